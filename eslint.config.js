@@ -1,0 +1,42 @@
+import tseslint from 'typescript-eslint';
+
+export default tseslint.config(
+  { ignores: ['dist/', 'node_modules/', '.data/', 'coverage/'] },
+  ...tseslint.configs.recommendedTypeChecked.map((config) => ({ ...config, files: ['**/*.ts'] })),
+  {
+    files: ['**/*.ts'],
+    languageOptions: {
+      parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname },
+    },
+    rules: {
+      '@typescript-eslint/no-floating-promises': 'error',
+      '@typescript-eslint/no-misused-promises': 'error',
+      '@typescript-eslint/await-thenable': 'error',
+      '@typescript-eslint/require-await': 'error',
+      '@typescript-eslint/no-explicit-any': 'error',
+      '@typescript-eslint/switch-exhaustiveness-check': 'error',
+      '@typescript-eslint/only-throw-error': 'error',
+      '@typescript-eslint/no-unused-vars': ['error', { argsIgnorePattern: '^_' }],
+      '@typescript-eslint/consistent-type-imports': 'error',
+      eqeqeq: 'error',
+      'no-console': 'error',
+      'no-restricted-properties': [
+        'error',
+        { object: 'process', property: 'exit', message: 'Only an entry point in programs/ may exit.' },
+        { object: 'process', property: 'env', message: 'Only runtime/config.ts reads the environment.' },
+      ],
+    },
+  },
+  { files: ['runtime/config.ts'], rules: { 'no-restricted-properties': 'off' } },
+  {
+    files: ['programs/**/*.ts'],
+    rules: {
+      'no-console': 'off',
+      'no-restricted-properties': [
+        'error',
+        { object: 'process', property: 'env', message: 'Only runtime/config.ts reads the environment.' },
+      ],
+    },
+  },
+  { files: ['test/**/*.ts'], rules: { 'no-restricted-properties': 'off', 'no-console': 'off' } },
+);

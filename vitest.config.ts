@@ -1,0 +1,22 @@
+import { join } from 'node:path';
+import { defineConfig } from 'vitest/config';
+
+export default defineConfig({
+  resolve: {
+    // The package's own imports, from source: tests never see a stale build.
+    alias: [
+      {
+        find: /^#(protocol|runtime|sql|api|workers|publisher|programs)\//,
+        replacement: join(import.meta.dirname, '$1/'),
+      },
+    ],
+  },
+  test: {
+    include: ['test/**/*.test.ts'],
+    globalSetup: ['test/helpers/global-setup.ts'],
+    testTimeout: 30_000,
+    hookTimeout: 60_000,
+    pool: 'forks',
+    maxWorkers: 2,
+  },
+});
