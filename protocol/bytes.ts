@@ -1,0 +1,187 @@
+import { ProtocolError } from './errors.js';
+
+// The WHATWG encoders exist in every browser and in Node, but in no ECMAScript lib; naming just
+// what is used keeps the DOM types, and with them the temptation of I/O, out of this package.
+interface Encoding {
+  TextEncoder: new () => { encode(text: string): Uint8Array };
+  TextDecoder: new (
+    label: string,
+    options: { fatal: boolean; ignoreBOM: boolean },
+  ) => { decode(bytes: Uint8Array): string };
+}
+const { TextEncoder, TextDecoder } = globalThis as unknown as Encoding;
+const encoder = new TextEncoder();
+// ignoreBOM keeps a leading U+FEFF in the text, where strict parsers then refuse it.
+const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+const lossyDecoder = new TextDecoder('utf-8', { fatal: false, ignoreBOM: true });
+
+const HEX = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
+const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
+const ALPHABET_URL = ALPHABET.slice(0, 62) + '-_';
+const VALUES = sextets(ALPHABET);
+const VALUES_URL = sextets(ALPHABET_URL);
+
+function sextets(alphabet: string): Int8Array {
+  const values = new Int8Array(128).fill(-1);
+  for (let i = 0; i < 64; i++) values[alphabet.charCodeAt(i)] = i;
+  return values;
+}
+
+/** Lower-case hexadecimal, two characters a byte. */
+export function toHex(bytes: Uint8Array): string {
+  let text = '';
+  for (let i = 0; i < bytes.length; i++) text += HEX[bytes[i]!]!;
+  return text;
+}
+
+/** The inverse of {@link toHex}. Upper case, odd length and anything else: `malformed_hex`. */
+export function fromHex(text: string): Uint8Array {
+  if (text.length % 2 !== 0) throw new ProtocolError('malformed_hex', 'hex of odd length');
+  const bytes = new Uint8Array(text.length / 2);
+  for (let i = 0; i < bytes.length; i++) {
+    const high = nibble(text.charCodeAt(2 * i));
+    const low = nibble(text.charCodeAt(2 * i + 1));
+    if (high < 0 || low < 0) {
+      throw new ProtocolError('malformed_hex', 'expected lower-case hexadecimal');
+    }
+    bytes[i] = high * 16 + low;
+  }
+  return bytes;
+}
+
+function nibble(code: number): number {
+  if (code >= 0x30 && code <= 0x39) return code - 0x30;
+  if (code >= 0x61 && code <= 0x66) return code - 0x57;
+  return -1;
+}
+
+/** Standard base64 with padding (RFC 4648 §4). */
+export function toBase64(bytes: Uint8Array): string {
+  return encode64(bytes, ALPHABET, '=');
+}
+
+/** The URL-safe alphabet without padding (RFC 4648 §5). */
+export function toBase64Url(bytes: Uint8Array): string {
+  return encode64(bytes, ALPHABET_URL, '');
+}
+
+/**
+ * The inverse of {@link toBase64}, and of nothing else: missing padding, white space or trailing
+ * bits that are not zero are `malformed_base64`, so one byte string has one spelling.
+ */
+export function fromBase64(text: string): Uint8Array {
+  if (text.length % 4 !== 0) throw malformed64();
+  const padding = text.endsWith('==') ? 2 : text.endsWith('=') ? 1 : 0;
+  return decode64(text, text.length - padding, VALUES);
+}
+
+/** The inverse of {@link toBase64Url}, as strict as {@link fromBase64}. */
+export function fromBase64Url(text: string): Uint8Array {
+  if (text.length % 4 === 1) throw malformed64();
+  return decode64(text, text.length, VALUES_URL);
+}
+
+function encode64(bytes: Uint8Array, alphabet: string, padding: string): string {
+  const whole = bytes.length - (bytes.length % 3);
+  let text = '';
+  for (let i = 0; i < whole; i += 3) {
+    const bits = (bytes[i]! << 16) | (bytes[i + 1]! << 8) | bytes[i + 2]!;
+    text +=
+      alphabet[bits >> 18]! +
+      alphabet[(bits >> 12) & 63]! +
+      alphabet[(bits >> 6) & 63]! +
+      alphabet[bits & 63]!;
+  }
+  if (bytes.length - whole === 1) {
+    const bits = bytes[whole]!;
+    text += alphabet[bits >> 2]! + alphabet[(bits & 3) << 4]! + padding + padding;
+  } else if (bytes.length - whole === 2) {
+    const bits = (bytes[whole]! << 8) | bytes[whole + 1]!;
+    text +=
+      alphabet[bits >> 10]! + alphabet[(bits >> 4) & 63]! + alphabet[(bits & 15) << 2]! + padding;
+  }
+  return text;
+}
+
+function decode64(text: string, length: number, values: Int8Array): Uint8Array {
+  const bytes = new Uint8Array(Math.floor((length * 3) / 4));
+  let buffered = 0;
+  let bits = 0;
+  let at = 0;
+  for (let i = 0; i < length; i++) {
+    const value = values[text.charCodeAt(i)] ?? -1;
+    if (value < 0) throw malformed64();
+    buffered = ((buffered << 6) | value) & 0xffff;
+    bits += 6;
+    if (bits >= 8) {
+      bits -= 8;
+      bytes[at++] = buffered >> bits;
+    }
+  }
+  // Bits left over after the last byte must be zero, and there may be no whole unused character.
+  if (bits >= 6 || (buffered & ((1 << bits) - 1)) !== 0) throw malformed64();
+  return bytes;
+}
+
+function malformed64(): ProtocolError {
+  return new ProtocolError('malformed_base64', 'not canonical base64');
+}
+
+const loneSurrogate = /\p{Surrogate}/u;
+
+/** Whether every surrogate in the string is half of a pair, that is, whether it has a UTF-8 form. */
+export function isWellFormed(text: string): boolean {
+  const native = (text as { isWellFormed?: () => boolean }).isWellFormed;
+  return native === undefined ? !loneSurrogate.test(text) : native.call(text);
+}
+
+/** UTF-8. A lone surrogate is `lone_surrogate`; the platform's encoder would silently replace it. */
+export function utf8(text: string): Uint8Array {
+  if (!isWellFormed(text)) {
+    throw new ProtocolError('lone_surrogate', 'text with a lone surrogate has no UTF-8 form');
+  }
+  return encoder.encode(text);
+}
+
+/** Decodes UTF-8; `invalid_utf8` where there is none. A byte order mark stays as U+FEFF. */
+export function fromUtf8(bytes: Uint8Array): string {
+  try {
+    return decoder.decode(bytes);
+  } catch (cause) {
+    throw new ProtocolError('invalid_utf8', 'not valid UTF-8', { cause });
+  }
+}
+
+/** Decodes UTF-8 with U+FFFD for whatever is not; only good for saying where the fault lies. */
+export function fromUtf8Lossy(bytes: Uint8Array): string {
+  return lossyDecoder.decode(bytes);
+}
+
+export function concat(...parts: readonly Uint8Array[]): Uint8Array {
+  let length = 0;
+  for (const part of parts) length += part.length;
+  const joined = new Uint8Array(length);
+  let at = 0;
+  for (const part of parts) {
+    joined.set(part, at);
+    at += part.length;
+  }
+  return joined;
+}
+
+/** Equality of public bytes. Not constant time: never compare secrets with it. */
+export function equalBytes(a: Uint8Array, b: Uint8Array): boolean {
+  if (a.length !== b.length) return false;
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
+  return true;
+}
+
+/** Lexicographic order of unsigned bytes: negative, zero or positive. */
+export function compareBytes(a: Uint8Array, b: Uint8Array): number {
+  const shared = Math.min(a.length, b.length);
+  for (let i = 0; i < shared; i++) {
+    const difference = a[i]! - b[i]!;
+    if (difference !== 0) return difference;
+  }
+  return a.length - b.length;
+}

@@ -1,0 +1,52 @@
+import serialize from 'canonicalize';
+import { equalBytes, isWellFormed, utf8 } from './bytes.js';
+import { ProtocolError } from './errors.js';
+import { parseStrict, pointerStep, type JsonValue } from './json.js';
+
+/**
+ * The RFC 8785 form of a value: no white space, members sorted by UTF-16 code units (§3.2.3),
+ * numbers and strings as ECMAScript prints them (§3.2.2).
+ *
+ * What I-JSON (RFC 7493) has no form for is refused with a pointer: `lone_surrogate` in a string
+ * or a name, `integer_out_of_range` for NaN and the infinities. A value that is no JSON at all
+ * (undefined, a bigint, a function) is `malformed_json`: leaving it out would change the document.
+ */
+export function canonicalize(value: JsonValue): string {
+  refuseForeign(value, '');
+  return serialize(value)!;
+}
+
+/** {@link canonicalize} as UTF-8: the bytes that are hashed and signed. */
+export function canonicalBytes(value: JsonValue): Uint8Array {
+  return utf8(canonicalize(value));
+}
+
+/** Whether the bytes are strict JSON and already their own RFC 8785 form. Never throws. */
+export function isCanonical(bytes: Uint8Array): boolean {
+  try {
+    return equalBytes(canonicalBytes(parseStrict(bytes)), bytes);
+  } catch {
+    return false;
+  }
+}
+
+function refuseForeign(value: unknown, pointer: string): void {
+  if (typeof value === 'string') {
+    if (!isWellFormed(value)) {
+      throw new ProtocolError('lone_surrogate', 'string contains a lone surrogate', { pointer });
+    }
+  } else if (typeof value === 'number') {
+    if (!Number.isFinite(value)) {
+      throw new ProtocolError('integer_out_of_range', 'number is not finite', { pointer });
+    }
+  } else if (Array.isArray(value)) {
+    for (let i = 0; i < value.length; i++) refuseForeign(value[i], pointer + pointerStep(i));
+  } else if (typeof value === 'object' && value !== null) {
+    for (const [key, member] of Object.entries(value)) {
+      refuseForeign(key, pointer);
+      refuseForeign(member, pointer + pointerStep(key));
+    }
+  } else if (typeof value !== 'boolean' && value !== null) {
+    throw new ProtocolError('malformed_json', `a ${typeof value} is not JSON`, { pointer });
+  }
+}

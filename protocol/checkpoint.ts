@@ -1,0 +1,64 @@
+import { fromBase64, toBase64 } from './bytes.js';
+import type { Ed25519Verify } from './ed25519.js';
+import { ProtocolError } from './errors.js';
+import { nobleSha256, type Sha256 } from './hash.js';
+import { HASH_BYTES } from './merkle/hash.js';
+import { openNote, parseVkey, type Vkey } from './note.js';
+
+/** The head of a log (C2SP tlog-checkpoint). */
+export interface Checkpoint {
+  /** Which log: one line, by convention a URL without its scheme. */
+  origin: string;
+  /** Number of leaves. */
+  size: number;
+  /** RFC 6962 root of that many leaves, 32 bytes. */
+  root: Uint8Array;
+}
+
+/** The note text to be signed: origin, decimal size, base64 root, each on a line. */
+export function formatCheckpoint({ origin, size, root }: Checkpoint): string {
+  if (
+    !/^[^\n]+$/u.test(origin) ||
+    !Number.isSafeInteger(size) ||
+    size < 0 ||
+    root.length !== HASH_BYTES
+  ) {
+    throw new ProtocolError('malformed_checkpoint', 'unusable origin, size or root');
+  }
+  return `${origin}\n${size}\n${toBase64(root)}\n`;
+}
+
+/**
+ * Reads the text of a checkpoint. Strict by round trip: what {@link formatCheckpoint} would not
+ * write, such as leading zeros, extension lines or other base64, is `malformed_checkpoint`.
+ */
+export function parseCheckpoint(text: string): Checkpoint {
+  const [origin = '', size = '', root = ''] = text.split('\n');
+  let checkpoint: Checkpoint;
+  try {
+    checkpoint = { origin, size: Number(size), root: fromBase64(root) };
+    if (formatCheckpoint(checkpoint) === text) return checkpoint;
+  } catch (cause) {
+    throw new ProtocolError('malformed_checkpoint', 'not a checkpoint', { cause });
+  }
+  throw new ProtocolError('malformed_checkpoint', 'checkpoint is not in its canonical form');
+}
+
+/**
+ * Opens a signed checkpoint of one log: the pinned key must have signed it and the origin must be
+ * the expected one. Errors as of `openNote` and {@link parseCheckpoint}, and `wrong_origin`.
+ */
+export function openCheckpoint(
+  note: string,
+  vkey: string | Vkey,
+  origin: string,
+  verify: Ed25519Verify,
+  sha256: Sha256 = nobleSha256,
+): Checkpoint {
+  const pinned = typeof vkey === 'string' ? parseVkey(vkey, sha256) : vkey;
+  const checkpoint = parseCheckpoint(openNote(note, [pinned], verify).text);
+  if (checkpoint.origin !== origin) {
+    throw new ProtocolError('wrong_origin', `checkpoint of ${checkpoint.origin}, not of ${origin}`);
+  }
+  return checkpoint;
+}

@@ -1,0 +1,40 @@
+import { concat, fromBase64, utf8 } from './bytes.js';
+import { ProtocolError } from './errors.js';
+import { dsseEnvelopeSchema } from './schemas/proof-record.js';
+
+/**
+ * DSSE v1 pre-authentication encoding, the bytes that are signed:
+ * `"DSSEv1" SP LEN(type) SP type SP LEN(payload) SP payload`, lengths in bytes, as decimal ASCII.
+ */
+export function pae(payloadType: string, payload: Uint8Array): Uint8Array {
+  const type = utf8(payloadType);
+  return concat(utf8(`DSSEv1 ${type.length} `), type, utf8(` ${payload.length} `), payload);
+}
+
+export interface OpenEnvelope {
+  payloadType: string;
+  payload: Uint8Array;
+  keyid: string;
+  /** 64 bytes */
+  signature: Uint8Array;
+}
+
+/**
+ * Reads an AEP's envelope: exactly one signature, canonical base64, no further member. Anything
+ * else is `malformed_envelope`. The signature is not checked here.
+ */
+export function parseEnvelope(document: unknown): OpenEnvelope {
+  const result = dsseEnvelopeSchema.safeParse(document);
+  if (!result.success) {
+    throw new ProtocolError('malformed_envelope', 'not a DSSE envelope of an AEP', {
+      cause: result.error,
+    });
+  }
+  const [{ keyid, sig }] = result.data.signatures;
+  return {
+    payloadType: result.data.payloadType,
+    payload: fromBase64(result.data.payload),
+    keyid,
+    signature: fromBase64(sig),
+  };
+}

@@ -1,0 +1,95 @@
+import { equalBytes, utf8 } from './bytes.js';
+import { canonicalBytes } from './canonical-json.js';
+import { ProtocolError } from './errors.js';
+import { PROOF_ID_PATTERN } from './ids.js';
+import { parseStrict, type JsonValue } from './json.js';
+import { SCHEMA } from './schemas/ids.js';
+import {
+  keyEntrySchema,
+  logEntrySchema,
+  statusEntrySchema,
+  type KeyEntry,
+  type LogEntry,
+  type ProofEntry,
+  type StatusEntry,
+} from './schemas/log-entry.js';
+import { HASH_PATTERN } from './schemas/primitives.js';
+import { TIME_PATTERN } from './time.js';
+
+/** An entry goes into bundles behind a 16-bit length (C2SP tlog-tiles). */
+export const MAX_ENTRY_BYTES = 0xffff;
+
+export type ProofEntryInput = Omit<ProofEntry, 'schema_version' | 'type'>;
+export type StatusEntryInput = Omit<StatusEntry, 'schema_version' | 'type' | 'status'>;
+export type KeyEntryInput = Omit<KeyEntry, 'schema_version' | 'type' | 'use'>;
+
+/**
+ * The canonical log entry of a proof. Every field has a fixed ASCII form, so the RFC 8785 text is
+ * put together directly; on the append path that is several times faster than serializing.
+ */
+export function proofEntryBytes(input: ProofEntryInput): Uint8Array {
+  if (
+    !PROOF_ID_PATTERN.test(input.proof_id) ||
+    !HASH_PATTERN.test(input.aep_hash) ||
+    !HASH_PATTERN.test(input.proof_record_hash) ||
+    !TIME_PATTERN.test(input.time)
+  ) {
+    throw new ProtocolError('malformed_entry', 'a field of the proof entry is malformed');
+  }
+  return utf8(
+    `{"aep_hash":"${input.aep_hash}","proof_id":"${input.proof_id}",` +
+      `"proof_record_hash":"${input.proof_record_hash}",` +
+      `"schema_version":"${SCHEMA.logEntry}","time":"${input.time}","type":"proof"}`,
+  );
+}
+
+/** The canonical log entry that revokes an artifact; what rests on the artifact goes with it. */
+export function statusEntryBytes(input: StatusEntryInput): Uint8Array {
+  return encode(statusEntrySchema, {
+    schema_version: SCHEMA.logEntry,
+    type: 'status',
+    status: 'REVOKED',
+    proof_id: input.proof_id,
+    artifact_kind: input.artifact_kind,
+    reason_hash: input.reason_hash,
+    time: input.time,
+  });
+}
+
+/**
+ * The canonical log entry of a change in an AEP key's life. `public_key` is base64url of the raw
+ * 32 bytes; `from_index` belongs to a compromise and to nothing else.
+ */
+export function keyEntryBytes(input: KeyEntryInput): Uint8Array {
+  return encode(keyEntrySchema, {
+    schema_version: SCHEMA.logEntry,
+    type: 'key',
+    use: 'aep',
+    key_id: input.key_id,
+    public_key: input.public_key,
+    change: input.change,
+    ...(input.from_index === undefined ? {} : { from_index: input.from_index }),
+    time: input.time,
+  });
+}
+
+/** Reads a leaf. Whatever is not a known entry in its canonical form is `malformed_entry`. */
+export function parseEntry(bytes: Uint8Array): LogEntry {
+  try {
+    const document = parseStrict(bytes);
+    const entry = logEntrySchema.parse(document);
+    if (bytes.length <= MAX_ENTRY_BYTES && equalBytes(canonicalBytes(document), bytes))
+      return entry;
+  } catch (cause) {
+    throw new ProtocolError('malformed_entry', 'not a log entry', { cause });
+  }
+  throw new ProtocolError('malformed_entry', 'log entry is not in its canonical form');
+}
+
+function encode(schema: { parse(document: unknown): JsonValue }, document: JsonValue): Uint8Array {
+  try {
+    return canonicalBytes(schema.parse(document));
+  } catch (cause) {
+    throw new ProtocolError('malformed_entry', 'a field of the log entry is malformed', { cause });
+  }
+}

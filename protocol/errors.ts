@@ -1,0 +1,54 @@
+/**
+ * The closed set of reasons for which this package refuses an input. Callers branch on the code;
+ * the message is for people and may change.
+ */
+export type ProtocolErrorCode =
+  // strict JSON
+  | 'invalid_utf8'
+  | 'malformed_json'
+  | 'duplicate_key'
+  | 'lone_surrogate'
+  | 'nul_character'
+  | 'integer_out_of_range'
+  | 'too_deep'
+  | 'not_canonical'
+  // encodings and identifiers
+  | 'malformed_hex'
+  | 'malformed_base64'
+  | 'malformed_time'
+  | 'malformed_id'
+  | 'malformed_key'
+  | 'malformed_api_key'
+  // documents
+  | 'schema_violation'
+  | 'malformed_entry'
+  | 'malformed_envelope'
+  | 'malformed_snapshot'
+  // the log
+  | 'out_of_range'
+  | 'malformed_tile'
+  | 'malformed_note'
+  | 'malformed_vkey'
+  | 'malformed_checkpoint'
+  | 'malformed_tlog_proof'
+  | 'wrong_origin'
+  | 'unknown_signer'
+  | 'bad_signature';
+
+export interface ProtocolErrorOptions {
+  /** RFC 6901 JSON Pointer to the offending place; '' is the whole document. */
+  pointer?: string;
+  cause?: unknown;
+}
+
+export class ProtocolError extends Error {
+  override readonly name = 'ProtocolError';
+  readonly code: ProtocolErrorCode;
+  readonly pointer?: string;
+
+  constructor(code: ProtocolErrorCode, message: string, options: ProtocolErrorOptions = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.code = code;
+    if (options.pointer !== undefined) this.pointer = options.pointer;
+  }
+}

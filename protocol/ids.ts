@@ -1,0 +1,120 @@
+import { ProtocolError } from './errors.js';
+
+/** A UUIDv7 (RFC 9562) as 32 lower-case hex characters. Every other id of a proof follows from it. */
+export type ProofId = string;
+
+export const PROOF_ID_PATTERN = /^[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}$/;
+export const SHARE_TOKEN_PATTERN = /^share_[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$/;
+export const PACKAGE_ID_PATTERN = /^pkg_[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}$/;
+export const BATCH_ID_PATTERN = /^batch_[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}$/;
+const UUID_PATTERN = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
+
+/**
+ * What each id of a proof puts in front of the proof id. `registry_proof_id` and `cert_id` are
+ * second names of `proof_id` and `certificate_id`.
+ */
+export const ID_PREFIX = {
+  proof_id: '',
+  execution_id: 'exec_',
+  registry_entry_id: 'reg_',
+  certificate_id: 'cert_',
+  certificate_ref: 'certref_',
+  passport_id: 'pass_',
+  passport_ref: 'passref_',
+  execution_passport_id: 'execpass_',
+  trust_id: 'trust_',
+  trust_ref: 'trustref_',
+  trust_asset_id: 'asset_',
+} as const;
+
+export type IdField = keyof typeof ID_PREFIX;
+
+export interface ProofIds {
+  proof_id: ProofId;
+  registry_proof_id: ProofId;
+  registry_entry_id: string;
+  execution_id: string;
+  certificate_id: string;
+  cert_id: string;
+  certificate_ref: string;
+  passport_id: string;
+  passport_ref: string;
+  execution_passport_id: string;
+  trust_id: string;
+  trust_ref: string;
+  trust_asset_id: string;
+}
+
+const FIELD_OF_PREFIX = new Map<string, IdField>(
+  (Object.keys(ID_PREFIX) as IdField[]).map((field) => [ID_PREFIX[field], field]),
+);
+
+export function isProofId(text: string): boolean {
+  return PROOF_ID_PATTERN.test(text);
+}
+
+/** `share_` and 43 base64url characters, the last of which leaves no trailing bits. */
+export function isShareToken(text: string): boolean {
+  return SHARE_TOKEN_PATTERN.test(text);
+}
+
+export function isPackageId(text: string): boolean {
+  return PACKAGE_ID_PATTERN.test(text);
+}
+
+export function isBatchId(text: string): boolean {
+  return BATCH_ID_PATTERN.test(text);
+}
+
+/** Every identifier of one proof. */
+export function idsOf(proofId: ProofId): ProofIds {
+  return {
+    proof_id: proofId,
+    registry_proof_id: proofId,
+    registry_entry_id: ID_PREFIX.registry_entry_id + proofId,
+    execution_id: ID_PREFIX.execution_id + proofId,
+    certificate_id: ID_PREFIX.certificate_id + proofId,
+    cert_id: ID_PREFIX.certificate_id + proofId,
+    certificate_ref: ID_PREFIX.certificate_ref + proofId,
+    passport_id: ID_PREFIX.passport_id + proofId,
+    passport_ref: ID_PREFIX.passport_ref + proofId,
+    execution_passport_id: ID_PREFIX.execution_passport_id + proofId,
+    trust_id: ID_PREFIX.trust_id + proofId,
+    trust_ref: ID_PREFIX.trust_ref + proofId,
+    trust_asset_id: ID_PREFIX.trust_asset_id + proofId,
+  };
+}
+
+/**
+ * Which proof a string names, and by which of its ids; null for every other string. Purely
+ * syntactic: whether the proof exists is for the registry to say.
+ */
+export function resolveIdentifier(text: string): { proof_id: ProofId; matched_on: IdField } | null {
+  const cut = text.length - 32;
+  if (cut < 0) return null;
+  const matched_on = FIELD_OF_PREFIX.get(text.slice(0, cut));
+  const proof_id = text.slice(cut);
+  return matched_on !== undefined && isProofId(proof_id) ? { proof_id, matched_on } : null;
+}
+
+/** `0190…` as `0190….-….-….-….-…….`, the spelling that databases use. */
+export function hexToUuid(hex: string): string {
+  if (!/^[0-9a-f]{32}$/.test(hex)) {
+    throw new ProtocolError('malformed_id', 'expected 32 lower-case hexadecimal characters');
+  }
+  return [
+    hex.slice(0, 8),
+    hex.slice(8, 12),
+    hex.slice(12, 16),
+    hex.slice(16, 20),
+    hex.slice(20),
+  ].join('-');
+}
+
+/** The inverse of {@link hexToUuid}. */
+export function uuidToHex(uuid: string): string {
+  if (!UUID_PATTERN.test(uuid)) {
+    throw new ProtocolError('malformed_id', 'expected a lower-case UUID');
+  }
+  return uuid.replaceAll('-', '');
+}

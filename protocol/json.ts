@@ -1,0 +1,273 @@
+import { fromUtf8, fromUtf8Lossy, isWellFormed, utf8 } from './bytes.js';
+import { ProtocolError, type ProtocolErrorCode } from './errors.js';
+
+export type JsonValue =
+  null | boolean | number | string | JsonValue[] | { [key: string]: JsonValue };
+
+export interface StrictJsonOptions {
+  /** How many arrays and objects may be open at once; 32 unless told otherwise. */
+  maxDepth?: number;
+}
+
+/**
+ * Parses JSON (RFC 8259) that has exactly one meaning, whoever reads it: UTF-8 without a byte
+ * order mark, no member name twice in an object, strings that are Unicode text without U+0000,
+ * numbers that a double holds.
+ *
+ * Integers beyond ±(2^53−1) are refused, whether written as one or only printed as one by
+ * RFC 8785 (`9007199254740993.0`, `1e20`): two readers would disagree about their digits. Numbers
+ * that RFC 8785 itself prints with an exponent (`1E30`) are doubles, and pass.
+ *
+ * Every refusal is a ProtocolError with an RFC 6901 pointer to the place: `invalid_utf8`,
+ * `malformed_json` (the message names the byte offset), `duplicate_key`, `lone_surrogate`,
+ * `nul_character`, `integer_out_of_range`, `too_deep`.
+ */
+export function parseStrict(bytes: Uint8Array, options: StrictJsonOptions = {}): JsonValue {
+  const maxDepth = options.maxDepth ?? 32;
+  let text: string;
+  try {
+    text = fromUtf8(bytes);
+  } catch (cause) {
+    throw invalidUtf8(bytes, maxDepth, cause);
+  }
+  return new StrictReader(text, maxDepth).document();
+}
+
+/** One step of an RFC 6901 pointer: `~` and `/` are escaped. */
+export function pointerStep(key: string | number): string {
+  return '/' + String(key).replaceAll('~', '~0').replaceAll('/', '~1');
+}
+
+const NUMBER = /-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/y;
+const FOUR_HEX = /^[0-9a-fA-F]{4}$/;
+const ESCAPES: Record<string, string> = {
+  '"': '"',
+  '\\': '\\',
+  '/': '/',
+  b: '\b',
+  f: '\f',
+  n: '\n',
+  r: '\r',
+  t: '\t',
+};
+
+class StrictReader {
+  private at = 0;
+  private depth = 0;
+  private readonly path: (string | number)[] = [];
+
+  constructor(
+    private readonly text: string,
+    private readonly maxDepth: number,
+  ) {}
+
+  document(): JsonValue {
+    this.skipSpace();
+    const value = this.value();
+    this.skipSpace();
+    if (this.at < this.text.length) throw this.malformed('unexpected text after the document');
+    return value;
+  }
+
+  private value(): JsonValue {
+    switch (this.text.charCodeAt(this.at)) {
+      case 0x7b:
+        return this.object();
+      case 0x5b:
+        return this.array();
+      case 0x22:
+        return this.string();
+      case 0x74:
+        return this.literal('true', true);
+      case 0x66:
+        return this.literal('false', false);
+      case 0x6e:
+        return this.literal('null', null);
+      default:
+        return this.number();
+    }
+  }
+
+  private object(): JsonValue {
+    this.enter();
+    const object: { [key: string]: JsonValue } = {};
+    this.skipSpace();
+    if (this.takes(0x7d)) {
+      this.depth--;
+      return object;
+    }
+    for (;;) {
+      if (this.text.charCodeAt(this.at) !== 0x22) throw this.malformed('expected a member name');
+      const key = this.string();
+      this.path.push(key);
+      if (Object.hasOwn(object, key)) {
+        throw this.refuse('duplicate_key', 'member name appears twice in its object');
+      }
+      this.skipSpace();
+      if (!this.takes(0x3a)) throw this.malformed("expected ':'");
+      this.skipSpace();
+      const value = this.value();
+      // Plain assignment would set the prototype instead of a member of that name.
+      if (key === '__proto__') {
+        Object.defineProperty(object, key, {
+          value,
+          writable: true,
+          enumerable: true,
+          configurable: true,
+        });
+      } else {
+        object[key] = value;
+      }
+      this.path.pop();
+      this.skipSpace();
+      if (this.takes(0x7d)) break;
+      if (!this.takes(0x2c)) throw this.malformed("expected ',' or '}'");
+      this.skipSpace();
+    }
+    this.depth--;
+    return object;
+  }
+
+  private array(): JsonValue {
+    this.enter();
+    const array: JsonValue[] = [];
+    this.skipSpace();
+    if (this.takes(0x5d)) {
+      this.depth--;
+      return array;
+    }
+    for (;;) {
+      this.path.push(array.length);
+      array.push(this.value());
+      this.path.pop();
+      this.skipSpace();
+      if (this.takes(0x5d)) break;
+      if (!this.takes(0x2c)) throw this.malformed("expected ',' or ']'");
+      this.skipSpace();
+    }
+    this.depth--;
+    return array;
+  }
+
+  private enter(): void {
+    this.at++;
+    if (++this.depth > this.maxDepth) {
+      throw this.refuse('too_deep', `nested deeper than ${this.maxDepth} levels`);
+    }
+  }
+
+  private string(): string {
+    const start = ++this.at;
+    for (;;) {
+      const code = this.text.charCodeAt(this.at);
+      if (code === 0x22) return this.text.slice(start, this.at++);
+      if (code === 0x5c) return this.escaped(start);
+      // NaN, past the end, is not below 0x20 either, hence the negated comparison.
+      if (!(code >= 0x20)) throw this.malformed('unterminated string or raw control character');
+      this.at++;
+    }
+  }
+
+  private escaped(start: number): string {
+    let decoded = this.text.slice(start, this.at);
+    for (;;) {
+      const code = this.text.charCodeAt(this.at);
+      if (code === 0x22) break;
+      if (!(code >= 0x20)) throw this.malformed('unterminated string or raw control character');
+      if (code !== 0x5c) {
+        decoded += this.text[this.at++]!;
+        continue;
+      }
+      const kind = this.text[this.at + 1] ?? '';
+      if (kind === 'u') {
+        const digits = this.text.slice(this.at + 2, this.at + 6);
+        if (!FOUR_HEX.test(digits)) throw this.malformed('expected four hexadecimal digits');
+        decoded += String.fromCharCode(Number.parseInt(digits, 16));
+        this.at += 6;
+      } else {
+        const character = ESCAPES[kind];
+        if (character === undefined) throw this.malformed('unknown escape');
+        decoded += character;
+        this.at += 2;
+      }
+    }
+    this.at++;
+    // Only an escape can bring these in: UTF-8 has no lone surrogates, and a raw U+0000 is malformed.
+    if (!isWellFormed(decoded)) {
+      throw this.refuse('lone_surrogate', 'string contains a lone surrogate');
+    }
+    if (decoded.includes('\0')) throw this.refuse('nul_character', 'string contains U+0000');
+    return decoded;
+  }
+
+  private number(): number {
+    NUMBER.lastIndex = this.at;
+    const match = NUMBER.exec(this.text);
+    if (match === null) throw this.malformed('expected a value');
+    const value = Number(match[0]);
+    const writtenAsInteger = match[1] === undefined && match[2] === undefined;
+    const printedAsInteger = Math.abs(value) < 1e21 && Number.isInteger(value);
+    if (
+      !Number.isFinite(value) ||
+      ((writtenAsInteger || printedAsInteger) && !Number.isSafeInteger(value))
+    ) {
+      throw this.refuse('integer_out_of_range', 'number beyond what a double holds exactly');
+    }
+    this.at += match[0].length;
+    return value;
+  }
+
+  private literal<T extends boolean | null>(word: string, value: T): T {
+    if (!this.text.startsWith(word, this.at)) throw this.malformed('expected a value');
+    this.at += word.length;
+    return value;
+  }
+
+  private skipSpace(): void {
+    for (;;) {
+      const code = this.text.charCodeAt(this.at);
+      if (code !== 0x20 && code !== 0x0a && code !== 0x0d && code !== 0x09) return;
+      this.at++;
+    }
+  }
+
+  private takes(code: number): boolean {
+    if (this.text.charCodeAt(this.at) !== code) return false;
+    this.at++;
+    return true;
+  }
+
+  private malformed(what: string): ProtocolError {
+    const offset = utf8(this.text.slice(0, this.at)).length;
+    return this.refuse('malformed_json', `${what} at byte ${offset}`);
+  }
+
+  private refuse(code: ProtocolErrorCode, message: string): ProtocolError {
+    return new ProtocolError(code, message, { pointer: this.path.map(pointerStep).join('') });
+  }
+}
+
+/**
+ * The pointer of undecodable bytes is where a reader of the decodable prefix stands when the text
+ * runs out.
+ */
+function invalidUtf8(bytes: Uint8Array, maxDepth: number, cause: unknown): ProtocolError {
+  const offset = validPrefix(bytes);
+  let pointer = '';
+  try {
+    new StrictReader(fromUtf8(bytes.subarray(0, offset)), maxDepth).document();
+  } catch (error) {
+    if (error instanceof ProtocolError) pointer = error.pointer ?? '';
+  }
+  return new ProtocolError('invalid_utf8', `not valid UTF-8 at byte ${offset}`, { pointer, cause });
+}
+
+/** Length of the longest prefix that is UTF-8 text. */
+function validPrefix(bytes: Uint8Array): number {
+  const replaced = utf8(fromUtf8Lossy(bytes));
+  let at = 0;
+  while (at < bytes.length && bytes[at] === replaced[at]) at++;
+  // The replacement character may share its first bytes with what it replaced.
+  while (at > 0 && (replaced[at]! & 0xc0) === 0x80) at--;
+  return at;
+}

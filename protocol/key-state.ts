@@ -1,0 +1,50 @@
+import { fromBase64Url } from './bytes.js';
+import type { LogEntry } from './schemas/log-entry.js';
+
+export type KeyStatus = 'active' | 'retired' | 'compromised' | 'unknown';
+
+export interface KeyState {
+  /** 32 bytes; null when the log does not know the key. */
+  publicKey: Uint8Array | null;
+  state: KeyStatus;
+}
+
+export interface KeyedEntry {
+  leafIndex: number;
+  entry: LogEntry;
+}
+
+/**
+ * What the log says about an AEP key for a signature at `leafIndex`. Keys live and die by log
+ * position, so nothing can be back-dated: a key is active from after its activation until its
+ * retirement, and a compromise takes away every signature from the index that it names, including
+ * those that were logged before anybody knew. A key that was retired or compromised stays so.
+ *
+ * @param keyEntries the key entries of the log, ascending by leaf index
+ * @param logSize how much of the log is known; later entries are not looked at
+ */
+export function keyStateAt(
+  keyEntries: readonly KeyedEntry[],
+  keyId: string,
+  leafIndex: number,
+  logSize: number,
+): KeyState {
+  let publicKey: Uint8Array | null = null;
+  let activated = false;
+  let retired = false;
+  let compromised = false;
+  for (const { leafIndex: at, entry } of keyEntries) {
+    if (entry.type !== 'key' || entry.key_id !== keyId || at >= logSize) continue;
+    if (entry.change === 'compromise') {
+      if ((entry.from_index ?? 0) <= leafIndex) compromised = true;
+    } else if (at < leafIndex) {
+      if (entry.change === 'retire') retired = true;
+      else activated = true;
+    }
+    // The first entry that names the key settles its bytes.
+    publicKey ??= fromBase64Url(entry.public_key);
+  }
+  if (compromised) return { publicKey, state: 'compromised' };
+  if (!activated || publicKey === null) return { publicKey, state: 'unknown' };
+  return { publicKey, state: retired ? 'retired' : 'active' };
+}

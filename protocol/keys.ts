@@ -1,0 +1,39 @@
+import { toBase64Url, utf8 } from './bytes.js';
+import { ProtocolError } from './errors.js';
+import type { Sha256 } from './hash.js';
+
+export const ED25519_PUBLIC_KEY_BYTES = 32;
+
+/** An Ed25519 public key as a JWK (RFC 8037 §2), with its thumbprint as `kid`. */
+export interface PublicJwk {
+  kty: 'OKP';
+  crv: 'Ed25519';
+  x: string;
+  kid: string;
+  use: 'sig';
+  alg: 'EdDSA';
+}
+
+/**
+ * RFC 7638 thumbprint of an Ed25519 public key of 32 bytes: base64url SHA-256 (43 characters) of
+ * its required members `crv`, `kty`, `x` in that order, without white space. It is the key id of
+ * AEP keys. `malformed_key` for another length.
+ */
+export function jwkThumbprint(sha256: Sha256, publicKey: Uint8Array): string {
+  if (publicKey.length !== ED25519_PUBLIC_KEY_BYTES) {
+    throw new ProtocolError('malformed_key', 'an Ed25519 public key has 32 bytes');
+  }
+  const members = `{"crv":"Ed25519","kty":"OKP","x":"${toBase64Url(publicKey)}"}`;
+  return toBase64Url(sha256(utf8(members)));
+}
+
+export function publicJwk(sha256: Sha256, publicKey: Uint8Array): PublicJwk {
+  return {
+    kty: 'OKP',
+    crv: 'Ed25519',
+    x: toBase64Url(publicKey),
+    kid: jwkThumbprint(sha256, publicKey),
+    use: 'sig',
+    alg: 'EdDSA',
+  };
+}

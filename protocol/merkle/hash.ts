@@ -1,0 +1,32 @@
+import type { Sha256 } from '../hash.js';
+
+export const HASH_BYTES = 32;
+
+/** Hash of a leaf, RFC 6962 §2.1: SHA-256(0x00 || entry). */
+export function leafHash(sha256: Sha256, entry: Uint8Array): Uint8Array {
+  const input = new Uint8Array(1 + entry.length);
+  input.set(entry, 1);
+  return sha256(input);
+}
+
+/** Hash of an inner node, RFC 6962 §2.1: SHA-256(0x01 || left || right). */
+export function nodeHash(sha256: Sha256, left: Uint8Array, right: Uint8Array): Uint8Array {
+  const input = new Uint8Array(1 + 2 * HASH_BYTES);
+  input[0] = 1;
+  input.set(left, 1);
+  input.set(right, 1 + HASH_BYTES);
+  return sha256(input);
+}
+
+/** Root of the tree without leaves, RFC 6962 §2.1: SHA-256 of nothing. */
+export function emptyRoot(sha256: Sha256): Uint8Array {
+  return sha256(new Uint8Array(0));
+}
+
+/** Root over adjacent subtrees given from left to right, the right ones never the taller. */
+export function foldRight(sha256: Sha256, hashes: readonly Uint8Array[]): Uint8Array {
+  if (hashes.length === 0) return emptyRoot(sha256);
+  let root = hashes[hashes.length - 1]!;
+  for (let i = hashes.length - 2; i >= 0; i--) root = nodeHash(sha256, hashes[i]!, root);
+  return root;
+}

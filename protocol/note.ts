@@ -1,0 +1,175 @@
+import { concat, equalBytes, fromBase64, fromHex, toBase64, toHex, utf8 } from './bytes.js';
+import type { Ed25519Verify } from './ed25519.js';
+import { ProtocolError } from './errors.js';
+import { nobleSha256, type Sha256 } from './hash.js';
+import { ED25519_PUBLIC_KEY_BYTES } from './keys.js';
+
+/** C2SP signed-note with Ed25519 keys (signature type 0x01). */
+
+const ED25519_TYPE = 0x01;
+const SIGNATURE_LINE = /^\u2014 (\S+) (\S+)$/u;
+// Key names have no plus sign and no Unicode space.
+const KEY_NAME = /^[^\s+]+$/u;
+const CONTROL = /[\u0000-\u0009\u000b-\u001f]/;
+/** The format asks verifiers for a limit, of at least 16. */
+const MAX_SIGNATURES = 64;
+
+/** A verifier key, the public half that readers pin. */
+export interface Vkey {
+  name: string;
+  /** 4 bytes */
+  keyHash: Uint8Array;
+  /** 32 bytes */
+  publicKey: Uint8Array;
+}
+
+/** Key id: the first 4 bytes of SHA-256(name || 0x0A || 0x01 || public key). */
+export function keyId(sha256: Sha256, name: string, publicKey: Uint8Array): Uint8Array {
+  requireKey(name, publicKey);
+  return sha256(concat(utf8(`${name}\n`), typed(publicKey))).slice(0, 4);
+}
+
+/** `name+hex(key id)+base64(0x01 || public key)` */
+export function formatVkey(sha256: Sha256, name: string, publicKey: Uint8Array): string {
+  return `${name}+${toHex(keyId(sha256, name, publicKey))}+${toBase64(typed(publicKey))}`;
+}
+
+/** Reads a vkey; `malformed_vkey` unless it is Ed25519 and its id is that of its name and key. */
+export function parseVkey(text: string, sha256: Sha256 = nobleSha256): Vkey {
+  // The base64 part may contain '+' as well, the name and the id may not.
+  const match = /^([^+]+)\+([0-9a-f]{8})\+(.+)$/u.exec(text);
+  if (match === null) throw new ProtocolError('malformed_vkey', 'expected name+id+key');
+  const [, name = '', id = '', encoded = ''] = match;
+  let vkey: Vkey;
+  try {
+    const key = fromBase64(encoded);
+    if (key[0] !== ED25519_TYPE) throw new ProtocolError('malformed_vkey', 'not an Ed25519 key');
+    vkey = { name, keyHash: fromHex(id), publicKey: key.slice(1) };
+    requireKey(vkey.name, vkey.publicKey);
+  } catch (cause) {
+    throw new ProtocolError('malformed_vkey', `unusable verifier key ${name}`, { cause });
+  }
+  if (!equalBytes(keyId(sha256, vkey.name, vkey.publicKey), vkey.keyHash)) {
+    throw new ProtocolError(
+      'malformed_vkey',
+      `the id in verifier key ${name} is not that of the key`,
+    );
+  }
+  return vkey;
+}
+
+export interface NoteSigner {
+  name: string;
+  /** {@link keyId} of the name and the public key, 4 bytes. */
+  keyHash: Uint8Array;
+  /** Ed25519 signature of the message, 64 bytes. */
+  sign: (message: Uint8Array) => Uint8Array;
+}
+
+/** Signs a text, which must end in a newline, and returns the whole note. */
+export function signNote(text: string, signer: NoteSigner): string {
+  if (!isNoteText(text)) {
+    throw new ProtocolError(
+      'malformed_note',
+      'note text must end in a newline and hold no control characters',
+    );
+  }
+  if (!KEY_NAME.test(signer.name) || signer.keyHash.length !== 4) {
+    throw new ProtocolError('malformed_vkey', 'unusable signer name or key id');
+  }
+  const signature = toBase64(concat(signer.keyHash, signer.sign(utf8(text))));
+  return `${text}\n\u2014 ${signer.name} ${signature}\n`;
+}
+
+export interface OpenedNote {
+  /** The signed text with its final newline. */
+  text: string;
+  /** The pinned key that signed it; with several, the first in the order of the signatures. */
+  key: Vkey;
+}
+
+/**
+ * Opens a note under pinned keys. Signatures by other keys, cosignatures of witnesses say, are
+ * ignored, but must be well-formed. `unknown_signer` when no pinned key signed; `bad_signature`
+ * when a signature that claims to be by a pinned key is not; `malformed_note` otherwise. The text
+ * is nobody's word until this returns.
+ *
+ * @param vkeys verifier keys, as text or parsed
+ * @param verify a strict Ed25519 verification
+ */
+export function openNote(
+  note: string,
+  vkeys: readonly (string | Vkey)[],
+  verify: Ed25519Verify,
+): OpenedNote {
+  const pinned = vkeys.map((vkey) => (typeof vkey === 'string' ? parseVkey(vkey) : vkey));
+  const { text, signatures } = splitNote(note);
+  const message = utf8(text);
+  let signer: Vkey | undefined;
+  for (const signature of signatures) {
+    const key = pinned.find(
+      (vkey) => vkey.name === signature.name && equalBytes(vkey.keyHash, signature.keyHash),
+    );
+    if (key === undefined) continue;
+    if (!verify(key.publicKey, message, signature.signature)) {
+      throw new ProtocolError('bad_signature', `the signature of ${key.name} does not verify`);
+    }
+    signer ??= key;
+  }
+  if (signer === undefined) {
+    throw new ProtocolError('unknown_signer', 'no signature by a pinned key');
+  }
+  return { text, key: signer };
+}
+
+interface NoteSignature {
+  name: string;
+  keyHash: Uint8Array;
+  signature: Uint8Array;
+}
+
+function splitNote(note: string): { text: string; signatures: NoteSignature[] } {
+  // The last empty line separates, so the text may have empty lines of its own.
+  const cut = note.lastIndexOf('\n\n');
+  const text = note.slice(0, cut + 1);
+  const lines = note.slice(cut + 2).split('\n');
+  if (cut < 0 || lines.pop() !== '' || lines.length === 0 || !isNoteText(text)) {
+    throw new ProtocolError('malformed_note', 'expected a text, an empty line and signature lines');
+  }
+  if (lines.length > MAX_SIGNATURES) {
+    throw new ProtocolError('malformed_note', `more than ${MAX_SIGNATURES} signatures`);
+  }
+  return { text, signatures: lines.map(parseSignature) };
+}
+
+function parseSignature(line: string): NoteSignature {
+  const match = SIGNATURE_LINE.exec(line);
+  if (match === null || !KEY_NAME.test(match[1]!)) {
+    throw new ProtocolError('malformed_note', 'malformed signature line');
+  }
+  let bytes: Uint8Array;
+  try {
+    bytes = fromBase64(match[2]!);
+  } catch (cause) {
+    throw new ProtocolError('malformed_note', 'signature is not canonical base64', { cause });
+  }
+  if (bytes.length < 5) throw new ProtocolError('malformed_note', 'signature is too short');
+  return { name: match[1]!, keyHash: bytes.slice(0, 4), signature: bytes.slice(4) };
+}
+
+function isNoteText(text: string): boolean {
+  return text.endsWith('\n') && !CONTROL.test(text);
+}
+
+function requireKey(name: string, publicKey: Uint8Array): void {
+  if (!KEY_NAME.test(name)) {
+    throw new ProtocolError('malformed_vkey', 'key names have no white space and no plus sign');
+  }
+  if (publicKey.length !== ED25519_PUBLIC_KEY_BYTES) {
+    throw new ProtocolError('malformed_key', 'an Ed25519 public key has 32 bytes');
+  }
+}
+
+function typed(publicKey: Uint8Array): Uint8Array {
+  return concat(Uint8Array.of(ED25519_TYPE), publicKey);
+}

@@ -1,0 +1,95 @@
+import { z } from 'zod';
+import { SCHEMA } from './ids.js';
+import { fixtureRefSchema, intentIdSchema } from './execute.js';
+import {
+  actionSchema,
+  effectSchema,
+  environmentSchema,
+  hashSchema,
+  keyIdSchema,
+  proofIdSchema,
+  tenantIdSchema,
+  timeSchema,
+} from './primitives.js';
+
+const nameSchema = z.string().min(1).max(512);
+
+export const aepSubjectSchema = z.discriminatedUnion('kind', [
+  z.strictObject({ kind: z.literal('execute'), intent_id: intentIdSchema, action: actionSchema }),
+  z.strictObject({
+    kind: z.literal('admission'),
+    agent: z.strictObject({ id: nameSchema, framework: nameSchema.exactOptional() }),
+    action: actionSchema,
+    tool: nameSchema.exactOptional(),
+    arguments_hash: hashSchema.exactOptional(),
+    parent_proof_id: proofIdSchema.exactOptional(),
+  }),
+  z.strictObject({
+    kind: z.literal('outcome'),
+    parent_proof_id: proofIdSchema,
+    result: z.enum(['succeeded', 'failed']),
+    result_hash: hashSchema.exactOptional(),
+  }),
+]);
+export type AepSubject = z.infer<typeof aepSubjectSchema>;
+
+export const aepDecisionSchema = z.strictObject({
+  effect: effectSchema,
+  reasons: z.array(nameSchema).refine(isSortedSet, 'expected policy ids, sorted, each once'),
+});
+
+export const aepPolicySchema = z.strictObject({
+  digest: hashSchema,
+  input_hash: hashSchema,
+  engine: z.literal('cedar'),
+  engine_version: nameSchema,
+});
+
+export const aepEvidenceSchema = z.strictObject({
+  fixture_ref: fixtureRefSchema.nullable(),
+  fixture_hash: hashSchema.nullable(),
+});
+
+const endSchema = timeSchema.nullable();
+/** When each artifact stops asserting validity; null is no end. */
+export const fullValiditySchema = z.strictObject({
+  proof: endSchema,
+  certificate: endSchema,
+  passport: endSchema,
+  trust: endSchema,
+});
+export type FullValidity = z.infer<typeof fullValiditySchema>;
+const deniedValiditySchema = z.strictObject({ proof: endSchema });
+
+/** The signed statement that an execution was admitted or denied. */
+export const aepSchema = z
+  .strictObject({
+    schema_version: z.literal(SCHEMA.aep),
+    execution_id: z.string().startsWith('exec_'),
+    proof_id: proofIdSchema,
+    environment: environmentSchema,
+    tenant_id: tenantIdSchema,
+    subject: aepSubjectSchema,
+    request_hash: hashSchema,
+    decision: aepDecisionSchema,
+    policy: aepPolicySchema,
+    evidence: aepEvidenceSchema,
+    valid_until: z.union([fullValiditySchema, deniedValiditySchema]),
+    accepted_at: timeSchema,
+    salt: z.string().regex(/^[0-9a-f]{64}$/, 'expected 32 bytes in hex'),
+    key_id: keyIdSchema,
+  })
+  .refine((aep) => aep.execution_id === `exec_${aep.proof_id}`, {
+    path: ['execution_id'],
+    message: 'expected exec_ and the proof id',
+  })
+  // Only an admission is followed by a passport, a certificate and trust.
+  .refine((aep) => 'trust' in aep.valid_until === (aep.decision.effect === 'ADMIT'), {
+    path: ['valid_until'],
+    message: 'expected all four ends for an admission, the end of the proof alone for a denial',
+  });
+export type Aep = z.infer<typeof aepSchema>;
+
+function isSortedSet(items: readonly string[]): boolean {
+  return items.every((item, i) => i === 0 || items[i - 1]! < item);
+}

@@ -1,0 +1,78 @@
+import { z } from 'zod';
+import { canAssertValidity, STATUSES, TRUST_CHAIN } from '../status.js';
+import { SCHEMA } from './ids.js';
+import {
+  artifactKindSchema,
+  effectSchema,
+  environmentSchema,
+  hashSchema,
+  keyIdSchema,
+  logIndexSchema,
+  proofIdSchema,
+  timeSchema,
+} from './primitives.js';
+
+const nothingSchema = z.strictObject({});
+
+const facadeArtifactSchema = z.strictObject({
+  execution_id: z.string().startsWith('exec_'),
+  aep_hash: hashSchema,
+  proof_record_hash: hashSchema,
+  artifact_level: z.string().min(1),
+  effect: effectSchema,
+  environment: environmentSchema,
+});
+
+const facadeIntegritySchema = z.strictObject({
+  aep_hash: hashSchema,
+  proof_record_hash: hashSchema,
+  log_origin: z.string().min(1),
+  leaf_index: logIndexSchema,
+  key_id: keyIdSchema,
+  accepted_at: timeSchema,
+});
+
+const facadeReferencesSchema = z.looseObject({
+  proof_id: proofIdSchema,
+  registry_proof_id: proofIdSchema,
+  registry_entry_id: z.string().startsWith('reg_'),
+  execution_id: z.string().startsWith('exec_'),
+});
+
+const facadeVerificationSchema = z
+  .strictObject({
+    verification_status: z.enum(STATUSES),
+    can_assert_validity: z.boolean(),
+    frontend_recomputed: z.literal(false),
+    /** When the verification system established it; absent when the lookup did not resolve. */
+    verified_at: timeSchema.exactOptional(),
+  })
+  .refine(
+    (found) => found.can_assert_validity === canAssertValidity(found.verification_status),
+    'can_assert_validity does not follow from the status',
+  );
+
+const trustChainSchema = z.strictObject({
+  available: z.boolean(),
+  sequence: z.array(z.enum(TRUST_CHAIN.ADMIT.sequence)),
+});
+
+/** Every successful public lookup, resolved or not (spec 2.1). */
+export const facadeSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.facade),
+  artifact_kind: artifactKindSchema,
+  /** As it was asked for. */
+  identifier: z.string(),
+  artifact: z.union([facadeArtifactSchema, nothingSchema]),
+  verification: facadeVerificationSchema,
+  trust_chain: trustChainSchema,
+  mutation_allowed: z.literal(false),
+  serves_authoritative_truth: z.literal(false),
+  /** `matched_on` is the id that resolved, null when none did. */
+  lookup: z.strictObject({ requested: z.string(), matched_on: z.string().nullable() }),
+  references: z.union([facadeReferencesSchema, nothingSchema]),
+  /** Names of public resources, each with its URL. Never an AEP. */
+  downloads: z.record(z.string(), z.union([z.string(), z.array(z.string())])),
+  integrity: z.union([facadeIntegritySchema, nothingSchema]),
+});
+export type Facade = z.infer<typeof facadeSchema>;

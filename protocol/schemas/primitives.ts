@@ -1,0 +1,60 @@
+import { z } from 'zod';
+import { PROOF_ID_PATTERN } from '../ids.js';
+import { parseTime } from '../time.js';
+
+export const HASH_PATTERN = /^[0-9a-f]{64}$/;
+/** 32 bytes in base64url: the last character leaves no trailing bits. */
+export const BYTES32_BASE64URL_PATTERN = /^[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$/;
+/** 32 bytes in standard base64, likewise. */
+export const BYTES32_BASE64_PATTERN = /^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$/;
+/** 64 bytes in standard base64, likewise. */
+export const BYTES64_BASE64_PATTERN = /^[A-Za-z0-9+/]{85}[AQgw]==$/;
+export const BASE64_PATTERN =
+  /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$/;
+export const TENANT_ID_PATTERN = /^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$/;
+export const ACTION_PATTERN = /^[A-Z0-9_.:-]{1,128}$/;
+
+export const proofIdSchema = z.string().regex(PROOF_ID_PATTERN, 'expected a proof id');
+/** Untagged lower-case hex SHA-256. */
+export const hashSchema = z.string().regex(HASH_PATTERN, 'expected 64 lower-case hex characters');
+export const keyIdSchema = z
+  .string()
+  .regex(BYTES32_BASE64URL_PATTERN, 'expected an RFC 7638 thumbprint');
+export const publicKeySchema = z
+  .string()
+  .regex(BYTES32_BASE64URL_PATTERN, 'expected 32 bytes in base64url');
+/** A Merkle hash, in base64 as in checkpoints and tlog-proofs. */
+export const merkleHashSchema = z
+  .string()
+  .regex(BYTES32_BASE64_PATTERN, 'expected 32 bytes in base64');
+export const signatureSchema = z
+  .string()
+  .regex(BYTES64_BASE64_PATTERN, 'expected 64 bytes in base64');
+export const timeSchema = z
+  .string()
+  .refine(isTime, 'expected RFC 3339 UTC with milliseconds, as in 2026-11-20T17:29:00.123Z');
+export const tenantIdSchema = z
+  .string()
+  .regex(
+    TENANT_ID_PATTERN,
+    'expected 1 to 128 of A-Z a-z 0-9 _ . : -, beginning with a letter or digit',
+  );
+export const actionSchema = z
+  .string()
+  .regex(ACTION_PATTERN, 'expected an upper-case token: 1 to 128 of A-Z 0-9 _ . : -');
+export const environmentSchema = z.enum(['sandbox', 'live']);
+export const effectSchema = z.enum(['ADMIT', 'DENY']);
+export const artifactKindSchema = z.enum(['proof', 'certificate', 'passport', 'trust']);
+/** A position in the log or a size of it. */
+export const logIndexSchema = z.int().nonnegative();
+
+export type Environment = z.infer<typeof environmentSchema>;
+
+function isTime(text: string): boolean {
+  try {
+    parseTime(text);
+    return true;
+  } catch {
+    return false;
+  }
+}

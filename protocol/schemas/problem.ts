@@ -1,0 +1,14 @@
+import { z } from 'zod';
+
+/** An error of the engine (RFC 9457). Switch on `code`; the texts are for people. */
+export const problemSchema = z.looseObject({
+  type: z.string(),
+  title: z.string(),
+  status: z.int().min(400).max(599),
+  detail: z.string(),
+  code: z.string(),
+  request_id: z.string(),
+  /** RFC 6901 pointers into the body; '' is all of it. */
+  errors: z.array(z.strictObject({ pointer: z.string(), detail: z.string() })).exactOptional(),
+});
+export type ProblemDocument = z.infer<typeof problemSchema>;

@@ -1,0 +1,30 @@
+import { z } from 'zod';
+import { SCHEMA } from './ids.js';
+import {
+  BASE64_PATTERN,
+  hashSchema,
+  keyIdSchema,
+  proofIdSchema,
+  signatureSchema,
+} from './primitives.js';
+
+export const AEP_PAYLOAD_TYPE = 'application/vnd.svc.aep+json';
+
+/** A DSSE envelope around an AEP: one signature, canonical base64. */
+export const dsseEnvelopeSchema = z.strictObject({
+  payloadType: z.literal(AEP_PAYLOAD_TYPE),
+  payload: z.string().regex(BASE64_PATTERN, 'expected canonical base64'),
+  signatures: z.tuple([z.strictObject({ keyid: keyIdSchema, sig: signatureSchema })]),
+});
+export type DsseEnvelope = z.infer<typeof dsseEnvelopeSchema>;
+
+/** What the log commits to beside the AEP: its envelope, and the request and answer it belongs to. */
+export const proofRecordSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.proofRecord),
+  proof_id: proofIdSchema,
+  aep_hash: hashSchema,
+  envelope: dsseEnvelopeSchema,
+  request_hash: hashSchema,
+  response_hash: hashSchema,
+});
+export type ProofRecord = z.infer<typeof proofRecordSchema>;

@@ -1,0 +1,97 @@
+/** Everything a lookup can say (spec section 3). */
+export const STATUSES = [
+  'VERIFIED',
+  'VALID',
+  'NOT_FOUND',
+  'REVOKED',
+  'EXPIRED',
+  'BACKEND_LOOKUP_REQUIRED',
+  'PASS',
+  'TRUST_ESTABLISHED',
+] as const;
+export type VerificationStatus = (typeof STATUSES)[number];
+
+/** Artifacts of one proof, in the order in which trust is built on them. */
+export const ARTIFACT_KINDS = ['proof', 'passport', 'certificate', 'trust'] as const;
+export type ArtifactKind = (typeof ARTIFACT_KINDS)[number];
+
+export const EFFECTS = ['ADMIT', 'DENY'] as const;
+export type Effect = (typeof EFFECTS)[number];
+
+const ASSERTING: ReadonlySet<string> = new Set<VerificationStatus>([
+  'PASS',
+  'VALID',
+  'VERIFIED',
+  'TRUST_ESTABLISHED',
+]);
+
+/**
+ * The one place where validity is asserted (spec section 1, item 3). It looks at the status and at
+ * nothing else; a string it does not know asserts nothing.
+ */
+export function canAssertValidity(status: string): boolean {
+  return ASSERTING.has(status);
+}
+
+const POSITIVE = {
+  proof: 'VALID',
+  certificate: 'VERIFIED',
+  passport: 'PASS',
+  trust: 'TRUST_ESTABLISHED',
+} as const satisfies Record<ArtifactKind, VerificationStatus>;
+
+export interface StatusFacts {
+  /** Which artifact is asked for; trust assets and packages are `trust`. */
+  kind: ArtifactKind;
+  effect: Effect;
+  /** What the verifier found for the proof; `none` while it has not looked. */
+  verdict: 'pass' | 'fail' | 'none';
+  /** Artifacts revoked at or below the log size that is being spoken for. */
+  revoked: readonly ArtifactKind[];
+  /** Artifacts whose validity the verifier has recorded as over. */
+  expired: readonly ArtifactKind[];
+}
+
+/**
+ * The public status of an artifact; the first rule that matches wins.
+ *
+ * 1. A check failed or nobody has checked, or the artifact does not exist because the proof is a
+ *    denial: nothing is asserted.
+ * 2. Revoked: absorbing, however the verdicts after it read.
+ * 3. Validity over.
+ * 4. The positive status of the artifact's kind.
+ *
+ * Each artifact rests on those before it, so a revocation or expiry holds for everything after it
+ * in the order proof, passport, certificate, trust.
+ */
+export function verificationStatus(facts: StatusFacts): VerificationStatus {
+  const exists = facts.kind === 'proof' || facts.effect === 'ADMIT';
+  if (facts.verdict !== 'pass' || !exists) return 'BACKEND_LOOKUP_REQUIRED';
+  if (restsOnAny(facts.kind, facts.revoked)) return 'REVOKED';
+  if (restsOnAny(facts.kind, facts.expired)) return 'EXPIRED';
+  return POSITIVE[facts.kind];
+}
+
+function restsOnAny(kind: ArtifactKind, ended: readonly ArtifactKind[]): boolean {
+  const position = ARTIFACT_KINDS.indexOf(kind);
+  return ended.some((artifact) => ARTIFACT_KINDS.indexOf(artifact) <= position);
+}
+
+/** The whole chain in its documented order (spec 2.1). */
+export const TRUST_CHAIN_SEQUENCE = [
+  'execution',
+  'evidence',
+  'verification',
+  'passport',
+  'certificate',
+  'trust_established',
+] as const;
+
+/** How far the chain reaches: all of it for an admission, up to the verification for a denial. */
+export const TRUST_CHAIN = {
+  ADMIT: { available: true, sequence: TRUST_CHAIN_SEQUENCE },
+  DENY: { available: false, sequence: TRUST_CHAIN_SEQUENCE.slice(0, 3) },
+} as const satisfies Record<Effect, { available: boolean; sequence: readonly string[] }>;
+
+/** The chain of a lookup that did not resolve. */
+export const NO_TRUST_CHAIN = { available: false, sequence: [] } as const;

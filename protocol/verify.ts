@@ -1,0 +1,193 @@
+import { equalBytes } from './bytes.js';
+import { canonicalBytes } from './canonical-json.js';
+import { AEP_PAYLOAD_TYPE, buildProofRecord, proofRecordHash } from './aep.js';
+import { pae } from './dsse.js';
+import type { Ed25519Verify } from './ed25519.js';
+import { parseEntry } from './entries.js';
+import { documentHash, hashHex, type Sha256 } from './hash.js';
+import { parseStrict, type JsonValue } from './json.js';
+import { jwkThumbprint } from './keys.js';
+import type { KeyState } from './key-state.js';
+import { leafHash, verifyInclusion } from './merkle.js';
+import { aepSchema, type Aep } from './schemas/aep.js';
+import type { ProofEntry } from './schemas/log-entry.js';
+import type { Check, CheckName } from './schemas/verdict.js';
+
+export type { Check, CheckName } from './schemas/verdict.js';
+
+export interface VerifyCrypto {
+  sha256: Sha256;
+  /** A strict verification, `nobleVerify` or one wrapped by `strictEd25519`. */
+  verify: Ed25519Verify;
+}
+
+export interface ProofEvidence {
+  /** The id under which the proof is filed. */
+  proof_id: string;
+  /** Request bytes as received; null once erased. */
+  request: Uint8Array | null;
+  aep: Uint8Array;
+  /** 64 bytes */
+  signature: Uint8Array;
+  /** Bytes of the log entry at `leafIndex`. */
+  entry: Uint8Array;
+  leafIndex: number;
+  /**
+   * The signing key as the log has it for that position, never as the artifact carries it; null
+   * when the log knows no such key.
+   */
+  key: KeyState | null;
+  /**
+   * Either the leaf hash that a tree holds at `leafIndex`, of which the caller has established the
+   * root, or an inclusion proof for a root that the caller trusts.
+   */
+  inclusion:
+    | { leafHashInTree: Uint8Array }
+    | { size: number; path: readonly Uint8Array[]; root: Uint8Array };
+}
+
+/**
+ * Re-derives a proof from its bytes, down to the leaf of the log. Every input may be an attacker's,
+ * except the key's state and the tree; nothing throws. Each check stands for itself, so one forged
+ * part shows up under its own name; what cannot be computed because something before it failed is a
+ * failure too. `not_applicable` is only the hash of a request that has been erased.
+ */
+export function verifyProof(crypto: VerifyCrypto, evidence: ProofEvidence): Check[] {
+  const { sha256 } = crypto;
+  const document = attempt(() => parseStrict(evidence.aep));
+  const aep = document === undefined ? undefined : aepSchema.safeParse(document).data;
+  const parsed = attempt(() => parseEntry(evidence.entry));
+  const entry = parsed?.type === 'proof' ? parsed : undefined;
+  return [
+    requestCheck(sha256, evidence, aep),
+    check(
+      'aep_canonical',
+      isOwnForm(document, evidence.aep),
+      'the AEP is not its own RFC 8785 form',
+    ),
+    check('aep_schema', aep !== undefined, 'the AEP does not have the fields of svc.aep/1.0'),
+    identityCheck(evidence, aep, entry),
+    check(
+      'aep_hash',
+      entry?.aep_hash === hashHex(sha256, evidence.aep),
+      'the log entry commits to another AEP',
+    ),
+    keyCheck(sha256, evidence.key, aep),
+    signatureCheck(crypto, evidence),
+    check(
+      'proof_record_hash',
+      entry !== undefined && entry.proof_record_hash === recordHash(sha256, evidence, aep),
+      'the log entry commits to another proof record',
+    ),
+    check(
+      'log_entry',
+      entry?.proof_id === evidence.proof_id,
+      'the log entry is not the canonical entry of this proof',
+    ),
+    inclusionCheck(sha256, evidence),
+  ];
+}
+
+/** Whether at least one check was made and none failed. */
+export function allPassed(checks: readonly Check[]): boolean {
+  return (
+    checks.some((one) => one.result === 'pass') && checks.every((one) => one.result !== 'fail')
+  );
+}
+
+function requestCheck(sha256: Sha256, evidence: ProofEvidence, aep: Aep | undefined): Check {
+  const { request } = evidence;
+  if (request === null) {
+    return {
+      name: 'request_hash',
+      result: 'not_applicable',
+      detail: 'the request has been erased',
+    };
+  }
+  const hash = attempt(() => documentHash(sha256, parseStrict(request)));
+  return check(
+    'request_hash',
+    hash !== undefined && hash === aep?.request_hash,
+    'the AEP is about another request',
+  );
+}
+
+function identityCheck(
+  evidence: ProofEvidence,
+  aep: Aep | undefined,
+  entry: ProofEntry | undefined,
+): Check {
+  return check(
+    'aep_identity',
+    aep !== undefined && aep.proof_id === evidence.proof_id && aep.accepted_at === entry?.time,
+    'the AEP is of another proof, or of another time than its log entry',
+  );
+}
+
+function keyCheck(sha256: Sha256, key: KeyState | null, aep: Aep | undefined): Check {
+  const state = key?.state ?? 'unknown';
+  const publicKey = key?.publicKey ?? null;
+  return check(
+    'signing_key',
+    state === 'active' &&
+      publicKey !== null &&
+      aep?.key_id === attempt(() => jwkThumbprint(sha256, publicKey)),
+    state === 'active'
+      ? 'the AEP names another key than the one that the log has'
+      : `by the log the key is ${state} at this position`,
+  );
+}
+
+function signatureCheck({ verify }: VerifyCrypto, evidence: ProofEvidence): Check {
+  const publicKey = evidence.key?.publicKey ?? null;
+  return check(
+    'signature',
+    publicKey !== null &&
+      verify(publicKey, pae(AEP_PAYLOAD_TYPE, evidence.aep), evidence.signature),
+    'the signature does not verify',
+  );
+}
+
+function inclusionCheck(sha256: Sha256, evidence: ProofEvidence): Check {
+  const hash = leafHash(sha256, evidence.entry);
+  const { inclusion, leafIndex } = evidence;
+  const included =
+    'leafHashInTree' in inclusion
+      ? equalBytes(hash, inclusion.leafHashInTree)
+      : verifyInclusion(sha256, { index: leafIndex, leafHash: hash, ...inclusion });
+  return check('inclusion', included, `the entry is not leaf ${leafIndex} of the tree`);
+}
+
+function recordHash(
+  sha256: Sha256,
+  evidence: ProofEvidence,
+  aep: Aep | undefined,
+): string | undefined {
+  if (aep === undefined) return undefined;
+  const record = buildProofRecord(sha256, {
+    proof_id: evidence.proof_id,
+    aep: evidence.aep,
+    signature: evidence.signature,
+    key_id: aep.key_id,
+    request_hash: aep.request_hash,
+    effect: aep.decision.effect,
+  });
+  return proofRecordHash(sha256, record);
+}
+
+function isOwnForm(document: JsonValue | undefined, bytes: Uint8Array): boolean {
+  return document !== undefined && equalBytes(canonicalBytes(document), bytes);
+}
+
+function check(name: CheckName, passed: boolean, otherwise: string): Check {
+  return passed ? { name, result: 'pass' } : { name, result: 'fail', detail: otherwise };
+}
+
+/** Undefined for input that its parser refuses: here a refusal is a finding. */
+function attempt<T>(parse: () => T): T | undefined {
+  try {
+    return parse();
+  } catch {
+    return undefined;
+  }
+}
