@@ -1,0 +1,389 @@
+import { join, resolve } from 'node:path';
+import { z } from 'zod';
+import { LOG_LEVELS, type LogLevel } from './log.js';
+
+/** The process environment, or what a test passes in its stead. */
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+/** Every problem of the configuration at once, each saying what to set. */
+export class ConfigError extends Error {
+  readonly problems: readonly string[];
+
+  constructor(problems: readonly string[]) {
+    super(`The configuration is not usable:\n${problems.map((one) => `  - ${one}`).join('\n')}`);
+    this.name = 'ConfigError';
+    this.problems = problems;
+  }
+}
+
+/** The origin of a log that lives in an embedded database and is nobody else's business. */
+export const LOCAL_ORIGIN = 'svc.local/log';
+
+/** The snapshot key's name beside the log key's, so that neither can be taken for the other. */
+export function snapshotNameFor(logOrigin: string): string {
+  return `${logOrigin.replace(/\/log$/, '')}/snapshot`;
+}
+
+const UNIT_MS: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+function durationMs(text: string): number | null {
+  const match = /^(\d{1,9})(ms|s|m|h|d)?$/.exec(text);
+  if (match === null) return null;
+  return Number(match[1]) * (UNIT_MS[match[2] ?? 's'] ?? 0);
+}
+
+const required = (say: string): z.ZodString =>
+  z.string({ error: (issue) => (issue.input === undefined ? `is not set: ${say}` : say) });
+
+const databaseUrl = (say: string): z.ZodType<string> =>
+  required(say).regex(
+    /^postgres(ql)?:\/\/\S+$/,
+    'must be a URL like postgres://user:password@host:5432/database',
+  );
+
+const redisUrl = z
+  .string()
+  .regex(
+    /^rediss?:\/\/[^\s,]+(,rediss?:\/\/[^\s,]+)*$/,
+    'must be a URL like redis://host:6379, or several of a cluster separated by commas',
+  )
+  .optional();
+
+const port = (fallback: number): z.ZodType<number> =>
+  z
+    .string()
+    .regex(/^\d{1,5}$/, 'must be a port number, or 0 for any free one')
+    .transform(Number)
+    .refine((value) => value <= 65_535, 'must be at most 65535')
+    .default(fallback);
+
+const wholeNumber = (least: number, most: number, fallback: number): z.ZodType<number> =>
+  z
+    .string()
+    .regex(/^\d{1,12}$/, 'must be a whole number')
+    .transform(Number)
+    .refine(
+      (value) => value >= least && value <= most,
+      `must be from ${String(least)} to ${String(most)}`,
+    )
+    .default(fallback);
+
+const validFor = z
+  .string()
+  .transform((text, context) => {
+    const value = durationMs(text);
+    if (value !== null && value >= 2_000 && value <= 30 * 86_400_000) return value;
+    context.addIssue({
+      code: 'custom',
+      message: 'must be a duration from 2s to 30d, like 15m, 900s or 900',
+    });
+    return z.NEVER;
+  })
+  .default(15 * 60_000);
+
+/** A C2SP key name; what stands between spaces and plus signs elsewhere must not hold any. */
+const origin = z
+  .string()
+  .regex(/^[^\s+]{1,200}$/, 'must be a name like example.org/log, without spaces or plus signs');
+
+const vkey = (which: string): z.ZodType<string> =>
+  required(`pin the ${which}'s public key, name+hash+key, as the publisher's operator gave it`).regex(
+    /^[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+=*$/,
+    'must be a C2SP verifier key: name+hash+key',
+  );
+
+const keyFile = (which: string): z.ZodType<string> =>
+  required(`name a file of mode 0600 that holds the ${which} (openssl genpkey -algorithm ed25519)`);
+
+const snapshotUrl = z
+  .string()
+  .regex(/^https?:\/\/\S+$/, 'must be an http or https URL')
+  .transform((text) => text.replace(/\/+$/, ''))
+  .optional();
+
+const logLevel = z.enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`).default('info');
+const bind = z.string().default('127.0.0.1');
+const dataDir = z.string().default('.data');
+const locked = z
+  .literal('locked', 'must be "locked", or unset to follow the lane state in the database')
+  .optional();
+
+const OWNER_URL = 'name the Postgres database, as its owner';
+const ROLE_URL = (program: string): string =>
+  `name the Postgres database, with the role svc_${program} (npm start brings up one of its own)`;
+
+/** An empty variable counts as unset; variables that `shape` does not name are never looked at. */
+function read<Shape extends z.ZodRawShape>(
+  env: Environment,
+  shape: Shape,
+): z.output<z.ZodObject<Shape>> {
+  const given = Object.fromEntries(
+    Object.keys(shape)
+      .map((name) => [name, env[name]?.trim()] as const)
+      .filter(([, value]) => value !== undefined && value !== ''),
+  );
+  const result = z.object(shape).safeParse(given);
+  if (result.success) return result.data;
+  throw new ConfigError(
+    result.error.issues.map((issue) => `${issue.path.join('.')} ${issue.message}`),
+  );
+}
+
+export interface QueueConfig {
+  databaseUrl: string;
+  /** Null: the queue is in the database. */
+  redisUrl: string | null;
+}
+
+export interface EngineConfig extends QueueConfig {
+  bind: string;
+  port: number;
+  liveExecutionLocked: boolean;
+  logLevel: LogLevel;
+}
+
+export function engineConfig(env: Environment = process.env): EngineConfig {
+  const v = read(env, {
+    DATABASE_URL: databaseUrl(ROLE_URL('engine')),
+    REDIS_URL: redisUrl,
+    BIND: bind,
+    ENGINE_PORT: port(8080),
+    LIVE_EXECUTION: locked,
+    LOG_LEVEL: logLevel,
+  });
+  return {
+    databaseUrl: v.DATABASE_URL,
+    redisUrl: v.REDIS_URL ?? null,
+    bind: v.BIND,
+    port: v.ENGINE_PORT,
+    liveExecutionLocked: v.LIVE_EXECUTION === 'locked',
+    logLevel: v.LOG_LEVEL,
+  };
+}
+
+export interface WorkerConfig extends QueueConfig {
+  aepKeyFile: string;
+  liveExecutionLocked: boolean;
+  logLevel: LogLevel;
+}
+
+export function workerConfig(env: Environment = process.env): WorkerConfig {
+  const v = read(env, {
+    DATABASE_URL: databaseUrl(ROLE_URL('worker')),
+    REDIS_URL: redisUrl,
+    AEP_KEY_FILE: keyFile('key that signs AEPs'),
+    LIVE_EXECUTION: locked,
+    LOG_LEVEL: logLevel,
+  });
+  return {
+    databaseUrl: v.DATABASE_URL,
+    redisUrl: v.REDIS_URL ?? null,
+    aepKeyFile: v.AEP_KEY_FILE,
+    liveExecutionLocked: v.LIVE_EXECUTION === 'locked',
+    logLevel: v.LOG_LEVEL,
+  };
+}
+
+export interface VerifierConfig extends QueueConfig {
+  logLevel: LogLevel;
+}
+
+export function verifierConfig(env: Environment = process.env): VerifierConfig {
+  const v = read(env, {
+    DATABASE_URL: databaseUrl(ROLE_URL('verifier')),
+    REDIS_URL: redisUrl,
+    LOG_LEVEL: logLevel,
+  });
+  return {
+    databaseUrl: v.DATABASE_URL,
+    redisUrl: v.REDIS_URL ?? null,
+    logLevel: v.LOG_LEVEL,
+  };
+}
+
+export interface PublisherConfig {
+  databaseUrl: string;
+  logKeyFile: string;
+  snapshotKeyFile: string;
+  /** The log key's name and the checkpoints' first line. */
+  logOrigin: string;
+  /** The snapshot key's name. */
+  snapshotName: string;
+  snapshotDir: string;
+  snapshotValidForMs: number;
+  /** The newest so many proofs answer generic lookups. */
+  windowProofs: number;
+  logLevel: LogLevel;
+}
+
+/** Two logs under one name are a fork to everyone who follows it: only a private one may use the default. */
+function originFor(given: string | undefined, embedded: boolean): string {
+  if (embedded) return given ?? LOCAL_ORIGIN;
+  if (given !== undefined && given !== LOCAL_ORIGIN) return given;
+  throw new ConfigError([
+    `LOG_ORIGIN ${given === undefined ? 'is not set' : `is ${LOCAL_ORIGIN}`}: with a database of your own, name the log by something that is yours, like example.org/log`,
+  ]);
+}
+
+const window = wholeNumber(1, 100_000_000, 100_000);
+
+export function publisherConfig(env: Environment = process.env): PublisherConfig {
+  const v = read(env, {
+    DATABASE_URL: databaseUrl(ROLE_URL('publisher')),
+    LOG_KEY_FILE: keyFile('key that signs checkpoints'),
+    SNAPSHOT_KEY_FILE: keyFile('key that signs snapshots'),
+    LOG_ORIGIN: origin.optional(),
+    // Set by `start` for its children only: the database is the embedded one.
+    EMBEDDED_DATABASE: z.literal('yes').optional(),
+    DATA_DIR: dataDir,
+    SNAPSHOT_DIR: z.string().optional(),
+    SNAPSHOT_VALID_FOR: validFor,
+    WINDOW_PROOFS: window,
+    LOG_LEVEL: logLevel,
+  });
+  const logOrigin = originFor(v.LOG_ORIGIN, v.EMBEDDED_DATABASE === 'yes');
+  return {
+    databaseUrl: v.DATABASE_URL,
+    logKeyFile: v.LOG_KEY_FILE,
+    snapshotKeyFile: v.SNAPSHOT_KEY_FILE,
+    logOrigin,
+    snapshotName: snapshotNameFor(logOrigin),
+    snapshotDir: resolve(v.SNAPSHOT_DIR ?? join(v.DATA_DIR, 'public')),
+    snapshotValidForMs: v.SNAPSHOT_VALID_FOR,
+    windowProofs: v.WINDOW_PROOFS,
+    logLevel: v.LOG_LEVEL,
+  };
+}
+
+export interface FacadeConfig {
+  /** Null when the snapshot is read over http. */
+  snapshotDir: string | null;
+  snapshotUrl: string | null;
+  logVkey: string;
+  snapshotVkey: string;
+  bind: string;
+  port: number;
+  windowProofs: number;
+  logLevel: LogLevel;
+}
+
+/** Names no database, queue or secret, so that whoever takes over a facade takes over none of them. */
+export function facadeConfig(env: Environment = process.env): FacadeConfig {
+  const v = read(env, {
+    LOG_VKEY: vkey('log'),
+    SNAPSHOT_VKEY: vkey('snapshot'),
+    DATA_DIR: dataDir,
+    SNAPSHOT_DIR: z.string().optional(),
+    SNAPSHOT_URL: snapshotUrl,
+    BIND: bind,
+    PUBLIC_PORT: port(8081),
+    WINDOW_PROOFS: window,
+    LOG_LEVEL: logLevel,
+  });
+  const snapshotUrlGiven = v.SNAPSHOT_URL ?? null;
+  return {
+    snapshotDir:
+      snapshotUrlGiven === null ? resolve(v.SNAPSHOT_DIR ?? join(v.DATA_DIR, 'public')) : null,
+    snapshotUrl: snapshotUrlGiven,
+    logVkey: v.LOG_VKEY,
+    snapshotVkey: v.SNAPSHOT_VKEY,
+    bind: v.BIND,
+    port: v.PUBLIC_PORT,
+    windowProofs: v.WINDOW_PROOFS,
+    logLevel: v.LOG_LEVEL,
+  };
+}
+
+export interface AdminConfig {
+  databaseUrl: string;
+  logLevel: LogLevel;
+}
+
+export function adminConfig(env: Environment = process.env): AdminConfig {
+  const v = read(env, { DATABASE_URL: databaseUrl(ROLE_URL('admin')), LOG_LEVEL: logLevel });
+  return { databaseUrl: v.DATABASE_URL, logLevel: v.LOG_LEVEL };
+}
+
+export interface MigrateConfig extends QueueConfig {
+  logLevel: LogLevel;
+}
+
+export function migrateConfig(env: Environment = process.env): MigrateConfig {
+  const v = read(env, {
+    DATABASE_URL: databaseUrl(OWNER_URL),
+    REDIS_URL: redisUrl,
+    LOG_LEVEL: logLevel,
+  });
+  return {
+    databaseUrl: v.DATABASE_URL,
+    redisUrl: v.REDIS_URL ?? null,
+    logLevel: v.LOG_LEVEL,
+  };
+}
+
+export interface StartConfig {
+  /** The owner's connection; null brings up the embedded database. */
+  databaseUrl: string | null;
+  redisUrl: string | null;
+  dataDir: string;
+  bind: string;
+  enginePort: number;
+  publicPort: number;
+  snapshotDir: string;
+  aepKeyFile: string;
+  logKeyFile: string;
+  snapshotKeyFile: string;
+  logOrigin: string;
+  snapshotName: string;
+  snapshotValidForMs: number;
+  windowProofs: number;
+  liveExecutionLocked: boolean;
+  logLevel: LogLevel;
+}
+
+export function startConfig(env: Environment = process.env): StartConfig {
+  const v = read(env, {
+    DATABASE_URL: databaseUrl(OWNER_URL).optional(),
+    REDIS_URL: redisUrl,
+    DATA_DIR: dataDir,
+    BIND: bind,
+    ENGINE_PORT: port(8080),
+    PUBLIC_PORT: port(8081),
+    SNAPSHOT_DIR: z.string().optional(),
+    AEP_KEY_FILE: z.string().optional(),
+    LOG_KEY_FILE: z.string().optional(),
+    SNAPSHOT_KEY_FILE: z.string().optional(),
+    LOG_ORIGIN: origin.optional(),
+    SNAPSHOT_VALID_FOR: validFor,
+    WINDOW_PROOFS: window,
+    LIVE_EXECUTION: locked,
+    LOG_LEVEL: logLevel,
+  });
+  const logOrigin = originFor(v.LOG_ORIGIN, v.DATABASE_URL === undefined);
+  const data = resolve(v.DATA_DIR);
+  const file = (given: string | undefined, name: string): string => resolve(given ?? join(data, name));
+  return {
+    databaseUrl: v.DATABASE_URL ?? null,
+    redisUrl: v.REDIS_URL ?? null,
+    dataDir: data,
+    bind: v.BIND,
+    enginePort: v.ENGINE_PORT,
+    publicPort: v.PUBLIC_PORT,
+    snapshotDir: file(v.SNAPSHOT_DIR, 'public'),
+    aepKeyFile: file(v.AEP_KEY_FILE, 'aep-key.pem'),
+    logKeyFile: file(v.LOG_KEY_FILE, 'log-key.pem'),
+    snapshotKeyFile: file(v.SNAPSHOT_KEY_FILE, 'snapshot-key.pem'),
+    logOrigin,
+    snapshotName: snapshotNameFor(logOrigin),
+    snapshotValidForMs: v.SNAPSHOT_VALID_FOR,
+    windowProofs: v.WINDOW_PROOFS,
+    liveExecutionLocked: v.LIVE_EXECUTION === 'locked',
+    logLevel: v.LOG_LEVEL,
+  };
+}
+
+/** For a program that has not read its own configuration yet. */
+export function readLogLevel(env: Environment = process.env): LogLevel {
+  const level = logLevel.safeParse(env['LOG_LEVEL'] === '' ? undefined : env['LOG_LEVEL']);
+  return level.success ? level.data : 'info';
+}

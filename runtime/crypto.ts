@@ -1,0 +1,117 @@
+import {
+  createPrivateKey,
+  createPublicKey,
+  generateKeyPairSync,
+  hash,
+  type KeyObject,
+  sign,
+  verify,
+} from 'node:crypto';
+import { closeSync, fstatSync, openSync, readFileSync } from 'node:fs';
+import type { Ed25519Verify } from '#protocol/ed25519';
+import { strictEd25519 } from '#protocol/ed25519';
+import type { Sha256 } from '#protocol/hash';
+import { createPrivateFile } from './private-file.js';
+
+export const nativeSha256: Sha256 = (data) => hash('sha256', data, 'buffer');
+
+/** DER header of an Ed25519 SubjectPublicKeyInfo (RFC 8410); the 32 key bytes follow. */
+const SPKI_HEADER = Buffer.from('302a300506032b6570032100', 'hex');
+const PUBLIC_KEY_BYTES = 32;
+
+// Parsing a key costs about as much as a verification, and the same few keys come again and again.
+const MAX_PARSED = 64;
+const parsed = new Map<string, KeyObject>();
+
+function publicKeyObject(raw: Uint8Array): KeyObject {
+  const name = Buffer.from(raw).toString('latin1');
+  const known = parsed.get(name);
+  if (known !== undefined) return known;
+  const key = createPublicKey({
+    key: Buffer.concat([SPKI_HEADER, raw]),
+    format: 'der',
+    type: 'spki',
+  });
+  if (parsed.size >= MAX_PARSED) parsed.clear();
+  parsed.set(name, key);
+  return key;
+}
+
+/** OpenSSL's verification behind the protocol's strictness: one verdict with every other implementation. */
+export const nativeVerify: Ed25519Verify = strictEd25519((publicKey, message, signature) =>
+  verify(null, message, publicKeyObject(publicKey), signature),
+);
+
+/** A private key that cannot be read back: it only signs. */
+export interface SigningKey {
+  /** 32 bytes. */
+  publicKey: Uint8Array;
+  sign(message: Uint8Array): Uint8Array;
+}
+
+export type SigningKeyErrorCode = 'unreadable' | 'too_open' | 'not_ed25519';
+
+export class SigningKeyError extends Error {
+  readonly code: SigningKeyErrorCode;
+
+  constructor(code: SigningKeyErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = 'SigningKeyError';
+    this.code = code;
+  }
+}
+
+function signingKey(privateKey: KeyObject): SigningKey {
+  const spki = createPublicKey(privateKey).export({ format: 'der', type: 'spki' });
+  return {
+    publicKey: new Uint8Array(spki.subarray(spki.length - PUBLIC_KEY_BYTES)),
+    sign: (message) => sign(null, message, privateKey),
+  };
+}
+
+/** Mode and content are read through one descriptor, so that no other file can slip in between. */
+function readOwnersFile(file: string): string {
+  let descriptor: number;
+  try {
+    descriptor = openSync(file, 'r');
+  } catch (cause) {
+    throw new SigningKeyError('unreadable', `The signing key ${file} cannot be read.`, { cause });
+  }
+  try {
+    const mode = fstatSync(descriptor).mode & 0o777;
+    if (mode !== 0o600 && mode !== 0o400) {
+      throw new SigningKeyError(
+        'too_open',
+        `The signing key ${file} has mode ${mode.toString(8).padStart(4, '0')}: others must not be able to read it. Run: chmod 600 ${file}`,
+      );
+    }
+    return readFileSync(descriptor, 'utf8');
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+/** Reads a PEM PKCS#8 Ed25519 key from a file of mode 0600 or 0400. */
+export function loadSigningKey(file: string): SigningKey {
+  const pem = readOwnersFile(file);
+  let key: KeyObject;
+  try {
+    key = createPrivateKey({ key: pem, format: 'pem' });
+  } catch (cause) {
+    throw new SigningKeyError('not_ed25519', `${file} does not hold a PEM private key.`, { cause });
+  }
+  if (key.asymmetricKeyType !== 'ed25519') {
+    throw new SigningKeyError(
+      'not_ed25519',
+      `${file} holds a key of type ${key.asymmetricKeyType ?? 'unknown'}, not Ed25519. Make one with: openssl genpkey -algorithm ed25519`,
+    );
+  }
+  return signingKey(key);
+}
+
+/** Makes a new key in `file`, which must not exist (EEXIST). */
+export function createSigningKey(file: string): SigningKey {
+  const { privateKey } = generateKeyPairSync('ed25519');
+  createPrivateFile(file, privateKey.export({ format: 'pem', type: 'pkcs8' }).toString());
+  return signingKey(privateKey);
+}

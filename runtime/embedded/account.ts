@@ -1,0 +1,56 @@
+import { execFile, spawn } from 'node:child_process';
+import { promisify } from 'node:util';
+import { EmbeddedPostgresError } from './errors.js';
+
+const run = promisify(execFile);
+
+/** The operating system account that Postgres runs under; null means our own. */
+export type Account = { uid: number; gid: number } | null;
+
+export const runsAsRoot = (): boolean => process.getuid?.() === 0;
+
+async function lookUp(name: string): Promise<Account> {
+  try {
+    const [uid, gid] = await Promise.all([run('id', ['-u', name]), run('id', ['-g', name])]);
+    return { uid: Number(uid.stdout), gid: Number(gid.stdout) };
+  } catch {
+    return null;
+  }
+}
+
+/** Postgres refuses to run as root, so root lends it to an account that owns nothing else of ours. */
+export async function chooseAccount(): Promise<Account> {
+  if (!runsAsRoot()) return null;
+  const account = (await lookUp('postgres')) ?? (await lookUp('nobody'));
+  if (account === null) {
+    throw new EmbeddedPostgresError(
+      'no_account',
+      'Postgres does not run as root, and this machine has neither a user "postgres" nor "nobody". ' +
+        'Create one, start as an ordinary user, or set DATABASE_URL.',
+    );
+  }
+  return account;
+}
+
+/** What every process that we start for Postgres gets: its account, and nothing of our environment. */
+export function spawnAs(account: Account): {
+  cwd: string;
+  env: Record<string, string>;
+  uid?: number;
+  gid?: number;
+} {
+  const plain = { cwd: '/', env: { PATH: '/usr/bin:/bin:/usr/sbin:/sbin', LC_ALL: 'C', TZ: 'UTC' } };
+  return account === null ? plain : { ...plain, ...account };
+}
+
+/** Asked of the kernel by trying it, since modes, ACLs and mounts all have a say. */
+export function canEnter(directory: string, account: Account): Promise<boolean> {
+  return new Promise((resolve) => {
+    const test = spawn('/bin/sh', ['-c', 'cd "$1" && test -r . && test -w .', 'sh', directory], {
+      ...spawnAs(account),
+      stdio: 'ignore',
+    });
+    test.once('error', () => resolve(false));
+    test.once('close', (code) => resolve(code === 0));
+  });
+}

@@ -1,0 +1,118 @@
+import { randomBytes } from 'node:crypto';
+import { chown, mkdir, readFile, rm, stat } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { writePrivateFile } from '../private-file.js';
+import { type Account, canEnter, chooseAccount, runsAsRoot } from './account.js';
+import { EmbeddedPostgresError } from './errors.js';
+import { sharedPlace } from './shared-place.js';
+
+/** Where a cluster lives, and who owns it. */
+export interface Place {
+  /** Private directory of `account`; the cluster is in `data` inside. */
+  directory: string;
+  account: Account;
+  /** False until initdb has succeeded once. */
+  initialised: boolean;
+}
+
+export const clusterOf = (place: { directory: string }): string => join(place.directory, 'data');
+
+const localDirectory = (dataDir: string): string => join(dataDir, 'postgres');
+const pointerFile = (dataDir: string): string => join(dataDir, 'postgres-place.json');
+
+async function readPointer(dataDir: string): Promise<string | null> {
+  let text: string;
+  try {
+    text = await readFile(pointerFile(dataDir), 'utf8');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw error;
+  }
+  return (JSON.parse(text) as { directory: string }).directory;
+}
+
+/** The cluster keeps the account that it was made under, whoever starts it. */
+async function ownerOf(directory: string): Promise<Account> {
+  const { uid, gid } = await stat(clusterOf({ directory }));
+  if (runsAsRoot()) return uid === 0 ? null : { uid, gid };
+  if (uid !== process.getuid?.()) {
+    throw new EmbeddedPostgresError(
+      'wrong_owner',
+      `The database in ${directory} belongs to the user with id ${String(uid)}: start as that user or as root, or choose another DATA_DIR.`,
+    );
+  }
+  return null;
+}
+
+async function existing(directory: string): Promise<Place> {
+  const account = await ownerOf(directory);
+  if (account !== null && !(await canEnter(directory, account))) {
+    throw new EmbeddedPostgresError(
+      'no_reachable_place',
+      `The database in ${directory} can no longer be reached by its own account (user id ${String(account.uid)}): ` +
+        'a directory above it has become private. Give that one back its search permission (chmod a+x).',
+    );
+  }
+  return { directory, account, initialised: true };
+}
+
+async function makePrivate(directory: string, account: Account): Promise<void> {
+  await mkdir(directory, { recursive: true, mode: 0o700 });
+  if (account !== null) await chown(directory, account.uid, account.gid);
+}
+
+/** The place that DATA_DIR already has, or a new empty one. */
+export async function findPlace(dataDir: string): Promise<Place> {
+  const local = localDirectory(dataDir);
+  if (existsSync(clusterOf({ directory: local }))) return existing(local);
+
+  const pointed = await readPointer(dataDir);
+  if (pointed !== null) {
+    if (existsSync(clusterOf({ directory: pointed }))) return existing(pointed);
+    // An empty database in its stead would look like a registry that forgot everything.
+    throw new EmbeddedPostgresError(
+      'cluster_missing',
+      `The database of ${dataDir} was in ${pointed} and is gone. Put it back, or remove ${dataDir} to begin anew.`,
+    );
+  }
+
+  const account = await chooseAccount();
+  await makePrivate(local, account);
+  if (account === null || (await canEnter(local, account))) {
+    return { directory: local, account, initialised: false };
+  }
+  await rm(local, { recursive: true });
+  return elsewhere(account);
+}
+
+/**
+ * A fresh name every time: a DATA_DIR that was removed and made again must never find the cluster of
+ * its predecessor.
+ */
+async function elsewhere(account: Account): Promise<Place> {
+  const shared = await sharedPlace();
+  if (shared !== null) {
+    const directory = join(shared, `cluster-${randomBytes(8).toString('hex')}`);
+    await makePrivate(directory, account);
+    if (await canEnter(directory, account)) return { directory, account, initialised: false };
+    await rm(directory, { recursive: true });
+  }
+  throw new EmbeddedPostgresError(
+    'no_reachable_place',
+    'DATA_DIR lies below a private directory that the account running Postgres cannot pass, and neither ' +
+      '/var/lib nor /var/tmp can hold the database. Set DATA_DIR to a place that others can pass through, or set DATABASE_URL.',
+  );
+}
+
+/** Called once the cluster is complete, so that a pointer always leads to a usable one. */
+export function rememberPlace(dataDir: string, place: Place): void {
+  if (place.directory === localDirectory(dataDir)) return;
+  writePrivateFile(pointerFile(dataDir), JSON.stringify({ directory: place.directory }) + '\n');
+}
+
+/** Removes the cluster wherever it is. */
+export async function removePlace(dataDir: string, place: Place): Promise<void> {
+  await rm(place.directory, { recursive: true, force: true });
+  await rm(pointerFile(dataDir), { force: true });
+}

@@ -1,0 +1,188 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { createServer } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Logger } from '../log.js';
+import { spawnAs } from './account.js';
+import type { Binaries } from './binaries.js';
+import { EmbeddedPostgresError } from './errors.js';
+import { clusterOf, type Place } from './place.js';
+import { disownStalePid, readPostmasterPid, runningOn } from './postmaster-pid.js';
+
+export interface PostgresExit {
+  code: number | null;
+  signal: NodeJS.Signals | null;
+  /** True when `stop` was called; otherwise the server died by itself. */
+  expected: boolean;
+}
+
+export interface ServerOptions {
+  /** 0 takes any free port. */
+  port: number;
+  /** Server parameters over the defaults. */
+  settings: Record<string, string>;
+}
+
+export interface Server {
+  pid: number;
+  port: number;
+  exited: Promise<PostgresExit>;
+  stop(): Promise<void>;
+}
+
+/** How long what is left of a predecessor that was killed is waited for. */
+const REMAINS_MS = 6_000;
+/** How long one that is being stopped is waited for, and one that shows no sign of it. */
+const STOPPING_MS = 30_000;
+const RIVAL_MS = 1_500;
+const FAST_SHUTDOWN_MS = 30_000;
+/** Recovery after a crash replays the whole write-ahead log since the last checkpoint. */
+const RECOVERY_MS = 10 * 60_000;
+
+function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const probe = createServer();
+    probe.once('error', reject);
+    probe.listen(0, '127.0.0.1', () => {
+      const address = probe.address();
+      probe.close(() => {
+        resolve(typeof address === 'object' && address !== null ? address.port : 0);
+      });
+    });
+  });
+}
+
+/**
+ * Ends the server when we die without having stopped it (kill -9, out of memory): its standard input is
+ * a pipe whose other end only we hold. Otherwise the orphan would bar the next start.
+ */
+function watch(pid: number, place: Place): ChildProcess {
+  const watchdog = spawn('/bin/sh', ['-c', 'read -r _; kill -INT "$1"', 'sh', String(pid)], {
+    ...spawnAs(place.account),
+    stdio: ['pipe', 'ignore', 'ignore'],
+    detached: true,
+  });
+  watchdog.on('error', () => undefined);
+  watchdog.stdin?.on('error', () => undefined);
+  watchdog.unref();
+  return watchdog;
+}
+
+function parameters(port: number, settings: Record<string, string>): string[] {
+  const all: Record<string, string> = {
+    listen_addresses: '127.0.0.1',
+    port: String(port),
+    unix_socket_directories: '',
+    max_connections: '150',
+    fsync: 'on',
+    full_page_writes: 'on',
+    synchronous_commit: 'on',
+    password_encryption: 'scram-sha-256',
+    timezone: 'UTC',
+    log_timezone: 'UTC',
+    ...settings,
+  };
+  return Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
+}
+
+/** Null when the server ended before it was ready; `said` then holds its last words. */
+async function launch(
+  binaries: Binaries,
+  place: Place,
+  { port: asked, settings }: ServerOptions,
+  log: Pick<Logger, 'debug'>,
+  said: string[],
+): Promise<Server | null> {
+  const cluster = clusterOf(place);
+  const port = asked === 0 ? await freePort() : asked;
+  const child = spawn(binaries.postgres, ['-D', cluster, ...parameters(port, settings)], {
+    ...spawnAs(place.account),
+    stdio: ['ignore', 'ignore', 'pipe'],
+    // A process group of its own: an interrupt typed at the terminal must not reach the database
+    // before those who still write to it.
+    detached: true,
+  });
+  let stopping = false;
+  const exited = new Promise<PostgresExit>((resolve) => {
+    child.once('error', (error) => {
+      said.push(error.message);
+      resolve({ code: null, signal: null, expected: false });
+    });
+    child.once('exit', (code, signal) => resolve({ code, signal, expected: stopping }));
+  });
+  let running = true;
+  const over = exited.then(() => {
+    running = false;
+  });
+  child.stderr.setEncoding('utf8');
+  child.stderr.on('data', (text: string) => {
+    for (const line of text.split('\n')) if (line !== '') said.push(line);
+    said.splice(0, said.length - 20);
+    log.debug({ postgres: text.trimEnd() });
+  });
+  const { pid } = child;
+  if (pid === undefined) {
+    await exited;
+    return null;
+  }
+  const watchdog = watch(pid, place);
+  void over.then(() => watchdog.kill('SIGKILL'));
+
+  const stop = async (): Promise<void> => {
+    stopping = true;
+    child.kill('SIGINT');
+    const inTime = await Promise.race([
+      exited.then(() => true),
+      sleep(FAST_SHUTDOWN_MS, false, { ref: false }),
+    ]);
+    if (!inTime) child.kill('SIGQUIT');
+    await exited;
+  };
+
+  const deadline = Date.now() + RECOVERY_MS;
+  while (running) {
+    const state = await readPostmasterPid(cluster);
+    if (state?.pid === pid && state.status === 'ready') return { pid, port, exited, stop };
+    if (Date.now() > deadline) {
+      await stop();
+      return null;
+    }
+    await Promise.race([sleep(15), over]);
+  }
+  return null;
+}
+
+/** Starts the server and waits until it accepts connections. */
+export async function startServer(
+  binaries: Binaries,
+  place: Place,
+  options: ServerOptions,
+  log: Pick<Logger, 'debug'>,
+): Promise<Server> {
+  const cluster = clusterOf(place);
+  const said: string[] = [];
+  const began = Date.now();
+  for (;;) {
+    const waited = Date.now() - began;
+    const rival = await runningOn(cluster);
+    if (rival === null) {
+      await disownStalePid(cluster);
+      const server = await launch(binaries, place, options, log, said);
+      if (server !== null) return server;
+      // Another attempt helps when the port was taken meanwhile, or when processes of a server that
+      // was killed are still dying.
+      if (waited > REMAINS_MS) {
+        throw new EmbeddedPostgresError(
+          'start_failed',
+          `Postgres did not start on ${place.directory}:\n${said.join('\n')}`,
+        );
+      }
+    } else if (waited > (rival.status === 'stopping' ? STOPPING_MS : RIVAL_MS)) {
+      throw new EmbeddedPostgresError(
+        'already_running',
+        `Another Postgres (process ${String(rival.pid)}) is already running on ${place.directory}: ` +
+          'stop the one that started it first, or choose another DATA_DIR.',
+      );
+    }
+    await sleep(250);
+  }
+}

@@ -1,0 +1,111 @@
+import { readLogLevel, ConfigError } from './config.js';
+import { logger, type Logger } from './log.js';
+
+export interface ProgramContext {
+  /** Fires when the program has been asked to stop. */
+  signal: AbortSignal;
+  log: Logger;
+  /** Registers what to close; at the end it runs in reverse order, each awaited. */
+  onStop(stop: () => unknown): void;
+  /** Something the program cannot do without is gone: drain, and exit with 1. */
+  fail(error: unknown): void;
+}
+
+export interface ProgramOptions {
+  /** The longest that draining may take, in milliseconds. */
+  drainMs?: number;
+  /** Exit when `main` returns, instead of staying up until a signal. */
+  untilMainReturns?: boolean;
+}
+
+type Ending = { code: 0; reason: string } | { code: 1; error: unknown };
+
+/** Tells the program that started us that we serve, and where; says nothing when nobody listens. */
+export function reportReady(url?: string): void {
+  if (process.send === undefined || !process.connected) return;
+  process.send({ ready: true, ...(url === undefined ? {} : { url }) });
+}
+
+/** False when something could not be closed, or not in time. */
+async function drain(
+  stops: (() => unknown)[],
+  started: Promise<unknown>,
+  log: Logger,
+  limitMs: number,
+): Promise<boolean> {
+  let clean = true;
+  const closeAll = async (): Promise<void> => {
+    for (let stop = stops.pop(); stop !== undefined; stop = stops.pop()) {
+      try {
+        await stop();
+      } catch (error) {
+        clean = false;
+        log.error({ err: error }, 'closing failed');
+      }
+    }
+  };
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>((resolve) => {
+    timer = setTimeout(() => {
+      clean = false;
+      resolve();
+    }, limitMs);
+  });
+  // A start that was interrupted may still be opening things: what it registers meanwhile is closed too.
+  const all = closeAll()
+    .then(() => started)
+    .then(closeAll);
+  await Promise.race([all, late]);
+  clearTimeout(timer);
+  return clean;
+}
+
+/** What a person can mend needs no stack. */
+function report(log: Logger, error: unknown): void {
+  if (error instanceof ConfigError) process.stderr.write(`${error.message}\n`);
+  else log.fatal({ err: error }, error instanceof Error ? error.message : 'stopped by an error');
+}
+
+/**
+ * Runs one program from start to exit code, which the entry point hands to the system. It drains on
+ * SIGTERM, on SIGINT and when the process that started it is gone, and stops with 1 on an error
+ * that nobody handled.
+ */
+export async function runProgram(
+  name: string,
+  main: (ctx: ProgramContext) => Promise<void>,
+  options: ProgramOptions = {},
+): Promise<0 | 1> {
+  const { drainMs = 25_000, untilMainReturns = false } = options;
+  const log = logger(name, readLogLevel());
+  const stopping = new AbortController();
+  const stops: (() => unknown)[] = [];
+
+  let end: (ending: Ending) => void = () => undefined;
+  const ended = new Promise<Ending>((resolve) => {
+    end = resolve;
+  });
+  const fail = (error: unknown): void => end({ code: 1, error });
+  const onSignal = (signal: NodeJS.Signals): void => end({ code: 0, reason: signal });
+  const onDisconnect = (): void => end({ code: 0, reason: 'its starter is gone' });
+  const hasStarter = process.connected;
+
+  process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
+  process.on('uncaughtException', fail).on('unhandledRejection', fail);
+  if (hasStarter) process.on('disconnect', onDisconnect);
+
+  const onStop = (stop: () => unknown): void => void stops.push(stop);
+  const started = main({ signal: stopping.signal, log, onStop, fail }).then(() => {
+    if (untilMainReturns) end({ code: 0, reason: 'done' });
+  }, fail);
+
+  const ending = await ended;
+  stopping.abort();
+  if (ending.code === 1) report(log, ending.error);
+  else log.debug({ reason: ending.reason }, 'stopping');
+  const clean = await drain(stops, started, log, drainMs);
+  if (!clean) log.error('not everything was closed in time or in order');
+  process.off('SIGTERM', onSignal).off('SIGINT', onSignal).off('disconnect', onDisconnect);
+  process.off('uncaughtException', fail).off('unhandledRejection', fail);
+  return ending.code === 0 && clean ? 0 : 1;
+}

@@ -1,0 +1,169 @@
+import {
+  createPostgresBackend,
+  createRedisBackend,
+  Queue,
+  QueueEvents,
+  UnrecoverableError,
+  Worker,
+  type PostgresConnectionOptions,
+  type Processor,
+  type QueueOptions,
+  type WorkerOptions,
+} from 'bullmq';
+import type { QueueConfig } from './config.js';
+import { openRedis, type RedisClient } from './redis.js';
+
+export { UnrecoverableError };
+
+/** The queue's name; on Redis its keys share the hash tag of `PREFIX`, as a cluster demands. */
+const NAME = 'admit';
+const PREFIX = '{svc}';
+/** BullMQ's tables in the database. */
+export const SCHEMA = 'bullmq';
+
+export interface AdmitData {
+  ids: string[];
+}
+
+export type AdmitProcessor = Processor<AdmitData, string[]>;
+
+/** The part of BullMQ's Queue, QueueEvents or Worker that opening and closing need. */
+interface Member {
+  waitUntilReady(): Promise<unknown>;
+  close(): Promise<void>;
+  on(event: 'error', listener: (error: Error) => void): unknown;
+}
+
+/** One member on one backend. */
+export interface Opened<M> {
+  member: M;
+  /** Frees the connections at once, whatever the member is doing. */
+  abandon(): void;
+}
+
+export type OnError = (error: Error) => void;
+
+/** An hour's worth of missed consumers is no loss: events are hints. */
+const EVENTS_KEPT = 1_000;
+const FAILED_KEPT = 100;
+
+const jobOptions = {
+  removeOnComplete: true,
+  removeOnFail: { count: FAILED_KEPT },
+  attempts: 5,
+  backoff: { type: 'exponential', delay: 250 },
+};
+
+const queueOptions = {
+  defaultJobOptions: jobOptions,
+  streams: { events: { maxLen: EVENTS_KEPT } },
+};
+
+/**
+ * A worker that is killed lets go of its jobs within ten seconds, and another takes them within
+ * five more. How often that happens to a job says nothing about the job.
+ */
+const workerOptions = {
+  autorun: false,
+  lockDuration: 10_000,
+  stalledInterval: 5_000,
+  maxStalledCount: 1_000_000,
+  runRetryDelay: 1_000,
+};
+
+/**
+ * On Postgres the wake-ups of concurrent commits are merged, and the last one can be lost; a
+ * consumer must look by itself, at a short interval.
+ */
+const POSTGRES_EVENTS_WAIT_MS = 100;
+const POSTGRES_IDLE_WAIT_S = 0.2;
+
+function postgresConnection(config: QueueConfig, max: number): PostgresConnectionOptions {
+  return {
+    connectionString: config.databaseUrl,
+    schema: SCHEMA,
+    max,
+    application_name: 'svc-queue',
+    connectionTimeoutMillis: 3_000,
+    query_timeout: 10_000,
+    keepAlive: true,
+  };
+}
+
+function open<M extends Member>(member: M, onError: OnError, client: RedisClient | null): Opened<M> {
+  member.on('error', onError);
+  return { member, abandon: () => client?.disconnect() };
+}
+
+export function openQueue(
+  config: QueueConfig,
+  onError: OnError,
+): Opened<Pick<Queue<AdmitData, string[]>, 'add' | 'getWaitingCount'> & Member> {
+  if (config.redisUrl === null) {
+    const options = { ...queueOptions, connection: postgresConnection(config, 3) };
+    return open(new Queue(NAME, options, createPostgresBackend), onError, null);
+  }
+  const client = openRedis(config.redisUrl, { whenAway: 'fail_fast', onError });
+  const options: QueueOptions = { ...queueOptions, connection: client, prefix: PREFIX };
+  return open(new Queue(NAME, options, createRedisBackend), onError, client);
+}
+
+export interface Events extends Member {
+  run(): Promise<void>;
+  on(event: 'error', listener: (error: Error) => void): unknown;
+  on(event: 'completed', listener: (args: { jobId: string; returnvalue: unknown }) => void): unknown;
+  on(event: 'failed', listener: (args: { jobId: string }) => void): unknown;
+}
+
+/**
+ * Reads from the oldest event kept: "from now on" is decided anew at every read until a first event
+ * has come, so what happens in between would be missed. Old news do no harm.
+ */
+const OLDEST_EVENT = '0';
+
+export function openEvents(config: QueueConfig, onError: OnError): Opened<Events> {
+  if (config.redisUrl === null) {
+    const connection = postgresConnection(config, 2);
+    const options = {
+      connection,
+      autorun: false,
+      lastEventId: OLDEST_EVENT,
+      blockingTimeout: POSTGRES_EVENTS_WAIT_MS,
+    };
+    return open(new QueueEvents(NAME, options, createPostgresBackend), onError, null);
+  }
+  const client = openRedis(config.redisUrl, { whenAway: 'wait', onError });
+  const options = {
+    connection: client,
+    autorun: false,
+    lastEventId: OLDEST_EVENT,
+    prefix: PREFIX,
+  };
+  return open(new QueueEvents(NAME, options, createRedisBackend), onError, client);
+}
+
+export function openWorker(
+  config: QueueConfig,
+  processor: AdmitProcessor,
+  concurrency: number,
+  onError: OnError,
+): Opened<Member & { run(): Promise<void> }> {
+  if (config.redisUrl === null) {
+    const connection = postgresConnection(config, concurrency + 2);
+    const options = {
+      ...workerOptions,
+      connection,
+      concurrency,
+      drainDelay: POSTGRES_IDLE_WAIT_S,
+    };
+    return open(new Worker(NAME, processor, options, createPostgresBackend), onError, null);
+  }
+  const client = openRedis(config.redisUrl, { whenAway: 'wait', onError });
+  const options: WorkerOptions = {
+    ...workerOptions,
+    connection: client,
+    concurrency,
+    prefix: PREFIX,
+  };
+  return open(new Worker(NAME, processor, options, createRedisBackend), onError, client);
+}

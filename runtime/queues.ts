@@ -1,0 +1,286 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { isProofId } from '#protocol/ids';
+import type { QueueConfig } from './config.js';
+import { logger, type Logger } from './log.js';
+import {
+  type AdmitProcessor,
+  openEvents,
+  openQueue,
+  openWorker,
+  type Opened,
+  UnrecoverableError,
+} from './queue-backend.js';
+
+export { grantQueueAccess, migrateQueues } from './queue-schema.js';
+
+/** The queue did not answer in time, or refused. What was to be enqueued may still be processed. */
+export class QueueUnavailableError extends Error {
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.name = 'QueueUnavailableError';
+  }
+}
+
+/** The most ids that a job may carry; a job with more did not come from us. */
+export const MAX_IDS_PER_JOB = 1_000;
+
+const READY_MS = 5_000;
+const ANSWER_MS = 3_000;
+const REOPEN_MS = 1_000;
+const CLOSE_MS = 10_000;
+const CLOSE_WORKER_MS = 20_000;
+const LOG_EVERY_MS = 5_000;
+
+type QueueLog = Pick<Logger, 'warn'>;
+
+export interface QueueOptions {
+  log?: QueueLog;
+}
+
+async function within<T>(promise: Promise<T>, ms: number, what: string): Promise<T> {
+  const done = new AbortController();
+  const late = sleep(ms, undefined, { signal: done.signal }).then(() => {
+    throw new QueueUnavailableError(`${what} took longer than ${String(ms)} ms`);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    done.abort();
+    late.catch(() => undefined);
+  }
+}
+
+/** A queue that is away says so many times a second; once in a while is enough to know. */
+function seldom(log: QueueLog, what: string): (error: unknown) => void {
+  let last = -Infinity;
+  let more = 0;
+  return (error) => {
+    const now = performance.now();
+    if (now - last < LOG_EVERY_MS) {
+      more += 1;
+      return;
+    }
+    log.warn({ err: error, unlogged: more }, `${what}: the queue reports an error`);
+    last = now;
+    more = 0;
+  };
+}
+
+interface Closable {
+  waitUntilReady(): Promise<unknown>;
+  close(): Promise<void>;
+}
+
+/** Waits until it is connected; what cannot connect has nothing to finish and is dropped at once. */
+async function connected<M extends Closable>(opened: Opened<M>): Promise<void> {
+  try {
+    await within(opened.member.waitUntilReady(), READY_MS, 'connecting to the queue');
+  } catch (error) {
+    opened.abandon();
+    await shut(opened, CLOSE_MS);
+    throw error;
+  }
+}
+
+async function shut(opened: Opened<Closable>, ms: number): Promise<void> {
+  try {
+    await within(opened.member.close(), ms, 'closing the queue');
+  } catch {
+    // It is being left anyway; its connections are cut below.
+  } finally {
+    opened.abandon();
+  }
+}
+
+/** Wakes workers. It promises nothing: the registry knows what is pending, and the sweeper asks it. */
+export interface AdmitQueue {
+  /** Rejects within seconds when the queue is away; returns the job's id. */
+  add(ids: readonly string[]): Promise<string>;
+  /** Rejects when the queue is away. */
+  ping(): Promise<void>;
+  /** Jobs that no worker has taken yet. */
+  depth(): Promise<number>;
+  close(): Promise<void>;
+}
+
+type OpenQueue = ReturnType<typeof openQueue>;
+
+export function openAdmitQueue(config: QueueConfig, options: QueueOptions = {}): AdmitQueue {
+  const onError = seldom(options.log ?? logger('queue'), 'enqueueing');
+  let current: Promise<OpenQueue> | null = null;
+  let closed = false;
+
+  async function openOnce(): Promise<OpenQueue> {
+    const opened = openQueue(config, onError);
+    await connected(opened);
+    return opened;
+  }
+
+  // BullMQ remembers a connection that failed at first for ever, so a failure here is forgotten:
+  // the next call tries anew.
+  function ready(): Promise<OpenQueue> {
+    if (closed) return Promise.reject(new QueueUnavailableError('the queue has been closed'));
+    if (current === null) {
+      const opening = openOnce();
+      current = opening;
+      opening.catch(() => {
+        if (current === opening) current = null;
+      });
+    }
+    return current;
+  }
+
+  async function ask<T>(question: (queue: OpenQueue['member']) => Promise<T>): Promise<T> {
+    try {
+      return await within(
+        ready().then(({ member }) => question(member)),
+        ANSWER_MS,
+        'the queue',
+      );
+    } catch (cause) {
+      if (cause instanceof QueueUnavailableError) throw cause;
+      throw new QueueUnavailableError('the queue cannot be reached', { cause });
+    }
+  }
+
+  return {
+    // The id is ours because making one is a right that the programs' database roles do not have.
+    add: (ids) =>
+      ask(async (queue) => {
+        const jobId = randomUUID();
+        await queue.add('admit', { ids: [...ids] }, { jobId });
+        return jobId;
+      }),
+    ping: async () => {
+      await ask((queue) => queue.getWaitingCount());
+    },
+    depth: () => ask((queue) => queue.getWaitingCount()),
+    close: async () => {
+      closed = true;
+      const opened = await current?.catch(() => null);
+      if (opened) await shut(opened, CLOSE_MS);
+    },
+  };
+}
+
+/** Something that runs in the background until it is closed. */
+export interface Running {
+  /** Settles when it runs for the first time; a queue that is away at the start is waited for. */
+  ready: Promise<void>;
+  close(): Promise<void>;
+}
+
+type Runner = Opened<Closable & { run(): Promise<void> }>;
+
+/** Keeps one open: a backend that cannot be reached at the start, or that gives up, is opened again. */
+function keepRunning(open: () => Runner, report: (error: unknown) => void, closeMs: number): Running {
+  const closing = new AbortController();
+  let opening: Runner | null = null;
+  let running: Runner | null = null;
+  let firstReady: () => void = () => undefined;
+  const ready = new Promise<void>((resolve) => {
+    firstReady = resolve;
+  });
+
+  async function once(): Promise<void> {
+    opening = open();
+    try {
+      await connected(opening);
+      running = opening;
+    } finally {
+      opening = null;
+    }
+    const run = running.member.run();
+    firstReady();
+    try {
+      await run;
+    } finally {
+      // While closing, whoever closes waits for the job at hand.
+      if (!closing.signal.aborted) await shut(running, CLOSE_MS);
+    }
+  }
+
+  async function loop(): Promise<void> {
+    while (!closing.signal.aborted) {
+      await once().catch((error: unknown) => {
+        if (!closing.signal.aborted) report(error);
+      });
+      await sleep(REOPEN_MS, undefined, { signal: closing.signal }).catch(() => undefined);
+    }
+  }
+
+  const over = loop();
+  return {
+    ready,
+    close: async () => {
+      closing.abort();
+      opening?.abandon();
+      if (running !== null) await shut(running, closeMs);
+      await Promise.race([over, sleep(1_000, undefined, { ref: false })]);
+    },
+  };
+}
+
+function isIds(value: unknown): value is string[] {
+  return (
+    Array.isArray(value) &&
+    value.length > 0 &&
+    value.length <= MAX_IDS_PER_JOB &&
+    value.every((id) => typeof id === 'string' && isProofId(id))
+  );
+}
+
+/**
+ * Calls `onSettled` when a worker is done with a job, for better or worse. A hint that now is a good
+ * time to ask the registry: it can be late, missing or forged.
+ */
+export function openAdmitEvents(
+  config: QueueConfig,
+  onSettled: (jobId: string, ids?: string[]) => void,
+  options: QueueOptions = {},
+): Running {
+  const report = seldom(options.log ?? logger('queue'), 'waiting for events');
+  return keepRunning(
+    () => {
+      const opened = openEvents(config, report);
+      opened.member.on('completed', ({ jobId, returnvalue }) => {
+        const ids = idsFrom(returnvalue);
+        if (ids === null) onSettled(jobId);
+        else onSettled(jobId, ids);
+      });
+      opened.member.on('failed', ({ jobId }) => onSettled(jobId));
+      return opened;
+    },
+    report,
+    CLOSE_MS,
+  );
+}
+
+/** The backends hand a result over in different wrappings. */
+function idsFrom(returnvalue: unknown): string[] | null {
+  return isIds(returnvalue) ? returnvalue : null;
+}
+
+/**
+ * Calls `handler` with each job's ids. A job that is not a plain list of ids is set aside unread: the
+ * queue is open to whoever gets at it, and proves nothing.
+ */
+export function openAdmitWorker(
+  config: QueueConfig,
+  handler: (ids: string[]) => Promise<void>,
+  options: QueueOptions & { concurrency: number },
+): Running {
+  const report = seldom(options.log ?? logger('queue'), 'taking jobs');
+  const processor: AdmitProcessor = async (job) => {
+    const { ids } = job.data as { ids?: unknown };
+    if (!isIds(ids)) throw new UnrecoverableError('the job is not a list of proof ids');
+    await handler(ids);
+    return ids;
+  };
+  return keepRunning(
+    () => openWorker(config, processor, options.concurrency, report),
+    report,
+    CLOSE_WORKER_MS,
+  );
+}
