@@ -1,0 +1,186 @@
+import type { Sha256 } from '#protocol/hash';
+import { keyEntryBytes, statusEntryBytes } from '#protocol/entries';
+import type { ArtifactKind } from '#protocol/status';
+import { formatTime } from '#protocol/time';
+import type { Db, Pool, Transaction } from './db.js';
+import { asking } from './errors.js';
+import { toUuid } from './ids.js';
+import { appendLocked, keyEntries, lockHead } from './log.js';
+import type { Environment } from './tenants.js';
+
+/** What was to be changed does not exist, or may not be changed like this. */
+export class AdministrationError extends Error {
+  override readonly name = 'AdministrationError';
+}
+
+/** Creates a tenant; the same call again changes nothing. */
+export function createTenant(
+  sql: Db,
+  tenant: { tenantId: string; environment: Environment },
+): Promise<void> {
+  return asking(async () => {
+    await sql`
+      insert into svc.tenant (tenant_id, environment)
+      values (${tenant.tenantId}, ${tenant.environment}) on conflict do nothing`;
+  });
+}
+
+/**
+ * Gate changes take the append lock. A worker asks the gates under the same lock, so once this has
+ * returned nothing is appended that the old state of the gate would have let through.
+ */
+function changingGates(sql: Pool, change: (tx: Transaction) => Promise<number>): Promise<void> {
+  return asking(() =>
+    sql.begin(async (tx) => {
+      await lockHead(tx);
+      if ((await change(tx)) === 0) throw new AdministrationError('there is nothing of that name');
+    }),
+  );
+}
+
+export function setAllowlisted(sql: Pool, tenantId: string, allowlisted: boolean): Promise<void> {
+  return changingGates(sql, async (tx) => {
+    const rows = await tx`
+      update svc.tenant set allowlisted = ${allowlisted} where tenant_id = ${tenantId}`;
+    return rows.count;
+  });
+}
+
+export function setLane(sql: Pool, environment: Environment, open: boolean): Promise<void> {
+  return changingGates(sql, async (tx) => {
+    const rows = await tx`
+      update svc.lane set open = ${open}, changed_at = now() where environment = ${environment}`;
+    return rows.count;
+  });
+}
+
+/** How long artifacts of admissions accepted from now on assert, in seconds; null: no end. */
+export function setValidity(
+  sql: Db,
+  tenantId: string,
+  validity: Record<ArtifactKind, number | null>,
+): Promise<void> {
+  return asking(async () => {
+    await sql`
+      update svc.tenant set validity = ${sql.json(validity)} where tenant_id = ${tenantId}`;
+  });
+}
+
+/** Stores a key's hash. A key is issued only against a recorded review. */
+export function insertApiKey(
+  sql: Db,
+  key: {
+    keyId: string;
+    tenantId: string;
+    secretHash: Uint8Array;
+    scopes: string[];
+    reviewRef: string;
+    expiresAt: number | null;
+  },
+): Promise<void> {
+  return asking(async () => {
+    const rows = await sql`
+      insert into svc.api_key (key_id, tenant_no, secret_hash, scopes, review_ref, expires_at)
+      select ${key.keyId}, tenant_no, ${Buffer.from(key.secretHash)}, ${key.scopes},
+        ${key.reviewRef}, ${key.expiresAt === null ? null : new Date(key.expiresAt)}
+      from svc.tenant where tenant_id = ${key.tenantId}`;
+    if (rows.count === 0) throw new AdministrationError(`there is no tenant ${key.tenantId}`);
+  });
+}
+
+export function revokeApiKey(sql: Db, keyId: string): Promise<void> {
+  return asking(async () => {
+    await sql`
+      update svc.api_key set revoked_at = now() where key_id = ${keyId} and revoked_at is null`;
+  });
+}
+
+/** Stores a proof-chain fixture. Fixtures never change; another content needs another reference. */
+export function putFixture(
+  sql: Db,
+  fixture: { fixtureRef: string; fixtureHash: Uint8Array; content: Uint8Array },
+): Promise<void> {
+  return asking(async () => {
+    await sql`
+      insert into svc.fixture (fixture_ref, fixture_hash, content)
+      values (${fixture.fixtureRef}, ${Buffer.from(fixture.fixtureHash)},
+        ${Buffer.from(fixture.content)})`;
+  });
+}
+
+/** Times in the log are the database's, like every other time in it. */
+async function databaseTime(tx: Db): Promise<number> {
+  const [row] = await tx<{ at: Date }[]>`
+    select date_trunc('milliseconds', clock_timestamp()) as at`;
+  if (row === undefined) throw new Error('the database told no time');
+  return row.at.getTime();
+}
+
+/** Appends a key entry. From its index on, the log knows the key in its new state. */
+export function appendKeyChange(
+  sql: Pool,
+  sha256: Sha256,
+  key: {
+    keyId: string;
+    publicKey: string;
+    change: 'activate' | 'retire' | 'compromise';
+    fromIndex?: number;
+  },
+): Promise<number> {
+  return asking(() =>
+    sql.begin(async (tx) => {
+      const size = await lockHead(tx);
+      const at = await databaseTime(tx);
+      const body = keyEntryBytes({
+        key_id: key.keyId,
+        public_key: key.publicKey,
+        change: key.change,
+        ...(key.fromIndex === undefined ? {} : { from_index: key.fromIndex }),
+        time: formatTime(at),
+      });
+      await appendLocked(tx, sha256, size, [{ kind: 'key', at, body }]);
+      return size;
+    }),
+  );
+}
+
+/** Activates a key unless the log has an entry about it already. */
+export async function ensureKeyActive(
+  sql: Pool,
+  sha256: Sha256,
+  key: { keyId: string; publicKey: string },
+): Promise<void> {
+  const known = (await keyEntries(sql)).some(({ body }) =>
+    body.toString('utf8').includes(`"key_id":"${key.keyId}"`),
+  );
+  if (!known) await appendKeyChange(sql, sha256, { ...key, change: 'activate' });
+}
+
+/** Revokes an artifact, for ever: a log entry, so its place in history cannot be changed. */
+export function appendRevocation(
+  sql: Pool,
+  sha256: Sha256,
+  revocation: { proofId: string; artifactKind: ArtifactKind; reasonHash: string },
+): Promise<number> {
+  return asking(() =>
+    sql.begin(async (tx) => {
+      const size = await lockHead(tx);
+      const [proof] = await tx`
+        select from svc.proof where proof_id = ${toUuid(revocation.proofId)}::uuid`;
+      if (proof === undefined) {
+        throw new AdministrationError(`there is no proof ${revocation.proofId}`);
+      }
+      const at = await databaseTime(tx);
+      const body = statusEntryBytes({
+        proof_id: revocation.proofId,
+        artifact_kind: revocation.artifactKind,
+        reason_hash: revocation.reasonHash,
+        time: formatTime(at),
+      });
+      await appendLocked(tx, sha256, size, [
+        { kind: 'status', proofId: revocation.proofId, at, body },
+      ]);
+      return size;
+    }),
+  );
+}

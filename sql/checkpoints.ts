@@ -1,0 +1,42 @@
+import type { Db } from './db.js';
+import { asking } from './errors.js';
+
+export interface StoredCheckpoint {
+  treeSize: number;
+  root: Buffer;
+  /** The C2SP signed note as it was published. */
+  note: string;
+}
+
+/** The largest checkpoint that was ever signed, or null before the first. */
+export function latestCheckpoint(sql: Db): Promise<StoredCheckpoint | null> {
+  return asking(async () => {
+    const [row] = await sql<{ tree_size: string; root: Buffer; note: string }[]>`
+      select tree_size, root, note from svc.checkpoint order by tree_size desc limit 1`;
+    if (row === undefined) return null;
+    return { treeSize: Number(row.tree_size), root: row.root, note: row.note };
+  });
+}
+
+/**
+ * Stores a signed checkpoint that follows `previous` (0 before the first): compare-and-swap, so
+ * that two publishers can never both extend the same checkpoint.
+ *
+ * @returns false when `previous` is not the latest any more
+ */
+export function insertCheckpoint(
+  sql: Db,
+  checkpoint: { treeSize: number; root: Uint8Array; note: string; previous: number },
+): Promise<boolean> {
+  return asking(async () => {
+    const { treeSize, root, note, previous } = checkpoint;
+    const rows = await sql`
+      insert into svc.checkpoint (tree_size, root, note)
+      select ${treeSize}::bigint, ${Buffer.from(root)}::bytea, ${note}::text
+      where ${treeSize}::bigint > ${previous}::bigint
+        and ${previous}::bigint = coalesce((select max(tree_size) from svc.checkpoint), 0)
+      on conflict do nothing
+      returning tree_size`;
+    return rows.length === 1;
+  });
+}

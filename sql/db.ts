@@ -1,0 +1,8 @@
+import type postgres from 'postgres';
+
+/** A pool or a transaction: what every query function takes first. */
+export type Db = postgres.ISql<{ bigint: number }>;
+/** A pool, for functions that open a transaction of their own. */
+export type Pool = postgres.Sql<{ bigint: number }>;
+/** An open transaction, for functions that must be called inside one. */
+export type Transaction = postgres.TransactionSql<{ bigint: number }>;

@@ -1,0 +1,9 @@
+/** `proof_id` as Postgres' uuid text. */
+export function toUuid(proofId: string): string {
+  return `${proofId.slice(0, 8)}-${proofId.slice(8, 12)}-${proofId.slice(12, 16)}-${proofId.slice(16, 20)}-${proofId.slice(20)}`;
+}
+
+/** Postgres' uuid text as `proof_id`: 32 lower-case hex characters. */
+export function fromUuid(uuid: string): string {
+  return uuid.replaceAll('-', '');
+}

@@ -1,0 +1,259 @@
+import { proofEntryBytes } from '#protocol/entries';
+import { HASH_BYTES, leafHash } from '#protocol/merkle';
+import { extendTiles, tilesForAppend, type Tile } from '#protocol/tiles';
+import type { Sha256 } from '#protocol/hash';
+import { formatTime } from '#protocol/time';
+import type { Db, Transaction } from './db.js';
+import { asking } from './errors.js';
+import { fromUuid, toUuid } from './ids.js';
+
+const PROOF = 1;
+const STATUS = 2;
+const KEY = 3;
+
+/** What is appended. A proof's entry bytes follow from its columns; the others carry theirs. */
+export type NewEntry =
+  | {
+      kind: 'proof';
+      proofId: string;
+      /** Epoch milliseconds. */
+      at: number;
+      aepHash: Uint8Array;
+      proofRecordHash: Uint8Array;
+    }
+  | { kind: 'status'; proofId: string; at: number; body: Uint8Array }
+  | { kind: 'key'; at: number; body: Uint8Array };
+
+interface EntryRow {
+  leaf_index: string;
+  kind: number;
+  proof_id: string | null;
+  at: Date;
+  aep_hash: Buffer | null;
+  proof_record_hash: Buffer | null;
+  body: Buffer | null;
+}
+
+function entryBytesOf(row: EntryRow): Uint8Array {
+  if (row.kind !== PROOF) return row.body ?? new Uint8Array();
+  return proofEntryBytes({
+    proof_id: fromUuid(row.proof_id ?? ''),
+    aep_hash: row.aep_hash?.toString('hex') ?? '',
+    proof_record_hash: row.proof_record_hash?.toString('hex') ?? '',
+    time: formatTime(row.at.getTime()),
+  });
+}
+
+function newEntryBytes(entry: NewEntry): Uint8Array {
+  if (entry.kind !== 'proof') return entry.body;
+  return proofEntryBytes({
+    proof_id: entry.proofId,
+    aep_hash: Buffer.from(entry.aepHash).toString('hex'),
+    proof_record_hash: Buffer.from(entry.proofRecordHash).toString('hex'),
+    time: formatTime(entry.at),
+  });
+}
+
+/** Leaves in the log. */
+export function treeSize(sql: Db): Promise<number> {
+  return asking(async () => {
+    const [row] = await sql<{ tree_size: string }[]>`select tree_size from svc.log_head`;
+    return Number(row?.tree_size ?? 0);
+  });
+}
+
+/**
+ * Takes the append lock and returns the index that the next leaf will get. Held until the
+ * transaction ends: everything that must be true of an entry at its index is checked after this.
+ */
+export async function lockHead(tx: Transaction): Promise<number> {
+  const [row] = await tx<{ tree_size: string }[]>`
+    select tree_size from svc.log_head for update`;
+  if (row === undefined) throw new Error('svc.log_head has no row');
+  return Number(row.tree_size);
+}
+
+/**
+ * Appends entries from index `size` on, which must be what `lockHead` returned in this transaction:
+ * the rows, the touched tiles and the new size commit together or not at all.
+ */
+export async function appendLocked(
+  tx: Transaction,
+  sha256: Sha256,
+  size: number,
+  entries: NewEntry[],
+): Promise<void> {
+  if (entries.length === 0) return;
+  const rows = entries.map((entry, offset) => ({
+    leaf_index: size + offset,
+    kind: entry.kind === 'proof' ? PROOF : entry.kind === 'status' ? STATUS : KEY,
+    proof_id: entry.kind === 'key' ? null : toUuid(entry.proofId),
+    at: new Date(entry.at),
+    aep_hash: entry.kind === 'proof' ? Buffer.from(entry.aepHash) : null,
+    proof_record_hash: entry.kind === 'proof' ? Buffer.from(entry.proofRecordHash) : null,
+    body: entry.kind === 'proof' ? null : Buffer.from(entry.body),
+  }));
+  await tx`insert into svc.log_entry ${tx(rows)}`;
+  const leaves = entries.map((entry) => leafHash(sha256, newEntryBytes(entry)));
+  const edge = await rightEdge(tx, size, entries.length);
+  for (const tile of extendTiles(sha256, size, leaves, edge)) {
+    await tx`
+      insert into svc.tile (level, tile_index, hashes)
+      values (${tile.level}, ${tile.index}, ${Buffer.from(tile.hashes)})
+      on conflict (level, tile_index) do update set hashes = excluded.hashes`;
+  }
+  await tx`update svc.log_head set tree_size = ${size + entries.length}`;
+}
+
+/** The partial tiles that the next `count` leaves will extend, as stored. */
+async function rightEdge(tx: Db, size: number, count: number): Promise<Tile[]> {
+  const edge: Tile[] = [];
+  for (const { level, index, width } of tilesForAppend(size, count)) {
+    const hashes = await readTile(tx, level, index);
+    if (hashes === null || hashes.length !== width * HASH_BYTES) {
+      throw new Error(`tile ${level}/${index} does not fit a log of ${size} leaves`);
+    }
+    edge.push({ level, index, hashes });
+  }
+  return edge;
+}
+
+/** A tile's hashes, 32 bytes each, or null when it does not exist. */
+export function readTile(sql: Db, level: number, index: number): Promise<Buffer | null> {
+  return asking(async () => {
+    const [row] = await sql<{ hashes: Buffer }[]>`
+      select hashes from svc.tile where level = ${level} and tile_index = ${index}`;
+    return row?.hashes ?? null;
+  });
+}
+
+/** Every key entry of the log, in order. */
+export function keyEntries(sql: Db): Promise<{ leafIndex: number; body: Buffer }[]> {
+  return asking(async () => {
+    const rows = await sql<{ leaf_index: string; body: Buffer }[]>`
+      select leaf_index, body from svc.log_entry where kind = 3 order by leaf_index`;
+    return rows.map((row) => ({ leafIndex: Number(row.leaf_index), body: row.body }));
+  });
+}
+
+export interface StatusEntryRow {
+  leafIndex: number;
+  proofId: string;
+  body: Buffer;
+}
+
+const statusRow = (row: { leaf_index: string; proof_id: string; body: Buffer }) => ({
+  leafIndex: Number(row.leaf_index),
+  proofId: fromUuid(row.proof_id),
+  body: row.body,
+});
+
+/** The status entries with indexes in [from, to), in order. */
+export function statusEntries(sql: Db, from: number, to: number): Promise<StatusEntryRow[]> {
+  return asking(async () => {
+    const rows = await sql<{ leaf_index: string; proof_id: string; body: Buffer }[]>`
+      select leaf_index, proof_id::text, body from svc.log_entry
+      where kind = 2 and leaf_index >= ${from} and leaf_index < ${to} order by leaf_index`;
+    return rows.map(statusRow);
+  });
+}
+
+/** The status entries about the given proofs at indexes below `size`, in order. */
+export function statusEntriesOf(
+  sql: Db,
+  proofIds: string[],
+  size: number,
+): Promise<StatusEntryRow[]> {
+  return asking(async () => {
+    const rows = await sql<{ leaf_index: string; proof_id: string; body: Buffer }[]>`
+      select leaf_index, proof_id::text, body from svc.log_entry
+      where kind = 2 and proof_id = any(${proofIds.map(toUuid)}::uuid[]) and leaf_index < ${size}
+      order by leaf_index`;
+    return rows.map(statusRow);
+  });
+}
+
+/** A proof as the publisher sees it: commitments only. */
+export interface PublicProofRow {
+  leafIndex: number;
+  proofId: string;
+  aepHash: Buffer;
+  proofRecordHash: Buffer;
+  /** Epoch milliseconds. */
+  at: number;
+  effect: 'ADMIT' | 'DENY';
+  environment: 'sandbox' | 'live';
+  keyId: string;
+}
+
+interface PublicProofColumns {
+  leaf_index: string;
+  proof_id: string;
+  aep_hash: Buffer;
+  proof_record_hash: Buffer;
+  at: Date;
+  effect: 'ADMIT' | 'DENY';
+  environment: 'sandbox' | 'live';
+  key_id: string;
+}
+
+const publicProof = (row: PublicProofColumns): PublicProofRow => ({
+  leafIndex: Number(row.leaf_index),
+  proofId: fromUuid(row.proof_id),
+  aepHash: row.aep_hash,
+  proofRecordHash: row.proof_record_hash,
+  at: row.at.getTime(),
+  effect: row.effect,
+  environment: row.environment,
+  keyId: row.key_id,
+});
+
+/** The proofs with leaf indexes in [from, to), in order. */
+export function proofRows(sql: Db, from: number, to: number): Promise<PublicProofRow[]> {
+  return asking(async () => {
+    const rows = await sql<PublicProofColumns[]>`
+      select e.leaf_index, e.proof_id::text, e.aep_hash, e.proof_record_hash, e.at,
+        p.effect, p.environment, p.key_id
+      from svc.log_entry e join svc.proof p using (proof_id)
+      where e.kind = 1 and e.leaf_index >= ${from} and e.leaf_index < ${to}
+      order by e.leaf_index`;
+    return rows.map(publicProof);
+  });
+}
+
+/** The proofs at the given leaf indexes, in log order; leaves that are no proofs are absent. */
+export function proofRowsAt(sql: Db, leafIndexes: number[]): Promise<PublicProofRow[]> {
+  return asking(async () => {
+    const rows = await sql<PublicProofColumns[]>`
+      select e.leaf_index, e.proof_id::text, e.aep_hash, e.proof_record_hash, e.at,
+        p.effect, p.environment, p.key_id
+      from svc.log_entry e join svc.proof p using (proof_id)
+      where e.kind = 1 and e.leaf_index = any(${leafIndexes}::bigint[])
+      order by e.leaf_index`;
+    return rows.map(publicProof);
+  });
+}
+
+/** The leaf indexes of the given proofs. */
+export function leafIndexesOf(sql: Db, proofIds: string[]): Promise<Map<string, number>> {
+  return asking(async () => {
+    const rows = await sql<{ proof_id: string; leaf_index: string }[]>`
+      select proof_id::text, leaf_index from svc.proof
+      where proof_id = any(${proofIds.map(toUuid)}::uuid[])`;
+    return new Map(rows.map((row) => [fromUuid(row.proof_id), Number(row.leaf_index)]));
+  });
+}
+
+/** The canonical entry bytes with indexes in [from, to), in order. */
+export function entryRows(
+  sql: Db,
+  from: number,
+  to: number,
+): Promise<{ leafIndex: number; bytes: Uint8Array }[]> {
+  return asking(async () => {
+    const rows = await sql<EntryRow[]>`
+      select leaf_index, kind, proof_id::text, at, aep_hash, proof_record_hash, body
+      from svc.log_entry where leaf_index >= ${from} and leaf_index < ${to} order by leaf_index`;
+    return rows.map((row) => ({ leafIndex: Number(row.leaf_index), bytes: entryBytesOf(row) }));
+  });
+}

@@ -1,0 +1,61 @@
+import type { Db } from './db.js';
+import { asking } from './errors.js';
+import { fromUuid, toUuid } from './ids.js';
+import type { Environment } from './tenants.js';
+
+/** A proof as its tenant may read it; payload columns are null once erased. */
+export interface StoredProof {
+  proofId: string;
+  leafIndex: number;
+  effect: 'ADMIT' | 'DENY';
+  environment: Environment;
+  keyId: string;
+  aep: Buffer | null;
+  signature: Buffer | null;
+  requestHash: Buffer;
+  /** Epoch milliseconds. */
+  acceptedAt: number;
+  aepHash: Buffer;
+  proofRecordHash: Buffer;
+}
+
+/** One of the tenant's proofs, or null: another tenant's proof is as absent as one that never was. */
+export function readProof(sql: Db, tenantNo: number, proofId: string): Promise<StoredProof | null> {
+  return asking(async () => {
+    const [row] = await sql<
+      {
+        proof_id: string;
+        leaf_index: string;
+        effect: 'ADMIT' | 'DENY';
+        environment: Environment;
+        key_id: string;
+        aep: Buffer | null;
+        signature: Buffer | null;
+        request_hash: Buffer;
+        accepted_at: Date;
+        aep_hash: Buffer;
+        proof_record_hash: Buffer;
+      }[]
+    >`
+      select p.proof_id::text, p.leaf_index, p.effect, p.environment, p.key_id, p.aep, p.signature,
+        i.request_hash, i.accepted_at, e.aep_hash, e.proof_record_hash
+      from svc.proof p
+      join svc.intake i using (proof_id)
+      join svc.log_entry e on e.leaf_index = p.leaf_index
+      where p.proof_id = ${toUuid(proofId)}::uuid and i.tenant_no = ${tenantNo}`;
+    if (row === undefined) return null;
+    return {
+      proofId: fromUuid(row.proof_id),
+      leafIndex: Number(row.leaf_index),
+      effect: row.effect,
+      environment: row.environment,
+      keyId: row.key_id,
+      aep: row.aep,
+      signature: row.signature,
+      requestHash: row.request_hash,
+      acceptedAt: row.accepted_at.getTime(),
+      aepHash: row.aep_hash,
+      proofRecordHash: row.proof_record_hash,
+    };
+  });
+}

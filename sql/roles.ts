@@ -1,0 +1,147 @@
+import type { Pool } from './db.js';
+
+export type Program = 'engine' | 'worker' | 'verifier' | 'publisher' | 'admin';
+
+type Privilege = 'SELECT' | 'INSERT' | 'UPDATE' | 'DELETE' | 'TRUNCATE' | 'REFERENCES' | 'TRIGGER';
+
+const READ_ALL: readonly string[] = [
+  'api_key',
+  'checkpoint',
+  'expiry',
+  'fixture',
+  'idempotency_key',
+  'intake',
+  'intake_pending',
+  'lane',
+  'log_entry',
+  'log_head',
+  'policy_activation',
+  'policy_input',
+  'policy_set',
+  'proof',
+  'refusal',
+  'scrub',
+  'tenant',
+  'tile',
+  'verdict',
+];
+
+/** What each program's role may do to each table; a column grant counts as the privilege. */
+export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]>>> = {
+  engine: {
+    SELECT: READ_ALL.filter((table) => !['expiry', 'policy_input', 'scrub'].includes(table)),
+    INSERT: ['idempotency_key', 'intake', 'intake_pending'],
+  },
+  worker: {
+    SELECT: [
+      'fixture',
+      'intake',
+      'intake_pending',
+      'lane',
+      'log_entry',
+      'log_head',
+      'policy_activation',
+      'policy_input',
+      'policy_set',
+      'proof',
+      'refusal',
+      'tenant',
+      'tile',
+    ],
+    INSERT: ['expiry', 'log_entry', 'policy_input', 'proof', 'refusal', 'tile'],
+    UPDATE: ['intake', 'log_head', 'tile'],
+    DELETE: ['intake_pending'],
+  },
+  verifier: {
+    SELECT: [
+      'expiry',
+      'intake',
+      'log_entry',
+      'log_head',
+      'proof',
+      'scrub',
+      'tenant',
+      'tile',
+      'verdict',
+    ],
+    INSERT: ['verdict'],
+    UPDATE: ['expiry', 'scrub'],
+    DELETE: ['expiry'],
+  },
+  publisher: {
+    SELECT: ['checkpoint', 'log_entry', 'log_head', 'proof', 'tile', 'verdict'],
+    INSERT: ['checkpoint'],
+  },
+  admin: {
+    SELECT: READ_ALL,
+    INSERT: [
+      'api_key',
+      'fixture',
+      'log_entry',
+      'policy_activation',
+      'policy_set',
+      'tenant',
+      'tile',
+    ],
+    UPDATE: ['api_key', 'lane', 'log_head', 'tenant', 'tile'],
+  },
+};
+
+/** The connection's role may do more than its program should: the program must not start. */
+export class TooMuchPrivilegeError extends Error {
+  override readonly name = 'TooMuchPrivilegeError';
+}
+
+/** What the connected role may effectively do, one line a privilege: `UPDATE tile`. */
+export async function effectivePrivileges(sql: Pool): Promise<Set<string>> {
+  const rows = await sql<{ privilege: string; table: string }[]>`
+    select p.privilege, c.relname as table
+    from pg_class c
+    join pg_namespace n on n.oid = c.relnamespace and n.nspname = 'svc'
+    cross join unnest(array['SELECT','INSERT','UPDATE','DELETE','TRUNCATE','REFERENCES','TRIGGER'])
+      as p(privilege)
+    where c.relkind in ('r', 'p', 'v', 'm')
+      and case
+        when p.privilege in ('SELECT','INSERT','UPDATE','REFERENCES')
+          then has_any_column_privilege(c.oid, p.privilege)
+        else has_table_privilege(c.oid, p.privilege)
+      end`;
+  return new Set(rows.map((row) => `${row.privilege} ${row.table}`));
+}
+
+/**
+ * Refuses to go on when the connected role is a superuser, can make or become other roles, owns
+ * anything in the schema, or holds any privilege that `program` has no use for.
+ */
+export async function assertRole(sql: Pool, program: Program): Promise<void> {
+  const [role] = await sql<
+    { name: string; power: string | null; owns: boolean; member: boolean }[]
+  >`
+    select current_user as name,
+      case when rolsuper then 'is a superuser' when rolcreaterole then 'can create roles'
+        when rolbypassrls then 'bypasses row-level security' when rolreplication then 'can replicate'
+      end as power,
+      exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
+        where n.nspname = 'svc' and c.relowner = r.oid) as owns,
+      exists (select from pg_auth_members m join pg_roles o on o.oid = m.roleid
+        where m.member = r.oid and o.rolname like 'svc\\_%'
+          and o.rolname <> ${'svc_' + program}) as member
+    from pg_roles r where rolname = current_user`;
+  const found: string[] = [];
+  if (role === undefined) found.push('is unknown to the database');
+  if (typeof role?.power === 'string') found.push(role.power);
+  if (role?.owns === true) found.push('owns tables');
+  if (role?.member === true) found.push("is a member of another program's role");
+  const allowed = new Set(
+    Object.entries(GRANTS[program]).flatMap(([privilege, tables]) =>
+      tables.map((table) => `${privilege} ${table}`),
+    ),
+  );
+  const extra = [...(await effectivePrivileges(sql))].filter((one) => !allowed.has(one));
+  if (extra.length > 0) found.push(`may ${extra.slice(0, 5).join(', ')}`);
+  if (found.length > 0) {
+    throw new TooMuchPrivilegeError(
+      `the database role ${role?.name ?? '?'} ${found.join(', ')}; ${program} starts only with no more than its own rights: connect it as svc_${program}`,
+    );
+  }
+}

@@ -1,0 +1,59 @@
+import type { Db } from './db.js';
+import { asking } from './errors.js';
+
+export type Environment = 'sandbox' | 'live';
+
+/** Everything a gate asks of an API key, as it is now. */
+export interface Credential {
+  secretHash: Buffer;
+  tenantNo: number;
+  tenantId: string;
+  environment: Environment;
+  allowlisted: boolean;
+  laneOpen: boolean;
+  scopes: string[];
+  expiresAt: number | null;
+  revokedAt: number | null;
+}
+
+/** The credentials behind key ids, read fresh in one query; unknown ids are absent. */
+export function authenticate(sql: Db, keyIds: string[]): Promise<Map<string, Credential>> {
+  return asking(async () => {
+    const rows = await sql<
+      {
+        key_id: string;
+        secret_hash: Buffer;
+        tenant_no: number;
+        tenant_id: string;
+        environment: Environment;
+        allowlisted: boolean;
+        lane_open: boolean;
+        scopes: string[];
+        expires_at: Date | null;
+        revoked_at: Date | null;
+      }[]
+    >`
+      select k.key_id, k.secret_hash, k.tenant_no, t.tenant_id, t.environment, t.allowlisted,
+        l.open as lane_open, k.scopes, k.expires_at, k.revoked_at
+      from svc.api_key k
+      join svc.tenant t using (tenant_no)
+      join svc.lane l on l.environment = t.environment
+      where k.key_id = any(${keyIds}::text[])`;
+    return new Map(
+      rows.map((row) => [
+        row.key_id,
+        {
+          secretHash: row.secret_hash,
+          tenantNo: row.tenant_no,
+          tenantId: row.tenant_id,
+          environment: row.environment,
+          allowlisted: row.allowlisted,
+          laneOpen: row.lane_open,
+          scopes: row.scopes,
+          expiresAt: row.expires_at?.getTime() ?? null,
+          revokedAt: row.revoked_at?.getTime() ?? null,
+        },
+      ]),
+    );
+  });
+}

@@ -1,0 +1,164 @@
+import type { ArtifactKind } from '#protocol/status';
+import type { Db, Transaction } from './db.js';
+import { asking } from './errors.js';
+
+/** How far the log has verdicts without a gap. */
+export interface Frontier {
+  /** Leaves verified, contiguous from 0. */
+  treeSize: number;
+  /** The root that the verifier itself computed over them. */
+  root: Buffer;
+  /** The compact range behind the root: the perfect subtrees' hashes, 32 bytes each. */
+  subtrees: Buffer;
+  verifiedAt: number;
+  verdictId: number;
+}
+
+export interface LeafVerdict {
+  outcome: 'pass' | 'fail';
+  expired: ArtifactKind[];
+  /** Epoch milliseconds. */
+  verifiedAt: number;
+}
+
+export interface NewVerdict {
+  /** Null for a verdict on a single leaf. */
+  subtrees: Uint8Array | null;
+  firstIndex: number;
+  lastIndex: number;
+  treeSize: number;
+  root: Uint8Array;
+  outcome: 'pass' | 'fail';
+  expired: ArtifactKind[];
+  checks: unknown;
+}
+
+/** The verified prefix of the log; null before anything was verified. */
+export function frontier(sql: Db): Promise<Frontier | null> {
+  return asking(async () => {
+    const [row] = await sql<
+      {
+        last_index: string;
+        root: Buffer;
+        subtrees: Buffer;
+        verified_at: Date;
+        verdict_id: string;
+      }[]
+    >`
+      select last_index, root, subtrees, verified_at, verdict_id from svc.verdict
+      where frontier order by last_index desc limit 1`;
+    if (row === undefined) return null;
+    return {
+      treeSize: Number(row.last_index) + 1,
+      root: row.root,
+      subtrees: row.subtrees,
+      verifiedAt: row.verified_at.getTime(),
+      verdictId: Number(row.verdict_id),
+    };
+  });
+}
+
+/** Verdicts on single leaves that came after `verdictId`, in order. */
+export function verdictChangesSince(
+  sql: Db,
+  verdictId: number,
+  limit: number,
+): Promise<{ verdictId: number; leafIndex: number; outcome: 'pass' | 'fail' }[]> {
+  return asking(async () => {
+    const rows = await sql<{ verdict_id: string; first_index: string; outcome: 'pass' | 'fail' }[]>`
+      select verdict_id, first_index, outcome from svc.verdict
+      where verdict_id > ${verdictId} and not frontier order by verdict_id limit ${limit}`;
+    return rows.map((row) => ({
+      verdictId: Number(row.verdict_id),
+      leafIndex: Number(row.first_index),
+      outcome: row.outcome,
+    }));
+  });
+}
+
+/** The verdict in force on each leaf of [from, to); leaves without one are absent. */
+export function verdictsForRange(
+  sql: Db,
+  from: number,
+  to: number,
+): Promise<Map<number, LeafVerdict>> {
+  const leaves = Array.from({ length: Math.max(0, to - from) }, (_, offset) => from + offset);
+  return verdictsForLeaves(sql, leaves);
+}
+
+/**
+ * The verdict in force on each of the leaves: of all rows that cover a leaf, the one that saw the
+ * largest log, then the latest.
+ */
+export function verdictsForLeaves(sql: Db, leaves: number[]): Promise<Map<number, LeafVerdict>> {
+  return asking(async () => {
+    const rows = await sql<
+      { leaf: string; outcome: 'pass' | 'fail'; expired: ArtifactKind[]; verified_at: Date }[]
+    >`
+      select asked.leaf, v.outcome, v.expired, v.verified_at
+      from unnest(${leaves}::bigint[]) as asked(leaf)
+      cross join lateral (
+        select * from (
+          (select * from svc.verdict where frontier and last_index >= asked.leaf
+            order by last_index limit 1)
+          union all
+          (select * from svc.verdict where not frontier and first_index = asked.leaf)) as covering
+        where first_index <= asked.leaf
+        order by tree_size desc, verdict_id desc limit 1) as v`;
+    return new Map(
+      rows.map((row) => [
+        Number(row.leaf),
+        { outcome: row.outcome, expired: row.expired, verifiedAt: row.verified_at.getTime() },
+      ]),
+    );
+  });
+}
+
+/** Writes verdicts. Only the verifier's role can. */
+export function insertVerdicts(sql: Db, verdicts: NewVerdict[]): Promise<void> {
+  return asking(async () => {
+    for (const verdict of verdicts) {
+      await sql`
+        insert into svc.verdict
+          (frontier, first_index, last_index, tree_size, root, subtrees, outcome, expired, checks)
+        values (${verdict.subtrees !== null}, ${verdict.firstIndex}, ${verdict.lastIndex},
+          ${verdict.treeSize}, ${Buffer.from(verdict.root)},
+          ${verdict.subtrees === null ? null : Buffer.from(verdict.subtrees)},
+          ${verdict.outcome}, ${verdict.expired}, ${sql.json(verdict.checks as never)})`;
+    }
+  });
+}
+
+/**
+ * Takes validities that are over at the database's clock. They are gone from the table when the
+ * transaction commits, so the verdicts about them must be written in it.
+ */
+export function takeDueExpiries(
+  tx: Transaction,
+  belowIndex: number,
+  limit: number,
+): Promise<{ leafIndex: number; kind: ArtifactKind }[]> {
+  return asking(async () => {
+    const rows = await tx<{ leaf_index: string; artifact_kind: ArtifactKind }[]>`
+      delete from svc.expiry where (leaf_index, artifact_kind) in (
+        select leaf_index, artifact_kind from svc.expiry
+        where expires_at <= now() and leaf_index < ${belowIndex}
+        order by expires_at limit ${limit} for update skip locked)
+      returning leaf_index, artifact_kind`;
+    return rows.map((row) => ({ leafIndex: Number(row.leaf_index), kind: row.artifact_kind }));
+  });
+}
+
+/** Where the scrubber goes on. */
+export function scrubPosition(sql: Db): Promise<number> {
+  return asking(async () => {
+    const [row] = await sql<{ next_index: string }[]>`select next_index from svc.scrub`;
+    return Number(row?.next_index ?? 0);
+  });
+}
+
+export function moveScrub(sql: Db, nextIndex: number): Promise<void> {
+  return asking(async () => {
+    await sql`update svc.scrub set next_index = ${nextIndex}`;
+  });
+}
