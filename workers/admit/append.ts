@@ -1,0 +1,91 @@
+import { parseEntry } from '#protocol/entries';
+import { keyStateAt } from '#protocol/key-state';
+import { nativeSha256 } from '#runtime/crypto';
+import { claimPending, gatesOf, insertProofs, refuse } from '#sql/append';
+import type { Transaction } from '#sql/db';
+import { asking } from '#sql/errors';
+import { appendLocked, keyEntries, lockHead } from '#sql/log';
+import type { AdmitContext } from './context.js';
+import { SigningKeyInactiveError } from './errors.js';
+import type { Prepared } from './prepare.js';
+
+/**
+ * Appends prepared proofs in one transaction. Under the append lock it claims what is still
+ * pending, asks every gate once more, and gives the rest their indexes. When it returns, the
+ * proofs are committed; when it throws, nothing happened.
+ */
+export async function append(context: AdmitContext, prepared: Prepared[]): Promise<void> {
+  await asking(() => context.sql.begin((tx) => appendIn(tx, context, prepared)));
+  // COMMIT POINT. From here on the admissions are proofs, on disk, and receipts may be given.
+  // A crash before it leaves them pending; one after it leaves nothing to do.
+}
+
+async function appendIn(
+  tx: Transaction,
+  context: AdmitContext,
+  prepared: Prepared[],
+): Promise<void> {
+  const size = await lockHead(tx);
+  const claimed = await claimPending(
+    tx,
+    prepared.map((item) => item.intake.proofId),
+  );
+  const open = prepared.filter((item) => claimed.has(item.intake.proofId));
+  if (open.length === 0) return;
+
+  const key = keyStateAt(
+    (await keyEntries(tx)).map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) })),
+    context.keyId,
+    size,
+    size,
+  );
+  if (key.state !== 'active') {
+    throw new SigningKeyInactiveError(
+      `AEP key ${context.keyId} is ${key.state} at index ${size}: activate it with admin, or give this worker the active one`,
+    );
+  }
+
+  const gates = await gatesOf(tx, [...new Set(open.map((item) => item.intake.tenantNo))]);
+  const refusals: { proofId: string; code: string; detail: string }[] = [];
+  const admitted: Prepared[] = [];
+  for (const item of open) {
+    const { proofId, tenantNo } = item.intake;
+    const gate = gates.get(tenantNo);
+    if (context.laneLocked || gate?.laneOpen !== true) {
+      refusals.push({ proofId, code: 'lane_locked', detail: 'the lane was locked before signing' });
+    } else if (!gate.allowlisted) {
+      const detail = 'the tenant left the allowlist before signing';
+      refusals.push({ proofId, code: 'tenant_not_allowlisted', detail });
+    } else {
+      admitted.push(item);
+    }
+  }
+  await refuse(tx, refusals);
+  await insertProofs(
+    tx,
+    admitted.map((item, offset) => ({
+      proofId: item.intake.proofId,
+      leafIndex: size + offset,
+      effect: item.effect,
+      environment: item.intake.environment,
+      keyId: context.keyId,
+      aep: item.aep,
+      signature: item.signature,
+      expiries: item.expiries,
+      inputHash: item.inputHash,
+      input: item.input,
+    })),
+  );
+  await appendLocked(
+    tx,
+    nativeSha256,
+    size,
+    admitted.map((item) => ({
+      kind: 'proof',
+      proofId: item.intake.proofId,
+      at: item.intake.acceptedAt,
+      aepHash: item.aepHash,
+      proofRecordHash: item.proofRecordHash,
+    })),
+  );
+}

@@ -1,0 +1,26 @@
+import type { Db } from '#sql/db';
+import { readPolicySet } from '#sql/policies';
+import { preparePolicyEngine, type PolicyEngine } from './decide.js';
+import { PolicySetError } from './policy-set.js';
+
+/** Prepared policy sets by digest. A set never changes, so what is prepared once stays right. */
+export function policyCache(sql: Db): (digest: Buffer) => Promise<PolicyEngine> {
+  const engines = new Map<string, Promise<PolicyEngine>>();
+  return (digest) => {
+    const name = digest.toString('hex');
+    const known = engines.get(name);
+    if (known !== undefined) return known;
+    const engine = prepare(sql, digest);
+    engines.set(name, engine);
+    // A failure is not kept: the database may only have been away.
+    engine.catch(() => engines.delete(name));
+    return engine;
+  };
+}
+
+async function prepare(sql: Db, digest: Buffer): Promise<PolicyEngine> {
+  const stored = await readPolicySet(sql, digest);
+  if (stored === null)
+    throw new PolicySetError(`no policy set ${digest.toString('hex')} is stored`);
+  return preparePolicyEngine(stored);
+}

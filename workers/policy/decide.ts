@@ -1,0 +1,108 @@
+import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
+import { canonicalize } from '#protocol/canonical-json';
+import type { StoredPolicySet } from '#sql/policies';
+import { CEDAR_VERSION, makePolicySet, PolicySetError } from './policy-set.js';
+import { policyInputJson, type PolicyInput } from './input.js';
+
+export interface Decision {
+  effect: 'ADMIT' | 'DENY';
+  /** Ids of the policies that decided, sorted: the engine's own order varies between equal calls. */
+  reasons: string[];
+}
+
+/** One prepared policy set: a pure function from input to decision. */
+export interface PolicyEngine {
+  digest: string;
+  engineVersion: string;
+  decide(input: PolicyInput): Decision;
+}
+
+const MEMO_LIMIT = 10_000;
+
+/**
+ * Prepares a stored set. Its digest is derived again from its texts and this engine; a set that
+ * another engine version was to decide is refused, never quietly run.
+ *
+ * @throws PolicySetError
+ */
+export async function preparePolicyEngine(stored: StoredPolicySet): Promise<PolicyEngine> {
+  const set = await makePolicySet(stored.files);
+  if (!set.digest.equals(stored.digest)) {
+    throw new PolicySetError(
+      `policy set ${stored.digest.toString('hex')} is not what its texts and Cedar ${CEDAR_VERSION} amount to`,
+    );
+  }
+  const digest = set.digest.toString('hex');
+  const preparsed = [
+    cedar.preparseSchema(digest, stored.files.schema),
+    cedar.preparsePolicySet(digest, { staticPolicies: stored.files.policies }),
+  ];
+  for (const answer of preparsed) {
+    if (answer.type !== 'success') {
+      throw new PolicySetError(answer.errors.map((error) => error.message).join('; '));
+    }
+  }
+  const memo = new Map<string, Decision>();
+  return {
+    digest,
+    engineVersion: CEDAR_VERSION,
+    decide(input) {
+      const key = canonicalize(policyInputJson(input));
+      let decision = memo.get(key);
+      if (decision === undefined) {
+        decision = evaluate(digest, input);
+        if (memo.size >= MEMO_LIMIT) memo.clear();
+        memo.set(key, decision);
+      }
+      return decision;
+    },
+  };
+}
+
+/**
+ * One call of the engine, failing closed. Cedar skips a policy that errs, so a `forbid` that errs
+ * would leave an allow standing: any error at all is DENY, and so is anything but an explicit allow.
+ */
+function evaluate(digest: string, input: PolicyInput): Decision {
+  let answer: cedar.AuthorizationAnswer;
+  try {
+    answer = cedar.statefulIsAuthorized(callFor(digest, input));
+  } catch {
+    return { effect: 'DENY', reasons: [] };
+  }
+  if (answer.type !== 'success') return { effect: 'DENY', reasons: [] };
+  const { decision, diagnostics } = answer.response;
+  if (diagnostics.errors.length > 0) {
+    const erred = diagnostics.errors.map((error) => error.policyId);
+    return { effect: 'DENY', reasons: [...new Set(erred)].sort() };
+  }
+  const effect = decision === 'allow' ? 'ADMIT' : 'DENY';
+  return { effect, reasons: [...diagnostics.reason].sort() };
+}
+
+function callFor(digest: string, input: PolicyInput): cedar.StatefulAuthorizationCall {
+  const context: Record<string, cedar.CedarValueJson> = {
+    environment: input.environment,
+    lane: input.lane,
+  };
+  if (input.agent !== null) {
+    const { id, framework } = input.agent;
+    context['agent'] = framework === null ? { id } : { id, framework };
+  }
+  if (input.tool !== null) context['tool'] = input.tool;
+  if (input.fixture !== null) {
+    const { ref, hash } = input.fixture;
+    context['fixture'] = hash === null ? { ref, resolved: false } : { ref, resolved: true, hash };
+  }
+  const principal = { type: 'Svc::Tenant', id: input.tenant.tenant_id };
+  return {
+    principal,
+    action: { type: 'Svc::Action', id: 'admit' },
+    resource: { type: 'Svc::Operation', id: input.action },
+    context,
+    entities: [{ uid: principal, attrs: { environment: input.tenant.environment }, parents: [] }],
+    preparsedPolicySetId: digest,
+    preparsedSchemaName: digest,
+    validateRequest: true,
+  };
+}

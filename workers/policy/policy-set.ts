@@ -1,0 +1,87 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
+import { canonicalize } from '#protocol/canonical-json';
+import { fromHex, utf8 } from '#protocol/bytes';
+import { hashHex } from '#protocol/hash';
+import { nativeSha256 } from '#runtime/crypto';
+import type { PolicyFiles, StoredPolicySet } from '#sql/policies';
+
+/** The policy texts cannot be used: they do not parse, do not validate, or are not what they say. */
+export class PolicySetError extends Error {
+  override readonly name = 'PolicySetError';
+}
+
+const messages = (errors: { message: string }[]): string =>
+  errors.map((error) => error.message).join('; ');
+
+export const CEDAR_VERSION = cedar.getCedarVersion();
+
+let wasmDigest: string | undefined;
+
+/** The engine is part of what decides, so its own bytes are part of the digest. */
+async function engineDigest(): Promise<string> {
+  if (wasmDigest === undefined) {
+    const entry = createRequire(import.meta.url).resolve('@cedar-policy/cedar-wasm/nodejs');
+    const wasm = await readFile(join(entry, '..', 'cedar_wasm_bg.wasm'));
+    wasmDigest = hashHex(nativeSha256, wasm);
+  }
+  return wasmDigest;
+}
+
+/** Reads `schema.cedarschema` and every `<policy id>.cedar` of a folder. */
+export async function readPolicyFolder(folder: string): Promise<PolicyFiles> {
+  const schema = await readFile(join(folder, 'schema.cedarschema'), 'utf8');
+  const names = (await readdir(folder)).filter((name) => name.endsWith('.cedar')).sort();
+  const policies: Record<string, string> = {};
+  const sentences: Record<string, string> = {};
+  for (const name of names) {
+    const id = name.slice(0, -'.cedar'.length);
+    const text = await readFile(join(folder, name), 'utf8');
+    policies[id] = text;
+    const sentence = sentenceOf(id, text);
+    if (sentence !== undefined) sentences[id] = sentence;
+  }
+  return { schema, policies, sentences };
+}
+
+function sentenceOf(id: string, text: string): string | undefined {
+  const answer = cedar.policyToJson(text);
+  if (answer.type !== 'success') {
+    throw new PolicySetError(`policy ${id} does not parse: ${messages(answer.errors)}`);
+  }
+  return answer.json.annotations?.['sentence'] ?? undefined;
+}
+
+/**
+ * Validates the texts against their schema and gives the set its digest: SHA-256 of a canonical
+ * manifest of the hashes of every text, the schema, and the engine that will run them.
+ *
+ * @throws PolicySetError when any text does not parse or does not validate
+ */
+export async function makePolicySet(files: PolicyFiles): Promise<StoredPolicySet> {
+  const answer = cedar.validate({
+    validationSettings: { mode: 'strict' },
+    schema: files.schema,
+    policies: { staticPolicies: files.policies },
+  });
+  if (answer.type !== 'success') throw new PolicySetError(messages(answer.errors));
+  if (answer.validationErrors.length > 0) {
+    throw new PolicySetError(
+      answer.validationErrors.map((e) => `${e.policyId}: ${e.error.message}`).join('; '),
+    );
+  }
+  const hashes = Object.fromEntries(
+    Object.entries(files.policies).map(([id, text]) => [id, hashHex(nativeSha256, utf8(text))]),
+  );
+  const manifest = canonicalize({
+    schema_version: 'svc.policy.manifest/1.0',
+    engine: 'cedar',
+    engine_version: CEDAR_VERSION,
+    engine_sha256: await engineDigest(),
+    schema_sha256: hashHex(nativeSha256, utf8(files.schema)),
+    policies_sha256: hashes,
+  });
+  return { digest: Buffer.from(fromHex(hashHex(nativeSha256, utf8(manifest)))), manifest, files };
+}

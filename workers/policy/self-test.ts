@@ -1,0 +1,63 @@
+import type { PolicyFiles } from '#sql/policies';
+import { preparePolicyEngine } from './decide.js';
+import type { PolicyInput } from './input.js';
+import { makePolicySet } from './policy-set.js';
+
+/** The policy engine of this process does not refuse what it must: it must not decide anything. */
+export class PolicySelfTestError extends Error {
+  override readonly name = 'PolicySelfTestError';
+}
+
+const PROBE: PolicyInput = {
+  schema_version: 'svc.policy.input/1.0',
+  tenant: { tenant_id: 'self-test', environment: 'sandbox' },
+  environment: 'sandbox',
+  lane: 'execute',
+  action: 'ALLOWED',
+  agent: null,
+  tool: null,
+  fixture: null,
+};
+
+const SCHEMA = `namespace Svc {
+  entity Tenant = { environment: String };
+  entity Operation;
+  action admit appliesTo {
+    principal: Tenant,
+    resource: Operation,
+    context: { environment: String, lane: String }
+  };
+}`;
+
+const FILES: PolicyFiles = {
+  schema: SCHEMA,
+  policies: {
+    'permits-all': 'permit (principal, action, resource);',
+    'forbids-one': 'forbid (principal, action, resource == Svc::Operation::"FORBIDDEN");',
+    'errs-on-one': `forbid (principal, action, resource == Svc::Operation::"ERRS")
+      when { 9223372036854775807 + 1 == 0 };`,
+  },
+  sentences: {},
+};
+
+/**
+ * Proves at start that this process denies what must be denied: a forbidden request, one whose
+ * `forbid` errs, and one that does not fit the schema; and that it can still admit.
+ *
+ * @throws PolicySelfTestError
+ */
+export async function policySelfTest(): Promise<void> {
+  const engine = await preparePolicyEngine(await makePolicySet(FILES));
+  const expected: [string, PolicyInput, 'ADMIT' | 'DENY'][] = [
+    ['an allowed request', PROBE, 'ADMIT'],
+    ['a forbidden request', { ...PROBE, action: 'FORBIDDEN' }, 'DENY'],
+    ['a forbid that errs', { ...PROBE, action: 'ERRS' }, 'DENY'],
+    ['a request outside the schema', { ...PROBE, tool: 'unknown-to-the-schema' }, 'DENY'],
+  ];
+  for (const [what, input, effect] of expected) {
+    const decision = engine.decide(input);
+    if (decision.effect !== effect) {
+      throw new PolicySelfTestError(`${what} was answered ${decision.effect}, not ${effect}`);
+    }
+  }
+}

@@ -1,0 +1,13 @@
+import type { Logger } from '#runtime/log';
+import type { Pool } from '#sql/db';
+
+/** What the verifier works with. It holds no key and asks nobody but the registry. */
+export interface VerifyContext {
+  sql: Pool;
+  log: Logger;
+}
+
+/** The log itself is damaged: a leaf is missing, or the past is not what was verified. */
+export class LogDamagedError extends Error {
+  override readonly name = 'LogDamagedError';
+}

@@ -1,0 +1,47 @@
+import { asking } from '#sql/errors';
+import {
+  frontier,
+  insertVerdicts,
+  takeDueExpiries,
+  verdictsForLeaves,
+  type NewVerdict,
+} from '#sql/verdicts';
+import type { ArtifactKind } from '#protocol/status';
+import type { VerifyContext } from './context.js';
+import { VERDICT_LOCK } from './frontier.js';
+
+/**
+ * Writes verdicts for validities that are over by the database's clock. Returns how many leaves
+ * they concern.
+ */
+export async function expire(context: VerifyContext, limit: number): Promise<number> {
+  const { sql } = context;
+  const prefix = await frontier(sql);
+  if (prefix === null) return 0;
+  return asking(() =>
+    sql.begin(async (tx) => {
+      await tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
+      const due = await takeDueExpiries(tx, prefix.treeSize, limit);
+      const kinds = new Map<number, ArtifactKind[]>();
+      for (const { leafIndex, kind } of due) {
+        kinds.set(leafIndex, [...(kinds.get(leafIndex) ?? []), kind]);
+      }
+      const said = await verdictsForLeaves(tx, [...kinds.keys()]);
+      const verdicts = [...kinds].map(([leafIndex, over]): NewVerdict => {
+        const before = said.get(leafIndex);
+        return {
+          subtrees: null,
+          firstIndex: leafIndex,
+          lastIndex: leafIndex,
+          treeSize: prefix.treeSize,
+          root: prefix.root,
+          outcome: before?.outcome ?? 'fail',
+          expired: [...new Set([...(before?.expired ?? []), ...over])].sort(),
+          checks: [{ name: 'validity', result: 'fail', detail: `over: ${over.join(', ')}` }],
+        };
+      });
+      await insertVerdicts(tx, verdicts);
+      return verdicts.length;
+    }),
+  );
+}

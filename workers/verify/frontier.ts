@@ -1,0 +1,172 @@
+import { equalBytes } from '#protocol/bytes';
+import { ProtocolError } from '#protocol/errors';
+import { CompactRange, HASH_BYTES, leafHash } from '#protocol/merkle';
+import {
+  extendTiles,
+  rootFromTiles,
+  tilesForAppend,
+  TILE_WIDTH,
+  type Tile,
+  type TileReader,
+} from '#protocol/tiles';
+import { allPassed, type Check } from '#protocol/verify';
+import { nativeSha256 } from '#runtime/crypto';
+import { asking } from '#sql/errors';
+import { readEvidence, type LeafEvidence } from '#sql/evidence';
+import { treeSize } from '#sql/log';
+import { frontier, insertVerdicts, type Frontier, type NewVerdict } from '#sql/verdicts';
+import { checkLeaf } from './check-leaf.js';
+import { LogDamagedError, type VerifyContext } from './context.js';
+import { trustedKeys } from './keys.js';
+import { tileCache } from './tile-cache.js';
+
+/**
+ * Verifies the next leaves after the verified prefix and moves the prefix up to them. Returns how
+ * many leaves it covered; 0 when there is nothing new.
+ *
+ * The verifier builds the tree from the leaves it read itself, never from what the appender says.
+ * What does not pass gets a verdict of its own; the prefix goes on past it.
+ *
+ * @throws LogDamagedError when the log has a hole or its verified past has changed
+ */
+export async function advanceFrontier(context: VerifyContext, limit: number): Promise<number> {
+  const { sql } = context;
+  const start = await frontier(sql);
+  const from = start?.treeSize ?? 0;
+  const to = Math.min(await treeSize(sql), from + limit);
+  if (to < from) {
+    throw new LogDamagedError(
+      `the log has ${to} leaves, but ${from} were verified: the database is older than its own verdicts`,
+    );
+  }
+  if (to === from) return 0;
+
+  const range = resume(start);
+  const leaves = await readEvidence(sql, from, to);
+  if (leaves.length !== to - from)
+    throw new LogDamagedError(`a leaf of ${from}–${to - 1} is missing`);
+  const hashes = leaves.map((leaf) => leafHash(nativeSha256, leaf.entry));
+  for (const hash of hashes) range.append(hash);
+  const root = range.root();
+  const read = tileCache(sql);
+  const tree = await readTree(read, from, to, hashes, root);
+  const keys = tree.sound ? await trustedKeys(context, { size: to, root }, read) : [];
+
+  const failures: { leaf: LeafEvidence; checks: Check[] }[] = [];
+  let passed: Check[] = [];
+  leaves.forEach((leaf, offset) => {
+    const checks = checkLeaf(leaf, keys, to, {
+      leafHashInTree: tree.sound ? (tree.leafHashes[offset] ?? new Uint8Array()) : new Uint8Array(),
+    });
+    if (allPassed(checks)) passed = checks;
+    else failures.push({ leaf, checks });
+  });
+
+  const verdicts: NewVerdict[] = [
+    {
+      subtrees: Buffer.concat(range.hashes),
+      firstIndex: from,
+      lastIndex: to - 1,
+      treeSize: to,
+      root,
+      outcome: 'pass',
+      expired: [],
+      checks: passed,
+    },
+    ...failures.map(({ leaf, checks }): NewVerdict => {
+      return {
+        subtrees: null,
+        firstIndex: leaf.leafIndex,
+        lastIndex: leaf.leafIndex,
+        treeSize: to,
+        root,
+        outcome: 'fail',
+        expired: [],
+        checks,
+      };
+    }),
+  ];
+  for (const { leaf, checks } of failures) {
+    context.log.error(
+      { leaf_index: leaf.leafIndex, failed: checks.filter((check) => check.result === 'fail') },
+      'a leaf does not verify',
+    );
+  }
+  const won = await commit(context, from, verdicts);
+  return won ? to - from : 0;
+}
+
+/** The compact range of the verified prefix, from the verifier's own record of it. */
+function resume(start: Frontier | null): CompactRange {
+  if (start === null) return new CompactRange(nativeSha256);
+  const hashes: Uint8Array[] = [];
+  for (let at = 0; at < start.subtrees.length; at += HASH_BYTES) {
+    hashes.push(start.subtrees.subarray(at, at + HASH_BYTES));
+  }
+  const range = new CompactRange(nativeSha256, { size: start.treeSize, hashes });
+  if (!equalBytes(range.root(), start.root)) {
+    throw new LogDamagedError('the recorded root of the verified prefix does not follow from it');
+  }
+  return range;
+}
+
+/**
+ * What the stored tiles say of the new leaves, and whether the tree above them is the one that the
+ * verifier computes itself.
+ */
+async function readTree(
+  read: TileReader,
+  from: number,
+  to: number,
+  hashes: Uint8Array[],
+  root: Uint8Array,
+): Promise<{ sound: boolean; leafHashes: Uint8Array[] }> {
+  const leafHashes: Uint8Array[] = [];
+  for (let leaf = from; leaf < to; leaf += 1) {
+    const tile = await read(0, Math.floor(leaf / TILE_WIDTH), 1);
+    const at = (leaf % TILE_WIDTH) * HASH_BYTES;
+    leafHashes.push(tile.subarray(at, at + HASH_BYTES));
+  }
+  return { sound: await isSound(read, from, to, hashes, root), leafHashes };
+}
+
+async function isSound(
+  read: TileReader,
+  from: number,
+  to: number,
+  hashes: Uint8Array[],
+  root: Uint8Array,
+): Promise<boolean> {
+  const edge: Tile[] = [];
+  for (const { level, index, width } of tilesForAppend(from, to - from)) {
+    const tile = await read(level, index, width);
+    edge.push({ level, index, hashes: tile.subarray(0, width * HASH_BYTES) });
+  }
+  try {
+    for (const tile of extendTiles(nativeSha256, from, hashes, edge)) {
+      if (tile.level === 0) continue; // compared leaf by leaf
+      const stored = await read(tile.level, tile.index, tile.hashes.length / HASH_BYTES);
+      if (!equalBytes(stored.subarray(0, tile.hashes.length), tile.hashes)) return false;
+    }
+    return equalBytes(await rootFromTiles(nativeSha256, to, read), root);
+  } catch (error) {
+    if (error instanceof ProtocolError) return false; // a tile is missing or too short
+    throw error;
+  }
+}
+
+/** Compare-and-swap: of several verifiers at the same place one writes, the others look again. */
+function commit(context: VerifyContext, from: number, verdicts: NewVerdict[]): Promise<boolean> {
+  return asking(() =>
+    context.sql.begin(async (tx) => {
+      await tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
+      const now = (await frontier(tx))?.treeSize ?? 0;
+      if (now !== from) return false;
+      await insertVerdicts(tx, verdicts);
+      return true;
+    }),
+  );
+}
+
+/** Held by whoever writes verdicts, so that verdict ids commit in their order. */
+export const VERDICT_LOCK = 7_301_002;

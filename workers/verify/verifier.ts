@@ -1,0 +1,64 @@
+import type { VerifyContext } from './context.js';
+import { expire } from './expire.js';
+import { advanceFrontier } from './frontier.js';
+import { scrub } from './scrub.js';
+
+export interface VerifierOptions {
+  /** Leaves verified in one go. */
+  batch: number;
+  /** Milliseconds between looks at a log that has not grown. */
+  idleMs: number;
+  /** Milliseconds between looks at what has expired, and between steps of the scrubber. */
+  upkeepMs: number;
+  /** Leaves that the scrubber verifies again in a step. */
+  scrubBatch: number;
+}
+
+export const VERIFIER_DEFAULTS: VerifierOptions = {
+  batch: 1000,
+  idleMs: 50,
+  upkeepMs: 1000,
+  scrubBatch: 200,
+};
+
+/**
+ * Verifies until told to stop: what is new first, then what has expired, then once more what was
+ * verified long ago. An error stops nothing but its own round; nothing is asserted meanwhile.
+ */
+export async function runVerifier(
+  context: VerifyContext,
+  signal: AbortSignal,
+  options: VerifierOptions = VERIFIER_DEFAULTS,
+): Promise<void> {
+  let upkeepDue = 0;
+  while (!signal.aborted) {
+    const covered = await round(context, () => advanceFrontier(context, options.batch));
+    if (Date.now() >= upkeepDue) {
+      await round(context, () => expire(context, options.batch));
+      await round(context, () => scrub(context, options.scrubBatch));
+      upkeepDue = Date.now() + options.upkeepMs;
+    }
+    if (covered === 0) await pause(options.idleMs, signal);
+  }
+}
+
+async function round(context: VerifyContext, work: () => Promise<number>): Promise<number> {
+  try {
+    return await work();
+  } catch (error) {
+    context.log.error({ err: error }, 'a round of the verifier failed');
+    return 0;
+  }
+}
+
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const done = (): void => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    signal.addEventListener('abort', done);
+  });
+}
