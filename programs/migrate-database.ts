@@ -1,0 +1,44 @@
+import { join } from 'node:path';
+import { packageRoot } from '#runtime/package-root';
+import { connect } from '#runtime/postgres';
+import { grantQueueAccess, migrateQueues } from '#runtime/queues';
+import { migrate } from '#sql/migrate';
+
+/** The database role of each program that has one. */
+export const PROGRAM_ROLES = [
+  'svc_engine',
+  'svc_worker',
+  'svc_verifier',
+  'svc_publisher',
+  'svc_admin',
+] as const;
+
+export type ProgramRole = (typeof PROGRAM_ROLES)[number];
+
+/**
+ * Brings a database up to date as its owner: the registry's schema, and the queue's own where the
+ * queue lives in Postgres too. With `passwordFor` the programs' roles may log in afterwards.
+ */
+export async function migrateDatabase(
+  ownerUrl: string,
+  passwordFor?: (role: ProgramRole) => string,
+): Promise<string[]> {
+  const sql = connect(ownerUrl, { application: 'migrate', max: 2 });
+  try {
+    const applied = await migrate(sql, join(packageRoot, 'sql', 'migrations'));
+    await migrateQueues(ownerUrl);
+    await grantQueueAccess(ownerUrl, ['svc_engine', 'svc_worker']);
+    if (passwordFor !== undefined) {
+      for (const role of PROGRAM_ROLES) {
+        // ALTER ROLE takes no parameters; format() quotes the literal in the database.
+        const [row] = await sql<{ statement: string }[]>`
+          select format('alter role %I login password %L', ${role}::text,
+            ${passwordFor(role)}::text) as statement`;
+        await sql.unsafe(row?.statement ?? '');
+      }
+    }
+    return applied;
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+}

@@ -1,0 +1,16 @@
+import { verifierConfig } from '#runtime/config';
+import { reportReady, runProgram } from '#runtime/lifecycle';
+import { connect } from '#runtime/postgres';
+import { assertRole } from '#sql/roles';
+import { runVerifier } from '#workers/verify/verifier';
+
+const code = await runProgram('verifier', async ({ log, onStop, signal }) => {
+  const config = verifierConfig();
+  const sql = connect(config.databaseUrl, { application: 'svc-verifier', max: 2 });
+  onStop(() => sql.end({ timeout: 5 }));
+  await assertRole(sql, 'verifier');
+  const running = runVerifier({ sql, log }, signal);
+  onStop(() => running);
+  reportReady();
+});
+process.exit(code);

@@ -1,0 +1,36 @@
+import { jwkThumbprint } from '#protocol/keys';
+import { workerConfig } from '#runtime/config';
+import { loadSigningKey, nativeSha256 } from '#runtime/crypto';
+import { reportReady, runProgram } from '#runtime/lifecycle';
+import { connect } from '#runtime/postgres';
+import { assertRole } from '#sql/roles';
+import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
+import { policyCache } from '#workers/policy/cache';
+import { policySelfTest } from '#workers/policy/self-test';
+
+const code = await runProgram('worker', async ({ log, onStop }) => {
+  const config = workerConfig();
+  const signer = loadSigningKey(config.aepKeyFile);
+  await policySelfTest();
+  const sql = connect(config.databaseUrl, {
+    application: 'svc-worker',
+    max: WORKER_DEFAULTS.concurrency + 2,
+  });
+  onStop(() => sql.end({ timeout: 5 }));
+  await assertRole(sql, 'worker');
+  const worker = startAdmitWorker(
+    {
+      sql,
+      log,
+      signer,
+      keyId: jwkThumbprint(nativeSha256, signer.publicKey),
+      policy: policyCache(sql),
+      laneLocked: config.liveExecutionLocked,
+    },
+    config,
+  );
+  onStop(() => worker.close());
+  await worker.ready;
+  reportReady();
+});
+process.exit(code);

@@ -1,0 +1,159 @@
+import { randomBytes } from 'node:crypto';
+import { Agent, request as httpRequest, type IncomingHttpHeaders } from 'node:http';
+import { ENGINE_DEFAULTS, type EngineContext } from '#api/engine/context';
+import { createEngine } from '#api/engine/engine';
+import { createWaiting } from '#api/engine/wait';
+import { apiKeyIdFrom, apiKeySecretHash, formatApiKey } from '#protocol/api-key';
+import { systemClock } from '#runtime/clock';
+import { nativeSha256 } from '#runtime/crypto';
+import { listen } from '#runtime/http-server';
+import { logger } from '#runtime/log';
+import { insertApiKey } from '#sql/administration';
+import { settledIn } from '#sql/settlement';
+import { processAdmissions } from '#workers/admit/process';
+import { TENANT, type TestRegistry } from './registry.js';
+
+export interface Reply {
+  status: number;
+  headers: IncomingHttpHeaders;
+  bytes: Buffer;
+  /** The body as JSON. */
+  json: Record<string, unknown>;
+}
+
+export interface Call {
+  method?: string;
+  path?: string;
+  headers?: Record<string, string | string[]>;
+  body?: string | Uint8Array;
+  agent?: Agent;
+  signal?: AbortSignal;
+}
+
+export interface TestEngine {
+  url: string;
+  /** A request exactly as described: nothing is added to it. */
+  call(call: Call): Promise<Reply>;
+  /** A worker in this process: while it rests, jobs are remembered. */
+  worker: { rests: boolean; jobs: string[][]; fails: Error | null; work(): Promise<void> };
+  close(): Promise<void>;
+}
+
+/** The real engine over HTTP, with the real admit pipeline behind it and no queue between. */
+export async function startEngine(
+  registry: TestRegistry,
+  overrides: Partial<EngineContext> = {},
+): Promise<TestEngine> {
+  const log = logger('engine', 'silent');
+  const sql = overrides.sql ?? registry.engine;
+  const waiting = createWaiting({ settledIn: (ids) => settledIn(sql, ids), log });
+  const worker: TestEngine['worker'] = {
+    rests: false,
+    jobs: [],
+    fails: null,
+    work: async () => {
+      for (let ids = worker.jobs.shift(); ids !== undefined; ids = worker.jobs.shift()) {
+        await processAdmissions(registry.admit, ids);
+        waiting.wake(ids);
+      }
+    },
+  };
+  const queue: EngineContext['queue'] = {
+    add: async (ids) => {
+      if (worker.fails !== null) throw worker.fails;
+      worker.jobs.push([...ids]);
+      if (!worker.rests) await worker.work();
+      return 'job';
+    },
+    ping: () => (worker.fails === null ? Promise.resolve() : Promise.reject(worker.fails)),
+  };
+  const engine = createEngine({
+    ...ENGINE_DEFAULTS,
+    sql,
+    queue,
+    waiting,
+    log,
+    clock: systemClock,
+    liveExecutionLocked: false,
+    ...overrides,
+  });
+  const server = await listen(engine, { host: '127.0.0.1', port: 0 });
+  return {
+    url: server.url,
+    call: (call) => send(server.url, call),
+    worker,
+    close: () => server.close(1_000),
+  };
+}
+
+export function send(url: string, call: Call): Promise<Reply> {
+  return new Promise((resolve, reject) => {
+    const request = httpRequest(
+      new URL(call.path ?? '/v1/intents/execute', url),
+      {
+        method: call.method ?? 'POST',
+        headers: call.headers ?? {},
+        agent: call.agent ?? false,
+        ...(call.signal && { signal: call.signal }),
+      },
+      (response) => {
+        const chunks: Buffer[] = [];
+        response.on('data', (chunk: Buffer) => chunks.push(chunk));
+        response.on('error', reject);
+        response.on('end', () => {
+          const bytes = Buffer.concat(chunks);
+          const isJson = /json/.test(response.headers['content-type'] ?? '');
+          resolve({
+            status: response.statusCode ?? 0,
+            headers: response.headers,
+            bytes,
+            json: isJson ? (JSON.parse(bytes.toString()) as Record<string, unknown>) : {},
+          });
+        });
+      },
+    );
+    request.on('error', reject);
+    request.end(call.body);
+  });
+}
+
+export interface KeyOptions {
+  tenantId?: string;
+  scopes?: string[];
+  expiresAt?: number;
+}
+
+/** Issues an API key as `admin` does. */
+export async function issueKey(registry: TestRegistry, options: KeyOptions = {}): Promise<string> {
+  const keyId = apiKeyIdFrom(randomBytes(8));
+  const secret = randomBytes(32);
+  await insertApiKey(registry.admin, {
+    keyId,
+    tenantId: options.tenantId ?? TENANT,
+    secretHash: apiKeySecretHash(nativeSha256, secret),
+    scopes: options.scopes ?? ['admit', 'read'],
+    reviewRef: 'test',
+    expiresAt: options.expiresAt ?? null,
+  });
+  return formatApiKey({ keyId, secret });
+}
+
+let counter = 0;
+
+export function executeBody(overrides: Record<string, unknown> = {}): Record<string, unknown> {
+  return {
+    schema_version: 'svc.runtime.intent_execute.request/1.0',
+    intent_id: `http-${++counter}`,
+    tenant_id: TENANT,
+    action: 'BOOK_RESERVATION',
+    ...overrides,
+  };
+}
+
+export function headersFor(apiKey: string, tenantId = TENANT): Record<string, string> {
+  return {
+    'X-Svc-Api-Key': apiKey,
+    'X-Svc-Tenant-Id': tenantId,
+    'Content-Type': 'application/json',
+  };
+}

@@ -1,0 +1,122 @@
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { v7 as uuidv7 } from 'uuid';
+import { fromHex, toBase64Url, utf8 } from '#protocol/bytes';
+import { documentHash } from '#protocol/hash';
+import type { JsonValue } from '#protocol/json';
+import { jwkThumbprint } from '#protocol/keys';
+import { createSigningKey, nativeSha256 } from '#runtime/crypto';
+import { logger } from '#runtime/log';
+import { packageRoot } from '#runtime/package-root';
+import { createTenant, ensureKeyActive, setAllowlisted, setLane } from '#sql/administration';
+import type { Pool } from '#sql/db';
+import { acceptIntake, type IntakeItem } from '#sql/intake';
+import { activatePolicy, storePolicySet, type PolicyFiles } from '#sql/policies';
+import type { AdmitContext } from '#workers/admit/context';
+import { processAdmissions } from '#workers/admit/process';
+import { policyCache } from '#workers/policy/cache';
+import { makePolicySet, readPolicyFolder } from '#workers/policy/policy-set';
+import type { VerifyContext } from '#workers/verify/context';
+import { advanceFrontier } from '#workers/verify/frontier';
+import type { TestDatabase } from './database.js';
+
+export const TENANT = 'acme';
+
+/** A registry with a tenant, a policy and an active key, worked by the real pipeline in process. */
+export interface TestRegistry {
+  engine: Pool;
+  admin: Pool;
+  admit: AdmitContext;
+  verify: VerifyContext;
+  tenantNo: number;
+  /** An intake item of the tenant, as the engine would make it. */
+  item(overrides?: Partial<ExecuteFields>): IntakeItem;
+  /** Accepts and settles; the proof ids in order. */
+  admitAll(items: IntakeItem[]): Promise<string[]>;
+  /** Verifies all there is. */
+  verifyAll(): Promise<void>;
+}
+
+interface ExecuteFields {
+  intent_id: string;
+  action: string;
+  proof_chain_fixture_ref: string;
+}
+
+let counter = 0;
+
+export async function openRegistry(
+  db: TestDatabase,
+  options: { policy?: PolicyFiles } = {},
+): Promise<TestRegistry> {
+  const admin = db.as('svc_admin');
+  const engine = db.as('svc_engine');
+  const worker = db.as('svc_worker');
+  const keys = mkdtempSync(join(tmpdir(), 'svc-keys-'));
+  const signer = createSigningKey(join(keys, 'aep.pem'));
+  rmSync(keys, { recursive: true });
+  const keyId = jwkThumbprint(nativeSha256, signer.publicKey);
+  const files =
+    options.policy ?? (await readPolicyFolder(join(packageRoot, 'workers', 'policy', 'default')));
+  const set = await makePolicySet(files);
+  await storePolicySet(admin, set);
+  await activatePolicy(admin, set.digest);
+  await ensureKeyActive(admin, nativeSha256, { keyId, publicKey: toBase64Url(signer.publicKey) });
+  await createTenant(admin, { tenantId: TENANT, environment: 'sandbox' });
+  await setAllowlisted(admin, TENANT, true);
+  await setLane(admin, 'sandbox', true);
+  const [tenant] = await admin<{ tenant_no: number }[]>`
+    select tenant_no from svc.tenant where tenant_id = ${TENANT}`;
+  const tenantNo = tenant?.tenant_no ?? 0;
+  const log = logger('test', 'silent');
+  const admit: AdmitContext = {
+    sql: worker,
+    log,
+    signer,
+    keyId,
+    policy: policyCache(worker),
+    laneLocked: false,
+  };
+  const verify: VerifyContext = { sql: db.as('svc_verifier'), log };
+  return {
+    engine,
+    admin,
+    admit,
+    verify,
+    tenantNo,
+    item: (overrides = {}) => {
+      const request: JsonValue = {
+        schema_version: 'svc.runtime.intent_execute.request/1.0',
+        intent_id: `intent-${++counter}`,
+        tenant_id: TENANT,
+        action: 'BOOK_RESERVATION',
+        ...overrides,
+      };
+      return {
+        proofId: uuidv7().replaceAll('-', ''),
+        tenantNo,
+        lane: 1,
+        environment: 'sandbox',
+        request: utf8(JSON.stringify(request)),
+        requestHash: fromHex(documentHash(nativeSha256, request)),
+        salt: randomBytes(32),
+        fixtureRef: overrides.proof_chain_fixture_ref ?? null,
+        idempotencyKey: null,
+      };
+    },
+    admitAll: async (items) => {
+      const outcomes = await acceptIntake(engine, items);
+      const ids = outcomes.map((outcome) => {
+        if (outcome.outcome === 'idempotency_conflict') throw new Error('a key has another body');
+        return outcome.proofId;
+      });
+      await processAdmissions(admit, ids);
+      return ids;
+    },
+    verifyAll: async () => {
+      while ((await advanceFrontier(verify, 1000)) > 0);
+    },
+  };
+}
