@@ -4,13 +4,14 @@ import { connect } from '#runtime/postgres';
 import { assertRole } from '#sql/roles';
 import { runVerifier } from '#workers/verify/verifier';
 
-const code = await runProgram('verifier', async ({ log, onStop, signal }) => {
+const code = await runProgram('verifier', async (program) => {
+  const { log, signal } = program;
   const config = verifierConfig();
   const sql = connect(config.databaseUrl, { application: 'svc-verifier', max: 2 });
-  onStop(() => sql.end({ timeout: 5 }));
+  program.onStop(() => sql.end({ timeout: 5 }));
   await assertRole(sql, 'verifier');
   const running = runVerifier({ sql, log }, signal);
-  onStop(() => running);
+  program.onStop(() => running);
   reportReady();
 });
 process.exit(code);

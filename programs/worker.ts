@@ -8,7 +8,8 @@ import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#workers/policy/cache';
 import { policySelfTest } from '#workers/policy/self-test';
 
-const code = await runProgram('worker', async ({ log, onStop }) => {
+const code = await runProgram('worker', async (program) => {
+  const { log } = program;
   const config = workerConfig();
   const signer = loadSigningKey(config.aepKeyFile);
   await policySelfTest();
@@ -16,7 +17,7 @@ const code = await runProgram('worker', async ({ log, onStop }) => {
     application: 'svc-worker',
     max: WORKER_DEFAULTS.concurrency + 2,
   });
-  onStop(() => sql.end({ timeout: 5 }));
+  program.onStop(() => sql.end({ timeout: 5 }));
   await assertRole(sql, 'worker');
   const worker = startAdmitWorker(
     {
@@ -29,7 +30,7 @@ const code = await runProgram('worker', async ({ log, onStop }) => {
     },
     config,
   );
-  onStop(() => worker.close());
+  program.onStop(() => worker.close());
   await worker.ready;
   reportReady();
 });

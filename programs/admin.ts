@@ -1,0 +1,8 @@
+import { administer } from './admin/main.js';
+
+process.exit(
+  await administer(process.argv.slice(2), {
+    out: (text) => process.stdout.write(text),
+    err: (text) => process.stderr.write(text),
+  }),
+);

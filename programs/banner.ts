@@ -1,0 +1,54 @@
+import { join } from 'node:path';
+import type { Stack } from './stack.js';
+
+/** For a POSIX shell. */
+const quoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
+
+/** Admits an action and keeps the receipt; sent again, it gets the same receipt. */
+export function executeLine(stack: Stack, receiptFile: string): string {
+  const body = {
+    schema_version: 'svc.runtime.intent_execute.request/1.0',
+    intent_id: 'first-look',
+    tenant_id: stack.tenantId,
+    action: 'SEND_REPORT',
+    idempotency_key: 'first-look',
+    proof_chain_fixture_ref: 'fixture-first-look',
+  };
+  return [
+    'curl -sS -X POST',
+    quoted(`${stack.engineUrl}/v1/intents/execute`),
+    `-H ${quoted(`X-Svc-Api-Key: ${stack.apiKey}`)}`,
+    `-H ${quoted(`X-Svc-Tenant-Id: ${stack.tenantId}`)}`,
+    // A body that was changed before sending is another admission, and needs another key.
+    '-H "X-Svc-Idempotency-Key: $(date +%s)-$$-$RANDOM"',
+    `-H 'svc-api-version: v1' -H 'Content-Type: application/json'`,
+    `-d ${quoted(JSON.stringify(body))}`,
+    `| tee ${quoted(receiptFile)}`,
+  ].join(' ');
+}
+
+/** Looks that proof up as anybody can, a moment later: publishing takes a second or two. */
+export function lookupLine(stack: Stack, receiptFile: string): string {
+  const id = `$(sleep 3; sed -n 's/.*"registry_proof_id":"\\([0-9a-f]*\\)".*/\\1/p' ${quoted(receiptFile)})`;
+  return `curl -sS "${stack.publicUrl}/api/public/verify/proof/${id}"`;
+}
+
+export function banner(stack: Stack, dataDir: string): string {
+  const receiptFile = join(dataDir, 'last-receipt.json');
+  return `
+Ready.
+
+  engine API   ${stack.engineUrl}   (tenant ${stack.tenantId}; the key is in ${join(dataDir, 'ready.json')})
+  public API   ${stack.publicUrl}   (no key)
+
+Admit an action and get its receipt:
+
+${executeLine(stack, receiptFile)}
+
+Look the proof up, as anybody can:
+
+${lookupLine(stack, receiptFile)}
+
+Ctrl-C stops everything; the data stays in ${dataDir}.
+`;
+}

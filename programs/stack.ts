@@ -1,0 +1,260 @@
+import { createHmac, randomBytes } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { mkdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { formatVkey } from '#protocol/note';
+import { snapshotKeyName } from '#protocol/snapshot/manifest';
+import type { StartConfig } from '#runtime/config';
+import { createSigningKey, loadSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/index';
+import { listen } from '#runtime/http-server';
+import type { ProgramContext } from '#runtime/lifecycle';
+import { createPrivateFile } from '#runtime/private-file';
+import { type Supervised, supervise } from '#runtime/supervise';
+import { bootstrap, type Bootstrapped } from './bootstrap.js';
+
+/** What somebody needs to use the stack, and to check what it says. */
+export interface Stack {
+  engineUrl: string;
+  publicUrl: string;
+  tenantId: string;
+  apiKey: string;
+  aepPublicKey: Uint8Array;
+  logVkey: string;
+  snapshotVkey: string;
+}
+
+interface Keys {
+  aep: SigningKey;
+  log: SigningKey;
+  snapshot: SigningKey;
+}
+
+interface Database {
+  ownerUrl: string;
+  rolePassword(role: string): string;
+}
+
+const openKey = (file: string): SigningKey =>
+  existsSync(file) ? loadSigningKey(file) : createSigningKey(file);
+
+/** Said now, before anything is brought up, rather than by a child at the end. */
+async function checkPorts(config: StartConfig): Promise<void> {
+  const ports = [
+    ['ENGINE_PORT', config.enginePort],
+    ['PUBLIC_PORT', config.publicPort],
+  ] as const;
+  for (const [portVariable, port] of ports) {
+    const probe = await listen(() => undefined, { host: config.bind, port, portVariable });
+    await probe.close();
+  }
+}
+
+/** A secret from which the roles' passwords in somebody else's Postgres follow. */
+async function externalDatabase(ownerUrl: string, dataDir: string): Promise<Database> {
+  const file = join(dataDir, 'role-secret');
+  if (!existsSync(file)) createPrivateFile(file, `${randomBytes(32).toString('base64url')}\n`);
+  const secret = (await readFile(file, 'utf8')).trim();
+  return {
+    ownerUrl,
+    rolePassword: (role) => createHmac('sha256', secret).update(role).digest('base64url'),
+  };
+}
+
+/** Restarts in a row after which an embedded database that keeps dying is given up. */
+const MAX_REVIVALS = 5;
+const REVIVAL_PAUSE_MS = 500;
+
+/** The embedded database, brought back on the same port if it dies: the programs' URLs stay good. */
+async function embeddedDatabase(config: StartConfig, ctx: ProgramContext): Promise<Database> {
+  const { dataDir } = config;
+  const first = await startEmbeddedPostgres({ dataDir, log: ctx.log });
+  let current: EmbeddedPostgres = first;
+
+  async function keepAlive(): Promise<void> {
+    for (let revivals = 0; ; revivals += 1) {
+      const began = performance.now();
+      const { expected, code, signal } = await current.exited;
+      if (expected || ctx.signal.aborted) return;
+      if (performance.now() - began > 60_000) revivals = 0;
+      ctx.log.error({ code, signal }, 'Postgres died; it is started again');
+      if (revivals >= MAX_REVIVALS) throw new Error('Postgres keeps dying');
+      await sleep(REVIVAL_PAUSE_MS);
+      current = await startEmbeddedPostgres({ dataDir, port: first.port, log: ctx.log });
+      if (ctx.signal.aborted) return;
+    }
+  }
+
+  const over = keepAlive().catch((error: unknown) => ctx.fail(error));
+  ctx.onStop(async () => {
+    await current.stop();
+    await over;
+    await current.stop();
+  });
+  return { ownerUrl: first.superuserUrl, rolePassword: (role) => first.rolePassword(role) };
+}
+
+type Environment = Record<string, string>;
+
+/** What each program is given: its own, and nothing of the others'. */
+function environments(
+  config: StartConfig,
+  database: Bootstrapped,
+  vkeys: { log: string; snapshot: string },
+): Record<'engine' | 'worker' | 'verifier' | 'publisher' | 'facade', Environment> {
+  const common = { LOG_LEVEL: config.logLevel };
+  const queue: Environment = config.redisUrl === null ? {} : { REDIS_URL: config.redisUrl };
+  const lane: Environment = config.liveExecutionLocked ? { LIVE_EXECUTION: 'locked' } : {};
+  const snapshot = {
+    SNAPSHOT_DIR: config.snapshotDir,
+    WINDOW_PROOFS: String(config.windowProofs),
+  };
+  return {
+    engine: {
+      ...common,
+      ...queue,
+      ...lane,
+      DATABASE_URL: database.roleUrl('svc_engine'),
+      BIND: config.bind,
+      ENGINE_PORT: String(config.enginePort),
+    },
+    worker: {
+      ...common,
+      ...queue,
+      ...lane,
+      DATABASE_URL: database.roleUrl('svc_worker'),
+      AEP_KEY_FILE: config.aepKeyFile,
+    },
+    verifier: { ...common, ...queue, DATABASE_URL: database.roleUrl('svc_verifier') },
+    publisher: {
+      ...common,
+      ...snapshot,
+      DATABASE_URL: database.roleUrl('svc_publisher'),
+      LOG_KEY_FILE: config.logKeyFile,
+      SNAPSHOT_KEY_FILE: config.snapshotKeyFile,
+      LOG_ORIGIN: config.logOrigin,
+      SNAPSHOT_VALID_FOR: `${String(config.snapshotValidForMs)}ms`,
+      ...(config.databaseUrl === null ? { EMBEDDED_DATABASE: 'yes' } : {}),
+    },
+    facade: {
+      ...common,
+      ...snapshot,
+      LOG_VKEY: vkeys.log,
+      SNAPSHOT_VKEY: vkeys.snapshot,
+      BIND: config.bind,
+      PUBLIC_PORT: String(config.publicPort),
+    },
+  };
+}
+
+const SNAPSHOT_MS = 30_000;
+
+/** A facade that knows no snapshot asserts nothing, not even that a proof is absent. */
+async function snapshotIsServed(publicUrl: string, signal: AbortSignal): Promise<void> {
+  const absent = `${publicUrl}/api/public/verify/proof/${'0'.repeat(32)}`;
+  const deadline = Date.now() + SNAPSHOT_MS;
+  for (;;) {
+    const status = await fetch(absent, { signal }).then(
+      async (response) => {
+        await response.arrayBuffer();
+        return response.status;
+      },
+      () => 0,
+    );
+    if (status === 404) return;
+    signal.throwIfAborted();
+    if (Date.now() > deadline) {
+      throw new Error(`the public API serves no snapshot: it answers ${String(status)}`);
+    }
+    await sleep(50);
+  }
+}
+
+function urlOf(name: string, url: string | undefined): string {
+  if (url === undefined) throw new Error(`${name} did not say where it serves`);
+  return url;
+}
+
+/**
+ * Brings everything up, from the database to a facade that serves a snapshot, and registers what it
+ * opened with the program's context, which closes it in reverse order.
+ */
+export async function bringUp(config: StartConfig, ctx: ProgramContext): Promise<Stack> {
+  const { log } = ctx;
+  const began = performance.now();
+  const step = (what: string): void => {
+    log.info({ ms: Math.round(performance.now() - began) }, what);
+    ctx.signal.throwIfAborted();
+  };
+
+  await checkPorts(config);
+  await mkdir(config.dataDir, { recursive: true, mode: 0o755 });
+  await mkdir(config.snapshotDir, { recursive: true, mode: 0o755 });
+  const database =
+    config.databaseUrl === null
+      ? await embeddedDatabase(config, ctx)
+      : await externalDatabase(config.databaseUrl, config.dataDir);
+  step('the database is up');
+
+  const keys: Keys = {
+    aep: openKey(config.aepKeyFile),
+    log: openKey(config.logKeyFile),
+    snapshot: openKey(config.snapshotKeyFile),
+  };
+  const { logOrigin } = config;
+  const vkeys = {
+    log: formatVkey(nativeSha256, logOrigin, keys.log.publicKey),
+    snapshot: formatVkey(nativeSha256, snapshotKeyName(logOrigin), keys.snapshot.publicKey),
+  };
+  const admitted = await bootstrap({
+    ...database,
+    dataDir: config.dataDir,
+    aepPublicKey: keys.aep.publicKey,
+    openSandbox: true,
+    log,
+  });
+  step('the database is set up');
+
+  const env = environments(config, admitted, vkeys);
+  // Started together; stopped in reverse, so that nothing is cut off from what it still writes to.
+  const start = (name: keyof typeof env, portVariable?: string): Supervised => {
+    const child = supervise(
+      {
+        name,
+        file: join(import.meta.dirname, `${name}.js`),
+        env: env[name],
+        ...(portVariable === undefined ? {} : { portVariable }),
+      },
+      { log },
+    );
+    ctx.onStop(() => child.stop());
+    return child;
+  };
+  const facade = start('facade', 'PUBLIC_PORT');
+  const publisher = start('publisher');
+  const verifier = start('verifier');
+  const worker = start('worker');
+  const engine = start('engine', 'ENGINE_PORT');
+  const [publicUrl, engineUrl] = await Promise.all([
+    facade.ready,
+    engine.ready,
+    publisher.ready,
+    verifier.ready,
+    worker.ready,
+  ]);
+  step('all programs are up');
+
+  const stack: Stack = {
+    engineUrl: urlOf('engine', engineUrl),
+    publicUrl: urlOf('facade', publicUrl),
+    tenantId: admitted.tenantId,
+    apiKey: admitted.apiKey,
+    aepPublicKey: keys.aep.publicKey,
+    logVkey: vkeys.log,
+    snapshotVkey: vkeys.snapshot,
+  };
+  await snapshotIsServed(stack.publicUrl, ctx.signal);
+  step('the public API serves a snapshot');
+  return stack;
+}

@@ -1,0 +1,31 @@
+import { rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { startConfig } from '#runtime/config';
+import { runProgram } from '#runtime/lifecycle';
+import { writePrivateFile } from '#runtime/private-file';
+import { banner } from './banner.js';
+import { bringUp } from './stack.js';
+
+/** Five programs and the database drain one after the other. */
+const DRAIN_MS = 120_000;
+
+const code = await runProgram(
+  'start',
+  async (ctx) => {
+    const config = startConfig();
+    const stack = await bringUp(config, ctx);
+    const readyFile = join(config.dataDir, 'ready.json');
+    // Removed first when stopping: what it names is about to go.
+    ctx.onStop(() => rmSync(readyFile, { force: true }));
+    const ready = {
+      engine_url: stack.engineUrl,
+      public_url: stack.publicUrl,
+      tenant_id: stack.tenantId,
+      api_key: stack.apiKey,
+    };
+    writePrivateFile(readyFile, `${JSON.stringify(ready, null, 2)}\n`);
+    console.log(banner(stack, config.dataDir));
+  },
+  { drainMs: DRAIN_MS },
+);
+process.exit(code);

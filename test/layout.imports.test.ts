@@ -1,0 +1,145 @@
+import { execFile } from 'node:child_process';
+import { cp, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join, relative } from 'node:path';
+import { promisify } from 'node:util';
+import ts from 'typescript';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { packageRoot } from '#runtime/package-root';
+
+/** What each folder may import. Nothing else, and never each other. */
+const MAY_IMPORT: Record<string, string[]> = {
+  protocol: [],
+  runtime: ['protocol'],
+  sql: ['protocol'],
+  api: ['protocol', 'runtime', 'sql'],
+  workers: ['protocol', 'runtime', 'sql'],
+  publisher: ['protocol', 'runtime', 'sql'],
+  programs: ['protocol', 'runtime', 'sql', 'api', 'workers', 'publisher'],
+};
+const KERNEL_PACKAGES = [/^zod$/, /^canonicalize$/, /^@noble\//];
+
+interface Source {
+  file: string;
+  folder: string;
+  text: string;
+  imports: string[];
+}
+
+async function sources(): Promise<Source[]> {
+  const found: Source[] = [];
+  for (const folder of Object.keys(MAY_IMPORT)) {
+    for (const name of await readdir(join(packageRoot, folder), { recursive: true })) {
+      if (!name.endsWith('.ts')) continue;
+      const file = join(folder, name);
+      const text = await readFile(join(packageRoot, file), 'utf8');
+      const imports = ts.preProcessFile(text).importedFiles.map((one) => one.fileName);
+      found.push({ file, folder, text, imports });
+    }
+  }
+  return found;
+}
+
+function targetOf(source: Source, specifier: string): string | null {
+  const own = /^#(\w+)\/(.+)$/.exec(specifier);
+  if (own !== null) return `${own[1]}/${own[2]}.ts`;
+  if (!specifier.startsWith('.')) return null;
+  return relative('.', join(dirname(source.file), specifier.replace(/\.js$/, '.ts')));
+}
+
+describe('imports', () => {
+  let all: Source[];
+  beforeAll(async () => {
+    all = await sources();
+  });
+
+  it('go one way', () => {
+    expect(all.length).toBeGreaterThan(50);
+    const wrong = all.flatMap((source) =>
+      source.imports.flatMap((specifier) => {
+        const target = targetOf(source, specifier);
+        if (target === null) return [];
+        const folder = target.split('/')[0] ?? '';
+        const allowed = folder === source.folder || MAY_IMPORT[source.folder]?.includes(folder);
+        return allowed ? [] : [`${source.file} imports ${specifier}`];
+      }),
+    );
+    expect(wrong).toEqual([]);
+  });
+
+  it('never cross from the engine API to the public one or back', () => {
+    const wrong = all
+      .filter((source) => source.file.startsWith('api/'))
+      .flatMap((source) =>
+        source.imports
+          .map((specifier) => targetOf(source, specifier))
+          .filter((target) => target?.startsWith('api/'))
+          .filter((target) => target?.split('/')[1] !== source.file.split('/')[1])
+          .map((target) => `${source.file} imports ${target}`),
+      );
+    expect(wrong).toEqual([]);
+  });
+
+  it('make no cycle', () => {
+    const graph = new Map(
+      all.map((source) => [
+        source.file,
+        source.imports.map((one) => targetOf(source, one)).filter((one) => one !== null),
+      ]),
+    );
+    const done = new Set<string>();
+    const visit = (file: string, path: string[]): void => {
+      if (path.includes(file)) {
+        throw new Error(`cycle: ${[...path.slice(path.indexOf(file)), file].join(' → ')}`);
+      }
+      if (done.has(file)) return;
+      for (const next of graph.get(file) ?? []) visit(next, [...path, file]);
+      done.add(file);
+    };
+    for (const file of graph.keys()) visit(file, []);
+  });
+
+  it('keep the kernel free of Node, of I/O and of all but three packages', () => {
+    const wrong = all
+      .filter((source) => source.folder === 'protocol')
+      .flatMap((source) =>
+        source.imports
+          .filter((one) => targetOf(source, one) === null)
+          .filter((one) => !KERNEL_PACKAGES.some((allowed) => allowed.test(one)))
+          .map((one) => `${source.file} imports ${one}`),
+      );
+    expect(wrong).toEqual([]);
+  });
+
+  it('leave the environment to runtime/config.ts and the exit to the entry points', () => {
+    const wrong = all.flatMap(({ file, folder, text }) => [
+      ...(/\bprocess\.env\b/.test(text) && file !== 'runtime/config.ts' ? [`${file}: env`] : []),
+      ...(/\bprocess\.exit\(/.test(text) && folder !== 'programs' ? [`${file}: exit`] : []),
+    ]);
+    expect(wrong).toEqual([]);
+  });
+});
+
+describe('the build', () => {
+  it('fails when an import goes the wrong way', async () => {
+    const copy = await mkdtemp(join(tmpdir(), 'svc-layout-'));
+    try {
+      for (const part of ['protocol', 'sql', 'package.json', 'tsconfig.base.json']) {
+        await cp(join(packageRoot, part), join(copy, part), { recursive: true });
+      }
+      await symlink(join(packageRoot, 'node_modules'), join(copy, 'node_modules'));
+      const build = () =>
+        promisify(execFile)('node_modules/.bin/tsc', ['--build', 'protocol'], { cwd: copy });
+      await build();
+      await writeFile(
+        join(copy, 'protocol', 'wrong-way.ts'),
+        `export type { Db } from '#sql/db';\n`,
+      );
+      await expect(build()).rejects.toMatchObject({
+        stdout: expect.stringContaining('wrong-way.ts') as string,
+      });
+    } finally {
+      await rm(copy, { recursive: true, force: true });
+    }
+  }, 120_000);
+});
