@@ -1,7 +1,8 @@
 import { toBase64 } from './bytes.js';
-import { canonicalBytes } from './canonical-json.js';
-import { documentHash, hashHex, type Sha256 } from './hash.js';
+import { orderedBytes } from './canonical-json.js';
+import { hashHex, type Sha256 } from './hash.js';
 import { ID_PREFIX } from './ids.js';
+import type { JsonValue } from './json.js';
 import type { Aep, AepSubject, FullValidity } from './schemas/aep.js';
 import type { ExecuteReceipt } from './schemas/execute.js';
 import { SCHEMA } from './schemas/ids.js';
@@ -64,9 +65,68 @@ export function buildAep(input: AepInput): Aep {
   };
 }
 
-/** The bytes that are hashed into `aep_hash` and signed. */
+/** The bytes that are hashed into `aep_hash` and signed: the AEP's RFC 8785 form. */
 export function aepBytes(aep: Aep): Uint8Array {
-  return canonicalBytes(aep);
+  const { decision, evidence, policy, valid_until: ends } = aep;
+  return orderedBytes({
+    accepted_at: aep.accepted_at,
+    decision: { effect: decision.effect, reasons: decision.reasons },
+    environment: aep.environment,
+    evidence: { fixture_hash: evidence.fixture_hash, fixture_ref: evidence.fixture_ref },
+    execution_id: aep.execution_id,
+    key_id: aep.key_id,
+    policy: {
+      digest: policy.digest,
+      engine: policy.engine,
+      engine_version: policy.engine_version,
+      input_hash: policy.input_hash,
+    },
+    proof_id: aep.proof_id,
+    request_hash: aep.request_hash,
+    salt: aep.salt,
+    schema_version: aep.schema_version,
+    subject: orderedSubject(aep.subject),
+    tenant_id: aep.tenant_id,
+    valid_until:
+      'trust' in ends
+        ? {
+            certificate: ends.certificate,
+            passport: ends.passport,
+            proof: ends.proof,
+            trust: ends.trust,
+          }
+        : { proof: ends.proof },
+  });
+}
+
+function orderedSubject(subject: AepSubject): JsonValue {
+  switch (subject.kind) {
+    case 'execute':
+      return { action: subject.action, intent_id: subject.intent_id, kind: subject.kind };
+    case 'admission': {
+      const { action, agent, arguments_hash, kind, parent_proof_id, tool } = subject;
+      return {
+        action,
+        agent: {
+          ...(agent.framework === undefined ? {} : { framework: agent.framework }),
+          id: agent.id,
+        },
+        ...(arguments_hash === undefined ? {} : { arguments_hash }),
+        kind,
+        ...(parent_proof_id === undefined ? {} : { parent_proof_id }),
+        ...(tool === undefined ? {} : { tool }),
+      };
+    }
+    case 'outcome': {
+      const { kind, parent_proof_id, result, result_hash } = subject;
+      return {
+        kind,
+        parent_proof_id,
+        result,
+        ...(result_hash === undefined ? {} : { result_hash }),
+      };
+    }
+  }
 }
 
 /**
@@ -77,20 +137,39 @@ export function buildReceipt(
   sha256: Sha256,
   facts: { proof_id: string; request_hash: string; effect: Effect },
 ): ExecuteReceipt {
+  const receipt_id = `svc-runtime-execute-${facts.request_hash.slice(0, 16)}`;
+  const status = facts.effect === 'ADMIT' ? 'ADMITTED' : 'DENIED';
+  // In canonical order, and without the hash that is taken of it.
   const unhashed = {
-    schema_version: SCHEMA.executeReceipt,
-    receipt_id: `svc-runtime-execute-${facts.request_hash.slice(0, 16)}`,
-    status: facts.effect === 'ADMIT' ? 'ADMITTED' : 'DENIED',
-    request_hash: facts.request_hash,
+    receipt_id,
     registry_proof_id: facts.proof_id,
+    request_hash: facts.request_hash,
+    schema_version: SCHEMA.executeReceipt,
+    status,
     vee_recorded: true,
   } as const;
-  return { ...unhashed, response_hash: documentHash(sha256, unhashed) };
+  return {
+    schema_version: SCHEMA.executeReceipt,
+    receipt_id,
+    status,
+    request_hash: facts.request_hash,
+    registry_proof_id: facts.proof_id,
+    response_hash: hashHex(sha256, orderedBytes(unhashed)),
+    vee_recorded: true,
+  };
 }
 
 /** The receipt as it goes over the wire: its RFC 8785 form. */
 export function receiptBytes(receipt: ExecuteReceipt): Uint8Array {
-  return canonicalBytes(receipt);
+  return orderedBytes({
+    receipt_id: receipt.receipt_id,
+    registry_proof_id: receipt.registry_proof_id,
+    request_hash: receipt.request_hash,
+    response_hash: receipt.response_hash,
+    schema_version: receipt.schema_version,
+    status: receipt.status,
+    vee_recorded: receipt.vee_recorded,
+  });
 }
 
 /** The DSSE envelope of an AEP's bytes; `signature` is over their pre-authentication encoding. */
@@ -130,5 +209,19 @@ export function buildProofRecord(sha256: Sha256, input: ProofRecordInput): Proof
 
 /** The hash that the log entry commits to. */
 export function proofRecordHash(sha256: Sha256, record: ProofRecord): string {
-  return documentHash(sha256, record);
+  return hashHex(sha256, proofRecordBytes(record));
+}
+
+/** The record's RFC 8785 form. */
+export function proofRecordBytes(record: ProofRecord): Uint8Array {
+  const { payload, payloadType, signatures } = record.envelope;
+  const [{ keyid, sig }] = signatures;
+  return orderedBytes({
+    aep_hash: record.aep_hash,
+    envelope: { payload, payloadType, signatures: [{ keyid, sig }] },
+    proof_id: record.proof_id,
+    request_hash: record.request_hash,
+    response_hash: record.response_hash,
+    schema_version: record.schema_version,
+  });
 }

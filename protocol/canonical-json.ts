@@ -21,6 +21,19 @@ export function canonicalBytes(value: JsonValue): Uint8Array {
   return utf8(canonicalize(value));
 }
 
+/**
+ * {@link canonicalBytes} for a value that was built with its members in canonical order, several
+ * times faster: ECMAScript's own printing of strings and numbers is what RFC 8785 prescribes. Only
+ * for documents of fixed shape, each with a test that compares it with the general form.
+ */
+export function orderedBytes(value: JsonValue): Uint8Array {
+  const text = JSON.stringify(value);
+  // Printed as an escape, a lone surrogate would not be noticed; the general form looks closer.
+  return SURROGATE_ESCAPE.test(text) ? canonicalBytes(value) : utf8(text);
+}
+
+const SURROGATE_ESCAPE = /\\ud[89a-f]/;
+
 /** Whether the bytes are strict JSON and already their own RFC 8785 form. Never throws. */
 export function isCanonical(bytes: Uint8Array): boolean {
   try {

@@ -1,6 +1,6 @@
 import { equalBytes } from './bytes.js';
 import { canonicalBytes } from './canonical-json.js';
-import { AEP_PAYLOAD_TYPE, buildProofRecord, proofRecordHash } from './aep.js';
+import { AEP_PAYLOAD_TYPE, aepBytes, buildProofRecord, proofRecordHash } from './aep.js';
 import { pae } from './dsse.js';
 import type { Ed25519Verify } from './ed25519.js';
 import { parseEntry } from './entries.js';
@@ -62,7 +62,7 @@ export function verifyProof(crypto: VerifyCrypto, evidence: ProofEvidence): Chec
     requestCheck(sha256, evidence, aep),
     check(
       'aep_canonical',
-      isOwnForm(document, evidence.aep),
+      isOwnForm(document, aep, evidence.aep),
       'the AEP is not its own RFC 8785 form',
     ),
     check('aep_schema', aep !== undefined, 'the AEP does not have the fields of svc.aep/1.0'),
@@ -175,8 +175,13 @@ function recordHash(
   return proofRecordHash(sha256, record);
 }
 
-function isOwnForm(document: JsonValue | undefined, bytes: Uint8Array): boolean {
-  return document !== undefined && equalBytes(canonicalBytes(document), bytes);
+function isOwnForm(
+  document: JsonValue | undefined,
+  aep: Aep | undefined,
+  bytes: Uint8Array,
+): boolean {
+  if (document === undefined) return false;
+  return equalBytes(aep === undefined ? canonicalBytes(document) : aepBytes(aep), bytes);
 }
 
 function check(name: CheckName, passed: boolean, otherwise: string): Check {

@@ -1,0 +1,142 @@
+import { z } from 'zod';
+import { fromUtf8, utf8 } from '../bytes.js';
+import { canonicalize } from '../canonical-json.js';
+import { openCheckpoint, type Checkpoint } from '../checkpoint.js';
+import type { Ed25519Verify } from '../ed25519.js';
+import type { Sha256 } from '../hash.js';
+import { parseStrict } from '../json.js';
+import { openNote, signNote, type NoteSigner, type Vkey } from '../note.js';
+import {
+  hashSchema,
+  logIndexSchema,
+  merkleHashSchema,
+  timeSchema,
+} from '../schemas/primitives.js';
+import { parseTime } from '../time.js';
+import { malformed } from './malformed.js';
+
+export const SNAPSHOT_SCHEMA = 'svc.public_verification.snapshot/1.0';
+export const MANIFEST_PATH = 'lookup/manifest';
+export const CHECKPOINT_PATH = 'checkpoint';
+
+/** Where an immutable file of the snapshot is, relative to its root. */
+export function segmentPath(name: string): string {
+  return `lookup/segments/${name}`;
+}
+
+const countSchema = z.int().positive();
+const idSchema = z.string().regex(/^[0-9a-f]{32}$/, 'expected 16 bytes in hex');
+
+/**
+ * One index part. `kind` keeps apart what is looked up by different keys; a reader leaves out kinds
+ * that it has no route for.
+ */
+export const indexPartPinSchema = z.strictObject({
+  kind: z.string().min(1).max(64),
+  sha256: hashSchema,
+  bytes: countSchema,
+  resident_bytes: countSchema,
+  resident_sha256: hashSchema,
+  entries: countSchema,
+  files: countSchema,
+  least: idSchema,
+  greatest: idSchema,
+  first_leaf: logIndexSchema,
+  last_leaf: logIndexSchema,
+});
+export type IndexPartPin = z.infer<typeof indexPartPinSchema>;
+
+/** Index parts whose ids are proof ids. */
+export const PROOF_PARTS = 'proof';
+
+export const manifestSchema = z.strictObject({
+  schema_version: z.literal(SNAPSHOT_SCHEMA),
+  /** Grows with every manifest that is signed. */
+  generation: countSchema,
+  issued_at: timeSchema,
+  /** From then on nothing in the snapshot may be asserted. */
+  valid_until: timeSchema,
+  tree_size: countSchema,
+  root: merkleHashSchema,
+  /** The signed log checkpoint of that size and root, as a note of its own. */
+  checkpoint: z.string(),
+  /** Proofs among the leaves. */
+  proofs: logIndexSchema,
+  /** Generic lookups answer for this many of the latest proofs. */
+  window: logIndexSchema,
+  /** Verdicts on single leaves up to this one are in the snapshot; the publisher's own bookmark. */
+  verdict_cursor: logIndexSchema,
+  /** The AEP keys and their lives, ready to be served (keys.ts). */
+  keys: z.strictObject({ sha256: hashSchema, bytes: countSchema }),
+  /** Oldest first: of two parts that have the same id the later one is right. */
+  index_parts: z.array(indexPartPinSchema),
+});
+export type Manifest = z.infer<typeof manifestSchema>;
+
+/** Signs a manifest: a note whose text is the schema line and one line of canonical JSON. */
+export function signManifest(manifest: Manifest, signer: NoteSigner): Uint8Array {
+  return utf8(signNote(manifestText(manifest), signer));
+}
+
+function manifestText(manifest: Manifest): string {
+  return `${SNAPSHOT_SCHEMA}\n${canonicalize(manifest)}\n`;
+}
+
+/** The public keys that a reader of snapshots pins. */
+export interface SnapshotTrust {
+  log: Vkey;
+  snapshot: Vkey;
+}
+
+export interface OpenedManifest {
+  manifest: Manifest;
+  checkpoint: Checkpoint;
+  issuedAt: number;
+  validUntil: number;
+}
+
+/**
+ * Opens a manifest under the pinned keys, and the checkpoint inside it. The log's origin is the
+ * name of its pinned key. Errors as of `openNote` and `openCheckpoint`; `malformed_snapshot` for a
+ * text that is not exactly what {@link signManifest} would have signed. Says nothing about whether
+ * the manifest is still valid, or newer than another.
+ */
+export function openManifest(
+  sha256: Sha256,
+  verify: Ed25519Verify,
+  note: Uint8Array,
+  trust: SnapshotTrust,
+): OpenedManifest {
+  const { text } = openNote(fromUtf8(note), [trust.snapshot], verify);
+  const manifest = parseManifest(text);
+  const checkpoint = openCheckpoint(
+    manifest.checkpoint,
+    trust.log,
+    trust.log.name,
+    verify,
+    sha256,
+  );
+  const issuedAt = parseTime(manifest.issued_at);
+  const validUntil = parseTime(manifest.valid_until);
+  const checkpointLines = manifest.checkpoint.split('\n');
+  if (checkpoint.size !== manifest.tree_size || checkpointLines[2] !== manifest.root) {
+    throw malformed('the manifest states another tree than the checkpoint in it');
+  }
+  if (validUntil <= issuedAt) throw malformed('the manifest ends before it begins');
+  return { manifest, checkpoint, issuedAt, validUntil };
+}
+
+function parseManifest(text: string): Manifest {
+  const [schema, json = ''] = text.split('\n');
+  if (schema !== SNAPSHOT_SCHEMA) throw malformed(`not a manifest of ${SNAPSHOT_SCHEMA}`);
+  let manifest: Manifest;
+  try {
+    manifest = manifestSchema.parse(parseStrict(utf8(json)));
+  } catch (cause) {
+    throw malformed('not a snapshot manifest', cause);
+  }
+  if (manifestText(manifest) !== text) throw malformed('the manifest is not in its canonical form');
+  const { proofs, tree_size: treeSize } = manifest;
+  if (proofs > treeSize) throw malformed('the manifest states more proofs than leaves');
+  return manifest;
+}
