@@ -1,0 +1,117 @@
+import type { z } from 'zod';
+import { ProtocolError } from '#protocol/errors';
+import { parseStrict, pointerStep, type JsonValue } from '#protocol/json';
+import { Problem, PROBLEMS, type ProblemCode, type ProblemMember } from './problem.js';
+
+export interface ParsedBody<T> {
+  /** As sent: what is canonicalized and hashed. */
+  value: JsonValue;
+  /** The same, as its schema understands it. */
+  document: T;
+}
+
+// What a hostile body may put into its own answer.
+const MOST_ERRORS = 20;
+const LONGEST_POINTER = 512;
+
+/** A body that has one meaning and the shape of `schema`, or the 400 that says what is wrong where. */
+export function parseBody<T>(schema: z.ZodType<T>, bytes: Uint8Array): ParsedBody<T> {
+  const value = parseJson(bytes);
+  const result = schema.safeParse(value);
+  if (result.success) return { value, document: result.data };
+  throw violation(result.error.issues.flatMap((issue) => findings(issue, value)));
+}
+
+function parseJson(bytes: Uint8Array): JsonValue {
+  try {
+    return parseStrict(bytes);
+  } catch (error) {
+    if (!(error instanceof ProtocolError) || !isProblemCode(error.code)) throw error;
+    const detail = bytes.length === 0 ? 'the body is empty' : error.message;
+    throw new Problem(error.code, `The body is refused: ${detail}.`, {
+      errors: [{ pointer: bounded(error.pointer ?? ''), detail }],
+      cause: error,
+    });
+  }
+}
+
+function isProblemCode(code: string): code is ProblemCode {
+  return Object.hasOwn(PROBLEMS, code);
+}
+
+type ViolationCode =
+  'unsupported_schema_version' | 'unknown_field' | 'missing_field' | 'invalid_field';
+
+interface Finding extends ProblemMember {
+  code: ViolationCode;
+}
+
+function findings(issue: z.core.$ZodIssue, body: JsonValue): Finding[] {
+  const path = issue.path.map((step) => (typeof step === 'symbol' ? String(step) : step));
+  if (issue.code === 'unrecognized_keys') {
+    return issue.keys.map((key) => ({
+      code: 'unknown_field',
+      pointer: pointerOf([...path, key]),
+      detail: 'is not a field of this document',
+    }));
+  }
+  const pointer = pointerOf(path);
+  if (isAbsent(body, path)) {
+    return [{ code: 'missing_field', pointer, detail: 'is required' }];
+  }
+  return [
+    {
+      code: pointer === '/schema_version' ? 'unsupported_schema_version' : 'invalid_field',
+      pointer,
+      detail: issue.message,
+    },
+  ];
+}
+
+/** One code for the whole: a document of another version may differ in everything else. */
+const PRECEDENCE: readonly ViolationCode[] = [
+  'unsupported_schema_version',
+  'unknown_field',
+  'missing_field',
+  'invalid_field',
+];
+
+const SUMMARIES: Record<ViolationCode, string> = {
+  unsupported_schema_version: 'The body has a schema_version that is not served here.',
+  unknown_field: 'The body has a field that is not known.',
+  missing_field: 'The body lacks a field that is required.',
+  invalid_field: 'The body has a field that is not valid.',
+};
+
+function violation(found: Finding[]): Problem {
+  const code =
+    PRECEDENCE.find((one) => found.some((finding) => finding.code === one)) ?? 'invalid_field';
+  // The member that gave the code leads, so that a reader of the first one is told the same.
+  const ordered = [
+    ...found.filter((finding) => finding.code === code),
+    ...found.filter((finding) => finding.code !== code),
+  ];
+  return new Problem(code, SUMMARIES[code], {
+    errors: ordered.slice(0, MOST_ERRORS).map(({ pointer, detail }) => ({ pointer, detail })),
+  });
+}
+
+function isAbsent(body: JsonValue, path: readonly (string | number)[]): boolean {
+  let at: JsonValue | undefined = body;
+  for (const step of path) {
+    if (at === null || typeof at !== 'object') return false;
+    at = Object.hasOwn(at, step) ? (at as Record<string, JsonValue>)[step] : undefined;
+    if (at === undefined) return true;
+  }
+  return false;
+}
+
+function pointerOf(path: readonly (string | number)[]): string {
+  return bounded(path.map(pointerStep).join(''));
+}
+
+/** A pointer that is too long is cut to its deepest ancestor that is not. */
+function bounded(pointer: string): string {
+  if (pointer.length <= LONGEST_POINTER) return pointer;
+  return pointer.slice(0, pointer.lastIndexOf('/', LONGEST_POINTER));
+}

@@ -1,0 +1,108 @@
+import type { Request, Response } from 'express';
+import { requestIdOf } from './exchange.js';
+import { endWithoutReading } from './unread-body.js';
+
+/**
+ * Every error of the engine, by its code: what a client may switch on. The texts are for people
+ * and may change; status and code may not.
+ */
+export const PROBLEMS = {
+  malformed_path: [400, 'The path is not valid percent-encoding'],
+  malformed_request: [400, 'The request is malformed'],
+  duplicate_header: [400, 'A header was sent more than once'],
+  unsupported_api_version: [400, 'The API version is not supported'],
+  invalid_idempotency_key: [400, 'The idempotency key is not valid'],
+  incomplete_body: [400, 'The body ended early'],
+  invalid_utf8: [400, 'The body is not UTF-8'],
+  malformed_json: [400, 'The body is not JSON'],
+  duplicate_key: [400, 'A member name is repeated'],
+  lone_surrogate: [400, 'A string has half of a surrogate pair'],
+  nul_character: [400, 'A string has the character U+0000'],
+  integer_out_of_range: [400, 'A number cannot be represented exactly'],
+  too_deep: [400, 'The body is nested too deeply'],
+  unsupported_schema_version: [400, 'The schema version is not supported'],
+  missing_field: [400, 'A required field is missing'],
+  unknown_field: [400, 'A field is not known'],
+  invalid_field: [400, 'A field is not valid'],
+  unauthenticated: [401, 'The API key is missing or not valid'],
+  tenant_header_missing: [403, 'The tenant header is missing'],
+  tenant_mismatch: [403, 'The API key belongs to another tenant'],
+  scope_missing: [403, 'The API key has not the scope for this'],
+  tenant_not_allowlisted: [403, 'The tenant is not allowlisted'],
+  tenant_body_mismatch: [403, 'The body names another tenant'],
+  policy_denied: [403, 'The policy denies this action'],
+  route_not_found: [404, 'There is nothing here'],
+  admission_not_found: [404, 'There is no such admission'],
+  proof_not_found: [404, 'There is no such proof'],
+  method_not_allowed: [405, 'The method is not allowed here'],
+  not_acceptable: [406, 'No representation is acceptable'],
+  pending_checkpoint: [409, 'The proof is not yet under a checkpoint'],
+  body_too_large: [413, 'The body is too large'],
+  unsupported_media_type: [415, 'The body must be application/json in UTF-8'],
+  unsupported_content_encoding: [415, 'The body must not be encoded'],
+  idempotency_conflict: [422, 'The idempotency key belongs to another body'],
+  lane_locked: [423, 'The lane is locked'],
+  internal_error: [500, 'The engine failed'],
+  admission_failed: [500, 'The admission failed'],
+  integrity_failure: [500, 'The stored proof does not verify'],
+  database_unavailable: [503, 'The database cannot be reached'],
+  policy_missing: [503, 'No policy is active'],
+} as const satisfies Record<string, readonly [number, string]>;
+
+export type ProblemCode = keyof typeof PROBLEMS;
+
+export interface ProblemMember {
+  /** RFC 6901; the empty string is the whole body. */
+  pointer: string;
+  detail: string;
+}
+
+export interface ProblemOptions {
+  errors?: ProblemMember[];
+  /** Members of the document besides the standard ones. */
+  members?: Record<string, unknown>;
+  headers?: Record<string, string>;
+  cause?: unknown;
+}
+
+/** An answer that is an error, thrown from wherever it is found out. */
+export class Problem extends Error {
+  override readonly name = 'Problem';
+  readonly status: number;
+
+  constructor(
+    readonly code: ProblemCode,
+    detail: string,
+    readonly options: ProblemOptions = {},
+  ) {
+    super(detail, options.cause === undefined ? undefined : { cause: options.cause });
+    this.status = PROBLEMS[code][0];
+  }
+}
+
+/** RFC 9457. `type` is a name, not an address: it stays true wherever the engine is deployed. */
+export function problemDocument(problem: Problem, requestId: string): Record<string, unknown> {
+  const { code, status, message, options } = problem;
+  return {
+    type: `urn:svc:problem:${code}`,
+    title: PROBLEMS[code][1],
+    status,
+    detail: message,
+    code,
+    request_id: requestId,
+    ...(options.errors && { errors: options.errors }),
+    ...options.members,
+  };
+}
+
+export function sendProblem(req: Request, res: Response, problem: Problem): void {
+  const body = Buffer.from(JSON.stringify(problemDocument(problem, requestIdOf(res))));
+  res.statusCode = problem.status;
+  res.setHeader('Content-Type', 'application/problem+json');
+  res.setHeader('Content-Length', body.length);
+  res.setHeader('Cache-Control', 'no-store');
+  for (const [name, value] of Object.entries(problem.options.headers ?? {})) {
+    res.setHeader(name, value);
+  }
+  endWithoutReading(req, res, body);
+}

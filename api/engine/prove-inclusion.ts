@@ -1,0 +1,59 @@
+import { equalBytes } from '#protocol/bytes';
+import { parseCheckpoint } from '#protocol/checkpoint';
+import { proofEntryBytes } from '#protocol/entries';
+import { leafHash, verifyInclusion } from '#protocol/merkle';
+import type { ProofEntry } from '#protocol/schemas/log-entry';
+import { inclusionFromTiles } from '#protocol/tiles';
+import { nativeSha256 } from '#runtime/crypto';
+import { latestCheckpoint, type StoredCheckpoint } from '#sql/checkpoints';
+import type { Db } from '#sql/db';
+import { readTile } from '#sql/log';
+
+export interface ProvenInclusion {
+  leafHash: Uint8Array;
+  /** Null while no checkpoint covers the leaf. */
+  under: { checkpoint: StoredCheckpoint; path: Uint8Array[] } | null;
+}
+
+/** The tiles, the checkpoint and the leaf do not fit each other. */
+export class InclusionMismatchError extends Error {
+  override readonly name = 'InclusionMismatchError';
+}
+
+/**
+ * Proves a leaf under the latest signed checkpoint, from a handful of tiles whatever the size of
+ * the log, and checks the proof as its receiver will before anybody receives it.
+ */
+export async function proveInclusion(
+  sql: Db,
+  leafIndex: number,
+  entry: ProofEntry,
+): Promise<ProvenInclusion> {
+  const hash = leafHash(nativeSha256, proofEntryBytes(entry));
+  const checkpoint = await latestCheckpoint(sql);
+  if (checkpoint === null || leafIndex >= checkpoint.treeSize)
+    return { leafHash: hash, under: null };
+
+  requireNoteOf(checkpoint);
+  const { treeSize, root } = checkpoint;
+  const path = await inclusionFromTiles(nativeSha256, leafIndex, treeSize, async (level, index) => {
+    const tile = await readTile(sql, level, index);
+    if (tile === null) throw new InclusionMismatchError(`tile ${level}/${index} is missing`);
+    return tile;
+  });
+  const claim = { index: leafIndex, size: treeSize, leafHash: hash, path, root };
+  if (!verifyInclusion(nativeSha256, claim)) {
+    throw new InclusionMismatchError(
+      `leaf ${leafIndex} does not lead to the root of checkpoint ${treeSize}`,
+    );
+  }
+  return { leafHash: hash, under: { checkpoint, path } };
+}
+
+/** The columns beside a note must be what the note says, since the note is what is handed out. */
+function requireNoteOf({ note, treeSize, root }: StoredCheckpoint): void {
+  const { size, root: signed } = parseCheckpoint(note.slice(0, note.lastIndexOf('\n\n') + 1));
+  if (size !== treeSize || !equalBytes(signed, root)) {
+    throw new InclusionMismatchError(`the note of checkpoint ${treeSize} says something else`);
+  }
+}

@@ -1,0 +1,57 @@
+import { randomBytes } from 'node:crypto';
+import { v7 as uuidv7 } from 'uuid';
+import { coalesce } from '#runtime/coalesce';
+import { acceptIntake, type IntakeItem, type IntakeOutcome } from '#sql/intake';
+import { isUnavailable, PolicyMissingError } from '#sql/errors';
+import type { EngineContext } from './context.js';
+
+/** One admission before it has an identity of its own. */
+export type Submission = Omit<IntakeItem, 'proofId' | 'salt'>;
+
+export interface Submit {
+  /** Resolves once the admission is durable in the registry, whatever becomes of the queue. */
+  (submission: Submission): Promise<IntakeOutcome>;
+}
+
+/** Long bodies travel in small groups, so that a group's statement stays within bounds. */
+const LONG_BODY = 32 * 1024;
+const LONG_BODY_ITEMS = 8;
+
+/**
+ * Admissions in flight together travel together: one transaction makes them durable and one job
+ * wakes a worker for all. When a group fails, its items are tried alone, so that the culprit's
+ * neighbours are answered; not so when the database is away, where that would only multiply.
+ */
+export function createSubmit(ctx: EngineContext): Submit {
+  const run = async (items: IntakeItem[]): Promise<IntakeOutcome[]> => {
+    const outcomes = await acceptIntake(ctx.sql, items);
+    // From here the admissions are durable: the answer no longer depends on the queue.
+    const accepted = outcomes.flatMap((one) => (one.outcome === 'accepted' ? [one.proofId] : []));
+    if (accepted.length > 0) void enqueue(ctx, accepted);
+    return outcomes;
+  };
+  const isRetryAlone = (error: unknown): boolean =>
+    !isUnavailable(error) && !(error instanceof PolicyMissingError);
+  const group = (maxItems: number): ((item: IntakeItem) => Promise<IntakeOutcome>) =>
+    coalesce({ maxWaitMs: ctx.coalesceMs, maxItems, isRetryAlone, run });
+  const short = group(ctx.coalesceItems);
+  const long = group(LONG_BODY_ITEMS);
+
+  return (submission) => {
+    const item = { ...submission, proofId: newProofId(), salt: randomBytes(32) };
+    return item.request.length > LONG_BODY ? long(item) : short(item);
+  };
+}
+
+function newProofId(): string {
+  return uuidv7().replaceAll('-', '');
+}
+
+/** A queue that is away costs time, never an admission: the sweeper enqueues what was not. */
+async function enqueue(ctx: EngineContext, proofIds: string[]): Promise<void> {
+  try {
+    await ctx.queue.add(proofIds);
+  } catch (error) {
+    ctx.log.warn({ err: error, admissions: proofIds.length }, 'the queue cannot be reached');
+  }
+}

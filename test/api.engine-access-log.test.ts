@@ -1,0 +1,55 @@
+import { pino } from 'pino';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { freshDatabase, type TestDatabase } from './helpers/database.js';
+import { executeBody, headersFor, issueKey, startEngine } from './helpers/engine.js';
+import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+});
+afterAll(() => db.drop());
+
+it('is one line a request, with who and what became of it, and neither secrets nor payload', async () => {
+  const lines: Record<string, unknown>[] = [];
+  const log = pino(
+    { level: 'trace' },
+    { write: (line: string) => void lines.push(JSON.parse(line) as Record<string, unknown>) },
+  );
+  const engine = await startEngine(registry, { log });
+  const key = await issueKey(registry);
+  const body = executeBody({
+    intent_id: 'payload-nobody-else-may-read',
+    idempotency_key: 'opaque',
+  });
+  const headers = { ...headersFor(key), 'X-Request-Id': 'trace-1' };
+  const reply = await engine.call({
+    path: '/v1/intents/execute?token=in-the-query',
+    headers,
+    body: JSON.stringify(body),
+  });
+  expect(reply.status).toBe(200);
+  expect((await engine.call({ headers, body: '{"x":"payload-nobody-else-may-read"' })).status).toBe(
+    400,
+  );
+  await expect.poll(() => lines.length).toBe(2);
+  expect(lines[0]).toMatchObject({
+    msg: 'request',
+    request_id: 'trace-1',
+    method: 'POST',
+    path: '/v1/intents/execute',
+    status: 200,
+    key_id: key.slice(7, 19),
+    tenant_id: TENANT,
+    proof_id: reply.json['registry_proof_id'],
+  });
+  expect(typeof lines[0]!['ms']).toBe('number');
+  const text = JSON.stringify(lines);
+  for (const secret of [key.slice(20), 'payload-nobody', 'opaque', 'in-the-query']) {
+    expect(text).not.toContain(secret);
+  }
+  await engine.close();
+});

@@ -1,0 +1,122 @@
+import { describe, expect, it, vi } from 'vitest';
+import { createWaiting, type Waiting } from '#api/engine/wait';
+import { logger } from '#runtime/log';
+import type { Settlement } from '#sql/settlement';
+
+const proved: Settlement = {
+  state: 'proved',
+  effect: 'ADMIT',
+  requestHash: Buffer.alloc(32),
+  leafIndex: 0,
+  reasons: [],
+  policyDigest: Buffer.alloc(32),
+  acceptedAt: 0,
+};
+
+/** A registry in which `settled` may be written; it remembers what it was asked for. */
+function registry(options: { firstAskMs?: number; longestAskMs?: number } = {}) {
+  const settled = new Map<string, Settlement>();
+  const questions: string[][] = [];
+  let fails = false;
+  const waiting: Waiting = createWaiting({
+    settledIn: (ids) => {
+      questions.push(ids);
+      if (fails) return Promise.reject(new Error('away'));
+      return Promise.resolve(
+        new Map(ids.flatMap((id) => (settled.has(id) ? [[id, settled.get(id)!]] : []))),
+      );
+    },
+    log: logger('test', 'silent'),
+    ...options,
+  });
+  return { settled, questions, waiting, failing: (value: boolean) => void (fails = value) };
+}
+
+const after = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+describe('waiting for a settlement', () => {
+  it('asks the registry when it is woken, and believes only the registry', async () => {
+    const { settled, questions, waiting } = registry({ firstAskMs: 10_000 });
+    const answer = waiting.settlement('a', { timeoutMs: 5_000 });
+    waiting.wake(['a']);
+    await after(10);
+    expect(questions).toEqual([['a']]);
+    settled.set('a', proved);
+    waiting.wake(['a', 'somebody else']);
+    expect(await answer).toBe(proved);
+    expect(questions).toEqual([['a'], ['a']]);
+  });
+
+  it('does not rest on being woken', async () => {
+    const { settled, waiting } = registry();
+    const started = performance.now();
+    const answer = waiting.settlement('a', { timeoutMs: 5_000 });
+    settled.set('a', proved);
+    expect(await answer).toBe(proved);
+    expect(performance.now() - started).toBeLessThan(300);
+  });
+
+  it('asks for everyone who waits in one question, ever less often', async () => {
+    vi.useFakeTimers();
+    try {
+      const { questions, waiting } = registry();
+      const answers = ['a', 'b', 'c'].map((id) => waiting.settlement(id, { timeoutMs: 2_400 }));
+      await vi.advanceTimersByTimeAsync(2_500);
+      expect(await Promise.all(answers)).toEqual([null, null, null]);
+      expect(questions.every((ids) => ids.length === 3)).toBe(true);
+      // 100, then intervals of 200, 400, 500, 500, 500, each rounded up to a tick
+      expect(questions).toHaveLength(6);
+      await vi.advanceTimersByTimeAsync(60_000);
+      expect(questions).toHaveLength(6);
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
+  it('answers everyone who waits for the same one', async () => {
+    const { settled, waiting } = registry({ firstAskMs: 10_000 });
+    const answers = [1, 2, 3].map(() => waiting.settlement('a', { timeoutMs: 5_000 }));
+    settled.set('a', proved);
+    waiting.wake(['a']);
+    expect(await Promise.all(answers)).toEqual([proved, proved, proved]);
+  });
+
+  it('asks at once for what may be settled already', async () => {
+    const { settled, waiting } = registry({ firstAskMs: 10_000 });
+    settled.set('a', proved);
+    expect(await waiting.settlement('a', { timeoutMs: 5_000, askNow: true })).toBe(proved);
+  });
+
+  it('outlives a registry that cannot be asked for a while', async () => {
+    const { settled, waiting, failing } = registry({ firstAskMs: 20 });
+    failing(true);
+    const answer = waiting.settlement('a', { timeoutMs: 5_000 });
+    await after(80);
+    settled.set('a', proved);
+    failing(false);
+    expect(await answer).toBe(proved);
+  });
+
+  it('ends when the client goes, and asks no more', async () => {
+    const { questions, waiting } = registry({ firstAskMs: 20 });
+    const gone = new AbortController();
+    const answer = waiting.settlement('a', { timeoutMs: 5_000, signal: gone.signal });
+    gone.abort();
+    expect(await answer).toBeNull();
+    await after(80);
+    expect(questions).toEqual([]);
+    expect(
+      await waiting.settlement('a', { timeoutMs: 5_000, signal: AbortSignal.abort() }),
+    ).toBeNull();
+  });
+
+  it('is cut short for those who wait and those who come when the server stops', async () => {
+    const { waiting } = registry();
+    const started = performance.now();
+    const before = waiting.settlement('a', { timeoutMs: 5_000 });
+    waiting.hurry(50);
+    const afterwards = waiting.settlement('b', { timeoutMs: 5_000 });
+    expect(await Promise.all([before, afterwards])).toEqual([null, null]);
+    expect(performance.now() - started).toBeLessThan(500);
+  });
+});

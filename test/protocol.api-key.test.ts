@@ -1,0 +1,94 @@
+import { randomBytes } from 'node:crypto';
+import { crc32 } from 'node:zlib';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  API_KEY_PATTERN,
+  apiKeyIdFrom,
+  apiKeySecretHash,
+  formatApiKey,
+  parseApiKey,
+} from '#protocol/api-key';
+import { toHex } from '#protocol/bytes';
+import { nobleSha256 } from '#protocol/hash';
+
+const secret = Uint8Array.from({ length: 32 }, (_, i) => i);
+const KEY = 'svc_sk_abcdefghij23_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8';
+
+function base62(value: number): string {
+  const digits = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
+  let text = '';
+  for (let rest = value, i = 0; i < 6; i++, rest = Math.floor(rest / 62)) {
+    text = digits[rest % 62]! + text;
+  }
+  return text;
+}
+
+describe('API keys', () => {
+  it('are written as documented, with the CRC-32 that zip has', () => {
+    const key = formatApiKey({ keyId: 'abcdefghij23', secret });
+    expect(key).toBe(KEY + base62(crc32(KEY)));
+    expect(key).toMatch(API_KEY_PATTERN);
+    expect(key).toHaveLength(69);
+    expect(parseApiKey(key)).toEqual({ keyId: 'abcdefghij23', secret });
+  });
+
+  it('are read back as they were made', () => {
+    fc.assert(
+      fc.property(
+        fc.uint8Array({ minLength: 8, maxLength: 16 }),
+        fc.uint8Array({ minLength: 32, maxLength: 32 }),
+        (random, bytes) => {
+          const keyId = apiKeyIdFrom(random);
+          expect(parseApiKey(formatApiKey({ keyId, secret: bytes }))).toEqual({
+            keyId,
+            secret: bytes,
+          });
+        },
+      ),
+    );
+  });
+
+  it('with any one character changed are no keys', () => {
+    const key = formatApiKey({ keyId: 'abcdefghij23', secret: randomBytes(32) });
+    for (let i = 0; i < key.length; i++) {
+      const other = key[i] === 'x' ? 'y' : 'x';
+      expect(parseApiKey(key.slice(0, i) + other + key.slice(i + 1))).toBeNull();
+    }
+  });
+
+  it.each([
+    ['nothing', ''],
+    ['another prefix', `svc_pk_${'a'.repeat(12)}_${'A'.repeat(43)}000000`],
+    ['text around it', ` ${formatApiKey({ keyId: 'abcdefghij23', secret })}`],
+    ['a line after it', `${formatApiKey({ keyId: 'abcdefghij23', secret })}\n`],
+    [
+      'two keys',
+      Array(2)
+        .fill(formatApiKey({ keyId: 'abcdefghij23', secret }))
+        .join(', '),
+    ],
+  ])('%s is no key', (_, text) => {
+    expect(parseApiKey(text)).toBeNull();
+  });
+
+  it('whose secret is not in its canonical spelling are no keys', () => {
+    // The last character of 32 bytes carries two unused bits, which must be zero.
+    const text = KEY.slice(0, -1) + '9';
+    expect(parseApiKey(text + base62(crc32(text)))).toBeNull();
+  });
+
+  it('are stored as the SHA-256 of their secret', () => {
+    expect(toHex(apiKeySecretHash(nobleSha256, secret))).toBe(
+      '630dcd2966c4336691125448bbb25b4ff412a49c732db2c8abc1b8581bd710dd',
+    );
+  });
+
+  it('are not made of what has not their form', () => {
+    expect(() => formatApiKey({ keyId: 'UPPER2345678', secret })).toThrow(RangeError);
+    expect(() => formatApiKey({ keyId: 'abcdefghij23', secret: secret.subarray(1) })).toThrow(
+      RangeError,
+    );
+    expect(() => apiKeyIdFrom(new Uint8Array(7))).toThrow(RangeError);
+  });
+});

@@ -1,0 +1,190 @@
+import { describe, expect, it } from 'vitest';
+import { parseStrict, type JsonValue } from '#protocol/json';
+import { canonicalBytes } from '#protocol/canonical-json';
+import { nobleVerify } from '#protocol/ed25519';
+import { verifyOffline, type OfflineTrust } from '#protocol/offline';
+import { proofExportSchema } from '#protocol/schemas/proof-export';
+import { STATUSES } from '#protocol/status';
+import { nativeVerify } from '#runtime/crypto';
+import { sha256 } from './helpers/leaves.js';
+import {
+  admitted,
+  aepKey,
+  denied,
+  exportOf,
+  logVkey,
+  ORIGIN,
+  testKey,
+} from './helpers/worked-log.js';
+import { refusal } from './helpers/refusal.js';
+
+const crypto = { sha256, verify: nativeVerify };
+const trust: OfflineTrust = { aepKeys: [aepKey.publicKey], log: { vkey: logVkey, origin: ORIGIN } };
+const exported = parseStrict(canonicalBytes(exportOf(admitted)));
+
+type Path = (string | number)[];
+
+/** Every scalar of a document, by its path. */
+function scalars(value: JsonValue, path: Path = []): Path[] {
+  if (typeof value !== 'object' || value === null) return [path];
+  return Object.entries(value).flatMap(([key, member]) =>
+    scalars(member, [...path, Array.isArray(value) ? Number(key) : key]),
+  );
+}
+
+function withChange(path: Path, change: (value: JsonValue) => JsonValue): JsonValue {
+  const copy = structuredClone(exported) as Record<string | number, JsonValue>;
+  const parent = path
+    .slice(0, -1)
+    .reduce<Record<string | number, JsonValue>>(
+      (at, key) => at[key] as Record<string | number, JsonValue>,
+      copy,
+    );
+  const key = path.at(-1)!;
+  parent[key] = change(parent[key]!);
+  return copy;
+}
+
+/** Changes that keep the form of the value where that is possible. */
+const changes: ((value: JsonValue) => JsonValue)[] = [
+  (value) => {
+    if (typeof value === 'number') return value + 1;
+    if (value === null) return '2027-01-01T00:00:00.000Z';
+    if (typeof value !== 'string') return null;
+    const first = value[0] ?? '';
+    return (first === 'a' ? 'b' : first === '2' ? '1' : first === 'A' ? 'B' : 'a') + value.slice(1);
+  },
+  (value) => {
+    if (typeof value !== 'string') return 0;
+    const middle = Math.floor(value.length / 2);
+    return value.slice(0, middle) + (value[middle] === '0' ? '1' : '0') + value.slice(middle + 1);
+  },
+  (value) => (typeof value === 'string' ? value.slice(0, -1) : -1),
+  (value) => (typeof value === 'string' ? `${value}0` : null),
+  () => null,
+];
+
+describe('offline verification', () => {
+  it('says that a genuine export is authentic, included, and of unknown status', () => {
+    for (const proof of [admitted, denied]) {
+      for (const verify of [nativeVerify, nobleVerify]) {
+        const document = exportOf(proof);
+        expect(proofExportSchema.parse(document)).toEqual(document);
+        const result = verifyOffline(document, trust, { sha256, verify });
+        expect(result).toMatchObject({
+          decidable: true,
+          authentic: true,
+          included: true,
+          under: { origin: ORIGIN, size: 5 },
+          status: 'unknown since checkpoint 5',
+          faults: [],
+        });
+        // Revocation is the one thing that cannot be known offline.
+        for (const status of STATUSES) expect(JSON.stringify(result)).not.toContain(`"${status}"`);
+      }
+    }
+  });
+
+  it('does not call a document genuine in which any one value was altered', () => {
+    const paths = scalars(exported);
+    expect(paths.length).toBeGreaterThanOrEqual(55);
+    let altered = 0;
+    for (const path of paths) {
+      for (const change of changes) {
+        const document = withChange(path, change);
+        if (JSON.stringify(document) === JSON.stringify(exported)) continue;
+        altered++;
+        const result = verifyOffline(document, trust, crypto);
+        expect(result.decidable, path.join('/')).toBe(true);
+        if (!result.decidable) continue;
+        expect(result.authentic && result.included, path.join('/')).toBe(false);
+        expect(result.faults).toHaveLength(1);
+        expect(result.status).toBe('unknown');
+      }
+    }
+    expect(altered).toBeGreaterThan(4 * paths.length);
+  });
+
+  it('does not call a document genuine in which any member was left out or added', () => {
+    const document = exported as Record<string, JsonValue>;
+    for (const name of Object.keys(document)) {
+      const rest = structuredClone(document);
+      delete rest[name];
+      expect(verifyOffline(rest, trust, crypto)).toMatchObject({ authentic: false });
+    }
+    const more = { ...document, status: 'VALID' };
+    expect(verifyOffline(more, trust, crypto)).toMatchObject({ authentic: false });
+    for (const nonsense of [null, 'VALID', [], {}, 7]) {
+      expect(verifyOffline(nonsense, trust, crypto)).toMatchObject({
+        authentic: false,
+        faults: ['malformed_export'],
+      });
+    }
+  });
+
+  it('tells authentic from included', () => {
+    const other = exportOf(denied);
+    const moved = { ...exportOf(admitted), inclusion: other.inclusion };
+    expect(verifyOffline(moved, trust, crypto)).toMatchObject({
+      authentic: true,
+      included: false,
+      faults: ['not_in_tree'],
+    });
+    const otherLog: OfflineTrust = {
+      ...trust,
+      log: { vkey: logVkey, origin: 'log.example/other' },
+    };
+    expect(verifyOffline(exported, otherLog, crypto)).toMatchObject({
+      authentic: true,
+      included: false,
+      faults: ['bad_checkpoint'],
+    });
+  });
+
+  it('says nothing of inclusion when no log is pinned', () => {
+    const result = verifyOffline(exported, { aepKeys: trust.aepKeys }, crypto);
+    expect(result).toMatchObject({ authentic: true, status: 'unknown' });
+    expect(result).not.toHaveProperty('included');
+    expect(result).not.toHaveProperty('under');
+  });
+
+  it('does not decide without a pinned key, and says why', () => {
+    expect(verifyOffline(exported, { ...trust, aepKeys: [] }, crypto)).toMatchObject({
+      decidable: false,
+      cause: 'no_pinned_key',
+    });
+    // The document brings the right key along; that does not make it trusted.
+    const stranger = { ...trust, aepKeys: [testKey(2).publicKey] };
+    expect(verifyOffline(exported, stranger, crypto)).toMatchObject({
+      decidable: false,
+      cause: 'signing_key_not_pinned',
+    });
+  });
+
+  it('finds the key among several pinned ones', () => {
+    const several = { ...trust, aepKeys: [testKey(2).publicKey, aepKey.publicKey] };
+    expect(verifyOffline(exported, several, crypto)).toMatchObject({
+      authentic: true,
+      included: true,
+    });
+  });
+
+  it('rests on the signature checks', () => {
+    const yes = { sha256, verify: () => true };
+    const forged = withChange(['envelope', 'signatures', 0, 'sig'], (sig) => sig);
+    expect(verifyOffline(forged, trust, yes)).toMatchObject({ authentic: true });
+    const no = { sha256, verify: () => false };
+    expect(verifyOffline(exported, trust, no)).toMatchObject({
+      authentic: false,
+      included: false,
+      faults: ['bad_signature'],
+    });
+  });
+
+  it('refuses pins that are none, which are the caller’s and not the document’s', () => {
+    const broken = { ...trust, log: { vkey: 'nonsense', origin: ORIGIN } };
+    expect(refusal(() => verifyOffline(exported, broken, crypto)).code).toBe('malformed_vkey');
+    const short = { ...trust, aepKeys: [new Uint8Array(3)] };
+    expect(refusal(() => verifyOffline(exported, short, crypto)).code).toBe('malformed_key');
+  });
+});

@@ -1,0 +1,98 @@
+import { describe, expect, it } from 'vitest';
+import {
+  ARTIFACT_KINDS,
+  canAssertValidity,
+  EFFECTS,
+  NO_TRUST_CHAIN,
+  STATUSES,
+  TRUST_CHAIN,
+  verificationStatus,
+  type ArtifactKind,
+  type StatusFacts,
+} from '#protocol/status';
+
+const subsets: ArtifactKind[][] = Array.from({ length: 16 }, (_, bits) =>
+  ARTIFACT_KINDS.filter((_, i) => (bits >> i) & 1),
+);
+
+/** Every combination of facts: 4 kinds, 2 effects, 3 verdicts, 16 sets revoked, 16 expired. */
+const everything: StatusFacts[] = ARTIFACT_KINDS.flatMap((kind) =>
+  EFFECTS.flatMap((effect) =>
+    (['pass', 'fail', 'none'] as const).flatMap((verdict) =>
+      subsets.flatMap((revoked) =>
+        subsets.map((expired) => ({ kind, effect, verdict, revoked, expired })),
+      ),
+    ),
+  ),
+);
+
+/** What an artifact rests on, itself included, written out by hand. */
+const RESTS_ON: Record<ArtifactKind, ArtifactKind[]> = {
+  proof: ['proof'],
+  passport: ['proof', 'passport'],
+  certificate: ['proof', 'passport', 'certificate'],
+  trust: ['proof', 'passport', 'certificate', 'trust'],
+};
+const POSITIVE = {
+  proof: 'VALID',
+  passport: 'PASS',
+  certificate: 'VERIFIED',
+  trust: 'TRUST_ESTABLISHED',
+};
+
+describe('verification status', () => {
+  it('follows the table over the whole space of facts', () => {
+    expect(everything).toHaveLength(4 * 2 * 3 * 16 * 16);
+    for (const facts of everything) {
+      const ended = (set: readonly ArtifactKind[]) =>
+        RESTS_ON[facts.kind].some((kind) => set.includes(kind));
+      let expected: string;
+      if (facts.verdict !== 'pass') expected = 'BACKEND_LOOKUP_REQUIRED';
+      else if (facts.effect === 'DENY' && facts.kind !== 'proof')
+        expected = 'BACKEND_LOOKUP_REQUIRED';
+      else if (ended(facts.revoked)) expected = 'REVOKED';
+      else if (ended(facts.expired)) expected = 'EXPIRED';
+      else expected = POSITIVE[facts.kind];
+      expect(verificationStatus(facts), JSON.stringify(facts)).toBe(expected);
+    }
+  });
+
+  it('asserts validity for nothing that is unverified, revoked or expired', () => {
+    for (const facts of everything) {
+      if (!canAssertValidity(verificationStatus(facts))) continue;
+      expect(facts.verdict).toBe('pass');
+      expect(facts.revoked).not.toContain(facts.kind);
+      expect(facts.expired).not.toContain(facts.kind);
+      expect(facts.revoked).not.toContain('proof');
+    }
+  });
+
+  it('can assert validity for PASS, VALID, VERIFIED, TRUST_ESTABLISHED and nothing else', () => {
+    const asserting = STATUSES.filter(canAssertValidity);
+    expect([...asserting].sort()).toEqual(['PASS', 'TRUST_ESTABLISHED', 'VALID', 'VERIFIED']);
+    for (const unknown of ['', 'valid', 'VALID ', 'toString', '__proto__', 'OK']) {
+      expect(canAssertValidity(unknown)).toBe(false);
+    }
+  });
+});
+
+describe('trust chain', () => {
+  it('has the documented order, reaches to the verification for a denial, and nowhere otherwise', () => {
+    expect(TRUST_CHAIN.ADMIT).toEqual({
+      available: true,
+      sequence: [
+        'execution',
+        'evidence',
+        'verification',
+        'passport',
+        'certificate',
+        'trust_established',
+      ],
+    });
+    expect(TRUST_CHAIN.DENY).toEqual({
+      available: false,
+      sequence: ['execution', 'evidence', 'verification'],
+    });
+    expect(NO_TRUST_CHAIN).toEqual({ available: false, sequence: [] });
+  });
+});

@@ -1,0 +1,105 @@
+import { createHash, createPublicKey, verify } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+
+function load<T>(name: string): T {
+  const file = new URL(`../protocol/vectors/${name}.json`, import.meta.url);
+  return JSON.parse(readFileSync(file, 'utf8')) as T;
+}
+
+// The files against the standards, without any of this project's code.
+describe('worked vectors, read by somebody else', () => {
+  const sha256 = (...parts: (string | Buffer)[]) => {
+    const hash = createHash('sha256');
+    for (const part of parts) hash.update(part);
+    return hash.digest();
+  };
+  interface Named {
+    name: string;
+    canonical: string;
+    sha256: string;
+  }
+  const keys = load<{ aep: { public_key: string; thumbprint_input: string; key_id: string } }>(
+    'keys',
+  );
+  const aeps = load<(Named & { aep: Record<string, unknown> })[]>('aep');
+  const requests = load<(Named & { request_hash: string; received: string })[]>('request');
+  const envelopes = load<
+    {
+      signed_bytes: string;
+      envelope: { payload: string; signatures: { keyid: string; sig: string }[] };
+    }[]
+  >('envelope');
+  const records = load<(Named & { proof_record_hash: string })[]>('proof-record');
+  const receipts = load<{ hashed: string; response_hash: string; body: string }[]>('receipt');
+  const entries =
+    load<{ entry: Record<string, unknown>; canonical: string; leaf_hash: string }[]>('log-entry');
+  const merkle = load<{ leaf_hashes: string[]; roots: string[] }>('merkle');
+  const note = load<{ vkey: string; note: string; text: string; root: string }>('checkpoint');
+
+  it('hash as they say', () => {
+    expect(sha256(keys.aep.thumbprint_input).toString('base64url')).toBe(keys.aep.key_id);
+    aeps.forEach((vector, i) => {
+      expect(sha256(vector.canonical).toString('hex')).toBe(vector.sha256);
+      expect(JSON.parse(vector.canonical)).toEqual(vector.aep);
+      expect(Buffer.from(envelopes[i]!.envelope.payload, 'base64').toString()).toBe(
+        vector.canonical,
+      );
+      expect(vector.aep.request_hash).toBe(requests[i]!.request_hash);
+      expect(sha256(requests[i]!.canonical).toString('hex')).toBe(requests[i]!.request_hash);
+      expect(JSON.parse(requests[i]!.canonical)).toEqual(JSON.parse(requests[i]!.received));
+
+      const record = JSON.parse(records[i]!.canonical) as Record<string, unknown>;
+      expect(sha256(records[i]!.canonical).toString('hex')).toBe(records[i]!.proof_record_hash);
+      expect(record).toMatchObject({ aep_hash: vector.sha256, envelope: envelopes[i]!.envelope });
+      expect(record.response_hash).toBe(receipts[i]!.response_hash);
+      expect(sha256(receipts[i]!.hashed).toString('hex')).toBe(receipts[i]!.response_hash);
+      expect(entries[i + 1]!.entry).toMatchObject({
+        aep_hash: vector.sha256,
+        proof_record_hash: records[i]!.proof_record_hash,
+      });
+    });
+  });
+
+  it('are signed as they say', () => {
+    const key = createPublicKey({
+      key: { kty: 'OKP', crv: 'Ed25519', x: keys.aep.public_key },
+      format: 'jwk',
+    });
+    for (const { signed_bytes, envelope } of envelopes) {
+      const [signature] = envelope.signatures;
+      expect(signature!.keyid).toBe(keys.aep.key_id);
+      expect(
+        verify(null, Buffer.from(signed_bytes), key, Buffer.from(signature!.sig, 'base64')),
+      ).toBe(true);
+    }
+  });
+
+  it('make the tree and the checkpoint that they say', () => {
+    const level = entries.map(({ canonical, leaf_hash }) => {
+      const hash = sha256(Buffer.of(0), canonical);
+      expect(hash.toString('hex')).toBe(leaf_hash);
+      return hash;
+    });
+    expect(level.map((hash) => hash.toString('hex'))).toEqual(merkle.leaf_hashes);
+    const node = (left: Buffer, right: Buffer) => sha256(Buffer.of(1), left, right);
+    const [a, b, c, d, e] = level as [Buffer, Buffer, Buffer, Buffer, Buffer];
+    const root = node(node(node(a, b), node(c, d)), e);
+    expect(merkle.roots.at(-1)).toBe(root.toString('hex'));
+    expect(note.root).toBe(root.toString('base64'));
+    expect(note.text).toBe(`log.example/svc\n5\n${note.root}\n`);
+
+    const [name, id, encoded] = /^([^+]+)\+([^+]+)\+(.*)$/.exec(note.vkey)!.slice(1) as [
+      string,
+      string,
+      string,
+    ];
+    const typed = Buffer.from(encoded, 'base64');
+    expect(sha256(`${name}\n`, typed).subarray(0, 4).toString('hex')).toBe(id);
+    const signature = Buffer.from(note.note.trimEnd().split(' ').at(-1)!, 'base64');
+    const x = typed.subarray(1).toString('base64url');
+    const key = createPublicKey({ key: { kty: 'OKP', crv: 'Ed25519', x }, format: 'jwk' });
+    expect(signature.subarray(0, 4).toString('hex')).toBe(id);
+    expect(verify(null, Buffer.from(note.text), key, signature.subarray(4))).toBe(true);
+  });
+});

@@ -1,0 +1,26 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+import { workedVectors } from './helpers/worked-vectors.js';
+
+const folder = fileURLToPath(new URL('../protocol/vectors/', import.meta.url));
+
+describe('worked vectors', () => {
+  // Bytes of a 1.0 cannot be amended: a difference here is a break of the format, not of the test.
+  // A vector that is new is written by `npx vitest run test/protocol.vectors.test.ts`.
+  it.each(Object.entries(workedVectors))(
+    '%s.json is what this code makes',
+    async (name, vector) => {
+      await expect(`${JSON.stringify(vector, null, 2)}\n`).toMatchFileSnapshot(
+        `${folder}${name}.json`,
+      );
+    },
+  );
+
+  it('are all described', () => {
+    const readme = readFileSync(`${folder}README.md`, 'utf8');
+    for (const file of readdirSync(folder)) {
+      if (file !== 'README.md') expect(readme).toContain(`\`${file}\``);
+    }
+  });
+});
