@@ -1,0 +1,34 @@
+import type { Ed25519Verify } from '#protocol/ed25519';
+import type { Sha256 } from '#protocol/hash';
+import type { NoteSigner } from '#protocol/note';
+import type { SnapshotTrust } from '#protocol/snapshot/manifest';
+import type { Clock } from '#runtime/clock';
+import type { Logger } from '#runtime/log';
+import type { SnapshotDirectory } from './directory.js';
+import type { PublishedIndex } from './index-parts.js';
+import type { Janitor } from './janitor.js';
+import type { Leadership } from './leader.js';
+import type { SnapshotWriter } from './publish.js';
+import type { RegistryView } from './registry-view.js';
+
+/** Everything a tick uses. */
+export interface TickContext {
+  registry: RegistryView;
+  directory: SnapshotDirectory;
+  writer: SnapshotWriter;
+  index: PublishedIndex;
+  janitor: Janitor;
+  leadership: Leadership;
+  logSigner: NoteSigner;
+  snapshotSigner: NoteSigner;
+  trust: SnapshotTrust;
+  sha256: Sha256;
+  verify: Ed25519Verify;
+  clock: Clock;
+  log: Logger;
+  /** How long a manifest may go on asserting, in milliseconds. */
+  validForMs: number;
+  windowProofs: number;
+  /** How many leaves are read and rendered at once; a multiple of 256. */
+  chunkLeaves: number;
+}

@@ -1,0 +1,121 @@
+import { fromHex, toHex } from '#protocol/bytes';
+import type { Sha256 } from '#protocol/hash';
+import {
+  findPlace,
+  loadedPart,
+  readRecord,
+  runLookup,
+  type LoadedPart,
+  type Place,
+} from '#protocol/snapshot/find';
+import {
+  decodeIndexPart,
+  encodeIndexPart,
+  FILE_BYTES,
+  leafRange,
+  openIndexPart,
+  rowId,
+  type IndexRows,
+} from '#protocol/snapshot/index-part';
+import { PROOF_PARTS, segmentPath, type IndexPartPin } from '#protocol/snapshot/manifest';
+import { mergeRows } from '#protocol/snapshot/merge';
+import { mergeFrom } from './compaction.js';
+import type { SnapshotDirectory } from './directory.js';
+import type { PublishedFile } from './publish.js';
+
+/** The index of what is published: looked up to judge a proof anew, and merged as it grows. */
+export class PublishedIndex {
+  private loaded = new Map<string, LoadedPart>();
+
+  constructor(
+    private readonly sha256: Sha256,
+    private readonly directory: SnapshotDirectory,
+  ) {}
+
+  /** Place and record of a published proof; null when the snapshot does not have it. */
+  async find(
+    pins: readonly IndexPartPin[],
+    proofId: string,
+  ): Promise<{ place: Place; record: Uint8Array } | null> {
+    const parts = this.load(pins.filter((pin) => pin.kind === PROOF_PARTS));
+    const read = this.directory.readSegment.bind(this.directory);
+    try {
+      const place = await runLookup(findPlace(this.sha256, parts, fromHex(proofId)), read);
+      if (place === null) return null;
+      return { place, record: await runLookup(readRecord(this.sha256, place), read) };
+    } catch (cause) {
+      throw this.directory.damaged(`the record of proof ${proofId} cannot be read`, cause);
+    }
+  }
+
+  /**
+   * The index with `added` as its newest rows: the pins for the next manifest, and the file to be
+   * written before it.
+   */
+  async extend(
+    pins: readonly IndexPartPin[],
+    added: IndexRows,
+  ): Promise<{ pins: IndexPartPin[]; file: PublishedFile }> {
+    const proofs = pins.filter((pin) => pin.kind === PROOF_PARTS);
+    const others = pins.filter((pin) => pin.kind !== PROOF_PARTS);
+    const from = mergeFrom([...proofs.map((pin) => pin.entries), added.high.length]);
+    const merged: IndexRows[] = [];
+    for (const pin of proofs.slice(from)) merged.push(await this.rowsOf(pin));
+    const rows = merged.length === 0 ? added : mergeRows([...merged, added]);
+    const { pin, bytes } = this.encode(rows);
+    return {
+      pins: [...others, ...proofs.slice(0, from), pin],
+      file: { path: segmentPath(pin.sha256), bytes, replaces: false },
+    };
+  }
+
+  private encode(rows: IndexRows): { pin: IndexPartPin; bytes: Uint8Array } {
+    const { bytes, residentBytes } = encodeIndexPart(this.sha256, rows);
+    const { first, last } = leafRange(rows);
+    return {
+      bytes,
+      pin: {
+        kind: PROOF_PARTS,
+        sha256: toHex(this.sha256(bytes)),
+        bytes: bytes.length,
+        resident_bytes: residentBytes,
+        resident_sha256: toHex(this.sha256(bytes.subarray(0, residentBytes))),
+        entries: rows.high.length,
+        files: rows.files.length / FILE_BYTES,
+        least: rowId(rows, 0),
+        greatest: rowId(rows, rows.high.length - 1),
+        first_leaf: first,
+        last_leaf: last,
+      },
+    };
+  }
+
+  private async rowsOf(pin: IndexPartPin): Promise<IndexRows> {
+    const bytes = await this.directory.segment(pin.sha256);
+    try {
+      return decodeIndexPart(this.sha256, bytes, pin);
+    } catch (cause) {
+      throw this.directory.damaged(`index part ${segmentPath(pin.sha256)} is corrupt`, cause);
+    }
+  }
+
+  private load(pins: readonly IndexPartPin[]): LoadedPart[] {
+    const parts = pins.map((pin) => this.loaded.get(pin.sha256) ?? this.open(pin));
+    this.loaded = new Map(parts.map((part) => [part.segment, part]));
+    return parts;
+  }
+
+  private open(pin: IndexPartPin): LoadedPart {
+    const resident = this.directory.readSegment({
+      segment: pin.sha256,
+      bytes: pin.bytes,
+      offset: 0,
+      length: pin.resident_bytes,
+    });
+    try {
+      return loadedPart(pin.sha256, openIndexPart(this.sha256, resident, pin));
+    } catch (cause) {
+      throw this.directory.damaged(`index part ${segmentPath(pin.sha256)} is corrupt`, cause);
+    }
+  }
+}

@@ -1,0 +1,100 @@
+import { readdir, readFile, rm, rmdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Sha256 } from '#protocol/hash';
+import { listFiles, openIndexPart, partLayout } from '#protocol/snapshot/index-part';
+import { segmentPath, type Manifest } from '#protocol/snapshot/manifest';
+
+/** Replaced files stay for at least so long: readers may hold an older manifest. */
+const KEEP_MS = 60 * 60 * 1000;
+const SWEEP_EVERY_MS = 5 * 60 * 1000;
+
+/**
+ * Takes away what no manifest refers to any more: index parts that were merged, files that a
+ * publisher wrote and died before it published them, and partial tiles whose full tile is there
+ * (C2SP tlog-tiles asks for them until then).
+ *
+ * Nothing records when a file was replaced. It goes when this process has seen it unreferenced for
+ * the whole time, so a restart starts the time anew and nothing ever goes early.
+ */
+export class Janitor {
+  private readonly unreferencedSince = new Map<string, number>();
+  private sweptAt = -Infinity;
+
+  constructor(
+    private readonly root: string,
+    private readonly sha256: Sha256,
+  ) {}
+
+  /** Sweeps when it is time to. Call it only under the lock, with the published manifest. */
+  async sweep(manifest: Manifest, now: number): Promise<string[]> {
+    if (now - this.sweptAt < SWEEP_EVERY_MS) return [];
+    this.sweptAt = now;
+    const superfluous = new Set([
+      ...(await this.superfluousSegments(manifest)),
+      ...(await this.supersededTiles('tile')),
+    ]);
+    const removed: string[] = [];
+    for (const path of this.unreferencedSince.keys()) {
+      if (!superfluous.has(path)) this.unreferencedSince.delete(path);
+    }
+    for (const path of superfluous) {
+      const since = this.unreferencedSince.get(path) ?? now;
+      this.unreferencedSince.set(path, since);
+      if (now - since < KEEP_MS) continue;
+      await rm(join(this.root, path), { force: true });
+      this.unreferencedSince.delete(path);
+      removed.push(path);
+    }
+    await this.removeEmpty(removed);
+    return removed;
+  }
+
+  private async superfluousSegments(manifest: Manifest): Promise<string[]> {
+    const referenced = new Set([manifest.keys.sha256]);
+    for (const pin of manifest.index_parts) {
+      referenced.add(pin.sha256);
+      const bytes = await readFile(join(this.root, segmentPath(pin.sha256)));
+      const part = openIndexPart(this.sha256, bytes.subarray(0, pin.resident_bytes), pin);
+      const table = bytes.subarray(partLayout(pin.entries, pin.files).filesAt);
+      for (const { name } of listFiles(this.sha256, part, table)) referenced.add(name);
+    }
+    const present = await list(join(this.root, 'lookup/segments'));
+    return present.filter(({ name }) => !referenced.has(name)).map(({ name }) => segmentPath(name));
+  }
+
+  private async supersededTiles(directory: string): Promise<string[]> {
+    const entries = await list(join(this.root, directory));
+    const names = new Set(entries.map(({ name }) => name));
+    const found: string[] = [];
+    for (const { name, isDirectory } of entries) {
+      if (!isDirectory) continue;
+      const path = `${directory}/${name}`;
+      if (!name.endsWith('.p')) found.push(...(await this.supersededTiles(path)));
+      else if (names.has(name.slice(0, -2))) {
+        found.push(...(await list(join(this.root, path))).map((partial) => `${path}/${partial.name}`));
+      }
+    }
+    return found;
+  }
+
+  private async removeEmpty(removed: readonly string[]): Promise<void> {
+    const partials = new Set(
+      removed.filter((path) => path.includes('.p/')).map((path) => path.replace(/\/[^/]+$/, '')),
+    );
+    for (const directory of partials) {
+      if ((await list(join(this.root, directory))).length === 0) {
+        await rmdir(join(this.root, directory));
+      }
+    }
+  }
+}
+
+async function list(directory: string): Promise<{ name: string; isDirectory: boolean }[]> {
+  try {
+    const entries = await readdir(directory, { withFileTypes: true });
+    return entries.map((entry) => ({ name: entry.name, isDirectory: entry.isDirectory() }));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw error;
+  }
+}

@@ -1,0 +1,94 @@
+import { parseEntry } from '#protocol/entries';
+import type { Place } from '#protocol/snapshot/find';
+import type { IndexPartPin } from '#protocol/snapshot/manifest';
+import { decodeEntryBundle, entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
+import type { TickContext } from './context.js';
+import type { RenderedRecord } from './new-leaves.js';
+import { factsOfRecord, renderRecord, saysAlready } from './render.js';
+import { revocationsIn } from './revocations.js';
+
+/** What was published before this tick. */
+export interface Before {
+  size: number;
+  pins: readonly IndexPartPin[];
+}
+
+/** How many records are held in memory at once. */
+const AT_ONCE = 4096;
+
+/**
+ * Records that replace published ones, because the log revokes an artifact of them below `size` or
+ * the verifier changed its mind about their leaf. What is asked of the registry is only what may
+ * change; the facts are taken from what is published.
+ */
+export async function* judgedAnew(
+  ctx: TickContext,
+  before: Before,
+  size: number,
+  changedLeaves: readonly number[],
+): AsyncGenerator<RenderedRecord[]> {
+  const revoked = revocationsIn(await ctx.registry.statusEntries(before.size, size));
+  const proofIds = new Set(revoked.keys());
+  for (const leafIndex of new Set(changedLeaves)) {
+    if (leafIndex >= before.size) continue;
+    const proofId = await proofAt(ctx, before.size, leafIndex);
+    if (proofId !== null) proofIds.add(proofId);
+  }
+  const all = [...proofIds];
+  for (let at = 0; at < all.length; at += AT_ONCE) {
+    const records = await judge(ctx, before, size, all.slice(at, at + AT_ONCE));
+    if (records.length > 0) yield records;
+  }
+}
+
+async function judge(
+  ctx: TickContext,
+  before: Before,
+  size: number,
+  proofIds: readonly string[],
+): Promise<RenderedRecord[]> {
+  const published: { proofId: string; place: Place; record: Uint8Array }[] = [];
+  for (const proofId of proofIds) {
+    // A proof that is not published yet is among the new leaves, and judged there.
+    const found = await ctx.index.find(before.pins, proofId);
+    if (found !== null) published.push({ proofId, ...found });
+  }
+  if (published.length === 0) return [];
+  const { registry } = ctx;
+  const [statusEntries, verdicts] = await Promise.all([
+    registry.statusEntriesOf(
+      published.map(({ proofId }) => proofId),
+      size,
+    ),
+    registry.verdictsForLeaves(published.map(({ place }) => place.leafIndex)),
+  ]);
+  const revocations = revocationsIn(statusEntries);
+  return published.flatMap(({ proofId, place, record }) => {
+    const facts = factsOfRecord(record, proofId);
+    const judgement = {
+      verdict: verdicts.get(place.leafIndex),
+      revoked: [...(revocations.get(proofId) ?? [])],
+    };
+    if (saysAlready(record, facts, judgement)) return [];
+    const { leafIndex, proofNumber } = place;
+    return [{ proofId, leafIndex, proofNumber, bytes: renderRecord(facts, judgement) }];
+  });
+}
+
+/** Which proof a published leaf is, by the published entry; null when it is no proof. */
+async function proofAt(
+  ctx: TickContext,
+  size: number,
+  leafIndex: number,
+): Promise<string | null> {
+  const index = Math.floor(leafIndex / TILE_WIDTH);
+  const path = entriesPath(index, tileWidth(0, index, size));
+  const bundle = await ctx.directory.read(path);
+  if (bundle === null) throw ctx.directory.damaged(`${path} is missing`);
+  try {
+    const entry = parseEntry(decodeEntryBundle(bundle)[leafIndex % TILE_WIDTH] ?? new Uint8Array());
+    return entry.type === 'proof' ? entry.proof_id : null;
+  } catch (cause) {
+    throw ctx.directory.damaged(`${path} is corrupt`, cause);
+  }
+}

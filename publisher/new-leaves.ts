@@ -1,0 +1,181 @@
+import { concat, toHex } from '#protocol/bytes';
+import { parseEntry, proofEntryBytes } from '#protocol/entries';
+import {
+  packRows,
+  RECORD_DIGEST_BYTES,
+  type IndexRow,
+  type IndexRows,
+} from '#protocol/snapshot/index-part';
+import { segmentPath } from '#protocol/snapshot/manifest';
+import {
+  encodeEntryBundle,
+  entriesPath,
+  TILE_WIDTH,
+  tilePath,
+  tilesBetween,
+  tileWidth,
+} from '#protocol/tiles';
+import { formatTime } from '#protocol/time';
+import type { Sha256 } from '#protocol/hash';
+import type { TickContext } from './context.js';
+import type { PublishedFile } from './publish.js';
+import type { Leaf, ProofLeaf } from './registry-view.js';
+import { factsOfLeaf, renderRecord } from './render.js';
+import { revocationsIn, type Revocations } from './revocations.js';
+import { PublisherStopped } from './stopped.js';
+import type { VerifiedTree } from './tree.js';
+
+/** What a run of new leaves adds to the snapshot. */
+export interface NewLeaves {
+  files: PublishedFile[];
+  /** Null when no leaf of the run is a proof. */
+  rows: IndexRows | null;
+  proofs: number;
+}
+
+/**
+ * Everything that the leaves from `from` up to the tree's size add, in runs that fit in memory:
+ * tiles, entry bundles, bodies and index rows. Every leaf is checked against the tree before it is
+ * handed out.
+ *
+ * @param proofsBefore how many of the leaves before `from` are proofs
+ */
+export async function* newLeaves(
+  ctx: TickContext,
+  tree: VerifiedTree,
+  from: number,
+  proofsBefore: number,
+): AsyncGenerator<NewLeaves> {
+  const { size } = tree.head;
+  const { registry, chunkLeaves } = ctx;
+  if (from === size) return;
+  // A revocation comes after its proof, so all that concern new proofs are among the new leaves.
+  const revocations = revocationsIn(await registry.statusEntries(from, size));
+  let proofNumber = proofsBefore;
+  // The first bundle may be one that was published in part: it is written whole, at its new width.
+  for (let first = from - (from % TILE_WIDTH); first < size; first += chunkLeaves) {
+    const end = Math.min(first + chunkLeaves, size);
+    const leaves = await registry.leaves(first, end);
+    const files = await logFiles(tree, leaves, first, end);
+    const fresh = leaves.filter((leaf) => leaf.leafIndex >= from);
+    requireRevocationsSeen(fresh, revocations);
+    const verdicts = await registry.verdictsForRange(Math.max(first, from), end);
+    const proofs = fresh.filter((leaf): leaf is ProofLeaf => leaf.kind === 'proof');
+    const records = proofs.map((leaf, i) => ({
+      proofId: leaf.proofId,
+      leafIndex: leaf.leafIndex,
+      proofNumber: proofNumber + i,
+      bytes: renderRecord(factsOfLeaf(leaf, ctx.trust.log.name, size), {
+        verdict: verdicts.get(leaf.leafIndex),
+        revoked: [...(revocations.get(leaf.proofId) ?? [])],
+      }),
+    }));
+    proofNumber += proofs.length;
+    if (records.length === 0) {
+      yield { files, rows: null, proofs: 0 };
+    } else {
+      const { file, rows } = bodiesFile(ctx.sha256, records);
+      yield { files: [...files, file], rows, proofs: records.length };
+    }
+  }
+  yield { files: await upperTiles(tree, from), rows: null, proofs: 0 };
+}
+
+/** A rendered record that is to go into a bodies file. */
+export interface RenderedRecord {
+  proofId: string;
+  leafIndex: number;
+  proofNumber: number;
+  bytes: Uint8Array;
+}
+
+/** One content-addressed file of records, and the index rows that lead into it. */
+export function bodiesFile(
+  sha256: Sha256,
+  records: readonly RenderedRecord[],
+): { file: PublishedFile; rows: IndexRows } {
+  const bytes = concat(...records.map((record) => record.bytes));
+  const name = toHex(sha256(bytes));
+  let offset = 0;
+  const rows = records.map((record): IndexRow => {
+    const row = {
+      id: record.proofId,
+      file: name,
+      fileBytes: bytes.length,
+      offset,
+      length: record.bytes.length,
+      leafIndex: record.leafIndex,
+      proofNumber: record.proofNumber,
+      digest: sha256(record.bytes).slice(0, RECORD_DIGEST_BYTES),
+    };
+    offset += record.bytes.length;
+    return row;
+  });
+  return { file: { path: segmentPath(name), bytes, replaces: false }, rows: packRows(rows) };
+}
+
+/** The leaf tiles and entry bundles of [first, end), `first` being the first leaf of a tile. */
+async function logFiles(
+  tree: VerifiedTree,
+  leaves: readonly Leaf[],
+  first: number,
+  end: number,
+): Promise<PublishedFile[]> {
+  if (
+    leaves.length !== end - first ||
+    leaves.some((leaf, offset) => leaf.leafIndex !== first + offset)
+  ) {
+    throw new PublisherStopped(
+      'tree_mismatch',
+      `The registry does not have each of the leaves ${first} to ${end - 1} once. Restore the database from a backup that holds every published leaf, and start the publisher again.`,
+    );
+  }
+  const entries = leaves.map(entryBytes);
+  const files: PublishedFile[] = [];
+  for (let start = first; start < end; start += TILE_WIDTH) {
+    const index = start / TILE_WIDTH;
+    const width = tileWidth(0, index, tree.head.size);
+    const hashes = await tree.tile(0, index);
+    const bundle = entries.slice(start - first, start - first + width);
+    tree.requireLeaves(start, bundle, hashes);
+    files.push(
+      { path: tilePath(0, index, width), bytes: hashes, replaces: false },
+      { path: entriesPath(index, width), bytes: encodeEntryBundle(bundle), replaces: false },
+    );
+  }
+  return files;
+}
+
+async function upperTiles(tree: VerifiedTree, from: number): Promise<PublishedFile[]> {
+  const files: PublishedFile[] = [];
+  for (const { level, index, width } of tilesBetween(from, tree.head.size)) {
+    if (level === 0) continue;
+    const bytes = await tree.tile(level, index);
+    files.push({ path: tilePath(level, index, width), bytes, replaces: false });
+  }
+  return files;
+}
+
+function entryBytes(leaf: Leaf): Uint8Array {
+  if (leaf.kind === 'other') return leaf.bytes;
+  return proofEntryBytes({
+    proof_id: leaf.proofId,
+    aep_hash: leaf.aepHash,
+    proof_record_hash: leaf.proofRecordHash,
+    time: formatTime(leaf.acceptedAt),
+  });
+}
+
+/** Revocation dominates: none may be in the tree that is about to be signed and not be applied. */
+function requireRevocationsSeen(leaves: readonly Leaf[], revocations: Revocations): void {
+  for (const leaf of leaves) {
+    if (leaf.kind !== 'other') continue;
+    const entry = parseEntry(leaf.bytes);
+    if (
+      entry.type === 'status' &&
+      revocations.get(entry.proof_id)?.has(entry.artifact_kind) !== true
+    ) {
+      throw new Error(`the registry did not list the revocation at leaf ${leaf.leafIndex}`);
+    }
+  }
+}

@@ -1,0 +1,97 @@
+import { formatVkey, keyId, parseVkey, type NoteSigner } from '#protocol/note';
+import type { Ed25519Verify } from '#protocol/ed25519';
+import type { Sha256 } from '#protocol/hash';
+import type { SnapshotTrust } from '#protocol/snapshot/manifest';
+import type { Clock } from '#runtime/clock';
+import type { Logger } from '#runtime/log';
+import type { TickContext } from './context.js';
+import { SnapshotDirectory } from './directory.js';
+import { PublishedIndex } from './index-parts.js';
+import { Janitor } from './janitor.js';
+import { DirectoryClaim, Leadership, type Claim } from './leader.js';
+import { SnapshotWriter, type WriteStep } from './publish.js';
+import type { RegistryView } from './registry-view.js';
+import { tick, type TickReport } from './tick.js';
+
+/** A key that signs; the publisher needs no more of it. */
+export interface Signer {
+  publicKey: Uint8Array;
+  sign: (message: Uint8Array) => Uint8Array;
+}
+
+export interface PublisherContext {
+  registry: RegistryView;
+  /** The snapshot directory. */
+  directory: string;
+  /** Name of the log, and first line of its checkpoints. */
+  origin: string;
+  /** Name of the snapshot key. */
+  snapshotName: string;
+  logKey: Signer;
+  snapshotKey: Signer;
+  sha256: Sha256;
+  verify: Ed25519Verify;
+  clock: Clock;
+  log: Logger;
+  validForMs: number;
+  windowProofs: number;
+  /** Claims besides the one on the directory. */
+  claims?: Claim[];
+  /** For tests: makes writes fail. */
+  step?: WriteStep;
+  /** For tests: fewer leaves at once. A multiple of 256. */
+  chunkLeaves?: number;
+}
+
+export interface Publisher {
+  tick(): Promise<TickReport>;
+  /** Gives the leadership back. No tick may be under way or follow. */
+  close(): Promise<void>;
+  readonly trust: SnapshotTrust;
+  /** Totals since the start. */
+  written(): { bytes: number; files: number };
+}
+
+const CHUNK_LEAVES = 8192;
+
+export function createPublisher(options: PublisherContext): Publisher {
+  const { sha256, verify, origin } = options;
+  const trust: SnapshotTrust = {
+    log: parseVkey(formatVkey(sha256, origin, options.logKey.publicKey), sha256),
+    snapshot: parseVkey(
+      formatVkey(sha256, options.snapshotName, options.snapshotKey.publicKey),
+      sha256,
+    ),
+  };
+  const directory = new SnapshotDirectory(options.directory, sha256, verify, trust);
+  const writer = new SnapshotWriter(options.directory, options.step);
+  const claims = [...(options.claims ?? []), new DirectoryClaim(options.directory, options.log)];
+  const ctx: TickContext = {
+    registry: options.registry,
+    directory,
+    writer,
+    index: new PublishedIndex(sha256, directory),
+    janitor: new Janitor(options.directory, sha256),
+    leadership: new Leadership(claims),
+    logSigner: signer(sha256, trust.log.name, options.logKey),
+    snapshotSigner: signer(sha256, trust.snapshot.name, options.snapshotKey),
+    trust,
+    sha256,
+    verify,
+    clock: options.clock,
+    log: options.log,
+    validForMs: options.validForMs,
+    windowProofs: options.windowProofs,
+    chunkLeaves: options.chunkLeaves ?? CHUNK_LEAVES,
+  };
+  return {
+    trust,
+    tick: () => tick(ctx),
+    close: () => ctx.leadership.release(),
+    written: () => ({ bytes: writer.bytesWritten, files: writer.filesWritten }),
+  };
+}
+
+function signer(sha256: Sha256, name: string, key: Signer): NoteSigner {
+  return { name, keyHash: keyId(sha256, name, key.publicKey), sign: (text) => key.sign(text) };
+}

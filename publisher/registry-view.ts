@@ -1,0 +1,67 @@
+import type { ArtifactKind, Effect } from '#protocol/status';
+
+/** A leaf that is a proof, as far as the public may know it: commitments, never a payload. */
+export interface ProofLeaf {
+  kind: 'proof';
+  leafIndex: number;
+  proofId: string;
+  /** Hex. */
+  aepHash: string;
+  proofRecordHash: string;
+  /** Epoch milliseconds. */
+  acceptedAt: number;
+  effect: Effect;
+  environment: 'sandbox' | 'live';
+  keyId: string;
+}
+
+/** A leaf that carries its own canonical bytes: a revocation or a key's change. */
+export interface OtherLeaf {
+  kind: 'other';
+  leafIndex: number;
+  bytes: Uint8Array;
+}
+
+export type Leaf = ProofLeaf | OtherLeaf;
+
+export interface LeafVerdict {
+  outcome: 'pass' | 'fail';
+  expired: readonly ArtifactKind[];
+  /** Epoch milliseconds. */
+  verifiedAt: number;
+}
+
+/** All that the publisher asks of the registry. */
+export interface RegistryView {
+  /** The prefix of the log that has verdicts, with the root that the verifier computed over it. */
+  frontier(): Promise<{ treeSize: number; root: Uint8Array; verdictId: number } | null>;
+  /** The largest checkpoint that was ever signed. */
+  latestCheckpoint(): Promise<{ treeSize: number; root: Uint8Array; note: string } | null>;
+  /** Compare-and-swap: false when `previous` is not the latest size any more. */
+  insertCheckpoint(checkpoint: {
+    treeSize: number;
+    root: Uint8Array;
+    note: string;
+    previous: number;
+  }): Promise<boolean>;
+  tile(level: number, index: number): Promise<Uint8Array | null>;
+  /** The leaves with indexes in [from, to), in order. */
+  leaves(from: number, to: number): Promise<Leaf[]>;
+  /** Bodies of the status entries with indexes in [from, to). */
+  statusEntries(from: number, to: number): Promise<{ leafIndex: number; body: Uint8Array }[]>;
+  /** Bodies of the status entries about the proofs, with indexes below `size`. */
+  statusEntriesOf(
+    proofIds: string[],
+    size: number,
+  ): Promise<{ leafIndex: number; body: Uint8Array }[]>;
+  /** Bodies of the key entries, in order. */
+  keyEntries(): Promise<{ leafIndex: number; body: Uint8Array }[]>;
+  /** The verdict in force on each leaf of [from, to). */
+  verdictsForRange(from: number, to: number): Promise<Map<number, LeafVerdict>>;
+  verdictsForLeaves(leafIndexes: number[]): Promise<Map<number, LeafVerdict>>;
+  /** Verdicts on single leaves after `verdictId`, in order. */
+  verdictChangesSince(
+    verdictId: number,
+    limit: number,
+  ): Promise<{ verdictId: number; leafIndex: number }[]>;
+}

@@ -1,0 +1,179 @@
+import { idsOf } from '#protocol/ids';
+import { PUBLIC_FLAGS } from '#protocol/snapshot/head';
+import { encodeRecord, RECORD_HEADER_BYTES, recordBody } from '#protocol/snapshot/record';
+import {
+  canAssertValidity,
+  NO_TRUST_CHAIN,
+  TRUST_CHAIN,
+  verificationStatus,
+  type ArtifactKind,
+  type Effect,
+} from '#protocol/status';
+import { entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
+import { formatTime, parseTime } from '#protocol/time';
+import { fromHex, fromUtf8 } from '#protocol/bytes';
+import type { LeafVerdict, ProofLeaf } from './registry-view.js';
+
+/** What stands fixed about a proof once it is in the log, and where its leaf was first published. */
+export interface ProofFacts extends Omit<ProofLeaf, 'kind'> {
+  logOrigin: string;
+  /** How many leaves the tile of the leaf had when the proof was first published. */
+  tileWidth: number;
+}
+
+/** What the verification system and the log say of it now. */
+export interface Judgement {
+  verdict: LeafVerdict | undefined;
+  revoked: readonly ArtifactKind[];
+}
+
+const KINDS: readonly ArtifactKind[] = ['proof', 'certificate', 'passport', 'trust'];
+
+export function factsOfLeaf(leaf: ProofLeaf, logOrigin: string, treeSize: number): ProofFacts {
+  const width = tileWidth(0, Math.floor(leaf.leafIndex / TILE_WIDTH), treeSize);
+  return { ...leaf, logOrigin, tileWidth: width };
+}
+
+const LEVELS: Record<ArtifactKind, string> = {
+  proof: 'PROOF_BACKED_PUBLIC_PROJECTION',
+  certificate: 'CERTIFICATE_BACKED_PUBLIC_PROJECTION',
+  passport: 'PASSPORT_BACKED_PUBLIC_PROJECTION',
+  trust: 'TRUST_BACKED_PUBLIC_PROJECTION',
+};
+
+/** The record of a proof: the response bodies of all its artifacts. */
+export function renderRecord(facts: ProofFacts, judgement: Judgement): Uint8Array {
+  const part = (kind: ArtifactKind): string => partOf(kind, facts, judgement);
+  const proof = part('proof');
+  // A denial is a proof and nothing more: it has no certificate, passport or trust to resolve to.
+  const parts =
+    facts.effect === 'DENY'
+      ? { proof }
+      : {
+          proof,
+          certificate: part('certificate'),
+          passport: part('passport'),
+          trust: part('trust'),
+        };
+  return encodeRecord({ proof_id: facts.proofId, parts, tail: tailOf(facts, judgement) });
+}
+
+function partOf(kind: ArtifactKind, facts: ProofFacts, judgement: Judgement): string {
+  const status = statusOf(kind, facts.effect, judgement);
+  const artifact = {
+    execution_id: idsOf(facts.proofId).execution_id,
+    aep_hash: facts.aepHash,
+    proof_record_hash: facts.proofRecordHash,
+    artifact_level: LEVELS[kind],
+    effect: facts.effect,
+    environment: facts.environment,
+  };
+  const verification = {
+    verification_status: status,
+    can_assert_validity: canAssertValidity(status),
+    frontend_recomputed: false,
+    ...(judgement.verdict && { verified_at: formatTime(judgement.verdict.verifiedAt) }),
+  };
+  return `"artifact":${JSON.stringify(artifact)},"verification":${JSON.stringify(verification)},`;
+}
+
+function tailOf(facts: ProofFacts, judgement: Judgement): string {
+  // Of what did not verify nothing is claimed, a chain least of all.
+  const chain = judgement.verdict?.outcome === 'pass' ? TRUST_CHAIN[facts.effect] : NO_TRUST_CHAIN;
+  const tile = Math.floor(facts.leafIndex / TILE_WIDTH);
+  const downloads = {
+    log_entry: `/log/entry/${facts.leafIndex}`,
+    entry_bundle: `/log/${entriesPath(tile, facts.tileWidth)}`,
+    tile: `/log/${tilePath(0, tile, facts.tileWidth)}`,
+    checkpoint: '/log/checkpoint',
+    inclusion_proof: `/log/proof/${facts.leafIndex}`,
+    keys: '/api/public/keys',
+  };
+  const integrity = {
+    aep_hash: facts.aepHash,
+    proof_record_hash: facts.proofRecordHash,
+    log_origin: facts.logOrigin,
+    leaf_index: facts.leafIndex,
+    key_id: facts.keyId,
+    accepted_at: formatTime(facts.acceptedAt),
+  };
+  return (
+    `"trust_chain":${JSON.stringify(chain)},${PUBLIC_FLAGS}` +
+    `"references":${JSON.stringify(referencesOf(facts.proofId, facts.effect))},` +
+    `"downloads":${JSON.stringify(downloads)},"integrity":${JSON.stringify(integrity)}}`
+  );
+}
+
+/** The ids that lead somewhere: all of them for an admission, the proof's own for a denial. */
+function referencesOf(proofId: string, effect: Effect): Record<string, string> {
+  const ids = idsOf(proofId);
+  if (effect === 'ADMIT') return { ...ids };
+  const { proof_id, registry_proof_id, registry_entry_id, execution_id } = ids;
+  return { proof_id, registry_proof_id, registry_entry_id, execution_id };
+}
+
+function statusOf(kind: ArtifactKind, effect: Effect, { verdict, revoked }: Judgement) {
+  return verificationStatus({
+    kind,
+    effect,
+    verdict: verdict?.outcome ?? 'none',
+    revoked,
+    expired: verdict?.expired ?? [],
+  });
+}
+
+interface RenderedProof {
+  artifact: { effect: Effect; environment: 'sandbox' | 'live' };
+  downloads: { tile: string };
+  integrity: {
+    aep_hash: string;
+    proof_record_hash: string;
+    log_origin: string;
+    leaf_index: number;
+    key_id: string;
+    accepted_at: string;
+  };
+}
+
+/**
+ * The facts back out of a record that was published. A proof is judged anew from what the public
+ * has already seen of it, so that a row that was tampered with since can change no fact, and can
+ * not keep its failed verdict from being published either.
+ */
+export function factsOfRecord(record: Uint8Array, proofId: string): ProofFacts {
+  const rendered = JSON.parse(proofBody(record, proofId)) as RenderedProof;
+  const { artifact, downloads, integrity } = rendered;
+  const partial = /\.p\/([0-9]+)$/.exec(downloads.tile);
+  return {
+    leafIndex: integrity.leaf_index,
+    proofId,
+    aepHash: integrity.aep_hash,
+    proofRecordHash: integrity.proof_record_hash,
+    acceptedAt: parseTime(integrity.accepted_at),
+    effect: artifact.effect,
+    environment: artifact.environment,
+    keyId: integrity.key_id,
+    logOrigin: integrity.log_origin,
+    tileWidth: partial === null ? TILE_WIDTH : Number(partial[1]),
+  };
+}
+
+/** Whether a record already says what the judgement comes to; when it was verified is no reason. */
+export function saysAlready(record: Uint8Array, facts: ProofFacts, judgement: Judgement): boolean {
+  return KINDS.every((kind) => {
+    const body = recordBody(record, fromHex(facts.proofId), kind);
+    if (body === null) return kind !== 'proof' && facts.effect === 'DENY';
+    const { verification } = JSON.parse(`{${fromUtf8(body.part).slice(0, -1)}}`) as {
+      verification: { verification_status: string };
+    };
+    return verification.verification_status === statusOf(kind, facts.effect, judgement);
+  });
+}
+
+function proofBody(record: Uint8Array, proofId: string): string {
+  const body = recordBody(record, fromHex(proofId), 'proof');
+  if (body === null) {
+    throw new Error(`the record of ${proofId} has ${record.length - RECORD_HEADER_BYTES} bytes and no proof`);
+  }
+  return `{${fromUtf8(body.part)}${fromUtf8(body.tail)}`;
+}

@@ -1,0 +1,91 @@
+import { createTask } from 'node-cron';
+import type { Logger } from '#runtime/log';
+import type { Publisher } from './publisher.js';
+import { LeadershipLost, PublisherStopped } from './stopped.js';
+
+const EVERY_SECOND = '* * * * * *';
+
+export interface RunOptions {
+  signal: AbortSignal;
+  log: Logger;
+}
+
+/**
+ * Ticks at once and then every second, never two at a time, until the signal. Resolves when the
+ * last tick is over and the leadership given back; rejects when a tick says that a person has to
+ * decide. Every other fault is the next tick's to repair.
+ */
+export async function runPublisher(publisher: Publisher, options: RunOptions): Promise<void> {
+  const { signal, log } = options;
+  const reports = new Reports(log);
+  let running: Promise<void> = Promise.resolve();
+  let stop: (error?: unknown) => void = () => undefined;
+  const stopped = new Promise<unknown>((resolve) => {
+    stop = resolve;
+  });
+
+  const tick = async (): Promise<void> => {
+    if (signal.aborted) return;
+    try {
+      reports.tell(await publisher.tick());
+    } catch (error) {
+      if (error instanceof PublisherStopped) stop(error);
+      else reports.trouble(error);
+    }
+  };
+  // A late tick is no news: the next one publishes what it would have.
+  const quiet = () => undefined;
+  const task = createTask(EVERY_SECOND, () => (running = tick()), {
+    noOverlap: true,
+    suppressMissedWarning: true,
+    logger: {
+      info: quiet,
+      warn: quiet,
+      debug: quiet,
+      error: (error) => log.error({ err: error }, 'the schedule failed'),
+    },
+  });
+  const onAbort = (): void => stop();
+  signal.addEventListener('abort', onAbort);
+  running = tick();
+  await running;
+  await task.start();
+  if (signal.aborted) stop();
+  const error = await stopped;
+  await task.destroy();
+  await running;
+  signal.removeEventListener('abort', onAbort);
+  await publisher.close();
+  if (error !== undefined) throw error;
+}
+
+/** Says what changes, not what repeats every second. */
+class Reports {
+  private outcome = '';
+  private troubled = '';
+
+  constructor(private readonly log: Logger) {}
+
+  tell(report: Awaited<ReturnType<Publisher['tick']>>): void {
+    if (this.troubled !== '') this.log.info('publishing again');
+    this.troubled = '';
+    if (report.outcome !== this.outcome) this.log.info(report, WORDS[report.outcome]);
+    else if (report.outcome === 'published' && report.newProofs + report.judgedAnew > 0) {
+      this.log.info(report, WORDS.published);
+    }
+    this.outcome = report.outcome;
+  }
+
+  trouble(error: unknown): void {
+    const message = error instanceof Error ? error.message : String(error);
+    if (error instanceof LeadershipLost) this.log.warn(message);
+    else if (message !== this.troubled) this.log.error({ err: error }, 'nothing was published');
+    this.troubled = message;
+  }
+}
+
+const WORDS = {
+  published: 'a snapshot is published',
+  standby: 'another publisher leads; standing by',
+  waiting: 'nothing is verified yet; waiting',
+} as const;

@@ -1,0 +1,50 @@
+import { insertCheckpoint, latestCheckpoint } from '#sql/checkpoints';
+import type { Pool } from '#sql/db';
+import { keyEntries, proofRows, readTile, statusEntries, statusEntriesOf } from '#sql/log';
+import {
+  frontier,
+  verdictChangesSince,
+  verdictsForLeaves,
+  verdictsForRange,
+} from '#sql/verdicts';
+import type { Leaf, RegistryView } from './registry-view.js';
+
+/** The registry in Postgres. */
+export function sqlRegistry(sql: Pool): RegistryView {
+  return {
+    frontier: () => frontier(sql),
+    latestCheckpoint: () => latestCheckpoint(sql),
+    insertCheckpoint: (checkpoint) => insertCheckpoint(sql, checkpoint),
+    tile: (level, index) => readTile(sql, level, index),
+    leaves: (from, to) => leaves(sql, from, to),
+    statusEntries: (from, to) => statusEntries(sql, from, to),
+    statusEntriesOf: (proofIds, size) => statusEntriesOf(sql, proofIds, size),
+    keyEntries: () => keyEntries(sql),
+    verdictsForRange: (from, to) => verdictsForRange(sql, from, to),
+    verdictsForLeaves: (leafIndexes) => verdictsForLeaves(sql, leafIndexes),
+    verdictChangesSince: (verdictId, limit) => verdictChangesSince(sql, verdictId, limit),
+  };
+}
+
+async function leaves(sql: Pool, from: number, to: number): Promise<Leaf[]> {
+  const [proofs, statuses, keys] = await Promise.all([
+    proofRows(sql, from, to),
+    statusEntries(sql, from, to),
+    keyEntries(sql),
+  ]);
+  const found: Leaf[] = proofs.map((row) => ({
+    kind: 'proof',
+    leafIndex: row.leafIndex,
+    proofId: row.proofId,
+    aepHash: row.aepHash.toString('hex'),
+    proofRecordHash: row.proofRecordHash.toString('hex'),
+    acceptedAt: row.at,
+    effect: row.effect,
+    environment: row.environment,
+    keyId: row.keyId,
+  }));
+  for (const { leafIndex, body } of [...statuses, ...keys]) {
+    if (leafIndex >= from && leafIndex < to) found.push({ kind: 'other', leafIndex, bytes: body });
+  }
+  return found.sort((a, b) => a.leafIndex - b.leafIndex);
+}

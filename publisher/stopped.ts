@@ -1,0 +1,30 @@
+/** Why a publisher may not go on by itself. */
+export type StopCode =
+  | 'database_behind'
+  | 'log_forked'
+  | 'tree_mismatch'
+  | 'checkpoint_unverifiable'
+  | 'snapshot_unverifiable'
+  | 'snapshot_damaged'
+  | 'published_file_differs';
+
+/**
+ * Going on would publish something that contradicts what the public has already seen, or something
+ * that nobody can vouch for. A person has to decide; the message says between what.
+ */
+export class PublisherStopped extends Error {
+  override readonly name = 'PublisherStopped';
+
+  constructor(
+    readonly code: StopCode,
+    message: string,
+    options?: { cause?: unknown },
+  ) {
+    super(message, options);
+  }
+}
+
+/** Another publisher leads now. Not a fault: this one stands by. */
+export class LeadershipLost extends Error {
+  override readonly name = 'LeadershipLost';
+}

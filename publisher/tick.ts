@@ -1,0 +1,284 @@
+import { equalBytes, toBase64, toHex, utf8 } from '#protocol/bytes';
+import { formatCheckpoint, openCheckpoint } from '#protocol/checkpoint';
+import { parseEntry } from '#protocol/entries';
+import { signNote } from '#protocol/note';
+import type { KeyEntry } from '#protocol/schemas/log-entry';
+import type { IndexRows } from '#protocol/snapshot/index-part';
+import { aepKeys, keysFile } from '#protocol/snapshot/keys';
+import {
+  CHECKPOINT_PATH,
+  MANIFEST_PATH,
+  segmentPath,
+  signManifest,
+  SNAPSHOT_SCHEMA,
+  type IndexPartPin,
+  type Manifest,
+} from '#protocol/snapshot/manifest';
+import { mergeRows } from '#protocol/snapshot/merge';
+import { formatTime } from '#protocol/time';
+import { SEALED_ENTRIES } from './compaction.js';
+import type { TickContext } from './context.js';
+import type { Published } from './directory.js';
+import { judgedAnew } from './judged-anew.js';
+import { bodiesFile, newLeaves } from './new-leaves.js';
+import type { PublishedFile } from './publish.js';
+import { LeadershipLost, PublisherStopped } from './stopped.js';
+import { behind, forked, VerifiedTree, type TreeHead } from './tree.js';
+
+export type TickReport =
+  /** Another publisher leads. */
+  | { outcome: 'standby' }
+  /** Nothing is verified yet, so there is nothing to speak of. */
+  | { outcome: 'waiting' }
+  | {
+      outcome: 'published';
+      generation: number;
+      treeSize: number;
+      newProofs: number;
+      judgedAnew: number;
+    };
+
+/** Verdicts on single leaves that one tick takes up; more wait for the next. */
+const CHANGES_PER_TICK = 20_000;
+
+/**
+ * One publication, from the registry to the public. The order of its steps is what makes it safe
+ * to die after any of them; there is no recovery but the next tick, which starts from what is
+ * published and does the same again.
+ */
+export async function tick(ctx: TickContext): Promise<TickReport> {
+  if (!(await ctx.leadership.take())) return { outcome: 'standby' };
+  await ctx.writer.prepare();
+
+  const published = await ctx.directory.manifest();
+  const frontier = await ctx.registry.frontier();
+  // Read before the verdicts themselves: what is decided in between is taken up again, not missed.
+  const changes = await verdictChanges(ctx, published, frontier?.verdictId ?? 0);
+  const stored = await storedCheckpoint(ctx);
+
+  // What may be published is what the verifier found and what extends everything ever published:
+  // in the manifest, in the checkpoint file, or signed by a publisher that died before writing it.
+  const file = await ctx.directory.checkpoint();
+  const anchors: [TreeHead, string][] = [];
+  if (published !== null) anchors.push([published.opened.checkpoint, 'the published snapshot']);
+  if (file !== null) anchors.push([file.checkpoint, 'the published checkpoint']);
+  if (stored !== null) anchors.push([stored, 'the last signed checkpoint']);
+  if (frontier === null) {
+    for (const [anchor, what] of anchors) throw behind(0, anchor.size, what);
+    return { outcome: 'waiting' };
+  }
+  const head: TreeHead = { size: frontier.treeSize, root: frontier.root };
+  const tree = await extending(ctx, head, anchors);
+
+  // Commit point of the checkpoint. From here on some public eye may hold us to it, so it is in the
+  // database before any file says so, and only if no other publisher extended the same one.
+  await ctx.leadership.require();
+  const note =
+    stored?.size === head.size ? stored.note : await signCheckpoint(ctx, head, stored?.size ?? 0);
+
+  // Files that nothing refers to yet. A death here leaves some, which the next tick finds in place
+  // or the janitor takes away.
+  const before = {
+    size: published?.opened.manifest.tree_size ?? 0,
+    pins: published?.opened.manifest.index_parts ?? [],
+  };
+  const index = new IndexBuilder(ctx, before.pins);
+  let newProofs = 0;
+  if (tree !== null) {
+    const proofsBefore = published?.opened.manifest.proofs ?? 0;
+    for await (const run of newLeaves(ctx, tree, before.size, proofsBefore)) {
+      await ctx.writer.put(run.files);
+      newProofs += run.proofs;
+      if (run.rows !== null) await index.add(run.rows);
+    }
+  }
+  let rejudged = 0;
+  for await (const records of judgedAnew(ctx, before, head.size, changes.leaves)) {
+    const bodies = bodiesFile(ctx.sha256, records);
+    await ctx.writer.put([bodies.file]);
+    await index.add(bodies.rows);
+    rejudged += records.length;
+  }
+  const keys = await keysAt(ctx, head.size);
+  await ctx.writer.put([keys.file]);
+  const pins = await index.finish();
+
+  // The log's own pointer: every tile and entry that it commits to is durable by now.
+  if (file?.note !== note) {
+    await ctx.writer.put([{ path: CHECKPOINT_PATH, bytes: utf8(note), replaces: true }]);
+  }
+
+  // Commit point of the snapshot: the manifest, last, and only over the one that this tick began
+  // with. Also when nothing is new, because a manifest asserts for a short time only.
+  const now = ctx.clock.now();
+  const manifest: Manifest = {
+    schema_version: SNAPSHOT_SCHEMA,
+    generation: nextGeneration(published, now),
+    issued_at: formatTime(now),
+    valid_until: formatTime(now + ctx.validForMs),
+    tree_size: head.size,
+    root: toBase64(head.root),
+    checkpoint: note,
+    proofs: (published?.opened.manifest.proofs ?? 0) + newProofs,
+    window: ctx.windowProofs,
+    verdict_cursor: changes.cursor,
+    keys: keys.pin,
+    index_parts: pins,
+  };
+  await ctx.leadership.require();
+  await requireUnchanged(ctx, published);
+  const bytes = signManifest(manifest, ctx.snapshotSigner);
+  await ctx.writer.put([{ path: MANIFEST_PATH, bytes, replaces: true }]);
+
+  await ctx.janitor.sweep(manifest, now);
+  return {
+    outcome: 'published',
+    generation: manifest.generation,
+    treeSize: head.size,
+    newProofs,
+    judgedAnew: rejudged,
+  };
+}
+
+/**
+ * The verified tree, shown to extend every anchor; null when there is nothing to add because all
+ * of them are this very tree.
+ */
+async function extending(
+  ctx: TickContext,
+  head: TreeHead,
+  anchors: readonly (readonly [TreeHead, string])[],
+): Promise<VerifiedTree | null> {
+  let grown = anchors.length === 0;
+  for (const [anchor, what] of anchors) {
+    if (anchor.size > head.size) throw behind(head.size, anchor.size, what);
+    if (anchor.size < head.size) grown = true;
+    else if (!equalBytes(anchor.root, head.root)) throw forked(anchor.size, what);
+  }
+  if (!grown && anchors.some(([, what]) => what === 'the published snapshot')) return null;
+  const tree = await VerifiedTree.open(ctx.sha256, head, (level, index) =>
+    ctx.registry.tile(level, index),
+  );
+  for (const [anchor, what] of anchors) await tree.requireExtends(anchor, what);
+  return tree;
+}
+
+/** The last checkpoint that this log's key signed, whether or not it came to be published. */
+async function storedCheckpoint(
+  ctx: TickContext,
+): Promise<(TreeHead & { note: string }) | null> {
+  const stored = await ctx.registry.latestCheckpoint();
+  if (stored === null) return null;
+  try {
+    const { log } = ctx.trust;
+    const { size, root } = openCheckpoint(stored.note, log, log.name, ctx.verify, ctx.sha256);
+    if (size !== stored.treeSize) throw new Error(`the note is of size ${size}`);
+    return { size, root, note: stored.note };
+  } catch (cause) {
+    throw new PublisherStopped(
+      'checkpoint_unverifiable',
+      `The database's checkpoint of size ${stored.treeSize} is not signed by this publisher's log key for ${ctx.trust.log.name}. ` +
+        'Give the publisher the LOG_KEY_FILE and LOG_ORIGIN that this log was started with.',
+      { cause },
+    );
+  }
+}
+
+async function signCheckpoint(ctx: TickContext, head: TreeHead, previous: number): Promise<string> {
+  const note = signNote(
+    formatCheckpoint({ origin: ctx.trust.log.name, ...head }),
+    ctx.logSigner,
+  );
+  const { size: treeSize, root } = head;
+  if (!(await ctx.registry.insertCheckpoint({ treeSize, root, note, previous }))) {
+    await ctx.leadership.release();
+    throw new LeadershipLost('another publisher has signed a checkpoint in the meantime');
+  }
+  return note;
+}
+
+/** Collects rows in memory and writes an index part when there are many, or at the end. */
+class IndexBuilder {
+  private pending: IndexRows[] = [];
+  private entries = 0;
+
+  constructor(
+    private readonly ctx: TickContext,
+    private pins: readonly IndexPartPin[],
+  ) {}
+
+  async add(rows: IndexRows): Promise<void> {
+    this.pending.push(rows);
+    this.entries += rows.high.length;
+    if (this.entries >= SEALED_ENTRIES) await this.flush();
+  }
+
+  async finish(): Promise<IndexPartPin[]> {
+    if (this.pending.length > 0) await this.flush();
+    return [...this.pins];
+  }
+
+  private async flush(): Promise<void> {
+    const { pins, file } = await this.ctx.index.extend(this.pins, mergeRows(this.pending));
+    await this.ctx.writer.put([file]);
+    this.pins = pins;
+    this.pending = [];
+    this.entries = 0;
+  }
+}
+
+async function verdictChanges(
+  ctx: TickContext,
+  published: Published | null,
+  verdictId: number,
+): Promise<{ leaves: number[]; cursor: number }> {
+  // A snapshot that is written from nothing is rendered from the verdicts in force.
+  if (published === null) return { leaves: [], cursor: verdictId };
+  const since = published.opened.manifest.verdict_cursor;
+  const changes = await ctx.registry.verdictChangesSince(since, CHANGES_PER_TICK);
+  return {
+    leaves: changes.map((change) => change.leafIndex),
+    cursor: changes.at(-1)?.verdictId ?? since,
+  };
+}
+
+async function keysAt(
+  ctx: TickContext,
+  size: number,
+): Promise<{ file: PublishedFile; pin: Manifest['keys'] }> {
+  const entries = (await ctx.registry.keyEntries())
+    .filter(({ leafIndex }) => leafIndex < size)
+    .map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }))
+    .filter((row): row is { leafIndex: number; entry: KeyEntry } => row.entry.type === 'key');
+  const bytes = keysFile(aepKeys(ctx.sha256, entries));
+  const name = toHex(ctx.sha256(bytes));
+  return {
+    file: { path: segmentPath(name), bytes, replaces: false },
+    pin: { sha256: name, bytes: bytes.length },
+  };
+}
+
+/**
+ * At least the seconds since 1970, so that a directory that was lost and written anew, or another
+ * machine's, goes on above what readers have seen.
+ */
+function nextGeneration(published: Published | null, now: number): number {
+  const previous = published?.opened.manifest.generation ?? 0;
+  return Math.max(previous + 1, Math.floor(now / 1000));
+}
+
+/**
+ * A publisher that was stopped for longer than its lock lasts wakes up here, behind the one that
+ * took over, and must not put its older manifest over the newer one.
+ */
+async function requireUnchanged(ctx: TickContext, published: Published | null): Promise<void> {
+  const present = await ctx.directory.manifestBytes();
+  const expected = published?.manifestBytes ?? null;
+  const same =
+    present === null || expected === null
+      ? present === expected
+      : equalBytes(present, expected);
+  if (same) return;
+  await ctx.leadership.release();
+  throw new LeadershipLost('another publisher has published in the meantime');
+}
