@@ -4,7 +4,6 @@ import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { formatVkey } from '#protocol/note';
-import { snapshotKeyName } from '#protocol/snapshot/manifest';
 import type { StartConfig } from '#runtime/config';
 import { createSigningKey, loadSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/index';
@@ -202,10 +201,9 @@ export async function bringUp(config: StartConfig, ctx: ProgramContext): Promise
     log: openKey(config.logKeyFile),
     snapshot: openKey(config.snapshotKeyFile),
   };
-  const { logOrigin } = config;
   const vkeys = {
-    log: formatVkey(nativeSha256, logOrigin, keys.log.publicKey),
-    snapshot: formatVkey(nativeSha256, snapshotKeyName(logOrigin), keys.snapshot.publicKey),
+    log: formatVkey(nativeSha256, config.logOrigin, keys.log.publicKey),
+    snapshot: formatVkey(nativeSha256, config.snapshotName, keys.snapshot.publicKey),
   };
   const admitted = await bootstrap({
     ...database,

@@ -4,18 +4,18 @@ export interface CoalesceOptions<In, Out> {
   /** A group of this size leaves at once. */
   maxItems: number;
   /** Handles a group; the results are in the order of the items. */
-  run(items: In[]): Promise<Out[]>;
+  run: (items: In[]) => Promise<Out[]>;
   /**
    * Whether a failed group's items are worth trying one by one. Say no when the failure is not about
    * an item (the database is away), or one failure would become as many as there are items.
    */
-  isRetryAlone?(error: unknown): boolean;
+  isRetryAlone?: (error: unknown) => boolean;
 }
 
 interface Waiting<In, Out> {
   item: In;
-  resolve(result: Out): void;
-  reject(reason: unknown): void;
+  resolve: (result: Out) => void;
+  reject: (reason: unknown) => void;
 }
 
 /**

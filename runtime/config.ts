@@ -1,17 +1,18 @@
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import { LOG_LEVELS, type LogLevel } from './log.js';
+import { OperatorError } from './operator-error.js';
 
 /** The process environment, or what a test passes in its stead. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 /** Every problem of the configuration at once, each saying what to set. */
-export class ConfigError extends Error {
+export class ConfigError extends OperatorError {
+  override name = 'ConfigError';
   readonly problems: readonly string[];
 
   constructor(problems: readonly string[]) {
     super(`The configuration is not usable:\n${problems.map((one) => `  - ${one}`).join('\n')}`);
-    this.name = 'ConfigError';
     this.problems = problems;
   }
 }
@@ -87,10 +88,9 @@ const origin = z
   .regex(/^[^\s+]{1,200}$/, 'must be a name like example.org/log, without spaces or plus signs');
 
 const vkey = (which: string): z.ZodType<string> =>
-  required(`pin the ${which}'s public key, name+hash+key, as the publisher's operator gave it`).regex(
-    /^[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+=*$/,
-    'must be a C2SP verifier key: name+hash+key',
-  );
+  required(
+    `pin the ${which}'s public key, name+hash+key, as the publisher's operator gave it`,
+  ).regex(/^[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+=*$/, 'must be a C2SP verifier key: name+hash+key');
 
 const keyFile = (which: string): z.ZodType<string> =>
   required(`name a file of mode 0600 that holds the ${which} (openssl genpkey -algorithm ed25519)`);
@@ -225,7 +225,7 @@ function originFor(given: string | undefined, embedded: boolean): string {
   ]);
 }
 
-const window = wholeNumber(1, 100_000_000, 100_000);
+const windowProofs = wholeNumber(1, 100_000_000, 100_000);
 
 export function publisherConfig(env: Environment = process.env): PublisherConfig {
   const v = read(env, {
@@ -238,7 +238,7 @@ export function publisherConfig(env: Environment = process.env): PublisherConfig
     DATA_DIR: dataDir,
     SNAPSHOT_DIR: z.string().optional(),
     SNAPSHOT_VALID_FOR: validFor,
-    WINDOW_PROOFS: window,
+    WINDOW_PROOFS: windowProofs,
     LOG_LEVEL: logLevel,
   });
   const logOrigin = originFor(v.LOG_ORIGIN, v.EMBEDDED_DATABASE === 'yes');
@@ -277,7 +277,7 @@ export function facadeConfig(env: Environment = process.env): FacadeConfig {
     SNAPSHOT_URL: snapshotUrl,
     BIND: bind,
     PUBLIC_PORT: port(8081),
-    WINDOW_PROOFS: window,
+    WINDOW_PROOFS: windowProofs,
     LOG_LEVEL: logLevel,
   });
   const snapshotUrlGiven = v.SNAPSHOT_URL ?? null;
@@ -334,6 +334,7 @@ export interface StartConfig {
   logKeyFile: string;
   snapshotKeyFile: string;
   logOrigin: string;
+  /** The snapshot key's name. */
   snapshotName: string;
   snapshotValidForMs: number;
   windowProofs: number;
@@ -355,13 +356,14 @@ export function startConfig(env: Environment = process.env): StartConfig {
     SNAPSHOT_KEY_FILE: z.string().optional(),
     LOG_ORIGIN: origin.optional(),
     SNAPSHOT_VALID_FOR: validFor,
-    WINDOW_PROOFS: window,
+    WINDOW_PROOFS: windowProofs,
     LIVE_EXECUTION: locked,
     LOG_LEVEL: logLevel,
   });
   const logOrigin = originFor(v.LOG_ORIGIN, v.DATABASE_URL === undefined);
   const data = resolve(v.DATA_DIR);
-  const file = (given: string | undefined, name: string): string => resolve(given ?? join(data, name));
+  const file = (given: string | undefined, name: string): string =>
+    resolve(given ?? join(data, name));
   return {
     databaseUrl: v.DATABASE_URL ?? null,
     redisUrl: v.REDIS_URL ?? null,
@@ -382,8 +384,17 @@ export function startConfig(env: Environment = process.env): StartConfig {
   };
 }
 
+/** A stack of its own beside whatever runs already: nothing of the environment counts but the log level. */
+export function demoConfig(dataDir: string, env: Environment = process.env): StartConfig {
+  return startConfig({
+    DATA_DIR: dataDir,
+    ENGINE_PORT: '0',
+    PUBLIC_PORT: '0',
+    LOG_LEVEL: env['LOG_LEVEL'] || 'error',
+  });
+}
+
 /** For a program that has not read its own configuration yet. */
-export function readLogLevel(env: Environment = process.env): LogLevel {
-  const level = logLevel.safeParse(env['LOG_LEVEL'] === '' ? undefined : env['LOG_LEVEL']);
-  return level.success ? level.data : 'info';
+export function readLogLevel(fallback: LogLevel, env: Environment = process.env): LogLevel {
+  return LOG_LEVELS.find((level) => level === env['LOG_LEVEL']?.trim()) ?? fallback;
 }

@@ -11,6 +11,7 @@ import { closeSync, fstatSync, openSync, readFileSync } from 'node:fs';
 import type { Ed25519Verify } from '#protocol/ed25519';
 import { strictEd25519 } from '#protocol/ed25519';
 import type { Sha256 } from '#protocol/hash';
+import { OperatorError } from './operator-error.js';
 import { createPrivateFile } from './private-file.js';
 
 export const nativeSha256: Sha256 = (data) => hash('sha256', data, 'buffer');
@@ -51,12 +52,12 @@ export interface SigningKey {
 
 export type SigningKeyErrorCode = 'unreadable' | 'too_open' | 'not_ed25519';
 
-export class SigningKeyError extends Error {
+export class SigningKeyError extends OperatorError {
+  override name = 'SigningKeyError';
   readonly code: SigningKeyErrorCode;
 
   constructor(code: SigningKeyErrorCode, message: string, options?: ErrorOptions) {
     super(message, options);
-    this.name = 'SigningKeyError';
     this.code = code;
   }
 }

@@ -1,5 +1,6 @@
 import { createServer, type RequestListener, type Server } from 'node:http';
 import { isIPv6, type AddressInfo } from 'node:net';
+import { OperatorError } from './operator-error.js';
 
 export interface ListenOptions {
   host: string;
@@ -26,35 +27,20 @@ export interface HttpServer {
 }
 
 /** The address cannot be listened on; the message says which setting to change. */
-export class ListenError extends Error {
-  constructor(message: string, options?: ErrorOptions) {
-    super(message, options);
-    this.name = 'ListenError';
-  }
+export class ListenError extends OperatorError {
+  override name = 'ListenError';
 }
 
 function explain(error: NodeJS.ErrnoException, options: ListenOptions): Error {
-  const setting = options.portVariable ?? 'the port';
-  const address = `${options.host}:${String(options.port)}`;
-  switch (error.code) {
-    case 'EADDRINUSE':
-      return new ListenError(
-        `Port ${String(options.port)} is taken: set ${setting} to another port, or to 0 for any free one.`,
-        { cause: error },
-      );
-    case 'EACCES':
-      return new ListenError(`Not permitted to listen on ${address}: set ${setting} above 1023.`, {
-        cause: error,
-      });
-    case 'EADDRNOTAVAIL':
-    case 'ENOTFOUND':
-      return new ListenError(
-        `${options.host} is no address of this machine: set BIND to one that is.`,
-        { cause: error },
-      );
-    default:
-      return error;
-  }
+  const { host, port, portVariable = 'the port' } = options;
+  const sayings: Record<string, string> = {
+    EADDRINUSE: `Port ${String(port)} is taken: set ${portVariable} to another one, or to 0 for any free one.`,
+    EACCES: `Port ${String(port)} may not be used: set ${portVariable} to one above 1023.`,
+    EADDRNOTAVAIL: `${host} is no address of this machine: set BIND to one that is.`,
+    ENOTFOUND: `${host} is no address of this machine: set BIND to one that is.`,
+  };
+  const saying = sayings[error.code ?? ''];
+  return saying === undefined ? error : new ListenError(saying, { cause: error });
 }
 
 const DEFAULT_GRACE_MS = 15_000;

@@ -1,5 +1,6 @@
-import { readLogLevel, ConfigError } from './config.js';
-import { logger, type Logger } from './log.js';
+import { readLogLevel } from './config.js';
+import { logger, type Logger, type LogLevel } from './log.js';
+import { OperatorError } from './operator-error.js';
 
 export interface ProgramContext {
   /** Fires when the program has been asked to stop. */
@@ -16,6 +17,8 @@ export interface ProgramOptions {
   drainMs?: number;
   /** Exit when `main` returns, instead of staying up until a signal. */
   untilMainReturns?: boolean;
+  /** When LOG_LEVEL does not say. */
+  logLevel?: LogLevel;
 }
 
 type Ending = { code: 0; reason: string } | { code: 1; error: unknown };
@@ -60,9 +63,8 @@ async function drain(
   return clean;
 }
 
-/** What a person can mend needs no stack. */
-function report(log: Logger, error: unknown): void {
-  if (error instanceof ConfigError) process.stderr.write(`${error.message}\n`);
+function report(name: string, log: Logger, error: unknown): void {
+  if (error instanceof OperatorError) process.stderr.write(`${name}: ${error.message}\n`);
   else log.fatal({ err: error }, error instanceof Error ? error.message : 'stopped by an error');
 }
 
@@ -76,8 +78,8 @@ export async function runProgram(
   main: (ctx: ProgramContext) => Promise<void>,
   options: ProgramOptions = {},
 ): Promise<0 | 1> {
-  const { drainMs = 25_000, untilMainReturns = false } = options;
-  const log = logger(name, readLogLevel());
+  const { drainMs = 25_000, untilMainReturns = false, logLevel = 'info' } = options;
+  const log = logger(name, readLogLevel(logLevel));
   const stopping = new AbortController();
   const stops: (() => unknown)[] = [];
 
@@ -101,7 +103,7 @@ export async function runProgram(
 
   const ending = await ended;
   stopping.abort();
-  if (ending.code === 1) report(log, ending.error);
+  if (ending.code === 1) report(name, log, ending.error);
   else log.debug({ reason: ending.reason }, 'stopping');
   const clean = await drain(stops, started, log, drainMs);
   if (!clean) log.error('not everything was closed in time or in order');

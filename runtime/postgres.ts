@@ -82,6 +82,5 @@ export function connect(url: string, options: ConnectOptions): Sql {
     },
     socket: promptSocket(),
   };
-  // The type of `types` differs only in a helper for query text that nobody uses.
-  return postgres(url, settings) as unknown as Sql;
+  return postgres(url, settings);
 }

@@ -90,7 +90,11 @@ function postgresConnection(config: QueueConfig, max: number): PostgresConnectio
   };
 }
 
-function open<M extends Member>(member: M, onError: OnError, client: RedisClient | null): Opened<M> {
+function open<M extends Member>(
+  member: M,
+  onError: OnError,
+  client: RedisClient | null,
+): Opened<M> {
   member.on('error', onError);
   return { member, abandon: () => client?.disconnect() };
 }
@@ -111,7 +115,10 @@ export function openQueue(
 export interface Events extends Member {
   run(): Promise<void>;
   on(event: 'error', listener: (error: Error) => void): unknown;
-  on(event: 'completed', listener: (args: { jobId: string; returnvalue: unknown }) => void): unknown;
+  on(
+    event: 'completed',
+    listener: (args: { jobId: string; returnvalue: unknown }) => void,
+  ): unknown;
   on(event: 'failed', listener: (args: { jobId: string }) => void): unknown;
 }
 

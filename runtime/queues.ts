@@ -16,10 +16,7 @@ export { grantQueueAccess, migrateQueues } from './queue-schema.js';
 
 /** The queue did not answer in time, or refused. What was to be enqueued may still be processed. */
 export class QueueUnavailableError extends Error {
-  constructor(message: string, options?: ErrorOptions) {
-    super(message, options);
-    this.name = 'QueueUnavailableError';
-  }
+  override name = 'QueueUnavailableError';
 }
 
 /** The most ids that a job may carry; a job with more did not come from us. */
@@ -174,7 +171,11 @@ export interface Running {
 type Runner = Opened<Closable & { run(): Promise<void> }>;
 
 /** Keeps one open: a backend that cannot be reached at the start, or that gives up, is opened again. */
-function keepRunning(open: () => Runner, report: (error: unknown) => void, closeMs: number): Running {
+function keepRunning(
+  open: () => Runner,
+  report: (error: unknown) => void,
+  closeMs: number,
+): Running {
   const closing = new AbortController();
   let opening: Runner | null = null;
   let running: Runner | null = null;

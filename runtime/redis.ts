@@ -8,14 +8,15 @@ export interface RedisOptions {
    * client of their own waiting. `wait`: commands wait for the server to come back, as a consumer should.
    */
   whenAway: 'fail_fast' | 'wait';
-  onError(error: Error): void;
+  onError: (error: Error) => void;
 }
 
 const CONNECT_TIMEOUT_MS = 3_000;
 const COMMAND_TIMEOUT_MS = 2_000;
 const LONGEST_PAUSE_MS = 1_000;
 
-const pause = (attempt: number): number => Math.min(50 * 2 ** Math.min(attempt, 10), LONGEST_PAUSE_MS);
+const pause = (attempt: number): number =>
+  Math.min(50 * 2 ** Math.min(attempt, 10), LONGEST_PAUSE_MS);
 
 /** One server, or a cluster when `urls` names several nodes separated by commas. */
 export function openRedis(urls: string, { whenAway, onError }: RedisOptions): RedisClient {

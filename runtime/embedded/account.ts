@@ -39,7 +39,10 @@ export function spawnAs(account: Account): {
   uid?: number;
   gid?: number;
 } {
-  const plain = { cwd: '/', env: { PATH: '/usr/bin:/bin:/usr/sbin:/sbin', LC_ALL: 'C', TZ: 'UTC' } };
+  const plain = {
+    cwd: '/',
+    env: { PATH: '/usr/bin:/bin:/usr/sbin:/sbin', LC_ALL: 'C', TZ: 'UTC' },
+  };
   return account === null ? plain : { ...plain, ...account };
 }
 

@@ -1,3 +1,5 @@
+import { OperatorError } from '../operator-error.js';
+
 export type EmbeddedPostgresErrorCode =
   | 'unsupported_platform'
   | 'binaries_unusable'
@@ -12,12 +14,12 @@ export type EmbeddedPostgresErrorCode =
   | 'start_failed';
 
 /** Why the embedded database did not come up; the message says what to do about it. */
-export class EmbeddedPostgresError extends Error {
+export class EmbeddedPostgresError extends OperatorError {
+  override name = 'EmbeddedPostgresError';
   readonly code: EmbeddedPostgresErrorCode;
 
   constructor(code: EmbeddedPostgresErrorCode, message: string, options?: ErrorOptions) {
     super(message, options);
-    this.name = 'EmbeddedPostgresError';
     this.code = code;
   }
 }

@@ -12,6 +12,7 @@ import { clusterOf, findPlace, type Place, rememberPlace, removePlace } from './
 import { type PostgresExit, startServer } from './server.js';
 
 export { EmbeddedPostgresError, type EmbeddedPostgresErrorCode } from './errors.js';
+export { removePlace as removeEmbeddedPostgres } from './place.js';
 export type { PostgresExit } from './server.js';
 
 /** The database that the service uses; made at the first start. */
@@ -110,7 +111,7 @@ export async function startEmbeddedPostgres(
     stop: () => server.stop(),
     destroy: async () => {
       await server.stop();
-      await removePlace(dataDir, place);
+      await removePlace(dataDir);
     },
   };
 }

@@ -111,8 +111,10 @@ export function rememberPlace(dataDir: string, place: Place): void {
   writePrivateFile(pointerFile(dataDir), JSON.stringify({ directory: place.directory }) + '\n');
 }
 
-/** Removes the cluster wherever it is. */
-export async function removePlace(dataDir: string, place: Place): Promise<void> {
-  await rm(place.directory, { recursive: true, force: true });
+/** Removes the cluster of `dataDir` wherever it is; its server must not be running. */
+export async function removePlace(dataDir: string): Promise<void> {
+  const pointed = await readPointer(dataDir);
+  await rm(localDirectory(dataDir), { recursive: true, force: true });
+  if (pointed !== null) await rm(pointed, { recursive: true, force: true });
   await rm(pointerFile(dataDir), { force: true });
 }

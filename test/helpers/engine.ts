@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { Agent, request as httpRequest, type IncomingHttpHeaders } from 'node:http';
+import { request as httpRequest, type Agent, type IncomingHttpHeaders } from 'node:http';
 import { ENGINE_DEFAULTS, type EngineContext } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
 import { createWaiting } from '#api/engine/wait';
@@ -17,7 +17,7 @@ export interface Reply {
   status: number;
   headers: IncomingHttpHeaders;
   bytes: Buffer;
-  /** The body as JSON. */
+  /** The body, where it is JSON. */
   json: Record<string, unknown>;
 }
 
@@ -107,7 +107,10 @@ export function send(url: string, call: Call): Promise<Reply> {
             status: response.statusCode ?? 0,
             headers: response.headers,
             bytes,
-            json: isJson ? (JSON.parse(bytes.toString()) as Record<string, unknown>) : {},
+            json:
+              isJson && bytes.length > 0
+                ? (JSON.parse(bytes.toString()) as Record<string, unknown>)
+                : {},
           });
         });
       },
@@ -136,6 +139,11 @@ export async function issueKey(registry: TestRegistry, options: KeyOptions = {})
     expiresAt: options.expiresAt ?? null,
   });
   return formatApiKey({ keyId, secret });
+}
+
+/** The same without some of its members. */
+export function without<T extends object>(whole: T, ...names: string[]): T {
+  return Object.fromEntries(Object.entries(whole).filter(([name]) => !names.includes(name))) as T;
 }
 
 let counter = 0;

@@ -1,0 +1,42 @@
+import { DatabaseClaim } from '#publisher/database-claim';
+import { createPublisher } from '#publisher/publisher';
+import { runPublisher } from '#publisher/run';
+import { sqlRegistry } from '#publisher/sql-registry';
+import { systemClock } from '#runtime/clock';
+import { publisherConfig } from '#runtime/config';
+import { loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto';
+import { reportReady, runProgram } from '#runtime/lifecycle';
+import { connect } from '#runtime/postgres';
+import { assertRole } from '#sql/roles';
+
+const code = await runProgram('publisher', async (program) => {
+  const { log, signal } = program;
+  const config = publisherConfig();
+  const logKey = loadSigningKey(config.logKeyFile);
+  const snapshotKey = loadSigningKey(config.snapshotKeyFile);
+  const sql = connect(config.databaseUrl, { application: 'svc-publisher', max: 4 });
+  program.onStop(() => sql.end({ timeout: 5 }));
+  await assertRole(sql, 'publisher');
+
+  const publisher = createPublisher({
+    registry: sqlRegistry(sql),
+    claims: [new DatabaseClaim(sql)],
+    directory: config.snapshotDir,
+    origin: config.logOrigin,
+    snapshotName: config.snapshotName,
+    logKey,
+    snapshotKey,
+    sha256: nativeSha256,
+    verify: nativeVerify,
+    clock: systemClock,
+    log,
+    validForMs: config.snapshotValidForMs,
+    windowProofs: config.windowProofs,
+  });
+  const running = runPublisher(publisher, { signal, log }).catch((error: unknown) =>
+    program.fail(error),
+  );
+  program.onStop(() => running);
+  reportReady();
+});
+process.exit(code);

@@ -1,0 +1,206 @@
+import { Queue } from 'bullmq';
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { expectNothingLost } from './helpers/audit.js';
+import { eventually, startStack, type RunningStack } from './helpers/stack.js';
+
+const redisUrl = process.env['TEST_REDIS_URL'];
+
+interface Receipt {
+  registry_proof_id: string;
+}
+
+let counter = 0;
+
+/** Sends `count` executions at once; resolves with what each was answered. */
+function sendMany(stack: RunningStack, count: number, action = 'BOOK_RESERVATION') {
+  const intents = Array.from({ length: count }, () => `fault-${++counter}`);
+  const answers = Promise.all(
+    intents.map(async (intent_id) => {
+      const response = await stack.execute({ intent_id, action });
+      const body = (await response.json()) as Receipt & { code?: string; proof_id?: string };
+      return { intent_id, status: response.status, body };
+    }),
+  );
+  return answers;
+}
+
+type Answers = Awaited<ReturnType<typeof sendMany>>;
+
+/** What was acknowledged at once, and, by sending the same again, what was left open. */
+async function acknowledgedIn(stack: RunningStack, answers: Answers): Promise<Map<string, string>> {
+  const ids = new Map<string, string>();
+  for (const { intent_id, status, body } of answers) {
+    if (status === 200) ids.set(intent_id, body.registry_proof_id);
+  }
+  for (const { intent_id } of answers) {
+    const again = await eventually(
+      async () => {
+        const response = await stack
+          .execute({ intent_id, action: 'BOOK_RESERVATION' })
+          .catch(() => null);
+        return response?.status === 200 ? ((await response.json()) as Receipt) : null;
+      },
+      40_000,
+      `an answer for ${intent_id}`,
+    );
+    const first = ids.get(intent_id);
+    if (first !== undefined) expect(again.registry_proof_id).toBe(first);
+    ids.set(intent_id, again.registry_proof_id);
+  }
+  return ids;
+}
+
+/** Holds the append lock: a worker then waits with its proofs signed and nothing committed. */
+async function holdAppendLock(stack: RunningStack): Promise<() => Promise<void>> {
+  const connection = await stack.superuser().reserve();
+  await connection.unsafe('begin');
+  await connection`select from svc.log_head for update`;
+  return async () => {
+    await connection.unsafe('rollback').catch(() => undefined);
+    connection.release();
+  };
+}
+
+async function untilAWorkerWaits(stack: RunningStack): Promise<void> {
+  const sql = stack.superuser();
+  await eventually(
+    async () => {
+      const waiting = await sql`
+        select from pg_stat_activity
+        where application_name = 'svc-worker' and wait_event_type = 'Lock'`;
+      return waiting.length > 0 ? true : null;
+    },
+    10_000,
+    'a worker that waits for the append lock',
+  );
+}
+
+describe.each([
+  { queue: 'PostgreSQL', env: {} as Record<string, string>, skip: false },
+  {
+    queue: 'Redis (skipped: TEST_REDIS_URL is not set)'.slice(0, redisUrl === undefined ? 99 : 5),
+    env: { REDIS_URL: redisUrl ?? '' },
+    skip: redisUrl === undefined,
+  },
+])('with the queue in $queue', ({ env, skip }) => {
+  let stack: RunningStack;
+  beforeAll(async () => {
+    if (!skip) stack = await startStack(env);
+  });
+  afterAll(async () => {
+    if (!skip) await stack.destroy();
+  });
+
+  it.skipIf(skip)(
+    'a worker killed between sign and commit loses and doubles nothing',
+    async () => {
+      const release = await holdAppendLock(stack);
+      const answers = sendMany(stack, 60);
+      await untilAWorkerWaits(stack);
+      stack.kill('worker');
+      await release();
+      const ids = await acknowledgedIn(stack, await answers);
+      expect(new Set(ids.values()).size).toBe(60);
+      await expectNothingLost(stack, ids.values());
+    },
+    120_000,
+  );
+
+  it.skipIf(skip)(
+    'Postgres killed between sign and commit loses and doubles nothing',
+    async () => {
+      const before = await sendMany(stack, 20);
+      expect(before.map((one) => one.status)).toEqual(before.map(() => 200));
+      const release = await holdAppendLock(stack);
+      const answers = sendMany(stack, 40);
+      await untilAWorkerWaits(stack);
+      stack.kill('postgres');
+      const inFlight = await answers;
+      await release();
+      for (const { status } of inFlight) expect([200, 202, 503]).toContain(status);
+      const ids = await acknowledgedIn(stack, inFlight);
+      const earlier = before.map((one) => one.body.registry_proof_id);
+      await expectNothingLost(stack, [...earlier, ...ids.values()]);
+    },
+    120_000,
+  );
+
+  it.skipIf(skip)(
+    'an item that makes its group fail is answered, and so are its neighbours',
+    async () => {
+      const sql = stack.superuser();
+      await sql.unsafe(`
+        create or replace function public.poison() returns trigger language plpgsql as $$ begin
+          if encode(new.aep, 'escape') like '%"POISON"%' then raise exception 'poison'; end if;
+          return new; end $$;
+        create trigger poison before insert on svc.proof
+          for each row execute function public.poison()`);
+      const [good, bad] = await Promise.all([sendMany(stack, 30), sendMany(stack, 1, 'POISON')]);
+      await sql.unsafe('drop trigger poison on svc.proof');
+      expect(good.map((one) => one.status)).toEqual(good.map(() => 200));
+      expect(bad[0]?.status).toBeGreaterThanOrEqual(500);
+      expect(bad[0]?.body.code).toBeDefined();
+      await expectNothingLost(
+        stack,
+        good.map((one) => one.body.registry_proof_id),
+      );
+    },
+    60_000,
+  );
+});
+
+describe.skipIf(redisUrl === undefined)('Redis', () => {
+  let stack: RunningStack;
+  let redis: Redis;
+  beforeAll(async () => {
+    stack = await startStack({ REDIS_URL: redisUrl ?? '' });
+    redis = new Redis(redisUrl ?? '');
+  });
+  afterAll(async () => {
+    await redis.quit();
+    await stack.destroy();
+  });
+
+  it('flushed with requests in flight loses and doubles nothing', async () => {
+    const release = await holdAppendLock(stack);
+    const answers = sendMany(stack, 60);
+    await untilAWorkerWaits(stack);
+    await redis.flushall();
+    await release();
+    await redis.flushall();
+    const ids = await acknowledgedIn(stack, await answers);
+    expect(new Set(ids.values()).size).toBe(60);
+    await expectNothingLost(stack, ids.values());
+  }, 120_000);
+
+  it('cannot make anything be signed that was not accepted', async () => {
+    const sql = stack.superuser();
+    const sizeNow = async () => {
+      const [row] = await sql<{ n: number }[]>`select tree_size::int as n from svc.log_head`;
+      return row?.n;
+    };
+    const before = await sizeNow();
+    const forger = new Queue('admit', { connection: { url: redisUrl ?? '' } });
+    const forged = [
+      { ids: ['0'.repeat(32), '01a2b3c4d5e67f8091a2b3c4d5e6f708'] },
+      { ids: 'everything' },
+      { ids: [{ $ne: null }] },
+      { proof_id: 'x', request: { action: 'TRANSFER_FUNDS' } },
+      {},
+    ];
+    for (const data of forged) await forger.add('admit', data, { attempts: 1 });
+    await eventually(
+      async () => {
+        const counts = await forger.getJobCounts('waiting', 'active', 'delayed');
+        return Object.values(counts).every((count) => count === 0) ? true : null;
+      },
+      20_000,
+      'the end of the forged jobs',
+    );
+    await forger.close();
+    expect(await sizeNow()).toBe(before);
+    const [after] = await sendMany(stack, 1);
+    expect(after?.status).toBe(200);
+  }, 60_000);
+});
