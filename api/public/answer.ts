@@ -1,0 +1,116 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { PublicContext } from './context.js';
+import { Problem } from './problem.js';
+import type { Snapshot } from './snapshot.js';
+
+/** A verdict may change with the next snapshot, so nobody may keep it for longer than about that. */
+export const CACHE_VERDICT = 'public, max-age=1';
+/** What can never change under its address. */
+export const CACHE_IMMUTABLE = 'public, max-age=31536000, immutable';
+export const CACHE_NEVER = 'no-store';
+/** For what only the bearer of a secret may know. */
+export const CACHE_PRIVATE = 'private, no-store';
+
+export const JSON_TYPE = 'application/json; charset=utf-8';
+
+/** On every answer: readable from any page, and never taken for anything but what it is. */
+const ALWAYS = [
+  'X-Content-Type-Options',
+  'nosniff',
+  'Access-Control-Allow-Origin',
+  '*',
+  'Access-Control-Expose-Headers',
+  'ETag, Retry-After, X-Svc-Tree-Size, X-Svc-Snapshot-Generation, X-Svc-Snapshot-Age',
+];
+
+export interface Answer {
+  status: number;
+  type: string;
+  cache: string;
+  /** A string is sent as Latin-1: one byte a character. */
+  body: Uint8Array | string;
+  /** With quotes. */
+  etag?: string;
+  headers?: Record<string, string>;
+}
+
+/**
+ * Sends an answer that was drawn from `snapshot`, whose identity and age travel beside it. A
+ * request that has the answer already gets 304.
+ */
+export function send(
+  ctx: PublicContext,
+  req: IncomingMessage,
+  res: ServerResponse,
+  snapshot: Snapshot | null,
+  answer: Answer,
+): void {
+  const headers = [...ALWAYS, 'Cache-Control', answer.cache];
+  if (snapshot !== null) {
+    const { manifest, issuedAt } = snapshot.opened;
+    const age = Math.max(0, Math.floor((ctx.clock.now() - issuedAt) / 1000));
+    headers.push(
+      'X-Svc-Tree-Size',
+      String(manifest.tree_size),
+      'X-Svc-Snapshot-Generation',
+      String(manifest.generation),
+      'X-Svc-Snapshot-Age',
+      String(age),
+    );
+  }
+  if (answer.headers !== undefined) headers.push(...Object.entries(answer.headers).flat());
+  if (answer.etag !== undefined) {
+    headers.push('ETag', answer.etag);
+    if (answer.status === 200 && has(req.headers['if-none-match'], answer.etag)) {
+      res.writeHead(304, headers);
+      res.end();
+      return;
+    }
+  }
+  if (answer.status !== 204) {
+    headers.push('Content-Type', answer.type, 'Content-Length', String(answer.body.length));
+  }
+  res.writeHead(answer.status, headers);
+  if (req.method === 'HEAD') res.end();
+  else if (typeof answer.body === 'string') res.end(answer.body, 'latin1');
+  else res.end(answer.body);
+}
+
+export function sendProblem(
+  ctx: PublicContext,
+  req: IncomingMessage,
+  res: ServerResponse,
+  problem: Problem,
+): void {
+  send(ctx, req, res, null, {
+    status: problem.status,
+    type: 'application/problem+json',
+    cache: CACHE_NEVER,
+    body: Buffer.from(JSON.stringify(problem.document())),
+    ...(problem.options.headers && { headers: problem.options.headers }),
+  });
+}
+
+/** Whatever was thrown, as the problem that a client may see of it. */
+export function sendFailure(
+  ctx: PublicContext,
+  req: IncomingMessage,
+  res: ServerResponse,
+  error: unknown,
+  otherwise: Problem,
+): void {
+  if (error instanceof Problem) {
+    sendProblem(ctx, req, res, error);
+    return;
+  }
+  ctx.log.error({ err: error, url: req.url }, otherwise.message);
+  if (res.headersSent) res.destroy();
+  else sendProblem(ctx, req, res, otherwise);
+}
+
+/** RFC 9110 §13.1.2; the comparison of tags is weak there. */
+function has(ifNoneMatch: string | undefined, etag: string): boolean {
+  if (ifNoneMatch === undefined) return false;
+  if (ifNoneMatch.trim() === '*') return true;
+  return ifNoneMatch.split(',').some((tag) => tag.trim().replace(/^W\//, '') === etag);
+}

@@ -1,0 +1,77 @@
+import type { Express } from 'express';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Ed25519Verify } from '#protocol/ed25519';
+import type { Sha256 } from '#protocol/hash';
+import { parseVkey } from '#protocol/note';
+import type { Clock } from '#runtime/clock';
+import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import type { Logger } from '#runtime/log';
+import { createApp } from './app.js';
+import type { PublicContext } from './context.js';
+import { SnapshotFollower } from './follow.js';
+import type { SnapshotSource } from './snapshot-source.js';
+import { handleLookup } from './verdict-routes.js';
+
+export interface FacadeOptions {
+  snapshotSource: SnapshotSource;
+  /** The pinned log key, a C2SP vkey whose name is the log's origin. */
+  logVkey: string;
+  /** The pinned snapshot key. */
+  snapshotVkey: string;
+  /** A smaller window than the publisher's, if one is wanted. */
+  windowProofs?: number;
+  clock: Clock;
+  log: Logger;
+  sha256?: Sha256;
+  verify?: Ed25519Verify;
+  /** How often a newer snapshot is looked for. */
+  pollMs?: number;
+}
+
+export interface Facade {
+  /** What a server listens with: hot lookups first, everything else through `app`. */
+  handler: (req: IncomingMessage, res: ServerResponse) => void;
+  /** The whole API as an Express app. */
+  app: Express;
+  follower: SnapshotFollower;
+  /** Loads the snapshot and keeps following. Resolves also when there is none to load yet. */
+  start(): Promise<void>;
+  close(): void;
+}
+
+const POLL_MS = 250;
+
+/** The public API over a snapshot: read-only, keyless, and without any state but the snapshot. */
+export function createFacade(options: FacadeOptions): Facade {
+  const { snapshotSource: source, clock, log } = options;
+  const sha256 = options.sha256 ?? nativeSha256;
+  const verify = options.verify ?? nativeVerify;
+  const trust = {
+    log: parseVkey(options.logVkey, sha256),
+    snapshot: parseVkey(options.snapshotVkey, sha256),
+  };
+  const follower = new SnapshotFollower({ source, trust, sha256, verify, log });
+  const ctx: PublicContext = {
+    source,
+    follower,
+    trust,
+    windowProofs: options.windowProofs ?? Infinity,
+    sha256,
+    verify,
+    clock,
+    log,
+  };
+  const app = createApp(ctx);
+  return {
+    app,
+    follower,
+    handler: (req, res) => {
+      if (!handleLookup(ctx, req, res)) app(req, res);
+    },
+    start: () => follower.start(options.pollMs ?? POLL_MS),
+    close: () => {
+      follower.stop();
+      source.close();
+    },
+  };
+}

@@ -1,0 +1,147 @@
+import { equalBytes } from '#protocol/bytes';
+import type { Ed25519Verify } from '#protocol/ed25519';
+import type { Sha256 } from '#protocol/hash';
+import { HASH_BYTES, verifyConsistency } from '#protocol/merkle';
+import { malformed } from '#protocol/snapshot/malformed';
+import { openManifest, type OpenedManifest, type SnapshotTrust } from '#protocol/snapshot/manifest';
+import { consistencyFromTiles } from '#protocol/tiles';
+import type { Logger } from '#runtime/log';
+import { readTile } from './log-tiles.js';
+import { Snapshot } from './snapshot.js';
+import type { SnapshotSource } from './snapshot-source.js';
+
+/** A manifest that is genuine, but not one to go over to from what was served before. */
+export class RefusedSnapshot extends Error {
+  override readonly name = 'RefusedSnapshot';
+
+  constructor(
+    readonly code: 'older_generation' | 'same_generation' | 'smaller_tree' | 'forked_log',
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+export interface FollowerOptions {
+  source: SnapshotSource;
+  trust: SnapshotTrust;
+  sha256: Sha256;
+  verify: Ed25519Verify;
+  log: Logger;
+}
+
+/**
+ * Holds the snapshot that is served and goes over to newer ones. Whatever is wrong with a newer
+ * one, the last good one stays: its age shows in the headers, and its own end ends it.
+ */
+export class SnapshotFollower {
+  private served: Snapshot | null = null;
+  private problem: string | null = null;
+  private timer: NodeJS.Timeout | undefined;
+  private following = false;
+
+  constructor(private readonly options: FollowerOptions) {}
+
+  get current(): Snapshot | null {
+    return this.served;
+  }
+
+  /** Why the newest manifest is not served; null when it is. */
+  get refusal(): string | null {
+    return this.problem;
+  }
+
+  /** Looks for a newer snapshot once. Never rejects. */
+  async refresh(): Promise<void> {
+    try {
+      const next = await this.next();
+      if (next !== null) this.served = next;
+      if (this.problem !== null) this.options.log.info('the snapshot is good again');
+      this.problem = null;
+    } catch (error) {
+      const problem = error instanceof Error ? error.message : String(error);
+      // The same problem comes back with every poll; it is news only once.
+      if (problem !== this.problem) {
+        this.options.log.error({ err: error }, 'the newest snapshot is not served');
+      }
+      this.problem = problem;
+    }
+  }
+
+  /** Refreshes now, and then again and again until `stop`. */
+  async start(intervalMs: number): Promise<void> {
+    this.following = true;
+    await this.refresh();
+    const again = (): void => {
+      if (!this.following) return;
+      this.timer = setTimeout(() => void this.refresh().then(again), intervalMs);
+      this.timer.unref();
+    };
+    again();
+  }
+
+  stop(): void {
+    this.following = false;
+    clearTimeout(this.timer);
+  }
+
+  /** The snapshot to go over to, or null when the one that is served is the newest. */
+  private async next(): Promise<Snapshot | null> {
+    const { source, sha256, verify, trust } = this.options;
+    const { served } = this;
+    const bytes = await source.manifest();
+    if (served !== null && equalBytes(bytes, served.bytes)) return null;
+    const opened = openManifest(sha256, verify, bytes, trust);
+    if (served !== null) await this.requireSuccessor(served.opened, opened);
+    return Snapshot.load(sha256, source, bytes, opened, served);
+  }
+
+  private async requireSuccessor(served: OpenedManifest, next: OpenedManifest): Promise<void> {
+    const { generation } = next.manifest;
+    if (generation < served.manifest.generation) {
+      throw new RefusedSnapshot(
+        'older_generation',
+        `generation ${generation} is older than ${served.manifest.generation}, which was served already`,
+      );
+    }
+    if (generation === served.manifest.generation) {
+      throw new RefusedSnapshot(
+        'same_generation',
+        `there are two different snapshots of generation ${generation}`,
+      );
+    }
+    const [from, to] = [served.checkpoint, next.checkpoint];
+    if (to.size < from.size) {
+      throw new RefusedSnapshot(
+        'smaller_tree',
+        `the log has ${to.size} leaves, and had ${from.size} before`,
+      );
+    }
+    const { sha256, source } = this.options;
+    const path = await consistencyFromTiles(
+      sha256,
+      from.size,
+      to.size,
+      async (level, index, width) => {
+        const hashes = await readTile(source, level, index, width);
+        if (hashes?.length !== width * HASH_BYTES) {
+          throw malformed(`tile ${level}/${index} of ${width} hashes cannot be read`);
+        }
+        return hashes;
+      },
+    );
+    const consistent = verifyConsistency(sha256, {
+      size1: from.size,
+      root1: from.root,
+      size2: to.size,
+      root2: to.root,
+      path,
+    });
+    if (!consistent) {
+      throw new RefusedSnapshot(
+        'forked_log',
+        `the log of ${to.size} leaves does not extend the one of ${from.size} that was served`,
+      );
+    }
+  }
+}

@@ -1,0 +1,103 @@
+import type { IdField } from '#protocol/ids';
+import { ProtocolError } from '#protocol/errors';
+import { parseStrict, type JsonValue } from '#protocol/json';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { LOOKUP_FIELDS, type LookupField } from '#protocol/schemas/lookup';
+import type { ArtifactKind } from '#protocol/status';
+import { Problem, PROBLEMS, type ProblemCode } from './problem.js';
+import type { VerdictRoute } from './verdict.js';
+
+/** The ids that a generic lookup matches (spec 4.1), and what each stands for. */
+const MATCHES = {
+  proof_id: 'proof',
+  registry_entry_id: 'proof',
+  execution_id: 'proof',
+  certificate_id: 'certificate',
+  passport_id: 'passport',
+  trust_id: 'trust',
+  trust_asset_id: 'trust',
+} as const satisfies Partial<Record<IdField, ArtifactKind>>;
+
+export const genericRoute: VerdictRoute = { matches: MATCHES, windowed: true, unmatched: 'proof' };
+
+const QUERY_NAMES = ['identifier', 'q', 'id'] as const;
+
+/** The identifier that a query names, by `identifier` or one of its aliases, exactly once. */
+export function requestedByQuery(query: string): string {
+  const parameters = new URLSearchParams(query);
+  const given = QUERY_NAMES.flatMap((name) => parameters.getAll(name));
+  const [requested = ''] = given;
+  if (given.length > 1) {
+    throw new Problem('identifier_ambiguous', 'Give one of identifier, q and id, and give it once.');
+  }
+  if (requested === '') {
+    throw new Problem('identifier_missing', 'Give what to look up, as ?identifier= (or q, or id).');
+  }
+  return requested;
+}
+
+/** What the body of a POST lookup (spec 2.3) asks for, and how. */
+export function requestedByBody(body: Uint8Array): { route: VerdictRoute; requested: string } {
+  const document = parseBody(body);
+  const members = memberMap(document);
+  if (members.get('schema_version') !== SCHEMA.lookupRequest) {
+    throw invalid('unsupported_schema_version', '/schema_version', `Send ${SCHEMA.lookupRequest}.`);
+  }
+  for (const name of members.keys()) {
+    if (name !== 'schema_version' && !isLookupField(name)) {
+      throw invalid('unknown_field', pointerTo(name), 'No such field.');
+    }
+  }
+  const [field, second] = LOOKUP_FIELDS.filter((name) => members.has(name));
+  if (field === undefined) {
+    throw invalid('identifier_missing', '', `Send one of ${LOOKUP_FIELDS.join(', ')}.`);
+  }
+  if (second !== undefined) {
+    throw invalid('identifier_ambiguous', pointerTo(second), 'Send one identifier field only.');
+  }
+  const requested = members.get(field);
+  if (typeof requested !== 'string' || requested === '' || requested.length > 1024) {
+    throw invalid('invalid_field', pointerTo(field), 'Expected a string of 1 to 1024 characters.');
+  }
+  return { route: routeFor(field), requested };
+}
+
+/** `identifier` matches every kind of id; a field of its own kind matches that kind only. */
+function routeFor(field: LookupField): VerdictRoute {
+  if (field === 'identifier') return genericRoute;
+  const kind = (MATCHES as Partial<Record<LookupField, ArtifactKind>>)[field];
+  return { ...genericRoute, matches: kind === undefined ? {} : { [field]: kind } };
+}
+
+function parseBody(body: Uint8Array): JsonValue {
+  try {
+    return parseStrict(body);
+  } catch (error) {
+    if (!(error instanceof ProtocolError)) throw error;
+    const code: ProblemCode = isProblemCode(error.code) ? error.code : 'malformed_json';
+    throw invalid(code, error.pointer ?? '', error.message);
+  }
+}
+
+function memberMap(document: JsonValue): Map<string, JsonValue> {
+  if (typeof document !== 'object' || document === null || Array.isArray(document)) {
+    throw invalid('invalid_field', '', 'Expected a JSON object.');
+  }
+  return new Map(Object.entries(document));
+}
+
+function isLookupField(name: string): name is LookupField {
+  return (LOOKUP_FIELDS as readonly string[]).includes(name);
+}
+
+function isProblemCode(code: string): code is ProblemCode {
+  return Object.hasOwn(PROBLEMS, code);
+}
+
+function pointerTo(name: string): string {
+  return '/' + name.replaceAll('~', '~0').replaceAll('/', '~1');
+}
+
+function invalid(code: ProblemCode, pointer: string, detail: string): Problem {
+  return new Problem(code, detail, { errors: [{ pointer, detail }] });
+}

@@ -1,0 +1,139 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { utf8 } from '#protocol/bytes';
+import { hashAt, inclusionFromTiles, TILE_WIDTH, tileWidth } from '#protocol/tiles';
+import { decodeEntryBundle } from '#protocol/tiles';
+import { HASH_BYTES, leafHash, verifyInclusion } from '#protocol/merkle';
+import { malformed } from '#protocol/snapshot/malformed';
+import { formatTlogProof } from '#protocol/tlog-proof';
+import { CACHE_IMMUTABLE, CACHE_VERDICT, JSON_TYPE, send } from './answer.js';
+import type { PublicContext } from './context.js';
+import { readEntries, readTile } from './log-tiles.js';
+import { Problem } from './problem.js';
+import { loadedSnapshot } from './serving.js';
+import type { Snapshot } from './snapshot.js';
+
+const TEXT_TYPE = 'text/plain; charset=utf-8';
+const BYTES_TYPE = 'application/octet-stream';
+
+/** GET /log/checkpoint: the one that the served snapshot was made under. */
+export function getCheckpoint(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
+  const snapshot = loadedSnapshot(ctx);
+  send(ctx, req, res, snapshot, {
+    status: 200,
+    type: TEXT_TYPE,
+    cache: CACHE_VERDICT,
+    body: utf8(snapshot.opened.manifest.checkpoint),
+  });
+}
+
+/** `tile/<level or entries>/<index in groups of three>[.p/<width>]` (C2SP tlog-tiles). */
+const TILE = /^(entries|0|[1-9][0-9]?)\/((?:x[0-9]{3}\/)*[0-9]{3})(?:\.p\/([1-9][0-9]{0,2}))?$/;
+
+/** GET /log/tile/…: hash tiles and entry bundles, which never change. */
+export async function getTile(
+  ctx: PublicContext,
+  req: IncomingMessage,
+  res: ServerResponse,
+  path: string,
+): Promise<void> {
+  const match = TILE.exec(path);
+  const index = Number((match?.[2] ?? '').replaceAll(/[x/]/g, ''));
+  const width = match?.[3] === undefined ? TILE_WIDTH : Number(match[3]);
+  const spelled = match?.[3] === undefined || width < TILE_WIDTH;
+  const level = match?.[1] === 'entries' ? null : Number(match?.[1]);
+  if (match === null || !spelled || !Number.isSafeInteger(index) || Number(level) > 63) {
+    throw noSuchFile();
+  }
+  // Leading groups of zeros would be a second name for the same tile.
+  if (/^x000\//.test(match[2]!)) throw noSuchFile();
+  const bytes =
+    level === null
+      ? await readEntries(ctx.source, index, width)
+      : await readTile(ctx.source, level, index, width);
+  if (bytes === null) throw noSuchFile();
+  send(ctx, req, res, ctx.follower.current, {
+    status: 200,
+    type: BYTES_TYPE,
+    cache: CACHE_IMMUTABLE,
+    body: bytes,
+  });
+}
+
+/** GET /log/entry/{leaf_index}: one entry out of its bundle, checked against the checkpoint. */
+export async function getEntry(
+  ctx: PublicContext,
+  req: IncomingMessage,
+  res: ServerResponse,
+  leafIndex: string,
+): Promise<void> {
+  const snapshot = loadedSnapshot(ctx);
+  const index = leafIn(snapshot, leafIndex);
+  const { size } = snapshot.opened.checkpoint;
+  const bundleIndex = Math.floor(index / TILE_WIDTH);
+  const bundle = await readEntries(ctx.source, bundleIndex, tileWidth(0, bundleIndex, size));
+  const entry = bundle === null ? undefined : decodeEntryBundle(bundle)[index % TILE_WIDTH];
+  if (entry === undefined) throw malformed(`the bundle of leaf ${index} cannot be read`);
+  await inclusionPathOf(ctx, snapshot, index, leafHash(ctx.sha256, entry));
+  send(ctx, req, res, snapshot, {
+    status: 200,
+    type: JSON_TYPE,
+    cache: CACHE_IMMUTABLE,
+    body: entry,
+  });
+}
+
+/** GET /log/proof/{leaf_index}: inclusion under the served checkpoint, as a C2SP tlog-proof. */
+export async function getInclusionProof(
+  ctx: PublicContext,
+  req: IncomingMessage,
+  res: ServerResponse,
+  leafIndex: string,
+): Promise<void> {
+  const snapshot = loadedSnapshot(ctx);
+  const index = leafIn(snapshot, leafIndex);
+  const path = await inclusionPathOf(ctx, snapshot, index);
+  const { checkpoint } = snapshot.opened.manifest;
+  send(ctx, req, res, snapshot, {
+    status: 200,
+    type: TEXT_TYPE,
+    cache: CACHE_VERDICT,
+    body: utf8(formatTlogProof({ index, path, checkpoint })),
+    headers: { 'Content-Disposition': `inline; filename="${index}.tlog-proof"` },
+  });
+}
+
+/** The inclusion path of a leaf, which is shown to lead to the signed root before it is given out. */
+async function inclusionPathOf(
+  ctx: PublicContext,
+  snapshot: Snapshot,
+  index: number,
+  expected?: Uint8Array,
+): Promise<Uint8Array[]> {
+  const { size, root } = snapshot.opened.checkpoint;
+  const read = async (level: number, tile: number, width: number): Promise<Uint8Array> => {
+    const hashes = await readTile(ctx.source, level, tile, width);
+    if (hashes?.length !== width * HASH_BYTES) {
+      throw malformed(`tile ${level}/${tile} cannot be read`);
+    }
+    return hashes;
+  };
+  const [path, leaf] = await Promise.all([
+    inclusionFromTiles(ctx.sha256, index, size, read),
+    expected ?? hashAt(ctx.sha256, { level: 0, index }, size, read),
+  ]);
+  if (!verifyInclusion(ctx.sha256, { index, size, leafHash: leaf, path, root })) {
+    throw malformed(`the tiles do not lead from leaf ${index} to the root of the checkpoint`);
+  }
+  return path;
+}
+
+function leafIn(snapshot: Snapshot, text: string): number {
+  const index = /^(0|[1-9][0-9]{0,15})$/.test(text) ? Number(text) : Infinity;
+  const { size } = snapshot.opened.checkpoint;
+  if (index < size) return index;
+  throw new Problem('leaf_not_found', `The log has the leaves 0 to ${size - 1}.`);
+}
+
+function noSuchFile(): Problem {
+  return new Problem('log_file_not_found', 'The log has no such tile or entry bundle (yet).');
+}

@@ -1,0 +1,64 @@
+/** Every error of the public API, by its code: status and code are stable, the texts are not. */
+export const PROBLEMS = {
+  incomplete_body: [400, 'The body ended early'],
+  invalid_utf8: [400, 'The body is not UTF-8'],
+  malformed_json: [400, 'The body is not JSON'],
+  duplicate_key: [400, 'A member name is repeated'],
+  lone_surrogate: [400, 'A string has half of a surrogate pair'],
+  nul_character: [400, 'A string has the character U+0000'],
+  integer_out_of_range: [400, 'A number cannot be represented exactly'],
+  too_deep: [400, 'The body is nested too deeply'],
+  unsupported_schema_version: [400, 'The schema version is not supported'],
+  unknown_field: [400, 'A field is not known'],
+  invalid_field: [400, 'A field is not valid'],
+  identifier_missing: [400, 'Nothing to look up was given'],
+  identifier_ambiguous: [400, 'More than one thing to look up was given'],
+  malformed_request: [400, 'The request is malformed'],
+  route_not_found: [404, 'There is nothing here'],
+  log_file_not_found: [404, 'The log has no such file'],
+  leaf_not_found: [404, 'The log has no such leaf'],
+  method_not_allowed: [405, 'The method is not allowed here'],
+  body_too_large: [413, 'The body is too large'],
+  unsupported_media_type: [415, 'The body must be application/json in UTF-8'],
+  unsupported_content_encoding: [415, 'The body must not be encoded'],
+  internal_error: [500, 'The facade failed'],
+  snapshot_missing: [503, 'No snapshot has been loaded yet'],
+  snapshot_expired: [503, 'The snapshot is too old to assert anything'],
+  snapshot_unreadable: [503, 'The snapshot cannot be read'],
+} as const satisfies Record<string, readonly [number, string]>;
+
+export type ProblemCode = keyof typeof PROBLEMS;
+
+export interface ProblemOptions {
+  /** RFC 6901 pointers into the body; '' is all of it. */
+  errors?: { pointer: string; detail: string }[];
+  headers?: Record<string, string>;
+  cause?: unknown;
+}
+
+/** An answer that is an error, thrown from wherever it is found out. */
+export class Problem extends Error {
+  override readonly name = 'Problem';
+  readonly status: number;
+
+  constructor(
+    readonly code: ProblemCode,
+    detail: string,
+    readonly options: ProblemOptions = {},
+  ) {
+    super(detail, options.cause === undefined ? undefined : { cause: options.cause });
+    this.status = PROBLEMS[code][0];
+  }
+
+  /** RFC 9457. */
+  document(): Record<string, unknown> {
+    return {
+      type: `urn:svc:problem:${this.code}`,
+      title: PROBLEMS[this.code][1],
+      status: this.status,
+      detail: this.message,
+      code: this.code,
+      ...(this.options.errors && { errors: this.options.errors }),
+    };
+  }
+}

@@ -1,0 +1,118 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IdField } from '#protocol/ids';
+import { isShareToken, resolveIdentifier } from '#protocol/ids';
+import { runLookup } from '#protocol/snapshot/find';
+import { NOT_FOUND_BODY, responseHead, unresolvedBody } from '#protocol/snapshot/head';
+import type { ArtifactKind } from '#protocol/status';
+import { CACHE_PRIVATE, CACHE_VERDICT, JSON_TYPE, send, sendFailure } from './answer.js';
+import type { PublicContext } from './context.js';
+import { assertingSnapshot, unreadable } from './serving.js';
+import type { FoundBody, Snapshot } from './snapshot.js';
+
+/** What a route looks up: which ids it matches, what they stand for, and what it says of none. */
+export interface VerdictRoute {
+  /** The kind of artifact that each matched id resolves to. */
+  matches: Partial<Record<IdField, ArtifactKind>>;
+  /** Only among the latest proofs. */
+  windowed: boolean;
+  /** Without a match: the not-found record, or the unresolved body of a kind. */
+  unmatched: 'not-found' | ArtifactKind;
+}
+
+/**
+ * Answers one lookup. It relays what was published: the status in the body was set by the
+ * verification system and is not looked at here.
+ */
+export function answerVerdict(
+  ctx: PublicContext,
+  req: IncomingMessage,
+  res: ServerResponse,
+  route: VerdictRoute,
+  requested: string,
+): void {
+  try {
+    const snapshot = assertingSnapshot(ctx);
+    const named = resolveIdentifier(requested);
+    const kind = named === null ? undefined : route.matches[named.matched_on];
+    if (named === null || kind === undefined) {
+      sendUnmatched(ctx, req, res, snapshot, route, requested);
+      return;
+    }
+    const { manifest } = snapshot.opened;
+    const window = Math.min(manifest.window, ctx.windowProofs);
+    const newerThan = route.windowed ? Math.max(0, manifest.proofs - window) : 0;
+    const finish = (found: FoundBody | null): void => {
+      if (found === null) sendUnmatched(ctx, req, res, snapshot, route, requested);
+      else sendFound(ctx, req, res, snapshot, kind, requested, named.matched_on, found);
+    };
+    const found = runLookup(snapshot.find(named.proof_id, kind, newerThan), (wanted) =>
+      ctx.source.read(wanted),
+    );
+    if (!(found instanceof Promise)) {
+      finish(found);
+      return;
+    }
+    found.then(finish).catch((error: unknown) => {
+      sendFailure(ctx, req, res, error, unreadable(error));
+    });
+  } catch (error) {
+    sendFailure(ctx, req, res, error, unreadable(error));
+  }
+}
+
+function sendFound(
+  ctx: PublicContext,
+  req: IncomingMessage,
+  res: ServerResponse,
+  snapshot: Snapshot,
+  kind: ArtifactKind,
+  requested: string,
+  matchedOn: string,
+  { part, tail, digest }: FoundBody,
+): void {
+  send(ctx, req, res, snapshot, {
+    status: 200,
+    type: JSON_TYPE,
+    cache: CACHE_VERDICT,
+    // An identifier that resolves is ASCII, and Latin-1 keeps the record's bytes as they are.
+    body: responseHead(kind, requested, matchedOn) + latin1(part) + latin1(tail),
+    etag: `"${hex(digest)}-${kind}"`,
+  });
+}
+
+function sendUnmatched(
+  ctx: PublicContext,
+  req: IncomingMessage,
+  res: ServerResponse,
+  snapshot: Snapshot,
+  route: VerdictRoute,
+  requested: string,
+): void {
+  if (route.unmatched === 'not-found') {
+    send(ctx, req, res, snapshot, {
+      status: 404,
+      type: JSON_TYPE,
+      cache: CACHE_VERDICT,
+      body: NOT_FOUND_BODY,
+    });
+    return;
+  }
+  send(ctx, req, res, snapshot, {
+    status: 200,
+    type: JSON_TYPE,
+    cache: isShareToken(requested) ? CACHE_PRIVATE : CACHE_VERDICT,
+    body: Buffer.from(unresolvedBody(route.unmatched, requested)),
+  });
+}
+
+function latin1(bytes: Uint8Array): string {
+  return buffer(bytes).toString('latin1');
+}
+
+function hex(bytes: Uint8Array): string {
+  return buffer(bytes).toString('hex');
+}
+
+function buffer(bytes: Uint8Array): Buffer {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
+}
