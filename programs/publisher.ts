@@ -16,11 +16,13 @@ const code = await runProgram('publisher', async (program) => {
   const snapshotKey = loadSigningKey(config.snapshotKeyFile);
   const sql = connect(config.databaseUrl, { application: 'svc-publisher', max: 4 });
   program.onStop(() => sql.end({ timeout: 5 }));
+  const lock = connect(config.databaseUrl, { application: 'svc-publisher-lock', max: 1 });
+  program.onStop(() => lock.end({ timeout: 5 }));
   await assertRole(sql, 'publisher');
 
   const publisher = createPublisher({
     registry: sqlRegistry(sql),
-    claims: [new DatabaseClaim(sql)],
+    claims: [new DatabaseClaim(lock)],
     directory: config.snapshotDir,
     origin: config.logOrigin,
     snapshotName: config.snapshotName,

@@ -76,10 +76,9 @@ export function keyEntryBytes(input: KeyEntryInput): Uint8Array {
 /** Reads a leaf. Whatever is not a known entry in its canonical form is `malformed_entry`. */
 export function parseEntry(bytes: Uint8Array): LogEntry {
   try {
-    const document = parseStrict(bytes);
-    const entry = logEntrySchema.parse(document);
-    if (bytes.length <= MAX_ENTRY_BYTES && equalBytes(canonicalBytes(document), bytes))
-      return entry;
+    const entry = logEntrySchema.parse(parseStrict(bytes));
+    const own = entry.type === 'proof' ? proofEntryBytes(entry) : canonicalBytes(entry);
+    if (bytes.length <= MAX_ENTRY_BYTES && equalBytes(own, bytes)) return entry;
   } catch (cause) {
     throw new ProtocolError('malformed_entry', 'not a log entry', { cause });
   }

@@ -11,16 +11,13 @@ export type ProtocolErrorCode =
   | 'nul_character'
   | 'integer_out_of_range'
   | 'too_deep'
-  | 'not_canonical'
   // encodings and identifiers
   | 'malformed_hex'
   | 'malformed_base64'
   | 'malformed_time'
   | 'malformed_id'
   | 'malformed_key'
-  | 'malformed_api_key'
   // documents
-  | 'schema_violation'
   | 'malformed_entry'
   | 'malformed_envelope'
   | 'malformed_snapshot'

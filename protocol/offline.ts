@@ -1,5 +1,5 @@
 import { AEP_PAYLOAD_TYPE, aepBytes, buildProofRecord, proofRecordHash } from './aep.js';
-import { equalBytes, fromBase64, fromBase64Url } from './bytes.js';
+import { fromBase64, fromBase64Url } from './bytes.js';
 import { canonicalBytes, canonicalize } from './canonical-json.js';
 import { openCheckpoint, type Checkpoint } from './checkpoint.js';
 import { pae, parseEnvelope } from './dsse.js';
@@ -43,9 +43,12 @@ export type OfflineResult =
   | { decidable: false; cause: UndecidableCause; detail: string };
 
 /**
- * Checks an exported proof (`svc.registry.proof_export/1.0`, parsed) against pinned keys. Nothing
- * in the document is believed, its keys least of all; nothing throws for it. Unusable pins do:
- * those are the caller's.
+ * Checks an exported proof (`svc.registry.proof_export/1.0`, read with `parseStrict`) against pinned
+ * keys. Nothing in the document is believed, its keys least of all, and nothing in it makes this
+ * throw. Unusable pins do: those are the caller's.
+ *
+ * Undecidable is not a failure of the document: without the pinned key that signed it nobody can say
+ * whether it is genuine.
  */
 export function verifyOffline(
   exported: unknown,
@@ -61,7 +64,7 @@ export function verifyOffline(
   }
   const document = proofExportSchema.safeParse(exported).data;
   if (document === undefined) return notAuthentic('malformed_export', log);
-  if (!fitsTogether(document, crypto)) return notAuthentic('inconsistent_export', log);
+  if (!holdsTogether(document, crypto)) return notAuthentic('inconsistent_export', log);
 
   const pinned = trust.aepKeys.find(
     (key) => jwkThumbprint(crypto.sha256, key) === document.aep.key_id,
@@ -84,22 +87,30 @@ interface PinnedLog {
   origin: string;
 }
 
+/** A text that has no UTF-8 form cannot have been signed, so it is a contradiction like any other. */
+function holdsTogether(document: ProofExport, crypto: VerifyCrypto): boolean {
+  try {
+    return fitsTogether(document, crypto);
+  } catch {
+    return false;
+  }
+}
+
 /** Whether every part of the document is the one that the other parts imply. */
 function fitsTogether(document: ProofExport, { sha256 }: VerifyCrypto): boolean {
   const { aep, entry, keys } = document;
   const payload = aepBytes(aep);
-  const envelope = parseEnvelope(document.envelope);
+  const { signature } = parseEnvelope(document.envelope);
   const record = buildProofRecord(sha256, {
     proof_id: document.proof_id,
     aep: payload,
-    signature: envelope.signature,
+    signature,
     key_id: aep.key_id,
     request_hash: aep.request_hash,
     effect: aep.decision.effect,
   });
   return (
     aep.proof_id === document.proof_id &&
-    equalBytes(envelope.payload, payload) &&
     canonicalize(document.envelope) === canonicalize(record.envelope) &&
     canonicalize(document.proof_record) === canonicalize(record) &&
     document.request_hash === record.request_hash &&

@@ -4,7 +4,7 @@
  * that size merging costs more than one more part to search.
  */
 const FANOUT = 4;
-const SMALLEST = 256;
+const SMALLEST = 16;
 export const SEALED_ENTRIES = 262_144;
 
 /**
@@ -28,7 +28,11 @@ function nextMerge(sizes: readonly number[]): number {
   const highest = sizeClass(SEALED_ENTRIES);
   for (let limit = 0; limit <= highest; limit++) {
     let start = sizes.length;
-    while (start > 0 && sizes[start - 1]! < SEALED_ENTRIES && sizeClass(sizes[start - 1]!) <= limit) {
+    while (
+      start > 0 &&
+      sizes[start - 1]! < SEALED_ENTRIES &&
+      sizeClass(sizes[start - 1]!) <= limit
+    ) {
       start--;
     }
     const run = sizes.slice(start).map(sizeClass);

@@ -1,4 +1,3 @@
-import type { ReservedSql } from 'postgres';
 import type { Pool } from '#sql/db';
 import { asking } from '#sql/errors';
 import type { Claim } from './leader.js';
@@ -11,53 +10,45 @@ const LOCK = [0x737663, 1] as const;
  * database itself gives back when the connection that holds it ends.
  */
 export class DatabaseClaim implements Claim {
-  private holder: { connection: ReservedSql; pid: number } | undefined;
+  /** The backend that holds the lock for this claim. */
+  private pid: number | null = null;
 
-  constructor(private readonly sql: Pool) {}
+  /** @param sql a pool of one connection that nobody else uses: the lock is that connection's */
+  constructor(private readonly sql: Pool) {
+    if (sql.options.max !== 1) throw new Error('the lock needs a connection of its own');
+  }
 
   async take(): Promise<boolean> {
     if (await this.held()) return true;
-    await this.release();
     return asking(async () => {
-      const connection = await this.sql.reserve();
-      try {
-        const [row] = await connection<{ locked: boolean; pid: number }[]>`
-          select pg_try_advisory_lock(${LOCK[0]}::int, ${LOCK[1]}::int) as locked,
-            pg_backend_pid() as pid`;
-        if (row?.locked === true) {
-          this.holder = { connection, pid: row.pid };
-          return true;
-        }
-      } catch (error) {
-        connection.release();
-        throw error;
-      }
-      connection.release();
-      return false;
+      const [row] = await this.sql<{ locked: boolean; pid: number }[]>`
+        select pg_try_advisory_lock(${LOCK[0]}::int, ${LOCK[1]}::int) as locked,
+          pg_backend_pid() as pid`;
+      if (row?.locked !== true) return false;
+      this.pid = row.pid;
+      return true;
     });
   }
 
   /** The driver may reconnect without a word; another backend does not hold the lock. */
   async held(): Promise<boolean> {
-    const { holder } = this;
-    if (holder === undefined) return false;
+    if (this.pid === null) return false;
     try {
-      const [row] = await holder.connection<{ pid: number }[]>`select pg_backend_pid() as pid`;
-      return row?.pid === holder.pid;
+      const [row] = await this.sql<{ pid: number }[]>`select pg_backend_pid() as pid`;
+      return row?.pid === this.pid;
     } catch {
       return false;
     }
   }
 
   async release(): Promise<void> {
-    const { holder } = this;
-    this.holder = undefined;
-    if (holder === undefined) return;
+    const { pid } = this;
+    this.pid = null;
+    if (pid === null) return;
     try {
-      await holder.connection`select pg_advisory_unlock(${LOCK[0]}::int, ${LOCK[1]}::int)`;
+      await this.sql`select pg_advisory_unlock(${LOCK[0]}::int, ${LOCK[1]}::int)`;
     } catch {
       // The connection is gone, and the lock with it.
     }
-    holder.connection.release();
   }
 }

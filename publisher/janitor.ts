@@ -71,7 +71,9 @@ export class Janitor {
       const path = `${directory}/${name}`;
       if (!name.endsWith('.p')) found.push(...(await this.supersededTiles(path)));
       else if (names.has(name.slice(0, -2))) {
-        found.push(...(await list(join(this.root, path))).map((partial) => `${path}/${partial.name}`));
+        found.push(
+          ...(await list(join(this.root, path))).map((partial) => `${path}/${partial.name}`),
+        );
       }
     }
     return found;

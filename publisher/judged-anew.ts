@@ -76,11 +76,7 @@ async function judge(
 }
 
 /** Which proof a published leaf is, by the published entry; null when it is no proof. */
-async function proofAt(
-  ctx: TickContext,
-  size: number,
-  leafIndex: number,
-): Promise<string | null> {
+async function proofAt(ctx: TickContext, size: number, leafIndex: number): Promise<string | null> {
   const index = Math.floor(leafIndex / TILE_WIDTH);
   const path = entriesPath(index, tileWidth(0, index, size));
   const bundle = await ctx.directory.read(path);

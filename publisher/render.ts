@@ -173,7 +173,9 @@ export function saysAlready(record: Uint8Array, facts: ProofFacts, judgement: Ju
 function proofBody(record: Uint8Array, proofId: string): string {
   const body = recordBody(record, fromHex(proofId), 'proof');
   if (body === null) {
-    throw new Error(`the record of ${proofId} has ${record.length - RECORD_HEADER_BYTES} bytes and no proof`);
+    throw new Error(
+      `the record of ${proofId} has ${record.length - RECORD_HEADER_BYTES} bytes and no proof`,
+    );
   }
   return `{${fromUtf8(body.part)}${fromUtf8(body.tail)}`;
 }

@@ -1,12 +1,7 @@
 import { insertCheckpoint, latestCheckpoint } from '#sql/checkpoints';
 import type { Pool } from '#sql/db';
 import { keyEntries, proofRows, readTile, statusEntries, statusEntriesOf } from '#sql/log';
-import {
-  frontier,
-  verdictChangesSince,
-  verdictsForLeaves,
-  verdictsForRange,
-} from '#sql/verdicts';
+import { frontier, verdictChangesSince, verdictsForLeaves, verdictsForRange } from '#sql/verdicts';
 import type { Leaf, RegistryView } from './registry-view.js';
 
 /** The registry in Postgres. */

@@ -164,9 +164,7 @@ async function extending(
 }
 
 /** The last checkpoint that this log's key signed, whether or not it came to be published. */
-async function storedCheckpoint(
-  ctx: TickContext,
-): Promise<(TreeHead & { note: string }) | null> {
+async function storedCheckpoint(ctx: TickContext): Promise<(TreeHead & { note: string }) | null> {
   const stored = await ctx.registry.latestCheckpoint();
   if (stored === null) return null;
   try {
@@ -185,10 +183,7 @@ async function storedCheckpoint(
 }
 
 async function signCheckpoint(ctx: TickContext, head: TreeHead, previous: number): Promise<string> {
-  const note = signNote(
-    formatCheckpoint({ origin: ctx.trust.log.name, ...head }),
-    ctx.logSigner,
-  );
+  const note = signNote(formatCheckpoint({ origin: ctx.trust.log.name, ...head }), ctx.logSigner);
   const { size: treeSize, root } = head;
   if (!(await ctx.registry.insertCheckpoint({ treeSize, root, note, previous }))) {
     await ctx.leadership.release();
@@ -275,9 +270,7 @@ async function requireUnchanged(ctx: TickContext, published: Published | null): 
   const present = await ctx.directory.manifestBytes();
   const expected = published?.manifestBytes ?? null;
   const same =
-    present === null || expected === null
-      ? present === expected
-      : equalBytes(present, expected);
+    present === null || expected === null ? present === expected : equalBytes(present, expected);
   if (same) return;
   await ctx.leadership.release();
   throw new LeadershipLost('another publisher has published in the meantime');

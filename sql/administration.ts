@@ -6,6 +6,7 @@ import type { Db, Pool, Transaction } from './db.js';
 import { asking } from './errors.js';
 import { toUuid } from './ids.js';
 import { appendLocked, keyEntries, lockHead } from './log.js';
+import { transaction } from './transaction.js';
 import type { Environment } from './tenants.js';
 
 /** What was to be changed does not exist, or may not be changed like this. */
@@ -30,12 +31,10 @@ export function createTenant(
  * returned nothing is appended that the old state of the gate would have let through.
  */
 function changingGates(sql: Pool, change: (tx: Transaction) => Promise<number>): Promise<void> {
-  return asking(() =>
-    sql.begin(async (tx) => {
-      await lockHead(tx);
-      if ((await change(tx)) === 0) throw new AdministrationError('there is nothing of that name');
-    }),
-  );
+  return transaction(sql, async (tx) => {
+    await lockHead(tx);
+    if ((await change(tx)) === 0) throw new AdministrationError('there is nothing of that name');
+  });
 }
 
 export function setAllowlisted(sql: Pool, tenantId: string, allowlisted: boolean): Promise<void> {
@@ -127,21 +126,19 @@ export function appendKeyChange(
     fromIndex?: number;
   },
 ): Promise<number> {
-  return asking(() =>
-    sql.begin(async (tx) => {
-      const size = await lockHead(tx);
-      const at = await databaseTime(tx);
-      const body = keyEntryBytes({
-        key_id: key.keyId,
-        public_key: key.publicKey,
-        change: key.change,
-        ...(key.fromIndex === undefined ? {} : { from_index: key.fromIndex }),
-        time: formatTime(at),
-      });
-      await appendLocked(tx, sha256, size, [{ kind: 'key', at, body }]);
-      return size;
-    }),
-  );
+  return transaction(sql, async (tx) => {
+    const size = await lockHead(tx);
+    const at = await databaseTime(tx);
+    const body = keyEntryBytes({
+      key_id: key.keyId,
+      public_key: key.publicKey,
+      change: key.change,
+      ...(key.fromIndex === undefined ? {} : { from_index: key.fromIndex }),
+      time: formatTime(at),
+    });
+    await appendLocked(tx, sha256, size, [{ kind: 'key', at, body }]);
+    return size;
+  });
 }
 
 /** Activates a key unless the log has an entry about it already. */
@@ -162,25 +159,23 @@ export function appendRevocation(
   sha256: Sha256,
   revocation: { proofId: string; artifactKind: ArtifactKind; reasonHash: string },
 ): Promise<number> {
-  return asking(() =>
-    sql.begin(async (tx) => {
-      const size = await lockHead(tx);
-      const [proof] = await tx`
-        select from svc.proof where proof_id = ${toUuid(revocation.proofId)}::uuid`;
-      if (proof === undefined) {
-        throw new AdministrationError(`there is no proof ${revocation.proofId}`);
-      }
-      const at = await databaseTime(tx);
-      const body = statusEntryBytes({
-        proof_id: revocation.proofId,
-        artifact_kind: revocation.artifactKind,
-        reason_hash: revocation.reasonHash,
-        time: formatTime(at),
-      });
-      await appendLocked(tx, sha256, size, [
-        { kind: 'status', proofId: revocation.proofId, at, body },
-      ]);
-      return size;
-    }),
-  );
+  return transaction(sql, async (tx) => {
+    const size = await lockHead(tx);
+    const [proof] = await tx`
+      select from svc.proof where proof_id = ${toUuid(revocation.proofId)}::uuid`;
+    if (proof === undefined) {
+      throw new AdministrationError(`there is no proof ${revocation.proofId}`);
+    }
+    const at = await databaseTime(tx);
+    const body = statusEntryBytes({
+      proof_id: revocation.proofId,
+      artifact_kind: revocation.artifactKind,
+      reason_hash: revocation.reasonHash,
+      time: formatTime(at),
+    });
+    await appendLocked(tx, sha256, size, [
+      { kind: 'status', proofId: revocation.proofId, at, body },
+    ]);
+    return size;
+  });
 }

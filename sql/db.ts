@@ -5,4 +5,4 @@ export type Db = postgres.ISql<{ bigint: number }>;
 /** A pool, for functions that open a transaction of their own. */
 export type Pool = postgres.Sql<{ bigint: number }>;
 /** An open transaction, for functions that must be called inside one. */
-export type Transaction = postgres.TransactionSql<{ bigint: number }>;
+export type Transaction = postgres.ReservedSql<{ bigint: number }>;

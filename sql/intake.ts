@@ -1,7 +1,8 @@
 import type { Db, Pool, Transaction } from './db.js';
-import { asking, PolicyMissingError } from './errors.js';
+import { PolicyMissingError } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
 import type { Environment } from './tenants.js';
+import { transaction } from './transaction.js';
 
 /** 1 is the execute lane, 2 the agent gateway. */
 export type Lane = 1 | 2;
@@ -33,7 +34,7 @@ export type IntakeOutcome =
  * @throws DatabaseUnavailableError
  */
 export function acceptIntake(sql: Pool, items: IntakeItem[]): Promise<IntakeOutcome[]> {
-  return asking(() => sql.begin((tx) => accept(tx, items)));
+  return transaction(sql, (tx) => accept(tx, items));
 }
 
 // Concurrent groups may hold the same identities: everyone inserts in one order, so that waiting

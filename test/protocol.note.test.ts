@@ -111,6 +111,7 @@ describe('signed notes', () => {
     ['no text', '\n\n— a AAAAAAA=\n'.slice(2)],
     ['no empty line', NOTE.replace('\n\n', '\n')],
     ['no newline at the end', NOTE.slice(0, -1)],
+    ['no newline after the last of two signatures', `${NOTE}— a AAAAAAA=`],
     ['a carriage return', NOTE.replaceAll('\n', '\r\n')],
     ['a tab in the text', NOTE.replace('an example', 'an\texample')],
     ['a hyphen for the dash', NOTE.replace('—', '-')],

@@ -1,11 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { utf8 } from '#protocol/bytes';
+import { toBase64, utf8 } from '#protocol/bytes';
 import { parseStrict } from '#protocol/json';
 import {
   admissionStatusSchema,
   askedFor,
   executeRequestSchema,
   facadeSchema,
+  inclusionResponseSchema,
   lookupRequestSchema,
   LOOKUP_FIELDS,
   notFoundSchema,
@@ -13,7 +14,7 @@ import {
   SCHEMA,
 } from '#protocol/schemas/index';
 import { NO_TRUST_CHAIN, STATUSES, TRUST_CHAIN } from '#protocol/status';
-import { admitted } from './helpers/worked-log.js';
+import { admitted, exportOf, leaves, root } from './helpers/worked-log.js';
 
 const execute = {
   schema_version: 'svc.runtime.intent_execute.request/1.0',
@@ -197,6 +198,31 @@ describe('engine answers', () => {
     };
     expect(admissionStatusSchema.parse(pending)).toEqual(pending);
     expect(admissionStatusSchema.safeParse({ ...pending, state: 'admitted' }).success).toBe(false);
+  });
+
+  it('about inclusion have a path and a checkpoint, or say that there is none yet', () => {
+    const { entry, inclusion, proof_id } = exportOf(admitted);
+    const included = {
+      schema_version: SCHEMA.inclusion,
+      proof_id,
+      leaf_index: 1,
+      leaf_hash: toBase64(leaves[1]!),
+      entry,
+      state: 'included',
+      root: toBase64(root),
+      inclusion,
+    };
+    expect(inclusionResponseSchema.parse(included)).toEqual(included);
+    const waiting = { ...included, state: 'pending_checkpoint', root: null, inclusion: null };
+    expect(inclusionResponseSchema.parse(waiting)).toEqual(waiting);
+    for (const mixed of [
+      { ...included, root: null },
+      { ...waiting, inclusion },
+      { ...included, inclusion: { ...inclusion, path: ['AAAA'] } },
+      { ...included, inclusion: { ...inclusion, leaf_index: -1 } },
+    ]) {
+      expect(inclusionResponseSchema.safeParse(mixed).success).toBe(false);
+    }
   });
 
   it('that are errors carry a code, a request id and pointers', () => {

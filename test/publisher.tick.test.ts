@@ -1,13 +1,12 @@
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { fromUtf8 } from '#protocol/bytes';
+import { fromUtf8, toHex } from '#protocol/bytes';
 import { openCheckpoint } from '#protocol/checkpoint';
 import { facadeSchema, type Facade as FacadeBody } from '#protocol/schemas/facade';
 import { openManifest } from '#protocol/snapshot/manifest';
 import { parseVkey } from '#protocol/note';
-import { entriesPath, tilePath } from '#protocol/tiles';
-import { rootFromTiles, decodeEntryBundle } from '#protocol/tiles';
+import { decodeEntryBundle, entriesPath, rootFromTiles, tilePath } from '#protocol/tiles';
 import { leafHash } from '#protocol/merkle';
 import { nativeSha256, nativeVerify } from '#runtime/crypto';
 import { ORIGIN, TestSnapshot } from './helpers/snapshot.js';
@@ -122,7 +121,7 @@ describe('a tick', () => {
       const root = await rootFromTiles(nativeSha256, checkpoint.size, (level, index, width) =>
         Promise.resolve(read(tilePath(level, index, width))),
       );
-      expect(root).toEqual(checkpoint.root);
+      expect(toHex(root)).toBe(toHex(checkpoint.root));
     }
     const size = sizes.at(-1)!;
     expect(size).toBe(registry.all.length);
@@ -130,7 +129,7 @@ describe('a tick', () => {
       const width = Math.min(256, size - index * 256);
       const hashes = read(tilePath(0, index, width));
       decodeEntryBundle(read(entriesPath(index, width))).forEach((entry, i) => {
-        expect(leafHash(nativeSha256, entry)).toEqual(hashes.subarray(32 * i, 32 * i + 32));
+        expect(toHex(leafHash(nativeSha256, entry))).toBe(toHex(hashes.subarray(32 * i, 32 * i + 32)));
       });
     }
     // Every checkpoint that was ever published still has its partial tiles.
@@ -301,7 +300,6 @@ describe('a tick', () => {
     }
     const seen = manifest().manifest.generation;
     await first.close();
-    const { rmSync } = await import('node:fs');
     rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
     await snapshot.publisher({ chunkLeaves: 256 }).tick();
     expect(manifest().manifest.generation).toBeGreaterThan(seen);
@@ -312,8 +310,8 @@ describe('a tick', () => {
   it('writes at most three bytes per byte published', async () => {
     const { registry } = snapshot;
     const publisher = snapshot.publisher({ chunkLeaves: 1024 });
-    for (let round = 0; round < 20; round++) {
-      registry.addProofs(1000);
+    for (let round = 0; round < 12; round++) {
+      registry.addProofs(512);
       registry.verify();
       await publisher.tick();
     }

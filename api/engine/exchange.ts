@@ -44,12 +44,11 @@ export function exchange({ log }: Pick<EngineContext, 'log'>): RequestHandler {
           request_id: locals.requestId,
           method: req.method,
           path: req.path,
-          status: res.statusCode,
+          ...(res.headersSent ? { status: res.statusCode } : { disconnected: true }),
           ms: Math.round((performance.now() - started) * 10) / 10,
           ...(locals.keyId !== undefined && { key_id: locals.keyId }),
           ...(locals.tenantId !== undefined && { tenant_id: locals.tenantId }),
           ...(locals.proofId !== undefined && { proof_id: locals.proofId }),
-          ...(!res.writableFinished && { disconnected: true }),
         },
         'request',
       );

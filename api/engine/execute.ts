@@ -63,7 +63,9 @@ export function execute(
 
     // A client that goes away ends the waiting, not the admission.
     const gone = new AbortController();
-    res.once('close', () => gone.abort());
+    res.once('close', () => {
+      if (!res.writableFinished) gone.abort();
+    });
     const settlement = await ctx.waiting.settlement(proofId, {
       timeoutMs: ctx.waitMs,
       askNow: isRepeat,

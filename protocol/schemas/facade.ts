@@ -32,11 +32,22 @@ const facadeIntegritySchema = z.strictObject({
   accepted_at: timeSchema,
 });
 
+const referenceSchema = z.string().exactOptional();
+/** Ids that lead to the same proof; of a denial only the four that every proof has. */
 const facadeReferencesSchema = z.looseObject({
   proof_id: proofIdSchema,
   registry_proof_id: proofIdSchema,
   registry_entry_id: z.string().startsWith('reg_'),
   execution_id: z.string().startsWith('exec_'),
+  certificate_id: referenceSchema,
+  cert_id: referenceSchema,
+  certificate_ref: referenceSchema,
+  passport_id: referenceSchema,
+  passport_ref: referenceSchema,
+  execution_passport_id: referenceSchema,
+  trust_id: referenceSchema,
+  trust_ref: referenceSchema,
+  trust_asset_id: referenceSchema,
 });
 
 const facadeVerificationSchema = z

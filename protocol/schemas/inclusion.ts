@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { SCHEMA } from './ids.js';
-import { logEntrySchema } from './log-entry.js';
+import { proofEntrySchema } from './log-entry.js';
 import { logIndexSchema, merkleHashSchema, proofIdSchema } from './primitives.js';
 
 /** The place of a leaf under a signed checkpoint. */
@@ -14,12 +14,30 @@ export const inclusionProofSchema = z.strictObject({
 });
 export type InclusionProof = z.infer<typeof inclusionProofSchema>;
 
-/** Answer of `GET /v1/proofs/{proof_id}/inclusion`. */
-export const inclusionResponseSchema = z.strictObject({
+const leafMembers = {
   schema_version: z.literal(SCHEMA.inclusion),
   proof_id: proofIdSchema,
-  /** The leaf itself; the leaf hash is SHA-256(0x00 || its canonical bytes). */
-  entry: logEntrySchema,
-  inclusion: inclusionProofSchema,
-});
+  leaf_index: logIndexSchema,
+  /** SHA-256 of 0x00 and the canonical bytes of `entry` (RFC 6962 §2.1), base64. */
+  leaf_hash: merkleHashSchema,
+  entry: proofEntrySchema,
+};
+
+/** Answer of `GET /v1/proofs/{proof_id}/inclusion`. */
+export const inclusionResponseSchema = z.discriminatedUnion('state', [
+  z.strictObject({
+    ...leafMembers,
+    state: z.literal('included'),
+    /** Where the path leads, and what the checkpoint says; base64. */
+    root: merkleHashSchema,
+    inclusion: inclusionProofSchema,
+  }),
+  /** In the log for good, but under no signed checkpoint yet. */
+  z.strictObject({
+    ...leafMembers,
+    state: z.literal('pending_checkpoint'),
+    root: z.null(),
+    inclusion: z.null(),
+  }),
+]);
 export type InclusionResponse = z.infer<typeof inclusionResponseSchema>;

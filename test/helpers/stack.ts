@@ -92,7 +92,7 @@ export async function startStack(
     return found;
   };
   const stop = async (): Promise<number | null> => {
-    await Promise.all(pools.splice(0).map((pool) => pool.end({ timeout: 5 })));
+    await Promise.all(pools.splice(0).map((pool) => pool.end({ timeout: 1 })));
     if (child.exitCode !== null) return child.exitCode;
     const exited = new Promise<number | null>((resolve) => child.once('exit', resolve));
     child.kill('SIGTERM');

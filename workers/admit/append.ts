@@ -3,8 +3,8 @@ import { keyStateAt } from '#protocol/key-state';
 import { nativeSha256 } from '#runtime/crypto';
 import { claimPending, gatesOf, insertProofs, refuse } from '#sql/append';
 import type { Transaction } from '#sql/db';
-import { asking } from '#sql/errors';
 import { appendLocked, keyEntries, lockHead } from '#sql/log';
+import { transaction } from '#sql/transaction';
 import type { AdmitContext } from './context.js';
 import { SigningKeyInactiveError } from './errors.js';
 import type { Prepared } from './prepare.js';
@@ -15,7 +15,7 @@ import type { Prepared } from './prepare.js';
  * proofs are committed; when it throws, nothing happened.
  */
 export async function append(context: AdmitContext, prepared: Prepared[]): Promise<void> {
-  await asking(() => context.sql.begin((tx) => appendIn(tx, context, prepared)));
+  await transaction(context.sql, (tx) => appendIn(tx, context, prepared));
   // COMMIT POINT. From here on the admissions are proofs, on disk, and receipts may be given.
   // A crash before it leaves them pending; one after it leaves nothing to do.
 }

@@ -1,5 +1,6 @@
 import { claimPending, loadPending, refuse, type PendingIntake } from '#sql/append';
-import { asking, isUnavailable } from '#sql/errors';
+import { isUnavailable } from '#sql/errors';
+import { transaction } from '#sql/transaction';
 import { append } from './append.js';
 import { PolicySetError } from '../policy/policy-set.js';
 import type { AdmitContext } from './context.js';
@@ -61,11 +62,9 @@ async function setAside(
 ): Promise<void> {
   context.log.error({ err: error, proof_id: intake.proofId }, 'admission set aside');
   const detail = error instanceof Error ? error.message : String(error);
-  await asking(() =>
-    context.sql.begin(async (tx) => {
-      const claimed = await claimPending(tx, [intake.proofId]);
-      if (!claimed.has(intake.proofId)) return;
-      await refuse(tx, [{ proofId: intake.proofId, code: 'processing_failed', detail }]);
-    }),
-  );
+  await transaction(context.sql, async (tx) => {
+    const claimed = await claimPending(tx, [intake.proofId]);
+    if (!claimed.has(intake.proofId)) return;
+    await refuse(tx, [{ proofId: intake.proofId, code: 'processing_failed', detail }]);
+  });
 }

@@ -1,4 +1,4 @@
-import { asking } from '#sql/errors';
+import { transaction } from '#sql/transaction';
 import {
   frontier,
   insertVerdicts,
@@ -18,30 +18,28 @@ export async function expire(context: VerifyContext, limit: number): Promise<num
   const { sql } = context;
   const prefix = await frontier(sql);
   if (prefix === null) return 0;
-  return asking(() =>
-    sql.begin(async (tx) => {
-      await tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
-      const due = await takeDueExpiries(tx, prefix.treeSize, limit);
-      const kinds = new Map<number, ArtifactKind[]>();
-      for (const { leafIndex, kind } of due) {
-        kinds.set(leafIndex, [...(kinds.get(leafIndex) ?? []), kind]);
-      }
-      const said = await verdictsForLeaves(tx, [...kinds.keys()]);
-      const verdicts = [...kinds].map(([leafIndex, over]): NewVerdict => {
-        const before = said.get(leafIndex);
-        return {
-          subtrees: null,
-          firstIndex: leafIndex,
-          lastIndex: leafIndex,
-          treeSize: prefix.treeSize,
-          root: prefix.root,
-          outcome: before?.outcome ?? 'fail',
-          expired: [...new Set([...(before?.expired ?? []), ...over])].sort(),
-          checks: [{ name: 'validity', result: 'fail', detail: `over: ${over.join(', ')}` }],
-        };
-      });
-      await insertVerdicts(tx, verdicts);
-      return verdicts.length;
-    }),
-  );
+  return transaction(sql, async (tx) => {
+    await tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
+    const due = await takeDueExpiries(tx, prefix.treeSize, limit);
+    const kinds = new Map<number, ArtifactKind[]>();
+    for (const { leafIndex, kind } of due) {
+      kinds.set(leafIndex, [...(kinds.get(leafIndex) ?? []), kind]);
+    }
+    const said = await verdictsForLeaves(tx, [...kinds.keys()]);
+    const verdicts = [...kinds].map(([leafIndex, over]): NewVerdict => {
+      const before = said.get(leafIndex);
+      return {
+        subtrees: null,
+        firstIndex: leafIndex,
+        lastIndex: leafIndex,
+        treeSize: prefix.treeSize,
+        root: prefix.root,
+        outcome: before?.outcome ?? 'fail',
+        expired: [...new Set([...(before?.expired ?? []), ...over])].sort(),
+        checks: [{ name: 'validity', result: 'fail', detail: `over: ${over.join(', ')}` }],
+      };
+    });
+    await insertVerdicts(tx, verdicts);
+    return verdicts.length;
+  });
 }

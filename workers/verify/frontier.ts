@@ -11,7 +11,7 @@ import {
 } from '#protocol/tiles';
 import { allPassed, type Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto';
-import { asking } from '#sql/errors';
+import { transaction } from '#sql/transaction';
 import { readEvidence, type LeafEvidence } from '#sql/evidence';
 import { treeSize } from '#sql/log';
 import { frontier, insertVerdicts, type Frontier, type NewVerdict } from '#sql/verdicts';
@@ -157,15 +157,13 @@ async function isSound(
 
 /** Compare-and-swap: of several verifiers at the same place one writes, the others look again. */
 function commit(context: VerifyContext, from: number, verdicts: NewVerdict[]): Promise<boolean> {
-  return asking(() =>
-    context.sql.begin(async (tx) => {
-      await tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
-      const now = (await frontier(tx))?.treeSize ?? 0;
-      if (now !== from) return false;
-      await insertVerdicts(tx, verdicts);
-      return true;
-    }),
-  );
+  return transaction(context.sql, async (tx) => {
+    await tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
+    const now = (await frontier(tx))?.treeSize ?? 0;
+    if (now !== from) return false;
+    await insertVerdicts(tx, verdicts);
+    return true;
+  });
 }
 
 /** Held by whoever writes verdicts, so that verdict ids commit in their order. */

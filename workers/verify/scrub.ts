@@ -2,7 +2,7 @@ import { ProtocolError } from '#protocol/errors';
 import { inclusionFromTiles, type TileReader } from '#protocol/tiles';
 import { allPassed, type Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto';
-import { asking } from '#sql/errors';
+import { transaction } from '#sql/transaction';
 import { readEvidence } from '#sql/evidence';
 import {
   frontier,
@@ -51,31 +51,29 @@ export async function scrub(context: VerifyContext, count: number): Promise<numb
     );
   }
 
-  const changed = await asking(() =>
-    sql.begin(async (tx) => {
-      await tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
-      const said = await verdictsForRange(tx, from, to);
-      const verdicts: NewVerdict[] = [];
-      for (const [index, checks] of found) {
-        const outcome = allPassed(checks) ? 'pass' : 'fail';
-        const before = said.get(index);
-        if (before?.outcome === outcome) continue;
-        verdicts.push({
-          subtrees: null,
-          firstIndex: index,
-          lastIndex: index,
-          treeSize: prefix.treeSize,
-          root: prefix.root,
-          outcome,
-          expired: before?.expired ?? [],
-          checks,
-        });
-      }
-      await insertVerdicts(tx, verdicts);
-      await moveScrub(tx, to);
-      return verdicts;
-    }),
-  );
+  const changed = await transaction(sql, async (tx) => {
+    await tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
+    const said = await verdictsForRange(tx, from, to);
+    const verdicts: NewVerdict[] = [];
+    for (const [index, checks] of found) {
+      const outcome = allPassed(checks) ? 'pass' : 'fail';
+      const before = said.get(index);
+      if (before?.outcome === outcome) continue;
+      verdicts.push({
+        subtrees: null,
+        firstIndex: index,
+        lastIndex: index,
+        treeSize: prefix.treeSize,
+        root: prefix.root,
+        outcome,
+        expired: before?.expired ?? [],
+        checks,
+      });
+    }
+    await insertVerdicts(tx, verdicts);
+    await moveScrub(tx, to);
+    return verdicts;
+  });
   for (const verdict of changed) {
     const fields = { leaf_index: verdict.firstIndex, checks: verdict.checks };
     if (verdict.outcome === 'fail') log.error(fields, 'ALARM: a leaf no longer verifies');

@@ -1,0 +1,197 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { createFacade, type Facade } from '#api/public/facade';
+import { directorySource } from '#api/public/snapshot-source';
+import { formatVkey } from '#protocol/note';
+import type { Facade as FacadeBody } from '#protocol/schemas/facade';
+import { DatabaseClaim } from '#publisher/database-claim';
+import { createPublisher, type Publisher } from '#publisher/publisher';
+import { sqlRegistry } from '#publisher/sql-registry';
+import { PublisherStopped } from '#publisher/stopped';
+import { systemClock } from '#runtime/clock';
+import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { listen, type HttpServer } from '#runtime/http-server';
+import { logger } from '#runtime/log';
+import { connect } from '#runtime/postgres';
+import { appendRevocation } from '#sql/administration';
+import type { Pool } from '#sql/db';
+import { assertRole } from '#sql/roles';
+import { expire } from '#workers/verify/expire';
+import { scrub } from '#workers/verify/scrub';
+import { freshDatabase, type TestDatabase } from './helpers/database.js';
+import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
+import { ORIGIN, SNAPSHOT_NAME, testKey } from './helpers/snapshot.js';
+
+/** From the registry in a real Postgres, filled by the real pipeline, to HTTP. */
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let facade: Facade;
+let server: HttpServer;
+const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
+const logKey = testKey();
+const snapshotKey = testKey();
+const publishers: Publisher[] = [];
+const pools: Pool[] = [];
+
+function publisherIn(where: string): Publisher {
+  const sql = db.as('svc_publisher');
+  const lock = connect(db.urlFor('svc_publisher'), { application: 'lock', max: 1 });
+  pools.push(lock);
+  const publisher = createPublisher({
+    registry: sqlRegistry(sql),
+    claims: [new DatabaseClaim(lock)],
+    directory: where,
+    origin: ORIGIN,
+    snapshotName: SNAPSHOT_NAME,
+    logKey,
+    snapshotKey,
+    sha256: nativeSha256,
+    verify: nativeVerify,
+    clock: systemClock,
+    log: logger('publisher', 'silent'),
+    validForMs: 60_000,
+    windowProofs: 100,
+  });
+  publishers.push(publisher);
+  return publisher;
+}
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  facade = createFacade({
+    snapshotSource: directorySource(directory),
+    logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
+    snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
+    clock: systemClock,
+    log: logger('facade', 'silent'),
+  });
+  server = await listen(facade.handler, { host: '127.0.0.1', port: 0 });
+});
+afterEach(async () => {
+  for (const publisher of publishers.splice(0)) await publisher.close();
+  for (const pool of pools.splice(0)) await pool.end({ timeout: 5 });
+});
+afterAll(async () => {
+  await server.close(0);
+  facade.close();
+  rmSync(directory, { recursive: true });
+  await db.drop();
+});
+
+async function statusOf(path: string): Promise<string> {
+  await facade.follower.refresh();
+  expect(facade.follower.refusal).toBeNull();
+  const response = await fetch(`${server.url}/api/public/verify/${path}`);
+  const body = (await response.json()) as Pick<FacadeBody, 'verification'> & { result?: string };
+  return body.result ?? body.verification.verification_status;
+}
+
+const admit = (count: number, overrides = {}): Promise<string[]> =>
+  registry.admitAll(Array.from({ length: count }, () => registry.item(overrides)));
+
+describe('the publisher on a real registry', () => {
+  it('runs with no more than its own role', async () => {
+    await expect(assertRole(db.as('svc_publisher'), 'publisher')).resolves.toBeUndefined();
+    await expect(db.as('svc_publisher')`select aep from svc.proof`).rejects.toThrow();
+  });
+
+  it('publishes admissions and denials once they are verified', async () => {
+    const ids = await admit(300);
+    const [denied] = await admit(1, { action: 'DELETE_AUDIT_LOG' });
+    await registry.verifyAll();
+    const publisher = publisherIn(directory);
+    expect(await publisher.tick()).toMatchObject({ newProofs: 301 });
+    expect(await statusOf(`proof/${ids[0]}`)).toBe('VALID');
+    expect(await statusOf(`proof/${ids[299]}`)).toBe('VALID');
+    expect(await statusOf(`trust/trust_${ids[150]}`)).toBe('TRUST_ESTABLISHED');
+    expect(await statusOf(`proof/${denied}`)).toBe('VALID');
+    expect(await statusOf(`trust/trust_${denied}`)).toBe('BACKEND_LOOKUP_REQUIRED');
+    const [unverified] = await admit(1);
+    await publisher.tick();
+    expect(await statusOf(`proof/${unverified}`)).toBe('NOT_FOUND');
+  });
+
+  it('lets a revocation win', async () => {
+    const [id] = await admit(1);
+    await registry.verifyAll();
+    const publisher = publisherIn(directory);
+    await publisher.tick();
+    expect(await statusOf(`certificate/cert_${id}`)).toBe('VERIFIED');
+    await appendRevocation(registry.admin, nativeSha256, {
+      proofId: id!,
+      artifactKind: 'certificate',
+      reasonHash: 'c'.repeat(64),
+    });
+    await registry.verifyAll();
+    expect(await publisher.tick()).toMatchObject({ judgedAnew: 1 });
+    expect(await statusOf(`certificate/cert_${id}`)).toBe('REVOKED');
+    expect(await statusOf(`trust/trust_${id}`)).toBe('REVOKED');
+    expect(await statusOf(`proof/${id}`)).toBe('VALID');
+  });
+
+  it('lets validity end when the verifier says that it is over', async () => {
+    await db.sql`
+      update svc.tenant set validity = '{"proof":null,"passport":0,"certificate":null,"trust":null}'
+      where tenant_id = ${TENANT}`;
+    const [id] = await admit(1);
+    await registry.verifyAll();
+    const publisher = publisherIn(directory);
+    await publisher.tick();
+    await expire(registry.verify, 100);
+    await publisher.tick();
+    expect(await statusOf(`passport/pass_${id}`)).toBe('EXPIRED');
+    expect(await statusOf(`proof/${id}`)).toBe('VALID');
+    await db.sql`
+      update svc.tenant set validity = '{"proof":null,"passport":null,"certificate":null,"trust":null}'
+      where tenant_id = ${TENANT}`;
+  });
+
+  it('stops asserting a proof whose stored AEP was changed, once the scrubber has seen it', async () => {
+    const [id] = await admit(1);
+    await registry.verifyAll();
+    const publisher = publisherIn(directory);
+    await publisher.tick();
+    expect(await statusOf(`proof/${id}`)).toBe('VALID');
+    await db.sql.begin(async (tx) => {
+      await tx`set local session_replication_role = replica`;
+      await tx`update svc.proof set aep = set_byte(aep, 40, get_byte(aep, 40) # 1)
+        where proof_id = ${id!}::uuid`;
+    });
+    await scrub(registry.verify, 100_000);
+    await publisher.tick();
+    expect(await statusOf(`proof/${id}`)).toBe('BACKEND_LOOKUP_REQUIRED');
+  });
+
+  it('is led by one of two, also over different directories, and follows when that one dies', async () => {
+    const elsewhere = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
+    const one = publisherIn(directory);
+    const two = publisherIn(elsewhere);
+    expect(await one.tick()).toMatchObject({ outcome: 'published' });
+    expect(await two.tick()).toEqual({ outcome: 'standby' });
+    // The leader's connection is cut; the database gives its lock back.
+    await db.sql`
+      select pg_terminate_backend(pid) from pg_locks
+      where locktype = 'advisory' and granted and classid = ${0x737663} and objid = 1`;
+    await expect.poll(() => two.tick(), { timeout: 5000 }).toMatchObject({ outcome: 'published' });
+    expect(await one.tick()).toEqual({ outcome: 'standby' });
+    await two.close();
+    expect(await one.tick()).toMatchObject({ outcome: 'published' });
+    rmSync(elsewhere, { recursive: true });
+  });
+
+  it('stops when the registry lost what was published', async () => {
+    await admit(2);
+    await registry.verifyAll();
+    const publisher = publisherIn(directory);
+    await publisher.tick();
+    await db.sql.begin(async (tx) => {
+      await tx`set local session_replication_role = replica`;
+      await tx`delete from svc.verdict where verdict_id = (select max(verdict_id) from svc.verdict where frontier)`;
+    });
+    await expect(publisher.tick()).rejects.toThrow(PublisherStopped);
+  });
+});

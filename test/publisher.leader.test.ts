@@ -1,0 +1,122 @@
+import { spawn } from 'node:child_process';
+import { existsSync, readFileSync, utimesSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { LeadershipLost } from '#publisher/stopped';
+import type { Claim } from '#publisher/leader';
+import { TestSnapshot } from './helpers/snapshot.js';
+
+let snapshot: TestSnapshot;
+beforeEach(() => {
+  snapshot = new TestSnapshot();
+  snapshot.registry.addProofs(3);
+  snapshot.registry.verify();
+});
+afterEach(() => snapshot.close());
+
+const manifest = (): string => readFileSync(join(snapshot.directory, 'lookup/manifest'), 'utf8');
+
+class TestClaim implements Claim {
+  free = true;
+  lostAt = Infinity;
+  asked = 0;
+  take(): Promise<boolean> {
+    return Promise.resolve(this.free);
+  }
+  held(): Promise<boolean> {
+    return Promise.resolve(++this.asked < this.lostAt);
+  }
+  release(): Promise<void> {
+    return Promise.resolve();
+  }
+}
+
+describe('leadership', () => {
+  it('belongs to one publisher per directory until it is given back', async () => {
+    const one = snapshot.publisher();
+    const two = snapshot.publisher();
+    expect(await one.tick()).toMatchObject({ outcome: 'published' });
+    expect(await two.tick()).toEqual({ outcome: 'standby' });
+    await one.close();
+    expect(await two.tick()).toMatchObject({ outcome: 'published' });
+    expect(await one.tick()).toEqual({ outcome: 'standby' });
+  });
+
+  it('is taken over from a process that died with the lock', async () => {
+    const holder = spawn(
+      process.execPath,
+      [
+        '--input-type=module',
+        '-e',
+        `import lockfile from 'proper-lockfile';
+         await lockfile.lock(process.argv[1], { lockfilePath: process.argv[1] + '/.lock', stale: 5000 });
+         console.log('held'); setInterval(() => {}, 1000);`,
+        snapshot.directory,
+      ],
+      { stdio: ['ignore', 'pipe', 'inherit'] },
+    );
+    await new Promise((resolve) => holder.stdout.once('data', resolve));
+    const publisher = snapshot.publisher();
+    expect(await publisher.tick()).toEqual({ outcome: 'standby' });
+    holder.kill('SIGKILL');
+    await new Promise((resolve) => holder.once('exit', resolve));
+    // Its last heartbeat fades into the past.
+    const lock = join(snapshot.directory, '.lock');
+    expect(existsSync(lock)).toBe(true);
+    utimesSync(lock, new Date(Date.now() - 6000), new Date(Date.now() - 6000));
+    expect(await publisher.tick()).toMatchObject({ outcome: 'published' });
+  });
+
+  it('of the directory is given back when the registry is led by another', async () => {
+    const claim = new TestClaim();
+    claim.free = false;
+    expect(await snapshot.publisher({ claims: [claim] }).tick()).toEqual({ outcome: 'standby' });
+    expect(await snapshot.publisher().tick()).toMatchObject({ outcome: 'published' });
+  });
+
+  it('that is lost before the checkpoint leaves nothing signed', async () => {
+    const claim = new TestClaim();
+    claim.lostAt = 1;
+    await expect(snapshot.publisher({ claims: [claim] }).tick()).rejects.toThrow(LeadershipLost);
+    expect(snapshot.registry.checkpoints).toHaveLength(0);
+    expect(existsSync(join(snapshot.directory, 'lookup/manifest'))).toBe(false);
+  });
+
+  it('that is lost before the manifest leaves the old manifest', async () => {
+    const first = snapshot.publisher();
+    await first.tick();
+    await first.close();
+    const before = manifest();
+    const claim = new TestClaim();
+    claim.lostAt = 2;
+    await expect(snapshot.publisher({ claims: [claim] }).tick()).rejects.toThrow(LeadershipLost);
+    expect(manifest()).toBe(before);
+  });
+
+  it('never lets an older manifest over a newer one, lock or no lock', async () => {
+    const sleeper = snapshot.publisher({
+      claims: [],
+      // Falls asleep in the middle of its tick; another publisher takes over and publishes.
+      step: async (path, write) => {
+        await write();
+        if (path !== 'checkpoint') return;
+        await sleeper.close();
+        await snapshot.publisher().tick();
+      },
+    });
+    await expect(sleeper.tick()).rejects.toThrow(LeadershipLost);
+    expect(manifest()).toContain(`"tree_size":4`);
+    expect(snapshot.registry.checkpoints).toHaveLength(1);
+  });
+
+  it('loses a race for the checkpoint without publishing', async () => {
+    const { registry } = snapshot;
+    const insert = registry.insertCheckpoint.bind(registry);
+    registry.insertCheckpoint = async (checkpoint) => {
+      await insert(checkpoint);
+      return insert(checkpoint);
+    };
+    await expect(snapshot.publisher().tick()).rejects.toThrow(LeadershipLost);
+    expect(existsSync(join(snapshot.directory, 'lookup/manifest'))).toBe(false);
+  });
+});

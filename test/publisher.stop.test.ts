@@ -1,0 +1,180 @@
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { PublisherStopped } from '#publisher/stopped';
+import { TestSnapshot, testKey } from './helpers/snapshot.js';
+
+let snapshot: TestSnapshot;
+beforeEach(() => {
+  snapshot = new TestSnapshot();
+  snapshot.registry.addProofs(400);
+  snapshot.registry.verify();
+});
+afterEach(() => snapshot.close());
+
+async function stop(tick: Promise<unknown>): Promise<PublisherStopped> {
+  const error: unknown = await tick.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  );
+  if (error instanceof PublisherStopped) return error;
+  throw new Error(`expected the publisher to stop, got ${String(error)}`);
+}
+
+const manifest = (): string =>
+  readFileSync(join(snapshot.directory, 'lookup/manifest'), 'utf8');
+
+describe('a publisher stops, and says how to go on,', () => {
+  it('when the database was restored to an older state', async () => {
+    const publisher = snapshot.publisher();
+    await publisher.tick();
+    const before = manifest();
+    snapshot.registry.truncate(300);
+    const { code, message } = await stop(publisher.tick());
+    expect(code).toBe('database_behind');
+    expect(message).toMatch(/300.*401.*LOG_ORIGIN/s);
+    expect(manifest()).toBe(before);
+  });
+
+  it('when a database without any verdict comes to a published log', async () => {
+    const publisher = snapshot.publisher();
+    await publisher.tick();
+    snapshot.registry.frontier = () => Promise.resolve(null);
+    expect((await stop(publisher.tick())).code).toBe('database_behind');
+  });
+
+  it('when the database was restored and then went another way', async () => {
+    const publisher = snapshot.publisher();
+    await publisher.tick();
+    const before = manifest();
+    snapshot.registry.truncate(300);
+    for (let i = 0; i < 250; i++) {
+      snapshot.registry.addProof({ acceptedAt: snapshot.clock.at + 10_000 + i });
+    }
+    snapshot.registry.verify();
+    expect((await stop(publisher.tick())).code).toBe('log_forked');
+    expect(snapshot.registry.checkpoints).toHaveLength(0);
+    expect(manifest()).toBe(before);
+  });
+
+  it('when another log of the very same size comes to it', async () => {
+    const publisher = snapshot.publisher();
+    await publisher.tick();
+    snapshot.registry.truncate(400);
+    snapshot.registry.addProof({ acceptedAt: snapshot.clock.at + 10_000 });
+    snapshot.registry.verify();
+    expect((await stop(publisher.tick())).code).toBe('log_forked');
+  });
+
+  it('when only the signed checkpoint in the database knows of the lost leaves', async () => {
+    const publisher = snapshot.publisher();
+    await publisher.tick();
+    const signed = snapshot.registry.checkpoints.at(-1)!;
+    snapshot.registry.truncate(300);
+    snapshot.registry.checkpoints.push(signed);
+    rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
+    rmSync(join(snapshot.directory, 'checkpoint'));
+    const { code, message } = await stop(publisher.tick());
+    expect(code).toBe('database_behind');
+    expect(message).toContain('the last signed checkpoint');
+  });
+
+  it('when only the checkpoint file knows of them', async () => {
+    const publisher = snapshot.publisher();
+    await publisher.tick();
+    snapshot.registry.truncate(300);
+    rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
+    const { code, message } = await stop(publisher.tick());
+    expect(code).toBe('database_behind');
+    expect(message).toContain('the published checkpoint');
+  });
+
+  it.each([
+    ['at the right edge', 0, 1],
+    ['inside', 0, 0],
+    ['above the leaves', 1, 0],
+  ])('when a tile %s is not what was verified', async (_where, level, index) => {
+    snapshot.registry.corruptTile(level, index, 5);
+    const publisher = snapshot.publisher();
+    expect((await stop(publisher.tick())).code).toBe('tree_mismatch');
+    expect(snapshot.registry.checkpoints.length).toBeLessThanOrEqual(1);
+  });
+
+  it('when a row is not the leaf that was verified', async () => {
+    const leaf = snapshot.registry.all[17]!;
+    if (leaf.kind === 'proof') leaf.aepHash = '0'.repeat(64);
+    expect((await stop(snapshot.publisher().tick())).code).toBe('tree_mismatch');
+  });
+
+  it('when a leaf is missing from the registry', async () => {
+    snapshot.registry.leaves = (from, to) =>
+      Promise.resolve(
+        snapshot.registry.all.slice(from, to).filter((leaf) => leaf.leafIndex !== 17),
+      );
+    expect((await stop(snapshot.publisher().tick())).code).toBe('tree_mismatch');
+  });
+
+  it('when the manifest in its directory is signed by another snapshot key', async () => {
+    const publisher = snapshot.publisher();
+    await publisher.tick();
+    await publisher.close();
+    const other = snapshot.publisher({ snapshotKey: testKey() });
+    expect((await stop(other.tick())).code).toBe('snapshot_unverifiable');
+  });
+
+  it('when the manifest in its directory was changed', async () => {
+    const publisher = snapshot.publisher();
+    await publisher.tick();
+    writeFileSync(
+      join(snapshot.directory, 'lookup/manifest'),
+      manifest().replace('"window":100000', '"window":100001'),
+    );
+    const { code, message } = await stop(publisher.tick());
+    expect(code).toBe('snapshot_unverifiable');
+    expect(message).toContain('SNAPSHOT_DIR');
+  });
+
+  it('when the checkpoint in the database is by another key', async () => {
+    snapshot.registry.addProof();
+    const publisher = snapshot.publisher();
+    await publisher.tick();
+    await publisher.close();
+    rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
+    rmSync(join(snapshot.directory, 'checkpoint'));
+    const other = snapshot.publisher({ logKey: testKey() });
+    const { code, message } = await stop(other.tick());
+    expect(code).toBe('checkpoint_unverifiable');
+    expect(message).toContain('LOG_KEY_FILE');
+  });
+
+  it('when a published tile would have to change', async () => {
+    const publisher = snapshot.publisher();
+    await publisher.tick();
+    const tile = join(snapshot.directory, 'tile/0/000');
+    const bytes = readFileSync(tile);
+    bytes[100]! ^= 1;
+    writeFileSync(tile, bytes);
+    rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
+    const { code, message } = await stop(publisher.tick());
+    expect(code).toBe('published_file_differs');
+    expect(message).toContain(tile);
+  });
+
+  it('when an index part that it has to read is damaged', async () => {
+    const publisher = snapshot.publisher();
+    const [id] = snapshot.registry.addProofs(1);
+    snapshot.registry.verify();
+    await publisher.tick();
+    const part = /"index_parts":\[.*?"sha256":"([0-9a-f]{64})"/.exec(
+      manifest().replace(/"resident_sha256":"[0-9a-f]{64}",/g, ''),
+    )![1]!;
+    const path = join(snapshot.directory, 'lookup/segments', part);
+    const bytes = readFileSync(path);
+    for (let at = 0; at < bytes.length; at += 48) bytes[at]! ^= 1;
+    writeFileSync(path, bytes);
+    snapshot.registry.judge(id!, { outcome: 'fail' });
+    const { code, message } = await stop(publisher.tick());
+    expect(code).toBe('snapshot_damaged');
+    expect(message).toContain('Delete');
+  });
+});
