@@ -19,8 +19,8 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
   const { signal, log } = options;
   const reports = new Reports(log);
   let running: Promise<void> = Promise.resolve();
-  let stop: (error?: unknown) => void = () => undefined;
-  const stopped = new Promise<unknown>((resolve) => {
+  let stop: (error?: PublisherStopped) => void = () => undefined;
+  const stopped = new Promise<PublisherStopped | undefined>((resolve) => {
     stop = resolve;
   });
 

@@ -1,7 +1,7 @@
 import { generateKeyPairSync, sign } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { inclusionAnswerSchema } from '#api/engine/inclusion-answer';
-import { proofViewSchema } from '#api/engine/proof-view';
+import { inclusionResponseSchema } from '#protocol/schemas/inclusion';
+import { proofViewSchema } from '#protocol/schemas/proof-view';
 import { fromBase64, toBase64 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { formatCheckpoint, openCheckpoint } from '#protocol/checkpoint';
@@ -162,7 +162,7 @@ describe('GET /v1/proofs/{proof_id}/inclusion', () => {
     const path = `/v1/proofs/${await admitOne()}/inclusion`;
     const reply = await get(path);
     expect(reply.status).toBe(200);
-    expect(inclusionAnswerSchema.parse(reply.json).state).toBe('pending_checkpoint');
+    expect(inclusionResponseSchema.parse(reply.json).state).toBe('pending_checkpoint');
     const text = await get(path, { Accept: 'text/plain' });
     expect(text.json).toMatchObject({ status: 409, code: 'pending_checkpoint' });
     expect(text.headers['retry-after']).toBe('1');
@@ -173,7 +173,7 @@ describe('GET /v1/proofs/{proof_id}/inclusion', () => {
     await publishCheckpoint();
     for (const id of [ids[0]!, ids[150]!, ids[299]!]) {
       const path = `/v1/proofs/${id}/inclusion`;
-      const answer = inclusionAnswerSchema.parse((await get(path)).json);
+      const answer = inclusionResponseSchema.parse((await get(path)).json);
       if (answer.state !== 'included') throw new Error('not included');
       const { inclusion } = answer;
       const head = openCheckpoint(inclusion.checkpoint, VKEY, ORIGIN, nativeVerify);

@@ -180,7 +180,10 @@ describe.skipIf(redisUrl === undefined)('Redis', () => {
       return row?.n;
     };
     const before = await sizeNow();
-    const forger = new Queue('admit', { connection: { url: redisUrl ?? '' } });
+    const forger = new Queue('admit', {
+      connection: { url: redisUrl ?? '' },
+      prefix: '{svc}',
+    });
     const forged = [
       { ids: ['0'.repeat(32), '01a2b3c4d5e67f8091a2b3c4d5e6f708'] },
       { ids: 'everything' },

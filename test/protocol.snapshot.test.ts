@@ -254,9 +254,7 @@ describe('an index part', () => {
     const encoded = encodeIndexPart(sha256, unsorted);
     const ownPin = pinOf(unsorted, encoded.bytes, encoded.residentBytes);
     expect(
-      code(() =>
-        openIndexPart(sha256, encoded.bytes.slice(0, encoded.residentBytes), ownPin),
-      ),
+      code(() => openIndexPart(sha256, encoded.bytes.slice(0, encoded.residentBytes), ownPin)),
     ).toBe('malformed_snapshot');
   });
 

@@ -21,8 +21,7 @@ async function stop(tick: Promise<unknown>): Promise<PublisherStopped> {
   throw new Error(`expected the publisher to stop, got ${String(error)}`);
 }
 
-const manifest = (): string =>
-  readFileSync(join(snapshot.directory, 'lookup/manifest'), 'utf8');
+const manifest = (): string => readFileSync(join(snapshot.directory, 'lookup/manifest'), 'utf8');
 
 describe('a publisher stops, and says how to go on,', () => {
   it('when the database was restored to an older state', async () => {

@@ -129,7 +129,9 @@ describe('a tick', () => {
       const width = Math.min(256, size - index * 256);
       const hashes = read(tilePath(0, index, width));
       decodeEntryBundle(read(entriesPath(index, width))).forEach((entry, i) => {
-        expect(toHex(leafHash(nativeSha256, entry))).toBe(toHex(hashes.subarray(32 * i, 32 * i + 32)));
+        expect(toHex(leafHash(nativeSha256, entry))).toBe(
+          toHex(hashes.subarray(32 * i, 32 * i + 32)),
+        );
       });
     }
     // Every checkpoint that was ever published still has its partial tiles.
@@ -280,9 +282,7 @@ describe('a tick', () => {
     const server = await snapshot.serve(snapshot.facade());
     const response = await fetch(`${server.url}/api/public/keys`);
     expect(await response.json()).toMatchObject({
-      aep: [
-        { kty: 'OKP', crv: 'Ed25519', activated_at: 0, retired_at: 3, compromised_from: 2 },
-      ],
+      aep: [{ kty: 'OKP', crv: 'Ed25519', activated_at: 0, retired_at: 3, compromised_from: 2 }],
       log: { origin: ORIGIN, vkey: snapshot.logVkey },
       snapshot: { vkey: snapshot.snapshotVkey },
     });

@@ -15,7 +15,7 @@ import {
   requireScope,
   requireTenantHeader,
 } from './gates.js';
-import type { InclusionAnswer } from './inclusion-answer.js';
+import type { InclusionResponse } from '#protocol/schemas/inclusion';
 import { Problem } from './problem.js';
 import { InclusionMismatchError, proveInclusion, type ProvenInclusion } from './prove-inclusion.js';
 import { findProof } from './read-proof.js';
@@ -62,7 +62,7 @@ function answerOf(
   { proofId, leafIndex }: StoredProof,
   entry: ProofEntry,
   { leafHash, under }: ProvenInclusion,
-): InclusionAnswer {
+): InclusionResponse {
   const leaf = {
     schema_version: SCHEMA.inclusion,
     proof_id: proofId,

@@ -12,7 +12,8 @@ import {
   requireTenantHeader,
 } from './gates.js';
 import { Problem } from './problem.js';
-import { PROOF_VIEW, type ProofView } from './proof-view.js';
+import { SCHEMA } from '#protocol/schemas/ids';
+import type { ProofView } from '#protocol/schemas/proof-view';
 import { sendRevalidatable } from './send-json.js';
 import { documentsOf } from './stored-proof.js';
 
@@ -48,7 +49,7 @@ export async function findProof(
 function viewOf(stored: StoredProof): ProofView {
   const { entry, payload, receipt } = documentsOf(stored);
   return {
-    schema_version: PROOF_VIEW,
+    schema_version: SCHEMA.proofView,
     proof_id: stored.proofId,
     effect: stored.effect,
     environment: stored.environment,

@@ -26,7 +26,14 @@ type Operation = (
 /** Operations by method; HEAD goes with GET. */
 type Methods = Partial<Record<'GET' | 'POST', Operation>>;
 
-const getLookup: Operation = (ctx, req, res) => void handleLookup(ctx, req, res);
+/** Its paths are matched before any route; what gets here has more than one segment as its id. */
+const getLookup: Operation = (_ctx, req) => {
+  throw noRoute(req.url ?? '');
+};
+
+function noRoute(path: string): Problem {
+  return new Problem('route_not_found', `There is no ${path} in the public API.`);
+}
 
 /** The whole public API. Works without the listener's shortcut to the lookups, only slower. */
 export function createApp(ctx: PublicContext): Express {
@@ -50,7 +57,7 @@ export function createApp(ctx: PublicContext): Express {
   mount(ctx, app, '/readyz', { GET: getReadiness });
 
   app.use((req) => {
-    throw new Problem('route_not_found', `There is no ${req.path} in the public API.`);
+    throw noRoute(req.path);
   });
   const onError: ErrorRequestHandler = (error: unknown, req, res, next) => {
     if (res.headersSent) next(error);

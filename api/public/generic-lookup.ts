@@ -28,7 +28,10 @@ export function requestedByQuery(query: string): string {
   const given = QUERY_NAMES.flatMap((name) => parameters.getAll(name));
   const [requested = ''] = given;
   if (given.length > 1) {
-    throw new Problem('identifier_ambiguous', 'Give one of identifier, q and id, and give it once.');
+    throw new Problem(
+      'identifier_ambiguous',
+      'Give one of identifier, q and id, and give it once.',
+    );
   }
   if (requested === '') {
     throw new Problem('identifier_missing', 'Give what to look up, as ?identifier= (or q, or id).');

@@ -7,6 +7,7 @@ export const SCHEMA = {
   proofRecord: 'svc.registry.proof_record/1.0',
   logEntry: 'svc.registry.entry/1.0',
   inclusion: 'svc.registry.inclusion/1.0',
+  proofView: 'svc.registry.proof_view/1.0',
   proofExport: 'svc.registry.proof_export/1.0',
   facade: 'svc.public_verification.facade/1.0',
   notFound: 'svc.public_verification.not_found/1.0',

@@ -6,12 +6,7 @@ import type { Ed25519Verify } from '../ed25519.js';
 import type { Sha256 } from '../hash.js';
 import { parseStrict } from '../json.js';
 import { openNote, signNote, type NoteSigner, type Vkey } from '../note.js';
-import {
-  hashSchema,
-  logIndexSchema,
-  merkleHashSchema,
-  timeSchema,
-} from '../schemas/primitives.js';
+import { hashSchema, logIndexSchema, merkleHashSchema, timeSchema } from '../schemas/primitives.js';
 import { parseTime } from '../time.js';
 import { malformed } from './malformed.js';
 
@@ -109,13 +104,7 @@ export function openManifest(
 ): OpenedManifest {
   const { text } = openNote(fromUtf8(note), [trust.snapshot], verify);
   const manifest = parseManifest(text);
-  const checkpoint = openCheckpoint(
-    manifest.checkpoint,
-    trust.log,
-    trust.log.name,
-    verify,
-    sha256,
-  );
+  const checkpoint = openCheckpoint(manifest.checkpoint, trust.log, trust.log.name, verify, sha256);
   const issuedAt = parseTime(manifest.issued_at);
   const validUntil = parseTime(manifest.valid_until);
   const checkpointLines = manifest.checkpoint.split('\n');

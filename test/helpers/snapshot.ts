@@ -10,7 +10,7 @@ import { jwkThumbprint } from '#protocol/keys';
 import { CompactRange, leafHash } from '#protocol/merkle';
 import { formatVkey } from '#protocol/note';
 import type { ArtifactKind } from '#protocol/status';
-import { extendTiles, type Tile } from '#protocol/tiles';
+import { extendTiles, tilesForAppend, type Tile } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import { createPublisher, type Publisher, type PublisherContext } from '#publisher/publisher';
 import type { Leaf, LeafVerdict, ProofLeaf, RegistryView } from '#publisher/registry-view';
@@ -151,12 +151,10 @@ export class MemoryRegistry implements RegistryView {
   private append(leaf: Leaf): void {
     const size = this.all.length;
     this.all.push(leaf);
-    const touched = extendTiles(
-      sha256,
-      size,
-      [leafHash(sha256, entryOf(leaf))],
-      [...this.tiles.values()],
+    const edge = tilesForAppend(size, 1).map(
+      ({ level, index }) => this.tiles.get(`${level}/${index}`)!,
     );
+    const touched = extendTiles(sha256, size, [leafHash(sha256, entryOf(leaf))], edge);
     for (const tile of touched) this.tiles.set(`${tile.level}/${tile.index}`, tile);
   }
 

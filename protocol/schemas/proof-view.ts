@@ -1,23 +1,17 @@
 import { z } from 'zod';
-import { aepSchema } from '#protocol/schemas/aep';
-import { executeReceiptSchema } from '#protocol/schemas/execute';
-import { proofEntrySchema } from '#protocol/schemas/log-entry';
-import {
-  effectSchema,
-  environmentSchema,
-  logIndexSchema,
-  proofIdSchema,
-} from '#protocol/schemas/primitives';
-import { proofRecordSchema } from '#protocol/schemas/proof-record';
-
-export const PROOF_VIEW = 'svc.registry.proof_view/1.0';
+import { aepSchema } from './aep.js';
+import { SCHEMA } from './ids.js';
+import { executeReceiptSchema } from './execute.js';
+import { proofEntrySchema } from './log-entry.js';
+import { effectSchema, environmentSchema, logIndexSchema, proofIdSchema } from './primitives.js';
+import { proofRecordSchema } from './proof-record.js';
 
 /**
  * A proof as its tenant reads it: the proof record with everything that it belongs to. `aep` and
  * `proof_record` are null once the payload has been erased.
  */
 export const proofViewSchema = z.strictObject({
-  schema_version: z.literal(PROOF_VIEW),
+  schema_version: z.literal(SCHEMA.proofView),
   proof_id: proofIdSchema,
   effect: effectSchema,
   environment: environmentSchema,
