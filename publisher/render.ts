@@ -1,6 +1,6 @@
 import { idsOf } from '#protocol/ids';
 import { PUBLIC_FLAGS } from '#protocol/snapshot/head';
-import { encodeRecord, RECORD_HEADER_BYTES, recordBody } from '#protocol/snapshot/record';
+import { encodeRecord, RECORD_KINDS, recordBody } from '#protocol/snapshot/record';
 import {
   canAssertValidity,
   NO_TRUST_CHAIN,
@@ -27,8 +27,6 @@ export interface Judgement {
   revoked: readonly ArtifactKind[];
 }
 
-const KINDS: readonly ArtifactKind[] = ['proof', 'certificate', 'passport', 'trust'];
-
 export function factsOfLeaf(leaf: ProofLeaf, logOrigin: string, treeSize: number): ProofFacts {
   const width = tileWidth(0, Math.floor(leaf.leafIndex / TILE_WIDTH), treeSize);
   return { ...leaf, logOrigin, tileWidth: width };
@@ -41,9 +39,25 @@ const LEVELS: Record<ArtifactKind, string> = {
   trust: 'TRUST_BACKED_PUBLIC_PROJECTION',
 };
 
-/** The record of a proof: the response bodies of all its artifacts. */
+/**
+ * The record of a proof: the response bodies of all its artifacts. What differs per kind comes
+ * first in them, the verification and the level of the artifact, so that the rest is stored once.
+ */
 export function renderRecord(facts: ProofFacts, judgement: Judgement): Uint8Array {
-  const part = (kind: ArtifactKind): string => partOf(kind, facts, judgement);
+  const verifiedAt =
+    judgement.verdict === undefined
+      ? {}
+      : { verified_at: formatTime(judgement.verdict.verifiedAt) };
+  const part = (kind: ArtifactKind): string => {
+    const status = statusOf(kind, facts.effect, judgement);
+    const verification = {
+      verification_status: status,
+      can_assert_validity: canAssertValidity(status),
+      frontend_recomputed: false,
+      ...verifiedAt,
+    };
+    return `"verification":${JSON.stringify(verification)},"artifact":{"artifact_level":"${LEVELS[kind]}",`;
+  };
   const proof = part('proof');
   // A denial is a proof and nothing more: it has no certificate, passport or trust to resolve to.
   const parts =
@@ -58,50 +72,39 @@ export function renderRecord(facts: ProofFacts, judgement: Judgement): Uint8Arra
   return encodeRecord({ proof_id: facts.proofId, parts, tail: tailOf(facts, judgement) });
 }
 
-function partOf(kind: ArtifactKind, facts: ProofFacts, judgement: Judgement): string {
-  const status = statusOf(kind, facts.effect, judgement);
+/** The rest of the artifact, its closing brace, and what all kinds have in common. */
+function tailOf(facts: ProofFacts, judgement: Judgement): string {
+  const tile = Math.floor(facts.leafIndex / TILE_WIDTH);
   const artifact = {
     execution_id: idsOf(facts.proofId).execution_id,
     aep_hash: facts.aepHash,
     proof_record_hash: facts.proofRecordHash,
-    artifact_level: LEVELS[kind],
     effect: facts.effect,
     environment: facts.environment,
   };
-  const verification = {
-    verification_status: status,
-    can_assert_validity: canAssertValidity(status),
-    frontend_recomputed: false,
-    ...(judgement.verdict && { verified_at: formatTime(judgement.verdict.verifiedAt) }),
+  const common = {
+    // Of what did not verify nothing is claimed, a chain least of all.
+    trust_chain: judgement.verdict?.outcome === 'pass' ? TRUST_CHAIN[facts.effect] : NO_TRUST_CHAIN,
+    ...PUBLIC_FLAGS,
+    references: referencesOf(facts.proofId, facts.effect),
+    downloads: {
+      log_entry: `/log/entry/${facts.leafIndex}`,
+      entry_bundle: `/log/${entriesPath(tile, facts.tileWidth)}`,
+      tile: `/log/${tilePath(0, tile, facts.tileWidth)}`,
+      checkpoint: '/log/checkpoint',
+      inclusion_proof: `/log/proof/${facts.leafIndex}`,
+      keys: '/api/public/keys',
+    },
+    integrity: {
+      aep_hash: facts.aepHash,
+      proof_record_hash: facts.proofRecordHash,
+      log_origin: facts.logOrigin,
+      leaf_index: facts.leafIndex,
+      key_id: facts.keyId,
+      accepted_at: formatTime(facts.acceptedAt),
+    },
   };
-  return `"artifact":${JSON.stringify(artifact)},"verification":${JSON.stringify(verification)},`;
-}
-
-function tailOf(facts: ProofFacts, judgement: Judgement): string {
-  // Of what did not verify nothing is claimed, a chain least of all.
-  const chain = judgement.verdict?.outcome === 'pass' ? TRUST_CHAIN[facts.effect] : NO_TRUST_CHAIN;
-  const tile = Math.floor(facts.leafIndex / TILE_WIDTH);
-  const downloads = {
-    log_entry: `/log/entry/${facts.leafIndex}`,
-    entry_bundle: `/log/${entriesPath(tile, facts.tileWidth)}`,
-    tile: `/log/${tilePath(0, tile, facts.tileWidth)}`,
-    checkpoint: '/log/checkpoint',
-    inclusion_proof: `/log/proof/${facts.leafIndex}`,
-    keys: '/api/public/keys',
-  };
-  const integrity = {
-    aep_hash: facts.aepHash,
-    proof_record_hash: facts.proofRecordHash,
-    log_origin: facts.logOrigin,
-    leaf_index: facts.leafIndex,
-    key_id: facts.keyId,
-    accepted_at: formatTime(facts.acceptedAt),
-  };
-  return (
-    `"trust_chain":${JSON.stringify(chain)},${PUBLIC_FLAGS}` +
-    `"references":${JSON.stringify(referencesOf(facts.proofId, facts.effect))},` +
-    `"downloads":${JSON.stringify(downloads)},"integrity":${JSON.stringify(integrity)}}`
-  );
+  return `${JSON.stringify(artifact).slice(1)},${JSON.stringify(common).slice(1)}`;
 }
 
 /** The ids that lead somewhere: all of them for an admission, the proof's own for a denial. */
@@ -141,7 +144,7 @@ interface RenderedProof {
  * not keep its failed verdict from being published either.
  */
 export function factsOfRecord(record: Uint8Array, proofId: string): ProofFacts {
-  const rendered = JSON.parse(proofBody(record, proofId)) as RenderedProof;
+  const rendered = JSON.parse(bodyText(record, proofId, 'proof') ?? '{}') as RenderedProof;
   const { artifact, downloads, integrity } = rendered;
   const partial = /\.p\/([0-9]+)$/.exec(downloads.tile);
   return {
@@ -160,22 +163,17 @@ export function factsOfRecord(record: Uint8Array, proofId: string): ProofFacts {
 
 /** Whether a record already says what the judgement comes to; when it was verified is no reason. */
 export function saysAlready(record: Uint8Array, facts: ProofFacts, judgement: Judgement): boolean {
-  return KINDS.every((kind) => {
-    const body = recordBody(record, fromHex(facts.proofId), kind);
-    if (body === null) return kind !== 'proof' && facts.effect === 'DENY';
-    const { verification } = JSON.parse(`{${fromUtf8(body.part).slice(0, -1)}}`) as {
+  return RECORD_KINDS.every((kind) => {
+    const body = bodyText(record, facts.proofId, kind);
+    if (body === null) return facts.effect === 'DENY' && kind !== 'proof';
+    const { verification } = JSON.parse(body) as {
       verification: { verification_status: string };
     };
     return verification.verification_status === statusOf(kind, facts.effect, judgement);
   });
 }
 
-function proofBody(record: Uint8Array, proofId: string): string {
-  const body = recordBody(record, fromHex(proofId), 'proof');
-  if (body === null) {
-    throw new Error(
-      `the record of ${proofId} has ${record.length - RECORD_HEADER_BYTES} bytes and no proof`,
-    );
-  }
-  return `{${fromUtf8(body.part)}${fromUtf8(body.tail)}`;
+function bodyText(record: Uint8Array, proofId: string, kind: ArtifactKind): string | null {
+  const body = recordBody(record, fromHex(proofId), kind);
+  return body && `{${fromUtf8(body.part)}${fromUtf8(body.tail)}`;
 }

@@ -21,6 +21,8 @@ export interface ProgramOptions {
   logLevel?: LogLevel;
 }
 
+const FAILED_DRAIN_MS = 5_000;
+
 type Ending = { code: 0; reason: string } | { code: 1; error: unknown };
 
 /** Tells the program that started us that we serve, and where; says nothing when nobody listens. */
@@ -105,7 +107,9 @@ export async function runProgram(
   stopping.abort();
   if (ending.code === 1) report(name, log, ending.error);
   else log.debug({ reason: ending.reason }, 'stopping');
-  const clean = await drain(stops, started, log, drainMs);
+  // After an error that nobody handled something may never answer again; a restart is worth more.
+  const limitMs = ending.code === 0 ? drainMs : Math.min(drainMs, FAILED_DRAIN_MS);
+  const clean = await drain(stops, started, log, limitMs);
   if (!clean) log.error('not everything was closed in time or in order');
   process.off('SIGTERM', onSignal).off('SIGINT', onSignal).off('disconnect', onDisconnect);
   process.off('uncaughtException', fail).off('unhandledRejection', fail);

@@ -13,20 +13,28 @@ export function responseHead(kind: ArtifactKind, requested: string, matchedOn: s
   );
 }
 
-/** Flags that hold for every public answer: nothing here can be changed, and nothing is authority. */
-export const PUBLIC_FLAGS = '"mutation_allowed":false,"serves_authoritative_truth":false,';
+/** True of every public answer: nothing can be changed here, and nothing here is an authority. */
+export const PUBLIC_FLAGS = { mutation_allowed: false, serves_authoritative_truth: false } as const;
 
 /** The answer to a lookup that did not resolve, elsewhere than on the proof route (spec 7). */
 export function unresolvedBody(kind: ArtifactKind, requested: string): string {
-  const asked = JSON.stringify(requested);
-  return (
-    `{"schema_version":"${SCHEMA.facade}","artifact_kind":"${kind}","identifier":${asked},` +
-    `"lookup":{"requested":${asked},"matched_on":null},"artifact":{},` +
-    '"verification":{"verification_status":"BACKEND_LOOKUP_REQUIRED",' +
-    '"can_assert_validity":false,"frontend_recomputed":false},' +
-    `"trust_chain":${JSON.stringify(NO_TRUST_CHAIN)},${PUBLIC_FLAGS}` +
-    '"references":{},"downloads":{},"integrity":{}}'
-  );
+  return JSON.stringify({
+    schema_version: SCHEMA.facade,
+    artifact_kind: kind,
+    identifier: requested,
+    lookup: { requested, matched_on: null },
+    verification: {
+      verification_status: 'BACKEND_LOOKUP_REQUIRED',
+      can_assert_validity: false,
+      frontend_recomputed: false,
+    },
+    artifact: {},
+    trust_chain: NO_TRUST_CHAIN,
+    ...PUBLIC_FLAGS,
+    references: {},
+    downloads: {},
+    integrity: {},
+  });
 }
 
 /** The record of an unknown proof identifier, exactly spec 2.2. */

@@ -1,4 +1,4 @@
-import { concat, equalBytes, fromHex, utf8 } from '../bytes.js';
+import { equalBytes, fromHex, utf8 } from '../bytes.js';
 import type { ProofId } from '../ids.js';
 import type { ArtifactKind } from '../status.js';
 import { malformed } from './malformed.js';
@@ -23,22 +23,27 @@ const ID_AT = 24;
 
 export interface RecordTexts {
   proof_id: ProofId;
-  /** `"artifact":{…},"verification":{…},` by kind; a kind that is absent does not resolve. */
+  /** By kind, the JSON text between head and tail; a kind that is absent does not resolve. */
   parts: Partial<Record<ArtifactKind, string>> & { proof: string };
-  /** `"trust_chain":{…},…}`: everything after the part, the closing brace included. */
+  /** The JSON text after it, the closing brace included. */
   tail: string;
 }
 
-export function encodeRecord(texts: RecordTexts): Uint8Array {
-  const parts = RECORD_KINDS.map((kind) => utf8(texts.parts[kind] ?? ''));
-  const tail = utf8(texts.tail);
-  const header = new Uint8Array(RECORD_HEADER_BYTES);
-  const view = new DataView(header.buffer);
-  header[0] = VERSION;
-  parts.forEach((part, i) => view.setUint32(4 + 4 * i, part.length, true));
-  view.setUint32(TAIL_LENGTH_AT, tail.length, true);
-  header.set(fromHex(texts.proof_id), ID_AT);
-  return concat(header, ...parts, tail);
+export function encodeRecord({ proof_id, parts, tail }: RecordTexts): Uint8Array {
+  const texts = [...RECORD_KINDS.map((kind) => parts[kind] ?? ''), tail];
+  const whole = texts.join('');
+  const body = utf8(whole);
+  // Nearly always ASCII, and then encoded all at once: this is on the publisher's hot path.
+  const ascii = body.length === whole.length;
+  const record = new Uint8Array(RECORD_HEADER_BYTES + body.length);
+  const view = new DataView(record.buffer);
+  record[0] = VERSION;
+  texts.forEach((text, i) => {
+    view.setUint32(4 + 4 * i, ascii ? text.length : utf8(text).length, true);
+  });
+  record.set(fromHex(proof_id), ID_AT);
+  record.set(body, RECORD_HEADER_BYTES);
+  return record;
 }
 
 /** The bytes of one kind's response after the head, or null when that kind does not resolve. */

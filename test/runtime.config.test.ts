@@ -1,0 +1,245 @@
+import { resolve } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import {
+  adminConfig,
+  ConfigError,
+  demoConfig,
+  engineConfig,
+  type Environment,
+  facadeConfig,
+  migrateConfig,
+  publisherConfig,
+  startConfig,
+  verifierConfig,
+  workerConfig,
+} from '#runtime/config';
+
+const url = 'postgres://role:secret@127.0.0.1:5432/svc';
+const vkey = (name: string): string => `${name}+0a1b2c3d+${'A'.repeat(43)}=`;
+const facade = { LOG_VKEY: vkey('example.org/log'), SNAPSHOT_VKEY: vkey('example.org/snapshot') };
+const publisher = { DATABASE_URL: url, LOG_KEY_FILE: 'log.pem', SNAPSHOT_KEY_FILE: 'snapshot.pem' };
+
+function problemsOf(read: () => unknown): readonly string[] {
+  try {
+    read();
+  } catch (error) {
+    if (error instanceof ConfigError) return error.problems;
+    throw error;
+  }
+  return [];
+}
+
+describe('configuration', () => {
+  it('has the defaults of the operating contract', () => {
+    expect(startConfig({})).toEqual({
+      databaseUrl: null,
+      redisUrl: null,
+      dataDir: resolve('.data'),
+      bind: '127.0.0.1',
+      enginePort: 8080,
+      publicPort: 8081,
+      snapshotDir: resolve('.data/public'),
+      aepKeyFile: resolve('.data/aep-key.pem'),
+      logKeyFile: resolve('.data/log-key.pem'),
+      snapshotKeyFile: resolve('.data/snapshot-key.pem'),
+      logOrigin: 'svc.local/log',
+      snapshotName: 'svc.local/snapshot',
+      snapshotValidForMs: 900_000,
+      windowProofs: 100_000,
+      liveExecutionLocked: false,
+      logLevel: 'info',
+    });
+  });
+
+  const single: [string, (env: Environment) => unknown][] = [
+    ['engine', engineConfig],
+    ['worker', workerConfig],
+    ['verifier', verifierConfig],
+    ['publisher', publisherConfig],
+    ['admin', adminConfig],
+    ['migrate', migrateConfig],
+  ];
+
+  it.each(single)('%s does not start without DATABASE_URL, and says what to set', (_, read) => {
+    for (const env of [{}, { DATABASE_URL: '' }, { DATABASE_URL: '  ' }]) {
+      expect(problemsOf(() => read(env))).toContainEqual(
+        expect.stringMatching(/^DATABASE_URL is not set: name the Postgres database/),
+      );
+    }
+    expect(problemsOf(() => read({ DATABASE_URL: 'mysql://x' }))).toContainEqual(
+      expect.stringMatching(/^DATABASE_URL must be a URL like postgres:/),
+    );
+  });
+
+  it('lists every problem at once', () => {
+    const problems = problemsOf(() =>
+      engineConfig({
+        REDIS_URL: 'http://x',
+        ENGINE_PORT: '70000',
+        LIVE_EXECUTION: 'open',
+        LOG_LEVEL: 'loud',
+      }),
+    );
+    expect(problems.map((problem) => problem.split(' ')[0])).toEqual([
+      'DATABASE_URL',
+      'REDIS_URL',
+      'ENGINE_PORT',
+      'LIVE_EXECUTION',
+      'LOG_LEVEL',
+    ]);
+  });
+
+  it('never repeats a secret in what it says', () => {
+    const problems = problemsOf(() => engineConfig({ DATABASE_URL: 'mysql://u:hunter2@host/db' }));
+    expect(problems.join()).not.toContain('hunter2');
+  });
+
+  it('takes an empty variable for an unset one', () => {
+    const config = engineConfig({
+      DATABASE_URL: url,
+      REDIS_URL: '',
+      BIND: '',
+      ENGINE_PORT: '',
+      LIVE_EXECUTION: '',
+      LOG_LEVEL: '',
+    });
+    expect(config).toEqual({
+      databaseUrl: url,
+      redisUrl: null,
+      bind: '127.0.0.1',
+      port: 8080,
+      liveExecutionLocked: false,
+      logLevel: 'info',
+    });
+  });
+
+  it('reads what is set', () => {
+    const config = engineConfig({
+      DATABASE_URL: url,
+      REDIS_URL: 'rediss://a:6379,rediss://b:6379',
+      BIND: '0.0.0.0',
+      ENGINE_PORT: '0',
+      LIVE_EXECUTION: 'locked',
+      LOG_LEVEL: 'debug',
+    });
+    expect(config).toMatchObject({
+      redisUrl: 'rediss://a:6379,rediss://b:6379',
+      bind: '0.0.0.0',
+      port: 0,
+      liveExecutionLocked: true,
+      logLevel: 'debug',
+    });
+  });
+
+  it('needs the signing keys of the programs that sign, and of no other', () => {
+    expect(problemsOf(() => workerConfig({ DATABASE_URL: url }))).toEqual([
+      expect.stringMatching(/^AEP_KEY_FILE is not set/),
+    ]);
+    expect(problemsOf(() => publisherConfig({ DATABASE_URL: url, LOG_ORIGIN: 'a/log' }))).toEqual([
+      expect.stringMatching(/^LOG_KEY_FILE is not set/),
+      expect.stringMatching(/^SNAPSHOT_KEY_FILE is not set/),
+    ]);
+    expect(Object.keys(engineConfig({ DATABASE_URL: url, AEP_KEY_FILE: 'x' }))).not.toContain(
+      'aepKeyFile',
+    );
+  });
+
+  describe('of the log’s name', () => {
+    it('refuses the default, set or unset, with a database of one’s own', () => {
+      for (const LOG_ORIGIN of [undefined, '', 'svc.local/log']) {
+        const env = { ...publisher, LOG_ORIGIN };
+        expect(problemsOf(() => publisherConfig(env))).toEqual([
+          expect.stringMatching(/^LOG_ORIGIN .*name the log by something that is yours/),
+        ]);
+        expect(problemsOf(() => startConfig({ DATABASE_URL: url, LOG_ORIGIN }))).toHaveLength(1);
+      }
+    });
+
+    it('names the snapshot key beside the log', () => {
+      const named = (LOG_ORIGIN: string) => publisherConfig({ ...publisher, LOG_ORIGIN });
+      expect(named('example.org/log').snapshotName).toBe('example.org/snapshot');
+      expect(named('example.org/a').snapshotName).toBe('example.org/a/snapshot');
+    });
+
+    it('refuses names that a signed note cannot carry', () => {
+      for (const LOG_ORIGIN of ['a b', 'a+b']) {
+        expect(problemsOf(() => publisherConfig({ ...publisher, LOG_ORIGIN }))).toHaveLength(1);
+      }
+    });
+  });
+
+  describe('of a facade', () => {
+    it('does not start without the two pinned keys', () => {
+      expect(problemsOf(() => facadeConfig({}))).toEqual([
+        expect.stringMatching(/^LOG_VKEY is not set: pin/),
+        expect.stringMatching(/^SNAPSHOT_VKEY is not set: pin/),
+      ]);
+      expect(problemsOf(() => facadeConfig({ ...facade, LOG_VKEY: 'nonsense' }))).toHaveLength(1);
+    });
+
+    it('holds no database, queue or secret even where the environment has them', () => {
+      const config = facadeConfig({
+        ...facade,
+        DATABASE_URL: url,
+        REDIS_URL: 'redis://:hunter2@x',
+        AEP_KEY_FILE: '/keys/aep',
+        LOG_KEY_FILE: '/keys/log',
+        SNAPSHOT_KEY_FILE: '/keys/snapshot',
+      });
+      expect(JSON.stringify(config)).not.toMatch(/postgres:|redis:|\/keys\//);
+    });
+
+    it('reads a directory, or an address instead', () => {
+      expect(facadeConfig(facade)).toMatchObject({
+        snapshotDir: resolve('.data/public'),
+        snapshotUrl: null,
+        port: 8081,
+      });
+      expect(facadeConfig({ ...facade, SNAPSHOT_URL: 'https://example.org/s/' })).toMatchObject({
+        snapshotDir: null,
+        snapshotUrl: 'https://example.org/s',
+      });
+      expect(problemsOf(() => facadeConfig({ ...facade, SNAPSHOT_URL: 'file:///x' }))).toEqual([
+        'SNAPSHOT_URL must be an http or https URL',
+      ]);
+    });
+  });
+
+  describe('of durations', () => {
+    const validFor = (SNAPSHOT_VALID_FOR: string): number =>
+      publisherConfig({ ...publisher, LOG_ORIGIN: 'a/log', SNAPSHOT_VALID_FOR }).snapshotValidForMs;
+
+    it.each([
+      ['15m', 900_000],
+      ['900s', 900_000],
+      ['900', 900_000],
+      ['900000ms', 900_000],
+      ['2h', 7_200_000],
+      ['1d', 86_400_000],
+    ])('reads %s', (text, ms) => {
+      expect(validFor(text)).toBe(ms);
+    });
+
+    it.each(['15 m', '1.5h', '-5m', '0', '1s', '31d', 'soon', '1e3'])('refuses %s', (text) => {
+      expect(problemsOf(() => validFor(text))).toEqual([
+        expect.stringMatching(/^SNAPSHOT_VALID_FOR must be a duration/),
+      ]);
+    });
+  });
+
+  it('keeps a demo apart from whatever the environment is for', () => {
+    const config = demoConfig('/tmp/demo', {
+      DATABASE_URL: url,
+      REDIS_URL: 'redis://x',
+      DATA_DIR: 'y',
+    });
+    expect(config).toMatchObject({
+      databaseUrl: null,
+      redisUrl: null,
+      dataDir: '/tmp/demo',
+      enginePort: 0,
+      publicPort: 0,
+      logLevel: 'error',
+    });
+  });
+});

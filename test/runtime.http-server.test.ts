@@ -1,0 +1,100 @@
+import { Agent, request, type ServerResponse } from 'node:http';
+import { afterEach, describe, expect, it } from 'vitest';
+import { type HttpServer, listen, ListenError } from '#runtime/http-server';
+
+const running: HttpServer[] = [];
+
+async function serve(
+  handler: (response: ServerResponse, path: string) => void,
+): Promise<HttpServer> {
+  const server = await listen((req, res) => handler(res, req.url ?? ''), {
+    host: '127.0.0.1',
+    port: 0,
+  });
+  running.push(server);
+  return server;
+}
+
+afterEach(async () => {
+  for (const server of running.splice(0)) await server.close(0);
+});
+
+interface Reply {
+  status: number;
+  body: string;
+  connection: string | undefined;
+}
+
+function get(url: string, agent: Agent): Promise<Reply> {
+  return new Promise((resolve, reject) => {
+    request(url, { agent }, (response) => {
+      let body = '';
+      response.setEncoding('utf8');
+      response.on('data', (text: string) => (body += text));
+      response.on('error', reject);
+      response.on('end', () =>
+        resolve({
+          status: response.statusCode ?? 0,
+          body,
+          connection: response.headers.connection,
+        }),
+      );
+    })
+      .on('error', reject)
+      .end();
+  });
+}
+
+describe('listen', () => {
+  it('says which variable to set when the port is taken', async () => {
+    const { port } = await serve((response) => response.end());
+    const second = listen(() => undefined, {
+      host: '127.0.0.1',
+      port,
+      portVariable: 'PUBLIC_PORT',
+    });
+    await expect(second).rejects.toBeInstanceOf(ListenError);
+    await expect(second).rejects.toThrow(`Port ${port} is taken: set PUBLIC_PORT`);
+  });
+
+  it('says so when the address is not the machine’s', async () => {
+    const elsewhere = listen(() => undefined, { host: '192.0.2.1', port: 0 });
+    await expect(elsewhere).rejects.toThrow('set BIND');
+  });
+
+  it('finishes what is in flight when it closes, and takes nothing new', async () => {
+    const waiting: ServerResponse[] = [];
+    const server = await serve((response) => waiting.push(response));
+    const agent = new Agent({ keepAlive: true });
+    const inFlight = get(`${server.url}/slow`, agent);
+    while (waiting.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+
+    const closed = server.close();
+    await expect(get(server.url, new Agent())).rejects.toMatchObject({ code: 'ECONNREFUSED' });
+    waiting[0]?.end('done');
+    expect(await inFlight).toMatchObject({ status: 200, body: 'done' });
+    await closed;
+    agent.destroy();
+  });
+
+  it('does not wait for connections that are merely kept open', async () => {
+    const server = await serve((response) => response.end('ok'));
+    const agent = new Agent({ keepAlive: true });
+    expect(await get(server.url, agent)).toMatchObject({ body: 'ok', connection: 'keep-alive' });
+    const began = performance.now();
+    await server.close();
+    expect(performance.now() - began).toBeLessThan(5_000);
+    agent.destroy();
+  });
+
+  it('cuts what does not end in the time given', async () => {
+    const waiting: ServerResponse[] = [];
+    const server = await serve((response) => waiting.push(response));
+    const hanging = expect(get(server.url, new Agent())).rejects.toMatchObject({
+      code: 'ECONNRESET',
+    });
+    while (waiting.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+    await server.close(50);
+    await hanging;
+  });
+});

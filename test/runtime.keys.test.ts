@@ -1,0 +1,100 @@
+import { generateKeyPairSync } from 'node:crypto';
+import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { nobleVerify } from '#protocol/ed25519';
+import { nobleSha256 } from '#protocol/hash';
+import { createSigningKey, loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto';
+import { createPrivateFile, writePrivateFile } from '#runtime/private-file';
+
+let home: string;
+let file: string;
+
+beforeEach(async () => {
+  home = await mkdtemp(join(tmpdir(), 'svc-keys-'));
+  file = join(home, 'key.pem');
+});
+
+afterEach(() => rm(home, { recursive: true, force: true }));
+
+const message = new TextEncoder().encode('what is signed');
+
+describe('signing keys', () => {
+  it('sign the same after a restart, and verify natively and in the browser', () => {
+    const made = createSigningKey(file);
+    const read = loadSigningKey(file);
+    expect(read.publicKey).toEqual(made.publicKey);
+    expect(read.publicKey).toHaveLength(32);
+    const signature = read.sign(message);
+    expect(signature).toEqual(made.sign(message));
+    expect(nativeVerify(made.publicKey, message, signature)).toBe(true);
+    expect(nobleVerify(made.publicKey, message, signature)).toBe(true);
+    expect(nativeVerify(made.publicKey, message.slice(1), signature)).toBe(false);
+  });
+
+  it('are made readable for their owner alone, and never over another key', async () => {
+    createSigningKey(file);
+    expect((await stat(file)).mode & 0o777).toBe(0o600);
+    const before = await readFile(file, 'utf8');
+    expect(() => createSigningKey(file)).toThrow(expect.objectContaining({ code: 'EEXIST' }));
+    expect(await readFile(file, 'utf8')).toBe(before);
+    expect(await readdir(home)).toEqual(['key.pem']);
+  });
+
+  it.each([0o644, 0o640, 0o604, 0o666, 0o700, 0o660])('are refused with mode %o', async (mode) => {
+    createSigningKey(file);
+    await chmod(file, mode);
+    expect(() => loadSigningKey(file)).toThrow(expect.objectContaining({ code: 'too_open' }));
+    expect(() => loadSigningKey(file)).toThrow(`chmod 600 ${file}`);
+  });
+
+  it('may be read-only', async () => {
+    createSigningKey(file);
+    await chmod(file, 0o400);
+    expect(loadSigningKey(file).publicKey).toHaveLength(32);
+  });
+
+  it('are Ed25519 or nothing', async () => {
+    const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+    const pem = privateKey.export({ format: 'pem', type: 'pkcs8' });
+    await writeFile(file, pem, { mode: 0o600 });
+    expect(() => loadSigningKey(file)).toThrow(expect.objectContaining({ code: 'not_ed25519' }));
+    await writeFile(file, 'not a key');
+    expect(() => loadSigningKey(file)).toThrow(expect.objectContaining({ code: 'not_ed25519' }));
+    expect(() => loadSigningKey(join(home, 'none'))).toThrow(
+      expect.objectContaining({ code: 'unreadable' }),
+    );
+  });
+
+  it('show nothing of the private half', () => {
+    const key = createSigningKey(file);
+    expect(Object.keys(key).sort()).toEqual(['publicKey', 'sign']);
+  });
+});
+
+describe('hashing', () => {
+  it('agrees with the portable one', () => {
+    for (const size of [0, 1, 55, 56, 64, 1000]) {
+      const bytes = new Uint8Array(size).fill(size);
+      expect(Buffer.from(nativeSha256(bytes))).toEqual(Buffer.from(nobleSha256(bytes)));
+    }
+  });
+});
+
+describe('private files', () => {
+  it('are replaced whole, readable for their owner alone', async () => {
+    await writeFile(file, 'old', { mode: 0o666 });
+    writePrivateFile(file, 'new');
+    expect(await readFile(file, 'utf8')).toBe('new');
+    expect((await stat(file)).mode & 0o777).toBe(0o600);
+    expect(await readdir(home)).toEqual(['key.pem']);
+  });
+
+  it('are created only where there is none', () => {
+    createPrivateFile(file, 'first');
+    expect(() => createPrivateFile(file, 'second')).toThrow(
+      expect.objectContaining({ code: 'EEXIST' }),
+    );
+  });
+});
