@@ -103,6 +103,8 @@ export async function runProgram(
     if (untilMainReturns) end({ code: 0, reason: 'done' });
   }, fail);
 
+  // A program stays up until it is told otherwise, even at a moment when it waits for nothing.
+  const stayUp = setInterval(() => undefined, 2 ** 30);
   const ending = await ended;
   stopping.abort();
   if (ending.code === 1) report(name, log, ending.error);
@@ -111,6 +113,7 @@ export async function runProgram(
   const limitMs = ending.code === 0 ? drainMs : Math.min(drainMs, FAILED_DRAIN_MS);
   const clean = await drain(stops, started, log, limitMs);
   if (!clean) log.error('not everything was closed in time or in order');
+  clearInterval(stayUp);
   process.off('SIGTERM', onSignal).off('SIGINT', onSignal).off('disconnect', onDisconnect);
   process.off('uncaughtException', fail).off('unhandledRejection', fail);
   return ending.code === 0 && clean ? 0 : 1;

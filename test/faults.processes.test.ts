@@ -77,7 +77,7 @@ async function untilAWorkerWaits(stack: RunningStack): Promise<void> {
 }
 
 describe.each([
-  { queue: 'PostgreSQL', env: {} as Record<string, string>, skip: false },
+  { queue: 'PostgreSQL', env: {}, skip: false },
   {
     queue: 'Redis (skipped: TEST_REDIS_URL is not set)'.slice(0, redisUrl === undefined ? 99 : 5),
     env: { REDIS_URL: redisUrl ?? '' },

@@ -40,7 +40,7 @@ interface Run {
   /** Lines on stderr. */
   complained: string[];
   ended: Promise<number | null>;
-  until(text: string): Promise<void>;
+  until: (text: string) => Promise<void>;
 }
 
 async function run(main: string, options?: string): Promise<Run> {
