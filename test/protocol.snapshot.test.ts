@@ -175,9 +175,9 @@ describe('an index part', () => {
     expect(files.find([part], start + 'f'.repeat(16))).toBeNull();
   });
 
-  it('keeps 8 bytes and a 32nd of a digest per proof in memory', () => {
+  it('keeps 8 bytes and a 16th of a digest per proof in memory', () => {
     const { residentBytes } = partLayout(1_000_000, 100);
-    expect(residentBytes / 1_000_000).toBeLessThan(9.1);
+    expect(residentBytes / 1_000_000).toBeLessThan(10.1);
   });
 
   it('carries leaf indexes and proof numbers beyond 32 bits', () => {

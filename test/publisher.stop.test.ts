@@ -113,6 +113,13 @@ describe('a publisher stops, and says how to go on,', () => {
     expect((await stop(snapshot.publisher().tick())).code).toBe('tree_mismatch');
   });
 
+  it('with an error when a revocation is in the log and not in the list of them', async () => {
+    snapshot.registry.revoke(snapshot.registry.addProof());
+    snapshot.registry.verify();
+    snapshot.registry.statusEntries = () => Promise.resolve([]);
+    await expect(snapshot.publisher().tick()).rejects.toThrow('did not list the revocation');
+  });
+
   it('when the manifest in its directory is signed by another snapshot key', async () => {
     const publisher = snapshot.publisher();
     await publisher.tick();

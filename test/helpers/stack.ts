@@ -11,7 +11,7 @@ import type { Pool } from '#sql/db';
 
 export type ProgramName = 'engine' | 'worker' | 'verifier' | 'publisher' | 'facade';
 
-/** The real thing: `npm start`'s program from the build, with its processes and its files. */
+/** The real thing: `npm start`, with its processes and its files. */
 export interface RunningStack {
   dataDir: string;
   engineUrl: string;
@@ -57,9 +57,12 @@ export async function startStack(
   dataDir?: string,
 ): Promise<RunningStack> {
   const home = dataDir ?? (await mkdtemp(join(tmpdir(), 'svc-stack-')));
-  const child = spawn(process.execPath, [join(packageRoot, 'dist', 'programs', 'start.js')], {
+  // As a user would, so that the signal to stop has to find its way through npm. The build is there.
+  const child = spawn('npm', ['start', '--silent', '--ignore-scripts'], {
+    cwd: packageRoot,
     env: {
       PATH: process.env['PATH'] ?? '',
+      HOME: process.env['HOME'] ?? home,
       DATA_DIR: home,
       ENGINE_PORT: '0',
       PUBLIC_PORT: '0',
