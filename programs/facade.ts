@@ -1,20 +1,20 @@
 import { createFacade } from '#api/public/facade';
-import { directorySource } from '#api/public/snapshot-source';
+import { httpSource } from '#api/public/http-source';
+import { directorySource, type SnapshotSource } from '#api/public/snapshot-source';
 import { systemClock } from '#runtime/clock';
-import { ConfigError, facadeConfig } from '#runtime/config';
+import { facadeConfig, type FacadeConfig } from '#runtime/config';
 import { listen } from '#runtime/http-server';
 import { reportReady, runProgram } from '#runtime/lifecycle';
+
+function sourceOf({ snapshotDir, snapshotUrl }: FacadeConfig): SnapshotSource {
+  return snapshotDir === null ? httpSource(snapshotUrl ?? '') : directorySource(snapshotDir);
+}
 
 const code = await runProgram('facade', async (program) => {
   const { log } = program;
   const config = facadeConfig();
-  if (config.snapshotDir === null) {
-    throw new ConfigError([
-      'SNAPSHOT_URL is set, but this version reads a snapshot from a directory only: unset it and set SNAPSHOT_DIR',
-    ]);
-  }
   const facade = createFacade({
-    snapshotSource: directorySource(config.snapshotDir),
+    snapshotSource: sourceOf(config),
     logVkey: config.logVkey,
     snapshotVkey: config.snapshotVkey,
     windowProofs: config.windowProofs,

@@ -3,7 +3,6 @@ import type { Sha256 } from '#protocol/hash';
 import type { NoteSigner } from '#protocol/note';
 import type { SnapshotTrust } from '#protocol/snapshot/manifest';
 import type { Clock } from '#runtime/clock';
-import type { Logger } from '#runtime/log';
 import type { SnapshotDirectory } from './directory.js';
 import type { PublishedIndex } from './index-parts.js';
 import type { Janitor } from './janitor.js';
@@ -25,7 +24,6 @@ export interface TickContext {
   sha256: Sha256;
   verify: Ed25519Verify;
   clock: Clock;
-  log: Logger;
   /** How long a manifest may go on asserting, in milliseconds. */
   validForMs: number;
   windowProofs: number;

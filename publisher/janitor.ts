@@ -1,8 +1,8 @@
-import { readdir, readFile, rm, rmdir } from 'node:fs/promises';
+import { open, readdir, rm, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Sha256 } from '#protocol/hash';
 import { listFiles, openIndexPart, partLayout } from '#protocol/snapshot/index-part';
-import { segmentPath, type Manifest } from '#protocol/snapshot/manifest';
+import { segmentPath, type IndexPartPin, type Manifest } from '#protocol/snapshot/manifest';
 
 /** Replaced files stay for at least so long: readers may hold an older manifest. */
 const KEEP_MS = 60 * 60 * 1000;
@@ -18,6 +18,7 @@ const SWEEP_EVERY_MS = 5 * 60 * 1000;
  */
 export class Janitor {
   private readonly unreferencedSince = new Map<string, number>();
+  private readonly bodies = new Map<string, string[]>();
   private sweptAt = -Infinity;
 
   constructor(
@@ -53,13 +54,31 @@ export class Janitor {
     const referenced = new Set([manifest.keys.sha256]);
     for (const pin of manifest.index_parts) {
       referenced.add(pin.sha256);
-      const bytes = await readFile(join(this.root, segmentPath(pin.sha256)));
-      const part = openIndexPart(this.sha256, bytes.subarray(0, pin.resident_bytes), pin);
-      const table = bytes.subarray(partLayout(pin.entries, pin.files).filesAt);
-      for (const { name } of listFiles(this.sha256, part, table)) referenced.add(name);
+      for (const name of await this.bodiesOf(pin)) referenced.add(name);
     }
+    for (const part of this.bodies.keys()) if (!referenced.has(part)) this.bodies.delete(part);
     const present = await list(join(this.root, 'lookup/segments'));
     return present.filter(({ name }) => !referenced.has(name)).map(({ name }) => segmentPath(name));
+  }
+
+  /** The bodies files that a part refers to. Parts never change, so each is read once. */
+  private async bodiesOf(pin: IndexPartPin): Promise<string[]> {
+    const known = this.bodies.get(pin.sha256);
+    if (known !== undefined) return known;
+    const { filesAt, totalBytes } = partLayout(pin.entries, pin.files);
+    const file = await open(join(this.root, segmentPath(pin.sha256)), 'r');
+    try {
+      const resident = new Uint8Array(pin.resident_bytes);
+      await file.read(resident, 0, resident.length, 0);
+      const table = new Uint8Array(totalBytes - filesAt);
+      await file.read(table, 0, table.length, filesAt);
+      const part = openIndexPart(this.sha256, resident, pin);
+      const names = listFiles(this.sha256, part, table).map(({ name }) => name);
+      this.bodies.set(pin.sha256, names);
+      return names;
+    } finally {
+      await file.close();
+    }
   }
 
   private async supersededTiles(directory: string): Promise<string[]> {

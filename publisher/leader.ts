@@ -54,7 +54,13 @@ export class DirectoryClaim implements Claim {
   async release(): Promise<void> {
     const unlock = this.unlock;
     this.unlock = undefined;
-    await unlock?.();
+    try {
+      await unlock?.();
+    } catch (error) {
+      // It was taken away and nobody had noticed yet.
+      const { code } = error as { code?: unknown };
+      if (code !== 'ERELEASED' && code !== 'ENOTACQUIRED') throw error;
+    }
   }
 }
 

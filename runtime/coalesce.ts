@@ -3,6 +3,11 @@ export interface CoalesceOptions<In, Out> {
   maxWaitMs: number;
   /** A group of this size leaves at once. */
   maxItems: number;
+  /**
+   * The most groups under way at a time. At the limit the next group gathers until one is done, so
+   * that under load groups grow instead of crowding each other; any number when not given.
+   */
+  maxRunning?: number;
   /** Handles a group; the results are in the order of the items. */
   run: (items: In[]) => Promise<Out[]>;
   /**
@@ -23,8 +28,9 @@ interface Waiting<In, Out> {
  * bad item fails alone, its neighbours are handled without it.
  */
 export function coalesce<In, Out>(options: CoalesceOptions<In, Out>): (item: In) => Promise<Out> {
-  const { maxWaitMs, maxItems, run, isRetryAlone = () => true } = options;
-  let gathering: Waiting<In, Out>[] = [];
+  const { maxWaitMs, maxItems, maxRunning = Infinity, run, isRetryAlone = () => true } = options;
+  const gathering: Waiting<In, Out>[] = [];
+  let running = 0;
   let timer: NodeJS.Timeout | undefined;
 
   async function answer(group: Waiting<In, Out>[]): Promise<void> {
@@ -62,15 +68,21 @@ export function coalesce<In, Out>(options: CoalesceOptions<In, Out>): (item: In)
   function leave(): void {
     clearTimeout(timer);
     timer = undefined;
-    const group = gathering;
-    gathering = [];
-    void handle(group);
+    if (gathering.length === 0 || running >= maxRunning) return;
+    const group = gathering.splice(0, maxItems);
+    running += 1;
+    void handle(group).then(() => {
+      running -= 1;
+      // Whoever came in the meantime has waited for just this.
+      if (running === maxRunning - 1) leave();
+    });
+    if (gathering.length > 0) leave();
   }
 
   return (item) =>
     new Promise<Out>((resolve, reject) => {
       gathering.push({ item, resolve, reject });
       if (gathering.length >= maxItems) leave();
-      else timer ??= setTimeout(leave, maxWaitMs);
+      else if (running < maxRunning) timer ??= setTimeout(leave, maxWaitMs);
     });
 }

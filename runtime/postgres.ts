@@ -55,6 +55,13 @@ function promptSocket(): (address: Address) => Socket {
   };
 }
 
+/**
+ * Every statement of the programs finds its rows by an index. Left alone, a plan that was made while
+ * a table was empty reads all of it, and stays cached while the table grows. Compiling plans pays
+ * for no statement as short as these.
+ */
+const PLANNING = { enable_seqscan: 'off', jit: 'off' };
+
 /** After an outage the longest pause before the next attempt, in seconds. */
 const LONGEST_PAUSE_S = 1;
 
@@ -79,6 +86,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
       statement_timeout: statementTimeoutMs,
       lock_timeout: lockTimeoutMs,
       idle_in_transaction_session_timeout: idleInTransactionTimeoutMs,
+      ...PLANNING,
     },
     socket: promptSocket(),
   };

@@ -158,6 +158,10 @@ describe('GET /api/public/verify/proof/{proof_id}', () => {
     expect(body.identifier).toBe(recent);
   });
 
+  it('takes the absolute form that proxies send', async () => {
+    expect((await call(`${server.url}/api/public/verify/proof/${recent}`)).status).toBe(200);
+  });
+
   it('ignores a query', async () => {
     expect((await call(`/api/public/verify/proof/${recent}?a=b`)).status).toBe(200);
   });

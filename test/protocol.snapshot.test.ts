@@ -277,6 +277,21 @@ describe('an index part', () => {
   });
 });
 
+describe('the bytes of the format', () => {
+  it('are what they were: another reader may depend on them', () => {
+    const { file, rows } = bodies(ids(40), 'body');
+    expect(toHex(sha256(file))).toBe(
+      'f30f91f4d9490063743cd750d4e79518a49272e1afff4bf74dd5781dfd4a457d',
+    );
+    const { bytes, residentBytes } = encodeIndexPart(sha256, packRows(rows));
+    expect(residentBytes).toBe(32 + 8 * 40 + 32 * 3 + 32);
+    expect(bytes.length).toBe(residentBytes + 48 * 40 + 40);
+    expect(toHex(sha256(bytes))).toBe(
+      'e574c91951cb9f615e3d25eff1adf72298e788c677b37117af30a4941d06058c',
+    );
+  });
+});
+
 describe('several parts', () => {
   it('find a proof whose id is an hour older than its place in the log', () => {
     const files = new Files();

@@ -1,5 +1,6 @@
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { equalBytes, fromUtf8 } from '#protocol/bytes';
 import { openCheckpoint } from '#protocol/checkpoint';
@@ -154,6 +155,32 @@ describe('a publisher that dies at a write', () => {
       });
     }
   }
+
+  it('never shows a file that is half written', async () => {
+    const look = (path: string): string | null => {
+      const file = join(snapshot.directory, path);
+      return existsSync(file) ? readFileSync(file, 'hex') : null;
+    };
+    let looks = 0;
+    const publisher = snapshot.publisher({
+      step: async (path, write) => {
+        const before = look(path);
+        const seen = new Set([before]);
+        let writing = true;
+        const written = write().finally(() => (writing = false));
+        while (writing) {
+          seen.add(look(path));
+          looks++;
+          await setImmediate();
+        }
+        await written;
+        seen.add(look(path));
+        expect(seen.size).toBe(2);
+      },
+    });
+    await publisher.tick();
+    expect(looks).toBeGreaterThan(20);
+  });
 
   it('has no write besides those ten', async () => {
     expect(await writesOfATick()).toHaveLength(10);

@@ -105,6 +105,16 @@ describe('a publisher stops, and says how to go on,', () => {
     expect((await stop(snapshot.publisher().tick())).code).toBe('tree_mismatch');
   });
 
+  it.each([17, 390])(
+    'when row and tile of leaf %i were changed to fit each other',
+    async (index) => {
+      const leaf = snapshot.registry.all[index]!;
+      if (leaf.kind === 'proof') leaf.aepHash = '0'.repeat(64);
+      snapshot.registry.fitTileToRow(index);
+      expect((await stop(snapshot.publisher().tick())).code).toBe('tree_mismatch');
+    },
+  );
+
   it('when a leaf is missing from the registry', async () => {
     snapshot.registry.leaves = (from, to) =>
       Promise.resolve(

@@ -42,9 +42,9 @@ describe('signing keys', () => {
     expect(await readdir(home)).toEqual(['key.pem']);
   });
 
-  it.each([0o644, 0o640, 0o604, 0o666, 0o700, 0o660])('are refused with mode %o', async (mode) => {
+  it.each(['644', '640', '604', '666', '700', '660'])('are refused with mode 0%s', async (mode) => {
     createSigningKey(file);
-    await chmod(file, mode);
+    await chmod(file, Number.parseInt(mode, 8));
     expect(() => loadSigningKey(file)).toThrow(expect.objectContaining({ code: 'too_open' }));
     expect(() => loadSigningKey(file)).toThrow(`chmod 600 ${file}`);
   });

@@ -13,6 +13,9 @@ export interface Submit {
   (submission: Submission): Promise<IntakeOutcome>;
 }
 
+/** Two, so that one gathers while the other commits; more only makes them smaller. */
+const GROUPS_AT_ONCE = 2;
+
 /** Long bodies travel in small groups, so that a group's statement stays within bounds. */
 const LONG_BODY = 32 * 1024;
 const LONG_BODY_ITEMS = 8;
@@ -33,7 +36,13 @@ export function createSubmit(ctx: EngineContext): Submit {
   const isRetryAlone = (error: unknown): boolean =>
     !isUnavailable(error) && !(error instanceof PolicyMissingError);
   const group = (maxItems: number): ((item: IntakeItem) => Promise<IntakeOutcome>) =>
-    coalesce({ maxWaitMs: ctx.coalesceMs, maxItems, isRetryAlone, run });
+    coalesce({
+      maxWaitMs: ctx.coalesceMs,
+      maxItems,
+      maxRunning: GROUPS_AT_ONCE,
+      isRetryAlone,
+      run,
+    });
   const short = group(ctx.coalesceItems);
   const long = group(LONG_BODY_ITEMS);
 

@@ -91,21 +91,25 @@ export function sendProblem(
   });
 }
 
-/** Whatever was thrown, as the problem that a client may see of it. */
+/**
+ * Answers with what was thrown. What was not meant for clients is logged, and they get what
+ * `otherwise` makes of it.
+ */
 export function sendFailure(
   ctx: PublicContext,
   req: IncomingMessage,
   res: ServerResponse,
   error: unknown,
-  otherwise: Problem,
+  otherwise: (ctx: PublicContext, cause: unknown) => Problem,
 ): void {
   if (error instanceof Problem) {
     sendProblem(ctx, req, res, error);
     return;
   }
-  ctx.log.error({ err: error, url: req.url }, otherwise.message);
+  const problem = otherwise(ctx, error);
+  ctx.log.error({ err: error, url: req.url }, problem.message);
   if (res.headersSent) res.destroy();
-  else sendProblem(ctx, req, res, otherwise);
+  else sendProblem(ctx, req, res, problem);
 }
 
 /** RFC 9110 §13.1.2; the comparison of tags is weak there. */

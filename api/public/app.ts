@@ -64,7 +64,7 @@ export function createApp(ctx: PublicContext): Express {
     // A path that is not valid percent-encoding names nothing.
     else if (error instanceof URIError) {
       sendProblem(ctx, req, res, new Problem('route_not_found', 'The path cannot be decoded.'));
-    } else sendFailure(ctx, req, res, error, unreadable(error));
+    } else sendFailure(ctx, req, res, error, unreadable);
   };
   app.use(onError);
   return app;

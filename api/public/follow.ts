@@ -1,5 +1,6 @@
 import { equalBytes } from '#protocol/bytes';
 import type { Ed25519Verify } from '#protocol/ed25519';
+import { ProtocolError } from '#protocol/errors';
 import type { Sha256 } from '#protocol/hash';
 import { HASH_BYTES, verifyConsistency } from '#protocol/merkle';
 import { malformed } from '#protocol/snapshot/malformed';
@@ -10,12 +11,13 @@ import { readTile } from './log-tiles.js';
 import { Snapshot } from './snapshot.js';
 import type { SnapshotSource } from './snapshot-source.js';
 
-/** A manifest that is genuine, but not one to go over to from what was served before. */
+/** There is no manifest, or a genuine one that is none to go over to from what was served. */
 export class RefusedSnapshot extends Error {
   override readonly name = 'RefusedSnapshot';
 
   constructor(
-    readonly code: 'older_generation' | 'same_generation' | 'smaller_tree' | 'forked_log',
+    readonly code:
+      'no_manifest' | 'older_generation' | 'same_generation' | 'smaller_tree' | 'forked_log',
     message: string,
   ) {
     super(message);
@@ -56,13 +58,16 @@ export class SnapshotFollower {
     try {
       const next = await this.next();
       if (next !== null) this.served = next;
-      if (this.problem !== null) this.options.log.info('the snapshot is good again');
+      if (this.problem !== null) this.options.log.info('a good snapshot is there');
       this.problem = null;
     } catch (error) {
+      if (error instanceof ProtocolError) this.options.source.forget();
       const problem = error instanceof Error ? error.message : String(error);
       // The same problem comes back with every poll; it is news only once.
       if (problem !== this.problem) {
-        this.options.log.error({ err: error }, 'the newest snapshot is not served');
+        const isExpected = error instanceof RefusedSnapshot && error.code === 'no_manifest';
+        if (isExpected) this.options.log.info(problem);
+        else this.options.log.error({ err: error }, 'the newest snapshot is not served');
       }
       this.problem = problem;
     }
@@ -90,6 +95,7 @@ export class SnapshotFollower {
     const { source, sha256, verify, trust } = this.options;
     const { served } = this;
     const bytes = await source.manifest();
+    if (bytes === null) throw new RefusedSnapshot('no_manifest', 'no snapshot is published');
     if (served !== null && equalBytes(bytes, served.bytes)) return null;
     const opened = openManifest(sha256, verify, bytes, trust);
     if (served !== null) await this.requireSuccessor(served.opened, opened);

@@ -1,3 +1,4 @@
+import { ProtocolError } from '#protocol/errors';
 import type { PublicContext } from './context.js';
 import { Problem } from './problem.js';
 import type { Snapshot } from './snapshot.js';
@@ -23,7 +24,8 @@ export function assertingSnapshot(ctx: PublicContext): Snapshot {
 }
 
 /** A reading error is never "not found": the record may well be there. */
-export function unreadable(cause: unknown): Problem {
+export function unreadable(ctx: PublicContext, cause: unknown): Problem {
+  if (cause instanceof ProtocolError) ctx.source.forget();
   return new Problem('snapshot_unreadable', 'The snapshot cannot be read right now.', {
     cause,
     headers: { 'Retry-After': '5' },

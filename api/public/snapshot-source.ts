@@ -7,12 +7,17 @@ import type { SegmentRead } from '#protocol/snapshot/find';
 
 /** Where a snapshot is read from. Nothing that it returns is believed before it is checked. */
 export interface SnapshotSource {
-  /** The manifest as it is now. */
-  manifest(): Promise<Uint8Array>;
+  /** The manifest as it is now; null when there is none. */
+  manifest(): Promise<Uint8Array | null>;
   /** A file of the log by its path in the snapshot; null when there is none. */
   logFile(path: string): Promise<Uint8Array | null>;
   /** Exactly the wanted bytes; throws when it cannot have them. */
   read(wanted: SegmentRead): Uint8Array | Promise<Uint8Array>;
+  /**
+   * Drops what is kept of files. Called when something that was read turned out wrong, so that a
+   * source that was mended is read anew.
+   */
+  forget(): void;
   close(): void;
 }
 
@@ -43,17 +48,23 @@ export function directorySource(root: string): SnapshotSource {
     }
   }
 
+  function closeAll(): void {
+    while (open.size > 0) closeOldest();
+  }
+
+  async function wholeFile(path: string): Promise<Uint8Array | null> {
+    try {
+      return await readFile(join(root, path));
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      if (code === 'ENOENT' || code === 'ENOTDIR') return null;
+      throw error;
+    }
+  }
+
   return {
-    manifest: () => readFile(join(root, MANIFEST_PATH)),
-    async logFile(path) {
-      try {
-        return await readFile(join(root, path));
-      } catch (error) {
-        const { code } = error as NodeJS.ErrnoException;
-        if (code === 'ENOENT' || code === 'ENOTDIR') return null;
-        throw error;
-      }
-    },
+    manifest: () => wholeFile(MANIFEST_PATH),
+    logFile: wholeFile,
     read({ segment, offset, length }) {
       const bytes = Buffer.allocUnsafe(length);
       if (readSync(descriptor(segment), bytes, 0, length, offset) !== length) {
@@ -61,8 +72,7 @@ export function directorySource(root: string): SnapshotSource {
       }
       return bytes;
     },
-    close() {
-      while (open.size > 0) closeOldest();
-    },
+    forget: closeAll,
+    close: closeAll,
   };
 }

@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { PublicContext } from './context.js';
 import { genericRoute, requestedByQuery } from './generic-lookup.js';
 import { sendFailure } from './answer.js';
-import { Problem } from './problem.js';
+import { unreadable } from './serving.js';
 import { answerVerdict, type VerdictRoute } from './verdict.js';
 
 /** Lookups by path, over the whole history (spec 4.1). */
@@ -51,7 +51,7 @@ export function handleLookup(
   res: ServerResponse,
 ): boolean {
   if (req.method !== 'GET' && req.method !== 'HEAD') return false;
-  const url = req.url ?? '';
+  const url = originForm(req.url ?? '/');
   if (!url.startsWith(VERIFY)) return false;
   const query = url.indexOf('?');
   const path = query < 0 ? url : url.slice(0, query);
@@ -60,7 +60,7 @@ export function handleLookup(
       const requested = requestedByQuery(query < 0 ? '' : url.slice(query + 1));
       answerVerdict(ctx, req, res, genericRoute, requested);
     } catch (error) {
-      sendFailure(ctx, req, res, error, new Problem('internal_error', 'The lookup failed.'));
+      sendFailure(ctx, req, res, error, unreadable);
     }
     return true;
   }
@@ -68,6 +68,11 @@ export function handleLookup(
   if (asked === null) return false;
   answerVerdict(ctx, req, res, asked.route, asked.requested);
   return true;
+}
+
+/** A proxy may send the whole URL (RFC 9112 §3.2.2). */
+function originForm(url: string): string {
+  return url.startsWith('/') ? url : url.replace(/^https?:\/\/[^/?]*/i, '');
 }
 
 /** The lookup route that a path is, and what stands at its end. */

@@ -53,10 +53,10 @@ export function answerVerdict(
       return;
     }
     found.then(finish).catch((error: unknown) => {
-      sendFailure(ctx, req, res, error, unreadable(error));
+      sendFailure(ctx, req, res, error, unreadable);
     });
   } catch (error) {
-    sendFailure(ctx, req, res, error, unreadable(error));
+    sendFailure(ctx, req, res, error, unreadable);
   }
 }
 

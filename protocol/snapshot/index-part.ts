@@ -9,8 +9,8 @@ import { malformed } from './malformed.js';
  *   header           32   "svcidx01", entries u32, files u32, zero × 16
  *   id bytes 0–3     4 × entries     as u32
  *   id bytes 4–7     4 × entries     as u32
- *   row digests      32 × ⌈entries / 32⌉     SHA-256 of each block of rows
- *   file digests     32 × ⌈files / 32⌉       SHA-256 of each block of the file table
+ *   row digests      32 × ⌈entries / 16⌉     SHA-256 of each block of rows
+ *   file digests     32 × ⌈files / 16⌉       SHA-256 of each block of the file table
  *   ── resident up to here, pinned by one digest in the manifest; the rest is read by block ──
  *   rows             48 × entries
  *   file table       40 × files      name of a bodies file (its SHA-256), its length as u64
@@ -21,7 +21,7 @@ import { malformed } from './malformed.js';
 export const ROW_BYTES = 48;
 export const FILE_BYTES = 40;
 /** Rows, or file table lines, under one digest: what a lookup has to read and hash. */
-export const BLOCK = 32;
+export const BLOCK = 16;
 export const PART_HEADER_BYTES = 32;
 const MAGIC = fromHex('7376636964783031'); // "svcidx01"
 

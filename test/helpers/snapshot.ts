@@ -148,11 +148,17 @@ export class MemoryRegistry implements RegistryView {
     this.tiles.get(`${level}/${index}`)!.hashes[byte]! ^= 1;
   }
 
+  /** Makes the leaf tile agree with a row that was changed, as a careful intruder would. */
+  fitTileToRow(leafIndex: number): void {
+    const tile = this.tiles.get(`0/${Math.floor(leafIndex / 256)}`)!;
+    tile.hashes.set(leafHash(sha256, entryOf(this.all[leafIndex]!)), (leafIndex % 256) * 32);
+  }
+
   private append(leaf: Leaf): void {
     const size = this.all.length;
     this.all.push(leaf);
-    const edge = tilesForAppend(size, 1).map(
-      ({ level, index }) => this.tiles.get(`${level}/${index}`)!,
+    const edge = tilesForAppend(size, 1).map(({ level, index }) =>
+      this.tiles.get(`${level}/${index}`)!,
     );
     const touched = extendTiles(sha256, size, [leafHash(sha256, entryOf(leaf))], edge);
     for (const tile of touched) this.tiles.set(`${tile.level}/${tile.index}`, tile);

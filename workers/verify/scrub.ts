@@ -1,5 +1,6 @@
 import { ProtocolError } from '#protocol/errors';
-import { inclusionFromTiles, type TileReader } from '#protocol/tiles';
+import { HASH_BYTES, verifyInclusion } from '#protocol/merkle';
+import { inclusionFromTiles, TILE_WIDTH, tileWidth, type TileReader } from '#protocol/tiles';
 import { allPassed, type Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto';
 import { transaction } from '#sql/transaction';
@@ -15,7 +16,7 @@ import {
 import { checkLeaf } from './check-leaf.js';
 import type { VerifyContext } from './context.js';
 import { VERDICT_LOCK } from './frontier.js';
-import { trustedKeys } from './keys.js';
+import { trustedKeys, type TrustedTree } from './keys.js';
 import { tileCache } from './tile-cache.js';
 
 /**
@@ -37,18 +38,16 @@ export async function scrub(context: VerifyContext, count: number): Promise<numb
   const read = tileCache(sql);
   const keys = await trustedKeys(context, { size: prefix.treeSize, root: prefix.root }, read);
 
+  const tree = { size: prefix.treeSize, root: prefix.root };
+  const inTree = leafHashesOf(tree, read);
   const found = new Map<number, Check[]>();
   for (let index = from; index < to; index += 1) {
     const leaf = leaves.get(index);
-    if (leaf === undefined) {
-      found.set(index, [{ name: 'log_entry', result: 'fail', detail: 'the leaf is missing' }]);
-      continue;
-    }
-    const path = await pathTo(index, prefix.treeSize, read);
-    found.set(
-      index,
-      checkLeaf(leaf, keys, prefix.treeSize, { size: prefix.treeSize, path, root: prefix.root }),
-    );
+    const checks =
+      leaf === undefined
+        ? [{ name: 'log_entry' as const, result: 'fail' as const, detail: 'the leaf is missing' }]
+        : checkLeaf(leaf, keys, prefix.treeSize, { leafHashInTree: await inTree(index) });
+    found.set(index, checks);
   }
 
   const changed = await transaction(sql, async (tx) => {
@@ -82,12 +81,37 @@ export async function scrub(context: VerifyContext, count: number): Promise<numb
   return changed.length;
 }
 
-/** The inclusion path that the tiles give; none, which proves nothing, when one is damaged. */
-async function pathTo(index: number, size: number, read: TileReader): Promise<Uint8Array[]> {
-  try {
-    return await inclusionFromTiles(nativeSha256, index, size, read);
-  } catch (error) {
-    if (error instanceof ProtocolError) return [];
-    throw error;
-  }
+const NO_HASH = new Uint8Array();
+
+/**
+ * What the tree has at an index, if the tile that holds it belongs to the tree. One inclusion proof
+ * a tile shows that: the path of its first leaf is computed from all its other hashes. Of a tile
+ * that is damaged no leaf is believed.
+ */
+function leafHashesOf(tree: TrustedTree, read: TileReader): (index: number) => Promise<Uint8Array> {
+  const tiles = new Map<number, Uint8Array | null>();
+  const soundTile = async (tileIndex: number): Promise<Uint8Array | null> => {
+    const first = tileIndex * TILE_WIDTH;
+    const width = tileWidth(0, tileIndex, tree.size);
+    try {
+      const path = await inclusionFromTiles(nativeSha256, first, tree.size, read);
+      const tile = await read(0, tileIndex, width);
+      const leafHash = tile.subarray(0, HASH_BYTES);
+      const sound = verifyInclusion(nativeSha256, { ...tree, index: first, leafHash, path });
+      return sound ? tile : null;
+    } catch (error) {
+      if (error instanceof ProtocolError) return null; // a tile is missing or too short
+      throw error;
+    }
+  };
+  return async (index) => {
+    const tileIndex = Math.floor(index / TILE_WIDTH);
+    let tile = tiles.get(tileIndex);
+    if (tile === undefined) {
+      tile = await soundTile(tileIndex);
+      tiles.set(tileIndex, tile);
+    }
+    const at = (index % TILE_WIDTH) * HASH_BYTES;
+    return tile === null ? NO_HASH : tile.subarray(at, at + HASH_BYTES);
+  };
 }

@@ -1,0 +1,81 @@
+import { describe, expect, it } from 'vitest';
+import { DatabaseClaim } from '#publisher/database-claim';
+import type { Publisher } from '#publisher/publisher';
+import { runPublisher } from '#publisher/run';
+import { PublisherStopped } from '#publisher/stopped';
+import type { TickReport } from '#publisher/tick';
+import { logger } from '#runtime/log';
+import type { Pool } from '#sql/db';
+
+const log = logger('publisher', 'silent');
+
+/** A publisher whose ticks are what the test makes of them. */
+function ticking(tick: (number: number) => Promise<TickReport>) {
+  let ticks = 0;
+  let closed = false;
+  const publisher = {
+    tick: () => tick(++ticks),
+    close: () => {
+      closed = true;
+      return Promise.resolve();
+    },
+  } as unknown as Publisher;
+  return { publisher, ticks: () => ticks, closed: () => closed };
+}
+
+const waiting: TickReport = { outcome: 'waiting' };
+
+describe('the publisher runs', () => {
+  it('at once, then every second, through faults, until it is told to stop', async () => {
+    const stop = new AbortController();
+    const { publisher, ticks, closed } = ticking((number) =>
+      number === 2 ? Promise.reject(new Error('the disk is full')) : Promise.resolve(waiting),
+    );
+    const running = runPublisher(publisher, { signal: stop.signal, log });
+    await expect.poll(ticks, { timeout: 500 }).toBe(1);
+    await expect.poll(ticks, { timeout: 5000 }).toBeGreaterThanOrEqual(3);
+    stop.abort();
+    await running;
+    expect(closed()).toBe(true);
+    const after = ticks();
+    await new Promise((resolve) => setTimeout(resolve, 1200));
+    expect(ticks()).toBe(after);
+  });
+
+  it('never two ticks at a time, and finishes the last one before it closes', async () => {
+    const stop = new AbortController();
+    let under = 0;
+    let most = 0;
+    const { publisher, ticks, closed } = ticking(async () => {
+      most = Math.max(most, ++under);
+      await new Promise((resolve) => setTimeout(resolve, 1700));
+      expect(closed()).toBe(false);
+      under--;
+      return waiting;
+    });
+    const running = runPublisher(publisher, { signal: stop.signal, log });
+    await expect.poll(ticks, { timeout: 8000 }).toBeGreaterThanOrEqual(2);
+    stop.abort();
+    await running;
+    expect(most).toBe(1);
+    expect(under).toBe(0);
+    expect(closed()).toBe(true);
+  });
+
+  it('no further when a person has to decide', async () => {
+    const reason = new PublisherStopped('log_forked', 'words');
+    const { publisher, ticks, closed } = ticking((number) =>
+      number === 2 ? Promise.reject(reason) : Promise.resolve(waiting),
+    );
+    const { signal } = new AbortController();
+    await expect(runPublisher(publisher, { signal, log })).rejects.toBe(reason);
+    expect(ticks()).toBe(2);
+    expect(closed()).toBe(true);
+  });
+});
+
+describe('the lock in the database', () => {
+  it('insists on a connection of its own', () => {
+    expect(() => new DatabaseClaim({ options: { max: 4 } } as Pool)).toThrow();
+  });
+});
