@@ -76,14 +76,44 @@ export function verdictChangesSince(
   });
 }
 
+interface VerdictRow {
+  first_index: number;
+  last_index: number;
+  outcome: 'pass' | 'fail';
+  expired: ArtifactKind[];
+  verified_at: Date;
+}
+
 /** The verdict in force on each leaf of [from, to); leaves without one are absent. */
 export function verdictsForRange(
   sql: Db,
   from: number,
   to: number,
 ): Promise<Map<number, LeafVerdict>> {
-  const leaves = Array.from({ length: Math.max(0, to - from) }, (_, offset) => from + offset);
-  return verdictsForLeaves(sql, leaves);
+  return asking(async () => {
+    // The frontier's rows partition the prefix, and each saw a smaller log than any row about one
+    // of its leaves that came after it. So the ranges first, then the single leaves over them.
+    const ranges = await sql<VerdictRow[]>`
+      select first_index, last_index, outcome, expired, verified_at from svc.verdict
+      where frontier and last_index >= ${from}
+        and last_index < coalesce((select min(last_index) + 1 from svc.verdict
+          where frontier and last_index >= ${to} - 1), ${to})
+      order by last_index`;
+    const singles = await sql<VerdictRow[]>`
+      select first_index, last_index, outcome, expired, verified_at from svc.verdict
+      where not frontier and first_index >= ${from} and first_index < ${to}
+      order by tree_size, verdict_id`;
+    const inForce = new Map<number, LeafVerdict>();
+    for (const row of [...ranges, ...singles]) {
+      const { outcome, expired } = row;
+      const verdict = { outcome, expired, verifiedAt: row.verified_at.getTime() };
+      const end = Math.min(row.last_index, to - 1);
+      for (let leaf = Math.max(row.first_index, from); leaf <= end; leaf += 1) {
+        inForce.set(leaf, verdict);
+      }
+    }
+    return inForce;
+  });
 }
 
 /**

@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { createFacade, type Facade } from '#api/public/facade';
 import { directorySource } from '#api/public/snapshot-source';
 import { formatVkey } from '#protocol/note';
@@ -18,7 +18,9 @@ import { connect } from '#runtime/postgres';
 import { appendRevocation } from '#sql/administration';
 import type { Pool } from '#sql/db';
 import { assertRole } from '#sql/roles';
+import { frontier, insertVerdicts } from '#sql/verdicts';
 import { expire } from '#workers/verify/expire';
+import { advanceFrontier, VERDICT_LOCK } from '#workers/verify/frontier';
 import { scrub } from '#workers/verify/scrub';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
@@ -131,6 +133,49 @@ describe('the publisher on a real registry', () => {
     expect(await statusOf(`certificate/cert_${id}`)).toBe('REVOKED');
     expect(await statusOf(`trust/trust_${id}`)).toBe('REVOKED');
     expect(await statusOf(`proof/${id}`)).toBe('VALID');
+  });
+
+  it('lets a revocation win that commits while the verifier is reading', async () => {
+    const [id] = await admit(1);
+    // Everybody who writes verdicts takes this lock: the verifier has read, and cannot write yet.
+    const lock = await db.sql.reserve();
+    await lock`select pg_advisory_lock(${VERDICT_LOCK})`;
+    const verifying = advanceFrontier(registry.verify, 1000);
+    await vi.waitFor(async () => {
+      const waiting =
+        await db.sql`select from pg_locks where locktype = 'advisory' and not granted`;
+      expect(waiting.length).toBeGreaterThan(0);
+    });
+    await appendRevocation(registry.admin, nativeSha256, {
+      proofId: id!,
+      artifactKind: 'proof',
+      reasonHash: 'd'.repeat(64),
+    });
+    await lock`select pg_advisory_unlock(${VERDICT_LOCK})`;
+    lock.release();
+    expect(await verifying).toBeGreaterThan(0);
+    await registry.verifyAll();
+    const publisher = publisherIn(directory);
+    await publisher.tick();
+    expect(await statusOf(`proof/${id}`)).toBe('REVOKED');
+    // No later verdict undoes it.
+    const [leaf] = await db.sql<{ leaf_index: number }[]>`
+      select leaf_index from svc.proof where proof_id = ${id!}::uuid`;
+    const prefix = await frontier(registry.verify.sql);
+    await insertVerdicts(registry.verify.sql, [
+      {
+        subtrees: null,
+        firstIndex: leaf!.leaf_index,
+        lastIndex: leaf!.leaf_index,
+        treeSize: prefix!.treeSize,
+        root: prefix!.root,
+        outcome: 'pass',
+        expired: [],
+        checks: [],
+      },
+    ]);
+    await publisher.tick();
+    expect(await statusOf(`proof/${id}`)).toBe('REVOKED');
   });
 
   it('lets validity end when the verifier says that it is over', async () => {

@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
@@ -18,6 +18,8 @@ declare module 'vitest' {
 /** One real Postgres for the run, with a migrated template that each test file clones. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const dataDir = await mkdtemp(join(tmpdir(), 'svc-test-'));
+  // Within reach of the user that Postgres runs as when the tests run as root.
+  await chmod(dataDir, 0o755);
   const server = await startEmbeddedPostgres({ dataDir, settings: { fsync: 'off' } });
   const admin = postgres(server.superuserUrl, { max: 1, onnotice: () => undefined });
   await admin`create database ${admin(TEMPLATE)}`;

@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -57,6 +57,8 @@ export async function startStack(
   dataDir?: string,
 ): Promise<RunningStack> {
   const home = dataDir ?? (await mkdtemp(join(tmpdir(), 'svc-stack-')));
+  // Within reach of the user that Postgres runs as when the tests run as root.
+  await chmod(home, 0o755);
   // As a user would, so that the signal to stop has to find its way through npm. The build is there.
   const child = spawn('npm', ['start', '--silent', '--ignore-scripts'], {
     cwd: packageRoot,
