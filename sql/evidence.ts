@@ -1,8 +1,7 @@
-import { proofEntryBytes } from '#protocol/entries';
-import { formatTime } from '#protocol/time';
 import type { Db } from './db.js';
 import { asking } from './errors.js';
 import { fromUuid } from './ids.js';
+import { entryBytesOf, type EntryRow } from './log.js';
 
 /** One leaf as the verifier reads it back: the stored bytes, nothing that anyone derived from them. */
 export interface LeafEvidence {
@@ -22,19 +21,12 @@ export interface LeafEvidence {
 export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvidence[]> {
   return asking(async () => {
     const rows = await sql<
-      {
-        leaf_index: string;
-        kind: number;
-        proof_id: string | null;
-        at: Date;
-        aep_hash: Buffer | null;
-        proof_record_hash: Buffer | null;
-        body: Buffer | null;
+      (EntryRow & {
         request: Buffer | null;
         aep: Buffer | null;
         signature: Buffer | null;
         key_id: string | null;
-      }[]
+      })[]
     >`
       select e.leaf_index, e.kind, e.proof_id::text, e.at, e.aep_hash, e.proof_record_hash, e.body,
         i.request, p.aep, p.signature, p.key_id
@@ -44,26 +36,14 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
       where e.leaf_index >= ${from} and e.leaf_index < ${to}
       order by e.leaf_index`;
     return rows.map((row) => {
-      const leafIndex = Number(row.leaf_index);
-      if (row.kind !== 1) {
-        return { leafIndex, entry: row.body ?? new Uint8Array(), proof: null };
-      }
-      const proofId = fromUuid(row.proof_id ?? '');
+      const { proof_id: id, request, aep, signature, key_id: keyId } = row;
       return {
-        leafIndex,
-        entry: proofEntryBytes({
-          proof_id: proofId,
-          aep_hash: row.aep_hash?.toString('hex') ?? '',
-          proof_record_hash: row.proof_record_hash?.toString('hex') ?? '',
-          time: formatTime(row.at.getTime()),
-        }),
-        proof: {
-          proofId,
-          request: row.request,
-          aep: row.aep,
-          signature: row.signature,
-          keyId: row.key_id,
-        },
+        leafIndex: Number(row.leaf_index),
+        entry: entryBytesOf(row),
+        proof:
+          id !== null && row.kind === 1
+            ? { proofId: fromUuid(id), request, aep, signature, keyId }
+            : null,
       };
     });
   });

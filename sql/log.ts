@@ -24,7 +24,8 @@ export type NewEntry =
   | { kind: 'status'; proofId: string; at: number; body: Uint8Array }
   | { kind: 'key'; at: number; body: Uint8Array };
 
-interface EntryRow {
+/** The log's own columns of one leaf. */
+export interface EntryRow {
   leaf_index: string;
   kind: number;
   proof_id: string | null;
@@ -34,7 +35,8 @@ interface EntryRow {
   body: Buffer | null;
 }
 
-function entryBytesOf(row: EntryRow): Uint8Array {
+/** The canonical bytes of a leaf, as they were hashed into the tree. */
+export function entryBytesOf(row: EntryRow): Uint8Array {
   if (row.kind !== PROOF) return row.body ?? new Uint8Array();
   return proofEntryBytes({
     proof_id: fromUuid(row.proof_id ?? ''),

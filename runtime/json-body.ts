@@ -1,0 +1,87 @@
+import type { IncomingMessage } from 'node:http';
+
+export type BodyRefusal =
+  'unsupported_content_encoding' | 'unsupported_media_type' | 'body_too_large' | 'incomplete_body';
+
+/** The body of a request is not one that is read, or did not arrive whole. */
+export class BodyRefusedError extends Error {
+  override readonly name = 'BodyRefusedError';
+
+  constructor(
+    readonly code: BodyRefusal,
+    message: string,
+    /** Headers that tell the client what would be accepted. */
+    readonly headers: Record<string, string> = {},
+  ) {
+    super(message);
+  }
+}
+
+/**
+ * The bytes of a JSON body as they were sent. Refuses by its headers what is not plain JSON, and
+ * counts while reading, so that one byte over `limit` is refused whatever Content-Length said. What
+ * is refused is not read on; the caller decides what becomes of the connection.
+ */
+export async function readJsonBody(req: IncomingMessage, limit: number): Promise<Buffer> {
+  requireJson(req);
+  if (Number(req.headers['content-length'] ?? 0) > limit) throw tooLarge(limit);
+  return read(req, limit);
+}
+
+function requireJson(req: IncomingMessage): void {
+  const encoding = req.headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
+  if (encoding !== 'identity') {
+    throw new BodyRefusedError(
+      'unsupported_content_encoding',
+      'Send the body as it is, without Content-Encoding.',
+      { 'Accept-Encoding': 'identity' },
+    );
+  }
+  const [type = '', ...parameters] = (req.headers['content-type'] ?? '').toLowerCase().split(';');
+  const charset = parameters.map((text) => text.trim()).find((text) => text.startsWith('charset='));
+  const isUtf8 = charset === undefined || /^charset="?utf-8"?$/.test(charset);
+  if (type.trim() !== 'application/json' || !isUtf8) {
+    throw new BodyRefusedError(
+      'unsupported_media_type',
+      'Send Content-Type: application/json, in UTF-8.',
+      { Accept: 'application/json' },
+    );
+  }
+}
+
+function tooLarge(limit: number): BodyRefusedError {
+  return new BodyRefusedError(
+    'body_too_large',
+    `The body must not be longer than ${String(limit)} bytes.`,
+  );
+}
+
+function read(req: IncomingMessage, limit: number): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    let length = 0;
+    const stop = (): void => {
+      req.off('data', onData).off('end', onEnd).off('error', onBroken).off('close', onBroken);
+    };
+    const onData = (chunk: Buffer): void => {
+      length += chunk.length;
+      if (length > limit) {
+        stop();
+        req.pause();
+        reject(tooLarge(limit));
+        return;
+      }
+      chunks.push(chunk);
+    };
+    const onEnd = (): void => {
+      stop();
+      resolve(Buffer.concat(chunks, length));
+    };
+    const onBroken = (): void => {
+      stop();
+      const ended = 'The connection ended before the body did.';
+      reject(new BodyRefusedError('incomplete_body', ended));
+    };
+    req.on('data', onData).on('end', onEnd).on('error', onBroken).on('close', onBroken);
+  });
+}
