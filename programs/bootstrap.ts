@@ -10,13 +10,8 @@ import type { Logger } from '#runtime/log';
 import { packageRoot } from '#runtime/package-root';
 import { connect } from '#runtime/postgres';
 import { createPrivateFile } from '#runtime/private-file';
-import {
-  createTenant,
-  ensureKeyActive,
-  insertApiKey,
-  setAllowlisted,
-  setLane,
-} from '#sql/administration';
+import { createTenant, insertApiKey, setAllowlisted, setLane } from '#sql/administration';
+import { ensureKeyActive } from '#sql/lifecycle';
 import type { Pool } from '#sql/db';
 import { activatePolicy, activePolicy, storePolicySet } from '#sql/policies';
 import { makePolicySet, readPolicyFolder } from '#workers/policy/policy-set';

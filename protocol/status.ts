@@ -57,7 +57,7 @@ export interface StatusFacts {
  *
  * 1. A check failed or nobody has checked, or the artifact does not exist because the proof is a
  *    denial: nothing is asserted.
- * 2. Revoked: absorbing, however the verdicts after it read.
+ * 2. Revoked: no later pass undoes it.
  * 3. Validity over.
  * 4. The positive status of the artifact's kind.
  *

@@ -1,11 +1,7 @@
-import type { Sha256 } from '#protocol/hash';
-import { keyEntryBytes, statusEntryBytes } from '#protocol/entries';
 import type { ArtifactKind } from '#protocol/status';
-import { formatTime } from '#protocol/time';
 import type { Db, Pool, Transaction } from './db.js';
 import { asking } from './errors.js';
-import { toUuid } from './ids.js';
-import { appendLocked, keyEntries, lockHead } from './log.js';
+import { lockHead } from './log.js';
 import { transaction } from './transaction.js';
 import type { Environment } from './tenants.js';
 
@@ -104,78 +100,5 @@ export function putFixture(
       insert into svc.fixture (fixture_ref, fixture_hash, content)
       values (${fixture.fixtureRef}, ${Buffer.from(fixture.fixtureHash)},
         ${Buffer.from(fixture.content)})`;
-  });
-}
-
-/** Times in the log are the database's, like every other time in it. */
-async function databaseTime(tx: Db): Promise<number> {
-  const [row] = await tx<{ at: Date }[]>`
-    select date_trunc('milliseconds', clock_timestamp()) as at`;
-  if (row === undefined) throw new Error('the database told no time');
-  return row.at.getTime();
-}
-
-/** Appends a key entry. From its index on, the log knows the key in its new state. */
-export function appendKeyChange(
-  sql: Pool,
-  sha256: Sha256,
-  key: {
-    keyId: string;
-    publicKey: string;
-    change: 'activate' | 'retire' | 'compromise';
-    fromIndex?: number;
-  },
-): Promise<number> {
-  return transaction(sql, async (tx) => {
-    const size = await lockHead(tx);
-    const at = await databaseTime(tx);
-    const body = keyEntryBytes({
-      key_id: key.keyId,
-      public_key: key.publicKey,
-      change: key.change,
-      ...(key.fromIndex === undefined ? {} : { from_index: key.fromIndex }),
-      time: formatTime(at),
-    });
-    await appendLocked(tx, sha256, size, [{ kind: 'key', at, body }]);
-    return size;
-  });
-}
-
-/** Activates a key unless the log has an entry about it already. */
-export async function ensureKeyActive(
-  sql: Pool,
-  sha256: Sha256,
-  key: { keyId: string; publicKey: string },
-): Promise<void> {
-  const known = (await keyEntries(sql)).some(({ body }) =>
-    body.toString('utf8').includes(`"key_id":"${key.keyId}"`),
-  );
-  if (!known) await appendKeyChange(sql, sha256, { ...key, change: 'activate' });
-}
-
-/** Revokes an artifact, for ever: a log entry, so its place in history cannot be changed. */
-export function appendRevocation(
-  sql: Pool,
-  sha256: Sha256,
-  revocation: { proofId: string; artifactKind: ArtifactKind; reasonHash: string },
-): Promise<number> {
-  return transaction(sql, async (tx) => {
-    const size = await lockHead(tx);
-    const [proof] = await tx`
-      select from svc.proof where proof_id = ${toUuid(revocation.proofId)}::uuid`;
-    if (proof === undefined) {
-      throw new AdministrationError(`there is no proof ${revocation.proofId}`);
-    }
-    const at = await databaseTime(tx);
-    const body = statusEntryBytes({
-      proof_id: revocation.proofId,
-      artifact_kind: revocation.artifactKind,
-      reason_hash: revocation.reasonHash,
-      time: formatTime(at),
-    });
-    await appendLocked(tx, sha256, size, [
-      { kind: 'status', proofId: revocation.proofId, at, body },
-    ]);
-    return size;
   });
 }

@@ -20,6 +20,7 @@ const READ_ALL: readonly string[] = [
   'policy_set',
   'proof',
   'refusal',
+  'revocation_reason',
   'scrub',
   'tenant',
   'tile',
@@ -29,7 +30,9 @@ const READ_ALL: readonly string[] = [
 /** What each program's role may do to each table; a column grant counts as the privilege. */
 export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]>>> = {
   engine: {
-    SELECT: READ_ALL.filter((table) => !['expiry', 'policy_input', 'scrub'].includes(table)),
+    SELECT: READ_ALL.filter(
+      (table) => !['expiry', 'policy_input', 'revocation_reason', 'scrub'].includes(table),
+    ),
     INSERT: ['idempotency_key', 'intake', 'intake_pending'],
   },
   worker: {
@@ -80,6 +83,7 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
       'log_entry',
       'policy_activation',
       'policy_set',
+      'revocation_reason',
       'tenant',
       'tile',
     ],

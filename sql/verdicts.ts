@@ -179,16 +179,32 @@ export function takeDueExpiries(
   });
 }
 
-/** Where the scrubber goes on. */
-export function scrubPosition(sql: Db): Promise<number> {
+/** Where the scrubber goes on, and up to where it must not take its time. */
+export function scrubPosition(sql: Db): Promise<{ nextIndex: number; urgentUntil: number }> {
   return asking(async () => {
-    const [row] = await sql<{ next_index: string }[]>`select next_index from svc.scrub`;
-    return Number(row?.next_index ?? 0);
+    const [row] = await sql<{ next_index: number; urgent_until: number }[]>`
+      select next_index, urgent_until from svc.scrub`;
+    return { nextIndex: row?.next_index ?? 0, urgentUntil: row?.urgent_until ?? 0 };
   });
 }
 
-export function moveScrub(sql: Db, nextIndex: number): Promise<void> {
+/** The scrubber has come so far from `previous`; what was urgent below is done. */
+export function moveScrub(sql: Db, previous: number, nextIndex: number): Promise<void> {
   return asking(async () => {
-    await sql`update svc.scrub set next_index = ${nextIndex}`;
+    // Unless it was sent elsewhere in the meantime.
+    await sql`
+      update svc.scrub set next_index = ${nextIndex},
+        urgent_until = case when urgent_until <= ${nextIndex} then 0 else urgent_until end
+      where next_index = ${previous}`;
+  });
+}
+
+/** Sends the scrubber to the leaves of [from, until) now: what was said of them may not hold. */
+export function scrubUrgently(sql: Db, from: number, until: number): Promise<void> {
+  return asking(async () => {
+    await sql`
+      update svc.scrub set
+        next_index = case when urgent_until > 0 then least(next_index, ${from}) else ${from} end,
+        urgent_until = greatest(urgent_until, ${until})`;
   });
 }

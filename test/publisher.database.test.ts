@@ -15,7 +15,7 @@ import { nativeSha256, nativeVerify } from '#runtime/crypto';
 import { listen, type HttpServer } from '#runtime/http-server';
 import { logger } from '#runtime/log';
 import { connect } from '#runtime/postgres';
-import { appendRevocation } from '#sql/administration';
+import { appendRevocation } from '#sql/lifecycle';
 import type { Pool } from '#sql/db';
 import { assertRole } from '#sql/roles';
 import { frontier, insertVerdicts } from '#sql/verdicts';
@@ -126,7 +126,9 @@ describe('the publisher on a real registry', () => {
     await appendRevocation(registry.admin, nativeSha256, {
       proofId: id!,
       artifactKind: 'certificate',
-      reasonHash: 'c'.repeat(64),
+      reason: 'an audit found it wrong',
+      actor: 'auditor',
+      salt: '5'.repeat(64),
     });
     await registry.verifyAll();
     expect(await publisher.tick()).toMatchObject({ judgedAnew: 1 });
@@ -149,7 +151,9 @@ describe('the publisher on a real registry', () => {
     await appendRevocation(registry.admin, nativeSha256, {
       proofId: id!,
       artifactKind: 'proof',
-      reasonHash: 'd'.repeat(64),
+      reason: 'an audit found it wrong',
+      actor: 'auditor',
+      salt: '5'.repeat(64),
     });
     await lock`select pg_advisory_unlock(${VERDICT_LOCK})`;
     lock.release();

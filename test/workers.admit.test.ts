@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { verifyEnvelopeOf } from './helpers/verify-envelope.js';
-import { setAllowlisted, setLane, appendKeyChange } from '#sql/administration';
+import { setAllowlisted, setLane } from '#sql/administration';
+import { appendKeyChange } from '#sql/lifecycle';
 import { nativeSha256 } from '#runtime/crypto';
 import { toBase64Url } from '#protocol/bytes';
 import { acceptIntake } from '#sql/intake';

@@ -2,7 +2,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import type { ArtifactKind } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto';
-import { appendKeyChange, appendRevocation, setValidity } from '#sql/administration';
+import { setValidity } from '#sql/administration';
+import { appendKeyChange, appendRevocation } from '#sql/lifecycle';
 import { acceptIntake } from '#sql/intake';
 import { treeSize } from '#sql/log';
 import { readProof } from '#sql/proofs';
@@ -173,6 +174,20 @@ describe('keys', () => {
     expect(await outcomeOf(ids[1]!)).toBe('fail');
   });
 
+  it('compromised, are looked for at once wherever the scrubber is, and however far back', async () => {
+    const ids = await registry.admitAll(Array.from({ length: 30 }, () => registry.item()));
+    await registry.verifyAll();
+    await scrub(registry.verify, 28);
+    await change('compromise', await leafOf(ids[3]!));
+    await registry.verifyAll();
+    const steps: boolean[] = [];
+    do steps.push((await scrub(registry.verify, 10)).urgent);
+    while (steps.at(-1));
+    expect(steps).toEqual([true, true, false]);
+    expect(await outcomeOf(ids[2]!)).toBe('pass');
+    for (const id of ids.slice(3)) expect(await outcomeOf(id)).toBe('fail');
+  });
+
   it('whose entry was tampered with verify nothing', async () => {
     const ids = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
@@ -216,7 +231,9 @@ describe('a revocation', () => {
     const index = await appendRevocation(registry.admin, nativeSha256, {
       proofId: id,
       artifactKind: 'certificate',
-      reasonHash: '0'.repeat(64),
+      reason: 'an audit found it wrong',
+      actor: 'auditor',
+      salt: '5'.repeat(64),
     });
     await registry.verifyAll();
     await tamper(`update svc.log_entry set body = '{}' where kind = 2`, []);

@@ -1,11 +1,10 @@
-import { createPublicKey } from 'node:crypto';
+import { createPublicKey, randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import { toBase64Url, utf8 } from '#protocol/bytes';
-import { hashHex } from '#protocol/hash';
+import { toBase64Url } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
 import { ARTIFACT_KINDS } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto';
-import { appendKeyChange, appendRevocation } from '#sql/administration';
+import { appendKeyChange, appendRevocation } from '#sql/lifecycle';
 import { argument, oneOf, required, UsageError, type Command } from './command.js';
 
 const CHANGES = ['activate', 'retire', 'compromise'] as const;
@@ -37,18 +36,22 @@ export const logCommands: Command[] = [
   {
     name: 'revoke',
     takes: ['<proof_id>', `<${ARTIFACT_KINDS.join('|')}>`],
-    options: { reason: { required: true, help: 'kept out of the log: only its hash is public' } },
+    options: {
+      reason: { required: true, help: 'kept in the database; only its salted hash is public' },
+      actor: { required: true, help: 'who revokes' },
+    },
     help: 'revoke an artifact and everything that rests on it, for ever',
     run: async (sql, given) => {
       const proofId = argument(given, 0);
       const kind = oneOf(argument(given, 1), ARTIFACT_KINDS);
-      const reasonHash = hashHex(nativeSha256, utf8(required(given, 'reason')));
       const index = await appendRevocation(sql, nativeSha256, {
         proofId,
         artifactKind: kind,
-        reasonHash,
+        reason: required(given, 'reason'),
+        actor: required(given, 'actor'),
+        salt: randomBytes(32).toString('hex'),
       });
-      return { proof_id: proofId, artifact_kind: kind, reason_hash: reasonHash, leaf_index: index };
+      return { proof_id: proofId, artifact_kind: kind, leaf_index: index };
     },
   },
 ];

@@ -9,18 +9,17 @@ import {
   keyIdSchema,
   proofIdSchema,
   tenantIdSchema,
+  textSchema,
   timeSchema,
 } from './primitives.js';
-
-const nameSchema = z.string().min(1).max(512);
 
 export const aepSubjectSchema = z.discriminatedUnion('kind', [
   z.strictObject({ kind: z.literal('execute'), intent_id: intentIdSchema, action: actionSchema }),
   z.strictObject({
     kind: z.literal('admission'),
-    agent: z.strictObject({ id: nameSchema, framework: nameSchema.exactOptional() }),
+    agent: z.strictObject({ id: textSchema, framework: textSchema.exactOptional() }),
     action: actionSchema,
-    tool: nameSchema.exactOptional(),
+    tool: textSchema.exactOptional(),
     arguments_hash: hashSchema.exactOptional(),
     parent_proof_id: proofIdSchema.exactOptional(),
   }),
@@ -35,14 +34,14 @@ export type AepSubject = z.infer<typeof aepSubjectSchema>;
 
 export const aepDecisionSchema = z.strictObject({
   effect: effectSchema,
-  reasons: z.array(nameSchema).refine(isSortedSet, 'expected policy ids, sorted, each once'),
+  reasons: z.array(textSchema).refine(isSortedSet, 'expected policy ids, sorted, each once'),
 });
 
 export const aepPolicySchema = z.strictObject({
   digest: hashSchema,
   input_hash: hashSchema,
   engine: z.literal('cedar'),
-  engine_version: nameSchema,
+  engine_version: textSchema,
 });
 
 export const aepEvidenceSchema = z.strictObject({

@@ -1,12 +1,15 @@
 import { z } from 'zod';
 import { SCHEMA } from './ids.js';
-import { actionSchema, hashSchema, proofIdSchema, tenantIdSchema } from './primitives.js';
+import {
+  actionSchema,
+  hashSchema,
+  proofIdSchema,
+  tenantIdSchema,
+  textSchema,
+} from './primitives.js';
 
-/** Longest identifier or reference that a client may choose, in UTF-16 code units. */
-const CLIENT_STRING_MAX = 512;
-
-export const intentIdSchema = z.string().min(1).max(CLIENT_STRING_MAX);
-export const fixtureRefSchema = z.string().min(1).max(CLIENT_STRING_MAX);
+export const intentIdSchema = textSchema;
+export const fixtureRefSchema = textSchema;
 /** Opaque; printable ASCII because it travels back in a header. */
 export const idempotencyKeySchema = z
   .string()

@@ -58,3 +58,15 @@ function isTime(text: string): boolean {
     return false;
   }
 }
+
+const TEXT_MAX = 512;
+
+/**
+ * A name or reference that somebody chose: 1 to 512 Unicode code points. Counted here, because what
+ * a validator means by length is its own affair, and a signed format's limits are not.
+ */
+export const textSchema = z.string().refine((text) => {
+  if (text.length > 2 * TEXT_MAX) return false;
+  const points = Array.from(text).length;
+  return points >= 1 && points <= TEXT_MAX;
+}, `expected 1 to ${TEXT_MAX} characters`);

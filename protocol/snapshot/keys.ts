@@ -27,30 +27,37 @@ export type AepKey = z.infer<typeof aepKeySchema>;
 
 export const keysFileSchema = z.strictObject({ aep: z.array(aepKeySchema) });
 
-/** The AEP keys by what the log says of them, oldest activation first. */
+/**
+ * The AEP keys by what the log says of them, oldest activation first. It says the same as
+ * `keyStateAt` does of any position, in whatever order a key's entries came.
+ */
 export function aepKeys(
   sha256: Sha256,
   entries: readonly { leafIndex: number; entry: KeyEntry }[],
 ): AepKey[] {
-  const keys = new Map<string, AepKey>();
-  for (const { leafIndex, entry } of entries) {
-    const known = keys.get(entry.key_id);
-    if (known === undefined) {
-      // A key that the log never activated never signed anything that counts.
-      if (entry.change !== 'activate') continue;
-      keys.set(entry.key_id, {
-        ...publicJwk(sha256, fromBase64Url(entry.public_key)),
-        activated_at: leafIndex,
-        retired_at: null,
-        compromised_from: null,
-      });
-    } else if (entry.change === 'retire') {
-      known.retired_at ??= leafIndex;
-    } else if (entry.change === 'compromise' && entry.from_index !== undefined) {
-      known.compromised_from = Math.min(known.compromised_from ?? Infinity, entry.from_index);
-    }
+  const keys = new Map<string, { publicKey: string; changes: typeof entries }>();
+  for (const one of entries) {
+    const known = keys.get(one.entry.key_id) ?? { publicKey: one.entry.public_key, changes: [] };
+    keys.set(one.entry.key_id, { ...known, changes: [...known.changes, one] });
   }
-  return [...keys.values()];
+  return [...keys.values()]
+    .flatMap(({ publicKey, changes }): AepKey[] => {
+      const at = (change: KeyEntry['change']): number | null =>
+        changes.find(({ entry }) => entry.change === change)?.leafIndex ?? null;
+      const activatedAt = at('activate');
+      // A key that the log never activated never signed anything that counts.
+      if (activatedAt === null) return [];
+      const voidFrom = changes.flatMap(({ entry }) => entry.from_index ?? []);
+      return [
+        {
+          ...publicJwk(sha256, fromBase64Url(publicKey)),
+          activated_at: activatedAt,
+          retired_at: at('retire'),
+          compromised_from: voidFrom.length === 0 ? null : Math.min(...voidFrom),
+        },
+      ];
+    })
+    .sort((a, b) => a.activated_at - b.activated_at);
 }
 
 /** The content-addressed file that the manifest refers to. */

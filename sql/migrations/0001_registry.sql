@@ -141,6 +141,14 @@ create table svc.proof (
   signature   bytea
 );
 
+-- Why an artifact was revoked. The log has only the hash; the salt in the document keeps it from
+-- being guessed.
+create table svc.revocation_reason (
+  reason_hash bytea primary key check (length(reason_hash) = 32),
+  document    bytea not null,
+  created_at  timestamptz(3) not null default now()
+);
+
 create table svc.tile (
   level      smallint not null check (level >= 0),
   tile_index bigint not null check (tile_index >= 0),
@@ -189,7 +197,8 @@ create index expiry_at on svc.expiry (expires_at);
 
 create table svc.scrub (
   one        boolean primary key default true check (one),
-  next_index bigint not null default 0
+  next_index bigint not null default 0,
+  urgent_until bigint not null default 0                          -- leaves below it, from next_index on, cannot wait their turn
 );
 insert into svc.scrub default values;
 
@@ -225,6 +234,7 @@ create trigger append_only before update or delete on svc.verdict for each row e
 create trigger append_only before update or delete on svc.policy_set for each row execute function svc.refuse_change();
 create trigger append_only before update or delete on svc.policy_activation for each row execute function svc.refuse_change();
 create trigger append_only before update or delete on svc.policy_input for each row execute function svc.refuse_change();
+create trigger append_only before update or delete on svc.revocation_reason for each row execute function svc.refuse_change();
 create trigger append_only before update or delete on svc.fixture for each row execute function svc.refuse_change();
 create trigger only_extends before update on svc.tile for each row execute function svc.tile_only_extends();
 create trigger append_only before delete on svc.tile for each row execute function svc.refuse_change();

@@ -38,7 +38,7 @@ grant update (refused) on svc.intake to svc_worker;
 grant select on svc.tenant, svc.intake, svc.log_head, svc.log_entry, svc.proof, svc.tile, svc.verdict,
   svc.expiry, svc.scrub to svc_verifier;
 grant insert on svc.verdict to svc_verifier;
-grant update (next_index) on svc.scrub to svc_verifier;
+grant update (next_index, urgent_until) on svc.scrub to svc_verifier;
 grant delete on svc.expiry to svc_verifier;
 grant update (expires_at) on svc.expiry to svc_verifier; -- what FOR UPDATE asks for
 
@@ -50,7 +50,7 @@ grant insert on svc.checkpoint to svc_publisher;
 -- admin: tenants, keys, lanes, policies, fixtures, and the log entries that are not proofs.
 grant select on all tables in schema svc to svc_admin;
 grant insert on svc.tenant, svc.api_key, svc.policy_set, svc.policy_activation, svc.fixture,
-  svc.log_entry, svc.tile to svc_admin;
+  svc.log_entry, svc.revocation_reason, svc.tile to svc_admin;
 grant update (allowlisted, validity) on svc.tenant to svc_admin;
 grant update (open, changed_at) on svc.lane to svc_admin;
 grant update (expires_at, revoked_at) on svc.api_key to svc_admin;

@@ -1,5 +1,6 @@
 import { equalBytes } from '#protocol/bytes';
 import { ProtocolError } from '#protocol/errors';
+import type { KeyedEntry } from '#protocol/key-state';
 import { CompactRange, HASH_BYTES, leafHash } from '#protocol/merkle';
 import {
   extendTiles,
@@ -14,7 +15,13 @@ import { nativeSha256 } from '#runtime/crypto';
 import { transaction } from '#sql/transaction';
 import { readEvidence, type LeafEvidence } from '#sql/evidence';
 import { treeSize } from '#sql/log';
-import { frontier, insertVerdicts, type Frontier, type NewVerdict } from '#sql/verdicts';
+import {
+  frontier,
+  insertVerdicts,
+  scrubUrgently,
+  type Frontier,
+  type NewVerdict,
+} from '#sql/verdicts';
 import { checkLeaf } from './check-leaf.js';
 import { LogDamagedError, type VerifyContext } from './context.js';
 import { trustedKeys } from './keys.js';
@@ -92,7 +99,7 @@ export async function advanceFrontier(context: VerifyContext, limit: number): Pr
       'a leaf does not verify',
     );
   }
-  const won = await commit(context, from, verdicts);
+  const won = await commit(context, from, verdicts, compromises(keys, from));
   return won ? to - from : 0;
 }
 
@@ -155,13 +162,28 @@ async function isSound(
   }
 }
 
+/** The leaves that key entries from index `from` on take their signatures from. */
+function compromises(keys: readonly KeyedEntry[], from: number): { from: number; until: number }[] {
+  return keys.flatMap(({ leafIndex, entry }) =>
+    leafIndex >= from && entry.type === 'key' && entry.from_index !== undefined
+      ? [{ from: Math.min(entry.from_index, leafIndex), until: leafIndex }]
+      : [],
+  );
+}
+
 /** Compare-and-swap: of several verifiers at the same place one writes, the others look again. */
-function commit(context: VerifyContext, from: number, verdicts: NewVerdict[]): Promise<boolean> {
+function commit(
+  context: VerifyContext,
+  from: number,
+  verdicts: NewVerdict[],
+  compromised: { from: number; until: number }[],
+): Promise<boolean> {
   return transaction(context.sql, async (tx) => {
     await tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
     const now = (await frontier(tx))?.treeSize ?? 0;
     if (now !== from) return false;
     await insertVerdicts(tx, verdicts);
+    for (const range of compromised) await scrubUrgently(tx, range.from, range.until);
     return true;
   });
 }

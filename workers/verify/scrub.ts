@@ -24,14 +24,17 @@ import { tileCache } from './tile-cache.js';
  * root that the verifier itself computed. A leaf whose result is not what its verdict says gets a
  * new verdict: what no longer verifies stops asserting, what was mended asserts again.
  *
- * Returns how many verdicts changed.
+ * Returns how many verdicts changed, and whether leaves remain that cannot wait their turn.
  */
-export async function scrub(context: VerifyContext, count: number): Promise<number> {
+export async function scrub(
+  context: VerifyContext,
+  count: number,
+): Promise<{ changed: number; urgent: boolean }> {
   const { sql, log } = context;
   const prefix = await frontier(sql);
-  if (prefix === null) return 0;
-  const position = await scrubPosition(sql);
-  const from = position >= prefix.treeSize ? 0 : position;
+  if (prefix === null) return { changed: 0, urgent: false };
+  const { nextIndex, urgentUntil } = await scrubPosition(sql);
+  const from = nextIndex >= prefix.treeSize ? 0 : nextIndex;
   const to = Math.min(from + count, prefix.treeSize);
 
   const leaves = new Map((await readEvidence(sql, from, to)).map((leaf) => [leaf.leafIndex, leaf]));
@@ -70,7 +73,7 @@ export async function scrub(context: VerifyContext, count: number): Promise<numb
       });
     }
     await insertVerdicts(tx, verdicts);
-    await moveScrub(tx, to);
+    await moveScrub(tx, nextIndex, to);
     return verdicts;
   });
   for (const verdict of changed) {
@@ -78,7 +81,7 @@ export async function scrub(context: VerifyContext, count: number): Promise<numb
     if (verdict.outcome === 'fail') log.error(fields, 'ALARM: a leaf no longer verifies');
     else log.warn(fields, 'a leaf verifies again');
   }
-  return changed.length;
+  return { changed: changed.length, urgent: to < urgentUntil };
 }
 
 const NO_HASH = new Uint8Array();

@@ -31,23 +31,26 @@ export async function runVerifier(
   options: VerifierOptions = VERIFIER_DEFAULTS,
 ): Promise<void> {
   let upkeepDue = 0;
+  let urgent = false;
   while (!signal.aborted) {
     const covered = await round(context, () => advanceFrontier(context, options.batch));
-    if (Date.now() >= upkeepDue) {
+    if (urgent || Date.now() >= upkeepDue) {
       await round(context, () => expire(context, options.batch));
-      await round(context, () => scrub(context, options.scrubBatch));
+      const count: number = urgent ? options.batch : options.scrubBatch;
+      const scrubbed = await round(context, () => scrub(context, count));
+      urgent = scrubbed?.urgent ?? false;
       upkeepDue = Date.now() + options.upkeepMs;
     }
-    if (covered === 0) await pause(options.idleMs, signal);
+    if ((covered ?? 0) === 0 && !urgent) await pause(options.idleMs, signal);
   }
 }
 
-async function round(context: VerifyContext, work: () => Promise<number>): Promise<number> {
+async function round<T>(context: VerifyContext, work: () => Promise<T>): Promise<T | null> {
   try {
     return await work();
   } catch (error) {
     context.log.error({ err: error }, 'a round of the verifier failed');
-    return 0;
+    return null;
   }
 }
 
