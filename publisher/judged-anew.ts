@@ -4,7 +4,7 @@ import type { IndexPartPin } from '#protocol/snapshot/manifest';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
 import type { TickContext } from './context.js';
 import type { RenderedRecord } from './new-leaves.js';
-import { factsOfRecord, renderRecord, saysAlready } from './render.js';
+import { factsOfRecord, renderRecord, revokedIn, saysAlready } from './render.js';
 import { revocationsIn } from './revocations.js';
 
 /** What was published before this tick. */
@@ -67,7 +67,8 @@ async function judge(
     const facts = factsOfRecord(record, proofId);
     const judgement = {
       verdict: verdicts.get(place.leafIndex),
-      revoked: [...(revocations.get(proofId) ?? [])],
+      // What the public has been told is revoked stays revoked, whatever became of the row.
+      revoked: [...(revocations.get(proofId) ?? []), ...revokedIn(record, proofId)],
     };
     if (saysAlready(record, facts, judgement)) return [];
     const { leafIndex, proofNumber } = place;

@@ -161,16 +161,25 @@ export function factsOfRecord(record: Uint8Array, proofId: string): ProofFacts {
   };
 }
 
+/** The artifacts that a published record says are revoked. */
+export function revokedIn(record: Uint8Array, proofId: string): ArtifactKind[] {
+  return RECORD_KINDS.filter((kind) => publishedStatus(record, proofId, kind) === 'REVOKED');
+}
+
 /** Whether a record already says what the judgement comes to; when it was verified is no reason. */
 export function saysAlready(record: Uint8Array, facts: ProofFacts, judgement: Judgement): boolean {
   return RECORD_KINDS.every((kind) => {
-    const body = bodyText(record, facts.proofId, kind);
-    if (body === null) return facts.effect === 'DENY' && kind !== 'proof';
-    const { verification } = JSON.parse(body) as {
-      verification: { verification_status: string };
-    };
-    return verification.verification_status === statusOf(kind, facts.effect, judgement);
+    const status = publishedStatus(record, facts.proofId, kind);
+    if (status === null) return facts.effect === 'DENY' && kind !== 'proof';
+    return status === statusOf(kind, facts.effect, judgement);
   });
+}
+
+function publishedStatus(record: Uint8Array, proofId: string, kind: ArtifactKind): string | null {
+  const body = bodyText(record, proofId, kind);
+  if (body === null) return null;
+  const { verification } = JSON.parse(body) as { verification: { verification_status: string } };
+  return verification.verification_status;
 }
 
 function bodyText(record: Uint8Array, proofId: string, kind: ArtifactKind): string | null {

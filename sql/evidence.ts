@@ -7,6 +7,8 @@ import { entryBytesOf, type EntryRow } from './log.js';
 export interface LeafEvidence {
   leafIndex: number;
   entry: Uint8Array;
+  /** The proof that the row is filed under; null for a key entry. */
+  filedUnder: string | null;
   /** Null for leaves that are not proofs. */
   proof: {
     proofId: string;
@@ -14,6 +16,9 @@ export interface LeafEvidence {
     aep: Buffer | null;
     signature: Buffer | null;
     keyId: string | null;
+    /** The columns that are published beside the log's own. */
+    effect: string | null;
+    environment: string | null;
   } | null;
 }
 
@@ -26,25 +31,27 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
         aep: Buffer | null;
         signature: Buffer | null;
         key_id: string | null;
+        effect: string | null;
+        environment: string | null;
       })[]
     >`
       select e.leaf_index, e.kind, e.proof_id::text, e.at, e.aep_hash, e.proof_record_hash, e.body,
-        i.request, p.aep, p.signature, p.key_id
+        i.request, p.aep, p.signature, p.key_id, p.effect, p.environment
       from svc.log_entry e
       left join svc.proof p on e.kind = 1 and p.proof_id = e.proof_id
       left join svc.intake i on i.proof_id = p.proof_id
       where e.leaf_index >= ${from} and e.leaf_index < ${to}
       order by e.leaf_index`;
     return rows.map((row) => {
-      const { proof_id: id, request, aep, signature, key_id: keyId } = row;
-      return {
+      const { proof_id: id, request, aep, signature, key_id: keyId, effect, environment } = row;
+      const proofId = id === null ? null : fromUuid(id);
+      const leaf = {
         leafIndex: Number(row.leaf_index),
         entry: entryBytesOf(row),
-        proof:
-          id !== null && row.kind === 1
-            ? { proofId: fromUuid(id), request, aep, signature, keyId }
-            : null,
+        filedUnder: proofId,
       };
+      if (proofId === null || row.kind !== 1) return { ...leaf, proof: null };
+      return { ...leaf, proof: { proofId, request, aep, signature, keyId, effect, environment } };
     });
   });
 }

@@ -162,24 +162,38 @@ describe('the publisher on a real registry', () => {
     const publisher = publisherIn(directory);
     await publisher.tick();
     expect(await statusOf(`proof/${id}`)).toBe('REVOKED');
-    // No later verdict undoes it.
+    // No later verdict undoes it, and neither does the row that says so being filed under another proof.
     const [leaf] = await db.sql<{ leaf_index: number }[]>`
       select leaf_index from svc.proof where proof_id = ${id!}::uuid`;
-    const prefix = await frontier(registry.verify.sql);
-    await insertVerdicts(registry.verify.sql, [
-      {
-        subtrees: null,
-        firstIndex: leaf!.leaf_index,
-        lastIndex: leaf!.leaf_index,
-        treeSize: prefix!.treeSize,
-        root: prefix!.root,
-        outcome: 'pass',
-        expired: [],
-        checks: [],
-      },
-    ]);
-    await publisher.tick();
+    const judgeAgain = async (outcome: 'pass' | 'fail') => {
+      const prefix = await frontier(registry.verify.sql);
+      await insertVerdicts(registry.verify.sql, [
+        {
+          subtrees: null,
+          firstIndex: leaf!.leaf_index,
+          lastIndex: leaf!.leaf_index,
+          treeSize: prefix!.treeSize,
+          root: prefix!.root,
+          outcome,
+          expired: [],
+          checks: [],
+        },
+      ]);
+      await publisher.tick();
+    };
+    await judgeAgain('pass');
     expect(await statusOf(`proof/${id}`)).toBe('REVOKED');
+    const file = (from: string, under: string) =>
+      db.sql.begin(async (tx) => {
+        await tx`set local session_replication_role = replica`;
+        await tx`
+          update svc.log_entry set proof_id = ${under}::uuid
+          where kind = 2 and proof_id = ${from}::uuid`;
+      });
+    await file(id!, '0'.repeat(32));
+    await judgeAgain('pass');
+    expect(await statusOf(`proof/${id}`)).toBe('REVOKED');
+    await file('0'.repeat(32), id!);
   });
 
   it('lets validity end when the verifier says that it is over', async () => {

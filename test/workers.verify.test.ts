@@ -51,6 +51,9 @@ const FLIP = {
   signature: `update svc.proof set signature = set_byte(signature, 5, get_byte(signature, 5) # 1) where ${byId}`,
   request: `update svc.intake set request = set_byte(request, 9, get_byte(request, 9) # 1) where ${byId}`,
   aep_hash: `update svc.log_entry set aep_hash = set_byte(aep_hash, 0, get_byte(aep_hash, 0) # 1) where ${byId}`,
+  effect: `update svc.proof set effect = case effect when 'ADMIT' then 'DENY' else 'ADMIT' end where ${byId}`,
+  environment: `update svc.proof set environment = case environment when 'live' then 'sandbox' else 'live' end where ${byId}`,
+  key_id: `update svc.proof set key_id = reverse(key_id) where ${byId}`,
   time: `update svc.log_entry set at = at + interval '1 second' where ${byId}`,
 };
 
@@ -236,10 +239,18 @@ describe('a revocation', () => {
       salt: '5'.repeat(64),
     });
     await registry.verifyAll();
+    const outcome = async () => {
+      await scrub(registry.verify, 1000);
+      return (await verdictsForLeaves(registry.verify.sql, [index])).get(index)?.outcome;
+    };
+    expect(await outcome()).toBe('pass');
+    const refile = `update svc.log_entry set proof_id = $1::uuid where kind = 2`;
+    await tamper(refile, ['0'.repeat(32)]);
+    expect(await outcome()).toBe('fail');
+    await tamper(refile, [id]);
+    expect(await outcome()).toBe('pass');
     await tamper(`update svc.log_entry set body = '{}' where kind = 2`, []);
-    await scrub(registry.verify, 1000);
-    const said = await verdictsForLeaves(registry.verify.sql, [index]);
-    expect(said.get(index)?.outcome).toBe('fail');
+    expect(await outcome()).toBe('fail');
   });
 });
 

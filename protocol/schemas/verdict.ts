@@ -14,18 +14,14 @@ export const CHECK_NAMES = [
   'inclusion',
 ] as const;
 
+/** Made of a registry's row besides: what is published beside the entry is what the AEP says. */
+export const ROW_CHECK_NAME = 'published_columns';
+
 /** One check: `detail` says what was found, for people. */
 export const checkSchema = z.strictObject({
-  name: z.enum(CHECK_NAMES),
+  name: z.enum([...CHECK_NAMES, ROW_CHECK_NAME]),
   result: z.enum(['pass', 'fail', 'not_applicable']),
   detail: z.string().exactOptional(),
 });
 export type Check = z.infer<typeof checkSchema>;
 export type CheckName = Check['name'];
-
-/** What the verifier writes down about one proof. */
-export const verdictSchema = z.strictObject({
-  outcome: z.enum(['pass', 'fail', 'expired']),
-  checks: z.array(checkSchema),
-});
-export type Verdict = z.infer<typeof verdictSchema>;

@@ -1,7 +1,10 @@
 import { parseEntry } from '#protocol/entries';
+import { parseStrict } from '#protocol/json';
+import { aepSchema, type Aep } from '#protocol/schemas/aep';
 import { keyStateAt, type KeyedEntry } from '#protocol/key-state';
 import { equalBytes } from '#protocol/bytes';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
+import { ROW_CHECK_NAME } from '#protocol/schemas/verdict';
 import { verifyProof, type Check, type ProofEvidence } from '#protocol/verify';
 import { nativeSha256, nativeVerify } from '#runtime/crypto';
 import type { LeafEvidence } from '#sql/evidence';
@@ -20,7 +23,7 @@ export function checkLeaf(
   if (aep === null || signature === null || keyId === null) {
     return [{ name: 'aep_hash', result: 'fail', detail: 'the stored AEP is missing' }];
   }
-  return verifyProof(crypto, {
+  const checks = verifyProof(crypto, {
     request,
     aep,
     signature,
@@ -30,6 +33,31 @@ export function checkLeaf(
     key: keyStateAt(keys, keyId, leaf.leafIndex, logSize),
     inclusion,
   });
+  return [...checks, checkColumns(leaf.proof, aep)];
+}
+
+/** The publisher never sees an AEP: it publishes columns, and those must be what the AEP says. */
+function checkColumns(
+  columns: { keyId: string | null; effect: string | null; environment: string | null },
+  aep: Uint8Array,
+): Check {
+  const said = readAep(aep);
+  const same =
+    said !== null &&
+    said.decision.effect === columns.effect &&
+    said.environment === columns.environment &&
+    said.key_id === columns.keyId;
+  return same
+    ? { name: ROW_CHECK_NAME, result: 'pass' }
+    : { name: ROW_CHECK_NAME, result: 'fail', detail: 'the stored columns are not the AEP' };
+}
+
+function readAep(bytes: Uint8Array): Aep | null {
+  try {
+    return aepSchema.parse(parseStrict(bytes));
+  } catch {
+    return null;
+  }
 }
 
 /** Status and key entries have no payload: they are well-formed and in the tree, or not. */
@@ -40,14 +68,17 @@ function checkOtherLeaf(leaf: LeafEvidence, inclusion: ProofEvidence['inclusion'
       ? equalBytes(hash, inclusion.leafHashInTree)
       : verifyInclusion(nativeSha256, { index: leaf.leafIndex, leafHash: hash, ...inclusion });
   return [
-    { name: 'log_entry', result: isOtherEntry(leaf.entry) ? 'pass' : 'fail' },
+    { name: 'log_entry', result: isOtherEntry(leaf) ? 'pass' : 'fail' },
     { name: 'inclusion', result: included ? 'pass' : 'fail' },
   ];
 }
 
-function isOtherEntry(bytes: Uint8Array): boolean {
+/** A revocation is found by the proof that its row is filed under, so that must be its own. */
+function isOtherEntry(leaf: LeafEvidence): boolean {
   try {
-    return parseEntry(bytes).type !== 'proof';
+    const entry = parseEntry(leaf.entry);
+    if (entry.type === 'proof') return false;
+    return (entry.type === 'status' ? entry.proof_id : null) === leaf.filedUnder;
   } catch {
     return false;
   }
