@@ -69,12 +69,18 @@ export class Leadership {
   constructor(private readonly claims: readonly Claim[]) {}
 
   async take(): Promise<boolean> {
-    for (const claim of this.claims) {
-      if (await claim.take()) continue;
+    try {
+      for (const claim of this.claims) {
+        if (await claim.take()) continue;
+        await this.release();
+        return false;
+      }
+      return true;
+    } catch (error) {
+      // One that cannot lead must not keep a healthy one from it.
       await this.release();
-      return false;
+      throw error;
     }
-    return true;
   }
 
   /** Throws `LeadershipLost` unless every claim is still held. */

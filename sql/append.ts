@@ -122,13 +122,11 @@ export interface NewProof {
   keyId: string;
   aep: Uint8Array;
   signature: Uint8Array;
-  /** Epoch milliseconds by artifact kind, where there is an end. */
-  expiries: { kind: string; at: number }[];
   inputHash: Uint8Array;
   input: Uint8Array;
 }
 
-/** Stores the payload side of appended proofs: AEP, signature, policy input, expiries. */
+/** Stores the payload side of appended proofs: AEP, signature, policy input. */
 export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise<void> {
   if (proofs.length === 0) return;
   const rows = proofs.map((proof) => ({
@@ -149,14 +147,6 @@ export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise
   );
   await tx`
     insert into svc.policy_input ${tx([...inputs.values()])} on conflict do nothing`;
-  const expiries = proofs.flatMap((proof) =>
-    proof.expiries.map(({ kind, at }) => ({
-      leaf_index: proof.leafIndex,
-      artifact_kind: kind,
-      expires_at: new Date(at),
-    })),
-  );
-  if (expiries.length > 0) await tx`insert into svc.expiry ${tx(expiries)}`;
 }
 
 /** The input that a decision was taken on, by its hash, or null. */

@@ -6,7 +6,9 @@ import { entryBytesOf, type EntryRow } from './log.js';
 /** One leaf as the verifier reads it back: the stored bytes, nothing that anyone derived from them. */
 export interface LeafEvidence {
   leafIndex: number;
+  /** Empty when the row's columns make no entry at all. */
   entry: Uint8Array;
+  kind: 'proof' | 'status' | 'key';
   /** The proof that the row is filed under; null for a key entry. */
   filedUnder: string | null;
   /** Null for leaves that are not proofs. */
@@ -20,6 +22,17 @@ export interface LeafEvidence {
     effect: string | null;
     environment: string | null;
   } | null;
+}
+
+const KINDS: Record<number, LeafEvidence['kind']> = { 1: 'proof', 2: 'status', 3: 'key' };
+
+/** One damaged row must fail by itself, and not keep the others from being read. */
+function entryOrNothing(row: EntryRow): Uint8Array {
+  try {
+    return entryBytesOf(row);
+  } catch {
+    return new Uint8Array();
+  }
 }
 
 /** The leaves with indexes in [from, to), in order. A leaf that is missing is absent. */
@@ -47,7 +60,8 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
       const proofId = id === null ? null : fromUuid(id);
       const leaf = {
         leafIndex: Number(row.leaf_index),
-        entry: entryBytesOf(row),
+        entry: entryOrNothing(row),
+        kind: KINDS[row.kind] ?? 'proof',
         filedUnder: proofId,
       };
       if (proofId === null || row.kind !== 1) return { ...leaf, proof: null };

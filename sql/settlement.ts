@@ -83,14 +83,30 @@ export function admissionState(
   });
 }
 
-/** Ids of the oldest admissions that have waited longer than `ms` milliseconds. */
-export function pendingOlderThan(sql: Db, ms: number, limit: number): Promise<string[]> {
+/** A place among the pending, in the order of their age. */
+export interface PendingPlace {
+  acceptedAt: Date;
+  proofId: string;
+}
+
+/**
+ * Admissions that have waited longer than `ms` milliseconds, oldest first, from `after` on: what
+ * cannot be settled must not stand in front of what can.
+ */
+export function pendingOlderThan(
+  sql: Db,
+  ms: number,
+  limit: number,
+  after: PendingPlace | null = null,
+): Promise<PendingPlace[]> {
   return asking(async () => {
-    const rows = await sql<{ proof_id: string }[]>`
-      select proof_id::text from svc.intake_pending
+    const rows = await sql<{ proof_id: string; accepted_at: Date }[]>`
+      select proof_id::text, accepted_at from svc.intake_pending
       where accepted_at < now() - ${`${ms} milliseconds`}::interval
-      order by accepted_at limit ${limit}`;
-    return rows.map((row) => fromUuid(row.proof_id));
+        and (accepted_at, proof_id) > (${after?.acceptedAt ?? new Date(0)}::timestamptz,
+          ${toUuid(after?.proofId ?? '0'.repeat(32))}::uuid)
+      order by accepted_at, proof_id limit ${limit}`;
+    return rows.map((row) => ({ acceptedAt: row.accepted_at, proofId: fromUuid(row.proof_id) }));
   });
 }
 

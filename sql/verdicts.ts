@@ -10,6 +10,8 @@ export interface Frontier {
   root: Buffer;
   /** The compact range behind the root: the perfect subtrees' hashes, 32 bytes each. */
   subtrees: Buffer;
+  /** Chain over every key entry of the prefix, 32 bytes. */
+  keysDigest: Buffer;
   verifiedAt: number;
   verdictId: number;
 }
@@ -22,8 +24,8 @@ export interface LeafVerdict {
 }
 
 export interface NewVerdict {
-  /** Null for a verdict on a single leaf. */
-  subtrees: Uint8Array | null;
+  /** What the verifier goes on from; null for a verdict on a single leaf. */
+  prefix: { subtrees: Uint8Array; keysDigest: Uint8Array } | null;
   firstIndex: number;
   lastIndex: number;
   treeSize: number;
@@ -41,17 +43,19 @@ export function frontier(sql: Db): Promise<Frontier | null> {
         last_index: string;
         root: Buffer;
         subtrees: Buffer;
+        keys_digest: Buffer;
         verified_at: Date;
         verdict_id: string;
       }[]
     >`
-      select last_index, root, subtrees, verified_at, verdict_id from svc.verdict
+      select last_index, root, subtrees, keys_digest, verified_at, verdict_id from svc.verdict
       where frontier order by last_index desc limit 1`;
     if (row === undefined) return null;
     return {
       treeSize: Number(row.last_index) + 1,
       root: row.root,
       subtrees: row.subtrees,
+      keysDigest: row.keys_digest,
       verifiedAt: row.verified_at.getTime(),
       verdictId: Number(row.verdict_id),
     };
@@ -147,17 +151,47 @@ export function verdictsForLeaves(sql: Db, leaves: number[]): Promise<Map<number
 /** Writes verdicts. Only the verifier's role can. */
 export function insertVerdicts(sql: Db, verdicts: NewVerdict[]): Promise<void> {
   return asking(async () => {
-    for (const verdict of verdicts) {
-      await sql`
-        insert into svc.verdict
-          (frontier, first_index, last_index, tree_size, root, subtrees, outcome, expired, checks)
-        values (${verdict.subtrees !== null}, ${verdict.firstIndex}, ${verdict.lastIndex},
-          ${verdict.treeSize}, ${Buffer.from(verdict.root)},
-          ${verdict.subtrees === null ? null : Buffer.from(verdict.subtrees)},
-          ${verdict.outcome}, ${verdict.expired}, ${sql.json(verdict.checks as never)})`;
+    if (verdicts.length === 0) return;
+    const rows = verdicts.map(({ prefix, ...verdict }) => ({
+      frontier: prefix !== null,
+      first_index: verdict.firstIndex,
+      last_index: verdict.lastIndex,
+      tree_size: verdict.treeSize,
+      root: Buffer.from(verdict.root),
+      subtrees: prefix === null ? null : Buffer.from(prefix.subtrees),
+      keys_digest: prefix === null ? null : Buffer.from(prefix.keysDigest),
+      outcome: verdict.outcome,
+      expired: verdict.expired,
+      checks: sql.json(verdict.checks as never),
+    }));
+    await sql`insert into svc.verdict ${sql(rows)}`;
+  });
+}
+
+/** When an artifact stops asserting. */
+export interface Expiry {
+  leafIndex: number;
+  kind: ArtifactKind;
+  /** Epoch milliseconds. */
+  expiresAt: number;
+}
+
+/** Remembers ends, so that they are found without reading the registry. */
+export function insertExpiries(sql: Db, expiries: Expiry[]): Promise<void> {
+  return asking(async () => {
+    for (let start = 0; start < expiries.length; start += EXPIRIES_AT_ONCE) {
+      const rows = expiries.slice(start, start + EXPIRIES_AT_ONCE).map((expiry) => ({
+        leaf_index: expiry.leafIndex,
+        artifact_kind: expiry.kind,
+        expires_at: new Date(expiry.expiresAt),
+      }));
+      await sql`insert into svc.expiry ${sql(rows)} on conflict do nothing`;
     }
   });
 }
+
+/** Three parameters a row, and a statement has at most 65,535. */
+const EXPIRIES_AT_ONCE = 5_000;
 
 /**
  * Takes validities that are over at the database's clock. They are gone from the table when the
@@ -180,22 +214,23 @@ export function takeDueExpiries(
 }
 
 /** Where the scrubber goes on, and up to where it must not take its time. */
-export function scrubPosition(sql: Db): Promise<{ nextIndex: number; urgentUntil: number }> {
+export function scrubPosition(
+  sql: Db,
+): Promise<{ nextIndex: number; urgentUntil: number; epoch: number }> {
   return asking(async () => {
-    const [row] = await sql<{ next_index: number; urgent_until: number }[]>`
-      select next_index, urgent_until from svc.scrub`;
-    return { nextIndex: row?.next_index ?? 0, urgentUntil: row?.urgent_until ?? 0 };
+    const [row] = await sql<{ next_index: number; urgent_until: number; epoch: number }[]>`
+      select next_index, urgent_until, epoch from svc.scrub`;
+    if (row === undefined) throw new Error('svc.scrub has no row');
+    return { nextIndex: row.next_index, urgentUntil: row.urgent_until, epoch: row.epoch };
   });
 }
 
-/** The scrubber has come so far from `previous`; what was urgent below is done. */
-export function moveScrub(sql: Db, previous: number, nextIndex: number): Promise<void> {
+/** The scrubber has come so far; what was urgent below is done. */
+export function moveScrub(sql: Db, nextIndex: number): Promise<void> {
   return asking(async () => {
-    // Unless it was sent elsewhere in the meantime.
     await sql`
       update svc.scrub set next_index = ${nextIndex},
-        urgent_until = case when urgent_until <= ${nextIndex} then 0 else urgent_until end
-      where next_index = ${previous}`;
+        urgent_until = case when urgent_until <= ${nextIndex} then 0 else urgent_until end`;
   });
 }
 
@@ -205,6 +240,7 @@ export function scrubUrgently(sql: Db, from: number, until: number): Promise<voi
     await sql`
       update svc.scrub set
         next_index = case when urgent_until > 0 then least(next_index, ${from}) else ${from} end,
-        urgent_until = greatest(urgent_until, ${until})`;
+        urgent_until = greatest(urgent_until, ${until}),
+        epoch = epoch + 1`;
   });
 }

@@ -20,7 +20,8 @@ import type { Pool } from '#sql/db';
 import { assertRole } from '#sql/roles';
 import { frontier, insertVerdicts } from '#sql/verdicts';
 import { expire } from '#workers/verify/expire';
-import { advanceFrontier, VERDICT_LOCK } from '#workers/verify/frontier';
+import { advanceFrontier } from '#workers/verify/frontier';
+import { VERDICT_LOCK } from '#workers/verify/lock';
 import { scrub } from '#workers/verify/scrub';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
@@ -169,7 +170,7 @@ describe('the publisher on a real registry', () => {
       const prefix = await frontier(registry.verify.sql);
       await insertVerdicts(registry.verify.sql, [
         {
-          subtrees: null,
+          prefix: null,
           firstIndex: leaf!.leaf_index,
           lastIndex: leaf!.leaf_index,
           treeSize: prefix!.treeSize,

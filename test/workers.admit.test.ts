@@ -186,8 +186,8 @@ describe('gates hold for what is accepted and not yet appended', () => {
       },
       groupSize: 100,
     };
-    expect(await sweep({ ...options, olderThanMs: 60_000 })).toBe(0);
-    expect(await sweep({ ...options, olderThanMs: 0 })).toBe(1);
+    expect(await sweep({ ...options, olderThanMs: 60_000 })).toEqual({ enqueued: 0, next: null });
+    expect(await sweep({ ...options, olderThanMs: 0 })).toEqual({ enqueued: 1, next: null });
     expect(enqueued).toEqual([[waiting]]);
     await processAdmissions(registry.admit, [waiting]);
     expect(await pendingOlderThan(registry.engine, 0, 10)).toEqual([]);

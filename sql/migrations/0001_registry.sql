@@ -87,7 +87,7 @@ create table svc.intake_pending (
   proof_id    uuid primary key references svc.intake,
   accepted_at timestamptz(3) not null
 );
-create index intake_pending_age on svc.intake_pending (accepted_at);
+create index intake_pending_age on svc.intake_pending (accepted_at, proof_id);
 
 -- Accepted, but closed by a gate or set aside as a culprit before it was signed.
 create table svc.refusal (
@@ -177,11 +177,12 @@ create table svc.verdict (
   tree_size   bigint not null check (tree_size > last_index),
   root        bytea not null check (length(root) = 32),
   subtrees    bytea,                                              -- frontier: the verifier's own compact range, 32 bytes a subtree
+  keys_digest bytea,                                              -- frontier: chain over the key entries it saw
   outcome     text not null check (outcome in ('pass', 'fail')),
   expired     text[] not null default '{}',                       -- artifact kinds whose validity is over
   checks      jsonb not null,
   verified_at timestamptz(3) not null default now(),
-  check (case when frontier then subtrees is not null else first_index = last_index end)
+  check (case when frontier then subtrees is not null and length(keys_digest) = 32 else first_index = last_index end)
 );
 create unique index verdict_frontier on svc.verdict (last_index) where frontier;
 create index verdict_leaf on svc.verdict (first_index) where not frontier;
@@ -198,6 +199,7 @@ create index expiry_at on svc.expiry (expires_at);
 create table svc.scrub (
   one        boolean primary key default true check (one),
   next_index bigint not null default 0,
+  epoch        bigint not null default 0,                         -- counts how often it was sent elsewhere
   urgent_until bigint not null default 0                          -- leaves below it, from next_index on, cannot wait their turn
 );
 insert into svc.scrub default values;

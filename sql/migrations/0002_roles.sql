@@ -28,7 +28,7 @@ grant insert on svc.intake, svc.intake_pending, svc.idempotency_key to svc_engin
 grant select on svc.tenant, svc.lane, svc.policy_set, svc.policy_activation, svc.fixture, svc.intake,
   svc.intake_pending, svc.policy_input, svc.refusal, svc.log_head, svc.log_entry, svc.proof,
   svc.tile to svc_worker;
-grant insert on svc.log_entry, svc.proof, svc.tile, svc.refusal, svc.expiry, svc.policy_input to svc_worker;
+grant insert on svc.log_entry, svc.proof, svc.tile, svc.refusal, svc.policy_input to svc_worker;
 grant delete on svc.intake_pending to svc_worker;
 grant update (tree_size) on svc.log_head to svc_worker;
 grant update (hashes) on svc.tile to svc_worker;
@@ -37,8 +37,8 @@ grant update (refused) on svc.intake to svc_worker;
 -- verifier: reads everything it judges; the only writer of verdicts.
 grant select on svc.tenant, svc.intake, svc.log_head, svc.log_entry, svc.proof, svc.tile, svc.verdict,
   svc.expiry, svc.scrub to svc_verifier;
-grant insert on svc.verdict to svc_verifier;
-grant update (next_index, urgent_until) on svc.scrub to svc_verifier;
+grant insert on svc.verdict, svc.expiry to svc_verifier;
+grant update (next_index, urgent_until, epoch) on svc.scrub to svc_verifier;
 grant delete on svc.expiry to svc_verifier;
 grant update (expires_at) on svc.expiry to svc_verifier; -- what FOR UPDATE asks for
 

@@ -71,7 +71,6 @@ async function appendIn(
       keyId: context.keyId,
       aep: item.aep,
       signature: item.signature,
-      expiries: item.expiries,
       inputHash: item.inputHash,
       input: item.input,
     })),

@@ -10,7 +10,7 @@ import { canonicalBytes } from '#protocol/canonical-json';
 import { pae } from '#protocol/dsse';
 import { hashHex } from '#protocol/hash';
 import { parseStrict } from '#protocol/json';
-import { ARTIFACT_KINDS, type Effect } from '#protocol/status';
+import type { Effect } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto';
 import type { PendingIntake, Validity } from '#sql/append';
@@ -29,7 +29,6 @@ export interface Prepared {
   proofRecordHash: Uint8Array;
   inputHash: Uint8Array;
   input: Uint8Array;
-  expiries: { kind: string; at: number }[];
 }
 
 /**
@@ -89,7 +88,6 @@ export async function prepare(context: AdmitContext, intake: PendingIntake): Pro
     request_hash: requestHash,
     effect: decision.effect,
   });
-  const kinds = decision.effect === 'ADMIT' ? ARTIFACT_KINDS : (['proof'] as const);
   return {
     intake,
     effect: decision.effect,
@@ -99,10 +97,6 @@ export async function prepare(context: AdmitContext, intake: PendingIntake): Pro
     proofRecordHash: fromHex(proofRecordHash(nativeSha256, record)),
     inputHash: fromHex(inputHash),
     input,
-    expiries: kinds.flatMap((kind) => {
-      const at = ends[kind];
-      return at === null ? [] : [{ kind, at }];
-    }),
   };
 }
 

@@ -1,40 +1,44 @@
+import { ZodError } from 'zod';
+import { ProtocolError } from '#protocol/errors';
 import { claimPending, loadPending, refuse, type PendingIntake } from '#sql/append';
-import { isUnavailable } from '#sql/errors';
 import { transaction } from '#sql/transaction';
 import { append } from './append.js';
-import { PolicySetError } from '../policy/policy-set.js';
 import type { AdmitContext } from './context.js';
-import { SigningKeyInactiveError } from './errors.js';
+import { IntakeMismatchError } from './errors.js';
 import { prepare, type Prepared } from './prepare.js';
 
-// Deadlock and serialization failures say nothing about the item: the same work may pass next time.
-const TRY_AGAIN = new Set(['40001', '40P01', '55P03']);
-
-/** Errors that are about this process or the database, never about one item. */
-function isEverybodys(error: unknown): boolean {
-  if (isUnavailable(error)) return true;
-  if (error instanceof SigningKeyInactiveError || error instanceof PolicySetError) return true;
-  return TRY_AGAIN.has(String((error as { code?: unknown }).code));
+/**
+ * Whether an error is the item's own: what was stored is not what was accepted, or the database
+ * refuses its data (SQLSTATE classes 22 and 23, and P0001 from a rule of the registry). Everything
+ * else is about this process, the database or the deployment; it refuses nobody and is tried again.
+ */
+function isTheItems(error: unknown): boolean {
+  if (error instanceof IntakeMismatchError) return true;
+  if (error instanceof ProtocolError || error instanceof ZodError) return true;
+  return /^(22...|23...|P0001)$/.test(String((error as { code?: unknown }).code));
 }
 
 /**
  * Settles admissions: load → canonicalize → evaluate → hash → sign → append. Ids that are unknown,
  * not accepted or settled already are passed over, so any message may come any number of times.
  *
- * @throws when nothing could be settled for a reason that may pass; the sweeper comes back
+ * @throws when something could not be settled for a reason that may pass; the sweeper comes back
  */
 export async function processAdmissions(context: AdmitContext, ids: string[]): Promise<void> {
   const pending = await loadPending(context.sql, ids);
   const prepared: Prepared[] = [];
+  let heldBack: unknown;
   for (const intake of pending) {
     try {
       prepared.push(await prepare(context, intake));
     } catch (error) {
-      if (isEverybodys(error)) throw error;
-      await setAside(context, intake, error);
+      if (isTheItems(error)) await setAside(context, intake, error);
+      // A policy set that this process cannot run holds back what is pinned to it, and no more.
+      else heldBack = error;
     }
   }
   await appendOrIsolate(context, prepared);
+  if (heldBack !== undefined) throw heldBack as Error;
 }
 
 /** One bad item never fails its neighbours: a group that fails is appended item by item. */
@@ -43,7 +47,7 @@ async function appendOrIsolate(context: AdmitContext, prepared: Prepared[]): Pro
   try {
     await append(context, prepared);
   } catch (error) {
-    if (isEverybodys(error)) throw error;
+    if (!isTheItems(error)) throw error;
     const [only, ...others] = prepared;
     if (only !== undefined && others.length === 0) {
       await setAside(context, only.intake, error);

@@ -3,7 +3,7 @@ import type { AepSubject } from '#protocol/schemas/aep';
 import { executeRequestSchema } from '#protocol/schemas/execute';
 import type { PendingIntake } from '#sql/append';
 import type { PolicyInput } from '../policy/input.js';
-import { IntakeMismatchError } from './errors.js';
+import { IntakeMismatchError, UnknownLaneError } from './errors.js';
 
 /** What an admission is about: as the AEP says it, and as policy sees it. */
 export interface Subject {
@@ -15,7 +15,7 @@ export interface Subject {
 /** Reads the request of an intake by the schema of its lane. */
 export function readSubject(intake: PendingIntake, request: JsonValue): Subject {
   if (intake.lane !== 1) {
-    throw new IntakeMismatchError(`this worker does not know lane ${intake.lane}`);
+    throw new UnknownLaneError(`this worker does not know lane ${intake.lane}`);
   }
   const execute = executeRequestSchema.parse(request);
   if (execute.tenant_id !== intake.tenantId) {

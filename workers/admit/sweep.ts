@@ -1,6 +1,6 @@
 import type { Logger } from '#runtime/log';
 import type { Db } from '#sql/db';
-import { pendingOlderThan } from '#sql/settlement';
+import { pendingOlderThan, type PendingPlace } from '#sql/settlement';
 
 export interface SweepOptions {
   sql: Db;
@@ -13,14 +13,22 @@ export interface SweepOptions {
 
 /**
  * Enqueues again whatever was accepted and has waited too long: the queue lost it, was flushed, or
- * never got it. An extra message does no harm. Returns how many ids were enqueued.
+ * never got it. An extra message does no harm. One sweep looks at one page of them, and returns
+ * where the next one goes on; null after the last page, which begins anew.
  */
-export async function sweep(options: SweepOptions): Promise<number> {
+export async function sweep(
+  options: SweepOptions,
+  after: PendingPlace | null = null,
+): Promise<{ enqueued: number; next: PendingPlace | null }> {
   const { sql, log, enqueue, olderThanMs, groupSize } = options;
-  const ids = await pendingOlderThan(sql, olderThanMs, groupSize * 4);
-  for (let start = 0; start < ids.length; start += groupSize) {
-    await enqueue(ids.slice(start, start + groupSize));
+  const limit = groupSize * 4;
+  const waiting = await pendingOlderThan(sql, olderThanMs, limit, after);
+  for (let start = 0; start < waiting.length; start += groupSize) {
+    await enqueue(waiting.slice(start, start + groupSize).map(({ proofId }) => proofId));
   }
-  if (ids.length > 0) log.warn({ admissions: ids.length }, 'swept: enqueued again');
-  return ids.length;
+  if (waiting.length > 0) log.warn({ admissions: waiting.length }, 'swept: enqueued again');
+  return {
+    enqueued: waiting.length,
+    next: waiting.length < limit ? null : (waiting.at(-1) ?? null),
+  };
 }

@@ -3,6 +3,7 @@ import type { QueueConfig } from '#runtime/config';
 import { openAdmitQueue, openAdmitWorker } from '#runtime/queues';
 import type { AdmitContext } from './context.js';
 import { processAdmissions } from './process.js';
+import type { PendingPlace } from '#sql/settlement';
 import { sweep } from './sweep.js';
 
 export interface WorkerOptions {
@@ -21,6 +22,7 @@ export const WORKER_DEFAULTS: WorkerOptions = {
 };
 
 const SWEEP_GROUP = 256;
+const REPORT_EVERY_MS = 5_000;
 
 export interface AdmitWorker {
   /** Settles when the worker takes jobs. */
@@ -36,7 +38,25 @@ export function startAdmitWorker(
   options: WorkerOptions = WORKER_DEFAULTS,
 ): AdmitWorker {
   const { log } = context;
-  const worker = openAdmitWorker(queueConfig, (ids) => processAdmissions(context, ids), {
+  let reported = 0;
+  // The queue only counts failures; why they fail is said here, once in a while.
+  const report = (error: unknown, admissions: number): void => {
+    if (Date.now() - reported < REPORT_EVERY_MS) return;
+    reported = Date.now();
+    log.error(
+      { err: error, admissions },
+      'admissions cannot be settled; they are kept and tried again',
+    );
+  };
+  const settle = async (ids: string[]): Promise<void> => {
+    try {
+      await processAdmissions(context, ids);
+    } catch (error) {
+      report(error, ids.length);
+      throw error;
+    }
+  };
+  const worker = openAdmitWorker(queueConfig, settle, {
     concurrency: options.concurrency,
     log,
   });
@@ -45,15 +65,20 @@ export function startAdmitWorker(
   const sweeping = sweepUntilStopped();
 
   async function sweepUntilStopped(): Promise<void> {
+    let place: PendingPlace | null = null;
     while (!stopping.signal.aborted) {
       try {
-        await sweep({
-          sql: context.sql,
-          log,
-          enqueue: (ids) => queue.add(ids),
-          olderThanMs: options.sweepOlderThanMs,
-          groupSize: SWEEP_GROUP,
-        });
+        const swept = await sweep(
+          {
+            sql: context.sql,
+            log,
+            enqueue: (ids) => queue.add(ids),
+            olderThanMs: options.sweepOlderThanMs,
+            groupSize: SWEEP_GROUP,
+          },
+          place,
+        );
+        place = swept.next;
       } catch (error) {
         log.warn({ err: error }, 'the sweep failed; the next one comes');
       }

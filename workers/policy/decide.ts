@@ -48,9 +48,10 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
     engineVersion: CEDAR_VERSION,
     decide(input) {
       const key = canonicalize(policyInputJson(input));
-      let decision = memo.get(key);
-      if (decision === undefined) {
-        decision = evaluate(digest, input);
+      const known = memo.get(key);
+      if (known !== undefined) return known;
+      const { decision, sound } = evaluate(digest, input);
+      if (sound) {
         if (memo.size >= MEMO_LIMIT) memo.clear();
         memo.set(key, decision);
       }
@@ -63,21 +64,24 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
  * One call of the engine, failing closed. Cedar skips a policy that errs, so a `forbid` that errs
  * would leave an allow standing: any error at all is DENY, and so is anything but an explicit allow.
  */
-function evaluate(digest: string, input: PolicyInput): Decision {
+function evaluate(digest: string, input: PolicyInput): { decision: Decision; sound: boolean } {
   let answer: cedar.AuthorizationAnswer;
   try {
     answer = cedar.statefulIsAuthorized(callFor(digest, input));
   } catch {
-    return { effect: 'DENY', reasons: [] };
+    // The engine broke, which is no answer to keep.
+    return { decision: { effect: 'DENY', reasons: [] }, sound: false };
   }
-  if (answer.type !== 'success') return { effect: 'DENY', reasons: [] };
+  if (answer.type !== 'success') {
+    return { decision: { effect: 'DENY', reasons: [] }, sound: true };
+  }
   const { decision, diagnostics } = answer.response;
   if (diagnostics.errors.length > 0) {
     const erred = diagnostics.errors.map((error) => error.policyId);
-    return { effect: 'DENY', reasons: [...new Set(erred)].sort() };
+    return { decision: { effect: 'DENY', reasons: [...new Set(erred)].sort() }, sound: true };
   }
   const effect = decision === 'allow' ? 'ADMIT' : 'DENY';
-  return { effect, reasons: [...diagnostics.reason].sort() };
+  return { decision: { effect, reasons: [...diagnostics.reason].sort() }, sound: true };
 }
 
 function callFor(digest: string, input: PolicyInput): cedar.StatefulAuthorizationCall {

@@ -1,4 +1,5 @@
 import { parseEntry } from '#protocol/entries';
+import type { LogEntry } from '#protocol/schemas/log-entry';
 import { parseStrict } from '#protocol/json';
 import { aepSchema, type Aep } from '#protocol/schemas/aep';
 import { keyStateAt, type KeyedEntry } from '#protocol/key-state';
@@ -52,7 +53,7 @@ function checkColumns(
     : { name: ROW_CHECK_NAME, result: 'fail', detail: 'the stored columns are not the AEP' };
 }
 
-function readAep(bytes: Uint8Array): Aep | null {
+export function readAep(bytes: Uint8Array): Aep | null {
   try {
     return aepSchema.parse(parseStrict(bytes));
   } catch {
@@ -73,13 +74,18 @@ function checkOtherLeaf(leaf: LeafEvidence, inclusion: ProofEvidence['inclusion'
   ];
 }
 
-/** A revocation is found by the proof that its row is filed under, so that must be its own. */
+/** A row is found by its kind and by the proof that it is filed under, so both must be its own. */
 function isOtherEntry(leaf: LeafEvidence): boolean {
+  const entry = readEntry(leaf.entry);
+  if (entry === null || entry.type === 'proof' || entry.type !== leaf.kind) return false;
+  return (entry.type === 'status' ? entry.proof_id : null) === leaf.filedUnder;
+}
+
+/** The entry that a leaf's bytes are, or null. */
+export function readEntry(bytes: Uint8Array): LogEntry | null {
   try {
-    const entry = parseEntry(leaf.entry);
-    if (entry.type === 'proof') return false;
-    return (entry.type === 'status' ? entry.proof_id : null) === leaf.filedUnder;
+    return parseEntry(bytes);
   } catch {
-    return false;
+    return null;
   }
 }

@@ -5,6 +5,8 @@ import type { Pool } from '#sql/db';
 export interface VerifyContext {
   sql: Pool;
   log: Logger;
+  /** What a round failed with last: the same again is not worth another line. */
+  lastFailure?: { message: string; at: number };
 }
 
 /** The log itself is damaged: a leaf is missing, or the past is not what was verified. */

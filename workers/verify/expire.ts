@@ -8,7 +8,7 @@ import {
 } from '#sql/verdicts';
 import type { ArtifactKind } from '#protocol/status';
 import type { VerifyContext } from './context.js';
-import { VERDICT_LOCK } from './frontier.js';
+import { lockVerdicts } from './lock.js';
 
 /**
  * Writes verdicts for validities that are over by the database's clock. Returns how many leaves
@@ -16,10 +16,10 @@ import { VERDICT_LOCK } from './frontier.js';
  */
 export async function expire(context: VerifyContext, limit: number): Promise<number> {
   const { sql } = context;
-  const prefix = await frontier(sql);
-  if (prefix === null) return 0;
   return transaction(sql, async (tx) => {
-    await tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
+    await lockVerdicts(tx);
+    const prefix = await frontier(tx);
+    if (prefix === null) return 0;
     const due = await takeDueExpiries(tx, prefix.treeSize, limit);
     const kinds = new Map<number, ArtifactKind[]>();
     for (const { leafIndex, kind } of due) {
@@ -29,7 +29,7 @@ export async function expire(context: VerifyContext, limit: number): Promise<num
     const verdicts = [...kinds].map(([leafIndex, over]): NewVerdict => {
       const before = said.get(leafIndex);
       return {
-        subtrees: null,
+        prefix: null,
         firstIndex: leafIndex,
         lastIndex: leafIndex,
         treeSize: prefix.treeSize,

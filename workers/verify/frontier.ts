@@ -18,13 +18,17 @@ import { treeSize } from '#sql/log';
 import {
   frontier,
   insertVerdicts,
+  insertExpiries,
   scrubUrgently,
+  type Expiry,
   type Frontier,
   type NewVerdict,
 } from '#sql/verdicts';
 import { checkLeaf } from './check-leaf.js';
 import { LogDamagedError, type VerifyContext } from './context.js';
-import { trustedKeys } from './keys.js';
+import { endsOf } from './ends.js';
+import { trustedKeys, withLeaf } from './keys.js';
+import { lockVerdicts } from './lock.js';
 import { tileCache } from './tile-cache.js';
 
 /**
@@ -57,21 +61,27 @@ export async function advanceFrontier(context: VerifyContext, limit: number): Pr
   const root = range.root();
   const read = tileCache(sql);
   const tree = await readTree(read, from, to, hashes, root);
-  const keys = tree.sound ? await trustedKeys(context, { size: to, root }, read) : [];
+  let keys = await trustedKeys(context, start);
+  for (const leaf of leaves) keys = withLeaf(keys, leaf.leafIndex, leaf.entry);
 
   const failures: { leaf: LeafEvidence; checks: Check[] }[] = [];
   let passed: Check[] = [];
+  const passing: LeafEvidence[] = [];
   leaves.forEach((leaf, offset) => {
-    const checks = checkLeaf(leaf, keys, to, {
+    const checks = checkLeaf(leaf, keys.entries, to, {
       leafHashInTree: tree.sound ? (tree.leafHashes[offset] ?? new Uint8Array()) : new Uint8Array(),
     });
-    if (allPassed(checks)) passed = checks;
-    else failures.push({ leaf, checks });
+    if (allPassed(checks)) {
+      passed = checks;
+      passing.push(leaf);
+    } else {
+      failures.push({ leaf, checks });
+    }
   });
 
   const verdicts: NewVerdict[] = [
     {
-      subtrees: Buffer.concat(range.hashes),
+      prefix: { subtrees: Buffer.concat(range.hashes), keysDigest: keys.digest },
       firstIndex: from,
       lastIndex: to - 1,
       treeSize: to,
@@ -82,7 +92,7 @@ export async function advanceFrontier(context: VerifyContext, limit: number): Pr
     },
     ...failures.map(({ leaf, checks }): NewVerdict => {
       return {
-        subtrees: null,
+        prefix: null,
         firstIndex: leaf.leafIndex,
         lastIndex: leaf.leafIndex,
         treeSize: to,
@@ -99,7 +109,13 @@ export async function advanceFrontier(context: VerifyContext, limit: number): Pr
       'a leaf does not verify',
     );
   }
-  const won = await commit(context, from, verdicts, compromises(keys, from));
+  const won = await commit(
+    context,
+    from,
+    verdicts,
+    compromises(keys.entries, from),
+    endsOf(passing),
+  );
   return won ? to - from : 0;
 }
 
@@ -177,16 +193,15 @@ function commit(
   from: number,
   verdicts: NewVerdict[],
   compromised: { from: number; until: number }[],
+  ends: Expiry[],
 ): Promise<boolean> {
   return transaction(context.sql, async (tx) => {
-    await tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
+    await lockVerdicts(tx);
     const now = (await frontier(tx))?.treeSize ?? 0;
     if (now !== from) return false;
     await insertVerdicts(tx, verdicts);
     for (const range of compromised) await scrubUrgently(tx, range.from, range.until);
+    await insertExpiries(tx, ends);
     return true;
   });
 }
-
-/** Held by whoever writes verdicts, so that verdict ids commit in their order. */
-export const VERDICT_LOCK = 7_301_002;

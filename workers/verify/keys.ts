@@ -1,40 +1,48 @@
-import { parseEntry } from '#protocol/entries';
 import type { KeyedEntry } from '#protocol/key-state';
-import { leafHash, verifyInclusion } from '#protocol/merkle';
-import { inclusionFromTiles, type TileReader } from '#protocol/tiles';
+import { leafHash } from '#protocol/merkle';
 import { nativeSha256 } from '#runtime/crypto';
 import { keyEntries } from '#sql/log';
+import type { Frontier } from '#sql/verdicts';
+import { readEntry } from './check-leaf.js';
 import type { VerifyContext } from './context.js';
 
-/** The tree that the key entries must be in, as the verifier itself established it. */
-export interface TrustedTree {
-  size: number;
-  root: Uint8Array;
+/** The key entries of a prefix of the log, and what makes a lost or changed one show. */
+export interface KeyHistory {
+  entries: KeyedEntry[];
+  /** Chain over index and leaf hash of every key entry, 32 bytes. */
+  digest: Buffer;
+}
+
+export const NO_KEYS: KeyHistory = { entries: [], digest: Buffer.alloc(32) };
+
+/** The history with one more leaf, if that is a key entry. */
+export function withLeaf(history: KeyHistory, leafIndex: number, bytes: Uint8Array): KeyHistory {
+  const entry = readEntry(bytes);
+  if (entry?.type !== 'key') return history;
+  const index = Buffer.alloc(8);
+  index.writeBigUInt64BE(BigInt(leafIndex));
+  const link = Buffer.concat([history.digest, index, leafHash(nativeSha256, bytes)]);
+  return {
+    entries: [...history.entries, { leafIndex, entry }],
+    digest: Buffer.from(nativeSha256(link)),
+  };
 }
 
 /**
- * The key entries below `tree.size`, each proved to be in the tree. When one is not, or cannot be
- * read, there are none: a lost `compromise` must never make a key good again, so without a sound
- * history of keys no signature counts.
+ * The key entries of the verified prefix. They must be the very ones that the verifier saw when it
+ * verified them: none lost, none added, none changed. Else there are none at all, since a lost
+ * `compromise` must never make a key good again, and without a sound history no signature counts.
  */
 export async function trustedKeys(
   context: VerifyContext,
-  tree: TrustedTree,
-  read: TileReader,
-): Promise<KeyedEntry[]> {
-  const keys: KeyedEntry[] = [];
+  prefix: Frontier | null,
+): Promise<KeyHistory> {
+  if (prefix === null) return NO_KEYS;
+  let history = NO_KEYS;
   for (const { leafIndex, body } of await keyEntries(context.sql)) {
-    if (leafIndex >= tree.size) break;
-    try {
-      const path = await inclusionFromTiles(nativeSha256, leafIndex, tree.size, read);
-      const hash = leafHash(nativeSha256, body);
-      const claim = { index: leafIndex, size: tree.size, leafHash: hash, path, root: tree.root };
-      if (!verifyInclusion(nativeSha256, claim)) throw new Error('it is not in the tree');
-      keys.push({ leafIndex, entry: parseEntry(body) });
-    } catch (error) {
-      context.log.error({ err: error, leaf_index: leafIndex }, 'ALARM: a key entry is not sound');
-      return [];
-    }
+    if (leafIndex < prefix.treeSize) history = withLeaf(history, leafIndex, body);
   }
-  return keys;
+  if (history.digest.equals(prefix.keysDigest)) return history;
+  context.log.error('ALARM: the history of signing keys is not the one that was verified');
+  return { entries: [], digest: prefix.keysDigest };
 }

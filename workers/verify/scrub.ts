@@ -15,8 +15,9 @@ import {
 } from '#sql/verdicts';
 import { checkLeaf } from './check-leaf.js';
 import type { VerifyContext } from './context.js';
-import { VERDICT_LOCK } from './frontier.js';
-import { trustedKeys, type TrustedTree } from './keys.js';
+import { overAt } from './ends.js';
+import { trustedKeys } from './keys.js';
+import { lockVerdicts } from './lock.js';
 import { tileCache } from './tile-cache.js';
 
 /**
@@ -33,13 +34,13 @@ export async function scrub(
   const { sql, log } = context;
   const prefix = await frontier(sql);
   if (prefix === null) return { changed: 0, urgent: false };
-  const { nextIndex, urgentUntil } = await scrubPosition(sql);
+  const { nextIndex, urgentUntil, epoch } = await scrubPosition(sql);
   const from = nextIndex >= prefix.treeSize ? 0 : nextIndex;
   const to = Math.min(from + count, prefix.treeSize);
 
   const leaves = new Map((await readEvidence(sql, from, to)).map((leaf) => [leaf.leafIndex, leaf]));
   const read = tileCache(sql);
-  const keys = await trustedKeys(context, { size: prefix.treeSize, root: prefix.root }, read);
+  const keys = (await trustedKeys(context, prefix)).entries;
 
   const tree = { size: prefix.treeSize, root: prefix.root };
   const inTree = leafHashesOf(tree, read);
@@ -54,32 +55,37 @@ export async function scrub(
   }
 
   const changed = await transaction(sql, async (tx) => {
-    await tx`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
+    const now = await lockVerdicts(tx);
+    // Sent elsewhere meanwhile, because the history of keys changed: what was found is out of date.
+    if ((await scrubPosition(tx)).epoch !== epoch) return [];
+    const present = (await frontier(tx)) ?? prefix;
     const said = await verdictsForRange(tx, from, to);
     const verdicts: NewVerdict[] = [];
     for (const [index, checks] of found) {
       const outcome = allPassed(checks) ? 'pass' : 'fail';
       const before = said.get(index);
-      if (before?.outcome === outcome) continue;
+      const over = overAt(now, leaves.get(index));
+      const expired = [...new Set([...(before?.expired ?? []), ...over])].sort();
+      if (before?.outcome === outcome && before.expired.length === expired.length) continue;
       verdicts.push({
-        subtrees: null,
+        prefix: null,
         firstIndex: index,
         lastIndex: index,
-        treeSize: prefix.treeSize,
-        root: prefix.root,
+        treeSize: present.treeSize,
+        root: present.root,
         outcome,
-        expired: before?.expired ?? [],
+        expired,
         checks,
       });
     }
     await insertVerdicts(tx, verdicts);
-    await moveScrub(tx, nextIndex, to);
+    await moveScrub(tx, to);
     return verdicts;
   });
   for (const verdict of changed) {
     const fields = { leaf_index: verdict.firstIndex, checks: verdict.checks };
     if (verdict.outcome === 'fail') log.error(fields, 'ALARM: a leaf no longer verifies');
-    else log.warn(fields, 'a leaf verifies again');
+    else log.warn(fields, 'a leaf verifies again, or is over');
   }
   return { changed: changed.length, urgent: to < urgentUntil };
 }
@@ -91,7 +97,10 @@ const NO_HASH = new Uint8Array();
  * a tile shows that: the path of its first leaf is computed from all its other hashes. Of a tile
  * that is damaged no leaf is believed.
  */
-function leafHashesOf(tree: TrustedTree, read: TileReader): (index: number) => Promise<Uint8Array> {
+function leafHashesOf(
+  tree: { size: number; root: Uint8Array },
+  read: TileReader,
+): (index: number) => Promise<Uint8Array> {
   const tiles = new Map<number, Uint8Array | null>();
   const soundTile = async (tileIndex: number): Promise<Uint8Array | null> => {
     const first = tileIndex * TILE_WIDTH;

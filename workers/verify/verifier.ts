@@ -35,7 +35,7 @@ export async function runVerifier(
   while (!signal.aborted) {
     const covered = await round(context, () => advanceFrontier(context, options.batch));
     if (urgent || Date.now() >= upkeepDue) {
-      await round(context, () => expire(context, options.batch));
+      await round(context, () => expireAll(context, options.batch));
       const count: number = urgent ? options.batch : options.scrubBatch;
       const scrubbed = await round(context, () => scrub(context, count));
       urgent = scrubbed?.urgent ?? false;
@@ -45,11 +45,20 @@ export async function runVerifier(
   }
 }
 
+/** All that is over, in steps: a backlog must not wait a second for each step. */
+async function expireAll(context: VerifyContext, batch: number): Promise<void> {
+  while ((await expire(context, batch)) > 0);
+}
+
 async function round<T>(context: VerifyContext, work: () => Promise<T>): Promise<T | null> {
   try {
     return await work();
   } catch (error) {
-    context.log.error({ err: error }, 'a round of the verifier failed');
+    const message = error instanceof Error ? error.message : String(error);
+    if (message !== context.lastFailure?.message || Date.now() - context.lastFailure.at > 10_000) {
+      context.lastFailure = { message, at: Date.now() };
+      context.log.error({ err: error }, 'a round of the verifier failed');
+    }
     return null;
   }
 }
