@@ -10,7 +10,7 @@ import type { Logger } from '#runtime/log';
 import { packageRoot } from '#runtime/package-root';
 import { connect } from '#runtime/postgres';
 import { createPrivateFile } from '#runtime/private-file';
-import { createTenant, insertApiKey, setAllowlisted, setLane } from '#sql/administration';
+import { createTenant, insertApiKey, setLane } from '#sql/administration';
 import { ensureKeyActive } from '#sql/lifecycle';
 import type { Pool } from '#sql/db';
 import { activatePolicy, activePolicy, storePolicySet } from '#sql/policies';
@@ -54,9 +54,13 @@ export async function bootstrap(options: BootstrapOptions): Promise<Bootstrapped
       keyId: jwkThumbprint(nativeSha256, aepPublicKey),
       publicKey: toBase64Url(aepPublicKey),
     });
-    await createTenant(sql, { tenantId: TENANT, environment: 'sandbox' });
-    await setAllowlisted(sql, TENANT, true);
-    if (openSandbox) await setLane(sql, 'sandbox', true);
+    // Only the first time: what an operator locked or disallowed since then stays so. The tenant
+    // comes last, so that a start that was cut short begins again.
+    const [known] = await sql`select from svc.tenant where tenant_id = ${TENANT}`;
+    if (known === undefined) {
+      if (openSandbox) await setLane(sql, 'sandbox', true);
+      await createTenant(sql, { tenantId: TENANT, environment: 'sandbox', allowlisted: true });
+    }
     return { roleUrl, tenantId: TENANT, apiKey: await ensureApiKey(sql, dataDir) };
   } finally {
     await sql.end({ timeout: 5 });

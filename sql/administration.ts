@@ -10,15 +10,25 @@ export class AdministrationError extends Error {
   override readonly name = 'AdministrationError';
 }
 
-/** Creates a tenant; the same call again changes nothing. */
+/** Creates a tenant. @returns false when it is there already, in that environment */
 export function createTenant(
   sql: Db,
-  tenant: { tenantId: string; environment: Environment },
-): Promise<void> {
+  tenant: { tenantId: string; environment: Environment; allowlisted?: boolean },
+): Promise<boolean> {
   return asking(async () => {
-    await sql`
-      insert into svc.tenant (tenant_id, environment)
-      values (${tenant.tenantId}, ${tenant.environment}) on conflict do nothing`;
+    const { tenantId, environment, allowlisted = false } = tenant;
+    const created = await sql`
+      insert into svc.tenant (tenant_id, environment, allowlisted)
+      values (${tenantId}, ${environment}, ${allowlisted}) on conflict do nothing`;
+    if (created.count === 1) return true;
+    const [present] = await sql<{ environment: string }[]>`
+      select environment from svc.tenant where tenant_id = ${tenantId}`;
+    if (present?.environment !== environment) {
+      throw new AdministrationError(
+        `tenant ${tenantId} is a ${present?.environment ?? '?'} tenant, and stays one`,
+      );
+    }
+    return false;
   });
 }
 
@@ -29,7 +39,7 @@ export function createTenant(
 function changingGates(sql: Pool, change: (tx: Transaction) => Promise<number>): Promise<void> {
   return transaction(sql, async (tx) => {
     await lockHead(tx);
-    if ((await change(tx)) === 0) throw new AdministrationError('there is nothing of that name');
+    if ((await change(tx)) === 0) throw new AdministrationError('there is no tenant of that name');
   });
 }
 
@@ -56,8 +66,9 @@ export function setValidity(
   validity: Record<ArtifactKind, number | null>,
 ): Promise<void> {
   return asking(async () => {
-    await sql`
+    const rows = await sql`
       update svc.tenant set validity = ${sql.json(validity)} where tenant_id = ${tenantId}`;
+    if (rows.count === 0) throw new AdministrationError(`there is no tenant ${tenantId}`);
   });
 }
 
@@ -85,8 +96,9 @@ export function insertApiKey(
 
 export function revokeApiKey(sql: Db, keyId: string): Promise<void> {
   return asking(async () => {
-    await sql`
-      update svc.api_key set revoked_at = now() where key_id = ${keyId} and revoked_at is null`;
+    const rows = await sql`
+      update svc.api_key set revoked_at = coalesce(revoked_at, now()) where key_id = ${keyId}`;
+    if (rows.count === 0) throw new AdministrationError(`there is no key ${keyId}`);
   });
 }
 

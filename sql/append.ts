@@ -83,17 +83,33 @@ export async function claimPending(tx: Transaction, proofIds: string[]): Promise
   return new Set(rows.map((row) => fromUuid(row.proof_id)));
 }
 
-/** Whether tenants are allowlisted and their lanes open, by tenant number, as of now. */
-export async function gatesOf(
-  tx: Db,
-  tenantNos: number[],
-): Promise<Map<number, { allowlisted: boolean; laneOpen: boolean }>> {
-  const rows = await tx<{ tenant_no: number; allowlisted: boolean; lane_open: boolean }[]>`
-    select t.tenant_no, t.allowlisted, l.open as lane_open
-    from svc.tenant t join svc.lane l using (environment)
-    where t.tenant_no = any(${tenantNos}::int[])`;
+/** What the gates say of an accepted admission, as of now. */
+export interface Gate {
+  allowlisted: boolean;
+  laneOpen: boolean;
+  /** Its environment is its tenant's, its time is past, and its policy was active then. */
+  pinsHold: boolean;
+}
+
+/** The gates of admissions, by proof id. What the intake pins is not believed but checked. */
+export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, Gate>> {
+  const rows = await tx<
+    { proof_id: string; allowlisted: boolean; lane_open: boolean; pins_hold: boolean }[]
+  >`
+    select i.proof_id::text, t.allowlisted, l.open as lane_open,
+      i.environment = t.environment
+        and i.accepted_at <= clock_timestamp() + interval '1 second'
+        and exists (select from svc.policy_activation a
+          where a.digest = i.policy_digest and a.active_from <= i.accepted_at) as pins_hold
+    from svc.intake i
+    join svc.tenant t using (tenant_no)
+    join svc.lane l on l.environment = t.environment
+    where i.proof_id = any(${proofIds.map(toUuid)}::uuid[])`;
   return new Map(
-    rows.map((row) => [row.tenant_no, { allowlisted: row.allowlisted, laneOpen: row.lane_open }]),
+    rows.map((row) => [
+      fromUuid(row.proof_id),
+      { allowlisted: row.allowlisted, laneOpen: row.lane_open, pinsHold: row.pins_hold },
+    ]),
   );
 }
 

@@ -1,7 +1,6 @@
 import type { Db, Pool, Transaction } from './db.js';
 import { PolicyMissingError } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
-import type { Environment } from './tenants.js';
 import { transaction } from './transaction.js';
 
 /** 1 is the execute lane, 2 the agent gateway. */
@@ -12,7 +11,6 @@ export interface IntakeItem {
   proofId: string;
   tenantNo: number;
   lane: Lane;
-  environment: Environment;
   request: Uint8Array;
   requestHash: Uint8Array;
   salt: Uint8Array;
@@ -121,14 +119,13 @@ async function insertIntake(tx: Transaction, items: IntakeItem[]): Promise<Set<s
     with accepted as (
       insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
         accepted_at, salt, policy_digest, fixture_hash, validity)
-      select i.proof_id, i.tenant_no, i.lane, i.environment, i.request, i.request_hash,
+      select i.proof_id, i.tenant_no, i.lane, t.environment, i.request, i.request_hash,
         date_trunc('milliseconds', clock_timestamp()), i.salt, ${policy.digest}, f.fixture_hash,
         t.validity
       from unnest(
         ${items.map((item) => toUuid(item.proofId))}::uuid[],
         ${items.map((item) => item.tenantNo)}::int[],
         ${items.map((item) => item.lane)}::smallint[],
-        ${items.map((item) => item.environment)}::text[],
         ${byteas(
           tx,
           items.map((item) => item.request),
@@ -143,7 +140,7 @@ async function insertIntake(tx: Transaction, items: IntakeItem[]): Promise<Set<s
         )},
         ${items.map((item) => item.fixtureRef)}::text[])
         with ordinality
-        as i(proof_id, tenant_no, lane, environment, request, request_hash, salt, fixture_ref, n)
+        as i(proof_id, tenant_no, lane, request, request_hash, salt, fixture_ref, n)
       join svc.tenant t using (tenant_no)
       left join svc.fixture f using (fixture_ref)
       order by i.n

@@ -50,6 +50,9 @@ export function appendKeyChange(sql: Pool, sha256: Sha256, key: KeyChange): Prom
     if (key.change !== 'activate' && !before.includes('activate')) {
       throw new AdministrationError(`the log never activated key ${key.keyId}`);
     }
+    if ((key.fromIndex ?? 0) > size) {
+      throw new AdministrationError(`the log has only ${size} leaves: nothing would be void`);
+    }
     const at = await databaseTime(tx);
     const body = keyEntryBytes({
       key_id: key.keyId,

@@ -27,7 +27,7 @@ const READ_ALL: readonly string[] = [
   'verdict',
 ];
 
-/** What each program's role may do to each table; a column grant counts as the privilege. */
+/** What each program's role may do to each table, or to the named columns of it. */
 export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]>>> = {
   engine: {
     SELECT: READ_ALL.filter(
@@ -52,7 +52,7 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
       'tile',
     ],
     INSERT: ['log_entry', 'policy_input', 'proof', 'refusal', 'tile'],
-    UPDATE: ['intake', 'log_head', 'tile'],
+    UPDATE: ['intake(refused)', 'log_head(tree_size)', 'tile(hashes)'],
     DELETE: ['intake_pending'],
   },
   verifier: {
@@ -68,11 +68,18 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
       'verdict',
     ],
     INSERT: ['expiry', 'verdict'],
-    UPDATE: ['expiry', 'scrub'],
+    UPDATE: ['expiry(expires_at)', 'scrub(next_index,epoch,urgent_until)'],
     DELETE: ['expiry'],
   },
   publisher: {
-    SELECT: ['checkpoint', 'log_entry', 'log_head', 'proof', 'tile', 'verdict'],
+    SELECT: [
+      'checkpoint',
+      'log_entry',
+      'log_head',
+      'proof(proof_id,leaf_index,effect,environment,key_id)',
+      'tile',
+      'verdict',
+    ],
     INSERT: ['checkpoint'],
   },
   admin: {
@@ -87,7 +94,13 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
       'tenant',
       'tile',
     ],
-    UPDATE: ['api_key', 'lane', 'log_head', 'tenant', 'tile'],
+    UPDATE: [
+      'api_key(expires_at,revoked_at)',
+      'lane(open,changed_at)',
+      'log_head(tree_size)',
+      'tenant(allowlisted,validity)',
+      'tile(hashes)',
+    ],
   },
 };
 
@@ -96,10 +109,14 @@ export class TooMuchPrivilegeError extends Error {
   override readonly name = 'TooMuchPrivilegeError';
 }
 
-/** What the connected role may effectively do, one line a privilege: `UPDATE tile`. */
+/** What the connected role may effectively do, one line a privilege: `UPDATE tile(hashes)`. */
 export async function effectivePrivileges(sql: Pool): Promise<Set<string>> {
-  const rows = await sql<{ privilege: string; table: string }[]>`
-    select p.privilege, c.relname as table
+  const rows = await sql<{ privilege: string; table: string; columns: string | null }[]>`
+    select p.privilege, c.relname as table,
+      case when p.privilege in ('SELECT','UPDATE') and not has_table_privilege(c.oid, p.privilege)
+        then (select string_agg(a.attname, ',' order by a.attnum) from pg_attribute a
+          where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+            and has_column_privilege(c.oid, a.attnum, p.privilege)) end as columns
     from pg_class c
     join pg_namespace n on n.oid = c.relnamespace and n.nspname = 'svc'
     cross join unnest(array['SELECT','INSERT','UPDATE','DELETE','TRUNCATE','REFERENCES','TRIGGER'])
@@ -110,7 +127,21 @@ export async function effectivePrivileges(sql: Pool): Promise<Set<string>> {
           then has_any_column_privilege(c.oid, p.privilege)
         else has_table_privilege(c.oid, p.privilege)
       end`;
-  return new Set(rows.map((row) => `${row.privilege} ${row.table}`));
+  return new Set(
+    rows.map(({ privilege, table, columns }) =>
+      columns === null ? `${privilege} ${table}` : `${privilege} ${table}(${columns})`,
+    ),
+  );
+}
+
+interface RoleRow {
+  name: string;
+  power: string | null;
+  owns: boolean;
+  member: boolean;
+  disguised: boolean;
+  creates: boolean;
+  forgetful: boolean;
 }
 
 /**
@@ -118,24 +149,26 @@ export async function effectivePrivileges(sql: Pool): Promise<Set<string>> {
  * anything in the schema, or holds any privilege that `program` has no use for.
  */
 export async function assertRole(sql: Pool, program: Program): Promise<void> {
-  const [role] = await sql<
-    { name: string; power: string | null; owns: boolean; member: boolean }[]
-  >`
+  const [role] = await sql<RoleRow[]>`
     select current_user as name,
       case when rolsuper then 'is a superuser' when rolcreaterole then 'can create roles'
         when rolbypassrls then 'bypasses row-level security' when rolreplication then 'can replicate'
       end as power,
       exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
         where n.nspname = 'svc' and c.relowner = r.oid) as owns,
-      exists (select from pg_auth_members m join pg_roles o on o.oid = m.roleid
-        where m.member = r.oid and o.rolname like 'svc\\_%'
-          and o.rolname <> ${'svc_' + program}) as member
+      exists (select from pg_auth_members m where m.member = r.oid) as member,
+      session_user <> current_user as disguised,
+      has_schema_privilege('svc', 'create') as creates,
+      current_setting('synchronous_commit') = 'off' as forgetful
     from pg_roles r where rolname = current_user`;
   const found: string[] = [];
   if (role === undefined) found.push('is unknown to the database');
   if (typeof role?.power === 'string') found.push(role.power);
   if (role?.owns === true) found.push('owns tables');
-  if (role?.member === true) found.push("is a member of another program's role");
+  if (role?.member === true) found.push('is a member of another role');
+  if (role?.disguised === true) found.push('is only a disguise of the role that logged in');
+  if (role?.creates === true) found.push('may create things in the schema');
+  if (role?.forgetful === true) found.push('commits without waiting for the disk');
   const allowed = new Set(
     Object.entries(GRANTS[program]).flatMap(([privilege, tables]) =>
       tables.map((table) => `${privilege} ${table}`),

@@ -49,7 +49,6 @@ export function execute(
     const intake = await submit({
       tenantNo: caller.tenantNo,
       lane: EXECUTE_LANE,
-      environment: caller.environment,
       request,
       requestHash: nativeSha256(canonicalBytes(value)),
       fixtureRef: document.proof_chain_fixture_ref ?? null,

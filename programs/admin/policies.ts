@@ -5,6 +5,7 @@ import { parseStrict } from '#protocol/json';
 import { nativeSha256 } from '#runtime/crypto';
 import { putFixture } from '#sql/administration';
 import { activatePolicy, readPolicySet, storePolicySet } from '#sql/policies';
+import { preparePolicyEngine } from '#workers/policy/decide';
 import { makePolicySet, readPolicyFolder } from '#workers/policy/policy-set';
 import { argument, UsageError, type Command } from './command.js';
 
@@ -25,9 +26,10 @@ export const policyCommands: Command[] = [
     help: 'let a stored set decide whatever is accepted from now on',
     run: async (sql, given) => {
       const digest = Buffer.from(argument(given, 0), 'hex');
-      if ((await readPolicySet(sql, digest)) === null) {
-        throw new UsageError(`no policy set ${argument(given, 0)} is stored`);
-      }
+      const stored = await readPolicySet(sql, digest);
+      if (stored === null) throw new UsageError(`no policy set ${argument(given, 0)} is stored`);
+      // A set that this version cannot run would hold back whatever is accepted under it.
+      await preparePolicyEngine(stored);
       await activatePolicy(sql, digest);
       return { digest: toHex(digest), active: true };
     },

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { apiKeyIdFrom, apiKeySecretHash, formatApiKey } from '#protocol/api-key';
+import { apiKeyIdFrom, apiKeySecretHash, formatApiKey, parseApiKey } from '#protocol/api-key';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto';
 import {
@@ -117,11 +117,12 @@ export const tenantCommands: Command[] = [
   },
   {
     name: 'key revoke',
-    takes: ['<key_id>'],
+    takes: ['<key_id or whole key>'],
     help: 'revoke an API key, at once and for ever',
     run: async (sql, given) => {
-      await revokeApiKey(sql, argument(given, 0));
-      return { key_id: argument(given, 0), revoked: true };
+      const keyId = parseApiKey(argument(given, 0))?.keyId ?? argument(given, 0);
+      await revokeApiKey(sql, keyId);
+      return { key_id: keyId, revoked: true };
     },
   },
 ];

@@ -226,9 +226,47 @@ begin
   if new.tree_size <= old.tree_size then
     raise exception 'svc.log_head may only grow' using errcode = 'insufficient_privilege';
   end if;
+  if (select count(*) from svc.log_entry where leaf_index >= old.tree_size and leaf_index < new.tree_size)
+     <> new.tree_size - old.tree_size then
+    raise exception 'the log has no % leaves', new.tree_size using errcode = 'insufficient_privilege';
+  end if;
   return new;
 end $$;
 
+-- The append lock is the only way in: entries follow the head without a gap, and the head follows them.
+create function svc.entry_follows_head() returns trigger language plpgsql as $$
+begin
+  if (current_user = 'svc_worker' and new.kind <> 1) or (current_user = 'svc_admin' and new.kind = 1) then
+    raise exception '% may not append entries of kind %', current_user, new.kind using errcode = 'insufficient_privilege';
+  end if;
+  if new.leaf_index < (select tree_size from svc.log_head) then
+    raise exception 'leaf % is behind the head of the log', new.leaf_index using errcode = 'insufficient_privilege';
+  end if;
+  return new;
+end $$;
+
+-- What is settled stays settled: it is neither pending again, nor refused once it is proved.
+create function svc.pending_is_unsettled() returns trigger language plpgsql as $$
+begin
+  if exists (select from svc.proof where proof_id = new.proof_id)
+     or exists (select from svc.refusal where proof_id = new.proof_id) then
+    raise exception 'admission % is settled', new.proof_id using errcode = 'insufficient_privilege';
+  end if;
+  return new;
+end $$;
+
+create function svc.refused_is_unproved() returns trigger language plpgsql as $$
+begin
+  if not new.refused or exists (select from svc.proof where proof_id = new.proof_id)
+     or not exists (select from svc.refusal where proof_id = new.proof_id) then
+    raise exception 'admission % is not refused', new.proof_id using errcode = 'insufficient_privilege';
+  end if;
+  return new;
+end $$;
+
+create trigger follows_head before insert on svc.log_entry for each row execute function svc.entry_follows_head();
+create trigger is_unsettled before insert on svc.intake_pending for each row execute function svc.pending_is_unsettled();
+create trigger is_unproved before update of refused on svc.intake for each row execute function svc.refused_is_unproved();
 create trigger append_only before update or delete on svc.log_entry for each row execute function svc.refuse_change();
 create trigger append_only before update or delete on svc.proof for each row execute function svc.refuse_change();
 create trigger append_only before update or delete on svc.checkpoint for each row execute function svc.refuse_change();

@@ -99,7 +99,6 @@ export async function openRegistry(
         proofId: uuidv7().replaceAll('-', ''),
         tenantNo,
         lane: 1,
-        environment: 'sandbox',
         request: utf8(JSON.stringify(request)),
         requestHash: fromHex(documentHash(nativeSha256, request)),
         salt: randomBytes(32),

@@ -45,17 +45,23 @@ async function appendIn(
     );
   }
 
-  const gates = await gatesOf(tx, [...new Set(open.map((item) => item.intake.tenantNo))]);
+  const gates = await gatesOf(
+    tx,
+    open.map((item) => item.intake.proofId),
+  );
   const refusals: { proofId: string; code: string; detail: string }[] = [];
   const admitted: Prepared[] = [];
   for (const item of open) {
-    const { proofId, tenantNo } = item.intake;
-    const gate = gates.get(tenantNo);
+    const { proofId } = item.intake;
+    const gate = gates.get(proofId);
     if (context.laneLocked || gate?.laneOpen !== true) {
       refusals.push({ proofId, code: 'lane_locked', detail: 'the lane was locked before signing' });
     } else if (!gate.allowlisted) {
       const detail = 'the tenant left the allowlist before signing';
       refusals.push({ proofId, code: 'tenant_not_allowlisted', detail });
+    } else if (!gate.pinsHold) {
+      const detail = 'the intake pins an environment, a time or a policy that was not in force';
+      refusals.push({ proofId, code: 'processing_failed', detail });
     } else {
       admitted.push(item);
     }
