@@ -1,4 +1,5 @@
 import { DatabaseClaim } from '#publisher/database-claim';
+import { formatVkey } from '#protocol/note';
 import { createPublisher } from '#publisher/publisher';
 import { runPublisher } from '#publisher/run';
 import { sqlRegistry } from '#publisher/sql-registry';
@@ -35,6 +36,13 @@ const code = await runProgram('publisher', async (program) => {
     validForMs: config.snapshotValidForMs,
     windowProofs: config.windowProofs,
   });
+  log.info(
+    {
+      log_vkey: formatVkey(nativeSha256, config.logOrigin, logKey.publicKey),
+      snapshot_vkey: formatVkey(nativeSha256, config.snapshotName, snapshotKey.publicKey),
+    },
+    'facades pin these keys',
+  );
   const running = runPublisher(publisher, { signal, log }).catch((error: unknown) =>
     program.fail(error),
   );

@@ -104,8 +104,8 @@ describe('a body with', () => {
   });
 
   it('very many faults is not answered at great length', async () => {
-    const many = Object.fromEntries(Array.from({ length: 50_000 }, (_, i) => [`f${i}`, 0]));
-    const long = { ['x'.repeat(500_000)]: 0 };
+    const many = Object.fromEntries(Array.from({ length: 2_000 }, (_, i) => [`f${i}`, 0]));
+    const long = { ['x'.repeat(20_000)]: 0 };
     for (const extra of [many, long]) {
       const body = JSON.stringify(executeBody(extra));
       const reply = await engine.call({ headers: headersFor(key), agent, body });
@@ -153,13 +153,13 @@ describe('a body that is too large', () => {
       }, 1);
     });
     expect(status).toBe(413);
-    expect(sent).toBeGreaterThan(1024 * 1024);
+    expect(sent).toBeGreaterThan(32 * 1024);
     expect(sent).toBeLessThan(8 * 1024 * 1024);
   });
 
   it('is not: one of exactly the limit is read', async () => {
     const body = JSON.stringify(executeBody());
-    const padded = body + ' '.repeat(1024 * 1024 - body.length);
+    const padded = body + ' '.repeat(32 * 1024 - body.length);
     expect((await engine.call({ headers: headersFor(key), agent, body: padded })).status).toBe(200);
     const over = await engine.call({ headers: headersFor(key), agent, body: `${padded} ` });
     expect(over.status).toBe(413);

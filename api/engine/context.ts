@@ -27,5 +27,7 @@ export const ENGINE_DEFAULTS = {
   waitMs: 10_000,
   coalesceMs: 2,
   coalesceItems: 256,
-  bodyLimit: 1024 * 1024,
+  // Twice what the longest valid body needs, every character of it escaped. More would only be
+  // white space, which is kept as received and read again by worker and verifier.
+  bodyLimit: 32 * 1024,
 } as const;

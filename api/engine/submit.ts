@@ -16,10 +16,6 @@ export interface Submit {
 /** Two, so that one gathers while the other commits; more only makes them smaller. */
 const GROUPS_AT_ONCE = 2;
 
-/** Long bodies travel in small groups, so that a group's statement stays within bounds. */
-const LONG_BODY = 32 * 1024;
-const LONG_BODY_ITEMS = 8;
-
 /**
  * Admissions in flight together travel together: one transaction makes them durable and one job
  * wakes a worker for all. When a group fails, its items are tried alone, so that the culprit's
@@ -35,21 +31,14 @@ export function createSubmit(ctx: EngineContext): Submit {
   };
   const isRetryAlone = (error: unknown): boolean =>
     !isUnavailable(error) && !(error instanceof PolicyMissingError);
-  const group = (maxItems: number): ((item: IntakeItem) => Promise<IntakeOutcome>) =>
-    coalesce({
-      maxWaitMs: ctx.coalesceMs,
-      maxItems,
-      maxRunning: GROUPS_AT_ONCE,
-      isRetryAlone,
-      run,
-    });
-  const short = group(ctx.coalesceItems);
-  const long = group(LONG_BODY_ITEMS);
-
-  return (submission) => {
-    const item = { ...submission, proofId: newProofId(), salt: randomBytes(32) };
-    return item.request.length > LONG_BODY ? long(item) : short(item);
-  };
+  const submit = coalesce<IntakeItem, IntakeOutcome>({
+    maxWaitMs: ctx.coalesceMs,
+    maxItems: ctx.coalesceItems,
+    maxRunning: GROUPS_AT_ONCE,
+    isRetryAlone,
+    run,
+  });
+  return (submission) => submit({ ...submission, proofId: newProofId(), salt: randomBytes(32) });
 }
 
 function newProofId(): string {
