@@ -52,7 +52,7 @@ beforeEach(async () => {
 
 afterEach(async () => {
   for (const database of running.splice(0)) await database.destroy();
-  await rm(home, { recursive: true, force: true });
+  await rm(home, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
 });
 
 describe('embedded Postgres', () => {

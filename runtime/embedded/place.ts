@@ -114,7 +114,7 @@ export function rememberPlace(dataDir: string, place: Place): void {
 /** Removes the cluster of `dataDir` wherever it is; its server must not be running. */
 export async function removePlace(dataDir: string): Promise<void> {
   const pointed = await readPointer(dataDir);
-  await rm(localDirectory(dataDir), { recursive: true, force: true });
-  if (pointed !== null) await rm(pointed, { recursive: true, force: true });
+  await rm(localDirectory(dataDir), { recursive: true, force: true, maxRetries: 10 });
+  if (pointed !== null) await rm(pointed, { recursive: true, force: true, maxRetries: 10 });
   await rm(pointerFile(dataDir), { force: true });
 }

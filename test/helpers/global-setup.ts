@@ -31,6 +31,6 @@ export default async function setup(project: TestProject): Promise<() => Promise
   });
   return async () => {
     await server.destroy();
-    await rm(dataDir, { recursive: true, force: true });
+    await rm(dataDir, { recursive: true, force: true, maxRetries: 10 });
   };
 }

@@ -141,7 +141,7 @@ export async function startStack(
     stop,
     destroy: async () => {
       await stop();
-      await rm(home, { recursive: true, force: true });
+      await rm(home, { recursive: true, force: true, maxRetries: 10 });
     },
   };
 }
