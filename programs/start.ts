@@ -13,8 +13,10 @@ const code = await runProgram(
   'start',
   async (ctx) => {
     const config = startConfig();
-    const stack = await bringUp(config, ctx);
     const readyFile = join(config.dataDir, 'ready.json');
+    // One that was left by a start that was killed names what is gone.
+    rmSync(readyFile, { force: true });
+    const stack = await bringUp(config, ctx);
     // Removed first when stopping: what it names is about to go.
     ctx.onStop(() => rmSync(readyFile, { force: true }));
     const ready = {

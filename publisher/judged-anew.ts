@@ -63,12 +63,23 @@ async function judge(
     registry.verdictsForLeaves(published.map(({ place }) => place.leafIndex)),
   ]);
   const revocations = revocationsIn(statusEntries);
+  // Columns that pass are what the AEP says; a record that was first published while they did not
+  // may say something else. Of a leaf that fails, what the public has seen stands.
+  const passing = published.flatMap(({ place }) =>
+    verdicts.get(place.leafIndex)?.outcome === 'pass' ? [place.leafIndex] : [],
+  );
+  const verifiedColumns = new Map(
+    (await registry.proofsAt(passing)).map(({ leafIndex, effect, environment, keyId }) => [
+      leafIndex,
+      { effect, environment, keyId },
+    ]),
+  );
   return published.flatMap(({ proofId, place, record }) => {
-    const facts = factsOfRecord(record, proofId);
+    const facts = { ...factsOfRecord(record, proofId), ...verifiedColumns.get(place.leafIndex) };
     const judgement = {
       verdict: verdicts.get(place.leafIndex),
-      // What the public has been told is revoked stays revoked, whatever became of the row.
-      revoked: [...(revocations.get(proofId) ?? []), ...revokedIn(record, proofId)],
+      revoked: [...(revocations.get(proofId) ?? [])],
+      toldRevoked: revokedIn(record, proofId),
     };
     if (saysAlready(record, facts, judgement)) return [];
     const { leafIndex, proofNumber } = place;

@@ -47,6 +47,10 @@ export interface RegistryView {
   tile(level: number, index: number): Promise<Uint8Array | null>;
   /** The leaves with indexes in [from, to), in order. */
   leaves(from: number, to: number): Promise<Leaf[]>;
+  /** The columns that stand beside the entries of the proofs at the given indexes. */
+  proofsAt(
+    leafIndexes: number[],
+  ): Promise<Pick<ProofLeaf, 'leafIndex' | 'effect' | 'environment' | 'keyId'>[]>;
   /** Bodies of the status entries with indexes in [from, to). */
   statusEntries(from: number, to: number): Promise<{ leafIndex: number; body: Uint8Array }[]>;
   /** Bodies of the status entries about the proofs, with indexes below `size`. */

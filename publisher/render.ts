@@ -8,6 +8,7 @@ import {
   verificationStatus,
   type ArtifactKind,
   type Effect,
+  type VerificationStatus,
 } from '#protocol/status';
 import { entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
 import { formatTime, parseTime } from '#protocol/time';
@@ -25,6 +26,8 @@ export interface ProofFacts extends Omit<ProofLeaf, 'kind'> {
 export interface Judgement {
   verdict: LeafVerdict | undefined;
   revoked: readonly ArtifactKind[];
+  /** What the public has been told is revoked: for ever, also while the proof does not verify. */
+  toldRevoked?: readonly ArtifactKind[];
 }
 
 export function factsOfLeaf(leaf: ProofLeaf, logOrigin: string, treeSize: number): ProofFacts {
@@ -115,7 +118,9 @@ function referencesOf(proofId: string, effect: Effect): Record<string, string> {
   return { proof_id, registry_proof_id, registry_entry_id, execution_id };
 }
 
-function statusOf(kind: ArtifactKind, effect: Effect, { verdict, revoked }: Judgement) {
+function statusOf(kind: ArtifactKind, effect: Effect, judgement: Judgement): VerificationStatus {
+  const { verdict, revoked, toldRevoked = [] } = judgement;
+  if (toldRevoked.includes(kind)) return 'REVOKED';
   return verificationStatus({
     kind,
     effect,

@@ -1,6 +1,13 @@
 import { insertCheckpoint, latestCheckpoint } from '#sql/checkpoints';
 import type { Pool } from '#sql/db';
-import { keyEntries, proofRows, readTile, statusEntries, statusEntriesOf } from '#sql/log';
+import {
+  keyEntries,
+  proofRows,
+  proofRowsAt,
+  readTile,
+  statusEntries,
+  statusEntriesOf,
+} from '#sql/log';
 import { frontier, verdictChangesSince, verdictsForLeaves, verdictsForRange } from '#sql/verdicts';
 import type { Leaf, RegistryView } from './registry-view.js';
 
@@ -12,6 +19,7 @@ export function sqlRegistry(sql: Pool): RegistryView {
     insertCheckpoint: (checkpoint) => insertCheckpoint(sql, checkpoint),
     tile: (level, index) => readTile(sql, level, index),
     leaves: (from, to) => leaves(sql, from, to),
+    proofsAt: (leafIndexes) => proofRowsAt(sql, leafIndexes),
     statusEntries: (from, to) => statusEntries(sql, from, to),
     statusEntriesOf: (proofIds, size) => statusEntriesOf(sql, proofIds, size),
     keyEntries: () => keyEntries(sql),

@@ -138,6 +138,26 @@ describe('the publisher on a real registry', () => {
     expect(await statusOf(`proof/${id}`)).toBe('VALID');
   });
 
+  it('never publishes a denial as an admission, however its columns were changed and mended', async () => {
+    const [id] = await admit(1, { action: 'DELETE_AUDIT_LOG' });
+    const set = (effect: string) =>
+      db.sql.begin(async (tx) => {
+        await tx`set local session_replication_role = replica`;
+        await tx`update svc.proof set effect = ${effect} where proof_id = ${id!}::uuid`;
+      });
+    await set('ADMIT');
+    await registry.verifyAll();
+    const publisher = publisherIn(directory);
+    await publisher.tick();
+    expect(await statusOf(`trust/trust_${id}`)).toBe('BACKEND_LOOKUP_REQUIRED');
+    await set('DENY');
+    await scrub(registry.verify, 10_000);
+    await publisher.tick();
+    expect(await statusOf(`proof/${id}`)).toBe('VALID');
+    expect(await statusOf(`trust/trust_${id}`)).toBe('BACKEND_LOOKUP_REQUIRED');
+    expect(await statusOf(`certificate/cert_${id}`)).toBe('BACKEND_LOOKUP_REQUIRED');
+  });
+
   it('lets a revocation win that commits while the verifier is reading', async () => {
     const [id] = await admit(1);
     // Everybody who writes verdicts takes this lock: the verifier has read, and cannot write yet.
@@ -192,6 +212,10 @@ describe('the publisher on a real registry', () => {
           where kind = 2 and proof_id = ${from}::uuid`;
       });
     await file(id!, '0'.repeat(32));
+    await judgeAgain('pass');
+    expect(await statusOf(`proof/${id}`)).toBe('REVOKED');
+    await judgeAgain('fail');
+    expect(await statusOf(`proof/${id}`)).toBe('REVOKED');
     await judgeAgain('pass');
     expect(await statusOf(`proof/${id}`)).toBe('REVOKED');
     await file('0'.repeat(32), id!);

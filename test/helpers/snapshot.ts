@@ -196,6 +196,14 @@ export class MemoryRegistry implements RegistryView {
   leaves(from: number, to: number) {
     return this.answer('leaves', () => this.all.slice(from, to));
   }
+  proofsAt(leafIndexes: number[]) {
+    return this.answer('proofsAt', () =>
+      leafIndexes.flatMap((leafIndex) => {
+        const leaf = this.all[leafIndex];
+        return leaf?.kind === 'proof' ? [leaf] : [];
+      }),
+    );
+  }
   statusEntries(from: number, to: number) {
     return this.answer('statusEntries', () => this.others('"type":"status"', from, to));
   }

@@ -38,6 +38,7 @@ export async function scrub(
   const from = nextIndex >= prefix.treeSize ? 0 : nextIndex;
   const to = Math.min(from + count, prefix.treeSize);
 
+  const saidBefore = await verdictsForRange(sql, from, to);
   const leaves = new Map((await readEvidence(sql, from, to)).map((leaf) => [leaf.leafIndex, leaf]));
   const read = tileCache(sql);
   const keys = (await trustedKeys(context, prefix)).entries;
@@ -64,6 +65,8 @@ export async function scrub(
     for (const [index, checks] of found) {
       const outcome = allPassed(checks) ? 'pass' : 'fail';
       const before = said.get(index);
+      // Another verifier has looked since: what was read here may be older than what it saw.
+      if (before?.verifiedAt !== saidBefore.get(index)?.verifiedAt) continue;
       const over = overAt(now, leaves.get(index));
       const expired = [...new Set([...(before?.expired ?? []), ...over])].sort();
       if (before?.outcome === outcome && before.expired.length === expired.length) continue;
