@@ -84,7 +84,8 @@ describe('append-only tables', () => {
   beforeAll(async () => {
     db = await freshDatabase();
     await db.sql`insert into svc.tile values (0, 0, ${Buffer.alloc(64, 1)})`;
-    await db.sql`insert into svc.log_entry (leaf_index, kind, at, body) values (0, 3, now(), '\\x00')`;
+    await db.sql`insert into svc.log_entry (leaf_index, kind, at, body)
+      values (0, 3, now(), '\\x00'), (1, 3, now(), '\\x00')`;
     await db.sql`insert into svc.checkpoint (tree_size, root, note) values (1, ${Buffer.alloc(32)}, '')`;
     await db.sql`update svc.log_head set tree_size = 2`;
   });
@@ -109,6 +110,23 @@ describe('append-only tables', () => {
     await expect(set(Buffer.alloc(96, 2))).rejects.toThrow(/extended/);
     await set(Buffer.concat([Buffer.alloc(64, 1), Buffer.alloc(32, 2)]));
     await expect(db.sql`delete from svc.tile`).rejects.toThrow(/append-only/);
+  });
+
+  it('lets nobody append behind the head, or move the head beyond the leaves', async () => {
+    const behind = db.sql`insert into svc.log_entry (leaf_index, kind, at, body)
+      values (1, 3, now(), '\\x01')`;
+    await expect(behind).rejects.toThrow(/behind the head/);
+    await expect(db.sql`update svc.log_head set tree_size = 900`).rejects.toThrow(/no 900 leaves/);
+  });
+
+  it('lets a worker append proofs only, and admin everything else', async () => {
+    const status = db.as('svc_worker')`insert into svc.log_entry (leaf_index, kind, at, body)
+      values (2, 3, now(), '\\x01')`;
+    await expect(status).rejects.toThrow(/may not append entries of kind 3/);
+    const proof = db.as('svc_admin')`
+      insert into svc.log_entry (leaf_index, kind, proof_id, at, aep_hash, proof_record_hash)
+      values (2, 1, gen_random_uuid(), now(), ${Buffer.alloc(32)}, ${Buffer.alloc(32)})`;
+    await expect(proof).rejects.toThrow(/may not append entries of kind 1/);
   });
 
   it('never lets the log shrink', async () => {

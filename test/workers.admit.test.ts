@@ -139,6 +139,36 @@ describe('admission', () => {
   });
 });
 
+describe('what is settled', () => {
+  it('stays settled: it cannot be made pending or refused again', async () => {
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    const again = registry.engine`
+      insert into svc.intake_pending values (${id}::uuid, now())`;
+    await expect(again).rejects.toThrow(/is settled/);
+    const refused = registry.admit.sql`
+      update svc.intake set refused = true where proof_id = ${id}::uuid`;
+    await expect(refused).rejects.toThrow(/is not refused/);
+  });
+});
+
+describe('what an intake pins', () => {
+  it.each([
+    ['another environment', `environment = 'live'`],
+    ['a time to come', `accepted_at = now() + interval '1 year'`],
+    ['a time before its policy was active', `accepted_at = now() - interval '1 year'`],
+  ])('is checked, not believed: %s', async (_, change) => {
+    const item = registry.item();
+    await acceptIntake(registry.engine, [item]);
+    await db.sql.unsafe(`update svc.intake set ${change} where proof_id = '${item.proofId}'`);
+    await processAdmissions(registry.admit, [item.proofId]);
+    const settled = await settledIn(registry.engine, [item.proofId]);
+    expect(settled.get(item.proofId)).toMatchObject({
+      state: 'refused',
+      code: 'processing_failed',
+    });
+  });
+});
+
 describe('gates hold for what is accepted and not yet appended', () => {
   let waiting: string;
   beforeEach(async () => {
