@@ -14,8 +14,6 @@ const code = await runProgram(
   async (ctx) => {
     const config = startConfig();
     const readyFile = join(config.dataDir, 'ready.json');
-    // One that was left by a start that was killed names what is gone.
-    rmSync(readyFile, { force: true });
     const stack = await bringUp(config, ctx);
     // Removed first when stopping: what it names is about to go.
     ctx.onStop(() => rmSync(readyFile, { force: true }));
