@@ -14,7 +14,7 @@ import { createTenant, insertApiKey, setLane } from '#sql/administration';
 import { ensureKeyActive } from '#sql/lifecycle';
 import type { Pool } from '#sql/db';
 import { activatePolicy, activePolicy, storePolicySet } from '#sql/policies';
-import { makePolicySet, readPolicyFolder } from '#workers/policy/policy-set';
+import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { migrateDatabase, type ProgramRole } from './migrate-database.js';
 
 export interface BootstrapOptions {
@@ -69,7 +69,7 @@ export async function bootstrap(options: BootstrapOptions): Promise<Bootstrapped
 
 /** Stores the shipped default set, and activates it where nothing decides yet. */
 async function ensurePolicy(sql: Pool): Promise<void> {
-  const folder = join(packageRoot, 'workers', 'policy', 'default');
+  const folder = join(packageRoot, 'policy', 'default');
   const set = await makePolicySet(await readPolicyFolder(folder));
   await storePolicySet(sql, set);
   if ((await activePolicy(sql)) === null) await activatePolicy(sql, set.digest);

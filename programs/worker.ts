@@ -5,8 +5,8 @@ import { reportReady, runProgram } from '#runtime/lifecycle';
 import { connect } from '#runtime/postgres';
 import { assertRole } from '#sql/roles';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
-import { policyCache } from '#workers/policy/cache';
-import { policySelfTest } from '#workers/policy/self-test';
+import { policyCache } from '#policy/cache';
+import { policySelfTest } from '#policy/self-test';
 
 const code = await runProgram('worker', async (program) => {
   const { log } = program;

@@ -4,6 +4,7 @@ import { hashHex, type Sha256 } from './hash.js';
 import { ID_PREFIX } from './ids.js';
 import type { JsonValue } from './json.js';
 import type { Aep, AepSubject, FullValidity } from './schemas/aep.js';
+import type { AgentReceipt } from './schemas/agent.js';
 import type { ExecuteReceipt } from './schemas/execute.js';
 import { SCHEMA } from './schemas/ids.js';
 import { AEP_PAYLOAD_TYPE, type DsseEnvelope, type ProofRecord } from './schemas/proof-record.js';
@@ -129,28 +130,55 @@ function orderedSubject(subject: AepSubject): JsonValue {
   }
 }
 
+/** The way an admission came in: its request and its receipt have the lane's own schema. */
+export type AdmissionLane = 'execute' | 'agent';
+
+export type Receipt = ExecuteReceipt | AgentReceipt;
+
+export function laneOf(subject: AepSubject): AdmissionLane {
+  return subject.kind === 'execute' ? 'execute' : 'agent';
+}
+
+export interface ReceiptFacts {
+  lane: AdmissionLane;
+  proof_id: string;
+  request_hash: string;
+  effect: Effect;
+}
+
 /**
- * The answer to an execution. It follows from three facts, so that a repeated request gets the
+ * The answer to an admission. It follows from four facts, so that a repeated request gets the
  * first answer byte for byte although no answer is stored.
  */
 export function buildReceipt(
   sha256: Sha256,
-  facts: { proof_id: string; request_hash: string; effect: Effect },
-): ExecuteReceipt {
-  const receipt_id = `svc-runtime-execute-${facts.request_hash.slice(0, 16)}`;
+  facts: ReceiptFacts & { lane: 'execute' },
+): ExecuteReceipt;
+export function buildReceipt(sha256: Sha256, facts: ReceiptFacts): Receipt;
+export function buildReceipt(sha256: Sha256, facts: ReceiptFacts): Receipt {
+  const start = facts.request_hash.slice(0, 16);
+  const own =
+    facts.lane === 'execute'
+      ? {
+          schema_version: SCHEMA.executeReceipt,
+          receipt_id: `svc-runtime-execute-${start}` as const,
+        }
+      : {
+          schema_version: SCHEMA.agentReceipt,
+          receipt_id: `svc-agent-admission-${start}` as const,
+        };
   const status = facts.effect === 'ADMIT' ? 'ADMITTED' : 'DENIED';
   // In canonical order, and without the hash that is taken of it.
   const unhashed = {
-    receipt_id,
+    receipt_id: own.receipt_id,
     registry_proof_id: facts.proof_id,
     request_hash: facts.request_hash,
-    schema_version: SCHEMA.executeReceipt,
+    schema_version: own.schema_version,
     status,
     vee_recorded: true,
   } as const;
   return {
-    schema_version: SCHEMA.executeReceipt,
-    receipt_id,
+    ...own,
     status,
     request_hash: facts.request_hash,
     registry_proof_id: facts.proof_id,
@@ -160,7 +188,7 @@ export function buildReceipt(
 }
 
 /** The receipt as it goes over the wire: its RFC 8785 form. */
-export function receiptBytes(receipt: ExecuteReceipt): Uint8Array {
+export function receiptBytes(receipt: Receipt): Uint8Array {
   return orderedBytes({
     receipt_id: receipt.receipt_id,
     registry_proof_id: receipt.registry_proof_id,
@@ -185,15 +213,12 @@ export function buildEnvelope(
   };
 }
 
-export interface ProofRecordInput {
-  proof_id: string;
+export interface ProofRecordInput extends ReceiptFacts {
   /** The AEP's canonical bytes. */
   aep: Uint8Array;
   /** 64 bytes */
   signature: Uint8Array;
   key_id: string;
-  request_hash: string;
-  effect: Effect;
 }
 
 export function buildProofRecord(sha256: Sha256, input: ProofRecordInput): ProofRecord {

@@ -1,4 +1,4 @@
-import { AEP_PAYLOAD_TYPE, aepBytes, buildProofRecord, proofRecordHash } from './aep.js';
+import { AEP_PAYLOAD_TYPE, aepBytes, buildProofRecord, laneOf, proofRecordHash } from './aep.js';
 import { fromBase64, fromBase64Url } from './bytes.js';
 import { canonicalBytes, canonicalize } from './canonical-json.js';
 import { openCheckpoint, type Checkpoint } from './checkpoint.js';
@@ -108,6 +108,7 @@ function fitsTogether(document: ProofExport, { sha256 }: VerifyCrypto): boolean 
     key_id: aep.key_id,
     request_hash: aep.request_hash,
     effect: aep.decision.effect,
+    lane: laneOf(aep.subject),
   });
   return (
     aep.proof_id === document.proof_id &&

@@ -1,6 +1,6 @@
 import { equalBytes } from './bytes.js';
 import { canonicalBytes } from './canonical-json.js';
-import { AEP_PAYLOAD_TYPE, aepBytes, buildProofRecord, proofRecordHash } from './aep.js';
+import { AEP_PAYLOAD_TYPE, aepBytes, buildProofRecord, laneOf, proofRecordHash } from './aep.js';
 import { pae } from './dsse.js';
 import type { Ed25519Verify } from './ed25519.js';
 import { parseEntry } from './entries.js';
@@ -171,6 +171,7 @@ function recordHash(
     key_id: aep.key_id,
     request_hash: aep.request_hash,
     effect: aep.decision.effect,
+    lane: laneOf(aep.subject),
   });
   return proofRecordHash(sha256, record);
 }

@@ -12,8 +12,8 @@ export interface Validity {
   trust: number | null;
 }
 
-/** An accepted admission with every input pinned. */
-export interface PendingIntake {
+/** An accepted admission with every input pinned: what a decision is a pure function of. */
+export interface PinnedIntake {
   proofId: string;
   tenantNo: number;
   tenantId: string;
@@ -28,6 +28,9 @@ export interface PendingIntake {
   fixtureHash: Buffer | null;
   validity: Validity;
 }
+
+/** One that is not settled yet. */
+export type PendingIntake = PinnedIntake;
 
 /** The intake rows of those of `proofIds` that are accepted and not yet settled. */
 export function loadPending(sql: Db, proofIds: string[]): Promise<PendingIntake[]> {
@@ -132,6 +135,12 @@ export async function refuse(
 
 export interface NewProof {
   proofId: string;
+  tenantNo: number;
+  lane: 1 | 2;
+  /** Null for an outcome. */
+  action: string | null;
+  /** Null on the agent lane. */
+  intentId: string | null;
   leafIndex: number;
   effect: 'ADMIT' | 'DENY';
   environment: Environment;
@@ -148,6 +157,10 @@ export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise
   const rows = proofs.map((proof) => ({
     proof_id: toUuid(proof.proofId),
     leaf_index: proof.leafIndex,
+    tenant_no: proof.tenantNo,
+    lane: proof.lane,
+    action: proof.action,
+    intent_id: proof.intentId,
     effect: proof.effect,
     environment: proof.environment,
     key_id: proof.keyId,

@@ -7,6 +7,7 @@ import type { Environment } from './tenants.js';
 export interface StoredProof {
   proofId: string;
   leafIndex: number;
+  lane: 1 | 2;
   effect: 'ADMIT' | 'DENY';
   environment: Environment;
   keyId: string;
@@ -26,6 +27,7 @@ export function readProof(sql: Db, tenantNo: number, proofId: string): Promise<S
       {
         proof_id: string;
         leaf_index: string;
+        lane: 1 | 2;
         effect: 'ADMIT' | 'DENY';
         environment: Environment;
         key_id: string;
@@ -37,7 +39,7 @@ export function readProof(sql: Db, tenantNo: number, proofId: string): Promise<S
         proof_record_hash: Buffer;
       }[]
     >`
-      select p.proof_id::text, p.leaf_index, p.effect, p.environment, p.key_id, p.aep, p.signature,
+      select p.proof_id::text, p.leaf_index, p.lane, p.effect, p.environment, p.key_id, p.aep, p.signature,
         i.request_hash, i.accepted_at, e.aep_hash, e.proof_record_hash
       from svc.proof p
       join svc.intake i using (proof_id)
@@ -47,6 +49,7 @@ export function readProof(sql: Db, tenantNo: number, proofId: string): Promise<S
     return {
       proofId: fromUuid(row.proof_id),
       leafIndex: Number(row.leaf_index),
+      lane: row.lane,
       effect: row.effect,
       environment: row.environment,
       keyId: row.key_id,

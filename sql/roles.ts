@@ -6,6 +6,7 @@ type Privilege = 'SELECT' | 'INSERT' | 'UPDATE' | 'DELETE' | 'TRUNCATE' | 'REFER
 
 const READ_ALL: readonly string[] = [
   'api_key',
+  'audit',
   'checkpoint',
   'expiry',
   'fixture',
@@ -15,15 +16,21 @@ const READ_ALL: readonly string[] = [
   'lane',
   'log_entry',
   'log_head',
+  'package_member',
   'policy_activation',
   'policy_input',
   'policy_set',
   'proof',
   'refusal',
+  'revocation_pending',
   'revocation_reason',
+  'revocation_request',
   'scrub',
+  'share_revocation',
+  'share_token',
   'tenant',
   'tile',
+  'trust_package',
   'verdict',
 ];
 
@@ -31,12 +38,23 @@ const READ_ALL: readonly string[] = [
 export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]>>> = {
   engine: {
     SELECT: READ_ALL.filter(
-      (table) => !['expiry', 'policy_input', 'revocation_reason', 'scrub'].includes(table),
+      (table) => !['audit', 'expiry', 'policy_input', 'revocation_reason', 'scrub'].includes(table),
     ),
-    INSERT: ['idempotency_key', 'intake', 'intake_pending'],
+    INSERT: [
+      'idempotency_key',
+      'intake',
+      'intake_pending',
+      'package_member',
+      'revocation_pending',
+      'revocation_request',
+      'share_revocation',
+      'share_token',
+      'trust_package',
+    ],
   },
   worker: {
     SELECT: [
+      'api_key(key_id,tenant_no,expires_at,revoked_at,key_no)',
       'fixture',
       'intake',
       'intake_pending',
@@ -48,12 +66,14 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
       'policy_set',
       'proof',
       'refusal',
+      'revocation_pending',
+      'revocation_request',
       'tenant',
       'tile',
     ],
-    INSERT: ['log_entry', 'policy_input', 'proof', 'refusal', 'tile'],
+    INSERT: ['log_entry', 'policy_input', 'proof', 'refusal', 'revocation_reason', 'tile'],
     UPDATE: ['intake(refused)', 'log_head(tree_size)', 'tile(hashes)'],
-    DELETE: ['intake_pending'],
+    DELETE: ['intake_pending', 'revocation_pending'],
   },
   verifier: {
     SELECT: [
@@ -98,7 +118,7 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
       'api_key(expires_at,revoked_at)',
       'lane(open,changed_at)',
       'log_head(tree_size)',
-      'tenant(allowlisted,validity)',
+      'tenant(allowlisted,validity,rate_limit)',
       'tile(hashes)',
     ],
   },

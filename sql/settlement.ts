@@ -6,6 +6,7 @@ import { fromUuid, toUuid } from './ids.js';
 export type Settlement =
   | {
       state: 'proved';
+      lane: 1 | 2;
       effect: 'ADMIT' | 'DENY';
       requestHash: Buffer;
       leafIndex: number;
@@ -18,6 +19,7 @@ export type Settlement =
 
 interface SettlementRow {
   proof_id: string;
+  lane: 1 | 2;
   effect: 'ADMIT' | 'DENY' | null;
   request_hash: Buffer;
   leaf_index: string | number;
@@ -38,6 +40,7 @@ function settlementOf(row: SettlementRow): Settlement | null {
   if (row.effect !== null) {
     return {
       state: 'proved',
+      lane: row.lane,
       effect: row.effect,
       requestHash: row.request_hash,
       leafIndex: Number(row.leaf_index),
@@ -54,7 +57,7 @@ function settlementOf(row: SettlementRow): Settlement | null {
 export function settledIn(sql: Db, proofIds: string[]): Promise<Map<string, Settlement>> {
   return asking(async () => {
     const rows = await sql<SettlementRow[]>`
-      select i.proof_id::text, p.effect, i.request_hash, p.leaf_index, p.aep, i.policy_digest,
+      select i.proof_id::text, i.lane, p.effect, i.request_hash, p.leaf_index, p.aep, i.policy_digest,
         i.accepted_at, r.code, r.detail
       from svc.intake i
       left join svc.proof p using (proof_id)

@@ -5,6 +5,7 @@ import type { Settlement } from '#sql/settlement';
 
 const proved: Settlement = {
   state: 'proved',
+  lane: 1,
   effect: 'ADMIT',
   requestHash: Buffer.alloc(32),
   leafIndex: 0,

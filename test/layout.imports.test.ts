@@ -12,10 +12,11 @@ const MAY_IMPORT: Record<string, string[]> = {
   protocol: [],
   runtime: ['protocol'],
   sql: ['protocol'],
-  api: ['protocol', 'runtime', 'sql'],
-  workers: ['protocol', 'runtime', 'sql'],
+  policy: ['protocol', 'runtime', 'sql'],
+  api: ['protocol', 'runtime', 'sql', 'policy'],
+  workers: ['protocol', 'runtime', 'sql', 'policy'],
   publisher: ['protocol', 'runtime', 'sql'],
-  programs: ['protocol', 'runtime', 'sql', 'api', 'workers', 'publisher'],
+  programs: ['protocol', 'runtime', 'sql', 'policy', 'api', 'workers', 'publisher'],
 };
 const KERNEL_PACKAGES = [/^zod$/, /^canonicalize$/, /^@noble\//];
 

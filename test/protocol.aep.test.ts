@@ -6,6 +6,7 @@ import {
   buildAep,
   buildProofRecord,
   buildReceipt,
+  laneOf,
   proofRecordBytes,
   proofRecordHash,
   receiptBytes,
@@ -98,6 +99,7 @@ describe('receipt', () => {
     proof_id: admitted.proofId,
     request_hash: admitted.aep.request_hash,
     effect: 'ADMIT',
+    lane: 'execute',
   });
 
   it('has exactly the seven fields, engine-produced', () => {
@@ -120,6 +122,7 @@ describe('receipt', () => {
       ...receipt,
       proof_id: denied.proofId,
       effect: 'DENY',
+      lane: 'execute',
     });
     expect(refused.status).toBe('DENIED');
   });
@@ -145,6 +148,7 @@ describe('proof record', () => {
       proof_id: admitted.proofId,
       request_hash: record.request_hash,
       effect: 'ADMIT' as const,
+      lane: 'execute' as const,
     };
     expect(record.response_hash).toBe(buildReceipt(nobleSha256, answer).response_hash);
     expect(proofRecordBytes(record)).toEqual(canonicalBytes(record));
@@ -161,6 +165,7 @@ describe('proof record', () => {
           key_id: aep.key_id,
           request_hash: aep.request_hash,
           effect: aep.decision.effect,
+          lane: laneOf(aep.subject),
         });
         expect(Buffer.from(proofRecordBytes(made)).equals(canonicalBytes(made))).toBe(true);
         expect(proofRecordSchema.safeParse(made).success).toBe(true);

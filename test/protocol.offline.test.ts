@@ -132,6 +132,7 @@ describe('offline verification', () => {
       key_id: aepKey.keyId,
       request_hash: admitted.aep.request_hash,
       effect: 'ADMIT',
+      lane: 'execute',
     });
     const entry = {
       ...exportOf(admitted).entry,

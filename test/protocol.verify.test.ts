@@ -1,5 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { AEP_PAYLOAD_TYPE, aepBytes, buildProofRecord, proofRecordHash } from '#protocol/aep';
+import {
+  AEP_PAYLOAD_TYPE,
+  aepBytes,
+  buildProofRecord,
+  laneOf,
+  proofRecordHash,
+} from '#protocol/aep';
 import { utf8 } from '#protocol/bytes';
 import { pae } from '#protocol/dsse';
 import { proofEntryBytes } from '#protocol/entries';
@@ -60,6 +66,7 @@ function resigned(aep: Aep, key = aepKey): Partial<ProofEvidence> {
     key_id: aep.key_id,
     request_hash: aep.request_hash,
     effect: aep.decision.effect,
+    lane: laneOf(aep.subject),
   });
   const entry = proofEntryBytes({
     proof_id: admitted.proofId,

@@ -1,30 +1,54 @@
 import type { Request, Response } from 'express';
+import { z } from 'zod';
 import { isProofId } from '#protocol/ids';
+import { admissionStatusSchema } from '#protocol/schemas/admission-status';
+import { agentReceiptSchema } from '#protocol/schemas/agent';
+import { executeReceiptSchema } from '#protocol/schemas/execute';
 import { admissionState } from '#sql/settlement';
-import type { Answer } from './answer.js';
-import type { Authenticate } from './authenticate.js';
-import type { EngineContext } from './context.js';
+import { enter } from './enter.js';
 import { noteOn } from './exchange.js';
-import {
-  requireAcceptable,
-  requireApiVersion,
-  requireScope,
-  requireTenantHeader,
-} from './gates.js';
+import type { EngineDeps, Operation, OperationSpec } from './operation.js';
 import { Problem } from './problem.js';
 
+const spec: OperationSpec = {
+  id: 'readAdmission',
+  method: 'get',
+  path: '/v1/admissions/{proof_id}',
+  tag: 'Admission',
+  summary: 'Follow an admission that was answered with 202',
+  scopes: ['admit', 'read'],
+  produces: ['application/json'],
+  responses: {
+    200: {
+      description: 'Admitted: what the POST would have answered, had it waited.',
+      content: { 'application/json': z.union([executeReceiptSchema, agentReceiptSchema]) },
+    },
+    202: {
+      description: 'Accepted and durable, not yet decided.',
+      content: { 'application/json': admissionStatusSchema },
+      headers: { Location: 'This address.', 'Retry-After': 'Seconds.' },
+    },
+  },
+  problems: [
+    'admission_not_found',
+    'policy_denied',
+    'lane_locked',
+    'tenant_not_allowlisted',
+    'admission_failed',
+  ],
+};
+
+export const admissionOperation: Operation = { spec, handler: admission };
+
 /**
- * GET /v1/admissions/{proof_id}: what the POST would have answered, had it waited until now. So a
+ * What the POST would have answered, had it waited until now. So a
  * client that follows a 202 handles the same statuses, and only a 200 is an admission.
  */
-export function admission(ctx: EngineContext, authenticate: Authenticate, answer: Answer) {
-  return async (req: Request<{ proofId: string }>, res: Response): Promise<void> => {
-    const caller = await authenticate(req, res);
-    requireTenantHeader(req, caller);
-    requireScope(caller, 'admit', 'read');
-    requireApiVersion(req);
-    requireAcceptable(req, 'application/json');
-    const { proofId } = req.params;
+function admission(deps: EngineDeps) {
+  const { ctx, answer } = deps;
+  return async (req: Request, res: Response): Promise<void> => {
+    const { caller } = await enter(deps, spec, req, res);
+    const proofId = String(req.params['proof_id']);
     const state = isProofId(proofId)
       ? await admissionState(ctx.sql, caller.tenantNo, proofId)
       : null;

@@ -51,6 +51,7 @@ function receiptOf(proofId: string, settlement: Proved) {
     proof_id: proofId,
     request_hash: toHex(settlement.requestHash),
     effect: settlement.effect,
+    lane: settlement.lane === 1 ? 'execute' : 'agent',
   });
 }
 

@@ -1,39 +1,23 @@
 import express, { type ErrorRequestHandler, type Express, type RequestHandler } from 'express';
 import { isUnavailable, PolicyMissingError } from '#sql/errors';
-import { admission } from './admission.js';
 import { createAnswer } from './answer.js';
 import { createAuthenticate } from './authenticate.js';
 import type { EngineContext } from './context.js';
 import { exchange, requestIdOf } from './exchange.js';
-import { execute } from './execute.js';
-import { healthz, readyz } from './health.js';
-import { inclusion } from './inclusion.js';
+import { routePath, type EngineDeps, type Operation } from './operation.js';
+import { OPERATIONS } from './operations.js';
 import { Problem, sendProblem } from './problem.js';
-import { readProof } from './read-proof.js';
 import { createSubmit } from './submit.js';
 
 /** The engine API (spec 4.2). It owns nothing: what it uses is opened and closed by the caller. */
 export function createEngine(ctx: EngineContext): Express {
-  const authenticate = createAuthenticate(ctx);
-  const submit = createSubmit(ctx);
-  const answer = createAnswer(ctx);
-
-  const router = express.Router({ caseSensitive: true, strict: true });
-  router
-    .route('/v1/intents/execute')
-    .post(execute(ctx, authenticate, submit, answer))
-    .all(only('POST'));
-  router
-    .route('/v1/admissions/:proofId')
-    .get(admission(ctx, authenticate, answer))
-    .all(only('GET', 'HEAD'));
-  router.route('/v1/proofs/:proofId').get(readProof(ctx, authenticate)).all(only('GET', 'HEAD'));
-  router
-    .route('/v1/proofs/:proofId/inclusion')
-    .get(inclusion(ctx, authenticate))
-    .all(only('GET', 'HEAD'));
-  router.route('/healthz').get(healthz).all(only('GET', 'HEAD'));
-  router.route('/readyz').get(readyz(ctx)).all(only('GET', 'HEAD'));
+  const deps: EngineDeps = {
+    ctx,
+    authenticate: createAuthenticate(ctx),
+    submit: createSubmit(ctx),
+    answer: createAnswer(ctx),
+  };
+  const router = routerOf(OPERATIONS, deps);
 
   const app = express();
   app.disable('x-powered-by');
@@ -44,6 +28,23 @@ export function createEngine(ctx: EngineContext): Express {
   app.use(nothingHere);
   app.use(toProblem(ctx));
   return app;
+}
+
+/** One route a path, so that every method that is not served there is told which are. */
+function routerOf(operations: readonly Operation[], deps: EngineDeps): express.Router {
+  const router = express.Router({ caseSensitive: true, strict: true });
+  const paths = new Map<string, Operation[]>();
+  for (const operation of operations) {
+    const path = routePath(operation.spec);
+    paths.set(path, [...(paths.get(path) ?? []), operation]);
+  }
+  for (const [path, served] of paths) {
+    const route = router.route(path);
+    for (const { spec, handler } of served) route[spec.method](handler(deps));
+    const methods = served.map(({ spec }) => spec.method.toUpperCase());
+    route.all(only(...methods.flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : method))));
+  }
+  return router;
 }
 
 function only(...methods: string[]): RequestHandler {

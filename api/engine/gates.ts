@@ -4,7 +4,8 @@ import type { EngineContext } from './context.js';
 import { Problem } from './problem.js';
 
 /** What a key may be good for. */
-export type Scope = 'admit' | 'read';
+export const SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle', 'admin'] as const;
+export type Scope = (typeof SCOPES)[number];
 
 const PRINTABLE_ASCII = /^[\x20-\x7e]{1,255}$/;
 
@@ -29,9 +30,9 @@ export function requireTenantHeader(req: Request, caller: Caller): void {
   }
 }
 
-/** 403: one of `scopes` is enough. */
-export function requireScope(caller: Caller, ...scopes: [Scope, ...Scope[]]): void {
-  if (!scopes.some((scope) => caller.scopes.includes(scope))) {
+/** 403: one of `scopes` is enough, and `admin` is all of them. */
+export function requireScope(caller: Caller, scopes: readonly Scope[]): void {
+  if (![...scopes, 'admin'].some((scope) => caller.scopes.includes(scope))) {
     throw new Problem('scope_missing', `This needs a key with the scope ${scopes.join(' or ')}.`);
   }
 }
@@ -47,8 +48,8 @@ export function requireAllowlisted(caller: Caller): void {
 }
 
 /** 406: before anything is done that could then not be told. */
-export function requireAcceptable(req: Request, ...types: [string, ...string[]]): string {
-  const chosen = req.accepts(types);
+export function requireAcceptable(req: Request, types: readonly [string, ...string[]]): string {
+  const chosen = req.accepts([...types]);
   if (chosen === false) {
     throw new Problem('not_acceptable', `This is available as ${types.join(' or ')}.`);
   }

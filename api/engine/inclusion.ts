@@ -6,31 +6,44 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
 import { formatTlogProof } from '#protocol/tlog-proof';
 import type { StoredProof } from '#sql/proofs';
-import type { Authenticate } from './authenticate.js';
+import { inclusionResponseSchema, type InclusionResponse } from '#protocol/schemas/inclusion';
 import type { EngineContext } from './context.js';
+import { enter } from './enter.js';
 import { noteOn } from './exchange.js';
-import {
-  requireAcceptable,
-  requireApiVersion,
-  requireScope,
-  requireTenantHeader,
-} from './gates.js';
-import type { InclusionResponse } from '#protocol/schemas/inclusion';
+import type { EngineDeps, Operation, OperationSpec } from './operation.js';
 import { Problem } from './problem.js';
 import { InclusionMismatchError, proveInclusion, type ProvenInclusion } from './prove-inclusion.js';
 import { findProof } from './read-proof.js';
 import { sendRevalidatable } from './send-json.js';
 import { altered, documentsOf } from './stored-proof.js';
 
-/** GET /v1/proofs/{proof_id}/inclusion, as JSON or, for text/plain, as a C2SP tlog-proof. */
-export function inclusion(ctx: EngineContext, authenticate: Authenticate) {
-  return async (req: Request<{ proofId: string }>, res: Response): Promise<void> => {
-    const caller = await authenticate(req, res);
-    requireTenantHeader(req, caller);
-    requireScope(caller, 'read');
-    requireApiVersion(req);
-    const type = requireAcceptable(req, 'application/json', 'text/plain');
-    const stored = await findProof(ctx, caller, req.params.proofId);
+const spec: OperationSpec = {
+  id: 'getProofInclusion',
+  method: 'get',
+  path: '/v1/proofs/{proof_id}/inclusion',
+  tag: 'Proofs',
+  summary: 'Check that a proof is in the log',
+  description: 'As JSON or, for `Accept: text/plain`, as a C2SP tlog-proof.',
+  scopes: ['read'],
+  produces: ['application/json', 'text/plain'],
+  responses: {
+    200: {
+      description: 'Where the proof is in the log, and under which signed checkpoint.',
+      content: { 'application/json': inclusionResponseSchema, 'text/plain': 'text' },
+      headers: { ETag: 'Strong; send it back in `If-None-Match`.' },
+    },
+    304: { description: 'Not changed since the ETag that was sent.' },
+  },
+  problems: ['proof_not_found', 'pending_checkpoint', 'integrity_failure'],
+};
+
+export const inclusionOperation: Operation = { spec, handler: inclusion };
+
+function inclusion(deps: EngineDeps) {
+  const { ctx } = deps;
+  return async (req: Request, res: Response): Promise<void> => {
+    const { caller, type } = await enter(deps, spec, req, res);
+    const stored = await findProof(ctx, caller, String(req.params['proof_id']));
     noteOn(res, { proofId: stored.proofId });
     const { entry } = documentsOf(stored);
     const proven = await prove(ctx, stored, entry);

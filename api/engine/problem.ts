@@ -40,6 +40,7 @@ export const PROBLEMS = {
   body_too_large: [413, 'The body is too large'],
   unsupported_media_type: [415, 'The body must be application/json in UTF-8'],
   unsupported_content_encoding: [415, 'The body must not be encoded'],
+  rate_limited: [429, 'Too many requests'],
   idempotency_conflict: [422, 'The idempotency key belongs to another body'],
   lane_locked: [423, 'The lane is locked'],
   internal_error: [500, 'The engine failed'],

@@ -2,30 +2,42 @@ import type { Request, Response } from 'express';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { isProofId } from '#protocol/ids';
 import { readProof as readStoredProof, type StoredProof } from '#sql/proofs';
-import type { Authenticate, Caller } from './authenticate.js';
+import type { Caller } from './authenticate.js';
 import type { EngineContext } from './context.js';
+import { enter } from './enter.js';
 import { noteOn } from './exchange.js';
-import {
-  requireAcceptable,
-  requireApiVersion,
-  requireScope,
-  requireTenantHeader,
-} from './gates.js';
+import type { EngineDeps, Operation, OperationSpec } from './operation.js';
 import { Problem } from './problem.js';
 import { SCHEMA } from '#protocol/schemas/ids';
-import type { ProofView } from '#protocol/schemas/proof-view';
+import { proofViewSchema, type ProofView } from '#protocol/schemas/proof-view';
 import { sendRevalidatable } from './send-json.js';
 import { documentsOf } from './stored-proof.js';
 
-/** GET /v1/proofs/{proof_id} */
-export function readProof(ctx: EngineContext, authenticate: Authenticate) {
-  return async (req: Request<{ proofId: string }>, res: Response): Promise<void> => {
-    const caller = await authenticate(req, res);
-    requireTenantHeader(req, caller);
-    requireScope(caller, 'read');
-    requireApiVersion(req);
-    requireAcceptable(req, 'application/json');
-    const stored = await findProof(ctx, caller, req.params.proofId);
+const spec: OperationSpec = {
+  id: 'readProof',
+  method: 'get',
+  path: '/v1/proofs/{proof_id}',
+  tag: 'Proofs',
+  summary: 'Read a proof',
+  scopes: ['read'],
+  produces: ['application/json'],
+  responses: {
+    200: {
+      description: 'The proof record and everything that it belongs to.',
+      content: { 'application/json': proofViewSchema },
+      headers: { ETag: 'Strong; send it back in `If-None-Match`.' },
+    },
+    304: { description: 'Not changed since the ETag that was sent.' },
+  },
+  problems: ['proof_not_found', 'integrity_failure'],
+};
+
+export const readProofOperation: Operation = { spec, handler: readProof };
+
+function readProof(deps: EngineDeps) {
+  return async (req: Request, res: Response): Promise<void> => {
+    const { caller } = await enter(deps, spec, req, res);
+    const stored = await findProof(deps.ctx, caller, String(req.params['proof_id']));
     noteOn(res, { proofId: stored.proofId });
     sendRevalidatable(req, res, 'application/json', canonicalBytes(viewOf(stored)));
   };

@@ -1,9 +1,14 @@
-import { buildProofRecord, buildReceipt, proofRecordHash } from '#protocol/aep';
+import {
+  buildProofRecord,
+  buildReceipt,
+  proofRecordHash,
+  type Receipt,
+  type ReceiptFacts,
+} from '#protocol/aep';
 import { toHex } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
 import { parseStrict } from '#protocol/json';
 import { aepSchema, type Aep } from '#protocol/schemas/aep';
-import type { ExecuteReceipt } from '#protocol/schemas/execute';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { ProofRecord } from '#protocol/schemas/proof-record';
@@ -14,7 +19,7 @@ import { Problem } from './problem.js';
 
 /** The documents of one proof, derived again from what is stored. */
 export interface ProofDocuments {
-  receipt: ExecuteReceipt;
+  receipt: Receipt;
   entry: ProofEntry;
   /** Null when the payload has been erased: what the log commits to remains. */
   payload: { aep: Aep; record: ProofRecord } | null;
@@ -25,7 +30,8 @@ export interface ProofDocuments {
  * altered in the database is never served as if it had been signed.
  */
 export function documentsOf(stored: StoredProof): ProofDocuments {
-  const facts = {
+  const facts: ReceiptFacts = {
+    lane: stored.lane === 1 ? 'execute' : 'agent',
     proof_id: stored.proofId,
     request_hash: toHex(stored.requestHash),
     effect: stored.effect,
@@ -44,10 +50,7 @@ export function documentsOf(stored: StoredProof): ProofDocuments {
   };
 }
 
-function payloadOf(
-  stored: StoredProof,
-  facts: { proof_id: string; request_hash: string; effect: 'ADMIT' | 'DENY' },
-): ProofDocuments['payload'] {
+function payloadOf(stored: StoredProof, facts: ReceiptFacts): ProofDocuments['payload'] {
   const { aep, signature, keyId } = stored;
   if (aep === null || signature === null) return null;
   if (hashHex(nativeSha256, aep) !== toHex(stored.aepHash)) throw altered(stored, 'aep_hash');

@@ -5,8 +5,8 @@ import { parseStrict } from '#protocol/json';
 import { nativeSha256 } from '#runtime/crypto';
 import { putFixture } from '#sql/administration';
 import { activatePolicy, readPolicySet, storePolicySet } from '#sql/policies';
-import { preparePolicyEngine } from '#workers/policy/decide';
-import { makePolicySet, readPolicyFolder } from '#workers/policy/policy-set';
+import { preparePolicyEngine } from '#policy/decide';
+import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { argument, UsageError, type Command } from './command.js';
 
 export const policyCommands: Command[] = [

@@ -1,6 +1,7 @@
 /** Every document of the service as a zod schema, with the type inferred from it. */
 export * from './admission-status.js';
 export * from './aep.js';
+export * from './agent.js';
 export * from './execute.js';
 export * from './facade.js';
 export * from './ids.js';

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { aepSchema } from './aep.js';
 import { SCHEMA } from './ids.js';
+import { agentReceiptSchema } from './agent.js';
 import { executeReceiptSchema } from './execute.js';
 import { proofEntrySchema } from './log-entry.js';
 import { effectSchema, environmentSchema, logIndexSchema, proofIdSchema } from './primitives.js';
@@ -17,7 +18,7 @@ export const proofViewSchema = z.strictObject({
   environment: environmentSchema,
   leaf_index: logIndexSchema,
   log_entry: proofEntrySchema,
-  receipt: executeReceiptSchema,
+  receipt: z.union([executeReceiptSchema, agentReceiptSchema]),
   aep: aepSchema.nullable(),
   proof_record: proofRecordSchema.nullable(),
 });

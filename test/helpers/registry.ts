@@ -17,8 +17,8 @@ import { acceptIntake, type IntakeItem } from '#sql/intake';
 import { activatePolicy, storePolicySet, type PolicyFiles } from '#sql/policies';
 import type { AdmitContext } from '#workers/admit/context';
 import { processAdmissions } from '#workers/admit/process';
-import { policyCache } from '#workers/policy/cache';
-import { makePolicySet, readPolicyFolder } from '#workers/policy/policy-set';
+import { policyCache } from '#policy/cache';
+import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import type { VerifyContext } from '#workers/verify/context';
 import { advanceFrontier } from '#workers/verify/frontier';
 import type { TestDatabase } from './database.js';
@@ -59,8 +59,7 @@ export async function openRegistry(
   const signer = createSigningKey(join(keys, 'aep.pem'));
   rmSync(keys, { recursive: true });
   const keyId = jwkThumbprint(nativeSha256, signer.publicKey);
-  const files =
-    options.policy ?? (await readPolicyFolder(join(packageRoot, 'workers', 'policy', 'default')));
+  const files = options.policy ?? (await readPolicyFolder(join(packageRoot, 'policy', 'default')));
   const set = await makePolicySet(files);
   await storePolicySet(admin, set);
   await activatePolicy(admin, set.digest);

@@ -4,6 +4,7 @@ import {
   aepBytes,
   buildAep,
   buildProofRecord,
+  laneOf,
   proofRecordHash,
 } from '#protocol/aep';
 import { toBase64, toBase64Url, utf8 } from '#protocol/bytes';
@@ -103,6 +104,7 @@ function prove(
     key_id: aepKey.keyId,
     request_hash: aep.request_hash,
     effect,
+    lane: laneOf(aep.subject),
   });
   const entry = proofEntryBytes({
     proof_id: proofId,

@@ -2,6 +2,7 @@ import {
   aepBytes,
   AEP_PAYLOAD_TYPE,
   buildReceipt,
+  laneOf,
   proofRecordBytes,
   proofRecordHash,
 } from '#protocol/aep';
@@ -50,6 +51,7 @@ const receiptOf = ({ proofId, record, aep }: WorkedProof) =>
     proof_id: proofId,
     request_hash: record.request_hash,
     effect: aep.decision.effect,
+    lane: laneOf(aep.subject),
   });
 
 const path = (hashes: readonly Uint8Array[]) => hashes.map(toBase64);

@@ -71,6 +71,10 @@ async function appendIn(
     tx,
     admitted.map((item, offset) => ({
       proofId: item.intake.proofId,
+      tenantNo: item.intake.tenantNo,
+      lane: item.intake.lane,
+      action: 'action' in item.subject ? item.subject.action : null,
+      intentId: 'intent_id' in item.subject ? item.subject.intent_id : null,
       leafIndex: size + offset,
       effect: item.effect,
       environment: item.intake.environment,

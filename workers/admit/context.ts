@@ -1,7 +1,7 @@
 import type { Logger } from '#runtime/log';
 import type { SigningKey } from '#runtime/crypto';
 import type { Pool } from '#sql/db';
-import type { PolicyEngine } from '../policy/decide.js';
+import type { PolicyEngine } from '#policy/decide';
 
 /** What the admit pipeline works with. */
 export interface AdmitContext {

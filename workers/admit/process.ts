@@ -1,10 +1,10 @@
 import { ZodError } from 'zod';
+import { IntakeMismatchError } from '#policy/errors';
 import { ProtocolError } from '#protocol/errors';
 import { claimPending, loadPending, refuse, type PendingIntake } from '#sql/append';
 import { transaction } from '#sql/transaction';
 import { append } from './append.js';
 import type { AdmitContext } from './context.js';
-import { IntakeMismatchError } from './errors.js';
 import { prepare, type Prepared } from './prepare.js';
 
 /**

@@ -15,6 +15,9 @@ export interface PolicyInput {
   fixture: { ref: string; hash: string | null } | null;
 }
 
+/** What an outcome is to policy: the recording of one, whatever the action was. */
+export const OUTCOME_ACTION = 'RECORD_OUTCOME';
+
 export function policyInputJson(input: PolicyInput): JsonValue {
   return input as unknown as JsonValue;
 }

@@ -3,10 +3,10 @@ import * as fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/package-root';
 import type { PolicyFiles } from '#sql/policies';
-import { preparePolicyEngine, type PolicyEngine } from '#workers/policy/decide';
-import type { PolicyInput } from '#workers/policy/input';
-import { makePolicySet, PolicySetError, readPolicyFolder } from '#workers/policy/policy-set';
-import { policySelfTest } from '#workers/policy/self-test';
+import { preparePolicyEngine, type PolicyEngine } from '#policy/decide';
+import type { PolicyInput } from '#policy/input';
+import { makePolicySet, PolicySetError, readPolicyFolder } from '#policy/policy-set';
+import { policySelfTest } from '#policy/self-test';
 
 const input = (overrides: Partial<PolicyInput> = {}): PolicyInput => ({
   schema_version: 'svc.policy.input/1.0',
@@ -20,7 +20,7 @@ const input = (overrides: Partial<PolicyInput> = {}): PolicyInput => ({
   ...overrides,
 });
 
-const folder = join(packageRoot, 'workers', 'policy', 'default');
+const folder = join(packageRoot, 'policy', 'default');
 
 async function engineOf(policies: Record<string, string>): Promise<PolicyEngine> {
   const { schema } = await readPolicyFolder(folder);

@@ -1,0 +1,189 @@
+-- What tenants list, revoke, share and bundle, which key asked for it, and a record of every
+-- administrative act.
+
+-- Which key asked ----------------------------------------------------------------------------
+
+alter table svc.api_key
+  add column key_no   integer generated always as identity unique,
+  add column replaces text references svc.api_key;                -- rotation: the key that this one follows
+alter table svc.tenant
+  add column rate_limit integer check (rate_limit > 0);            -- requests a second; null: the engine's default
+
+-- Pinned, so that revoking a key holds for what it asked and nobody has signed yet. Null only for
+-- what was accepted before keys were pinned.
+alter table svc.intake add column key_no integer;
+
+-- What a tenant lists by ---------------------------------------------------------------------
+
+-- Beside the AEP, which says the same: a list must not open every AEP of the registry.
+alter table svc.proof
+  add column tenant_no integer,
+  add column lane      smallint check (lane in (1, 2)),
+  add column action    text,                                       -- null for an outcome, which has none
+  add column intent_id text;                                       -- null on the agent lane, which has none
+alter table svc.proof disable trigger append_only;
+update svc.proof p set
+  tenant_no = i.tenant_no,
+  lane = i.lane,
+  action = convert_from(p.aep, 'UTF8')::json -> 'subject' ->> 'action',
+  intent_id = convert_from(p.aep, 'UTF8')::json -> 'subject' ->> 'intent_id'
+from svc.intake i where i.proof_id = p.proof_id;
+alter table svc.proof enable trigger append_only;
+alter table svc.proof
+  alter column tenant_no set not null,
+  alter column lane set not null;
+create index proof_of_tenant on svc.proof (tenant_no, leaf_index);
+create index proof_intent on svc.proof (tenant_no, hashtextextended(intent_id, 0), leaf_index)
+  where intent_id is not null;
+
+-- Revocations that tenants ask for -----------------------------------------------------------
+
+-- The engine cannot append. It writes down what was asked, and a worker appends the status entry.
+create table svc.revocation_request (
+  request_id    uuid primary key,
+  tenant_no     integer not null references svc.tenant,
+  key_no        integer not null,
+  proof_id      uuid not null references svc.proof,
+  artifact_kind text not null check (artifact_kind in ('proof', 'passport', 'certificate', 'trust')),
+  reason_hash   bytea not null unique check (length(reason_hash) = 32),
+  document      bytea not null,                                    -- the salted reason, as its hash was made
+  requested_at  timestamptz(3) not null default clock_timestamp(),
+  unique (proof_id, artifact_kind)                                 -- for ever, so once is enough
+);
+
+-- Asked for and not yet in the log; whoever deletes the row appends, and nobody else can.
+create table svc.revocation_pending (
+  request_id   uuid primary key references svc.revocation_request,
+  requested_at timestamptz(3) not null
+);
+create index revocation_pending_age on svc.revocation_pending (requested_at, request_id);
+
+-- Packages and share tokens ------------------------------------------------------------------
+
+create table svc.trust_package (
+  package_id uuid primary key,
+  tenant_no  integer not null references svc.tenant,
+  key_no     integer not null,
+  created_at timestamptz(3) not null default clock_timestamp()
+);
+create index trust_package_of_tenant on svc.trust_package (tenant_no, created_at, package_id);
+
+create table svc.package_member (
+  package_id uuid not null references svc.trust_package,
+  position   smallint not null check (position >= 0),
+  proof_id   uuid not null references svc.proof,
+  primary key (package_id, position),
+  unique (package_id, proof_id)
+);
+
+create table svc.share_token (
+  token_hash    bytea primary key check (length(token_hash) = 32), -- the token itself is nowhere
+  tenant_no     integer not null references svc.tenant,
+  key_no        integer not null,
+  artifact_kind text not null check (artifact_kind in ('proof', 'passport', 'certificate', 'trust', 'package')),
+  proof_id      uuid references svc.proof,
+  package_id    uuid references svc.trust_package,
+  created_at    timestamptz(3) not null default clock_timestamp(),
+  expires_at    timestamptz(3),
+  check ((artifact_kind = 'package') = (package_id is not null)),
+  check ((package_id is null) <> (proof_id is null))
+);
+create index share_token_of_tenant on svc.share_token (tenant_no, created_at, token_hash);
+
+create table svc.share_revocation (
+  token_hash bytea primary key references svc.share_token,
+  key_no     integer not null,
+  revoked_at timestamptz(3) not null default clock_timestamp()
+);
+
+-- Every administrative act -------------------------------------------------------------------
+
+create table svc.audit (
+  audit_id  bigint generated always as identity primary key,
+  at        timestamptz(3) not null default clock_timestamp(),
+  db_role   text not null,
+  actor     text,                                                  -- who, as far as the command knew
+  act       text,                                                  -- the command
+  object    text not null,                                         -- the table
+  operation text not null,
+  before    jsonb,
+  after     jsonb
+);
+
+-- Written by the database itself, as its owner: no program can leave an act out or write one that
+-- did not happen. Secrets and large texts stay where they are.
+create function svc.record_act() returns trigger language plpgsql security definer
+  set search_path = pg_catalog, pg_temp as $$
+declare
+  hidden constant text[] := array['secret_hash', 'manifest', 'files', 'content'];
+begin
+  insert into svc.audit (db_role, actor, act, object, operation, before, after)
+  values (session_user, nullif(current_setting('svc.actor', true), ''),
+    nullif(current_setting('svc.act', true), ''), tg_table_name, tg_op,
+    case when tg_op = 'UPDATE' then to_jsonb(old) - hidden end, to_jsonb(new) - hidden);
+  return null;
+end $$;
+
+create trigger audited after insert or update on svc.tenant for each row execute function svc.record_act();
+create trigger audited after insert or update on svc.lane for each row execute function svc.record_act();
+create trigger audited after insert or update on svc.api_key for each row execute function svc.record_act();
+create trigger audited after insert on svc.policy_set for each row execute function svc.record_act();
+create trigger audited after insert on svc.policy_activation for each row execute function svc.record_act();
+create trigger audited after insert on svc.fixture for each row execute function svc.record_act();
+create trigger audited after insert on svc.log_entry for each row when (new.kind <> 1) execute function svc.record_act();
+
+-- What may not change ------------------------------------------------------------------------
+
+create trigger append_only before update or delete on svc.audit for each row execute function svc.refuse_change();
+create trigger append_only before update or delete on svc.revocation_request for each row execute function svc.refuse_change();
+create trigger append_only before update or delete on svc.trust_package for each row execute function svc.refuse_change();
+create trigger append_only before update or delete on svc.package_member for each row execute function svc.refuse_change();
+create trigger append_only before update or delete on svc.share_token for each row execute function svc.refuse_change();
+create trigger append_only before update or delete on svc.share_revocation for each row execute function svc.refuse_change();
+create trigger no_truncate before truncate on svc.audit execute function svc.refuse_change();
+create trigger no_truncate before truncate on svc.revocation_request execute function svc.refuse_change();
+create trigger no_truncate before truncate on svc.trust_package execute function svc.refuse_change();
+create trigger no_truncate before truncate on svc.package_member execute function svc.refuse_change();
+create trigger no_truncate before truncate on svc.share_token execute function svc.refuse_change();
+create trigger no_truncate before truncate on svc.share_revocation execute function svc.refuse_change();
+create trigger no_truncate before truncate on svc.policy_set execute function svc.refuse_change();
+create trigger no_truncate before truncate on svc.policy_activation execute function svc.refuse_change();
+create trigger no_truncate before truncate on svc.policy_input execute function svc.refuse_change();
+create trigger no_truncate before truncate on svc.fixture execute function svc.refuse_change();
+create trigger no_truncate before truncate on svc.revocation_reason execute function svc.refuse_change();
+
+-- A worker appends proofs, and of the status entries only those that a tenant asked for.
+create or replace function svc.entry_follows_head() returns trigger language plpgsql as $$
+begin
+  if (current_user = 'svc_worker' and new.kind = 3) or (current_user = 'svc_admin' and new.kind = 1) then
+    raise exception '% may not append entries of kind %', current_user, new.kind using errcode = 'insufficient_privilege';
+  end if;
+  if current_user = 'svc_worker' and new.kind = 2 and not exists (
+    select from svc.revocation_request r where r.proof_id = new.proof_id
+      and position(encode(r.reason_hash, 'hex') in convert_from(new.body, 'UTF8')) > 0
+      and position('"artifact_kind":"' || r.artifact_kind || '"' in convert_from(new.body, 'UTF8')) > 0) then
+    raise exception 'nobody asked for this revocation of %', new.proof_id using errcode = 'insufficient_privilege';
+  end if;
+  if new.leaf_index < (select tree_size from svc.log_head) then
+    raise exception 'leaf % is behind the head of the log', new.leaf_index using errcode = 'insufficient_privilege';
+  end if;
+  return new;
+end $$;
+
+-- Who may what -------------------------------------------------------------------------------
+
+revoke all on all functions in schema svc from public;
+
+grant select on svc.revocation_request, svc.revocation_pending, svc.trust_package,
+  svc.package_member, svc.share_token, svc.share_revocation to svc_engine;
+grant insert on svc.revocation_request, svc.revocation_pending, svc.trust_package,
+  svc.package_member, svc.share_token, svc.share_revocation to svc_engine;
+
+grant select (key_id, tenant_no, key_no, expires_at, revoked_at) on svc.api_key to svc_worker; -- never a secret's hash
+grant select on svc.revocation_request, svc.revocation_pending to svc_worker;
+grant insert on svc.revocation_reason to svc_worker;
+grant delete on svc.revocation_pending to svc_worker;
+
+grant select on svc.revocation_request, svc.revocation_pending, svc.trust_package,
+  svc.package_member, svc.share_token, svc.share_revocation, svc.audit to svc_admin;
+grant update (rate_limit) on svc.tenant to svc_admin;
