@@ -1,4 +1,10 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { randomBytes } from 'node:crypto';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { nativeSha256 } from '#runtime/crypto';
+import { connect } from '#runtime/postgres';
+import { putFixture } from '#sql/administration';
+import type { Pool } from '#sql/db';
+import { appendRevocation } from '#sql/lifecycle';
 import {
   assertRole,
   effectivePrivileges,
@@ -7,6 +13,7 @@ import {
   type Program,
 } from '#sql/roles';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
+import { openRegistry } from './helpers/registry.js';
 
 const programs = Object.keys(GRANTS) as Program[];
 const LOG_TABLES = ['log_entry', 'proof', 'checkpoint', 'verdict', 'tile', 'log_head'];
@@ -33,6 +40,67 @@ describe('database roles', () => {
     for (const other of programs.filter((one) => one !== program && one !== 'admin')) {
       await expect(assertRole(db.as('svc_admin'), other)).rejects.toThrow(TooMuchPrivilegeError);
     }
+  });
+
+  describe('refuses a role that has the rights of a program and', () => {
+    const name = `probe_${randomBytes(4).toString('hex')}`;
+    const drop = () => db.sql.unsafe(`drop owned by ${name} cascade; drop role ${name}`);
+    let sql: Pool;
+    beforeEach(async () => {
+      // A role of this test's own: the programs' roles are the whole cluster's.
+      await db.sql.unsafe(`
+        create role ${name} login password '${name}'; grant usage on schema svc to ${name}`);
+      for (const [privilege, tables] of Object.entries(GRANTS.verifier)) {
+        for (const table of tables) {
+          const [, relation = '', columns = ''] = /^(\w+)(\(.*\))?$/.exec(table) ?? [];
+          await db.sql.unsafe(`grant ${privilege} ${columns} on svc.${relation} to ${name}`);
+        }
+      }
+      const url = new URL(db.urlFor('svc_verifier'));
+      url.username = name;
+      url.password = name;
+      sql = connect(url.toString(), { application: 'test', max: 1 });
+    });
+    afterEach(async () => {
+      await sql.end();
+      await drop();
+    });
+
+    it.each([
+      ['is a superuser', 'alter role % superuser', /is a superuser/],
+      ['can make roles', 'alter role % createrole', /can create roles/],
+      ['passes by row-level security', 'alter role % bypassrls', /bypasses row-level security/],
+      ['can replicate', 'alter role % replication', /can replicate/],
+      [
+        'is another program, too, once it says so',
+        'grant svc_publisher to % with inherit false',
+        /is a member of another role/,
+      ],
+      [
+        'owns a table',
+        'create table svc.own (a int); alter table svc.own owner to %',
+        /owns tables/,
+      ],
+      ['may make tables', 'grant create on schema svc to %', /may create things in the schema/],
+      ['may read one table more', 'grant select on svc.api_key to %', /SELECT api_key/],
+      [
+        'may change one column more',
+        'grant update (note) on svc.checkpoint to %',
+        /UPDATE checkpoint/,
+      ],
+      ['may set triggers', 'grant trigger on svc.verdict to %', /TRIGGER verdict/],
+      ['may empty a table', 'grant truncate on svc.log_entry to %', /TRUNCATE log_entry/],
+      [
+        'may read a view of what it may not read',
+        'create view svc.keys as select * from svc.api_key; grant select on svc.keys to %',
+        /SELECT keys/,
+      ],
+    ])('%s', async (_, statements, reason) => {
+      await assertRole(sql, 'verifier');
+      await db.sql.unsafe(statements.replaceAll('%', name));
+      await expect(assertRole(sql, 'verifier')).rejects.toThrow(reason);
+      await db.sql.unsafe('drop table if exists svc.own; drop view if exists svc.keys');
+    });
   });
 
   it('refuses a role that was granted one thing more', async () => {
@@ -83,32 +151,59 @@ describe('append-only tables', () => {
   let db: TestDatabase;
   beforeAll(async () => {
     db = await freshDatabase();
-    await db.sql`insert into svc.tile values (0, 0, ${Buffer.alloc(64, 1)})`;
-    await db.sql`insert into svc.log_entry (leaf_index, kind, at, body)
-      values (0, 3, now(), '\\x00'), (1, 3, now(), '\\x00')`;
+    const registry = await openRegistry(db);
+    const content = Buffer.from('{}');
+    const fixture = { fixtureRef: 'f', fixtureHash: nativeSha256(content), content };
+    await putFixture(registry.admin, fixture);
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await appendRevocation(registry.admin, nativeSha256, {
+      proofId: id,
+      artifactKind: 'proof',
+      reason: 'wrong',
+      actor: 'auditor',
+      salt: '5'.repeat(64),
+    });
+    await registry.verifyAll();
     await db.sql`insert into svc.checkpoint (tree_size, root, note) values (1, ${Buffer.alloc(32)}, '')`;
-    await db.sql`update svc.log_head set tree_size = 2`;
+    await db.sql`insert into svc.tile values (7, 0, ${Buffer.alloc(64, 1)})`;
   });
   afterAll(() => db.drop());
 
   // Even their owner meets the triggers; whoever takes those out is a superuser, and the verifier
   // is there for that.
-  it.each(['log_entry', 'checkpoint'])('%s refuses its owner', async (table) => {
-    await expect(db.sql`delete from svc.${db.sql(table)}`).rejects.toThrow(/append-only/);
-    await expect(db.sql`truncate svc.${db.sql(table)}`).rejects.toThrow(/append-only/);
+  it.each([
+    ['log_entry', 'at = now()'],
+    ['proof', 'aep = null'],
+    ['checkpoint', `note = 'x'`],
+    ['verdict', `outcome = 'pass'`],
+    ['policy_set', `files = '{}'`],
+    ['policy_activation', 'active_from = now()'],
+    ['policy_input', `input = ''`],
+    ['fixture', `content = ''`],
+  ])('%s lets its owner change and delete no row', async (table, change) => {
+    await expect(db.sql.unsafe(`update svc.${table} set ${change}`)).rejects.toThrow(/append-only/);
+    await expect(db.sql.unsafe(`delete from svc.${table}`)).rejects.toThrow(/append-only/);
   });
 
-  it('refuses an update of a log entry and of a checkpoint', async () => {
-    await expect(db.sql`update svc.log_entry set kind = 3`).rejects.toThrow(/append-only/);
-    await expect(db.sql`update svc.checkpoint set note = 'x'`).rejects.toThrow(/append-only/);
+  it.each(LOG_TABLES)('%s is not emptied, by its owner neither', async (table) => {
+    const emptied = db.sql.unsafe(`truncate svc.${table} cascade`);
+    await expect(emptied).rejects.toThrow(`svc.${table} is append-only`);
   });
 
   it('lets a tile be extended and nothing else', async () => {
-    const set = (hashes: Buffer) => db.sql`update svc.tile set hashes = ${hashes}`;
+    const set = (hashes: Buffer) => db.sql`update svc.tile set hashes = ${hashes} where level = 7`;
+    const longer = Buffer.concat([Buffer.alloc(64, 1), Buffer.alloc(32, 2)]);
     await expect(set(Buffer.alloc(32, 1))).rejects.toThrow(/extended/);
+    await expect(set(Buffer.alloc(64, 1))).rejects.toThrow(/extended/);
     await expect(set(Buffer.alloc(64, 2))).rejects.toThrow(/extended/);
     await expect(set(Buffer.alloc(96, 2))).rejects.toThrow(/extended/);
-    await set(Buffer.concat([Buffer.alloc(64, 1), Buffer.alloc(32, 2)]));
+    for (const elsewhere of ['level = 6', 'tile_index = 1']) {
+      const moved = db.sql.unsafe(`update svc.tile set ${elsewhere}, hashes = $1 where level = 7`, [
+        longer,
+      ] as never);
+      await expect(moved).rejects.toThrow(/extended/);
+    }
+    await set(longer);
     await expect(db.sql`delete from svc.tile`).rejects.toThrow(/append-only/);
   });
 
@@ -129,8 +224,33 @@ describe('append-only tables', () => {
     await expect(proof).rejects.toThrow(/may not append entries of kind 1/);
   });
 
-  it('never lets the log shrink', async () => {
-    await expect(db.sql`update svc.log_head set tree_size = 1`).rejects.toThrow(/only grow/);
+  it('never lets the log shrink, or stay while something is appended', async () => {
+    for (const less of ['tree_size - 1', 'tree_size']) {
+      const set = db.sql.unsafe(`update svc.log_head set tree_size = ${less}`);
+      await expect(set).rejects.toThrow(/only grow/);
+    }
     await expect(db.sql`delete from svc.log_head`).rejects.toThrow(/append-only/);
+    await expect(db.sql`insert into svc.log_head values (false, 0)`).rejects.toThrow(/check/);
+    await expect(db.sql`insert into svc.log_head values (true, 0)`).rejects.toThrow(/unique/);
+  });
+
+  it('have rows of the forms that the verifier and the publisher take for granted', async () => {
+    const refused = (statement: string) =>
+      expect(db.sql.unsafe(statement), statement).rejects.toThrow(/check constraint/);
+    const entry = (values: string) =>
+      refused(`insert into svc.log_entry
+        (leaf_index, kind, proof_id, at, aep_hash, proof_record_hash, body) values (${values})`);
+    const [id, hash] = ['gen_random_uuid()', `sha256('x')`];
+    await entry(`900, 1, null, now(), ${hash}, ${hash}, null`);
+    await entry(`900, 1, ${id}, now(), '\\x00', ${hash}, null`);
+    await entry(`900, 1, ${id}, now(), ${hash}, '\\x00', null`);
+    await entry(`900, 1, ${id}, now(), ${hash}, ${hash}, 'x'`);
+    await entry(`900, 2, null, now(), null, null, 'x'`);
+    await entry(`900, 2, ${id}, now(), null, null, null`);
+    await entry(`900, 3, null, now(), null, null, null`);
+    await entry(`900, 4, null, now(), null, null, 'x'`);
+    await refused(`insert into svc.api_key (key_id, tenant_no, secret_hash, scopes, review_ref)
+      values ('k', 1, ${hash}, '{}', '')`);
+    await refused(`insert into svc.tile values (7, 1, 'x')`);
   });
 });
