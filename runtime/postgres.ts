@@ -1,12 +1,14 @@
 import { Socket } from 'node:net';
 import postgres from 'postgres';
+import { Reservations, type Reserved } from './reservations.js';
 
 /** A pool of connections; closed with `end`. */
-export type Sql = postgres.Sql<{ bigint: number }>;
+export type Sql = { reserve(): Promise<Reserved> } & postgres.Sql<{ bigint: number }>;
 
 export interface ConnectOptions {
   /** Seen in pg_stat_activity. */
   application: string;
+  /** Connections for single statements, and as many again for transactions. */
   max?: number;
   /** Server-side limit of one statement, in milliseconds; 0 means none. */
   statementTimeoutMs?: number;
@@ -90,5 +92,37 @@ export function connect(url: string, options: ConnectOptions): Sql {
     },
     socket: promptSocket(),
   };
-  return postgres(url, settings);
+  const sql = postgres(url, settings);
+  const reservations = new Reservations((onLost) => openLine(url, settings, onLost), max);
+  const endStatements = sql.end.bind(sql);
+  return Object.assign(sql, {
+    reserve: () => reservations.reserve(),
+    end: async (ending?: { timeout?: number }) => {
+      await Promise.all([reservations.end(ending), endStatements(ending)]);
+    },
+  });
+}
+
+/** A client of one connection, which stays closed once that connection is gone. */
+function openLine(
+  url: string,
+  settings: { socket: (address: Address) => Socket; types: { bigint: typeof bigint } },
+  onLost: () => void,
+): postgres.Sql<{ bigint: number }> {
+  let lost = false;
+  const own = {
+    ...settings,
+    max: 1,
+    // The driver would end it between two statements of a transaction.
+    max_lifetime: null,
+    onclose: () => {
+      lost = true;
+      onLost();
+    },
+    socket: (address: Address) => {
+      if (!lost) return settings.socket(address);
+      throw Object.assign(new Error('the connection is lost'), { code: 'CONNECTION_CLOSED' });
+    },
+  };
+  return postgres(url, own);
 }

@@ -79,7 +79,10 @@ export async function migrate(sql: Pool, folder: string): Promise<string[]> {
     }
     return applied;
   } finally {
-    await connection`select pg_advisory_unlock(${ADVISORY_LOCK})`.catch(() => undefined);
-    connection.release();
+    // A lock that cannot be given back goes with its connection.
+    await connection`select pg_advisory_unlock(${ADVISORY_LOCK})`.then(
+      () => connection.release(),
+      () => connection.discard(),
+    );
   }
 }

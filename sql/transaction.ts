@@ -5,9 +5,8 @@ import { asking, isConnectionLost } from './errors.js';
  * Runs `work` in one transaction: committed when it returns, rolled back when it throws. Between
  * its statements `work` waits for nothing but the database.
  *
- * The driver's own `begin` answers a lost connection by sending ROLLBACK into it, which throws
- * where nobody can catch it and ends the process. A connection that is gone has rolled back by
- * itself; here it is left to the pool, which opens another.
+ * A connection that is lost has rolled back by itself, and is thrown away with whatever the driver
+ * still remembers of it.
  *
  * @throws DatabaseUnavailableError when the connection is lost. If that happens while committing,
  *   whether the transaction took place is not known: whoever retries must be able to do it twice.
@@ -18,15 +17,27 @@ export function transaction<T>(sql: Pool, work: (tx: Transaction) => Promise<T>)
     try {
       await connection`begin`;
       const result = await work(connection);
-      await connection`commit`;
+      const { command } = await connection`commit`;
+      // What the database calls it when a statement had failed and `work` went on all the same.
+      if (command !== 'COMMIT') throw new Error('a statement failed, so nothing was committed');
       connection.release();
       return result;
     } catch (error) {
-      if (!isConnectionLost(error)) {
-        await connection`rollback`;
-        connection.release();
-      }
+      await rollBack(connection, error);
       throw error;
     }
   });
+}
+
+async function rollBack(connection: Transaction, error: unknown): Promise<void> {
+  if (isConnectionLost(error)) {
+    connection.discard();
+    return;
+  }
+  try {
+    await connection`rollback`;
+    connection.release();
+  } catch {
+    connection.discard();
+  }
 }

@@ -126,6 +126,30 @@ describe.each([
   );
 
   it.skipIf(skip)(
+    'every connection ended by the server, again and again, loses and doubles nothing and ends no process',
+    async () => {
+      const programs = ['engine', 'worker', 'verifier', 'publisher', 'facade'] as const;
+      const pids = () => programs.map((program) => stack.pid(program));
+      const before = pids();
+      const inFlight: Answers = [];
+      for (let time = 0; time < 8; time += 1) {
+        const release = await holdAppendLock(stack);
+        const answers = sendMany(stack, 8);
+        await untilAWorkerWaits(stack);
+        await stack.superuser()`
+          select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'svc-%'`;
+        await release();
+        inFlight.push(...(await answers));
+      }
+      const ids = await acknowledgedIn(stack, inFlight);
+      expect(new Set(ids.values()).size).toBe(64);
+      await expectNothingLost(stack, ids.values());
+      expect(pids()).toEqual(before);
+    },
+    120_000,
+  );
+
+  it.skipIf(skip)(
     'an item that makes its group fail is answered, and so are its neighbours',
     async () => {
       const sql = stack.superuser();
