@@ -391,7 +391,7 @@ describe('one flipped bit of a tile', () => {
 });
 
 describe('keys', () => {
-  const change = async (what: 'retire' | 'compromise', fromIndex?: number) => {
+  const change = async (what: 'activate' | 'retire' | 'compromise', fromIndex?: number) => {
     const { keyId, signer } = registry.admit;
     await appendKeyChange(registry.admin, nativeSha256, {
       keyId,
@@ -441,19 +441,47 @@ describe('keys', () => {
     expect(await outcomeOf(ids[0]!)).toBe('pass');
   });
 
-  it('whose compromise was tampered with are not good again', async () => {
-    const ids = await registry.admitAll([registry.item()]);
-    await change('compromise', 0);
-    await registry.verifyAll();
-    expect(await outcomeOf(ids[0]!)).toBe('fail');
-    await tamper(
+  it.each([
+    ['is gone', `delete from svc.log_entry where kind = 3 and leaf_index > 0`],
+    [
+      'goes for something else',
+      `update svc.log_entry set kind = 2, proof_id = gen_random_uuid()
+       where kind = 3 and leaf_index > 0`,
+    ],
+    [
+      'begins later',
       `update svc.log_entry set body = convert_to(
          replace(convert_from(body, 'UTF8'), '"from_index":0', '"from_index":9'), 'UTF8')
        where kind = 3 and leaf_index > 0`,
-      [],
-    );
+    ],
+  ])('whose compromise %s in the database are not good again', async (_, statement) => {
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    await change('compromise', 0);
+    await registry.verifyAll();
     await scrub(registry.verify, 1000);
-    expect(await outcomeOf(ids[0]!)).toBe('fail');
+    expect(await outcomeOf(id)).toBe('fail');
+    await tamper(statement, []);
+    await scrub(registry.verify, 1000);
+    expect(await outcomeOf(id)).toBe('fail');
+    // Nor when the prefix goes on over it.
+    await change('retire');
+    await registry.verifyAll();
+    await scrub(registry.verify, 1000);
+    expect(await outcomeOf(id)).toBe('fail');
+  });
+
+  it('whose whole past is gone are not good again by being activated anew', async () => {
+    const [before = ''] = await registry.admitAll([registry.item()]);
+    await change('compromise', 0);
+    await registry.verifyAll();
+    await tamper('delete from svc.log_entry where kind = 3', []);
+    await change('activate');
+    const [after = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    for (const id of [before, after]) expect(await outcomeOf(id)).toBe('fail');
+    await scrub(registry.verify, 1000);
+    for (const id of [before, after]) expect(await outcomeOf(id)).toBe('fail');
   });
 
   it('whose entry was tampered with verify nothing', async () => {

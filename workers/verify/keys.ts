@@ -11,9 +11,11 @@ export interface KeyHistory {
   entries: KeyedEntry[];
   /** Chain over index and leaf hash of every key entry, 32 bytes. */
   digest: Buffer;
+  /** Whether they are the very entries that were verified. What comes after others counts no more. */
+  sound: boolean;
 }
 
-export const NO_KEYS: KeyHistory = { entries: [], digest: Buffer.alloc(32) };
+export const NO_KEYS: KeyHistory = { entries: [], digest: Buffer.alloc(32), sound: true };
 
 /** The history with one more leaf, if that is a key entry. */
 export function withLeaf(history: KeyHistory, leafIndex: number, bytes: Uint8Array): KeyHistory {
@@ -23,15 +25,17 @@ export function withLeaf(history: KeyHistory, leafIndex: number, bytes: Uint8Arr
   index.writeBigUInt64BE(BigInt(leafIndex));
   const link = Buffer.concat([history.digest, index, leafHash(nativeSha256, bytes)]);
   return {
-    entries: [...history.entries, { leafIndex, entry }],
+    entries: history.sound ? [...history.entries, { leafIndex, entry }] : [],
     digest: Buffer.from(nativeSha256(link)),
+    sound: history.sound,
   };
 }
 
 /**
  * The key entries of the verified prefix. They must be the very ones that the verifier saw when it
  * verified them: none lost, none added, none changed. Else there are none at all, since a lost
- * `compromise` must never make a key good again, and without a sound history no signature counts.
+ * `compromise` must never make a key good again, nor may the key be activated anew when its whole
+ * past is lost: without a sound history no signature counts.
  */
 export async function trustedKeys(
   context: VerifyContext,
@@ -44,5 +48,5 @@ export async function trustedKeys(
   }
   if (history.digest.equals(prefix.keysDigest)) return history;
   context.log.error('ALARM: the history of signing keys is not the one that was verified');
-  return { entries: [], digest: prefix.keysDigest };
+  return { entries: [], digest: prefix.keysDigest, sound: false };
 }
