@@ -1,6 +1,8 @@
+import { concat, equalBytes } from '#protocol/bytes';
 import { proofEntryBytes } from '#protocol/entries';
 import { HASH_BYTES, leafHash } from '#protocol/merkle';
-import { extendTiles, tilesForAppend, type Tile } from '#protocol/tiles';
+import { extendTiles, tilesForAppend, TILE_WIDTH, tileWidth, type Tile } from '#protocol/tiles';
+import { tileRoot } from '#protocol/tiles/append';
 import type { Sha256 } from '#protocol/hash';
 import { formatTime } from '#protocol/time';
 import type { Db, Transaction } from './db.js';
@@ -97,7 +99,7 @@ export async function appendLocked(
   }));
   await tx`insert into svc.log_entry ${tx(rows)}`;
   const leaves = entries.map((entry) => leafHash(sha256, newEntryBytes(entry)));
-  const edge = await rightEdge(tx, size, entries.length);
+  const edge = await rightEdge(tx, sha256, size, entries.length);
   for (const tile of extendTiles(sha256, size, leaves, edge)) {
     await tx`
       insert into svc.tile (level, tile_index, hashes)
@@ -107,18 +109,57 @@ export async function appendLocked(
   await tx`update svc.log_head set tree_size = ${size + entries.length}`;
 }
 
-/** The partial tiles that the next `count` leaves will extend, as stored. */
-async function rightEdge(tx: Db, size: number, count: number): Promise<Tile[]> {
+/**
+ * The stored tiles are not what the log makes them: nothing is appended, because what is built on
+ * a wrong hash stays wrong for ever. A person has to mend them.
+ */
+export class TileDamagedError extends Error {
+  override readonly name = 'TileDamagedError';
+}
+
+/**
+ * The partial tiles that the next `count` leaves will extend, as stored, if they are what they must
+ * be: a tile of leaves, the hashes of its entries; a tile above, the roots of the tiles below it.
+ * All of those are read before the tile is full and its own root goes into the level above, which
+ * is once for as many leaves as it covers; until then the last of them, which is new, is enough.
+ */
+async function rightEdge(tx: Db, sha256: Sha256, size: number, count: number): Promise<Tile[]> {
   const edge: Tile[] = [];
   for (const { level, index, width } of tilesForAppend(size, count)) {
-    const hashes = await readTile(tx, level, index);
-    if (hashes === null || hashes.length !== width * HASH_BYTES) {
-      throw new Error(`tile ${level}/${index} does not fit a log of ${size} leaves`);
+    const hashes = (await readTile(tx, level, index)) ?? Buffer.alloc(0);
+    const first = index * TILE_WIDTH;
+    const fills = tileWidth(level, index, size + count) === TILE_WIDTH;
+    const from = level === 0 || fills ? first : first + width - 1;
+    const below = level === 0 ? leafHashes : tileRoots;
+    const expected = await below(tx, sha256, level, from, first + width);
+    if (!equalBytes(concat(...expected), hashes.subarray((from - first) * HASH_BYTES))) {
+      throw new TileDamagedError(
+        `tile ${level}/${index} is not what the log of ${size} leaves has below it: nothing is appended until it, or what is below it, is mended`,
+      );
     }
     edge.push({ level, index, hashes });
   }
   return edge;
 }
+
+type HashesBelow = (
+  tx: Db,
+  sha256: Sha256,
+  level: number,
+  from: number,
+  to: number,
+) => Promise<Uint8Array[]>;
+
+const leafHashes: HashesBelow = async (tx, sha256, _level, from, to) =>
+  (await entryRows(tx, from, to)).map(({ bytes }) => leafHash(sha256, bytes));
+
+const tileRoots: HashesBelow = async (tx, sha256, level, from, to) => {
+  const rows = await tx<{ hashes: Buffer }[]>`
+    select hashes from svc.tile
+    where level = ${level - 1} and tile_index >= ${from} and tile_index < ${to}
+    order by tile_index`;
+  return rows.map(({ hashes }) => tileRoot(sha256, hashes));
+};
 
 /** A tile's hashes, 32 bytes each, or null when it does not exist. */
 export function readTile(sql: Db, level: number, index: number): Promise<Buffer | null> {
