@@ -26,6 +26,7 @@ export async function* judgedAnew(
   before: Before,
   size: number,
   changedLeaves: readonly number[],
+  { failedOnly = false } = {},
 ): AsyncGenerator<RenderedRecord[]> {
   const revoked = revocationsIn(await ctx.registry.statusEntries(before.size, size));
   const proofIds = new Set(revoked.keys());
@@ -36,7 +37,7 @@ export async function* judgedAnew(
   }
   const all = [...proofIds];
   for (let at = 0; at < all.length; at += AT_ONCE) {
-    const records = await judge(ctx, before, size, all.slice(at, at + AT_ONCE));
+    const records = await judge(ctx, before, size, all.slice(at, at + AT_ONCE), failedOnly);
     if (records.length > 0) yield records;
   }
 }
@@ -46,6 +47,7 @@ async function judge(
   before: Before,
   size: number,
   proofIds: readonly string[],
+  failedOnly: boolean,
 ): Promise<RenderedRecord[]> {
   const published: { proofId: string; place: Place; record: Uint8Array }[] = [];
   for (const proofId of proofIds) {
@@ -75,9 +77,11 @@ async function judge(
     ]),
   );
   return published.flatMap(({ proofId, place, record }) => {
+    const verdict = verdicts.get(place.leafIndex);
+    if (failedOnly && verdict?.outcome !== 'fail') return [];
     const facts = { ...factsOfRecord(record, proofId), ...verifiedColumns.get(place.leafIndex) };
     const judgement = {
-      verdict: verdicts.get(place.leafIndex),
+      verdict,
       revoked: [...(revocations.get(proofId) ?? [])],
       toldRevoked: revokedIn(record, proofId),
     };

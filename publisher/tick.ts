@@ -3,27 +3,24 @@ import { formatCheckpoint, openCheckpoint } from '#protocol/checkpoint';
 import { parseEntry } from '#protocol/entries';
 import { signNote } from '#protocol/note';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
-import type { IndexRows } from '#protocol/snapshot/index-part';
 import { aepKeys, keysFile } from '#protocol/snapshot/keys';
 import {
   CHECKPOINT_PATH,
-  MANIFEST_PATH,
   segmentPath,
-  signManifest,
   SNAPSHOT_SCHEMA,
-  type IndexPartPin,
   type Manifest,
 } from '#protocol/snapshot/manifest';
-import { mergeRows } from '#protocol/snapshot/merge';
 import { formatTime } from '#protocol/time';
-import { SEALED_ENTRIES } from './compaction.js';
 import type { TickContext } from './context.js';
 import type { Published } from './directory.js';
+import { IndexBuilder } from './index-builder.js';
 import { judgedAnew } from './judged-anew.js';
 import { bodiesFile, newLeaves } from './new-leaves.js';
 import type { PublishedFile } from './publish.js';
+import { nextGeneration, putManifest } from './put-manifest.js';
 import { LeadershipLost, PublisherStopped } from './stopped.js';
 import { behind, forked, VerifiedTree, type TreeHead } from './tree.js';
+import { withdrawFailed } from './withdraw.js';
 
 export type TickReport =
   /** Another publisher leads. */
@@ -51,6 +48,23 @@ export async function tick(ctx: TickContext): Promise<TickReport> {
   await ctx.writer.prepare();
 
   const published = await ctx.directory.manifest();
+  try {
+    return await publishNext(ctx, published);
+  } catch (error) {
+    const mismatch = error instanceof PublisherStopped && error.code === 'tree_mismatch';
+    if (!mismatch || published === null) throw error;
+    try {
+      await withdrawFailed(ctx, published);
+    } catch (cause) {
+      if (cause instanceof PublisherStopped || cause instanceof LeadershipLost) throw cause;
+      // Not stopped yet: the next tick comes here again.
+      throw new Error(`Failed proofs could not be withdrawn. ${error.message}`, { cause });
+    }
+    throw error;
+  }
+}
+
+async function publishNext(ctx: TickContext, published: Published | null): Promise<TickReport> {
   const frontier = await ctx.registry.frontier();
   // Read before the verdicts themselves: what is decided in between is taken up again, not missed.
   const changes = await verdictChanges(ctx, published, frontier?.verdictId ?? 0);
@@ -125,10 +139,7 @@ export async function tick(ctx: TickContext): Promise<TickReport> {
     keys: keys.pin,
     index_parts: pins,
   };
-  await ctx.leadership.require();
-  await requireUnchanged(ctx, published);
-  const bytes = signManifest(manifest, ctx.snapshotSigner);
-  await ctx.writer.put([{ path: MANIFEST_PATH, bytes, replaces: true }]);
+  await putManifest(ctx, manifest, published);
 
   await ctx.janitor.sweep(manifest, now);
   return {
@@ -192,36 +203,6 @@ async function signCheckpoint(ctx: TickContext, head: TreeHead, previous: number
   return note;
 }
 
-/** Collects rows in memory and writes an index part when there are many, or at the end. */
-class IndexBuilder {
-  private pending: IndexRows[] = [];
-  private entries = 0;
-
-  constructor(
-    private readonly ctx: TickContext,
-    private pins: readonly IndexPartPin[],
-  ) {}
-
-  async add(rows: IndexRows): Promise<void> {
-    this.pending.push(rows);
-    this.entries += rows.high.length;
-    if (this.entries >= SEALED_ENTRIES) await this.flush();
-  }
-
-  async finish(): Promise<IndexPartPin[]> {
-    if (this.pending.length > 0) await this.flush();
-    return [...this.pins];
-  }
-
-  private async flush(): Promise<void> {
-    const { pins, file } = await this.ctx.index.extend(this.pins, mergeRows(this.pending));
-    await this.ctx.writer.put([file]);
-    this.pins = pins;
-    this.pending = [];
-    this.entries = 0;
-  }
-}
-
 async function verdictChanges(
   ctx: TickContext,
   published: Published | null,
@@ -251,27 +232,4 @@ async function keysAt(
     file: { path: segmentPath(name), bytes, replaces: false },
     pin: { sha256: name, bytes: bytes.length },
   };
-}
-
-/**
- * At least the seconds since 1970, so that a directory that was lost and written anew, or another
- * machine's, goes on above what readers have seen.
- */
-function nextGeneration(published: Published | null, now: number): number {
-  const previous = published?.opened.manifest.generation ?? 0;
-  return Math.max(previous + 1, Math.floor(now / 1000));
-}
-
-/**
- * A publisher that was stopped for longer than its lock lasts wakes up here, behind the one that
- * took over, and must not put its older manifest over the newer one.
- */
-async function requireUnchanged(ctx: TickContext, published: Published | null): Promise<void> {
-  const present = await ctx.directory.manifestBytes();
-  const expected = published?.manifestBytes ?? null;
-  const same =
-    present === null || expected === null ? present === expected : equalBytes(present, expected);
-  if (same) return;
-  await ctx.leadership.release();
-  throw new LeadershipLost('another publisher has published in the meantime');
 }

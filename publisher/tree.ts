@@ -118,7 +118,7 @@ export class VerifiedTree {
 function mismatch(what: string): PublisherStopped {
   return new PublisherStopped(
     'tree_mismatch',
-    `The registry contradicts itself: ${what}. Nothing of it can be published. ` +
+    `The registry contradicts itself: ${what}. Nothing of it can be published, except that published proofs which fail now are withdrawn. ` +
       'Restore the database from a backup that holds at least every published leaf, and start the publisher again.',
   );
 }

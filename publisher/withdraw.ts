@@ -1,0 +1,50 @@
+import type { TickContext } from './context.js';
+import type { Published } from './directory.js';
+import { IndexBuilder } from './index-builder.js';
+import { judgedAnew } from './judged-anew.js';
+import { bodiesFile } from './new-leaves.js';
+import { nextGeneration, putManifest } from './put-manifest.js';
+
+const CHANGES_AT_ONCE = 20_000;
+
+/**
+ * For a publisher that must stop because the registry contradicts itself: what is published stays,
+ * tree, checkpoint and end of validity, but proofs that have failed verification since assert
+ * nothing any more. The bookmark of verdicts stays too, because of the others none is taken up.
+ *
+ * Nothing in it can make anything assert more, or longer, than what is published already, so it may
+ * follow from a registry that is not to be believed otherwise.
+ */
+export async function withdrawFailed(ctx: TickContext, published: Published): Promise<void> {
+  const { manifest, validUntil } = published.opened;
+  const now = ctx.clock.now();
+  if (now >= validUntil) return; // nothing asserts anyway
+  const before = { size: manifest.tree_size, pins: manifest.index_parts };
+  const index = new IndexBuilder(ctx, before.pins);
+  let withdrawn = 0;
+  for await (const leaves of changedLeaves(ctx, manifest.verdict_cursor)) {
+    for await (const records of judgedAnew(ctx, before, before.size, leaves, {
+      failedOnly: true,
+    })) {
+      const bodies = bodiesFile(ctx.sha256, records);
+      await ctx.writer.put([bodies.file]);
+      await index.add(bodies.rows);
+      withdrawn += records.length;
+    }
+  }
+  if (withdrawn === 0) return;
+  const pins = await index.finish();
+  const generation = nextGeneration(published, now);
+  await putManifest(ctx, { ...manifest, generation, index_parts: pins }, published);
+}
+
+/** The leaves with verdicts of their own after `cursor`: all there are, since none is left to a next tick. */
+async function* changedLeaves(ctx: TickContext, cursor: number): AsyncGenerator<number[]> {
+  for (let since = cursor; ;) {
+    const changes = await ctx.registry.verdictChangesSince(since, CHANGES_AT_ONCE);
+    const last = changes.at(-1);
+    if (last === undefined) return;
+    yield changes.map((change) => change.leafIndex);
+    since = last.verdictId;
+  }
+}
