@@ -1,6 +1,6 @@
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { canonicalize } from '#protocol/canonical-json';
-import type { StoredPolicySet } from '#sql/policies';
+import type { PolicyFiles, StoredPolicySet } from '#sql/policies';
 import { CEDAR_VERSION, makePolicySet, PolicySetError } from './policy-set.js';
 import { policyInputJson, type PolicyInput } from './input.js';
 
@@ -33,15 +33,7 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
     );
   }
   const digest = set.digest.toString('hex');
-  const preparsed = [
-    cedar.preparseSchema(digest, stored.files.schema),
-    cedar.preparsePolicySet(digest, { staticPolicies: stored.files.policies }),
-  ];
-  for (const answer of preparsed) {
-    if (answer.type !== 'success') {
-      throw new PolicySetError(answer.errors.map((error) => error.message).join('; '));
-    }
-  }
+  preparse(digest, stored.files);
   const memo = new Map<string, Decision>();
   return {
     digest,
@@ -61,13 +53,30 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
 }
 
 /**
+ * Hands texts to the engine under a name, in place of what it had under that name before.
+ *
+ * @throws PolicySetError
+ */
+export function preparse(name: string, files: PolicyFiles): void {
+  const answers = [
+    cedar.preparseSchema(name, files.schema),
+    cedar.preparsePolicySet(name, { staticPolicies: files.policies }),
+  ];
+  for (const answer of answers) {
+    if (answer.type !== 'success') {
+      throw new PolicySetError(answer.errors.map((error) => error.message).join('; '));
+    }
+  }
+}
+
+/**
  * One call of the engine, failing closed. Cedar skips a policy that errs, so a `forbid` that errs
  * would leave an allow standing: any error at all is DENY, and so is anything but an explicit allow.
  */
-function evaluate(digest: string, input: PolicyInput): { decision: Decision; sound: boolean } {
+export function evaluate(name: string, input: PolicyInput): { decision: Decision; sound: boolean } {
   let answer: cedar.AuthorizationAnswer;
   try {
-    answer = cedar.statefulIsAuthorized(callFor(digest, input));
+    answer = cedar.statefulIsAuthorized(callFor(name, input));
   } catch {
     // The engine broke, which is no answer to keep.
     return { decision: { effect: 'DENY', reasons: [] }, sound: false };
@@ -84,7 +93,7 @@ function evaluate(digest: string, input: PolicyInput): { decision: Decision; sou
   return { decision: { effect, reasons: [...diagnostics.reason].sort() }, sound: true };
 }
 
-function callFor(digest: string, input: PolicyInput): cedar.StatefulAuthorizationCall {
+function callFor(name: string, input: PolicyInput): cedar.StatefulAuthorizationCall {
   const context: Record<string, cedar.CedarValueJson> = {
     environment: input.environment,
     lane: input.lane,
@@ -105,8 +114,8 @@ function callFor(digest: string, input: PolicyInput): cedar.StatefulAuthorizatio
     resource: { type: 'Svc::Operation', id: input.action },
     context,
     entities: [{ uid: principal, attrs: { environment: input.tenant.environment }, parents: [] }],
-    preparsedPolicySetId: digest,
-    preparsedSchemaName: digest,
+    preparsedPolicySetId: name,
+    preparsedSchemaName: name,
     validateRequest: true,
   };
 }

@@ -6,11 +6,12 @@ import { canonicalize } from '#protocol/canonical-json';
 import { fromHex, utf8 } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
 import { nativeSha256 } from '#runtime/crypto';
+import { OperatorError } from '#runtime/operator-error';
 import type { PolicyFiles, StoredPolicySet } from '#sql/policies';
 
 /** The policy texts cannot be used: they do not parse, do not validate, or are not what they say. */
-export class PolicySetError extends Error {
-  override readonly name = 'PolicySetError';
+export class PolicySetError extends OperatorError {
+  override name = 'PolicySetError';
 }
 
 const messages = (errors: { message: string }[]): string =>
@@ -30,16 +31,24 @@ async function engineDigest(): Promise<string> {
   return wasmDigest;
 }
 
-/** Reads `schema.cedarschema` and every `<policy id>.cedar` of a folder. */
-export async function readPolicyFolder(folder: string): Promise<PolicyFiles> {
-  const schema = await readFile(join(folder, 'schema.cedarschema'), 'utf8');
+export const SCHEMA_FILE = 'schema.cedarschema';
+
+/** The texts of `schema.cedarschema` and every `<policy id>.cedar` of a folder, as they are. */
+export async function readPolicyTexts(folder: string): Promise<Omit<PolicyFiles, 'sentences'>> {
+  const schema = await readFile(join(folder, SCHEMA_FILE), 'utf8');
   const names = (await readdir(folder)).filter((name) => name.endsWith('.cedar')).sort();
   const policies: Record<string, string> = {};
-  const sentences: Record<string, string> = {};
   for (const name of names) {
-    const id = name.slice(0, -'.cedar'.length);
-    const text = await readFile(join(folder, name), 'utf8');
-    policies[id] = text;
+    policies[name.slice(0, -'.cedar'.length)] = await readFile(join(folder, name), 'utf8');
+  }
+  return { schema, policies };
+}
+
+/** A folder of policies with their sentences for people. */
+export async function readPolicyFolder(folder: string): Promise<PolicyFiles> {
+  const { schema, policies } = await readPolicyTexts(folder);
+  const sentences: Record<string, string> = {};
+  for (const [id, text] of Object.entries(policies)) {
     const sentence = sentenceOf(id, text);
     if (sentence !== undefined) sentences[id] = sentence;
   }
@@ -61,6 +70,13 @@ function sentenceOf(id: string, text: string): string | undefined {
  * @throws PolicySetError when any text does not parse or does not validate
  */
 export async function makePolicySet(files: PolicyFiles): Promise<StoredPolicySet> {
+  requireValid(files);
+  const manifest = manifestOf(files, await runningEngine());
+  return { digest: Buffer.from(fromHex(hashHex(nativeSha256, utf8(manifest)))), manifest, files };
+}
+
+/** @throws PolicySetError when any text does not parse or does not validate */
+export function requireValid(files: PolicyFiles): void {
   const answer = cedar.validate({
     validationSettings: { mode: 'strict' },
     schema: files.schema,
@@ -72,16 +88,29 @@ export async function makePolicySet(files: PolicyFiles): Promise<StoredPolicySet
       answer.validationErrors.map((e) => `${e.policyId}: ${e.error.message}`).join('; '),
     );
   }
-  const hashes = Object.fromEntries(
-    Object.entries(files.policies).map(([id, text]) => [id, hashHex(nativeSha256, utf8(text))]),
-  );
-  const manifest = canonicalize({
+}
+
+/** What decides besides the texts. */
+export interface EngineIdentity {
+  engine_version: string;
+  /** SHA-256 of the engine's own code. */
+  engine_sha256: string;
+}
+
+export async function runningEngine(): Promise<EngineIdentity> {
+  return { engine_version: CEDAR_VERSION, engine_sha256: await engineDigest() };
+}
+
+/** The canonical manifest of these texts under that engine. Its SHA-256 is the set's digest. */
+export function manifestOf(files: PolicyFiles, engine: EngineIdentity): string {
+  return canonicalize({
     schema_version: 'svc.policy.manifest/1.0',
     engine: 'cedar',
-    engine_version: CEDAR_VERSION,
-    engine_sha256: await engineDigest(),
+    engine_version: engine.engine_version,
+    engine_sha256: engine.engine_sha256,
     schema_sha256: hashHex(nativeSha256, utf8(files.schema)),
-    policies_sha256: hashes,
+    policies_sha256: Object.fromEntries(
+      Object.entries(files.policies).map(([id, text]) => [id, hashHex(nativeSha256, utf8(text))]),
+    ),
   });
-  return { digest: Buffer.from(fromHex(hashHex(nativeSha256, utf8(manifest)))), manifest, files };
 }

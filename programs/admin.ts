@@ -4,5 +4,6 @@ process.exit(
   await administer(process.argv.slice(2), {
     out: (text) => process.stdout.write(text),
     err: (text) => process.stderr.write(text),
+    isTerminal: process.stdout.isTTY,
   }),
 );

@@ -2,20 +2,27 @@ import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { apiKeyIdFrom, apiKeySecretHash, formatApiKey, parseApiKey } from '#protocol/api-key';
+import {
+  apiKeyIdFrom,
+  apiKeySecretHash,
+  formatApiKey,
+  parseApiKey,
+  type ApiKey,
+} from '#protocol/api-key';
 import { toBase64Url } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
 import { nativeSha256 } from '#runtime/crypto';
 import type { Logger } from '#runtime/log';
-import { packageRoot } from '#runtime/package-root';
+import { OperatorError } from '#runtime/operator-error';
 import { connect } from '#runtime/postgres';
 import { createPrivateFile } from '#runtime/private-file';
-import { createTenant, insertApiKey, setLane } from '#sql/administration';
+import { createTenant, setLane } from '#sql/administration';
+import { insertApiKey } from '#sql/api-keys';
+import { acting } from '#sql/audit';
 import { ensureKeyActive } from '#sql/lifecycle';
-import type { Pool } from '#sql/db';
-import { activatePolicy, activePolicy, storePolicySet } from '#sql/policies';
-import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import type { Db } from '#sql/db';
 import { migrateDatabase, type ProgramRole } from './migrate-database.js';
+import { BOOTSTRAP, ensurePolicy, shippedPolicy } from './shipped-policy.js';
 
 export interface BootstrapOptions {
   /** Connects as the owner of the database. */
@@ -47,55 +54,51 @@ export async function bootstrap(options: BootstrapOptions): Promise<Bootstrapped
     url.password = rolePassword(role);
     return url.toString();
   };
-  const sql = connect(roleUrl('svc_admin'), { application: 'bootstrap', max: 2 });
+  const shipped = await shippedPolicy();
+  const key = await readApiKey(dataDir);
+  const sql = connect(roleUrl('svc_admin'), { application: 'bootstrap', max: 1 });
   try {
-    await ensurePolicy(sql);
-    await ensureKeyActive(sql, nativeSha256, {
-      keyId: jwkThumbprint(nativeSha256, aepPublicKey),
-      publicKey: toBase64Url(aepPublicKey),
+    await acting(sql, { actor: BOOTSTRAP, act: BOOTSTRAP }, async (tx) => {
+      await ensurePolicy(tx, shipped, log);
+      await ensureKeyActive(tx, nativeSha256, {
+        keyId: jwkThumbprint(nativeSha256, aepPublicKey),
+        publicKey: toBase64Url(aepPublicKey),
+      });
+      // Only the first time: what an operator locked or disallowed since then stays so.
+      const [known] = await tx`select from svc.tenant where tenant_id = ${TENANT}`;
+      if (known === undefined) {
+        if (openSandbox) await setLane(tx, 'sandbox', true);
+        await createTenant(tx, { tenantId: TENANT, environment: 'sandbox', allowlisted: true });
+      }
+      await ensureApiKey(tx, key);
     });
-    // Only the first time: what an operator locked or disallowed since then stays so. The tenant
-    // comes last, so that a start that was cut short begins again.
-    const [known] = await sql`select from svc.tenant where tenant_id = ${TENANT}`;
-    if (known === undefined) {
-      if (openSandbox) await setLane(sql, 'sandbox', true);
-      await createTenant(sql, { tenantId: TENANT, environment: 'sandbox', allowlisted: true });
-    }
-    return { roleUrl, tenantId: TENANT, apiKey: await ensureApiKey(sql, dataDir) };
+    return { roleUrl, tenantId: TENANT, apiKey: formatApiKey(key) };
   } finally {
     await sql.end({ timeout: 5 });
   }
 }
 
-/** Stores the shipped default set, and activates it where nothing decides yet. */
-async function ensurePolicy(sql: Pool): Promise<void> {
-  const folder = join(packageRoot, 'policy', 'default');
-  const set = await makePolicySet(await readPolicyFolder(folder));
-  await storePolicySet(sql, set);
-  if ((await activePolicy(sql)) === null) await activatePolicy(sql, set.digest);
-}
-
 /** The demo tenant's key: only its hash is in the database, the key itself in a private file. */
-async function ensureApiKey(sql: Pool, dataDir: string): Promise<string> {
+async function readApiKey(dataDir: string): Promise<ApiKey> {
   const file = join(dataDir, 'api-key');
-  const text = existsSync(file) ? (await readFile(file, 'utf8')).trim() : newApiKey();
-  const key = parseApiKey(text);
-  if (key === null) throw new Error(`${file} does not hold an API key: remove it to get a new one`);
-  if (!existsSync(file)) createPrivateFile(file, `${text}\n`);
-  const [known] = await sql`select from svc.api_key where key_id = ${key.keyId}`;
-  if (known === undefined) {
-    await insertApiKey(sql, {
-      keyId: key.keyId,
-      tenantId: TENANT,
-      secretHash: apiKeySecretHash(nativeSha256, key.secret),
-      scopes: ['admit', 'read', 'export', 'verify', 'lifecycle'],
-      reviewRef: 'embedded-stack',
-      expiresAt: null,
-    });
+  if (existsSync(file)) {
+    const key = parseApiKey((await readFile(file, 'utf8')).trim());
+    if (key !== null) return key;
+    throw new OperatorError(`${file} does not hold an API key: remove it to get a new one`);
   }
-  return text;
+  const key = { keyId: apiKeyIdFrom(randomBytes(8)), secret: randomBytes(32) };
+  createPrivateFile(file, `${formatApiKey(key)}\n`);
+  return key;
 }
 
-function newApiKey(): string {
-  return formatApiKey({ keyId: apiKeyIdFrom(randomBytes(8)), secret: randomBytes(32) });
+async function ensureApiKey(tx: Db, key: ApiKey): Promise<void> {
+  const [known] = await tx`select from svc.api_key where key_id = ${key.keyId}`;
+  if (known !== undefined) return;
+  await insertApiKey(tx, {
+    keyId: key.keyId,
+    tenantId: TENANT,
+    secretHash: apiKeySecretHash(nativeSha256, key.secret),
+    scopes: ['admit', 'read', 'export', 'verify', 'lifecycle'],
+    reviewRef: 'embedded-stack',
+  });
 }

@@ -1,5 +1,7 @@
 import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
+import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
+import { unreadProblem } from '#api/engine/unread-request';
 import { createWaiting } from '#api/engine/wait';
 import { systemClock } from '#runtime/clock';
 import { engineConfig } from '#runtime/config';
@@ -7,41 +9,76 @@ import { listen } from '#runtime/http-server';
 import { reportReady, runProgram } from '#runtime/lifecycle';
 import { connect } from '#runtime/postgres';
 import { openAdmitEvents, openAdmitQueue } from '#runtime/queues';
+import { openRedis } from '#runtime/redis';
+import { settledRevocations } from '#sql/revocations';
 import { assertRole } from '#sql/roles';
 import { settledIn } from '#sql/settlement';
 
 /** Once the engine is told to stop, an admission is waited for so long and then answered with 202. */
 const LAST_WAIT_MS = 3_000;
 
+/** Somebody waits for every statement of the engine, and none is long. */
+const STATEMENT_MS = 10_000;
+
 const exitCode = await runProgram('engine', async (program) => {
   const { log } = program;
   const config = engineConfig();
-  const sql = connect(config.databaseUrl, { application: 'svc-engine', max: 16 });
+  const sql = connect(config.databaseUrl, {
+    application: 'svc-engine',
+    max: 16,
+    statementTimeoutMs: STATEMENT_MS,
+  });
   program.onStop(() => sql.end({ timeout: 5 }));
   await assertRole(sql, 'engine');
 
   const waiting = createWaiting({ settledIn: (ids) => settledIn(sql, ids), log });
+  const revocations = createWaiting({ settledIn: (ids) => settledRevocations(sql, ids), log });
   const queue = openAdmitQueue(config, { log });
   program.onStop(() => queue.close());
-  const events = openAdmitEvents(config, (_jobId, ids) => waiting.wake(ids ?? []), { log });
+  const wake = (_jobId: string, ids: string[] = []): void => {
+    waiting.wake(ids);
+    revocations.wake(ids);
+  };
+  const events = openAdmitEvents(config, wake, { log });
   program.onStop(() => events.close());
+
+  // Its own connection: what counts requests must not wait behind what moves jobs. The counter says
+  // when it cannot be reached, and does without.
+  const redis =
+    config.redisUrl === null
+      ? null
+      : openRedis(config.redisUrl, { whenAway: 'fail_fast', onError: () => undefined });
+  program.onStop(() => redis?.disconnect());
+
+  const pdf = createPdfRenderer(PDF_DEFAULTS);
+  program.onStop(() => pdf.close());
 
   const engine = createEngine({
     ...ENGINE_DEFAULTS,
     sql,
     queue,
     waiting,
+    revocations,
     log,
     clock: systemClock,
+    logVkey: config.logVkey,
+    retiredLogVkeys: config.retiredLogVkeys,
+    pdf,
+    publicUrl: config.publicUrl,
     liveExecutionLocked: config.liveExecutionLocked,
+    rateLimit: config.rateLimit,
+    maxPending: config.maxPending,
+    redis,
   });
   const server = await listen(engine, {
     host: config.bind,
     port: config.port,
     portVariable: 'ENGINE_PORT',
+    answerUnread: unreadProblem,
   });
   program.onStop(() => {
     waiting.hurry(LAST_WAIT_MS);
+    revocations.hurry(LAST_WAIT_MS);
     return server.close();
   });
   log.info({ url: server.url }, 'the engine serves');

@@ -9,6 +9,7 @@ import { loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto';
 import { reportReady, runProgram } from '#runtime/lifecycle';
 import { connect } from '#runtime/postgres';
 import { assertRole } from '#sql/roles';
+import { pinning } from './pinning.js';
 
 const code = await runProgram('publisher', async (program) => {
   const { log, signal } = program;
@@ -21,21 +22,24 @@ const code = await runProgram('publisher', async (program) => {
   program.onStop(() => lock.end({ timeout: 5 }));
   await assertRole(sql, 'publisher');
 
-  const publisher = createPublisher({
-    registry: sqlRegistry(sql),
-    claims: [new DatabaseClaim(lock)],
-    directory: config.snapshotDir,
-    origin: config.logOrigin,
-    snapshotName: config.snapshotName,
-    logKey,
-    snapshotKey,
-    sha256: nativeSha256,
-    verify: nativeVerify,
-    clock: systemClock,
-    log,
-    validForMs: config.snapshotValidForMs,
-    windowProofs: config.windowProofs,
-  });
+  const publisher = pinning('LOG_RETIRED_VKEYS or SNAPSHOT_RETIRED_VKEYS', () =>
+    createPublisher({
+      registry: sqlRegistry(sql),
+      claims: [new DatabaseClaim(lock)],
+      directory: config.snapshotDir,
+      origin: config.logOrigin,
+      snapshotName: config.snapshotName,
+      logKey,
+      snapshotKey,
+      retired: { log: config.retiredLogVkeys, snapshot: config.retiredSnapshotVkeys },
+      sha256: nativeSha256,
+      verify: nativeVerify,
+      clock: systemClock,
+      log,
+      validForMs: config.snapshotValidForMs,
+      windowProofs: config.windowProofs,
+    }),
+  );
   log.info(
     {
       log_vkey: formatVkey(nativeSha256, config.logOrigin, logKey.publicKey),

@@ -117,6 +117,9 @@ function environments(
       DATABASE_URL: database.roleUrl('svc_engine'),
       BIND: config.bind,
       ENGINE_PORT: String(config.enginePort),
+      RATE_LIMIT: String(config.rateLimit),
+      MAX_PENDING: String(config.maxPending),
+      LOG_VKEY: [vkeys.log, ...config.retiredLogVkeys].join(','),
     },
     worker: {
       ...common,
@@ -133,6 +136,8 @@ function environments(
       LOG_KEY_FILE: config.logKeyFile,
       SNAPSHOT_KEY_FILE: config.snapshotKeyFile,
       LOG_ORIGIN: config.logOrigin,
+      LOG_RETIRED_VKEYS: config.retiredLogVkeys.join(','),
+      SNAPSHOT_RETIRED_VKEYS: config.retiredSnapshotVkeys.join(','),
       SNAPSHOT_VALID_FOR: `${String(config.snapshotValidForMs)}ms`,
       ...(config.databaseUrl === null ? { EMBEDDED_DATABASE: 'yes' } : {}),
     },
@@ -233,10 +238,15 @@ export async function bringUp(config: StartConfig, ctx: ProgramContext): Promise
   const publisher = start('publisher');
   const verifier = start('verifier');
   const worker = start('worker');
-  const engine = start('engine', 'ENGINE_PORT');
+  // Papers lead to the public API: on a port of the system's choice, only the facade knows where.
+  const engineReady = facade.ready.then((url) => {
+    ctx.signal.throwIfAborted();
+    env.engine['PUBLIC_URL'] = config.publicUrl ?? urlOf('facade', url);
+    return start('engine', 'ENGINE_PORT').ready;
+  });
   const [publicUrl, engineUrl] = await Promise.all([
     facade.ready,
-    engine.ready,
+    engineReady,
     publisher.ready,
     verifier.ready,
     worker.ready,

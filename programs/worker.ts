@@ -4,6 +4,7 @@ import { loadSigningKey, nativeSha256 } from '#runtime/crypto';
 import { reportReady, runProgram } from '#runtime/lifecycle';
 import { connect } from '#runtime/postgres';
 import { assertRole } from '#sql/roles';
+import { watchPolicies } from '#workers/admit/watch-policies';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/cache';
 import { policySelfTest } from '#policy/self-test';
@@ -19,13 +20,16 @@ const code = await runProgram('worker', async (program) => {
   });
   program.onStop(() => sql.end({ timeout: 5 }));
   await assertRole(sql, 'worker');
+  const policy = policyCache(sql);
+  const watching = watchPolicies({ sql, log, policy }, program.signal);
+  program.onStop(() => watching);
   const worker = startAdmitWorker(
     {
       sql,
       log,
       signer,
       keyId: jwkThumbprint(nativeSha256, signer.publicKey),
-      policy: policyCache(sql),
+      policy,
       laneLocked: config.liveExecutionLocked,
     },
     config,

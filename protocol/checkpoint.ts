@@ -44,10 +44,32 @@ export function parseCheckpoint(text: string): Checkpoint {
   throw new ProtocolError('malformed_checkpoint', 'checkpoint is not in its canonical form');
 }
 
+/** A checkpoint, and the pinned key that signed it. */
+export interface OpenedCheckpoint {
+  checkpoint: Checkpoint;
+  key: Vkey;
+}
+
 /**
- * Opens a signed checkpoint of one log: the pinned key must have signed it and the origin must be
- * the expected one. Errors as of `openNote` and {@link parseCheckpoint}, and `wrong_origin`.
+ * Opens a signed checkpoint of one log: a pinned key must have signed it and the origin must be
+ * the expected one. A log that changed its key has several. Errors as of `openNote` and
+ * {@link parseCheckpoint}, and `wrong_origin`.
  */
+export function openCheckpointNote(
+  note: string,
+  vkeys: readonly Vkey[],
+  origin: string,
+  verify: Ed25519Verify,
+): OpenedCheckpoint {
+  const { text, key } = openNote(note, vkeys, verify);
+  const checkpoint = parseCheckpoint(text);
+  if (checkpoint.origin !== origin) {
+    throw new ProtocolError('wrong_origin', `checkpoint of ${checkpoint.origin}, not of ${origin}`);
+  }
+  return { checkpoint, key };
+}
+
+/** The same under one key. */
 export function openCheckpoint(
   note: string,
   vkey: string | Vkey,
@@ -56,9 +78,5 @@ export function openCheckpoint(
   sha256: Sha256 = nobleSha256,
 ): Checkpoint {
   const pinned = typeof vkey === 'string' ? parseVkey(vkey, sha256) : vkey;
-  const checkpoint = parseCheckpoint(openNote(note, [pinned], verify).text);
-  if (checkpoint.origin !== origin) {
-    throw new ProtocolError('wrong_origin', `checkpoint of ${checkpoint.origin}, not of ${origin}`);
-  }
-  return checkpoint;
+  return openCheckpointNote(note, [pinned], origin, verify).checkpoint;
 }

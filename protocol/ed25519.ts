@@ -54,6 +54,23 @@ export const nobleVerify: Ed25519Verify = strictEd25519((publicKey, message, sig
   }
 });
 
+/**
+ * Whether a public key of 32 bytes is one under which a signature can ever verify: in its canonical
+ * encoding and not of small order. Under a key of small order one signature fits every message.
+ */
+export function isUsablePublicKey(publicKey: Uint8Array): boolean {
+  return publicKey.length === 32 && isOrdinaryPoint(publicKey);
+}
+
+/** Every encoding of a point of small order, those included that are not canonical. */
+export function smallOrderPublicKeys(): Uint8Array[] {
+  return [...SMALL_ORDER_Y, ...[P, P + 1n].map(littleEndian)].flatMap((y) => {
+    const negative = Uint8Array.from(y);
+    negative[31]! |= 0x80;
+    return [y, negative];
+  });
+}
+
 /** A canonical encoding of a point that is not of small order. Does not decode the point. */
 function isOrdinaryPoint(encoded: Uint8Array): boolean {
   // A copy, never a view: `slice` of a Node Buffer would share the caller's memory.

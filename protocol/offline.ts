@@ -45,7 +45,8 @@ export type OfflineResult =
 /**
  * Checks an exported proof (`svc.registry.proof_export/1.0`, read with `parseStrict`) against pinned
  * keys. Nothing in the document is believed, its keys least of all, and nothing in it makes this
- * throw. Unusable pins do: those are the caller's.
+ * throw. Unusable pins do: those are the caller's. Its verdict is nobody's signature and is not
+ * looked at: whether the registry said it, and whether it still says so, the registry can tell.
  *
  * Undecidable is not a failure of the document: without the pinned key that signed it nobody can say
  * whether it is genuine.

@@ -1,7 +1,7 @@
 import type { Ed25519Verify } from '#protocol/ed25519';
 import type { Sha256 } from '#protocol/hash';
 import type { NoteSigner } from '#protocol/note';
-import type { SnapshotTrust } from '#protocol/snapshot/manifest';
+import type { SnapshotTrust } from '#protocol/snapshot/trust';
 import type { Clock } from '#runtime/clock';
 import type { SnapshotDirectory } from './directory.js';
 import type { PublishedIndex } from './index-parts.js';

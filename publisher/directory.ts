@@ -1,7 +1,7 @@
 import { closeSync, openSync, readSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { openCheckpoint, type Checkpoint } from '#protocol/checkpoint';
+import { openCheckpointNote, type Checkpoint } from '#protocol/checkpoint';
 import type { Ed25519Verify } from '#protocol/ed25519';
 import type { Sha256 } from '#protocol/hash';
 import type { SegmentRead } from '#protocol/snapshot/find';
@@ -11,9 +11,9 @@ import {
   openManifest,
   segmentPath,
   type OpenedManifest,
-  type SnapshotTrust,
 } from '#protocol/snapshot/manifest';
 import { fromUtf8 } from '#protocol/bytes';
+import type { SnapshotTrust } from '#protocol/snapshot/trust';
 import { PublisherStopped } from './stopped.js';
 
 /** What the snapshot directory holds, as an outsider with the pinned keys would accept it. */
@@ -36,13 +36,14 @@ export class SnapshotDirectory {
     const manifestBytes = await this.read(MANIFEST_PATH);
     if (manifestBytes === null) return null;
     try {
-      const opened = openManifest(this.sha256, this.verify, manifestBytes, this.trust);
+      const opened = openManifest(this.verify, manifestBytes, this.trust);
       return { manifestBytes, opened };
     } catch (cause) {
       throw new PublisherStopped(
         'snapshot_unverifiable',
         `${join(this.root, MANIFEST_PATH)} is not signed by this publisher's snapshot key and log key. ` +
-          'If the keys were changed on purpose, or the directory belongs to another log, give this publisher an empty SNAPSHOT_DIR; ' +
+          'If the keys were changed on purpose, name the earlier ones in LOG_RETIRED_VKEYS and SNAPSHOT_RETIRED_VKEYS; ' +
+          'if the directory belongs to another log, give this publisher an empty SNAPSHOT_DIR; ' +
           'if not, somebody else has written there: find out who before going on.',
         { cause },
       );
@@ -63,13 +64,13 @@ export class SnapshotDirectory {
     try {
       const note = fromUtf8(bytes);
       const { log } = this.trust;
-      const checkpoint = openCheckpoint(note, log, log.name, this.verify, this.sha256);
+      const { checkpoint } = openCheckpointNote(note, log, log[0].name, this.verify);
       return { note, checkpoint };
     } catch (cause) {
       throw new PublisherStopped(
         'snapshot_unverifiable',
         `${join(this.root, CHECKPOINT_PATH)} is not signed by this publisher's log key. ` +
-          'If the log key was changed, that is a new log: it needs a new LOG_ORIGIN and an empty SNAPSHOT_DIR.',
+          'If the log key was changed on purpose, name the earlier one in LOG_RETIRED_VKEYS; another log needs a new LOG_ORIGIN and an empty SNAPSHOT_DIR.',
         { cause },
       );
     }

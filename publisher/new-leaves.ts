@@ -65,7 +65,7 @@ export async function* newLeaves(
       proofId: leaf.proofId,
       leafIndex: leaf.leafIndex,
       proofNumber: proofNumber + i,
-      bytes: renderRecord(factsOfLeaf(leaf, ctx.trust.log.name, size), {
+      bytes: renderRecord(factsOfLeaf(leaf, ctx.logSigner.name, size), {
         verdict: verdicts.get(leaf.leafIndex),
         revoked: [...(revocations.get(leaf.proofId) ?? [])],
       }),

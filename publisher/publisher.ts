@@ -1,7 +1,8 @@
-import { formatVkey, keyId, parseVkey, type NoteSigner } from '#protocol/note';
+import { formatVkey, keyId, type NoteSigner } from '#protocol/note';
 import type { Ed25519Verify } from '#protocol/ed25519';
 import type { Sha256 } from '#protocol/hash';
-import type { SnapshotTrust } from '#protocol/snapshot/manifest';
+import type { RetiredKeys } from '#protocol/snapshot/keys';
+import { pinKeys, type SnapshotTrust } from '#protocol/snapshot/trust';
 import type { Clock } from '#runtime/clock';
 import type { Logger } from '#runtime/log';
 import type { TickContext } from './context.js';
@@ -29,6 +30,8 @@ export interface PublisherContext {
   snapshotName: string;
   logKey: Signer;
   snapshotKey: Signer;
+  /** Keys that signed for the same names before: what they signed is gone on from, never signed by. */
+  retired?: RetiredKeys;
   sha256: Sha256;
   verify: Ed25519Verify;
   clock: Clock;
@@ -57,11 +60,14 @@ const CHUNK_LEAVES = 8192;
 export function createPublisher(options: PublisherContext): Publisher {
   const { sha256, verify, origin } = options;
   const trust: SnapshotTrust = {
-    log: parseVkey(formatVkey(sha256, origin, options.logKey.publicKey), sha256),
-    snapshot: parseVkey(
+    log: pinKeys(sha256, [
+      formatVkey(sha256, origin, options.logKey.publicKey),
+      ...(options.retired?.log ?? []),
+    ]),
+    snapshot: pinKeys(sha256, [
       formatVkey(sha256, options.snapshotName, options.snapshotKey.publicKey),
-      sha256,
-    ),
+      ...(options.retired?.snapshot ?? []),
+    ]),
   };
   const directory = new SnapshotDirectory(options.directory, sha256, verify, trust);
   const writer = new SnapshotWriter(options.directory, options.step);
@@ -73,8 +79,8 @@ export function createPublisher(options: PublisherContext): Publisher {
     index: new PublishedIndex(sha256, directory),
     janitor: new Janitor(options.directory, sha256),
     leadership: new Leadership(claims),
-    logSigner: signer(sha256, trust.log.name, options.logKey),
-    snapshotSigner: signer(sha256, trust.snapshot.name, options.snapshotKey),
+    logSigner: signer(sha256, origin, options.logKey),
+    snapshotSigner: signer(sha256, options.snapshotName, options.snapshotKey),
     trust,
     sha256,
     verify,

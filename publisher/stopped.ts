@@ -1,3 +1,5 @@
+import { OperatorError } from '#runtime/operator-error';
+
 /** Why a publisher may not go on by itself. */
 export type StopCode =
   | 'database_behind'
@@ -12,8 +14,8 @@ export type StopCode =
  * Going on would publish something that contradicts what the public has already seen, or something
  * that nobody can vouch for. A person has to decide; the message says between what.
  */
-export class PublisherStopped extends Error {
-  override readonly name = 'PublisherStopped';
+export class PublisherStopped extends OperatorError {
+  override name = 'PublisherStopped';
 
   constructor(
     readonly code: StopCode,

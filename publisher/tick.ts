@@ -1,15 +1,16 @@
 import { equalBytes, toBase64, toHex, utf8 } from '#protocol/bytes';
-import { formatCheckpoint, openCheckpoint } from '#protocol/checkpoint';
+import { formatCheckpoint, openCheckpointNote } from '#protocol/checkpoint';
 import { parseEntry } from '#protocol/entries';
-import { signNote } from '#protocol/note';
+import { formatVkey, signNote, type Vkey } from '#protocol/note';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
-import { aepKeys, keysFile } from '#protocol/snapshot/keys';
+import { aepKeys, keysFile, type KeysFile } from '#protocol/snapshot/keys';
 import {
   CHECKPOINT_PATH,
   segmentPath,
   SNAPSHOT_SCHEMA,
   type Manifest,
 } from '#protocol/snapshot/manifest';
+import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { formatTime } from '#protocol/time';
 import type { TickContext } from './context.js';
 import type { Published } from './directory.js';
@@ -88,7 +89,9 @@ async function publishNext(ctx: TickContext, published: Published | null): Promi
   // database before any file says so, and only if no other publisher extended the same one.
   await ctx.leadership.require();
   const note =
-    stored?.size === head.size ? stored.note : await signCheckpoint(ctx, head, stored?.size ?? 0);
+    stored?.size === head.size
+      ? noteInUse(ctx, stored)
+      : await signCheckpoint(ctx, head, stored?.size ?? 0);
 
   // Files that nothing refers to yet. A death here leaves some, which the next tick finds in place
   // or the janitor takes away.
@@ -174,27 +177,44 @@ async function extending(
   return tree;
 }
 
-/** The last checkpoint that this log's key signed, whether or not it came to be published. */
-async function storedCheckpoint(ctx: TickContext): Promise<(TreeHead & { note: string }) | null> {
+interface StoredCheckpoint extends TreeHead {
+  note: string;
+  signedBy: Vkey;
+}
+
+/** The last checkpoint that this log's keys signed, whether or not it came to be published. */
+async function storedCheckpoint(ctx: TickContext): Promise<StoredCheckpoint | null> {
   const stored = await ctx.registry.latestCheckpoint();
   if (stored === null) return null;
   try {
     const { log } = ctx.trust;
-    const { size, root } = openCheckpoint(stored.note, log, log.name, ctx.verify, ctx.sha256);
+    const { checkpoint, key } = openCheckpointNote(stored.note, log, log[0].name, ctx.verify);
+    const { size, root } = checkpoint;
     if (size !== stored.treeSize) throw new Error(`the note is of size ${size}`);
-    return { size, root, note: stored.note };
+    return { size, root, note: stored.note, signedBy: key };
   } catch (cause) {
     throw new PublisherStopped(
       'checkpoint_unverifiable',
-      `The database's checkpoint of size ${stored.treeSize} is not signed by this publisher's log key for ${ctx.trust.log.name}. ` +
-        'Give the publisher the LOG_KEY_FILE and LOG_ORIGIN that this log was started with.',
+      `The database's checkpoint of size ${stored.treeSize} is not signed by this publisher's log key for ${ctx.logSigner.name}. ` +
+        'Give the publisher the LOG_KEY_FILE and LOG_ORIGIN of this log; if its key was changed on purpose, name the earlier one in LOG_RETIRED_VKEYS.',
       { cause },
     );
   }
 }
 
+/**
+ * The note for a tree that has one already. After a change of keys it is signed once more: the same
+ * size and root, which the database holds us to, under the key that readers go over to. Signing is
+ * deterministic, so this gives the same bytes with every tick.
+ */
+function noteInUse(ctx: TickContext, { note, signedBy, size, root }: StoredCheckpoint): string {
+  const { name } = ctx.logSigner;
+  if (equalBytes(signedBy.keyHash, ctx.logSigner.keyHash)) return note;
+  return signNote(formatCheckpoint({ origin: name, size, root }), ctx.logSigner);
+}
+
 async function signCheckpoint(ctx: TickContext, head: TreeHead, previous: number): Promise<string> {
-  const note = signNote(formatCheckpoint({ origin: ctx.trust.log.name, ...head }), ctx.logSigner);
+  const note = signNote(formatCheckpoint({ origin: ctx.logSigner.name, ...head }), ctx.logSigner);
   const { size: treeSize, root } = head;
   if (!(await ctx.registry.insertCheckpoint({ treeSize, root, note, previous }))) {
     await ctx.leadership.release();
@@ -226,10 +246,18 @@ async function keysAt(
     .filter(({ leafIndex }) => leafIndex < size)
     .map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }))
     .filter((row): row is { leafIndex: number; entry: KeyEntry } => row.entry.type === 'key');
-  const bytes = keysFile(aepKeys(ctx.sha256, entries));
+  const bytes = keysFile({ aep: aepKeys(ctx.sha256, entries), ...retiredKeys(ctx) });
   const name = toHex(ctx.sha256(bytes));
   return {
     file: { path: segmentPath(name), bytes, replaces: false },
     pin: { sha256: name, bytes: bytes.length },
   };
+}
+
+/** Left out while there are none, so that older readers know the file. */
+function retiredKeys({ trust, sha256 }: TickContext): Pick<KeysFile, 'retired'> {
+  const vkeys = ([, ...retired]: PinnedKeys): string[] =>
+    retired.map(({ name, publicKey }) => formatVkey(sha256, name, publicKey));
+  const retired = { log: vkeys(trust.log), snapshot: vkeys(trust.snapshot) };
+  return retired.log.length + retired.snapshot.length === 0 ? {} : { retired };
 }

@@ -87,10 +87,21 @@ const origin = z
   .string()
   .regex(/^[^\s+]{1,200}$/, 'must be a name like example.org/log, without spaces or plus signs');
 
-const vkey = (which: string): z.ZodType<string> =>
-  required(
-    `pin the ${which}'s public key, name+hash+key, as the publisher's operator gave it`,
-  ).regex(/^[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]+=*$/, 'must be a C2SP verifier key: name+hash+key');
+const VKEY = String.raw`[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]{43}[A-Za-z0-9+/=]`;
+const VKEYS = new RegExp(`^${VKEY}(?:,${VKEY})*$`);
+/** A comma after a whole key: one in a name separates nothing. */
+const BETWEEN_VKEYS = /(?<=\+[0-9a-f]{8}\+[A-Za-z0-9+/]{43}[A-Za-z0-9+/=]),/;
+
+const vkeyList = (text: z.ZodString): z.ZodType<[string, ...string[]]> =>
+  text
+    .regex(VKEYS, 'must be a C2SP verifier key, name+hash+key, or several separated by commas')
+    .transform((list) => list.split(BETWEEN_VKEYS) as [string, ...string[]]);
+
+const vkeys = (which: string): z.ZodType<[string, ...string[]]> =>
+  vkeyList(
+    required(`pin the ${which}'s public key, name+hash+key, as the publisher's operator gave it`),
+  );
+const retiredVkeys = vkeyList(z.string()).optional();
 
 const keyFile = (which: string): z.ZodType<string> =>
   required(`name a file of mode 0600 that holds the ${which} (openssl genpkey -algorithm ed25519)`);
@@ -100,6 +111,28 @@ const snapshotUrl = z
   .regex(/^https?:\/\/\S+$/, 'must be an http or https URL')
   .transform((text) => text.replace(/\/+$/, ''))
   .optional();
+
+/** Printed, and made into a QR code, so it is plain ASCII and not long. */
+const publicUrl = z.string().transform((text, context) => {
+  const url = URL.canParse(text) ? new URL(text) : null;
+  const isPlain = url !== null && url.search + url.hash + url.username + url.password === '';
+  if (isPlain && /^https?:$/.test(url.protocol) && url.href.length <= 200) {
+    return url.href.replace(/\/+$/, '');
+  }
+  context.addIssue({
+    code: 'custom',
+    message: 'must be an http or https URL like https://registry.example.org',
+  });
+  return z.NEVER;
+});
+
+/** Where a facade of the same machine serves by default. */
+function localUrl(publicPort: number): string {
+  if (publicPort !== 0) return `http://127.0.0.1:${String(publicPort)}`;
+  throw new ConfigError([
+    'PUBLIC_URL is not set: with PUBLIC_PORT 0, say where the public API is reached',
+  ]);
+}
 
 const logLevel = z.enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`).default('info');
 const bind = z.string().default('127.0.0.1');
@@ -136,8 +169,18 @@ export interface QueueConfig {
 }
 
 export interface EngineConfig extends QueueConfig {
+  /** Requests a second of a tenant that has no limit of its own. */
+  rateLimit: number;
+  /** Admissions waiting to be settled from which on no more are accepted. */
+  maxPending: number;
   bind: string;
   port: number;
+  /** The public API's base URL, as others reach it: exported papers lead there. */
+  publicUrl: string;
+  /** Named in exports; null leaves it out of them. */
+  logVkey: string | null;
+  /** Named in exports under checkpoints that these signed. */
+  retiredLogVkeys: string[];
   liveExecutionLocked: boolean;
   logLevel: LogLevel;
 }
@@ -148,6 +191,11 @@ export function engineConfig(env: Environment = process.env): EngineConfig {
     REDIS_URL: redisUrl,
     BIND: bind,
     ENGINE_PORT: port(8080),
+    RATE_LIMIT: rateLimit,
+    MAX_PENDING: maxPending,
+    PUBLIC_URL: publicUrl.optional(),
+    PUBLIC_PORT: port(8081),
+    LOG_VKEY: vkeys('log').optional(),
     LIVE_EXECUTION: locked,
     LOG_LEVEL: logLevel,
   });
@@ -156,6 +204,11 @@ export function engineConfig(env: Environment = process.env): EngineConfig {
     redisUrl: v.REDIS_URL ?? null,
     bind: v.BIND,
     port: v.ENGINE_PORT,
+    rateLimit: v.RATE_LIMIT,
+    maxPending: v.MAX_PENDING,
+    publicUrl: v.PUBLIC_URL ?? localUrl(v.PUBLIC_PORT),
+    logVkey: v.LOG_VKEY?.[0] ?? null,
+    retiredLogVkeys: v.LOG_VKEY?.slice(1) ?? [],
     liveExecutionLocked: v.LIVE_EXECUTION === 'locked',
     logLevel: v.LOG_LEVEL,
   };
@@ -205,6 +258,9 @@ export interface PublisherConfig {
   databaseUrl: string;
   logKeyFile: string;
   snapshotKeyFile: string;
+  /** Verifier keys of what signed before the keys in these files. */
+  retiredLogVkeys: string[];
+  retiredSnapshotVkeys: string[];
   /** The log key's name and the checkpoints' first line. */
   logOrigin: string;
   /** The snapshot key's name. */
@@ -225,6 +281,9 @@ function originFor(given: string | undefined, embedded: boolean): string {
   ]);
 }
 
+const rateLimit = wholeNumber(1, 1_000_000, 5_000);
+const maxPending = wholeNumber(1, 100_000_000, 100_000);
+
 const windowProofs = wholeNumber(1, 100_000_000, 100_000);
 
 export function publisherConfig(env: Environment = process.env): PublisherConfig {
@@ -232,6 +291,8 @@ export function publisherConfig(env: Environment = process.env): PublisherConfig
     DATABASE_URL: databaseUrl(ROLE_URL('publisher')),
     LOG_KEY_FILE: keyFile('key that signs checkpoints'),
     SNAPSHOT_KEY_FILE: keyFile('key that signs snapshots'),
+    LOG_RETIRED_VKEYS: retiredVkeys,
+    SNAPSHOT_RETIRED_VKEYS: retiredVkeys,
     LOG_ORIGIN: origin.optional(),
     // Set by `start` for its children only: the database is the embedded one.
     EMBEDDED_DATABASE: z.literal('yes').optional(),
@@ -246,6 +307,8 @@ export function publisherConfig(env: Environment = process.env): PublisherConfig
     databaseUrl: v.DATABASE_URL,
     logKeyFile: v.LOG_KEY_FILE,
     snapshotKeyFile: v.SNAPSHOT_KEY_FILE,
+    retiredLogVkeys: v.LOG_RETIRED_VKEYS ?? [],
+    retiredSnapshotVkeys: v.SNAPSHOT_RETIRED_VKEYS ?? [],
     logOrigin,
     snapshotName: snapshotNameFor(logOrigin),
     snapshotDir: resolve(v.SNAPSHOT_DIR ?? join(v.DATA_DIR, 'public')),
@@ -259,8 +322,9 @@ export interface FacadeConfig {
   /** Null when the snapshot is read over http. */
   snapshotDir: string | null;
   snapshotUrl: string | null;
-  logVkey: string;
-  snapshotVkey: string;
+  /** The pinned keys: the one in use, and while it is being changed the other as well. */
+  logVkeys: string[];
+  snapshotVkeys: string[];
   bind: string;
   port: number;
   windowProofs: number;
@@ -270,8 +334,8 @@ export interface FacadeConfig {
 /** Names no database, queue or secret, so that whoever takes over a facade takes over none of them. */
 export function facadeConfig(env: Environment = process.env): FacadeConfig {
   const v = read(env, {
-    LOG_VKEY: vkey('log'),
-    SNAPSHOT_VKEY: vkey('snapshot'),
+    LOG_VKEY: vkeys('log'),
+    SNAPSHOT_VKEY: vkeys('snapshot'),
     DATA_DIR: dataDir,
     SNAPSHOT_DIR: z.string().optional(),
     SNAPSHOT_URL: snapshotUrl,
@@ -285,8 +349,8 @@ export function facadeConfig(env: Environment = process.env): FacadeConfig {
     snapshotDir:
       snapshotUrlGiven === null ? resolve(v.SNAPSHOT_DIR ?? join(v.DATA_DIR, 'public')) : null,
     snapshotUrl: snapshotUrlGiven,
-    logVkey: v.LOG_VKEY,
-    snapshotVkey: v.SNAPSHOT_VKEY,
+    logVkeys: v.LOG_VKEY,
+    snapshotVkeys: v.SNAPSHOT_VKEY,
     bind: v.BIND,
     port: v.PUBLIC_PORT,
     windowProofs: v.WINDOW_PROOFS,
@@ -329,10 +393,16 @@ export interface StartConfig {
   bind: string;
   enginePort: number;
   publicPort: number;
+  /** The public API's base URL, as others reach it; null: where the facade turns out to serve. */
+  publicUrl: string | null;
+  rateLimit: number;
+  maxPending: number;
   snapshotDir: string;
   aepKeyFile: string;
   logKeyFile: string;
   snapshotKeyFile: string;
+  retiredLogVkeys: string[];
+  retiredSnapshotVkeys: string[];
   logOrigin: string;
   /** The snapshot key's name. */
   snapshotName: string;
@@ -350,10 +420,15 @@ export function startConfig(env: Environment = process.env): StartConfig {
     BIND: bind,
     ENGINE_PORT: port(8080),
     PUBLIC_PORT: port(8081),
+    PUBLIC_URL: publicUrl.optional(),
+    RATE_LIMIT: rateLimit,
+    MAX_PENDING: maxPending,
     SNAPSHOT_DIR: z.string().optional(),
     AEP_KEY_FILE: z.string().optional(),
     LOG_KEY_FILE: z.string().optional(),
     SNAPSHOT_KEY_FILE: z.string().optional(),
+    LOG_RETIRED_VKEYS: retiredVkeys,
+    SNAPSHOT_RETIRED_VKEYS: retiredVkeys,
     LOG_ORIGIN: origin.optional(),
     SNAPSHOT_VALID_FOR: validFor,
     WINDOW_PROOFS: windowProofs,
@@ -371,10 +446,15 @@ export function startConfig(env: Environment = process.env): StartConfig {
     bind: v.BIND,
     enginePort: v.ENGINE_PORT,
     publicPort: v.PUBLIC_PORT,
+    publicUrl: v.PUBLIC_URL ?? null,
+    rateLimit: v.RATE_LIMIT,
+    maxPending: v.MAX_PENDING,
     snapshotDir: file(v.SNAPSHOT_DIR, 'public'),
     aepKeyFile: file(v.AEP_KEY_FILE, 'aep-key.pem'),
     logKeyFile: file(v.LOG_KEY_FILE, 'log-key.pem'),
     snapshotKeyFile: file(v.SNAPSHOT_KEY_FILE, 'snapshot-key.pem'),
+    retiredLogVkeys: v.LOG_RETIRED_VKEYS ?? [],
+    retiredSnapshotVkeys: v.SNAPSHOT_RETIRED_VKEYS ?? [],
     logOrigin,
     snapshotName: snapshotNameFor(logOrigin),
     snapshotValidForMs: v.SNAPSHOT_VALID_FOR,

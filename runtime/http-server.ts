@@ -1,6 +1,23 @@
-import { createServer, type RequestListener, type Server } from 'node:http';
+import {
+  createServer,
+  STATUS_CODES,
+  type IncomingMessage,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import { isIPv6, type AddressInfo } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { OperatorError } from './operator-error.js';
+
+/** Why a request never became one: not HTTP, not whole, not in time, or too much before its body. */
+export type UnreadReason =
+  'malformed_request' | 'incomplete_body' | 'request_timeout' | 'headers_too_large';
+
+export interface UnreadAnswer {
+  headers: Record<string, string>;
+  body: Uint8Array;
+}
 
 export interface ListenOptions {
   host: string;
@@ -15,7 +32,11 @@ export interface ListenOptions {
     requestMs?: number;
     /** For an idle connection; longer than a load balancer's own, so that it is the one to hang up. */
     keepAliveMs?: number;
+    /** For a connection on which nothing moves, such as one whose client does not read. */
+    idleMs?: number;
   };
+  /** What is said to a request that no handler can answer; nothing but its status when not given. */
+  answerUnread?: (reason: UnreadReason) => UnreadAnswer;
 }
 
 export interface HttpServer {
@@ -43,22 +64,95 @@ function explain(error: NodeJS.ErrnoException, options: ListenOptions): Error {
   return saying === undefined ? error : new ListenError(saying, { cause: error });
 }
 
+/** How often requests are held against their timeouts. */
+const CHECK_EVERY_MS = 1_000;
+
+const UNREAD_STATUS: Record<UnreadReason, number> = {
+  malformed_request: 400,
+  incomplete_body: 400,
+  request_timeout: 408,
+  headers_too_large: 431,
+};
+
+function reasonOf(code: string, isInBody: boolean): UnreadReason {
+  switch (code) {
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return 'request_timeout';
+    case 'HPE_HEADER_OVERFLOW':
+      return 'headers_too_large';
+    case 'HPE_INVALID_EOF_STATE':
+      return isInBody ? 'incomplete_body' : 'malformed_request';
+    default:
+      return 'malformed_request';
+  }
+}
+
+const NOTHING: UnreadAnswer = { headers: {}, body: new Uint8Array() };
+
+function endUnread(
+  socket: Duplex,
+  reason: UnreadReason,
+  answer: ListenOptions['answerUnread'],
+): void {
+  const status = UNREAD_STATUS[reason];
+  const { headers, body } = answer?.(reason) ?? NOTHING;
+  const lines = [
+    `HTTP/1.1 ${String(status)} ${STATUS_CODES[status] ?? ''}`,
+    ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
+    `Content-Length: ${String(body.length)}`,
+    `Date: ${new Date().toUTCString()}`,
+    'Connection: close',
+  ];
+  socket.write(`${lines.join('\r\n')}\r\n\r\n`);
+  socket.end(body, () => socket.destroy());
+}
+
 const DEFAULT_GRACE_MS = 15_000;
 
 export async function listen(
   handler: RequestListener,
   options: ListenOptions,
 ): Promise<HttpServer> {
-  const { headersMs = 10_000, requestMs = 30_000, keepAliveMs = 65_000 } = options.timeouts ?? {};
+  const {
+    headersMs = 10_000,
+    requestMs = 30_000,
+    keepAliveMs = 65_000,
+    idleMs = 120_000,
+  } = options.timeouts ?? {};
   let closing = false;
+  const exchanges = new WeakMap<Duplex, { request: IncomingMessage; response: ServerResponse }>();
+  const onRequest: RequestListener = (request, response) => {
+    exchanges.set(request.socket, { request, response });
+    // A client that keeps its connection would otherwise come back on it for ever.
+    if (closing) response.setHeader('Connection', 'close');
+    handler(request, response);
+  };
   const server = createServer(
-    { headersTimeout: headersMs, requestTimeout: requestMs, keepAliveTimeout: keepAliveMs },
-    (request, response) => {
-      // A client that keeps its connection would otherwise come back on it for ever.
-      if (closing) response.setHeader('Connection', 'close');
-      handler(request, response);
+    {
+      headersTimeout: headersMs,
+      requestTimeout: requestMs,
+      keepAliveTimeout: keepAliveMs,
+      connectionsCheckingInterval: Math.min(CHECK_EVERY_MS, headersMs, requestMs),
     },
+    onRequest,
   );
+  // An expectation that nobody knows may be passed over (RFC 9110, 10.1.1).
+  server.on('checkExpectation', onRequest);
+  server.setTimeout(idleMs);
+  const refused = new WeakSet<Duplex>();
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+    // The parser complains again of every piece that comes after the first.
+    if (refused.has(socket)) return;
+    refused.add(socket);
+    const last = exchanges.get(socket);
+    const open = last !== undefined && !last.response.writableFinished ? last : null;
+    if (!socket.writable || error.code === 'ECONNRESET') socket.destroy();
+    // Half an answer is on the wire already: nothing can be said any more.
+    else if (open?.response.headersSent === true) socket.destroy();
+    // What is wrong comes after a request that is being answered: it keeps its own answer.
+    else if (open?.request.complete === true) open.response.once('finish', () => socket.end());
+    else endUnread(socket, reasonOf(error.code ?? '', open !== null), options.answerUnread);
+  });
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error) => reject(explain(error, options)));
     server.listen({ host: options.host, port: options.port }, resolve);

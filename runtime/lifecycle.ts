@@ -1,6 +1,6 @@
 import { readLogLevel } from './config.js';
 import { logger, type Logger, type LogLevel } from './log.js';
-import { OperatorError } from './operator-error.js';
+import { isForOperator } from './operator-error.js';
 
 export interface ProgramContext {
   /** Fires when the program has been asked to stop. */
@@ -66,7 +66,7 @@ async function drain(
 }
 
 function report(name: string, log: Logger, error: unknown): void {
-  if (error instanceof OperatorError) process.stderr.write(`${name}: ${error.message}\n`);
+  if (isForOperator(error)) process.stderr.write(`${name}: ${error.message}\n`);
   else log.fatal({ err: error }, error instanceof Error ? error.message : 'stopped by an error');
 }
 

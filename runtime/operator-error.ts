@@ -5,3 +5,12 @@
 export class OperatorError extends Error {
   override name = 'OperatorError';
 }
+
+/**
+ * Whether an error is for whoever runs the program. Folders that cannot see this one, such as the
+ * queries, mark theirs with `forOperator`.
+ */
+export function isForOperator(error: unknown): error is Error {
+  if (error instanceof OperatorError) return true;
+  return error instanceof Error && 'forOperator' in error && error.forOperator === true;
+}

@@ -17,6 +17,8 @@ export interface ConnectOptions {
   /** Server-side limit of a transaction that does nothing, in milliseconds; 0 means none. */
   idleInTransactionTimeoutMs?: number;
   connectTimeoutMs?: number;
+  /** How long an answer may be owed before the connection is cut; longer than any statement may take. */
+  silenceMs?: number;
 }
 
 /** A bigint column is read as a number; one that does not fit is refused, never rounded. */
@@ -44,17 +46,35 @@ interface Address {
  * while it is still connecting, so that a refused connection takes the driver's ordinary way of
  * errors and retries; were it awaited here, the driver would lose the connection's slot for good.
  */
-function promptSocket(): (address: Address) => Socket {
+function promptSocket(silenceMs: number): (address: Address) => Socket {
   let attempt = 0;
   return ({ host, port, path }) => {
     const socket = new Socket();
     socket.setNoDelay(true);
+    if (silenceMs > 0) endSilence(socket, silenceMs);
     if (path !== false) return socket.connect(path);
     const index = attempt++ % host.length;
     const name = host[index] ?? 'localhost';
     // The driver checks a TLS certificate against this name.
     return Object.assign(socket, { host: name }).connect(port[index] ?? 5432, name);
   };
+}
+
+/**
+ * Cuts a connection whose server owes an answer and says nothing: it ends its statements in time, so
+ * one that does not is gone without a word, and TCP alone would wait for it for many minutes. Over
+ * TLS the driver takes the socket's listeners away, and TCP is what is left.
+ */
+function endSilence(socket: Socket, ms: number): void {
+  let written = 0;
+  socket.on('data', () => {
+    written = socket.bytesWritten;
+  });
+  socket.setTimeout(ms, () => {
+    // Without an error of its own: the driver then fails everything that it had sent, and not only
+    // what it was reading.
+    if (socket.bytesWritten > written) socket.destroy();
+  });
 }
 
 /**
@@ -67,6 +87,9 @@ const PLANNING = { enable_seqscan: 'off', jit: 'off' };
 /** After an outage the longest pause before the next attempt, in seconds. */
 const LONGEST_PAUSE_S = 1;
 
+/** How much longer than its longest statement the server may take to be heard of. */
+const SILENCE_GRACE_MS = 10_000;
+
 export function connect(url: string, options: ConnectOptions): Sql {
   const {
     application,
@@ -75,6 +98,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
     lockTimeoutMs = 10_000,
     idleInTransactionTimeoutMs = 60_000,
     connectTimeoutMs = 5_000,
+    silenceMs = statementTimeoutMs === 0 ? 0 : statementTimeoutMs + SILENCE_GRACE_MS,
   } = options;
   const settings = {
     max,
@@ -90,7 +114,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
       idle_in_transaction_session_timeout: idleInTransactionTimeoutMs,
       ...PLANNING,
     },
-    socket: promptSocket(),
+    socket: promptSocket(silenceMs),
   };
   const sql = postgres(url, settings);
   const reservations = new Reservations((onLost) => openLine(url, settings, onLost), max);

@@ -25,6 +25,9 @@ export interface AdmitData {
   ids: string[];
 }
 
+/** What a job's ids are ids of, by the job's name. */
+export const JOB = { admissions: 'admit', revocations: 'revoke' } as const;
+
 export type AdmitProcessor = Processor<AdmitData, string[]>;
 
 /** The part of BullMQ's Queue, QueueEvents or Worker that opening and closing need. */

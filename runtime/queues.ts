@@ -5,6 +5,7 @@ import type { QueueConfig } from './config.js';
 import { logger, type Logger } from './log.js';
 import {
   type AdmitProcessor,
+  JOB,
   openEvents,
   openQueue,
   openWorker,
@@ -93,7 +94,9 @@ async function shut(opened: Opened<Closable>, ms: number): Promise<void> {
 /** Wakes workers. It promises nothing: the registry knows what is pending, and the sweeper asks it. */
 export interface AdmitQueue {
   /** Rejects within seconds when the queue is away; returns the job's id. */
-  add(ids: readonly string[]): Promise<string>;
+  add(proofIds: readonly string[]): Promise<string>;
+  /** The same for revocations that were asked for, by their request ids. */
+  addRevocations(requestIds: readonly string[]): Promise<string>;
   /** Rejects when the queue is away. */
   ping(): Promise<void>;
   /** Jobs that no worker has taken yet. */
@@ -141,14 +144,17 @@ export function openAdmitQueue(config: QueueConfig, options: QueueOptions = {}):
     }
   }
 
+  // The id is ours because making one is a right that the programs' database roles do not have.
+  const add = (name: string, ids: readonly string[]): Promise<string> =>
+    ask(async (queue) => {
+      const jobId = randomUUID();
+      await queue.add(name, { ids: [...ids] }, { jobId });
+      return jobId;
+    });
+
   return {
-    // The id is ours because making one is a right that the programs' database roles do not have.
-    add: (ids) =>
-      ask(async (queue) => {
-        const jobId = randomUUID();
-        await queue.add('admit', { ids: [...ids] }, { jobId });
-        return jobId;
-      }),
+    add: (proofIds) => add(JOB.admissions, proofIds),
+    addRevocations: (requestIds) => add(JOB.revocations, requestIds),
     ping: async () => {
       await ask((queue) => queue.getWaitingCount());
     },
@@ -263,20 +269,33 @@ function idsFrom(returnvalue: unknown): string[] | null {
   return isIds(returnvalue) ? returnvalue : null;
 }
 
+export interface AdmitWorkerOptions extends QueueOptions {
+  concurrency: number;
+  /** Called with the ids of jobs that ask for revocations; without it they are left to the sweeper. */
+  revocations?: (requestIds: string[]) => Promise<void>;
+}
+
 /**
- * Calls `handler` with each job's ids. A job that is not a plain list of ids is set aside unread: the
- * queue is open to whoever gets at it, and proves nothing.
+ * Calls `handler` with the ids of each job that asks for admissions. A job of another kind, or that
+ * is not a plain list of ids, is set aside unread: the queue is open to whoever gets at it, and
+ * proves nothing.
  */
 export function openAdmitWorker(
   config: QueueConfig,
-  handler: (ids: string[]) => Promise<void>,
-  options: QueueOptions & { concurrency: number },
+  handler: (proofIds: string[]) => Promise<void>,
+  options: AdmitWorkerOptions,
 ): Running {
+  const handlers: Record<string, ((ids: string[]) => Promise<void>) | undefined> = {
+    [JOB.admissions]: handler,
+    [JOB.revocations]: options.revocations,
+  };
   const report = seldom(options.log ?? logger('queue'), 'taking jobs');
   const processor: AdmitProcessor = async (job) => {
     const { ids } = job.data as { ids?: unknown };
-    if (!isIds(ids)) throw new UnrecoverableError('the job is not a list of proof ids');
-    await handler(ids);
+    if (!isIds(ids)) throw new UnrecoverableError('the job is not a list of ids');
+    const handle = Object.hasOwn(handlers, job.name) ? handlers[job.name] : undefined;
+    if (handle === undefined) throw new UnrecoverableError('there is no such kind of job');
+    await handle(ids);
     return ids;
   };
   return keepRunning(

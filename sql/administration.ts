@@ -1,14 +1,11 @@
 import type { ArtifactKind } from '#protocol/status';
+import { AdministrationError, noTenant } from './administration-error.js';
+import { changingGates } from './change-gates.js';
 import type { Db, Pool, Transaction } from './db.js';
 import { asking } from './errors.js';
-import { lockHead } from './log.js';
-import { transaction } from './transaction.js';
 import type { Environment } from './tenants.js';
 
-/** What was to be changed does not exist, or may not be changed like this. */
-export class AdministrationError extends Error {
-  override readonly name = 'AdministrationError';
-}
+export { AdministrationError };
 
 /** Creates a tenant. @returns false when it is there already, in that environment */
 export function createTenant(
@@ -32,30 +29,26 @@ export function createTenant(
   });
 }
 
-/**
- * Gate changes take the append lock. A worker asks the gates under the same lock, so once this has
- * returned nothing is appended that the old state of the gate would have let through.
- */
-function changingGates(sql: Pool, change: (tx: Transaction) => Promise<number>): Promise<void> {
-  return transaction(sql, async (tx) => {
-    await lockHead(tx);
-    if ((await change(tx)) === 0) throw new AdministrationError('there is no tenant of that name');
-  });
-}
-
-export function setAllowlisted(sql: Pool, tenantId: string, allowlisted: boolean): Promise<void> {
+export function setAllowlisted(
+  sql: Pool | Transaction,
+  tenantId: string,
+  allowlisted: boolean,
+): Promise<void> {
   return changingGates(sql, async (tx) => {
     const rows = await tx`
       update svc.tenant set allowlisted = ${allowlisted} where tenant_id = ${tenantId}`;
-    return rows.count;
+    if (rows.count === 0) throw noTenant(tenantId);
   });
 }
 
-export function setLane(sql: Pool, environment: Environment, open: boolean): Promise<void> {
+export function setLane(
+  sql: Pool | Transaction,
+  environment: Environment,
+  open: boolean,
+): Promise<void> {
   return changingGates(sql, async (tx) => {
-    const rows = await tx`
+    await tx`
       update svc.lane set open = ${open}, changed_at = now() where environment = ${environment}`;
-    return rows.count;
   });
 }
 
@@ -68,49 +61,93 @@ export function setValidity(
   return asking(async () => {
     const rows = await sql`
       update svc.tenant set validity = ${sql.json(validity)} where tenant_id = ${tenantId}`;
-    if (rows.count === 0) throw new AdministrationError(`there is no tenant ${tenantId}`);
+    if (rows.count === 0) throw noTenant(tenantId);
   });
 }
 
-/** Stores a key's hash. A key is issued only against a recorded review. */
-export function insertApiKey(
-  sql: Db,
-  key: {
-    keyId: string;
-    tenantId: string;
-    secretHash: Uint8Array;
-    scopes: string[];
-    reviewRef: string;
-    expiresAt: number | null;
-  },
-): Promise<void> {
+/** Requests a second that a tenant may make; null: what the engine grants everybody. */
+export function setRateLimit(sql: Db, tenantId: string, perSecond: number | null): Promise<void> {
   return asking(async () => {
     const rows = await sql`
-      insert into svc.api_key (key_id, tenant_no, secret_hash, scopes, review_ref, expires_at)
-      select ${key.keyId}, tenant_no, ${Buffer.from(key.secretHash)}, ${key.scopes},
-        ${key.reviewRef}, ${key.expiresAt === null ? null : new Date(key.expiresAt)}
-      from svc.tenant where tenant_id = ${key.tenantId}`;
-    if (rows.count === 0) throw new AdministrationError(`there is no tenant ${key.tenantId}`);
+      update svc.tenant set rate_limit = ${perSecond} where tenant_id = ${tenantId}`;
+    if (rows.count === 0) throw noTenant(tenantId);
   });
 }
 
-export function revokeApiKey(sql: Db, keyId: string): Promise<void> {
-  return asking(async () => {
-    const rows = await sql`
-      update svc.api_key set revoked_at = coalesce(revoked_at, now()) where key_id = ${keyId}`;
-    if (rows.count === 0) throw new AdministrationError(`there is no key ${keyId}`);
-  });
+export interface TenantRow {
+  tenantId: string;
+  environment: Environment;
+  allowlisted: boolean;
+  rateLimit: number | null;
+  validity: Record<ArtifactKind, number | null>;
+  /** Keys that are good now. */
+  keys: number;
+  createdAt: Date;
 }
 
-/** Stores a proof-chain fixture. Fixtures never change; another content needs another reference. */
+export function listTenants(sql: Db): Promise<TenantRow[]> {
+  return asking(
+    () => sql<TenantRow[]>`
+      select tenant_id as "tenantId", environment, allowlisted, rate_limit as "rateLimit", validity,
+        created_at as "createdAt",
+        (select count(*) from svc.api_key k where k.tenant_no = t.tenant_no
+          and k.revoked_at is null and (k.expires_at is null or k.expires_at > now()))::int as keys
+      from svc.tenant t order by tenant_id`,
+  );
+}
+
+export interface LaneRow {
+  environment: Environment;
+  open: boolean;
+  changedAt: Date;
+}
+
+export function listLanes(sql: Db): Promise<LaneRow[]> {
+  return asking(
+    () => sql<LaneRow[]>`
+      select environment, open, changed_at as "changedAt" from svc.lane order by environment`,
+  );
+}
+
+/**
+ * Stores a proof-chain fixture. Fixtures never change; another content needs another reference.
+ *
+ * @returns false when this very fixture is there already
+ */
 export function putFixture(
   sql: Db,
   fixture: { fixtureRef: string; fixtureHash: Uint8Array; content: Uint8Array },
-): Promise<void> {
+): Promise<boolean> {
   return asking(async () => {
-    await sql`
+    const { fixtureRef, fixtureHash, content } = fixture;
+    const stored = await sql`
       insert into svc.fixture (fixture_ref, fixture_hash, content)
-      values (${fixture.fixtureRef}, ${Buffer.from(fixture.fixtureHash)},
-        ${Buffer.from(fixture.content)})`;
+      values (${fixtureRef}, ${Buffer.from(fixtureHash)}, ${Buffer.from(content)})
+      on conflict do nothing`;
+    if (stored.count === 1) return true;
+    const [present] = await sql<{ fixture_hash: Buffer }[]>`
+      select fixture_hash from svc.fixture where fixture_ref = ${fixtureRef}`;
+    if (present?.fixture_hash.equals(fixtureHash) === true) return false;
+    throw new AdministrationError(
+      `fixture ${fixtureRef} is there with another content, and fixtures never change: choose another reference`,
+    );
   });
 }
+
+export interface FixtureRow {
+  fixtureRef: string;
+  fixtureHash: Buffer;
+  bytes: number;
+  createdAt: Date;
+}
+
+export function listFixtures(sql: Db): Promise<FixtureRow[]> {
+  return asking(
+    () => sql<FixtureRow[]>`
+      select fixture_ref as "fixtureRef", fixture_hash as "fixtureHash", length(content) as bytes,
+        created_at as "createdAt"
+      from svc.fixture order by fixture_ref`,
+  );
+}
+
+export { insertApiKey, revokeApiKey } from './api-keys.js';

@@ -90,6 +90,8 @@ export async function claimPending(tx: Transaction, proofIds: string[]): Promise
 export interface Gate {
   allowlisted: boolean;
   laneOpen: boolean;
+  /** The API key that asked was not revoked since; that it expired since changes nothing. */
+  keyHolds: boolean;
   /** Its environment is its tenant's, its time is past, and its policy was active then. */
   pinsHold: boolean;
 }
@@ -97,9 +99,17 @@ export interface Gate {
 /** The gates of admissions, by proof id. What the intake pins is not believed but checked. */
 export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, Gate>> {
   const rows = await tx<
-    { proof_id: string; allowlisted: boolean; lane_open: boolean; pins_hold: boolean }[]
+    {
+      proof_id: string;
+      allowlisted: boolean;
+      lane_open: boolean;
+      key_holds: boolean;
+      pins_hold: boolean;
+    }[]
   >`
     select i.proof_id::text, t.allowlisted, l.open as lane_open,
+      i.key_no is null or exists (select from svc.api_key k where k.key_no = i.key_no
+        and k.tenant_no = i.tenant_no and k.revoked_at is null) as key_holds,
       i.environment = t.environment
         and i.accepted_at <= clock_timestamp() + interval '1 second'
         and exists (select from svc.policy_activation a
@@ -111,7 +121,12 @@ export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, G
   return new Map(
     rows.map((row) => [
       fromUuid(row.proof_id),
-      { allowlisted: row.allowlisted, laneOpen: row.lane_open, pinsHold: row.pins_hold },
+      {
+        allowlisted: row.allowlisted,
+        laneOpen: row.lane_open,
+        keyHolds: row.key_holds,
+        pinsHold: row.pins_hold,
+      },
     ]),
   );
 }

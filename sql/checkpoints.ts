@@ -40,3 +40,21 @@ export function insertCheckpoint(
     return rows.length === 1;
   });
 }
+
+/** The smallest checkpoint of at least so many leaves, or null: it stays the same for ever. */
+export function firstCheckpointFrom(sql: Db, treeSize: number): Promise<StoredCheckpoint | null> {
+  return asking(async () => {
+    const [row] = await sql<{ tree_size: string; root: Buffer; note: string }[]>`
+      select tree_size, root, note from svc.checkpoint where tree_size >= ${treeSize}
+      order by tree_size limit 1`;
+    return row === undefined
+      ? null
+      : { treeSize: Number(row.tree_size), root: row.root, note: row.note };
+  });
+}
+
+/** The checkpoint of exactly so many leaves, or null when none was signed. */
+export async function checkpointAt(sql: Db, treeSize: number): Promise<StoredCheckpoint | null> {
+  const found = await firstCheckpointFrom(sql, treeSize);
+  return found?.treeSize === treeSize ? found : null;
+}

@@ -2,7 +2,7 @@ import type { Db } from './db.js';
 
 /**
  * The schema as the catalogs have it, one line a fact, sorted: columns, constraints, indexes,
- * triggers, functions and grants. Compared with the description in git, so that no migration
+ * triggers, functions, row-level security and grants. Compared with the description in git, so that no migration
  * changes anything unseen.
  */
 export async function describeSchema(sql: Db): Promise<string> {
@@ -28,6 +28,24 @@ export async function describeSchema(sql: Db): Promise<string> {
     union all
     select regexp_replace(pg_get_functiondef(p.oid), '\\s+', ' ', 'g') from pg_proc p
       join pg_namespace n on n.oid = p.pronamespace and n.nspname = 'svc'
+    union all
+    select format('table %s row-level security%s', c.relname,
+        case when c.relforcerowsecurity then ', forced on the owner' else '' end)
+      from pg_class c join pg_namespace n on n.oid = c.relnamespace and n.nspname = 'svc'
+      where c.relrowsecurity
+    union all
+    select regexp_replace(format('policy %s on %s %s for %s to %s%s%s', p.polname, c.relname,
+        case when p.polpermissive then 'permissive' else 'restrictive' end, p.polcmd,
+        (select string_agg(case when r.oid = c.relowner then 'the owner' else r.rolname end, ', '
+          order by r.rolname) from pg_roles r where r.oid = any(p.polroles)),
+        ' using ' || pg_get_expr(p.polqual, p.polrelid),
+        ' with check ' || pg_get_expr(p.polwithcheck, p.polrelid)), '\\s+', ' ', 'g')
+      from pg_policy p join pg_class c on c.oid = p.polrelid
+      join pg_namespace n on n.oid = c.relnamespace and n.nspname = 'svc'
+    union all
+    select format('grant execute on %s to %s', p.proname, r.rolname)
+      from pg_proc p join pg_namespace n on n.oid = p.pronamespace and n.nspname = 'svc'
+      join pg_roles r on r.rolname like 'svc\\_%' and has_function_privilege(r.oid, p.oid, 'execute')
     union all
     select format('grant %s on %s to %s', g.privilege_type, g.table_name, g.grantee)
       from information_schema.table_privileges g

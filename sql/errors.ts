@@ -1,6 +1,13 @@
 /** The database could not be asked: retry later. Never an answer to what was asked. */
 export class DatabaseUnavailableError extends Error {
   override readonly name = 'DatabaseUnavailableError';
+  readonly forOperator = true;
+}
+
+/** The database answers, but not as what it should be: another login, another database, no schema. */
+export class DatabaseUnusableError extends Error {
+  override readonly name = 'DatabaseUnusableError';
+  readonly forOperator = true;
 }
 
 /** No policy set is active, so nothing can be accepted. */
@@ -39,6 +46,33 @@ export function isUnavailable(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   const { code } = error as { code?: unknown };
   return typeof code === 'string' && (DRIVER_CODES.has(code) || SQLSTATES.test(code));
+}
+
+const UNUSABLE: Record<string, string> = {
+  '28P01': 'the database refuses the password in DATABASE_URL',
+  '28000': 'the database refuses the user in DATABASE_URL',
+  '3D000': 'the server has no database of the name in DATABASE_URL',
+  '3F000': 'the database has no registry yet: run migrate as its owner',
+  '42P01': 'the database has not the tables of this version: run migrate as its owner',
+  '42703': 'the database has not the columns of this version: run migrate as its owner',
+  '42501': 'the role in DATABASE_URL has not the rights of this version: run migrate as its owner',
+};
+
+/** The first question of a program: what is wrong with its database is said so that one can act on it. */
+export async function firstAsking<T>(query: () => Promise<T>): Promise<T> {
+  try {
+    return await asking(query);
+  } catch (error) {
+    if (error instanceof DatabaseUnavailableError) {
+      const { message } = error.cause as Error;
+      throw new DatabaseUnavailableError(`the database cannot be reached: ${message}`, {
+        cause: error.cause,
+      });
+    }
+    const say = UNUSABLE[String((error as { code?: unknown }).code)];
+    if (say === undefined) throw error;
+    throw new DatabaseUnusableError(`${say} (${(error as Error).message})`, { cause: error });
+  }
 }
 
 /** Runs a query and gives connection-level failures their own class, keeping the cause. */

@@ -18,9 +18,14 @@ export interface LeafEvidence {
     aep: Buffer | null;
     signature: Buffer | null;
     keyId: string | null;
-    /** The columns that are published beside the log's own. */
+    /** The columns that are published, listed by or answered from, beside the log's own. */
     effect: string | null;
     environment: string | null;
+    /** Of the tenant that both the proof and its intake belong to; null when there is no such one. */
+    tenantId: string | null;
+    lane: number | null;
+    action: string | null;
+    intentId: string | null;
   } | null;
 }
 
@@ -46,17 +51,23 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
         key_id: string | null;
         effect: string | null;
         environment: string | null;
+        tenant_id: string | null;
+        lane: number | null;
+        action: string | null;
+        intent_id: string | null;
       })[]
     >`
       select e.leaf_index, e.kind, e.proof_id::text, e.at, e.aep_hash, e.proof_record_hash, e.body,
-        i.request, p.aep, p.signature, p.key_id, p.effect, p.environment
+        i.request, p.aep, p.signature, p.key_id, p.effect, p.environment, t.tenant_id,
+        case when i.lane = p.lane then p.lane end as lane, p.action, p.intent_id
       from svc.log_entry e
       left join svc.proof p on e.kind = 1 and p.proof_id = e.proof_id
       left join svc.intake i on i.proof_id = p.proof_id
+      left join svc.tenant t on t.tenant_no = p.tenant_no and t.tenant_no = i.tenant_no
       where e.leaf_index >= ${from} and e.leaf_index < ${to}
       order by e.leaf_index`;
     return rows.map((row) => {
-      const { proof_id: id, request, aep, signature, key_id: keyId, effect, environment } = row;
+      const { proof_id: id, request, aep, signature, effect, environment, lane, action } = row;
       const proofId = id === null ? null : fromUuid(id);
       const leaf = {
         leafIndex: Number(row.leaf_index),
@@ -65,7 +76,16 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
         filedUnder: proofId,
       };
       if (proofId === null || row.kind !== 1) return { ...leaf, proof: null };
-      return { ...leaf, proof: { proofId, request, aep, signature, keyId, effect, environment } };
+      const columns = {
+        keyId: row.key_id,
+        effect,
+        environment,
+        tenantId: row.tenant_id,
+        lane,
+        action,
+        intentId: row.intent_id,
+      };
+      return { ...leaf, proof: { proofId, request, aep, signature, ...columns } };
     });
   });
 }

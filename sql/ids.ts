@@ -7,3 +7,15 @@ export function toUuid(proofId: string): string {
 export function fromUuid(uuid: string): string {
   return uuid.replaceAll('-', '');
 }
+
+const PACKAGE = 'pkg_';
+
+/** `package_id` as Postgres' uuid text. */
+export function packageUuid(packageId: string): string {
+  return toUuid(packageId.slice(PACKAGE.length));
+}
+
+/** Postgres' uuid text as `package_id`. */
+export function packageIdOf(uuid: string): string {
+  return PACKAGE + fromUuid(uuid);
+}

@@ -1,7 +1,7 @@
 import type { Db, Pool, Transaction } from './db.js';
 import { PolicyMissingError } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
-import { transaction } from './transaction.js';
+import { asTenants } from './tenant-scope.js';
 
 /** 1 is the execute lane, 2 the agent gateway. */
 export type Lane = 1 | 2;
@@ -16,6 +16,8 @@ export interface IntakeItem {
   salt: Uint8Array;
   fixtureRef: string | null;
   idempotencyKey: string | null;
+  /** The API key that asked, so that revoking it holds for what it asked. */
+  keyNo: number | null;
 }
 
 export type IntakeOutcome =
@@ -32,7 +34,11 @@ export type IntakeOutcome =
  * @throws DatabaseUnavailableError
  */
 export function acceptIntake(sql: Pool, items: IntakeItem[]): Promise<IntakeOutcome[]> {
-  return transaction(sql, (tx) => accept(tx, items));
+  return asTenants(
+    sql,
+    items.map((item) => item.tenantNo),
+    (tx) => accept(tx, items),
+  );
 }
 
 // Concurrent groups may hold the same identities: everyone inserts in one order, so that waiting
@@ -111,17 +117,20 @@ async function bindIdempotencyKeys(tx: Transaction, items: IntakeItem[]): Promis
 }
 
 async function insertIntake(tx: Transaction, items: IntakeItem[]): Promise<Set<string>> {
-  const [policy] = await tx<{ digest: Buffer }[]>`
-    select digest from svc.policy_activation where active_from <= now()
-    order by active_from desc, activation_id desc limit 1`;
+  // One moment for both: what decides an admission is what is in force when it is accepted, and the
+  // transaction may have begun, and waited for a neighbour, long before.
+  const [policy] = await tx<{ digest: Buffer; at: Date }[]>`
+    select a.digest, t.at
+    from (select date_trunc('milliseconds', clock_timestamp()) as at) t
+    cross join lateral (select digest from svc.policy_activation where active_from <= t.at
+      order by active_from desc, activation_id desc limit 1) a`;
   if (policy === undefined) throw new PolicyMissingError('no policy set is active');
   const rows = await tx<{ proof_id: string }[]>`
-    with accepted as (
       insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
-        accepted_at, salt, policy_digest, fixture_hash, validity)
+        accepted_at, salt, policy_digest, fixture_hash, validity, key_no)
       select i.proof_id, i.tenant_no, i.lane, t.environment, i.request, i.request_hash,
-        date_trunc('milliseconds', clock_timestamp()), i.salt, ${policy.digest}, f.fixture_hash,
-        t.validity
+        ${policy.at}, i.salt, ${policy.digest}, f.fixture_hash,
+        t.validity, i.key_no
       from unnest(
         ${items.map((item) => toUuid(item.proofId))}::uuid[],
         ${items.map((item) => item.tenantNo)}::int[],
@@ -138,19 +147,24 @@ async function insertIntake(tx: Transaction, items: IntakeItem[]): Promise<Set<s
           tx,
           items.map((item) => item.salt),
         )},
-        ${items.map((item) => item.fixtureRef)}::text[])
+        ${items.map((item) => item.fixtureRef)}::text[],
+        ${items.map((item) => item.keyNo)}::int[])
         with ordinality
-        as i(proof_id, tenant_no, lane, request, request_hash, salt, fixture_ref, n)
+        as i(proof_id, tenant_no, lane, request, request_hash, salt, fixture_ref, key_no, n)
       join svc.tenant t using (tenant_no)
       left join svc.fixture f using (fixture_ref)
       order by i.n
       on conflict (tenant_no, lane, request_hash) where not refused do nothing
-      returning proof_id, accepted_at),
-    pending as (
+      returning proof_id::text`;
+  const inserted = rows.map((row) => row.proof_id);
+  // In a statement of its own: a row is pending only beside an intake that its tenant can see, and
+  // a statement does not see what it inserts itself.
+  if (inserted.length > 0) {
+    await tx`
       insert into svc.intake_pending (proof_id, accepted_at)
-      select proof_id, accepted_at from accepted)
-    select proof_id::text from accepted`;
-  return new Set(rows.map((row) => fromUuid(row.proof_id)));
+      select proof_id, accepted_at from svc.intake where proof_id = any(${inserted}::uuid[])`;
+  }
+  return new Set(inserted.map(fromUuid));
 }
 
 /** For each item, the proof id that its identity already has, or null. */

@@ -1,17 +1,20 @@
-import { canonicalBytes } from '#protocol/canonical-json';
+import { fromBase64Url } from '#protocol/bytes';
+import { isUsablePublicKey } from '#protocol/ed25519';
 import { keyEntryBytes, parseEntry, statusEntryBytes } from '#protocol/entries';
 import type { Sha256 } from '#protocol/hash';
+import { isProofId } from '#protocol/ids';
+import { revocationReasonBytes } from '#protocol/revocation-reason';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
 import type { ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
-import { AdministrationError } from './administration.js';
-import type { Db, Pool } from './db.js';
+import { AdministrationError } from './administration-error.js';
+import { within } from './audit.js';
+import type { Db, Pool, Transaction } from './db.js';
 import { toUuid } from './ids.js';
 import { appendLocked, keyEntries, lockHead } from './log.js';
-import { transaction } from './transaction.js';
 
 /** Times in the log are the database's, like every other time in it. */
-async function databaseTime(tx: Db): Promise<number> {
+export async function databaseTime(tx: Db): Promise<number> {
   const [row] = await tx<{ at: Date }[]>`
     select date_trunc('milliseconds', clock_timestamp()) as at`;
   if (row === undefined) throw new Error('the database told no time');
@@ -40,8 +43,17 @@ async function changesOf(sql: Db, keyId: string): Promise<KeyEntry['change'][]> 
  *
  * @throws AdministrationError
  */
-export function appendKeyChange(sql: Pool, sha256: Sha256, key: KeyChange): Promise<number> {
-  return transaction(sql, async (tx) => {
+export function appendKeyChange(
+  sql: Pool | Transaction,
+  sha256: Sha256,
+  key: KeyChange,
+): Promise<number> {
+  return within(sql, async (tx) => {
+    if (key.change === 'activate' && !isUsablePublicKey(fromBase64Url(key.publicKey))) {
+      throw new AdministrationError(
+        `key ${key.keyId} is of small order or not canonical: anybody could sign under it`,
+      );
+    }
     const size = await lockHead(tx);
     const before = await changesOf(tx, key.keyId);
     if (key.change === 'activate' && before.length > 0) {
@@ -68,7 +80,7 @@ export function appendKeyChange(sql: Pool, sha256: Sha256, key: KeyChange): Prom
 
 /** Activates a key unless the log has an entry about it already. */
 export async function ensureKeyActive(
-  sql: Pool,
+  sql: Pool | Transaction,
   sha256: Sha256,
   key: { keyId: string; publicKey: string },
 ): Promise<void> {
@@ -92,13 +104,14 @@ export interface Revocation {
  * @throws AdministrationError when there is no such proof
  */
 export function appendRevocation(
-  sql: Pool,
+  sql: Pool | Transaction,
   sha256: Sha256,
   revocation: Revocation,
 ): Promise<number> {
   const { proofId, artifactKind, reason, actor, salt } = revocation;
-  const document = canonicalBytes({
-    schema_version: 'svc.registry.revocation_reason/1.0',
+  const unknown = new AdministrationError(`there is no proof ${proofId}`);
+  if (!isProofId(proofId)) return Promise.reject(unknown);
+  const document = revocationReasonBytes({
     proof_id: proofId,
     artifact_kind: artifactKind,
     reason,
@@ -106,11 +119,11 @@ export function appendRevocation(
     salt,
   });
   const reasonHash = Buffer.from(sha256(document));
-  return transaction(sql, async (tx) => {
+  return within(sql, async (tx) => {
     const size = await lockHead(tx);
     const [proof] = await tx`
       select from svc.proof where proof_id = ${toUuid(proofId)}::uuid`;
-    if (proof === undefined) throw new AdministrationError(`there is no proof ${proofId}`);
+    if (proof === undefined) throw unknown;
     await tx`
       insert into svc.revocation_reason (reason_hash, document)
       values (${reasonHash}, ${Buffer.from(document)})`;

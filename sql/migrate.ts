@@ -2,10 +2,12 @@ import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Pool } from './db.js';
+import { firstAsking } from './errors.js';
 
 /** The database was migrated by a newer or another version of this software. */
 export class SchemaMismatchError extends Error {
   override readonly name = 'SchemaMismatchError';
+  readonly forOperator = true;
 }
 
 const ADVISORY_LOCK = 7_301_001;
@@ -42,7 +44,7 @@ async function readMigrations(folder: string): Promise<Migration[]> {
  */
 export async function migrate(sql: Pool, folder: string): Promise<string[]> {
   const migrations = await readMigrations(folder);
-  const connection = await sql.reserve();
+  const connection = await firstAsking(() => sql.reserve());
   try {
     await connection`select pg_advisory_lock(${ADVISORY_LOCK})`;
     await connection`

@@ -1,6 +1,6 @@
-import type { Db } from './db.js';
-import { asking } from './errors.js';
+import type { Pool } from './db.js';
 import { fromUuid, toUuid } from './ids.js';
+import { asTenants } from './tenant-scope.js';
 import type { Environment } from './tenants.js';
 
 /** A proof as its tenant may read it; payload columns are null once erased. */
@@ -21,9 +21,13 @@ export interface StoredProof {
 }
 
 /** One of the tenant's proofs, or null: another tenant's proof is as absent as one that never was. */
-export function readProof(sql: Db, tenantNo: number, proofId: string): Promise<StoredProof | null> {
-  return asking(async () => {
-    const [row] = await sql<
+export function readProof(
+  sql: Pool,
+  tenantNo: number,
+  proofId: string,
+): Promise<StoredProof | null> {
+  return asTenants(sql, [tenantNo], async (tx) => {
+    const [row] = await tx<
       {
         proof_id: string;
         leaf_index: string;
@@ -42,9 +46,9 @@ export function readProof(sql: Db, tenantNo: number, proofId: string): Promise<S
       select p.proof_id::text, p.leaf_index, p.lane, p.effect, p.environment, p.key_id, p.aep, p.signature,
         i.request_hash, i.accepted_at, e.aep_hash, e.proof_record_hash
       from svc.proof p
-      join svc.intake i using (proof_id)
+      join svc.intake i on i.proof_id = p.proof_id and i.tenant_no = p.tenant_no
       join svc.log_entry e on e.leaf_index = p.leaf_index
-      where p.proof_id = ${toUuid(proofId)}::uuid and i.tenant_no = ${tenantNo}`;
+      where p.proof_id = ${toUuid(proofId)}::uuid and p.tenant_no = ${tenantNo}`;
     if (row === undefined) return null;
     return {
       proofId: fromUuid(row.proof_id),

@@ -1,4 +1,6 @@
 import type { Pool } from './db.js';
+import { firstAsking } from './errors.js';
+import { unconfinedTables } from './tenant-tables.js';
 
 export type Program = 'engine' | 'worker' | 'verifier' | 'publisher' | 'admin';
 
@@ -72,7 +74,12 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
       'tile',
     ],
     INSERT: ['log_entry', 'policy_input', 'proof', 'refusal', 'revocation_reason', 'tile'],
-    UPDATE: ['intake(refused)', 'log_head(tree_size)', 'tile(hashes)'],
+    UPDATE: [
+      'intake(refused)',
+      'log_head(tree_size)',
+      'revocation_request(refused)',
+      'tile(hashes)',
+    ],
     DELETE: ['intake_pending', 'revocation_pending'],
   },
   verifier: {
@@ -127,6 +134,7 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
 /** The connection's role may do more than its program should: the program must not start. */
 export class TooMuchPrivilegeError extends Error {
   override readonly name = 'TooMuchPrivilegeError';
+  readonly forOperator = true;
 }
 
 /** What the connected role may effectively do, one line a privilege: `UPDATE tile(hashes)`. */
@@ -166,10 +174,12 @@ interface RoleRow {
 
 /**
  * Refuses to go on when the connected role is a superuser, can make or become other roles, owns
- * anything in the schema, or holds any privilege that `program` has no use for.
+ * anything in the schema, or holds any privilege that `program` has no use for; and the engine
+ * also when row-level security does not confine it.
  */
 export async function assertRole(sql: Pool, program: Program): Promise<void> {
-  const [role] = await sql<RoleRow[]>`
+  const [role] = await firstAsking(
+    () => sql<RoleRow[]>`
     select current_user as name,
       case when rolsuper then 'is a superuser' when rolcreaterole then 'can create roles'
         when rolbypassrls then 'bypasses row-level security' when rolreplication then 'can replicate'
@@ -180,7 +190,8 @@ export async function assertRole(sql: Pool, program: Program): Promise<void> {
       session_user <> current_user as disguised,
       has_schema_privilege('svc', 'create') as creates,
       current_setting('synchronous_commit') = 'off' as forgetful
-    from pg_roles r where rolname = current_user`;
+    from pg_roles r where rolname = current_user`,
+  );
   const found: string[] = [];
   if (role === undefined) found.push('is unknown to the database');
   if (typeof role?.power === 'string') found.push(role.power);
@@ -196,6 +207,11 @@ export async function assertRole(sql: Pool, program: Program): Promise<void> {
   );
   const extra = [...(await effectivePrivileges(sql))].filter((one) => !allowed.has(one));
   if (extra.length > 0) found.push(`may ${extra.slice(0, 5).join(', ')}`);
+  // The others serve the whole registry, and have no policy that confines them.
+  const unconfined = program === 'engine' ? await unconfinedTables(sql) : [];
+  if (unconfined.length > 0) {
+    found.push(`sees every tenant's rows of ${unconfined.slice(0, 5).join(', ')}`);
+  }
   if (found.length > 0) {
     throw new TooMuchPrivilegeError(
       `the database role ${role?.name ?? '?'} ${found.join(', ')}; ${program} starts only with no more than its own rights: connect it as svc_${program}`,

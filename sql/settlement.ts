@@ -1,6 +1,7 @@
-import type { Db } from './db.js';
+import type { Db, Pool } from './db.js';
 import { asking } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
+import { asTenants, type OwnId } from './tenant-scope.js';
 
 /** What became of an accepted admission. */
 export type Settlement =
@@ -53,37 +54,48 @@ function settlementOf(row: SettlementRow): Settlement | null {
   return null;
 }
 
-/** The settlements of those of `proofIds` that are settled; the others are still pending. */
-export function settledIn(sql: Db, proofIds: string[]): Promise<Map<string, Settlement>> {
-  return asking(async () => {
-    const rows = await sql<SettlementRow[]>`
+/**
+ * The settlements of those of `admissions` that are settled, by proof id; the others are still
+ * pending, or not of the tenant that they are said to be of.
+ */
+export async function settledIn(
+  sql: Pool,
+  admissions: readonly OwnId[],
+): Promise<Map<string, Settlement>> {
+  const rows = await readSettlements(sql, admissions);
+  return new Map(
+    rows.flatMap((row) => {
+      const settlement = settlementOf(row);
+      return settlement === null ? [] : [[fromUuid(row.proof_id), settlement]];
+    }),
+  );
+}
+
+/** A row for each of `admissions` that was accepted, settled or not. */
+function readSettlements(sql: Pool, admissions: readonly OwnId[]): Promise<SettlementRow[]> {
+  const tenants = admissions.map(({ tenantNo }) => tenantNo);
+  return asTenants(
+    sql,
+    tenants,
+    (tx) => tx<SettlementRow[]>`
       select i.proof_id::text, i.lane, p.effect, i.request_hash, p.leaf_index, p.aep, i.policy_digest,
         i.accepted_at, r.code, r.detail
-      from svc.intake i
-      left join svc.proof p using (proof_id)
-      left join svc.refusal r using (proof_id)
-      where i.proof_id = any(${proofIds.map(toUuid)}::uuid[])`;
-    const settled = new Map<string, Settlement>();
-    for (const row of rows) {
-      const settlement = settlementOf(row);
-      if (settlement !== null) settled.set(fromUuid(row.proof_id), settlement);
-    }
-    return settled;
-  });
+      from unnest(${admissions.map(({ id }) => toUuid(id))}::uuid[], ${tenants}::int[])
+        as asked(proof_id, tenant_no)
+      join svc.intake i using (proof_id, tenant_no)
+      left join svc.proof p on p.proof_id = i.proof_id and p.tenant_no = i.tenant_no
+      left join svc.refusal r on r.proof_id = i.proof_id`,
+  );
 }
 
 /** How one of the tenant's admissions stands; null when the tenant has none of that id. */
-export function admissionState(
-  sql: Db,
+export async function admissionState(
+  sql: Pool,
   tenantNo: number,
   proofId: string,
 ): Promise<'pending' | Settlement | null> {
-  return asking(async () => {
-    const [own] = await sql`
-      select from svc.intake where proof_id = ${toUuid(proofId)}::uuid and tenant_no = ${tenantNo}`;
-    if (own === undefined) return null;
-    return (await settledIn(sql, [proofId])).get(proofId) ?? 'pending';
-  });
+  const [row] = await readSettlements(sql, [{ tenantNo, id: proofId }]);
+  return row === undefined ? null : (settlementOf(row) ?? 'pending');
 }
 
 /** A place among the pending, in the order of their age. */
@@ -113,11 +125,10 @@ export function pendingOlderThan(
   });
 }
 
-/** How many admissions are accepted and not yet settled. */
-export function pendingCount(sql: Db): Promise<number> {
+/** How many admissions of all tenants are accepted and not yet settled, counted no further than `most`. */
+export function pendingDepth(sql: Db, most: number): Promise<number> {
   return asking(async () => {
-    const [row] = await sql<{ count: number }[]>`
-      select count(*)::int as count from svc.intake_pending`;
-    return row?.count ?? 0;
+    const [row] = await sql<{ depth: number }[]>`select svc.pending_depth(${most}) as depth`;
+    return row?.depth ?? 0;
   });
 }

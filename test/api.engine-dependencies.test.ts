@@ -7,6 +7,7 @@ import {
 } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createEngine } from '#api/engine/engine';
+import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { createWaiting } from '#api/engine/wait';
 import { systemClock } from '#runtime/clock';
@@ -16,6 +17,7 @@ import { connect } from '#runtime/postgres';
 import { openAdmitEvents, openAdmitQueue, openAdmitWorker } from '#runtime/queues';
 import { createTenant, setAllowlisted, setLane } from '#sql/administration';
 import { treeSize } from '#sql/log';
+import { settledRevocations } from '#sql/revocations';
 import { settledIn } from '#sql/settlement';
 import { processAdmissions } from '#workers/admit/process';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
@@ -168,6 +170,10 @@ describe('with the queue that is in the database', () => {
     const engineQueue = { databaseUrl: db.urlFor('svc_engine'), redisUrl: null };
     const workerQueue = { databaseUrl: db.urlFor('svc_worker'), redisUrl: null };
     const waiting = createWaiting({ settledIn: (ids) => settledIn(registry.engine, ids), log });
+    const revocations = createWaiting({
+      settledIn: (ids) => settledRevocations(registry.engine, ids),
+      log,
+    });
     const queue = openAdmitQueue(engineQueue, { log });
     const events = openAdmitEvents(engineQueue, (_job, ids) => waiting.wake(ids ?? []), { log });
     const worker = openAdmitWorker(workerQueue, (ids) => processAdmissions(registry.admit, ids), {
@@ -180,8 +186,11 @@ describe('with the queue that is in the database', () => {
       sql: registry.engine,
       queue,
       waiting,
+      revocations,
       log,
       clock: systemClock,
+      pdf: createPdfRenderer(PDF_DEFAULTS),
+      publicUrl: 'https://registry.example',
       liveExecutionLocked: false,
     });
     const server = await listen(engine, { host: '127.0.0.1', port: 0 });

@@ -285,7 +285,7 @@ describe('reading', () => {
 });
 
 describe('what is not there', () => {
-  it.each(['/', '/v1', '/v1/proofs', '/V1/intents/execute', '/v1/intents/execute/'])(
+  it.each(['/', '/v1', '/v1/proofs/', '/V1/intents/execute', '/v1/intents/execute/'])(
     '%s is 404',
     async (path) => {
       expect((await get(path)).json).toMatchObject({ status: 404, code: 'route_not_found' });

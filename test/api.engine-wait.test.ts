@@ -20,7 +20,8 @@ function registry(options: { firstAskMs?: number; longestAskMs?: number } = {}) 
   const questions: string[][] = [];
   let fails = false;
   const waiting: Waiting = createWaiting({
-    settledIn: (ids) => {
+    settledIn: (admissions) => {
+      const ids = admissions.map(({ id }) => id);
       questions.push(ids);
       if (fails) return Promise.reject(new Error('away'));
       return Promise.resolve(
@@ -33,12 +34,13 @@ function registry(options: { firstAskMs?: number; longestAskMs?: number } = {}) 
   return { settled, questions, waiting, failing: (value: boolean) => void (fails = value) };
 }
 
+const own = (id: string) => ({ tenantNo: 1, id });
 const after = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 describe('waiting for a settlement', () => {
   it('asks the registry when it is woken, and believes only the registry', async () => {
     const { settled, questions, waiting } = registry({ firstAskMs: 10_000 });
-    const answer = waiting.settlement('a', { timeoutMs: 5_000 });
+    const answer = waiting.settlement(own('a'), { timeoutMs: 5_000 });
     waiting.wake(['a']);
     await after(10);
     expect(questions).toEqual([['a']]);
@@ -51,7 +53,7 @@ describe('waiting for a settlement', () => {
   it('does not rest on being woken', async () => {
     const { settled, waiting } = registry();
     const started = performance.now();
-    const answer = waiting.settlement('a', { timeoutMs: 5_000 });
+    const answer = waiting.settlement(own('a'), { timeoutMs: 5_000 });
     settled.set('a', proved);
     expect(await answer).toBe(proved);
     expect(performance.now() - started).toBeLessThan(300);
@@ -61,7 +63,9 @@ describe('waiting for a settlement', () => {
     vi.useFakeTimers();
     try {
       const { questions, waiting } = registry();
-      const answers = ['a', 'b', 'c'].map((id) => waiting.settlement(id, { timeoutMs: 2_400 }));
+      const answers = ['a', 'b', 'c'].map((id) =>
+        waiting.settlement(own(id), { timeoutMs: 2_400 }),
+      );
       await vi.advanceTimersByTimeAsync(2_500);
       expect(await Promise.all(answers)).toEqual([null, null, null]);
       expect(questions.every((ids) => ids.length === 3)).toBe(true);
@@ -76,22 +80,32 @@ describe('waiting for a settlement', () => {
 
   it('answers everyone who waits for the same one', async () => {
     const { settled, waiting } = registry({ firstAskMs: 10_000 });
-    const answers = [1, 2, 3].map(() => waiting.settlement('a', { timeoutMs: 5_000 }));
+    const answers = [1, 2, 3].map(() => waiting.settlement(own('a'), { timeoutMs: 5_000 }));
     settled.set('a', proved);
     waiting.wake(['a']);
     expect(await Promise.all(answers)).toEqual([proved, proved, proved]);
   });
 
+  it('is told for one tenant only', async () => {
+    const { settled, waiting } = registry({ firstAskMs: 10_000 });
+    const answer = waiting.settlement(own('a'), { timeoutMs: 5_000 });
+    const stranger = waiting.settlement({ tenantNo: 2, id: 'a' }, { timeoutMs: 5_000 });
+    await expect(stranger).rejects.toThrow(/whose is a/);
+    settled.set('a', proved);
+    waiting.wake(['a']);
+    expect(await answer).toBe(proved);
+  });
+
   it('asks at once for what may be settled already', async () => {
     const { settled, waiting } = registry({ firstAskMs: 10_000 });
     settled.set('a', proved);
-    expect(await waiting.settlement('a', { timeoutMs: 5_000, askNow: true })).toBe(proved);
+    expect(await waiting.settlement(own('a'), { timeoutMs: 5_000, askNow: true })).toBe(proved);
   });
 
   it('outlives a registry that cannot be asked for a while', async () => {
     const { settled, waiting, failing } = registry({ firstAskMs: 20 });
     failing(true);
-    const answer = waiting.settlement('a', { timeoutMs: 5_000 });
+    const answer = waiting.settlement(own('a'), { timeoutMs: 5_000 });
     await after(80);
     settled.set('a', proved);
     failing(false);
@@ -101,22 +115,22 @@ describe('waiting for a settlement', () => {
   it('ends when the client goes, and asks no more', async () => {
     const { questions, waiting } = registry({ firstAskMs: 20 });
     const gone = new AbortController();
-    const answer = waiting.settlement('a', { timeoutMs: 5_000, signal: gone.signal });
+    const answer = waiting.settlement(own('a'), { timeoutMs: 5_000, signal: gone.signal });
     gone.abort();
     expect(await answer).toBeNull();
     await after(80);
     expect(questions).toEqual([]);
     expect(
-      await waiting.settlement('a', { timeoutMs: 5_000, signal: AbortSignal.abort() }),
+      await waiting.settlement(own('a'), { timeoutMs: 5_000, signal: AbortSignal.abort() }),
     ).toBeNull();
   });
 
   it('is cut short for those who wait and those who come when the server stops', async () => {
     const { waiting } = registry();
     const started = performance.now();
-    const before = waiting.settlement('a', { timeoutMs: 5_000 });
+    const before = waiting.settlement(own('a'), { timeoutMs: 5_000 });
     waiting.hurry(50);
-    const afterwards = waiting.settlement('b', { timeoutMs: 5_000 });
+    const afterwards = waiting.settlement(own('b'), { timeoutMs: 5_000 });
     expect(await Promise.all([before, afterwards])).toEqual([null, null]);
     expect(performance.now() - started).toBeLessThan(500);
   });

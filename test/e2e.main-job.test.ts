@@ -121,6 +121,39 @@ describe('the main job', () => {
     expect((await publishedLog(stack)).size).toBe(before.size);
   });
 
+  it('revokes what its tenant asks to have revoked, and tells the public within seconds', async () => {
+    const executed = await stack.execute({
+      intent_id: 'to-be-revoked',
+      action: 'BOOK_RESERVATION',
+    });
+    const { registry_proof_id: id } = executeReceiptSchema.parse(await executed.json());
+    const revoked = await fetch(`${stack.engineUrl}/v1/proofs/${id}/revocations`, {
+      method: 'POST',
+      headers: {
+        'content-type': 'application/json',
+        'x-svc-api-key': stack.apiKey,
+        'x-svc-tenant-id': stack.tenantId,
+      },
+      body: JSON.stringify({
+        schema_version: 'svc.lifecycle.revocation_request/1.0',
+        artifact_kind: 'proof',
+        reason: 'made for the wrong day',
+        actor: 'auditor',
+      }),
+    });
+    expect(revoked.status).toBe(201);
+    await eventually(
+      async () => {
+        const response = await stack.lookUp(id);
+        if (response.status !== 200) return null;
+        const { verification } = facadeSchema.parse(await response.json());
+        return verification.verification_status === 'REVOKED' ? verification : null;
+      },
+      5_000,
+      'the public revocation',
+    );
+  });
+
   it('needs of a facade nothing but the snapshot and two public keys', async () => {
     const copy = await mkdtemp(join(tmpdir(), 'svc-mirror-'));
     await cp(join(stack.dataDir, 'public'), copy, { recursive: true });

@@ -32,10 +32,50 @@ describe('worked vectors, read by somebody else', () => {
   >('envelope');
   const records = load<(Named & { proof_record_hash: string })[]>('proof-record');
   const receipts = load<{ hashed: string; response_hash: string; body: string }[]>('receipt');
+  const agents = load<
+    {
+      received: string;
+      canonical: string;
+      request_hash: string;
+      aep: { canonical: string; aep_hash: string };
+      receipt: { hashed: string; response_hash: string; body: string };
+    }[]
+  >('agent-admission');
   const entries =
     load<{ entry: Record<string, unknown>; canonical: string; leaf_hash: string }[]>('log-entry');
   const merkle = load<{ leaf_hashes: string[]; roots: string[] }>('merkle');
   const note = load<{ vkey: string; note: string; text: string; root: string }>('checkpoint');
+
+  it('of an agent hash as they say, and fit together', () => {
+    const [admission, outcome] = agents.map((vector) => {
+      const { canonical, request_hash, received, aep, receipt } = vector;
+      expect(sha256(canonical).toString('hex')).toBe(request_hash);
+      expect(JSON.parse(canonical)).toEqual(JSON.parse(received));
+      expect(sha256(aep.canonical).toString('hex')).toBe(aep.aep_hash);
+      expect(sha256(receipt.hashed).toString('hex')).toBe(receipt.response_hash);
+      const said = JSON.parse(aep.canonical) as Record<string, unknown>;
+      const body = JSON.parse(receipt.body) as Record<string, unknown>;
+      const { response_hash: hash, ...unhashed } = body;
+      expect(hash).toBe(receipt.response_hash);
+      expect(JSON.parse(receipt.hashed)).toEqual(unhashed);
+      expect(body).toMatchObject({
+        request_hash,
+        registry_proof_id: said.proof_id,
+        receipt_id: `svc-agent-admission-${request_hash.slice(0, 16)}`,
+      });
+      expect(said.request_hash).toBe(request_hash);
+      return said;
+    });
+    expect(admission!.subject).toMatchObject({
+      kind: 'admission',
+      arguments_hash: sha256('{"seats":2,"when":"2026-12-24"}').toString('hex'),
+    });
+    expect(outcome!.subject).toMatchObject({
+      kind: 'outcome',
+      parent_proof_id: admission!.proof_id,
+      result_hash: sha256('{"reservation":"R-1"}').toString('hex'),
+    });
+  });
 
   it('hash as they say', () => {
     expect(sha256(keys.aep.thumbprint_input).toString('base64url')).toBe(keys.aep.key_id);
@@ -59,6 +99,16 @@ describe('worked vectors, read by somebody else', () => {
         proof_record_hash: records[i]!.proof_record_hash,
       });
     });
+  });
+
+  it('of a revocation and a share token hash as they say', () => {
+    const { revocation_reason: reason, share_token: share } = load<{
+      revocation_reason: { document: unknown; canonical: string; reason_hash: string };
+      share_token: { token: string; token_hash: string };
+    }>('lifecycle');
+    expect(sha256(reason.canonical).toString('hex')).toBe(reason.reason_hash);
+    expect(JSON.parse(reason.canonical)).toEqual(reason.document);
+    expect(sha256(share.token).toString('hex')).toBe(share.token_hash);
   });
 
   it('are signed as they say', () => {

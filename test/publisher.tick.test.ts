@@ -20,9 +20,9 @@ afterEach(() => snapshot.close());
 const read = (path: string): Buffer => readFileSync(join(snapshot.directory, path));
 
 function manifest() {
-  return openManifest(nativeSha256, nativeVerify, read('lookup/manifest'), {
-    log: parseVkey(snapshot.logVkey),
-    snapshot: parseVkey(snapshot.snapshotVkey),
+  return openManifest(nativeVerify, read('lookup/manifest'), {
+    log: [parseVkey(snapshot.logVkey)],
+    snapshot: [parseVkey(snapshot.snapshotVkey)],
   });
 }
 
@@ -283,8 +283,8 @@ describe('a tick', () => {
     const response = await fetch(`${server.url}/api/public/keys`);
     expect(await response.json()).toMatchObject({
       aep: [{ kty: 'OKP', crv: 'Ed25519', activated_at: 0, retired_at: 3, compromised_from: 2 }],
-      log: { origin: ORIGIN, vkey: snapshot.logVkey },
-      snapshot: { vkey: snapshot.snapshotVkey },
+      log: { origin: ORIGIN, vkey: snapshot.logVkey, retired: [] },
+      snapshot: { vkey: snapshot.snapshotVkey, retired: [] },
     });
   });
 

@@ -6,7 +6,7 @@ import type { Facade as FacadeBody } from '#protocol/schemas/facade';
 import { openManifest, type OpenedManifest } from '#protocol/snapshot/manifest';
 import type { Publisher } from '#publisher/publisher';
 import { PublisherStopped } from '#publisher/stopped';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { nativeVerify } from '#runtime/crypto';
 import type { HttpServer } from '#runtime/http-server';
 import { TestSnapshot } from './helpers/snapshot.js';
 
@@ -25,9 +25,9 @@ afterEach(() => snapshot.close());
 const manifestBytes = () => readFileSync(join(snapshot.directory, 'lookup/manifest'));
 
 function manifest(): OpenedManifest {
-  return openManifest(nativeSha256, nativeVerify, manifestBytes(), {
-    log: parseVkey(snapshot.logVkey),
-    snapshot: parseVkey(snapshot.snapshotVkey),
+  return openManifest(nativeVerify, manifestBytes(), {
+    log: [parseVkey(snapshot.logVkey)],
+    snapshot: [parseVkey(snapshot.snapshotVkey)],
   });
 }
 

@@ -29,6 +29,28 @@ function problemsOf(read: () => unknown): readonly string[] {
   return [];
 }
 
+describe('limits', () => {
+  it.each([
+    ['RATE_LIMIT', '0'],
+    ['RATE_LIMIT', '-1'],
+    ['RATE_LIMIT', 'many'],
+    ['MAX_PENDING', '0'],
+    ['MAX_PENDING', '1.5'],
+  ])('refuse %s=%s', (name, value) => {
+    const problems = problemsOf(() => engineConfig({ DATABASE_URL: url, [name]: value }));
+    expect(problems.join()).toContain(name);
+  });
+
+  it('are the operator’s to set', () => {
+    const given = { DATABASE_URL: url, RATE_LIMIT: '50', MAX_PENDING: '7' };
+    expect(engineConfig(given)).toMatchObject({ rateLimit: 50, maxPending: 7 });
+    expect(startConfig({ RATE_LIMIT: '50', MAX_PENDING: '7' })).toMatchObject({
+      rateLimit: 50,
+      maxPending: 7,
+    });
+  });
+});
+
 describe('configuration', () => {
   it('has the defaults of the operating contract', () => {
     expect(startConfig({})).toEqual({
@@ -38,6 +60,11 @@ describe('configuration', () => {
       bind: '127.0.0.1',
       enginePort: 8080,
       publicPort: 8081,
+      rateLimit: 5_000,
+      maxPending: 100_000,
+      publicUrl: null,
+      retiredLogVkeys: [],
+      retiredSnapshotVkeys: [],
       snapshotDir: resolve('.data/public'),
       aepKeyFile: resolve('.data/aep-key.pem'),
       logKeyFile: resolve('.data/log-key.pem'),
@@ -108,6 +135,11 @@ describe('configuration', () => {
       redisUrl: null,
       bind: '127.0.0.1',
       port: 8080,
+      publicUrl: 'http://127.0.0.1:8081',
+      logVkey: null,
+      retiredLogVkeys: [],
+      rateLimit: 5_000,
+      maxPending: 100_000,
       liveExecutionLocked: false,
       logLevel: 'info',
     });
@@ -129,6 +161,25 @@ describe('configuration', () => {
       liveExecutionLocked: true,
       logLevel: 'debug',
     });
+  });
+
+  it('reads the keys of a log that changes them, one or several', () => {
+    const [one, two] = [vkey('example.org/a,log'), vkey('example.org/b')];
+    expect(facadeConfig({ ...facade, LOG_VKEY: one }).logVkeys).toEqual([one]);
+    expect(facadeConfig({ ...facade, LOG_VKEY: `${one},${two}` }).logVkeys).toEqual([one, two]);
+    expect(engineConfig({ DATABASE_URL: url, LOG_VKEY: `${one},${two}` })).toMatchObject({
+      logVkey: one,
+      retiredLogVkeys: [two],
+    });
+    expect(
+      publisherConfig({ ...publisher, LOG_ORIGIN: 'a/log', LOG_RETIRED_VKEYS: `${one},${two}` }),
+    ).toMatchObject({
+      retiredLogVkeys: [one, two],
+      retiredSnapshotVkeys: [],
+    });
+    for (const LOG_VKEY of [`${one},`, `${one} ${two}`, `${one};${two}`]) {
+      expect(problemsOf(() => facadeConfig({ ...facade, LOG_VKEY }))).toHaveLength(1);
+    }
   });
 
   it('needs the signing keys of the programs that sign, and of no other', () => {
@@ -201,6 +252,40 @@ describe('configuration', () => {
       });
       expect(problemsOf(() => facadeConfig({ ...facade, SNAPSHOT_URL: 'file:///x' }))).toEqual([
         'SNAPSHOT_URL must be an http or https URL',
+      ]);
+    });
+  });
+
+  describe('of the public API’s address', () => {
+    const told = (env: Environment) => engineConfig({ DATABASE_URL: url, ...env }).publicUrl;
+
+    it.each([
+      [{ PUBLIC_URL: 'https://registry.example/' }, 'https://registry.example'],
+      [{ PUBLIC_URL: 'https://registry.example/v//' }, 'https://registry.example/v'],
+      [{ PUBLIC_URL: 'https://bücher.example' }, 'https://xn--bcher-kva.example'],
+      [{ PUBLIC_PORT: '9000' }, 'http://127.0.0.1:9000'],
+      [{ PUBLIC_PORT: '0', PUBLIC_URL: 'http://a:1' }, 'http://a:1'],
+    ])('reads %o', (env, expected) => {
+      expect(told(env)).toBe(expected);
+    });
+
+    it.each([
+      'registry.example',
+      'ftp://registry.example',
+      'https://user:secret@registry.example',
+      'https://registry.example/?a=b',
+      'https://registry.example/#a',
+      `https://registry.example/${'a'.repeat(200)}`,
+    ])('refuses %s', (PUBLIC_URL) => {
+      expect(problemsOf(() => told({ PUBLIC_URL }))).toEqual([
+        expect.stringMatching(/^PUBLIC_URL must be an http or https URL/),
+      ]);
+      expect(problemsOf(() => startConfig({ PUBLIC_URL }))).toHaveLength(1);
+    });
+
+    it('is not guessed where the port is not known', () => {
+      expect(problemsOf(() => told({ PUBLIC_PORT: '0' }))).toEqual([
+        expect.stringMatching(/^PUBLIC_URL is not set/),
       ]);
     });
   });

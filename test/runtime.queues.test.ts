@@ -70,7 +70,7 @@ interface Backend {
   /** Kills the server and starts it again. */
   outage(): Promise<void>;
   /** Puts a job into the queue as somebody would who got at it. */
-  forge(data: unknown): Promise<void>;
+  forge(data: unknown, name?: string): Promise<void>;
 }
 
 const backends: Backend[] = [
@@ -84,11 +84,11 @@ const backends: Backend[] = [
       await database.exited;
       database = await startEmbeddedPostgres({ dataDir: home, port });
     },
-    forge: async (data) => {
+    forge: async (data, name = 'admit') => {
       const sql = postgres(database.urlFor('svc_engine'), { max: 1 });
       const id = `forged-${randomBytes(4).toString('hex')}`;
       await sql`
-        select bullmq.add_job('admit', ${id}, 'forged', ${sql.json(data as never)}::jsonb, '{}',
+        select bullmq.add_job('admit', ${id}, ${name}, ${sql.json(data as never)}::jsonb, '{}',
           0, 0, ${Date.now()}, 1, null, null, null, null, null, false)`;
       await sql.end();
     },
@@ -101,10 +101,10 @@ const backends: Backend[] = [
       await redis?.kill();
       await redis?.start();
     },
-    forge: async (data) => {
+    forge: async (data, name = 'admit') => {
       const client = new Redis(redis?.url ?? '', { maxRetriesPerRequest: null });
       const queue = new Queue('admit', { connection: client, prefix: '{svc}' });
-      await queue.add('forged', data);
+      await queue.add(name, data);
       await queue.close();
       client.disconnect();
     },
@@ -189,9 +189,38 @@ describe.each(backends)('the admit queue on $name', (backend) => {
       await backend.forge({ ids });
     }
     for (const data of [{}, [], 'ids']) await backend.forge(data);
+    for (const name of ['forged', 'constructor', '__proto__', '']) {
+      await backend.forge({ ids: [proofId()] }, name);
+    }
     await openQueue().add(honest);
     await until(() => seen.length > 0);
     expect(seen).toEqual([honest]);
+  });
+
+  it.skipIf(backend.skip)('hands ids to the handler of their kind, and to no other', async () => {
+    const admissions: string[][] = [];
+    const revocations: string[][] = [];
+    const remember = (where: string[][]) => (ids: string[]) => {
+      where.push(ids);
+      return Promise.resolve();
+    };
+    const worker = keep(
+      openAdmitWorker(backend.config('svc_worker'), remember(admissions), {
+        concurrency: 1,
+        log,
+        revocations: remember(revocations),
+      }),
+    );
+    await worker.ready;
+    const queue = openQueue();
+    const [admitted, revoked] = [[proofId()], [proofId(), proofId()]];
+    await queue.addRevocations(revoked);
+    await queue.add(admitted);
+    await until(() => admissions.length + revocations.length === 2);
+    expect({ admissions, revocations }).toEqual({
+      admissions: [admitted],
+      revocations: [revoked],
+    });
   });
 
   it.skipIf(backend.skip)('hands the job of a killed worker to another in seconds', async () => {

@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { createTenant } from '#sql/administration';
 import type { Pool } from '#sql/db';
 import { acceptIntake, type IntakeItem } from '#sql/intake';
-import { pendingCount } from '#sql/settlement';
+import { pendingDepth } from '#sql/settlement';
 import { processAdmissions } from '#workers/admit/process';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
@@ -60,11 +60,11 @@ describe('groups that are accepted at once', () => {
 
 describe('a group', () => {
   it('is accepted as a whole or not at all', async () => {
-    const before = await pendingCount(registry.engine);
+    const before = await pendingDepth(registry.engine, 1000);
     const keyed = { ...registry.item(), idempotencyKey: 'of-a-failed-group' };
     const broken = { ...registry.item(), salt: randomBytes(31) };
     await expect(accept(keyed, broken)).rejects.toThrow(/check constraint/);
-    expect(await pendingCount(registry.engine)).toBe(before);
+    expect(await pendingDepth(registry.engine, 1000)).toBe(before);
     const bound = await db.sql`select from svc.idempotency_key where key = 'of-a-failed-group'`;
     expect(bound).toHaveLength(0);
   });

@@ -27,7 +27,8 @@ import { acceptIntake, type IntakeItem } from '#sql/intake';
 import { entryRows, treeSize } from '#sql/log';
 import { activatePolicy, activePolicy, storePolicySet } from '#sql/policies';
 import { readProof } from '#sql/proofs';
-import { pendingCount, pendingOlderThan, settledIn } from '#sql/settlement';
+import { pendingDepth, pendingOlderThan, settledIn } from '#sql/settlement';
+import { asTenants } from '#sql/tenant-scope';
 import { SigningKeyInactiveError } from '#workers/admit/errors';
 import { processAdmissions } from '#workers/admit/process';
 import { sweep } from '#workers/admit/sweep';
@@ -68,7 +69,8 @@ async function accepted(item: IntakeItem): Promise<string> {
   return item.proofId;
 }
 
-const stateOf = async (id: string) => (await settledIn(registry.engine, [id])).get(id);
+const stateOf = async (id: string, tenantNo = registry.tenantNo) =>
+  (await settledIn(registry.engine, [{ tenantNo, id }])).get(id);
 
 async function aepOf(id: string, tenantNo = registry.tenantNo): Promise<Aep> {
   const proof = await readProof(registry.engine, tenantNo, id);
@@ -94,12 +96,12 @@ describe('admission', () => {
     const [entry] = await entryRows(registry.engine, proof!.leafIndex, proof!.leafIndex + 1);
     expect(Buffer.from(entry!.bytes).toString()).toContain(id);
     expect(verifyEnvelopeOf(proof!, registry.admit.signer.publicKey)).toBe(true);
-    expect(await pendingCount(registry.engine)).toBe(0);
+    expect(await pendingDepth(registry.engine, 10)).toBe(0);
   });
 
   it('denied by policy is a proof too', async () => {
     const [id = ''] = await registry.admitAll([registry.item({ action: 'DELETE_AUDIT_LOG' })]);
-    const settled = (await settledIn(registry.engine, [id])).get(id);
+    const settled = (await registry.settledIn([id])).get(id);
     expect(settled).toMatchObject({
       state: 'proved',
       effect: 'DENY',
@@ -128,7 +130,7 @@ describe('admission', () => {
     );
     await processAdmissions(registry.admit, ids);
     expect(await treeSize(registry.engine)).toBe(before + 20);
-    expect((await settledIn(registry.engine, ids)).size).toBe(20);
+    expect((await registry.settledIn(ids)).size).toBe(20);
   });
 
   it('of the same body points to the first, also within a group and across groups at once', async () => {
@@ -176,7 +178,7 @@ describe('admission', () => {
       update svc.intake set request = ${Buffer.from('{"action":"OTHER"}')}
       where replace(proof_id::text, '-', '') = ${ids[1]!}`;
     await processAdmissions(registry.admit, ids);
-    const settled = await settledIn(registry.engine, ids);
+    const settled = await registry.settledIn(ids);
     expect(settled.get(ids[0]!)?.state).toBe('proved');
     expect(settled.get(ids[1]!)).toMatchObject({ state: 'refused', code: 'processing_failed' });
     expect(settled.get(ids[2]!)?.state).toBe('proved');
@@ -193,19 +195,22 @@ describe('admission', () => {
     await acceptIntake(registry.engine, items);
     await processAdmissions(registry.admit, ids);
     await db.sql.unsafe('drop trigger poison on svc.proof; drop function public.poison()');
-    const settled = await settledIn(registry.engine, ids);
+    const settled = await registry.settledIn(ids);
     expect(ids.map((id) => settled.get(id)?.state)).toEqual(['proved', 'proved', 'refused']);
     // The culprit has its identity back: the same body may be sent again, and now it passes.
     const [again] = await registry.admitAll([{ ...items[2]!, proofId: registry.item().proofId }]);
-    expect((await settledIn(registry.engine, [again!])).get(again!)?.state).toBe('proved');
+    expect((await registry.settledIn([again!])).get(again!)?.state).toBe('proved');
   });
 });
 
 describe('what is settled', () => {
   it('stays settled: it cannot be made pending or refused again', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
-    const again = registry.engine`
-      insert into svc.intake_pending values (${id}::uuid, now())`;
+    const again = asTenants(
+      registry.engine,
+      [registry.tenantNo],
+      (tx) => tx`insert into svc.intake_pending values (${id}::uuid, now())`,
+    );
     await expect(again).rejects.toThrow(/is settled/);
     const refused = registry.admit.sql`
       update svc.intake set refused = true where proof_id = ${id}::uuid`;
@@ -223,7 +228,7 @@ describe('what an intake pins', () => {
     await acceptIntake(registry.engine, [item]);
     await db.sql.unsafe(`update svc.intake set ${change} where proof_id = '${item.proofId}'`);
     await processAdmissions(registry.admit, [item.proofId]);
-    const settled = await settledIn(registry.engine, [item.proofId]);
+    const settled = await registry.settledIn([item.proofId]);
     expect(settled.get(item.proofId)).toMatchObject({
       state: 'refused',
       code: 'processing_failed',
@@ -380,7 +385,7 @@ describe('workers beside each other', () => {
     await untilWaiting(db.sql, 2);
     await lock.commit();
     await Promise.all(working);
-    const settled = await settledIn(registry.engine, ids);
+    const settled = await registry.settledIn(ids);
     const indexes = ids.map((id) => {
       const one = settled.get(id);
       return one?.state === 'proved' ? one.leafIndex : -1;
@@ -537,7 +542,7 @@ describe('gates hold for what is accepted and not yet appended', () => {
     });
     const locked = await accepted(item());
     await processAdmissions(registry.admit, [locked]);
-    expect(await stateOf(locked)).toMatchObject({ state: 'refused', code: 'lane_locked' });
+    expect(await stateOf(locked, tenantNo)).toMatchObject({ state: 'refused', code: 'lane_locked' });
 
     await setLane(registry.admin, 'live', true);
     const open = await accepted(item());
@@ -616,7 +621,7 @@ describe('gates hold for what is accepted and not yet appended', () => {
     const enqueue = (group: string[]) => Promise.resolve(groups.push(group));
     await sweep({ sql, log, enqueue, olderThanMs: 0, groupSize: 2 });
     expect(groups).toEqual([ids.slice(0, 2), ids.slice(2, 4), ids.slice(4)]);
-    expect(await pendingOlderThan(registry.engine, 0, 1)).toMatchObject([{ proofId: ids[0] }]);
+    expect(await pendingOlderThan(registry.admit.sql, 0, 1)).toMatchObject([{ proofId: ids[0] }]);
     await processAdmissions(registry.admit, ids);
   });
 
@@ -687,6 +692,6 @@ describe('a retired key', () => {
       change: 'retire',
     });
     await expect(processAdmissions(registry.admit, [item.proofId])).rejects.toThrow(/retired/);
-    expect(await pendingCount(registry.engine)).toBe(1);
+    expect(await pendingDepth(registry.engine, 10)).toBe(1);
   });
 });

@@ -42,9 +42,10 @@ beforeEach(async () => {
 afterEach(() => db.drop());
 
 async function leafOf(id: string): Promise<number> {
-  const proof = await readProof(registry.engine, registry.tenantNo, id);
-  if (proof === null) throw new Error(`no proof ${id}`);
-  return proof.leafIndex;
+  const [proof] = await db.sql<{ leaf_index: number }[]>`
+    select leaf_index from svc.proof where proof_id = ${id}::uuid`;
+  if (proof === undefined) throw new Error(`no proof ${id}`);
+  return proof.leaf_index;
 }
 
 async function outcomeOf(id: string): Promise<string | undefined> {
@@ -82,6 +83,11 @@ const FLIP = {
   effect: `update svc.proof set effect = case effect when 'ADMIT' then 'DENY' else 'ADMIT' end where ${byId}`,
   environment: `update svc.proof set environment = case environment when 'live' then 'sandbox' else 'live' end where ${byId}`,
   key_id: `update svc.proof set key_id = reverse(key_id) where ${byId}`,
+  tenant: `update svc.proof set tenant_no = tenant_no # 1024 where ${byId}`,
+  'tenant of the intake': `update svc.intake set tenant_no = tenant_no # 1024 where ${byId}`,
+  lane: `update svc.proof set lane = 3 - lane where ${byId}`,
+  action: `update svc.proof set action = reverse(action) where ${byId}`,
+  intent_id: `update svc.proof set intent_id = reverse(intent_id) where ${byId}`,
   time: `update svc.log_entry set at = at + interval '1 second' where ${byId}`,
 };
 

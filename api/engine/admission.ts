@@ -33,6 +33,7 @@ const spec: OperationSpec = {
     'admission_not_found',
     'policy_denied',
     'lane_locked',
+    'api_key_revoked',
     'tenant_not_allowlisted',
     'admission_failed',
   ],

@@ -83,6 +83,11 @@ function refusal({ code }: Refused): Problem {
         code,
         'The tenant left the allowlist before this was signed. Nothing was admitted.',
       );
+    case 'api_key_revoked':
+      return new Problem(
+        code,
+        'The API key that sent this was revoked before this was signed. Nothing was admitted.',
+      );
     default:
       // The detail of a culprit is for the operator, who has it in the registry and in the log.
       return new Problem(

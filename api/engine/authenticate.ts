@@ -8,9 +8,13 @@ import { isUnavailable } from '#sql/errors';
 import type { EngineContext } from './context.js';
 import { noteOn } from './exchange.js';
 import { Problem } from './problem.js';
+import { createRequestCounter, requireWithinRate } from './rate-limit.js';
 
 /** Who asks, as the database says at this moment: nothing of it is ever remembered. */
-export interface Caller extends Omit<Credential, 'secretHash' | 'expiresAt' | 'revokedAt'> {
+export interface Caller extends Omit<
+  Credential,
+  'secretHash' | 'expiresAt' | 'revokedAt' | 'rateLimit'
+> {
   keyId: string;
 }
 
@@ -23,8 +27,9 @@ const NO_HASH = Buffer.alloc(32);
 /**
  * Reads the caller from X-Svc-Api-Key. Malformed, unknown, wrong, expired and revoked keys go the
  * same way, through the same query and the same comparison, to the same answer: nobody learns from
- * the body or the time which of them it was. A database that cannot be asked is neither a refusal
- * nor a permit; its error passes through.
+ * the body or the time which of them it was. Only a good key counts towards its tenant's rate: who
+ * has none cannot use it up. A database that cannot be asked is neither a refusal nor a permit; its
+ * error passes through.
  */
 export function createAuthenticate(ctx: EngineContext): Authenticate {
   const lookUp = coalesce<string, Credential | undefined>({
@@ -36,6 +41,8 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
       return keyIds.map((keyId) => found.get(keyId));
     },
   });
+
+  const counter = createRequestCounter(ctx);
 
   return async (req, res) => {
     const sent = req.get('x-svc-api-key');
@@ -54,8 +61,10 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
       (found.expiresAt === null || now < found.expiresAt);
     if (key === null || found === undefined || !matches || !inForce) throw unauthenticated();
     noteOn(res, { keyId, tenantId: found.tenantId });
-    const { tenantNo, tenantId, environment, allowlisted, laneOpen, scopes } = found;
-    return { keyId, tenantNo, tenantId, environment, allowlisted, laneOpen, scopes };
+    const { keyNo, tenantNo, tenantId, environment, allowlisted, laneOpen, scopes } = found;
+    // Here, so that no operation can forget it, and what is refused for anything else counts too.
+    requireWithinRate(res, found.rateLimit ?? ctx.rateLimit, await counter.count(tenantNo));
+    return { keyId, keyNo, tenantNo, tenantId, environment, allowlisted, laneOpen, scopes };
   };
 }
 

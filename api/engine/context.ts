@@ -1,15 +1,20 @@
 import type { Clock } from '#runtime/clock';
+import type { RedisClient } from '#runtime/redis';
 import type { Logger } from '#runtime/log';
 import type { AdmitQueue } from '#runtime/queues';
 import type { Pool } from '#sql/db';
+import type { RevocationSettlement } from '#sql/revocations';
+import type { PdfRenderer } from './pdf/pool.js';
 import type { Waiting } from './wait.js';
 
 /** Everything the engine uses, made and closed by whoever starts it. */
 export interface EngineContext {
   sql: Pool;
   /** What wakes the workers. It carries ids only, and losing it loses nothing. */
-  queue: Pick<AdmitQueue, 'add' | 'ping'>;
+  queue: Pick<AdmitQueue, 'add' | 'addRevocations' | 'ping'>;
   waiting: Waiting;
+  /** The same for revocations, by request id. */
+  revocations: Waiting<RevocationSettlement>;
   log: Logger;
   clock: Clock;
   /** LIVE_EXECUTION=locked: no lane is open, whatever the database says. */
@@ -21,13 +26,33 @@ export interface EngineContext {
   coalesceItems: number;
   /** The largest request body, in bytes. */
   bodyLimit: number;
+  /** The log's C2SP verifier key, which exports name; null when this engine was not told. */
+  logVkey: string | null;
+  /** Log keys of before, named in exports under checkpoints that they signed. */
+  retiredLogVkeys: readonly string[];
+  /** Lays out papers, away from the event loop. */
+  pdf: PdfRenderer;
+  /** Where the public API is reached, without a slash at the end: papers lead there. */
+  publicUrl: string;
+  /** Requests a second of a tenant that has no limit of its own. */
+  rateLimit: number;
+  /** Where all engines count requests together; null: this one counts for itself. */
+  redis: RedisClient | null;
+  /** Admissions waiting to be settled from which on no more are accepted. */
+  maxPending: number;
 }
 
 export const ENGINE_DEFAULTS = {
   waitMs: 10_000,
   coalesceMs: 2,
   coalesceItems: 256,
-  // Twice what the longest valid body needs, every character of it escaped. More would only be
-  // white space, which is kept as received and read again by worker and verifier.
+  // More than the longest valid body of either lane needs, every character of it escaped. The rest
+  // could only be white space, which is kept as received and read again by worker and verifier.
   bodyLimit: 32 * 1024,
+  logVkey: null,
+  retiredLogVkeys: [],
+  // Half of what one log takes: one tenant alone never leaves the others without.
+  rateLimit: 5_000,
+  redis: null,
+  maxPending: 100_000,
 } as const;

@@ -2,8 +2,10 @@ import express, { type ErrorRequestHandler, type Express, type RequestHandler } 
 import { isUnavailable, PolicyMissingError } from '#sql/errors';
 import { createAnswer } from './answer.js';
 import { createAuthenticate } from './authenticate.js';
+import { createBackpressure } from './backpressure.js';
 import type { EngineContext } from './context.js';
 import { exchange, requestIdOf } from './exchange.js';
+import { openApiDocument } from './openapi/document.js';
 import { routePath, type EngineDeps, type Operation } from './operation.js';
 import { OPERATIONS } from './operations.js';
 import { Problem, sendProblem } from './problem.js';
@@ -14,8 +16,10 @@ export function createEngine(ctx: EngineContext): Express {
   const deps: EngineDeps = {
     ctx,
     authenticate: createAuthenticate(ctx),
+    backpressure: createBackpressure(ctx),
     submit: createSubmit(ctx),
     answer: createAnswer(ctx),
+    openApi: openApiDocument(OPERATIONS.map(({ spec }) => spec)),
   };
   const router = routerOf(OPERATIONS, deps);
 
@@ -38,13 +42,19 @@ function routerOf(operations: readonly Operation[], deps: EngineDeps): express.R
     const path = routePath(operation.spec);
     paths.set(path, [...(paths.get(path) ?? []), operation]);
   }
-  for (const [path, served] of paths) {
+  for (const [path, served] of [...paths].sort(writtenOutFirst)) {
     const route = router.route(path);
     for (const { spec, handler } of served) route[spec.method](handler(deps));
     const methods = served.map(({ spec }) => spec.method.toUpperCase());
     route.all(only(...methods.flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : method))));
   }
   return router;
+}
+
+/** `/v1/proofs/verify` is not the proof of that id. */
+function writtenOutFirst([a]: [string, unknown], [b]: [string, unknown]): number {
+  const [first, second] = [a, b].map((path) => path.replaceAll(/:\w+/g, '\uffff'));
+  return first! < second! ? -1 : 1;
 }
 
 function only(...methods: string[]): RequestHandler {

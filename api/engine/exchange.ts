@@ -25,6 +25,11 @@ export function noteOn(res: Response, note: Partial<Omit<Locals, 'requestId'>>):
   Object.assign(localsOf(res), note);
 }
 
+/** A token that somebody puts into a path by mistake is a secret all the same. */
+function withoutTokens(path: string): string {
+  return path.replaceAll(/share(?:_|%5f)[A-Za-z0-9_-]{16,}/gi, 'share_…');
+}
+
 /** First in line: gives the request an id, the headers that every answer has, and a log line. */
 export function exchange({ log }: Pick<EngineContext, 'log'>): RequestHandler {
   return (req: Request, res: Response, next: NextFunction) => {
@@ -43,7 +48,7 @@ export function exchange({ log }: Pick<EngineContext, 'log'>): RequestHandler {
         {
           request_id: locals.requestId,
           method: req.method,
-          path: req.path,
+          path: withoutTokens(req.path),
           ...(res.headersSent ? { status: res.statusCode } : { disconnected: true }),
           ms: Math.round((performance.now() - started) * 10) / 10,
           ...(locals.keyId !== undefined && { key_id: locals.keyId }),

@@ -2,8 +2,10 @@ import type { RequestHandler } from 'express';
 import type { z } from 'zod';
 import type { Answer } from './answer.js';
 import type { Authenticate } from './authenticate.js';
+import type { Backpressure } from './backpressure.js';
 import type { EngineContext } from './context.js';
 import type { Scope } from './gates.js';
+import type { OpenApiDocument } from './openapi/types.js';
 import type { ProblemCode } from './problem.js';
 import type { Submit } from './submit.js';
 
@@ -11,8 +13,11 @@ import type { Submit } from './submit.js';
 export interface EngineDeps {
   ctx: EngineContext;
   authenticate: Authenticate;
+  backpressure: Backpressure;
   submit: Submit;
   answer: Answer;
+  /** What is served, as OpenAPI. */
+  openApi: OpenApiDocument;
 }
 
 /** A body as one media type has it: a document's schema, or bytes that no schema describes. */
@@ -43,7 +48,14 @@ export interface OperationSpec {
   query?: z.ZodObject;
   /** Request headers besides those that every operation takes. */
   headers?: Record<string, string>;
-  body?: { schema: z.ZodType; examples: Record<string, unknown> };
+  /** Headers that any answer may have, problems too, each with what it says. */
+  answerHeaders?: Record<string, string>;
+  body?: {
+    schema: z.ZodType;
+    examples: Record<string, unknown>;
+    /** The largest one, in bytes; absent: the engine's own limit. */
+    limit?: number;
+  };
   /** Media types of the successful answer, the preferred one first. */
   produces: readonly [string, ...string[]];
   /** Every answer that is not a problem, by status. */
@@ -57,8 +69,6 @@ export interface Operation {
   handler: (deps: EngineDeps) => RequestHandler;
 }
 
-const ANY: readonly ProblemCode[] = ['malformed_path', 'internal_error'];
-
 const KEYED: readonly ProblemCode[] = [
   'unauthenticated',
   'rate_limited',
@@ -68,6 +78,7 @@ const KEYED: readonly ProblemCode[] = [
   'unsupported_api_version',
   'duplicate_header',
   'not_acceptable',
+  'internal_error',
   'database_unavailable',
 ];
 
@@ -93,7 +104,7 @@ const WITH_BODY: readonly ProblemCode[] = [
 export function problemsOf(spec: OperationSpec): ProblemCode[] {
   return [
     ...new Set([
-      ...ANY,
+      ...(spec.path.includes('{') ? (['malformed_path'] as const) : []),
       ...(spec.scopes.length > 0 ? KEYED : []),
       ...(spec.body === undefined ? [] : WITH_BODY),
       ...spec.problems,

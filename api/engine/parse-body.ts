@@ -14,12 +14,22 @@ export interface ParsedBody<T> {
 const MOST_ERRORS = 20;
 const LONGEST_POINTER = 512;
 
-/** A body that has one meaning and the shape of `schema`, or the 400 that says what is wrong where. */
-export function parseBody<T>(schema: z.ZodType<T>, bytes: Uint8Array): ParsedBody<T> {
+/**
+ * A body that has one meaning and the shape of `schema`, or the 400 that says what is wrong where.
+ * `version` is for a schema that comes in several kinds: of a document whose kind is unknown it says
+ * nothing about the `schema_version`, which is what most likely is wrong.
+ */
+export function parseBody<T>(
+  schema: z.ZodType<T>,
+  bytes: Uint8Array,
+  version?: string,
+): ParsedBody<T> {
   const value = parseJson(bytes);
   const result = schema.safeParse(value);
   if (result.success) return { value, document: result.data };
-  throw violation(result.error.issues.flatMap((issue) => findings(issue, value)));
+  const found = result.error.issues.flatMap((issue) => findings(issue, value));
+  const unversioned = !found.some(({ pointer }) => pointer === '/schema_version');
+  throw violation([...(unversioned ? versionFindings(value, version) : []), ...found]);
 }
 
 function parseJson(bytes: Uint8Array): JsonValue {
@@ -57,7 +67,7 @@ function findings(issue: z.core.$ZodIssue, body: JsonValue): Finding[] {
   }
   const pointer = pointerOf(path);
   if (isAbsent(body, path)) {
-    return [{ code: 'missing_field', pointer, detail: 'is required' }];
+    return [missing(path)];
   }
   return [
     {
@@ -66,6 +76,26 @@ function findings(issue: z.core.$ZodIssue, body: JsonValue): Finding[] {
       detail: issue.message,
     },
   ];
+}
+
+function versionFindings(body: JsonValue, version: string | undefined): Finding[] {
+  const path = ['schema_version'];
+  if (version === undefined || body === null || typeof body !== 'object' || Array.isArray(body)) {
+    return [];
+  }
+  if ((body as Record<string, JsonValue>)['schema_version'] === version) return [];
+  if (isAbsent(body, path)) return [missing(path)];
+  return [
+    {
+      code: 'unsupported_schema_version',
+      pointer: '/schema_version',
+      detail: `Invalid input: expected "${version}"`,
+    },
+  ];
+}
+
+function missing(path: readonly (string | number)[]): Finding {
+  return { code: 'missing_field', pointer: pointerOf(path), detail: 'is required' };
 }
 
 /** One code for the whole: a document of another version may differ in everything else. */

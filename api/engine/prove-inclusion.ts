@@ -21,18 +21,21 @@ export class InclusionMismatchError extends Error {
 }
 
 /**
- * Proves a leaf under the latest signed checkpoint, from a handful of tiles whatever the size of
- * the log, and checks the proof as its receiver will before anybody receives it.
+ * Proves a leaf under a signed checkpoint, the latest unless another is asked for, from a handful of
+ * tiles whatever the size of the log, and checks the proof as its receiver will before anybody
+ * receives it.
  */
 export async function proveInclusion(
   sql: Db,
   leafIndex: number,
   entry: ProofEntry,
+  choose: (sql: Db) => Promise<StoredCheckpoint | null> = latestCheckpoint,
 ): Promise<ProvenInclusion> {
   const hash = leafHash(nativeSha256, proofEntryBytes(entry));
-  const checkpoint = await latestCheckpoint(sql);
-  if (checkpoint === null || leafIndex >= checkpoint.treeSize)
+  const checkpoint = await choose(sql);
+  if (checkpoint === null || leafIndex >= checkpoint.treeSize) {
     return { leafHash: hash, under: null };
+  }
 
   requireNoteOf(checkpoint);
   const { treeSize, root } = checkpoint;

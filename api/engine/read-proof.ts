@@ -1,6 +1,7 @@
 import type { Request, Response } from 'express';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { isProofId } from '#protocol/ids';
+import { proofHistory, type ProofHistory } from '#sql/proof-history';
 import { readProof as readStoredProof, type StoredProof } from '#sql/proofs';
 import type { Caller } from './authenticate.js';
 import type { EngineContext } from './context.js';
@@ -11,6 +12,8 @@ import { Problem } from './problem.js';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { proofViewSchema, type ProofView } from '#protocol/schemas/proof-view';
 import { sendRevalidatable } from './send-json.js';
+import { eventsOf } from './proof-events.js';
+import { statementOf } from './standing.js';
 import { documentsOf } from './stored-proof.js';
 
 const spec: OperationSpec = {
@@ -23,7 +26,8 @@ const spec: OperationSpec = {
   produces: ['application/json'],
   responses: {
     200: {
-      description: 'The proof record and everything that it belongs to.',
+      description:
+        'The proof record, everything that it belongs to, what the registry says of it now, and how that came about.',
       content: { 'application/json': proofViewSchema },
       headers: { ETag: 'Strong; send it back in `If-None-Match`.' },
     },
@@ -39,7 +43,8 @@ function readProof(deps: EngineDeps) {
     const { caller } = await enter(deps, spec, req, res);
     const stored = await findProof(deps.ctx, caller, String(req.params['proof_id']));
     noteOn(res, { proofId: stored.proofId });
-    sendRevalidatable(req, res, 'application/json', canonicalBytes(viewOf(stored)));
+    const history = await proofHistory(deps.ctx.sql, stored);
+    sendRevalidatable(req, res, 'application/json', canonicalBytes(viewOf(stored, history)));
   };
 }
 
@@ -58,7 +63,7 @@ export async function findProof(
   return stored;
 }
 
-function viewOf(stored: StoredProof): ProofView {
+function viewOf(stored: StoredProof, history: ProofHistory): ProofView {
   const { entry, payload, receipt } = documentsOf(stored);
   return {
     schema_version: SCHEMA.proofView,
@@ -70,5 +75,7 @@ function viewOf(stored: StoredProof): ProofView {
     receipt,
     aep: payload?.aep ?? null,
     proof_record: payload?.record ?? null,
+    verdict: statementOf(stored.effect, history),
+    history: eventsOf(stored, history),
   };
 }

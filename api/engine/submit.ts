@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto';
-import { v7 as uuidv7 } from 'uuid';
 import { coalesce } from '#runtime/coalesce';
 import { acceptIntake, type IntakeItem, type IntakeOutcome } from '#sql/intake';
 import { isUnavailable, PolicyMissingError } from '#sql/errors';
 import type { EngineContext } from './context.js';
+import { newUuidHex } from './new-id.js';
 
 /** One admission before it has an identity of its own. */
 export type Submission = Omit<IntakeItem, 'proofId' | 'salt'>;
@@ -38,11 +38,7 @@ export function createSubmit(ctx: EngineContext): Submit {
     isRetryAlone,
     run,
   });
-  return (submission) => submit({ ...submission, proofId: newProofId(), salt: randomBytes(32) });
-}
-
-function newProofId(): string {
-  return uuidv7().replaceAll('-', '');
+  return (submission) => submit({ ...submission, proofId: newUuidHex(), salt: randomBytes(32) });
 }
 
 /** A queue that is away costs time, never an admission: the sweeper enqueues what was not. */

@@ -1,13 +1,14 @@
 import type { Logger } from '#runtime/log';
 import type { Settlement } from '#sql/settlement';
+import type { OwnId } from '#sql/tenant-scope';
 
 /**
  * Waits for admissions to settle. The registry is asked and nobody else is believed: an event from
  * the queue only says that now is a good time to ask, and when none comes, it is asked anyway.
  */
-export interface Waiting {
+export interface Waiting<T = Settlement> {
   /** The settlement, or null when there was none in time or `signal` fired. */
-  settlement(proofId: string, options: WaitOptions): Promise<Settlement | null>;
+  settlement(admission: OwnId, options: WaitOptions): Promise<T | null>;
   /** The queue says that these are done. */
   wake(proofIds: Iterable<string>): void;
   /** For a server that is stopping: nobody waits longer than `ms` from now. */
@@ -21,25 +22,26 @@ export interface WaitOptions {
   signal?: AbortSignal;
 }
 
-export interface WaitingOptions {
-  settledIn: (proofIds: string[]) => Promise<Map<string, Settlement>>;
+export interface WaitingOptions<T = Settlement> {
+  settledIn: (admissions: OwnId[]) => Promise<Map<string, T>>;
   log: Logger;
   /** With no event, the registry is first asked after so long, then at doubling intervals. */
   firstAskMs?: number;
   longestAskMs?: number;
 }
 
-interface Watched {
-  answer: Set<(settlement: Settlement | null) => void>;
+interface Watched<T> {
+  tenantNo: number;
+  answer: Set<(settlement: T | null) => void>;
   askAt: number;
   interval: number;
 }
 
 const TICK_MS = 25;
 
-export function createWaiting(options: WaitingOptions): Waiting {
+export function createWaiting<T = Settlement>(options: WaitingOptions<T>): Waiting<T> {
   const { settledIn, log, firstAskMs = 100, longestAskMs = 500 } = options;
-  const watched = new Map<string, Watched>();
+  const watched = new Map<string, Watched<T>>();
   const due = new Set<string>();
   let asking = false;
   let failing = false;
@@ -51,11 +53,14 @@ export function createWaiting(options: WaitingOptions): Waiting {
     if (asking) return;
     asking = true;
     while (due.size > 0) {
-      const ids = [...due].filter((id) => watched.has(id));
+      const admissions = [...due].flatMap((id): OwnId[] => {
+        const entry = watched.get(id);
+        return entry === undefined ? [] : [{ tenantNo: entry.tenantNo, id }];
+      });
       due.clear();
-      if (ids.length === 0) continue;
+      if (admissions.length === 0) continue;
       try {
-        for (const [id, settlement] of await settledIn(ids)) deliver(id, settlement);
+        for (const [id, settlement] of await settledIn(admissions)) deliver(id, settlement);
         failing = false;
       } catch (error) {
         // The intake is durable, so there is nothing to undo; the next tick asks again.
@@ -66,7 +71,7 @@ export function createWaiting(options: WaitingOptions): Waiting {
     asking = false;
   }
 
-  function deliver(id: string, settlement: Settlement): void {
+  function deliver(id: string, settlement: T): void {
     for (const answer of [...(watched.get(id)?.answer ?? [])]) answer(settlement);
   }
 
@@ -81,10 +86,13 @@ export function createWaiting(options: WaitingOptions): Waiting {
     void ask();
   }
 
-  function watch(id: string): Watched {
+  function watch({ tenantNo, id }: OwnId): Watched<T> {
     const known = watched.get(id);
+    // An answer goes to whoever waits for the id, so an id is never two tenants'.
+    if (known !== undefined && known.tenantNo !== tenantNo) throw new Error(`whose is ${id}?`);
     if (known !== undefined) return known;
-    const entry: Watched = {
+    const entry: Watched<T> = {
+      tenantNo,
       answer: new Set(),
       askAt: performance.now() + firstAskMs,
       interval: firstAskMs,
@@ -104,10 +112,11 @@ export function createWaiting(options: WaitingOptions): Waiting {
   const hurried = new Set<(by: number) => void>();
 
   return {
-    settlement(proofId, { timeoutMs, askNow = false, signal }) {
+    settlement(admission, { timeoutMs, askNow = false, signal }) {
+      const { id } = admission;
       if (signal?.aborted === true) return Promise.resolve(null);
       return new Promise((resolve) => {
-        const entry = watch(proofId);
+        const entry = watch(admission);
         const giveUp = (): void => finish(null);
         const arm = (by: number): NodeJS.Timeout =>
           setTimeout(giveUp, Math.max(0, by - performance.now()));
@@ -119,19 +128,19 @@ export function createWaiting(options: WaitingOptions): Waiting {
           clearTimeout(timer);
           timer = arm(by);
         };
-        const finish = (settlement: Settlement | null): void => {
+        const finish = (settlement: T | null): void => {
           clearTimeout(timer);
           signal?.removeEventListener('abort', giveUp);
           hurried.delete(hurry);
           entry.answer.delete(finish);
-          if (entry.answer.size === 0) unwatch(proofId);
+          if (entry.answer.size === 0) unwatch(id);
           resolve(settlement);
         };
         entry.answer.add(finish);
         hurried.add(hurry);
         signal?.addEventListener('abort', giveUp, { once: true });
         if (askNow) {
-          due.add(proofId);
+          due.add(id);
           void ask();
         }
       });

@@ -1,6 +1,5 @@
 import type { Ed25519Verify } from '#protocol/ed25519';
 import type { Sha256 } from '#protocol/hash';
-import type { SnapshotTrust } from '#protocol/snapshot/manifest';
 import type { Clock } from '#runtime/clock';
 import type { Logger } from '#runtime/log';
 import type { SnapshotFollower } from './follow.js';
@@ -10,7 +9,6 @@ import type { SnapshotSource } from './snapshot-source.js';
 export interface PublicContext {
   source: SnapshotSource;
   follower: SnapshotFollower;
-  trust: SnapshotTrust;
   /** Generic lookups answer for at most this many of the latest proofs. */
   windowProofs: number;
   sha256: Sha256;

@@ -2,7 +2,7 @@ import type { Express } from 'express';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Ed25519Verify } from '#protocol/ed25519';
 import type { Sha256 } from '#protocol/hash';
-import { parseVkey } from '#protocol/note';
+import { pinKeys } from '#protocol/snapshot/trust';
 import type { Clock } from '#runtime/clock';
 import { nativeSha256, nativeVerify } from '#runtime/crypto';
 import type { Logger } from '#runtime/log';
@@ -14,10 +14,10 @@ import { handleLookup } from './verdict-routes.js';
 
 export interface FacadeOptions {
   snapshotSource: SnapshotSource;
-  /** The pinned log key, a C2SP vkey whose name is the log's origin. */
-  logVkey: string;
-  /** The pinned snapshot key. */
-  snapshotVkey: string;
+  /** The pinned log key, a C2SP vkey whose name is the log's origin; several while it changes. */
+  logVkey: string | readonly string[];
+  /** The pinned snapshot key, or keys. */
+  snapshotVkey: string | readonly string[];
   /** A smaller window than the publisher's, if one is wanted. */
   windowProofs?: number;
   clock: Clock;
@@ -47,14 +47,13 @@ export function createFacade(options: FacadeOptions): Facade {
   const sha256 = options.sha256 ?? nativeSha256;
   const verify = options.verify ?? nativeVerify;
   const trust = {
-    log: parseVkey(options.logVkey, sha256),
-    snapshot: parseVkey(options.snapshotVkey, sha256),
+    log: pinKeys(sha256, [options.logVkey].flat()),
+    snapshot: pinKeys(sha256, [options.snapshotVkey].flat()),
   };
   const follower = new SnapshotFollower({ source, trust, sha256, verify, log });
   const ctx: PublicContext = {
     source,
     follower,
-    trust,
     windowProofs: options.windowProofs ?? Infinity,
     sha256,
     verify,

@@ -4,7 +4,8 @@ import { ProtocolError } from '#protocol/errors';
 import type { Sha256 } from '#protocol/hash';
 import { HASH_BYTES, verifyConsistency } from '#protocol/merkle';
 import { malformed } from '#protocol/snapshot/malformed';
-import { openManifest, type OpenedManifest, type SnapshotTrust } from '#protocol/snapshot/manifest';
+import { openManifest, type OpenedManifest } from '#protocol/snapshot/manifest';
+import type { SnapshotTrust } from '#protocol/snapshot/trust';
 import { consistencyFromTiles } from '#protocol/tiles';
 import type { Logger } from '#runtime/log';
 import { readTile } from './log-tiles.js';
@@ -97,7 +98,7 @@ export class SnapshotFollower {
     const bytes = await source.manifest();
     if (bytes === null) throw new RefusedSnapshot('no_manifest', 'no snapshot is published');
     if (served !== null && equalBytes(bytes, served.bytes)) return null;
-    const opened = openManifest(sha256, verify, bytes, trust);
+    const opened = openManifest(verify, bytes, trust);
     if (served !== null) await this.requireSuccessor(served.opened, opened);
     return Snapshot.load(sha256, source, bytes, opened, served);
   }

@@ -6,17 +6,20 @@ import type { PublicContext } from './context.js';
 import { loadedSnapshot } from './serving.js';
 
 /**
- * GET /api/public/keys: AEP keys with the log positions they are good for, as the log has them,
- * and the keys that this facade pins. Whoever verifies should pin the latter from elsewhere.
+ * GET /api/public/keys: AEP keys with the log positions they are good for, as the log has them, the
+ * keys that signed what this facade serves, and those that signed before them. Whoever verifies
+ * should pin the latter two from elsewhere.
  */
 export function getKeys(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
   const snapshot = loadedSnapshot(ctx);
+  const { signedBy } = snapshot.opened;
+  const { aep, retired = { log: [], snapshot: [] } } = snapshot.keys;
   const vkey = ({ name, publicKey }: Vkey): string => formatVkey(ctx.sha256, name, publicKey);
   const document = {
     schema_version: KEYS_SCHEMA,
-    aep: snapshot.aepKeys,
-    log: { origin: ctx.trust.log.name, vkey: vkey(ctx.trust.log) },
-    snapshot: { vkey: vkey(ctx.trust.snapshot) },
+    aep,
+    log: { origin: signedBy.log.name, vkey: vkey(signedBy.log), retired: retired.log },
+    snapshot: { vkey: vkey(signedBy.snapshot), retired: retired.snapshot },
   };
   send(ctx, req, res, snapshot, {
     status: 200,

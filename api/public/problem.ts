@@ -1,5 +1,6 @@
 /** Every error of the public API, by its code: status and code are stable, the texts are not. */
 export const PROBLEMS = {
+  malformed_request: [400, 'The request is malformed'],
   incomplete_body: [400, 'The body ended early'],
   invalid_utf8: [400, 'The body is not UTF-8'],
   malformed_json: [400, 'The body is not JSON'],
@@ -17,9 +18,11 @@ export const PROBLEMS = {
   log_file_not_found: [404, 'The log has no such file'],
   leaf_not_found: [404, 'The log has no such leaf'],
   method_not_allowed: [405, 'The method is not allowed here'],
+  request_timeout: [408, 'The request did not arrive in time'],
   body_too_large: [413, 'The body is too large'],
   unsupported_media_type: [415, 'The body must be application/json in UTF-8'],
   unsupported_content_encoding: [415, 'The body must not be encoded'],
+  headers_too_large: [431, 'The headers are too large'],
   snapshot_missing: [503, 'No snapshot has been loaded yet'],
   snapshot_expired: [503, 'The snapshot is too old to assert anything'],
   snapshot_unreadable: [503, 'The snapshot cannot be read'],

@@ -9,7 +9,7 @@ import {
   type Lookup,
 } from '#protocol/snapshot/find';
 import { openIndexPart } from '#protocol/snapshot/index-part';
-import { keysFileSchema, type AepKey } from '#protocol/snapshot/keys';
+import { keysFileSchema, type KeysFile } from '#protocol/snapshot/keys';
 import { malformed } from '#protocol/snapshot/malformed';
 import { PROOF_PARTS, type IndexPartPin, type OpenedManifest } from '#protocol/snapshot/manifest';
 import { recordBody, type RecordBody } from '#protocol/snapshot/record';
@@ -26,7 +26,7 @@ export class Snapshot {
   private constructor(
     readonly bytes: Uint8Array,
     readonly opened: OpenedManifest,
-    readonly aepKeys: readonly AepKey[],
+    readonly keys: KeysFile,
     private readonly parts: readonly LoadedPart[],
     private readonly sha256: Sha256,
   ) {}
@@ -46,12 +46,12 @@ export class Snapshot {
       if (pin.kind !== PROOF_PARTS) continue;
       parts.push(known.get(pin.sha256) ?? (await loadPart(sha256, source, pin)));
     }
-    const { keys } = opened.manifest;
-    const aepKeys =
-      previous?.opened.manifest.keys.sha256 === keys.sha256
-        ? previous.aepKeys
-        : await loadKeys(sha256, source, keys);
-    return new Snapshot(bytes, opened, aepKeys, parts, sha256);
+    const pin = opened.manifest.keys;
+    const keys =
+      previous?.opened.manifest.keys.sha256 === pin.sha256
+        ? previous.keys
+        : await loadKeys(sha256, source, pin);
+    return new Snapshot(bytes, opened, keys, parts, sha256);
   }
 
   /**
@@ -87,11 +87,11 @@ async function loadKeys(
   sha256: Sha256,
   source: SnapshotSource,
   pin: { sha256: string; bytes: number },
-): Promise<AepKey[]> {
+): Promise<KeysFile> {
   const { sha256: segment, bytes: length } = pin;
   const bytes = await source.read({ segment, bytes: length, offset: 0, length });
   if (toHex(sha256(bytes)) !== segment) {
     throw malformed('the keys file is not the one that the manifest pins');
   }
-  return keysFileSchema.parse(parseStrict(bytes)).aep;
+  return keysFileSchema.parse(parseStrict(bytes));
 }

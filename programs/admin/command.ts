@@ -1,33 +1,53 @@
-import type { Pool } from '#sql/db';
+import type { Pool, Transaction } from '#sql/db';
 
 /** What was typed is not a command, or lacks something; the message says what to type. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
 
-/** One administrative act: its words, what they take, and what it does. */
+export interface Option {
+  /** What stands for its value in the help. */
+  value: string;
+  help: string;
+  required?: true;
+}
+
+/** What a command works with. */
+export interface Admin {
+  /** Who acts, as the audit will say. */
+  actor: string;
+  /** The database as svc_admin, opened when it is first asked for: some commands need none. */
+  database(): Promise<Pool>;
+  /** One act: one transaction that commits together with the records of it. */
+  act<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;
+}
+
+export interface Outcome {
+  /** What `--json` prints. */
+  document: unknown;
+  /** What a person reads instead, where the document as a table would not do. */
+  text?: string;
+  /** The command did its work, and the answer is no: exit code 1. */
+  failed?: boolean;
+}
+
+/** One administrative act or question: its words, what they take, and what it does. */
 export interface Command {
   /** The words that name it, such as `key issue`. */
   name: string;
   /** Positional arguments after the name, as shown in the help. */
   takes: string[];
-  /** Options with a value, by name; true when it must be given. */
-  options?: Record<string, { required: boolean; help: string }>;
+  options?: Record<string, Option>;
   help: string;
-  /** Returns what to print. */
-  run(sql: Pool, given: Given): Promise<Record<string, unknown>>;
+  /** What one types after `npm run admin --`. */
+  example: string;
+  run(admin: Admin, given: Given): Promise<Outcome>;
 }
 
 export interface Given {
-  arguments: string[];
+  /** A positional argument; all that the command takes are there. */
+  argument(index: number): string;
   option(name: string): string | undefined;
-}
-
-/** A required positional argument. */
-export function argument(given: Given, index: number): string {
-  const value = given.arguments[index];
-  if (value === undefined) throw new UsageError('an argument is missing');
-  return value;
 }
 
 /** A required option. */
@@ -40,13 +60,36 @@ export function required(given: Given, name: string): string {
 /** One of a closed list. */
 export function oneOf<T extends string>(value: string, allowed: readonly T[]): T {
   const found = allowed.find((one) => one === value);
-  if (found === undefined) throw new UsageError(`${value} is none of ${allowed.join(', ')}`);
+  if (found === undefined) {
+    throw new UsageError(`${JSON.stringify(value)} is none of ${allowed.join(', ')}`);
+  }
   return found;
+}
+
+/** A whole number from `least` to `most`. */
+export function wholeNumber(value: string, least: number, most: number): number {
+  const number = /^\d{1,15}$/.test(value) ? Number(value) : NaN;
+  if (number >= least && number <= most) return number;
+  throw new UsageError(`${JSON.stringify(value)} is not a whole number from ${least} to ${most}`);
+}
+
+const CENTURY_S = 100 * 366 * 24 * 3600;
+
+/** Whole seconds. */
+export function seconds(value: string): number {
+  return wholeNumber(value, 0, CENTURY_S);
 }
 
 /** Whole seconds, or `none`. */
 export function secondsOrNone(value: string): number | null {
-  if (value === 'none') return null;
-  if (!/^\d{1,12}$/.test(value)) throw new UsageError(`${value} is neither seconds nor none`);
-  return Number(value);
+  return value === 'none' ? null : seconds(value);
+}
+
+const CONTROL = /\p{Cc}/u;
+
+/** Words that are recorded as they are: not empty, one line, of reasonable length. */
+export function words(value: string, what: string, most = 200): string {
+  const text = value.trim();
+  if (text !== '' && text.length <= most && !CONTROL.test(text)) return text;
+  throw new UsageError(`${what} is 1 to ${most} characters on one line`);
 }

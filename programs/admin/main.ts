@@ -1,74 +1,180 @@
+import { userInfo } from 'node:os';
 import { parseArgs } from 'node:util';
-import { adminConfig, ConfigError } from '#runtime/config';
+import { adminConfig, readLogLevel, type Environment } from '#runtime/config';
+import { isForOperator } from '#runtime/operator-error';
 import { connect } from '#runtime/postgres';
-import { AdministrationError } from '#sql/administration';
+import { acting } from '#sql/audit';
+import type { Pool } from '#sql/db';
 import { assertRole } from '#sql/roles';
-import { UsageError, type Command } from './command.js';
-import { logCommands } from './log.js';
+import { aepKeyCommands } from './aep-keys.js';
+import { apiKeyCommands } from './api-keys.js';
+import { auditCommands } from './audit.js';
+import { UsageError, words, type Admin, type Command, type Given } from './command.js';
+import { fixtureCommands } from './fixtures.js';
+import { COMMON_OPTIONS, helpFor, usage } from './help.js';
 import { policyCommands } from './policies.js';
+import { readable } from './print.js';
+import { revocationCommands } from './revocations.js';
 import { tenantCommands } from './tenants.js';
+import { vkeyCommands } from './vkeys.js';
 
-const COMMANDS = [...tenantCommands, ...policyCommands, ...logCommands];
+export const COMMANDS: readonly Command[] = [
+  ...tenantCommands,
+  ...apiKeyCommands,
+  ...policyCommands,
+  ...fixtureCommands,
+  ...aepKeyCommands,
+  ...vkeyCommands,
+  ...revocationCommands,
+  ...auditCommands,
+];
 
-function usage(): string {
-  const lines = COMMANDS.map((command) => {
-    const options = Object.entries(command.options ?? {}).map(([name, { required }]) =>
-      required ? ` --${name} …` : ` [--${name} …]`,
-    );
-    const words = [command.name, ...command.takes].join(' ') + options.join('');
-    return `  ${words}\n      ${command.help}`;
-  });
-  return `usage: npm run admin -- <command>\n\n${lines.join('\n')}\n`;
+export interface Terminal {
+  out(text: string): void;
+  err(text: string): void;
+  /** Whether a person reads `out`; else it is JSON. */
+  isTerminal?: boolean;
 }
 
-function find(words: string[]): { command: Command; rest: string[] } {
-  for (const length of [2, 1]) {
-    const name = words.slice(0, length).join(' ');
-    const command = COMMANDS.find((one) => one.name === name);
-    if (command !== undefined) return { command, rest: words.slice(length) };
-  }
-  throw new UsageError(`there is no command ${words.slice(0, 2).join(' ')}`);
-}
-
-/** Runs one command line and returns the exit code: 0 done, 1 refused, 2 not understood. */
+/** Runs one command line and returns the exit code: 0 done, 1 refused or failed, 2 not understood. */
 export async function administer(
-  words: string[],
-  write: { out(text: string): void; err(text: string): void },
+  line: string[],
+  terminal: Terminal,
+  env?: Environment,
 ): Promise<0 | 1 | 2> {
-  if (words.length === 0 || words[0] === 'help' || words[0] === '--help') {
-    write.out(usage());
-    return words.length === 0 ? 2 : 0;
-  }
   try {
-    const { command, rest } = find(words);
-    const { values, positionals } = parseArgs({
+    return await run(line, terminal, env);
+  } catch (error) {
+    if (error instanceof UsageError) {
+      terminal.err(`${error.message}\n`);
+      return 2;
+    }
+    terminal.err(`${trouble(error, env)}\n`);
+    return 1;
+  }
+}
+
+function trouble(error: unknown, env: Environment | undefined): string {
+  if (isForOperator(error)) return error.message;
+  if (!(error instanceof Error)) return String(error);
+  const level = readLogLevel('info', env);
+  if (level === 'debug' || level === 'trace') return error.stack ?? error.message;
+  return `${error.message}\n(unexpected; LOG_LEVEL=debug shows where)`;
+}
+
+async function run(
+  line: string[],
+  terminal: Terminal,
+  env: Environment | undefined,
+): Promise<0 | 1 | 2> {
+  const { commands, command, rest } = find(line);
+  const asksHelp = line[0] === 'help' || line.includes('--help') || line.includes('-h');
+  if (command === undefined || asksHelp) {
+    terminal.out(command === undefined ? usage(commands) : helpFor(command));
+    return asksHelp ? 0 : 2;
+  }
+  const { given, json, actor } = understand(command, rest);
+  let pool: Promise<Pool> | undefined;
+  const admin: Admin = {
+    actor,
+    database: () => (pool ??= open(env)),
+    act: async (work) => acting(await admin.database(), { actor, act: command.name }, work),
+  };
+  try {
+    const { document, text, failed } = await command.run(admin, given);
+    const isForPerson = terminal.isTerminal === true && !json;
+    terminal.out(isForPerson ? (text ?? readable(document)) : asJson(document));
+    return failed === true ? 1 : 0;
+  } finally {
+    await pool?.then(
+      (sql) => sql.end({ timeout: 5 }),
+      () => undefined,
+    );
+  }
+}
+
+const asJson = (document: unknown): string => `${JSON.stringify(document, null, 2)}\n`;
+
+async function open(env: Environment | undefined): Promise<Pool> {
+  const sql = connect(adminConfig(env).databaseUrl, { application: 'svc-admin', max: 1 });
+  try {
+    await assertRole(sql, 'admin');
+    return sql;
+  } catch (error) {
+    await sql.end({ timeout: 1 });
+    throw error;
+  }
+}
+
+/** The command that a line begins with; without one, the commands that it may have meant. */
+function find(line: string[]): { commands: readonly Command[]; command?: Command; rest: string[] } {
+  const said = line[0] === 'help' ? line.slice(1) : line;
+  const options = said.findIndex((word) => word.startsWith('-'));
+  const names = options < 0 ? said : said.slice(0, options);
+  for (const length of [2, 1]) {
+    const command = COMMANDS.find((one) => one.name === names.slice(0, length).join(' '));
+    if (command !== undefined) return { commands: [command], command, rest: said.slice(length) };
+  }
+  const [first] = names;
+  if (first === undefined) return { commands: COMMANDS, rest: [] };
+  const group = COMMANDS.filter((command) => command.name.startsWith(`${first} `));
+  if (group.length > 0 && names.length === 1) return { commands: group, rest: [] };
+  throw new UsageError(
+    group.length > 0
+      ? `${first} goes with ${group.map(({ name }) => name.slice(first.length + 1)).join(', ')}`
+      : `there is no command ${first}: npm run admin -- help lists them all`,
+  );
+}
+
+function understand(
+  command: Command,
+  rest: string[],
+): { given: Given; json: boolean; actor: string } {
+  const options = { ...command.options, ...COMMON_OPTIONS };
+  let parsed;
+  try {
+    parsed = parseArgs({
       args: rest,
       allowPositionals: true,
-      options: Object.fromEntries(
-        Object.keys(command.options ?? {}).map((name) => [name, { type: 'string' as const }]),
-      ),
+      options: {
+        ...Object.fromEntries(
+          Object.keys(options).map((name) => [name, { type: 'string' as const }]),
+        ),
+        json: { type: 'boolean' as const },
+      },
     });
-    if (positionals.length !== command.takes.length) {
-      throw new UsageError(`${command.name} takes ${command.takes.join(' ') || 'nothing'}`);
-    }
-    const sql = connect(adminConfig().databaseUrl, { application: 'svc-admin', max: 1 });
-    try {
-      await assertRole(sql, 'admin');
-      const given = {
-        arguments: positionals,
-        option: (name: string) => values[name],
-      };
-      write.out(`${JSON.stringify(await command.run(sql, given), null, 2)}\n`);
-      return 0;
-    } finally {
-      await sql.end({ timeout: 5 });
-    }
   } catch (error) {
-    if (!(error instanceof Error)) throw error;
-    const understood = !(error instanceof UsageError || error instanceof TypeError);
-    write.err(`${error.message}\n`);
-    if (!understood) write.err('`npm run admin -- help` lists the commands\n');
-    if (error instanceof AdministrationError || error instanceof ConfigError) return 1;
-    return understood ? 1 : 2;
+    throw new UsageError(`${(error as Error).message}\n${helpFor(command)}`);
+  }
+  const values = parsed.values as Record<string, string | boolean | undefined>;
+  const { positionals } = parsed;
+  if (positionals.length !== command.takes.length) {
+    throw new UsageError(
+      `${command.name} takes ${command.takes.join(' ') || 'nothing'}\n${helpFor(command)}`,
+    );
+  }
+  const option = (name: string): string | undefined => {
+    const value = values[name];
+    return typeof value === 'string' ? value : undefined;
+  };
+  const given: Given = { argument: (index) => positionals[index] ?? '', option };
+  for (const [name, one] of Object.entries(command.options ?? {})) {
+    if (one.required === true && option(name) === undefined) {
+      throw new UsageError(`--${name} is missing\n${helpFor(command)}`);
+    }
+  }
+  return {
+    given,
+    json: values['json'] === true,
+    actor: words(option('actor') ?? accountName(), 'the actor'),
+  };
+}
+
+/** A container may run as a number that has no name. */
+function accountName(): string {
+  try {
+    return userInfo().username;
+  } catch {
+    return `uid ${process.getuid?.() ?? 'unknown'}`;
   }
 }

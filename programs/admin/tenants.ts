@@ -1,128 +1,132 @@
-import { randomBytes } from 'node:crypto';
-import { apiKeyIdFrom, apiKeySecretHash, formatApiKey, parseApiKey } from '#protocol/api-key';
-import { formatTime } from '#protocol/time';
-import { nativeSha256 } from '#runtime/crypto';
+import { TENANT_ID_PATTERN } from '#protocol/schemas/primitives';
 import {
   createTenant,
-  insertApiKey,
-  revokeApiKey,
+  listLanes,
+  listTenants,
   setAllowlisted,
   setLane,
+  setRateLimit,
   setValidity,
 } from '#sql/administration';
-import { argument, oneOf, required, secondsOrNone, type Command } from './command.js';
+import { oneOf, secondsOrNone, UsageError, wholeNumber, type Command } from './command.js';
 
 const ENVIRONMENTS = ['sandbox', 'live'] as const;
-const SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle', 'admin'] as const;
+const MOST_PER_SECOND = 1_000_000;
 
 export const tenantCommands: Command[] = [
   {
     name: 'tenant create',
     takes: ['<tenant_id>', '<sandbox|live>'],
-    help: 'create a tenant, not allowlisted yet',
-    run: async (sql, given) => {
-      const tenantId = argument(given, 0);
-      const environment = oneOf(argument(given, 1), ENVIRONMENTS);
-      await createTenant(sql, { tenantId, environment });
-      return { tenant_id: tenantId, environment };
+    help: 'create a tenant, not allowlisted yet; its environment never changes',
+    example: 'tenant create acme sandbox',
+    run: async (admin, given) => {
+      const tenantId = given.argument(0);
+      if (!TENANT_ID_PATTERN.test(tenantId)) {
+        throw new UsageError(
+          'a tenant id is 1 to 128 of A-Z a-z 0-9 _ . : -, beginning with a letter or digit',
+        );
+      }
+      const environment = oneOf(given.argument(1), ENVIRONMENTS);
+      const created = await admin.act((tx) => createTenant(tx, { tenantId, environment }));
+      return { document: { tenant_id: tenantId, environment, created } };
     },
   },
-  {
-    name: 'tenant allow',
-    takes: ['<tenant_id>'],
-    help: 'put a tenant on the allowlist',
-    run: async (sql, given) => {
-      await setAllowlisted(sql, argument(given, 0), true);
-      return { tenant_id: argument(given, 0), allowlisted: true };
-    },
-  },
-  {
-    name: 'tenant disallow',
-    takes: ['<tenant_id>'],
-    help: 'take a tenant off the allowlist; holds for what is accepted and not yet signed, too',
-    run: async (sql, given) => {
-      await setAllowlisted(sql, argument(given, 0), false);
-      return { tenant_id: argument(given, 0), allowlisted: false };
-    },
-  },
+  ...[true, false].map((allowlisted): Command => {
+    const verb = allowlisted ? 'allow' : 'disallow';
+    return {
+      name: `tenant ${verb}`,
+      takes: ['<tenant_id>'],
+      help: allowlisted
+        ? 'put a tenant on the allowlist'
+        : 'take a tenant off the allowlist; holds for what is accepted and not yet signed, too',
+      example: `tenant ${verb} acme`,
+      run: async (admin, given) => {
+        const tenantId = given.argument(0);
+        await admin.act((tx) => setAllowlisted(tx, tenantId, allowlisted));
+        return { document: { tenant_id: tenantId, allowlisted } };
+      },
+    };
+  }),
   {
     name: 'tenant validity',
     takes: ['<tenant_id>', '<proof>', '<passport>', '<certificate>', '<trust>'],
     help: 'how long artifacts of admissions from now on assert, in seconds or none',
-    run: async (sql, given) => {
+    example: 'tenant validity acme none none 31536000 7776000',
+    run: async (admin, given) => {
+      const tenantId = given.argument(0);
       const validity = {
-        proof: secondsOrNone(argument(given, 1)),
-        passport: secondsOrNone(argument(given, 2)),
-        certificate: secondsOrNone(argument(given, 3)),
-        trust: secondsOrNone(argument(given, 4)),
+        proof: secondsOrNone(given.argument(1)),
+        passport: secondsOrNone(given.argument(2)),
+        certificate: secondsOrNone(given.argument(3)),
+        trust: secondsOrNone(given.argument(4)),
       };
-      await setValidity(sql, argument(given, 0), validity);
-      return { tenant_id: argument(given, 0), validity };
+      await admin.act((tx) => setValidity(tx, tenantId, validity));
+      return { document: { tenant_id: tenantId, validity } };
     },
   },
   {
-    name: 'lane open',
-    takes: ['<sandbox|live>'],
-    help: 'open the execution lane of an environment',
-    run: async (sql, given) => {
-      const environment = oneOf(argument(given, 0), ENVIRONMENTS);
-      await setLane(sql, environment, true);
-      return { environment, open: true };
+    name: 'tenant limit',
+    takes: ['<tenant_id>', '<requests per second|none>'],
+    help: "how many requests a second a tenant may make; none: the engines' RATE_LIMIT",
+    example: 'tenant limit acme 200',
+    run: async (admin, given) => {
+      const tenantId = given.argument(0);
+      const said = given.argument(1);
+      const rateLimit = said === 'none' ? null : wholeNumber(said, 1, MOST_PER_SECOND);
+      await admin.act((tx) => setRateLimit(tx, tenantId, rateLimit));
+      return { document: { tenant_id: tenantId, rate_limit: rateLimit } };
     },
   },
   {
-    name: 'lane lock',
-    takes: ['<sandbox|live>'],
-    help: 'lock it; takes effect at once, also for what is accepted and not yet signed',
-    run: async (sql, given) => {
-      const environment = oneOf(argument(given, 0), ENVIRONMENTS);
-      await setLane(sql, environment, false);
-      return { environment, open: false };
-    },
-  },
-  {
-    name: 'key issue',
-    takes: ['<tenant_id>'],
-    options: {
-      review: { required: true, help: 'reference of the architectural review' },
-      scopes: { required: false, help: `comma-separated, of ${SCOPES.join(', ')}` },
-      'expires-in': { required: false, help: 'seconds, or none (the default)' },
-    },
-    help: 'issue an API key; it is shown once, and only its hash is kept',
-    run: async (sql, given) => {
-      const tenantId = argument(given, 0);
-      const secret = randomBytes(32);
-      const keyId = apiKeyIdFrom(randomBytes(8));
-      const scopes = (given.option('scopes') ?? 'admit,read')
-        .split(',')
-        .map((scope) => oneOf(scope, SCOPES));
-      const lifetime = secondsOrNone(given.option('expires-in') ?? 'none');
-      const expiresAt = lifetime === null ? null : Date.now() + lifetime * 1000;
-      await insertApiKey(sql, {
-        keyId,
-        tenantId,
-        secretHash: apiKeySecretHash(nativeSha256, secret),
-        scopes,
-        reviewRef: required(given, 'review'),
-        expiresAt,
-      });
+    name: 'tenant list',
+    takes: [],
+    help: 'every tenant, with its settings and how many of its keys are good',
+    example: 'tenant list',
+    run: async (admin) => {
+      const tenants = await listTenants(await admin.database());
       return {
-        api_key: formatApiKey({ keyId, secret }),
-        key_id: keyId,
-        tenant_id: tenantId,
-        scopes,
-        expires_at: expiresAt === null ? null : formatTime(expiresAt),
+        document: tenants.map((tenant) => ({
+          tenant_id: tenant.tenantId,
+          environment: tenant.environment,
+          allowlisted: tenant.allowlisted,
+          rate_limit: tenant.rateLimit,
+          keys: tenant.keys,
+          validity: tenant.validity,
+          created_at: tenant.createdAt,
+        })),
       };
     },
   },
+  ...[true, false].map((open): Command => {
+    const verb = open ? 'open' : 'lock';
+    return {
+      name: `lane ${verb}`,
+      takes: ['<sandbox|live>'],
+      help: open
+        ? 'open the execution lane of an environment'
+        : 'lock it; takes effect at once, also for what is accepted and not yet signed',
+      example: `lane ${verb} sandbox`,
+      run: async (admin, given) => {
+        const environment = oneOf(given.argument(0), ENVIRONMENTS);
+        await admin.act((tx) => setLane(tx, environment, open));
+        return { document: { environment, open } };
+      },
+    };
+  }),
   {
-    name: 'key revoke',
-    takes: ['<key_id or whole key>'],
-    help: 'revoke an API key, at once and for ever',
-    run: async (sql, given) => {
-      const keyId = parseApiKey(argument(given, 0))?.keyId ?? argument(given, 0);
-      await revokeApiKey(sql, keyId);
-      return { key_id: keyId, revoked: true };
+    name: 'lane list',
+    takes: [],
+    help: 'the lanes, and whether they are open',
+    example: 'lane list',
+    run: async (admin) => {
+      const lanes = await listLanes(await admin.database());
+      return {
+        document: lanes.map(({ environment, open, changedAt }) => ({
+          environment,
+          open,
+          changed_at: changedAt,
+        })),
+      };
     },
   },
 ];

@@ -23,12 +23,17 @@ export const nonceSchema = z
 
 const envelopeMembers = {
   schema_version: z.literal(SCHEMA.agentEnvelope),
-  tenant_id: tenantIdSchema,
+  tenant_id: tenantIdSchema.meta({ description: 'Your tenant, as in the header.' }),
   agent: agentSchema,
-  /** When the agent asked, by its own clock: recorded, and never judged. */
-  requested_at: timeSchema,
-  nonce: nonceSchema,
-  idempotency_key: idempotencyKeySchema.exactOptional(),
+  requested_at: timeSchema.meta({
+    description: 'When the agent asked, by its own clock: recorded, and never judged.',
+  }),
+  nonce: nonceSchema.meta({
+    description: 'Keeps apart two envelopes that are the same in everything else.',
+  }),
+  idempotency_key: idempotencyKeySchema
+    .meta({ description: 'Opaque; comes back in the header of that name.' })
+    .exactOptional(),
 };
 
 /** An agent asks whether it may use a tool. The arguments stay with the agent; their hash is here. */
@@ -37,19 +42,25 @@ export const agentAdmissionSchema = z.strictObject({
   kind: z.literal('admission'),
   action: actionSchema,
   tool: textSchema.exactOptional(),
-  /** SHA-256 of the arguments' RFC 8785 form. */
-  arguments_hash: hashSchema.exactOptional(),
-  parent_proof_id: proofIdSchema.exactOptional(),
+  arguments_hash: hashSchema
+    .meta({ description: 'SHA-256 of the arguments’ RFC 8785 form; they stay with the agent.' })
+    .exactOptional(),
+  parent_proof_id: proofIdSchema
+    .meta({ description: 'A proof of yours that this follows from.' })
+    .exactOptional(),
 });
 
 /** An agent says what became of an admitted action, so that a decision is not taken for a deed. */
 export const agentOutcomeSchema = z.strictObject({
   ...envelopeMembers,
   kind: z.literal('outcome'),
-  parent_proof_id: proofIdSchema,
+  parent_proof_id: proofIdSchema.meta({
+    description: 'The proof of the admitted action that this is the outcome of.',
+  }),
   result: z.enum(['succeeded', 'failed']),
-  /** SHA-256 of the result's RFC 8785 form. */
-  result_hash: hashSchema.exactOptional(),
+  result_hash: hashSchema
+    .meta({ description: 'SHA-256 of the result’s RFC 8785 form.' })
+    .exactOptional(),
 });
 
 /** Body of `POST /v1/agent/admissions`. */
@@ -64,9 +75,11 @@ export const agentReceiptSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.agentReceipt),
   receipt_id: z.string().regex(/^svc-agent-admission-[0-9a-f]{16}$/),
   status: z.enum(['ADMITTED', 'DENIED']),
-  request_hash: hashSchema,
-  registry_proof_id: proofIdSchema,
-  response_hash: hashSchema,
+  request_hash: hashSchema.meta({ description: 'SHA-256 of the body’s RFC 8785 form.' }),
+  registry_proof_id: proofIdSchema.meta({ description: 'Where the proof is: its id.' }),
+  response_hash: hashSchema.meta({
+    description: 'SHA-256 of the RFC 8785 form of this receipt without this field.',
+  }),
   vee_recorded: z.literal(true),
 });
 export type AgentReceipt = z.infer<typeof agentReceiptSchema>;

@@ -18,11 +18,15 @@ export const idempotencyKeySchema = z
 /** Body of `POST /v1/intents/execute` (spec 2.4). */
 export const executeRequestSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.executeRequest),
-  intent_id: intentIdSchema,
-  tenant_id: tenantIdSchema,
-  action: actionSchema,
-  idempotency_key: idempotencyKeySchema.exactOptional(),
-  proof_chain_fixture_ref: fixtureRefSchema.exactOptional(),
+  intent_id: intentIdSchema.meta({ description: 'Your name for this intent.' }),
+  tenant_id: tenantIdSchema.meta({ description: 'Your tenant, as in the header.' }),
+  action: actionSchema.meta({ description: 'What is to be admitted.' }),
+  idempotency_key: idempotencyKeySchema
+    .meta({ description: 'Opaque; comes back in the header of that name.' })
+    .exactOptional(),
+  proof_chain_fixture_ref: fixtureRefSchema
+    .meta({ description: 'A fixture to decide by; bound as given, known here or not.' })
+    .exactOptional(),
 });
 export type ExecuteRequest = z.infer<typeof executeRequestSchema>;
 
@@ -31,9 +35,11 @@ export const executeReceiptSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.executeReceipt),
   receipt_id: z.string().regex(/^svc-runtime-execute-[0-9a-f]{16}$/),
   status: z.enum(['ADMITTED', 'DENIED']),
-  request_hash: hashSchema,
-  registry_proof_id: proofIdSchema,
-  response_hash: hashSchema,
+  request_hash: hashSchema.meta({ description: 'SHA-256 of the body’s RFC 8785 form.' }),
+  registry_proof_id: proofIdSchema.meta({ description: 'Where the proof is: its id.' }),
+  response_hash: hashSchema.meta({
+    description: 'SHA-256 of the RFC 8785 form of this receipt without this field.',
+  }),
   vee_recorded: z.literal(true),
 });
 export type ExecuteReceipt = z.infer<typeof executeReceiptSchema>;

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { PROOF_ID_PATTERN } from '../ids.js';
-import { parseTime } from '../time.js';
+import { parseTime, TIME_PATTERN } from '../time.js';
 
 export const HASH_PATTERN = /^[0-9a-f]{64}$/;
 /** 32 bytes in base64url: the last character leaves no trailing bits. */
@@ -32,7 +32,8 @@ export const signatureSchema = z
   .regex(BYTES64_BASE64_PATTERN, 'expected 64 bytes in base64');
 export const timeSchema = z
   .string()
-  .refine(isTime, 'expected RFC 3339 UTC with milliseconds, as in 2026-11-20T17:29:00.123Z');
+  .refine(isTime, 'expected RFC 3339 UTC with milliseconds, as in 2026-11-20T17:29:00.123Z')
+  .meta({ format: 'date-time', pattern: TIME_PATTERN.source });
 export const tenantIdSchema = z
   .string()
   .regex(
@@ -65,8 +66,12 @@ const TEXT_MAX = 512;
  * A name or reference that somebody chose: 1 to 512 Unicode code points. Counted here, because what
  * a validator means by length is its own affair, and a signed format's limits are not.
  */
-export const textSchema = z.string().refine((text) => {
-  if (text.length > 2 * TEXT_MAX) return false;
-  const points = Array.from(text).length;
-  return points >= 1 && points <= TEXT_MAX;
-}, `expected 1 to ${TEXT_MAX} characters`);
+export const textSchema = z
+  .string()
+  .refine((text) => {
+    if (text.length > 2 * TEXT_MAX) return false;
+    const points = Array.from(text).length;
+    return points >= 1 && points <= TEXT_MAX;
+  }, `expected 1 to ${TEXT_MAX} characters`)
+  // JSON Schema counts code points as well.
+  .meta({ minLength: 1, maxLength: TEXT_MAX });

@@ -2,12 +2,12 @@ import { z } from 'zod';
 
 /** An error of the engine (RFC 9457). Switch on `code`; the texts are for people. */
 export const problemSchema = z.looseObject({
-  type: z.string(),
+  type: z.string().meta({ description: '`urn:svc:problem:` and the code: a name, no address.' }),
   title: z.string(),
   status: z.int().min(400).max(599),
   detail: z.string(),
-  code: z.string(),
-  request_id: z.string(),
+  code: z.string().meta({ description: 'What to switch on.' }),
+  request_id: z.string().meta({ description: 'As in the header `X-Request-Id`.' }),
   /** RFC 6901 pointers into the body; '' is all of it. */
   errors: z.array(z.strictObject({ pointer: z.string(), detail: z.string() })).exactOptional(),
 });

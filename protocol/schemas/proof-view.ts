@@ -4,12 +4,49 @@ import { SCHEMA } from './ids.js';
 import { agentReceiptSchema } from './agent.js';
 import { executeReceiptSchema } from './execute.js';
 import { proofEntrySchema } from './log-entry.js';
-import { effectSchema, environmentSchema, logIndexSchema, proofIdSchema } from './primitives.js';
+import {
+  artifactKindSchema,
+  effectSchema,
+  environmentSchema,
+  hashSchema,
+  logIndexSchema,
+  proofIdSchema,
+  timeSchema,
+} from './primitives.js';
 import { proofRecordSchema } from './proof-record.js';
+import { verdictStatementSchema } from './verdict.js';
+
+/** What the verification system found, at a time and of a log of so many leaves. */
+const foundMembers = { at: timeSchema, log_size: logIndexSchema };
+
+/** One thing that became of a proof. */
+export const proofEventSchema = z.discriminatedUnion('event', [
+  z.strictObject({ event: z.literal('accepted'), at: timeSchema }),
+  /** The commit point. The log orders; it has no clock of its own. */
+  z.strictObject({ event: z.literal('appended'), leaf_index: logIndexSchema }),
+  z.strictObject({ event: z.literal('verified'), ...foundMembers }),
+  /** Some check did not pass; nothing is asserted from here on, until it is verified again. */
+  z.strictObject({ event: z.literal('failed'), ...foundMembers, checks: z.array(z.string()) }),
+  z.strictObject({
+    event: z.literal('expired'),
+    ...foundMembers,
+    artifacts: z.array(artifactKindSchema),
+  }),
+  z.strictObject({
+    event: z.literal('revoked'),
+    at: timeSchema,
+    artifact: artifactKindSchema,
+    /** Of the log entry that says so. */
+    leaf_index: logIndexSchema,
+    reason_hash: hashSchema,
+  }),
+]);
+export type ProofEvent = z.infer<typeof proofEventSchema>;
 
 /**
- * A proof as its tenant reads it: the proof record with everything that it belongs to. `aep` and
- * `proof_record` are null once the payload has been erased.
+ * A proof as its tenant reads it: the proof record with everything that it belongs to, what the
+ * registry says of it now, and how that came about. `aep` and `proof_record` are null once the
+ * payload has been erased.
  */
 export const proofViewSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.proofView),
@@ -21,5 +58,7 @@ export const proofViewSchema = z.strictObject({
   receipt: z.union([executeReceiptSchema, agentReceiptSchema]),
   aep: aepSchema.nullable(),
   proof_record: proofRecordSchema.nullable(),
+  verdict: verdictStatementSchema,
+  history: z.array(proofEventSchema),
 });
 export type ProofView = z.infer<typeof proofViewSchema>;

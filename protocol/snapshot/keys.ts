@@ -25,7 +25,17 @@ const aepKeySchema = z.strictObject({
 });
 export type AepKey = z.infer<typeof aepKeySchema>;
 
-export const keysFileSchema = z.strictObject({ aep: z.array(aepKeySchema) });
+const vkeysSchema = z.array(z.string());
+
+/** Keys that signed checkpoints and manifests once, as C2SP vkeys: what they signed stays good. */
+const retiredKeysSchema = z.strictObject({ log: vkeysSchema, snapshot: vkeysSchema });
+export type RetiredKeys = z.infer<typeof retiredKeysSchema>;
+
+export const keysFileSchema = z.strictObject({
+  aep: z.array(aepKeySchema),
+  retired: retiredKeysSchema.optional(),
+});
+export type KeysFile = z.infer<typeof keysFileSchema>;
 
 /**
  * The AEP keys by what the log says of them, oldest activation first. It says the same as
@@ -61,6 +71,6 @@ export function aepKeys(
 }
 
 /** The content-addressed file that the manifest refers to. */
-export function keysFile(keys: AepKey[]): Uint8Array {
-  return utf8(canonicalize({ aep: keys }));
+export function keysFile({ aep, retired }: KeysFile): Uint8Array {
+  return utf8(canonicalize(retired === undefined ? { aep } : { aep, retired }));
 }

@@ -1,14 +1,14 @@
 import { z } from 'zod';
 import { fromUtf8, utf8 } from '../bytes.js';
 import { canonicalize } from '../canonical-json.js';
-import { openCheckpoint, type Checkpoint } from '../checkpoint.js';
+import { openCheckpointNote, type Checkpoint } from '../checkpoint.js';
 import type { Ed25519Verify } from '../ed25519.js';
-import type { Sha256 } from '../hash.js';
 import { parseStrict } from '../json.js';
 import { openNote, signNote, type NoteSigner, type Vkey } from '../note.js';
 import { hashSchema, logIndexSchema, merkleHashSchema, timeSchema } from '../schemas/primitives.js';
 import { parseTime } from '../time.js';
 import { malformed } from './malformed.js';
+import type { SnapshotTrust } from './trust.js';
 
 export const SNAPSHOT_SCHEMA = 'svc.public_verification.snapshot/1.0';
 export const MANIFEST_PATH = 'lookup/manifest';
@@ -77,14 +77,10 @@ function manifestText(manifest: Manifest): string {
   return `${SNAPSHOT_SCHEMA}\n${canonicalize(manifest)}\n`;
 }
 
-/** The public keys that a reader of snapshots pins. */
-export interface SnapshotTrust {
-  log: Vkey;
-  snapshot: Vkey;
-}
-
 export interface OpenedManifest {
   manifest: Manifest;
+  /** The pinned keys that signed it and the checkpoint in it. */
+  signedBy: { log: Vkey; snapshot: Vkey };
   checkpoint: Checkpoint;
   issuedAt: number;
   validUntil: number;
@@ -92,19 +88,23 @@ export interface OpenedManifest {
 
 /**
  * Opens a manifest under the pinned keys, and the checkpoint inside it. The log's origin is the
- * name of its pinned key. Errors as of `openNote` and `openCheckpoint`; `malformed_snapshot` for a
+ * name of its pinned keys. Errors as of `openNote` and `openCheckpoint`; `malformed_snapshot` for a
  * text that is not exactly what {@link signManifest} would have signed. Says nothing about whether
  * the manifest is still valid, or newer than another.
  */
 export function openManifest(
-  sha256: Sha256,
   verify: Ed25519Verify,
   note: Uint8Array,
   trust: SnapshotTrust,
 ): OpenedManifest {
-  const { text } = openNote(fromUtf8(note), [trust.snapshot], verify);
+  const { text, key: snapshotKey } = openNote(fromUtf8(note), trust.snapshot, verify);
   const manifest = parseManifest(text);
-  const checkpoint = openCheckpoint(manifest.checkpoint, trust.log, trust.log.name, verify, sha256);
+  const { checkpoint, key: logKey } = openCheckpointNote(
+    manifest.checkpoint,
+    trust.log,
+    trust.log[0].name,
+    verify,
+  );
   const issuedAt = parseTime(manifest.issued_at);
   const validUntil = parseTime(manifest.valid_until);
   const checkpointLines = manifest.checkpoint.split('\n');
@@ -112,7 +112,8 @@ export function openManifest(
     throw malformed('the manifest states another tree than the checkpoint in it');
   }
   if (validUntil <= issuedAt) throw malformed('the manifest ends before it begins');
-  return { manifest, checkpoint, issuedAt, validUntil };
+  const signedBy = { log: logKey, snapshot: snapshotKey };
+  return { manifest, signedBy, checkpoint, issuedAt, validUntil };
 }
 
 function parseManifest(text: string): Manifest {

@@ -20,7 +20,7 @@ alter table svc.proof
   add column tenant_no integer,
   add column lane      smallint check (lane in (1, 2)),
   add column action    text,                                       -- null for an outcome, which has none
-  add column intent_id text;                                       -- null on the agent lane, which has none
+  add column intent_id text collate "C";                           -- null on the agent lane, which has none
 alter table svc.proof disable trigger append_only;
 update svc.proof p set
   tenant_no = i.tenant_no,
@@ -33,8 +33,9 @@ alter table svc.proof
   alter column tenant_no set not null,
   alter column lane set not null;
 create index proof_of_tenant on svc.proof (tenant_no, leaf_index);
-create index proof_intent on svc.proof (tenant_no, hashtextextended(intent_id, 0), leaf_index)
-  where intent_id is not null;
+-- Of the text itself, which has a greatest length: row-level security lets no condition on a hash of
+-- it reach an index.
+create index proof_intent on svc.proof (tenant_no, intent_id, leaf_index) where intent_id is not null;
 
 -- Revocations that tenants ask for -----------------------------------------------------------
 
@@ -48,8 +49,12 @@ create table svc.revocation_request (
   reason_hash   bytea not null unique check (length(reason_hash) = 32),
   document      bytea not null,                                    -- the salted reason, as its hash was made
   requested_at  timestamptz(3) not null default clock_timestamp(),
-  unique (proof_id, artifact_kind)                                 -- for ever, so once is enough
+  refused       text check (refused in ('api_key_revoked', 'processing_failed')) -- why no worker appended it
 );
+-- What is revoked is revoked for ever, so asking once is enough. A refused request gives way.
+create unique index revocation_identity on svc.revocation_request (proof_id, artifact_kind)
+  where refused is null;
+create index revocation_latest on svc.revocation_request (proof_id, artifact_kind, requested_at);
 
 -- Asked for and not yet in the log; whoever deletes the row appends, and nobody else can.
 create table svc.revocation_pending (
@@ -61,10 +66,12 @@ create index revocation_pending_age on svc.revocation_pending (requested_at, req
 -- Packages and share tokens ------------------------------------------------------------------
 
 create table svc.trust_package (
-  package_id uuid primary key,
-  tenant_no  integer not null references svc.tenant,
-  key_no     integer not null,
-  created_at timestamptz(3) not null default clock_timestamp()
+  package_id   uuid primary key,
+  tenant_no    integer not null references svc.tenant,
+  key_no       integer not null,
+  members_hash bytea not null check (length(members_hash) = 32),   -- of the proof ids in their order
+  created_at   timestamptz(3) not null default clock_timestamp(),
+  unique (tenant_no, members_hash)                                 -- asked for again, it is the same package
 );
 create index trust_package_of_tenant on svc.trust_package (tenant_no, created_at, package_id);
 
@@ -84,7 +91,7 @@ create table svc.share_token (
   proof_id      uuid references svc.proof,
   package_id    uuid references svc.trust_package,
   created_at    timestamptz(3) not null default clock_timestamp(),
-  expires_at    timestamptz(3),
+  expires_at    timestamptz(3) check (expires_at > created_at),
   check ((artifact_kind = 'package') = (package_id is not null)),
   check ((package_id is null) <> (proof_id is null))
 );
@@ -135,7 +142,7 @@ create trigger audited after insert on svc.log_entry for each row when (new.kind
 -- What may not change ------------------------------------------------------------------------
 
 create trigger append_only before update or delete on svc.audit for each row execute function svc.refuse_change();
-create trigger append_only before update or delete on svc.revocation_request for each row execute function svc.refuse_change();
+create trigger append_only before delete on svc.revocation_request for each row execute function svc.refuse_change();
 create trigger append_only before update or delete on svc.trust_package for each row execute function svc.refuse_change();
 create trigger append_only before update or delete on svc.package_member for each row execute function svc.refuse_change();
 create trigger append_only before update or delete on svc.share_token for each row execute function svc.refuse_change();
@@ -152,17 +159,43 @@ create trigger no_truncate before truncate on svc.policy_input execute function 
 create trigger no_truncate before truncate on svc.fixture execute function svc.refuse_change();
 create trigger no_truncate before truncate on svc.revocation_reason execute function svc.refuse_change();
 
--- A worker appends proofs, and of the status entries only those that a tenant asked for.
+-- What a tenant asked to have revoked can be closed, once, and never while it waits to be appended
+-- or when it was.
+create function svc.request_only_closes() returns trigger language plpgsql as $$
+begin
+  if old.refused is not null or new.refused is null
+     or to_jsonb(new) - 'refused' <> to_jsonb(old) - 'refused'
+     or exists (select from svc.revocation_pending where request_id = old.request_id)
+     or exists (select from svc.log_entry e where e.kind = 2 and e.proof_id = old.proof_id
+       and convert_from(e.body, 'UTF8')::jsonb ->> 'reason_hash' = encode(old.reason_hash, 'hex')) then
+    raise exception 'revocation request % may only be closed', old.request_id using errcode = 'insufficient_privilege';
+  end if;
+  return new;
+end $$;
+create trigger only_closes before update on svc.revocation_request for each row execute function svc.request_only_closes();
+
+-- A worker appends proofs, and of the status entries only those that a tenant asked for, each once.
 create or replace function svc.entry_follows_head() returns trigger language plpgsql as $$
+declare
+  said jsonb;
 begin
   if (current_user = 'svc_worker' and new.kind = 3) or (current_user = 'svc_admin' and new.kind = 1) then
     raise exception '% may not append entries of kind %', current_user, new.kind using errcode = 'insufficient_privilege';
   end if;
-  if current_user = 'svc_worker' and new.kind = 2 and not exists (
-    select from svc.revocation_request r where r.proof_id = new.proof_id
-      and position(encode(r.reason_hash, 'hex') in convert_from(new.body, 'UTF8')) > 0
-      and position('"artifact_kind":"' || r.artifact_kind || '"' in convert_from(new.body, 'UTF8')) > 0) then
-    raise exception 'nobody asked for this revocation of %', new.proof_id using errcode = 'insufficient_privilege';
+  if current_user = 'svc_worker' and new.kind = 2 then
+    said := convert_from(new.body, 'UTF8')::jsonb;
+    if not exists (
+      select from svc.revocation_request r where r.proof_id = new.proof_id and r.refused is null
+        and said ->> 'proof_id' = replace(r.proof_id::text, '-', '')
+        and said ->> 'artifact_kind' = r.artifact_kind
+        and said ->> 'reason_hash' = encode(r.reason_hash, 'hex')) then
+      raise exception 'nobody asked for this revocation of %', new.proof_id using errcode = 'insufficient_privilege';
+    end if;
+    if exists (
+      select from svc.log_entry e where e.kind = 2 and e.proof_id = new.proof_id
+        and convert_from(e.body, 'UTF8')::jsonb ->> 'artifact_kind' = said ->> 'artifact_kind') then
+      raise exception 'the % of % is revoked already', said ->> 'artifact_kind', new.proof_id using errcode = 'insufficient_privilege';
+    end if;
   end if;
   if new.leaf_index < (select tree_size from svc.log_head) then
     raise exception 'leaf % is behind the head of the log', new.leaf_index using errcode = 'insufficient_privilege';
@@ -170,10 +203,23 @@ begin
   return new;
 end $$;
 
+-- How deep the queue is ----------------------------------------------------------------------
+
+-- An engine sees the rows of one tenant at a time, and is to refuse all of them when the workers
+-- cannot keep up. So it may learn one number, counted no further than it needs, and in the order of
+-- the file: by an index, which the programs' sessions prefer, it takes ten times as long.
+create policy counted on svc.intake_pending for select to current_user using (true);
+create function svc.pending_depth(most integer) returns integer language sql stable security definer
+  set search_path = pg_catalog, pg_temp
+  set enable_seqscan = on as $$
+  select count(*)::integer from (select from svc.intake_pending limit most) as pending
+$$;
+
 -- Who may what -------------------------------------------------------------------------------
 
 revoke all on all functions in schema svc from public;
 
+grant execute on function svc.pending_depth(integer) to svc_engine;
 grant select on svc.revocation_request, svc.revocation_pending, svc.trust_package,
   svc.package_member, svc.share_token, svc.share_revocation to svc_engine;
 grant insert on svc.revocation_request, svc.revocation_pending, svc.trust_package,
@@ -182,6 +228,7 @@ grant insert on svc.revocation_request, svc.revocation_pending, svc.trust_packag
 grant select (key_id, tenant_no, key_no, expires_at, revoked_at) on svc.api_key to svc_worker; -- never a secret's hash
 grant select on svc.revocation_request, svc.revocation_pending to svc_worker;
 grant insert on svc.revocation_reason to svc_worker;
+grant update (refused) on svc.revocation_request to svc_worker;
 grant delete on svc.revocation_pending to svc_worker;
 
 grant select on svc.revocation_request, svc.revocation_pending, svc.trust_package,

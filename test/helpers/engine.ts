@@ -2,6 +2,8 @@ import { randomBytes } from 'node:crypto';
 import { request as httpRequest, type Agent, type IncomingHttpHeaders } from 'node:http';
 import { ENGINE_DEFAULTS, type EngineContext } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
+import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
+import { unreadProblem } from '#api/engine/unread-request';
 import { createWaiting } from '#api/engine/wait';
 import { apiKeyIdFrom, apiKeySecretHash, formatApiKey } from '#protocol/api-key';
 import { systemClock } from '#runtime/clock';
@@ -9,8 +11,10 @@ import { nativeSha256 } from '#runtime/crypto';
 import { listen } from '#runtime/http-server';
 import { logger } from '#runtime/log';
 import { insertApiKey } from '#sql/administration';
+import { settledRevocations } from '#sql/revocations';
 import { settledIn } from '#sql/settlement';
 import { processAdmissions } from '#workers/admit/process';
+import { settleRevocations } from '#workers/lifecycle/settle-revocations';
 import { TENANT, type TestRegistry } from './registry.js';
 
 export interface Reply {
@@ -35,7 +39,13 @@ export interface TestEngine {
   /** A request exactly as described: nothing is added to it. */
   call(call: Call): Promise<Reply>;
   /** A worker in this process: while it rests, jobs are remembered. */
-  worker: { rests: boolean; jobs: string[][]; fails: Error | null; work(): Promise<void> };
+  worker: {
+    rests: boolean;
+    jobs: string[][];
+    revocations: string[][];
+    fails: Error | null;
+    work(): Promise<void>;
+  };
   close(): Promise<void>;
 }
 
@@ -47,14 +57,20 @@ export async function startEngine(
   const log = logger('engine', 'silent');
   const sql = overrides.sql ?? registry.engine;
   const waiting = createWaiting({ settledIn: (ids) => settledIn(sql, ids), log });
+  const revocations = createWaiting({ settledIn: (ids) => settledRevocations(sql, ids), log });
   const worker: TestEngine['worker'] = {
     rests: false,
     jobs: [],
+    revocations: [],
     fails: null,
     work: async () => {
       for (let ids = worker.jobs.shift(); ids !== undefined; ids = worker.jobs.shift()) {
         await processAdmissions(registry.admit, ids);
         waiting.wake(ids);
+      }
+      for (const ids of worker.revocations.splice(0)) {
+        await settleRevocations(registry.admit, ids);
+        revocations.wake(ids);
       }
     },
   };
@@ -65,24 +81,41 @@ export async function startEngine(
       if (!worker.rests) await worker.work();
       return 'job';
     },
+    addRevocations: async (ids) => {
+      if (worker.fails !== null) throw worker.fails;
+      worker.revocations.push([...ids]);
+      if (!worker.rests) await worker.work();
+      return 'job';
+    },
     ping: () => (worker.fails === null ? Promise.resolve() : Promise.reject(worker.fails)),
   };
+  const pdf = createPdfRenderer(PDF_DEFAULTS);
   const engine = createEngine({
     ...ENGINE_DEFAULTS,
     sql,
     queue,
     waiting,
+    revocations,
     log,
     clock: systemClock,
+    pdf,
+    publicUrl: 'https://registry.example',
     liveExecutionLocked: false,
     ...overrides,
   });
-  const server = await listen(engine, { host: '127.0.0.1', port: 0 });
+  const server = await listen(engine, {
+    host: '127.0.0.1',
+    port: 0,
+    answerUnread: unreadProblem,
+  });
   return {
     url: server.url,
     call: (call) => send(server.url, call),
     worker,
-    close: () => server.close(1_000),
+    close: async () => {
+      await server.close(1_000);
+      await pdf.close();
+    },
   };
 }
 

@@ -14,6 +14,7 @@ import { createTenant, setAllowlisted, setLane } from '#sql/administration';
 import { ensureKeyActive } from '#sql/lifecycle';
 import type { Pool } from '#sql/db';
 import { acceptIntake, type IntakeItem } from '#sql/intake';
+import { settledIn, type Settlement } from '#sql/settlement';
 import { activatePolicy, storePolicySet, type PolicyFiles } from '#sql/policies';
 import type { AdmitContext } from '#workers/admit/context';
 import { processAdmissions } from '#workers/admit/process';
@@ -36,6 +37,8 @@ export interface TestRegistry {
   item(overrides?: Partial<ExecuteFields>): IntakeItem;
   /** Accepts and settles; the proof ids in order. */
   admitAll(items: IntakeItem[]): Promise<string[]>;
+  /** The settlements of the tenant's admissions of these ids. */
+  settledIn(proofIds: string[]): Promise<Map<string, Settlement>>;
   /** Verifies all there is. */
   verifyAll(): Promise<void>;
 }
@@ -103,6 +106,7 @@ export async function openRegistry(
         salt: randomBytes(32),
         fixtureRef: overrides.proof_chain_fixture_ref ?? null,
         idempotencyKey: null,
+        keyNo: null,
       };
     },
     admitAll: async (items) => {
@@ -114,6 +118,11 @@ export async function openRegistry(
       await processAdmissions(admit, ids);
       return ids;
     },
+    settledIn: (proofIds) =>
+      settledIn(
+        engine,
+        proofIds.map((id) => ({ tenantNo, id })),
+      ),
     verifyAll: async () => {
       while ((await advanceFrontier(verify, 1000)) > 0);
     },

@@ -23,6 +23,8 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import type { ProofRecord } from '#protocol/schemas/proof-record';
+import type { VerdictStatement } from '#protocol/schemas/verdict';
+import { canAssertValidity, verificationStatus, type ArtifactKind } from '#protocol/status';
 import { sha256 } from './leaves.js';
 import rfc8032 from '../vectors/rfc8032.json' with { type: 'json' };
 
@@ -196,5 +198,27 @@ export function exportOf(proof: WorkedProof): ProofExport {
     keys: [{ key_id: aepKey.keyId, public_key: toBase64Url(aepKey.publicKey) }],
     request_hash: proof.record.request_hash,
     response_hash: proof.record.response_hash,
+    verdict: statementOf(proof),
+    log_vkey: logVkey,
+  };
+}
+
+/** What the registry says once the whole log is verified: of the admission, the certificate is gone. */
+function statementOf(proof: WorkedProof): VerdictStatement {
+  const { effect } = proof.aep.decision;
+  const revoked = proof === admitted ? (['certificate'] as const) : [];
+  const status = (kind: ArtifactKind) =>
+    verificationStatus({ kind, effect, verdict: 'pass', revoked, expired: [] });
+  return {
+    verification_status: status('proof'),
+    can_assert_validity: canAssertValidity(status('proof')),
+    artifacts: {
+      proof: status('proof'),
+      passport: status('passport'),
+      certificate: status('certificate'),
+      trust: status('trust'),
+    },
+    verified_at: '2026-11-22T08:00:00.050Z',
+    log_size: leaves.length,
   };
 }

@@ -18,6 +18,8 @@ import { consistencyPath, inclusionPath, leafHash, rootOf } from '#protocol/merk
 import { formatTlogProof } from '#protocol/tlog-proof';
 import { encodeEntryBundle, entriesPath, tilePath, tilesBetween } from '#protocol/tiles';
 import { sha256 } from './leaves.js';
+import { agentVectors } from './worked-agent.js';
+import { lifecycleVectors } from './worked-lifecycle.js';
 import {
   admitted,
   aepKey,
@@ -58,6 +60,8 @@ const path = (hashes: readonly Uint8Array[]) => hashes.map(toBase64);
 
 /** The worked vectors of `protocol/vectors/`, by file name without its extension. */
 export const workedVectors: Record<string, unknown> = {
+  lifecycle: lifecycleVectors,
+
   identifiers: idsOf(admitted.proofId),
 
   keys: {
@@ -90,6 +94,8 @@ export const workedVectors: Record<string, unknown> = {
     const { response_hash, ...unhashed } = receiptOf(proof);
     return { hashed: canonicalize(unhashed), response_hash, body: canonicalize(receiptOf(proof)) };
   }),
+
+  'agent-admission': agentVectors,
 
   'proof-record': perProof(({ record }) => ({
     ...hashed(proofRecordBytes(record)),

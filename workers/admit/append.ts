@@ -1,9 +1,11 @@
 import { parseEntry } from '#protocol/entries';
 import { keyStateAt } from '#protocol/key-state';
 import { nativeSha256 } from '#runtime/crypto';
+import { parentFault } from '#policy/parent';
 import { claimPending, gatesOf, insertProofs, refuse } from '#sql/append';
 import type { Transaction } from '#sql/db';
 import { appendLocked, keyEntries, lockHead } from '#sql/log';
+import { parentsOf } from '#sql/parents';
 import { transaction } from '#sql/transaction';
 import type { AdmitContext } from './context.js';
 import { SigningKeyInactiveError } from './errors.js';
@@ -49,6 +51,7 @@ async function appendIn(
     tx,
     open.map((item) => item.intake.proofId),
   );
+  const unsound = await parentFaults(tx, open);
   const refusals: { proofId: string; code: string; detail: string }[] = [];
   const admitted: Prepared[] = [];
   for (const item of open) {
@@ -56,11 +59,17 @@ async function appendIn(
     const gate = gates.get(proofId);
     if (context.laneLocked || gate?.laneOpen !== true) {
       refusals.push({ proofId, code: 'lane_locked', detail: 'the lane was locked before signing' });
+    } else if (!gate.keyHolds) {
+      const detail = 'the API key was revoked before signing';
+      refusals.push({ proofId, code: 'api_key_revoked', detail });
     } else if (!gate.allowlisted) {
       const detail = 'the tenant left the allowlist before signing';
       refusals.push({ proofId, code: 'tenant_not_allowlisted', detail });
     } else if (!gate.pinsHold) {
       const detail = 'the intake pins an environment, a time or a policy that was not in force';
+      refusals.push({ proofId, code: 'processing_failed', detail });
+    } else if (unsound.has(proofId)) {
+      const detail = `${unsound.get(proofId) ?? ''}: the engine must not have accepted this parent`;
       refusals.push({ proofId, code: 'processing_failed', detail });
     } else {
       admitted.push(item);
@@ -96,5 +105,26 @@ async function appendIn(
       aepHash: item.aepHash,
       proofRecordHash: item.proofRecordHash,
     })),
+  );
+}
+
+/** Those of `items` whose parent they cannot have. The engine asked this too; it is not believed. */
+async function parentFaults(tx: Transaction, items: Prepared[]): Promise<Map<string, string>> {
+  const children = items.flatMap(({ intake: { proofId, tenantNo }, subject }) => {
+    if (subject.kind === 'execute' || subject.parent_proof_id === undefined) return [];
+    return [
+      { proofId, kind: subject.kind, parent: { tenantNo, proofId: subject.parent_proof_id } },
+    ];
+  });
+  if (children.length === 0) return new Map();
+  const parents = await parentsOf(
+    tx,
+    children.map(({ parent }) => parent),
+  );
+  return new Map(
+    children.flatMap(({ proofId, kind }, index) => {
+      const fault = parentFault(kind, parents[index] ?? null);
+      return fault === null ? [] : [[proofId, fault]];
+    }),
   );
 }

@@ -4,6 +4,7 @@ import { openAdmitQueue, openAdmitWorker } from '#runtime/queues';
 import type { AdmitContext } from './context.js';
 import { processAdmissions } from './process.js';
 import type { PendingPlace } from '#sql/settlement';
+import { startRevocationWorker } from '../lifecycle/worker.js';
 import { sweep } from './sweep.js';
 
 export interface WorkerOptions {
@@ -56,11 +57,13 @@ export function startAdmitWorker(
       throw error;
     }
   };
+  const queue = openAdmitQueue(queueConfig, { log });
+  const revocations = startRevocationWorker(context, queue, options);
   const worker = openAdmitWorker(queueConfig, settle, {
     concurrency: options.concurrency,
     log,
+    revocations: (ids) => revocations.settle(ids),
   });
-  const queue = openAdmitQueue(queueConfig, { log });
   const stopping = new AbortController();
   const sweeping = sweepUntilStopped();
 
@@ -92,6 +95,7 @@ export function startAdmitWorker(
       stopping.abort();
       await worker.close();
       await sweeping;
+      await revocations.close();
       await queue.close();
     },
   };

@@ -1,3 +1,4 @@
+import { laneOf } from '#protocol/aep';
 import { parseEntry } from '#protocol/entries';
 import type { LogEntry } from '#protocol/schemas/log-entry';
 import { parseStrict } from '#protocol/json';
@@ -37,20 +38,30 @@ export function checkLeaf(
   return [...checks, checkColumns(leaf.proof, aep)];
 }
 
-/** The publisher never sees an AEP: it publishes columns, and those must be what the AEP says. */
-function checkColumns(
-  columns: { keyId: string | null; effect: string | null; environment: string | null },
-  aep: Uint8Array,
-): Check {
+type Columns = NonNullable<LeafEvidence['proof']>;
+
+/**
+ * The publisher never sees an AEP: it publishes columns, and those must be what the AEP says. So
+ * must those that decide who may read a proof and in which lists it is.
+ */
+function checkColumns(columns: Columns, aep: Uint8Array): Check {
   const said = readAep(aep);
-  const same =
-    said !== null &&
-    said.decision.effect === columns.effect &&
-    said.environment === columns.environment &&
-    said.key_id === columns.keyId;
+  const same = said !== null && isSaid(columns, said);
   return same
     ? { name: ROW_CHECK_NAME, result: 'pass' }
     : { name: ROW_CHECK_NAME, result: 'fail', detail: 'the stored columns are not the AEP' };
+}
+
+function isSaid(columns: Columns, { subject, ...said }: Aep): boolean {
+  return (
+    columns.effect === said.decision.effect &&
+    columns.environment === said.environment &&
+    columns.keyId === said.key_id &&
+    columns.tenantId === said.tenant_id &&
+    columns.lane === (laneOf(subject) === 'execute' ? 1 : 2) &&
+    columns.action === ('action' in subject ? subject.action : null) &&
+    columns.intentId === ('intent_id' in subject ? subject.intent_id : null)
+  );
 }
 
 export function readAep(bytes: Uint8Array): Aep | null {

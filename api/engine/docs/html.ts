@@ -1,0 +1,41 @@
+/** Text that is HTML already; everything else is escaped when it is put into HTML. */
+export class Html {
+  constructor(readonly text: string) {}
+}
+
+type Part = string | number | Html | readonly Html[] | null | false;
+
+/** Puts parts into HTML: nothing but what `html` made itself is ever taken for markup. */
+export function html(strings: TemplateStringsArray, ...parts: Part[]): Html {
+  return new Html(strings.reduce((text, string, at) => text + rendered(parts[at - 1]) + string));
+}
+
+function rendered(part: Part | undefined): string {
+  if (part === null || part === undefined || part === false) return '';
+  if (part instanceof Html) return part.text;
+  if (typeof part === 'object') return part.map(({ text }) => text).join('');
+  return escapeHtml(String(part));
+}
+
+function escapeHtml(text: string): string {
+  return text
+    .replaceAll('&', '&amp;')
+    .replaceAll('<', '&lt;')
+    .replaceAll('>', '&gt;')
+    .replaceAll('"', '&quot;')
+    .replaceAll("'", '&#39;');
+}
+
+/** A line of prose: backticks mark code, `[text](/path)` leads to another place here. */
+export function prose(text: string): Html {
+  const pieces = text.split(/(`[^`]+`|\[[^\]]+\]\([/#][^)]*\))/);
+  return html`${pieces.map((piece) => {
+    if (piece.startsWith('`')) return html`<code>${piece.slice(1, -1)}</code>`;
+    const link = /^\[([^\]]+)\]\(([/#][^)]*)\)$/.exec(piece);
+    return link ? html`<a href="${link[2] ?? ''}">${link[1] ?? ''}</a>` : html`${piece}`;
+  })}`;
+}
+
+export function paragraphs(text: string): Html {
+  return html`${text.split('\n\n').map((one) => html`<p>${prose(one)}</p>`)}`;
+}

@@ -1,0 +1,140 @@
+import { GUIDE } from '../openapi/guide.js';
+import { COMPONENT } from '../openapi/json.js';
+import type { OpenApiDocument } from '../openapi/types.js';
+import { PROBLEMS } from '../problem.js';
+import { SETUP } from './curl.js';
+import { fieldsOf } from './fields.js';
+import { html, prose, type Html } from './html.js';
+import { codeBlock, operationSection } from './operation.js';
+
+/** The document as a page for people. It needs no script, and shows nothing that is not in it. */
+export function renderDocs(document: OpenApiDocument): string {
+  const { info, tags } = document;
+  const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]) => ({
+      method: method.toUpperCase(),
+      path,
+      operation,
+    })),
+  );
+  const groups = tags.map((tag) => ({
+    ...tag,
+    operations: operations.filter(({ operation }) => operation.tags.includes(tag.name)),
+  }));
+  const page = html`<!doctype html>
+    <html lang="en">
+      <head>
+        <meta charset="utf-8" />
+        <meta name="viewport" content="width=device-width, initial-scale=1" />
+        <meta name="color-scheme" content="light dark" />
+        <title>${info.title}</title>
+        <link rel="stylesheet" href="/docs/style.css" />
+      </head>
+      <body>
+        <a class="skip" href="#main">Skip to the text</a>
+        <header>
+          <h1>${info.title}</h1>
+          <p>${info.summary} The same as <a href="/openapi.json">OpenAPI 3.1</a>.</p>
+        </header>
+        <div class="layout">
+          <nav aria-label="Contents">
+            <h2>Contents</h2>
+            <ul>
+              <li><a href="#start">Getting started</a></li>
+              ${GUIDE.map(({ id, title }) => html`<li><a href="#${id}">${title}</a></li>`)}
+              <li><a href="#codes">All error codes</a></li>
+            </ul>
+            ${groups.map(
+              ({ name, operations }) =>
+                html`<h3>${name}</h3>
+                  <ul>
+                    ${operations.map(
+                      ({ method, operation }) =>
+                        html`<li>
+                          <a href="#${operation.operationId}"
+                            ><span class="method ${method.toLowerCase()}">${method}</span>
+                            ${operation.summary}</a
+                          >
+                        </li>`,
+                    )}
+                  </ul>`,
+            )}
+            <ul>
+              <li><a href="#schemas">Documents</a></li>
+            </ul>
+          </nav>
+          <main id="main">
+            <section id="start">
+              <h2>Getting started</h2>
+              <p>Put in your own values once; every example below then works as it is pasted.</p>
+              ${codeBlock(SETUP, 'Shell command')}
+            </section>
+            ${GUIDE.map(
+              ({ id, title, text }) =>
+                html`<section id="${id}">
+                  <h2>${title}</h2>
+                  ${text.map((one) => html`<p>${prose(one)}</p>`)}
+                </section>`,
+            )}
+            ${codesSection()}
+            ${groups.map(
+              ({ name, description, operations }) =>
+                html`<section>
+                  <h2>${name}</h2>
+                  <p>${description}</p>
+                  ${operations.map(({ method, path, operation }) => operationSection(method, path, operation, document))}
+                </section>`,
+            )}
+            ${schemasSection(document)}
+          </main>
+        </div>
+      </body>
+    </html> `;
+  return page.text;
+}
+
+function codesSection(): Html {
+  return html`<section id="codes">
+    <h2>All error codes</h2>
+    <div class="scroll" tabindex="0" role="region" aria-label="All error codes">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Status</th>
+            <th scope="col">Code</th>
+            <th scope="col">Meaning</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${Object.entries(PROBLEMS)
+            .sort(([, [a]], [, [b]]) => a - b)
+            .map(
+              ([code, [status, title]]) =>
+                html`<tr>
+                  <td>${status}</td>
+                  <th scope="row"><code>${code}</code></th>
+                  <td>${title}.</td>
+                </tr>`,
+            )}
+        </tbody>
+      </table>
+    </div>
+  </section>`;
+}
+
+/** The documents that the operations mention, each once. */
+function schemasSection({ components: { schemas } }: OpenApiDocument): Html {
+  const documents = Object.entries(schemas).filter(
+    ([, schema]) => schema['type'] === 'object' || 'oneOf' in schema || 'anyOf' in schema,
+  );
+  return html`<section id="schemas">
+    <h2>Documents</h2>
+    ${documents.map(
+      ([id]) =>
+        html`<section id="schema-${id}">
+          <h3>${id}</h3>
+          ${fieldsOf({ $ref: COMPONENT + id }, schemas)}
+        </section>`,
+    )}
+  </section>`;
+}

@@ -1,0 +1,22 @@
+import type { Request } from 'express';
+import type { z } from 'zod';
+import { Problem } from './problem.js';
+
+/** The query by its schema, or the 400 that names the parameter. Repeated and unknown ones are refused. */
+export function parseQuery<T>(schema: z.ZodType<T>, req: Request): T {
+  const result = schema.safeParse({ ...req.query });
+  if (result.success) return result.data;
+  const [issue] = result.error.issues;
+  if (issue?.code === 'unrecognized_keys') {
+    throw new Problem('invalid_query', `The parameter ${quoted(issue.keys[0])} is not known here.`);
+  }
+  throw new Problem(
+    'invalid_query',
+    `The parameter ${quoted(issue?.path[0])} is refused: ${issue?.message ?? 'it is not valid'}.`,
+  );
+}
+
+/** A name that somebody else chose must not fill the answer. */
+function quoted(name: PropertyKey | undefined): string {
+  return `"${String(name ?? '').slice(0, 64)}"`;
+}

@@ -1,0 +1,94 @@
+import { join } from 'node:path';
+import { Piscina } from 'piscina';
+import { packageRoot } from '#runtime/package-root';
+import type { PdfRequest } from './render.js';
+
+/** Every thread is busy and as many requests wait as may: nothing is wrong with this one. */
+export class RendererBusyError extends Error {
+  override readonly name = 'RendererBusyError';
+}
+
+/** The document was not rendered in time. */
+export class RenderTimeoutError extends Error {
+  override readonly name = 'RenderTimeoutError';
+}
+
+export interface PdfRenderer {
+  /** @throws {@link RendererBusyError}, {@link RenderTimeoutError} */
+  render(request: PdfRequest): Promise<Uint8Array>;
+  /** Lets what was taken on be rendered; nothing more is. */
+  close(): Promise<void>;
+}
+
+export interface PdfRendererOptions {
+  threads: number;
+  /** Requests that may wait for a thread. */
+  queued: number;
+  /** From the request to the document, waiting included. */
+  timeoutMs: number;
+  /** What the threads run. */
+  file?: string;
+}
+
+export const PDF_DEFAULTS = { threads: 2, queued: 32, timeoutMs: 15_000 } as const;
+
+/** A thread with nothing to do is kept for so long. */
+const IDLE_MS = 30_000;
+const THREAD_MEMORY_MB = 256;
+
+/** Threads run what was built, also where this file itself is run from source. */
+const BUILT = join(packageRoot, 'dist', 'api', 'engine', 'pdf', 'thread.js');
+
+/**
+ * Renders in threads of its own, so that laying out pages never keeps the API from answering. They
+ * are started by the first request: an engine that is asked for no PDF has none.
+ */
+export function createPdfRenderer(options: PdfRendererOptions): PdfRenderer {
+  const { file = BUILT, queued, threads, timeoutMs } = options;
+  const taken = new Set<Promise<Uint8Array>>();
+  let pool: Piscina<PdfRequest, Uint8Array> | null = null;
+  let closed = false;
+
+  const open = () =>
+    new Piscina<PdfRequest, Uint8Array>({
+      filename: file,
+      minThreads: 0,
+      maxThreads: threads,
+      idleTimeout: IDLE_MS,
+      resourceLimits: { maxOldGenerationSizeMb: THREAD_MEMORY_MB },
+      // Rendering needs nothing of the environment, least of all the database's address.
+      env: {},
+    });
+
+  async function run(request: PdfRequest): Promise<Uint8Array> {
+    const signal = AbortSignal.timeout(timeoutMs);
+    pool ??= open();
+    try {
+      return await pool.run(request, { signal });
+    } catch (cause) {
+      if (!signal.aborted) throw cause;
+      throw new RenderTimeoutError(`not rendered within ${timeoutMs} ms`, { cause });
+    }
+  }
+
+  return {
+    async render(request) {
+      // Counted here: the pool's own limit leaves out tasks that can be aborted.
+      if (closed || taken.size >= threads + queued) {
+        throw new RendererBusyError(closed ? 'the renderer is closed' : 'the queue is full');
+      }
+      const rendering = run(request);
+      taken.add(rendering);
+      try {
+        return await rendering;
+      } finally {
+        taken.delete(rendering);
+      }
+    },
+    async close() {
+      closed = true;
+      await Promise.allSettled(taken);
+      await pool?.destroy();
+    },
+  };
+}

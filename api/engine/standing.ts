@@ -1,0 +1,84 @@
+import type { VerdictStatement } from '#protocol/schemas/verdict';
+import {
+  canAssertValidity,
+  verificationStatus,
+  type ArtifactKind,
+  type Effect,
+} from '#protocol/status';
+import { formatTime } from '#protocol/time';
+import type { ProofHistory, RevocationInHistory, VerdictInHistory } from '#sql/proof-history';
+
+type Told = Pick<ProofHistory, 'verdicts' | 'revocations'>;
+
+/** What the registry says of a proof now: the verdict in force, and every revocation in the log. */
+export function statementOf(effect: Effect, history: Told): VerdictStatement {
+  return statement(effect, history.verdicts.at(-1), firstOfEachKind(history.revocations));
+}
+
+/**
+ * Every statement that the registry could ever have made of a proof once it was verified: each
+ * verdict while it was in force, with each prefix of the revocations that holds all that were in
+ * the log when the verdict was made. A statement that was exported is genuine if and only if it is
+ * one of these.
+ */
+export function statementsOf(effect: Effect, history: Told): VerdictStatement[] {
+  const revocations = firstOfEachKind(history.revocations);
+  return everInForce(history.verdicts).flatMap((verdict) => {
+    const known = revocations.filter(({ leafIndex }) => leafIndex < verdict.treeSize).length;
+    const later = revocations.length - known;
+    return Array.from({ length: later + 1 }, (_, more) =>
+      statement(effect, verdict, revocations.slice(0, known + more)),
+    );
+  });
+}
+
+function statement(
+  effect: Effect,
+  verdict: VerdictInHistory | undefined,
+  revocations: RevocationInHistory[],
+): VerdictStatement {
+  const revoked = revocations.map(({ kind }) => kind);
+  const statusOf = (kind: ArtifactKind) =>
+    verificationStatus({
+      kind,
+      effect,
+      verdict: verdict?.outcome ?? 'none',
+      revoked,
+      expired: verdict?.expired ?? [],
+    });
+  const proof = statusOf('proof');
+  const lastRevocation = revocations.at(-1)?.leafIndex ?? -1;
+  return {
+    verification_status: proof,
+    can_assert_validity: canAssertValidity(proof),
+    artifacts: {
+      proof,
+      passport: statusOf('passport'),
+      certificate: statusOf('certificate'),
+      trust: statusOf('trust'),
+    },
+    verified_at: verdict === undefined ? null : formatTime(verdict.verifiedAt),
+    log_size: Math.max(verdict?.treeSize ?? 0, lastRevocation + 1),
+  };
+}
+
+/** To revoke what is revoked changes nothing, so only the first of a kind counts. */
+function firstOfEachKind(revocations: readonly RevocationInHistory[]): RevocationInHistory[] {
+  const kinds = new Set<ArtifactKind>();
+  return revocations.filter(({ kind }) => !kinds.has(kind) && kinds.add(kind));
+}
+
+/**
+ * A leaf that fails when it is first looked at gets its own row in the transaction that moves the
+ * frontier past it. The frontier's row was never in force for it, and VALID was never said.
+ */
+export function everInForce(verdicts: readonly VerdictInHistory[]): VerdictInHistory[] {
+  const singles = verdicts.filter(({ frontier }) => !frontier);
+  return verdicts.filter(
+    (row) =>
+      !row.frontier ||
+      !singles.some(
+        ({ treeSize, verifiedAt }) => treeSize === row.treeSize && verifiedAt === row.verifiedAt,
+      ),
+  );
+}

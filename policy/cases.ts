@@ -1,0 +1,126 @@
+import { z } from 'zod';
+import { fromUtf8 } from '#protocol/bytes';
+import { parseStrict, type JsonValue } from '#protocol/json';
+import {
+  actionSchema,
+  effectSchema,
+  environmentSchema,
+  hashSchema,
+  tenantIdSchema,
+  textSchema,
+} from '#protocol/schemas/primitives';
+import type { Decision, PolicyEngine } from './decide.js';
+import type { PolicyInput } from './input.js';
+
+const common = { tenant: tenantIdSchema, environment: environmentSchema, action: actionSchema };
+
+/** What is asked, as it can really come: the execute lane has fixtures, the agent lane agents. */
+const inputSchema = z.discriminatedUnion('lane', [
+  z.strictObject({
+    ...common,
+    lane: z.literal('execute'),
+    fixture: z.strictObject({ ref: textSchema, hash: hashSchema.optional() }).optional(),
+  }),
+  z.strictObject({
+    ...common,
+    lane: z.literal('agent'),
+    agent: z.strictObject({ id: textSchema, framework: textSchema.optional() }),
+    tool: textSchema.optional(),
+  }),
+]);
+
+export const policyCaseSchema = z.strictObject({
+  name: z.string().min(1),
+  input: inputSchema,
+  expect: effectSchema,
+  /** The ids of the policies that must have decided; left out, any may. */
+  reasons: z.array(z.string()).optional(),
+});
+export type PolicyCase = z.infer<typeof policyCaseSchema>;
+
+/** The cases are no cases; says which, and what is wrong with it. */
+export class PolicyCasesError extends Error {
+  override readonly name = 'PolicyCasesError';
+}
+
+/** Reads a JSON list of cases, or one case a line. */
+export function parsePolicyCases(bytes: Uint8Array): PolicyCase[] {
+  const cases = documentsOf(bytes).map((document, index) => {
+    const parsed = policyCaseSchema.safeParse(document);
+    if (parsed.success) return parsed.data;
+    const issues = parsed.error.issues.map(
+      ({ path, message }) => `${path.join('.') || 'the case'}: ${message}`,
+    );
+    throw new PolicyCasesError(`case ${index + 1} is none: ${issues.join('; ')}`);
+  });
+  if (cases.length === 0) throw new PolicyCasesError('there is no case');
+  return cases;
+}
+
+function documentsOf(bytes: Uint8Array): JsonValue[] {
+  const text = fromUtf8(bytes);
+  if (text.trimStart().startsWith('[')) {
+    return readJson(bytes, 'the file') as JsonValue[];
+  }
+  return text
+    .split('\n')
+    .map((line, index) => ({ line, number: index + 1 }))
+    .filter(({ line }) => line.trim() !== '')
+    .map(({ line, number }) => readJson(Buffer.from(line), `line ${number}`));
+}
+
+function readJson(bytes: Uint8Array, what: string): JsonValue {
+  try {
+    return parseStrict(bytes);
+  } catch (cause) {
+    throw new PolicyCasesError(`${what} is not JSON: ${(cause as Error).message}`, { cause });
+  }
+}
+
+export interface CaseResult {
+  name: string;
+  expected: { effect: Decision['effect']; reasons: string[] | null };
+  decided: Decision;
+  passed: boolean;
+}
+
+export function runPolicyCase(engine: PolicyEngine, one: PolicyCase): CaseResult {
+  const decided = engine.decide(policyInputOf(one));
+  const reasons = one.reasons === undefined ? null : [...one.reasons].sort();
+  const sameReasons =
+    reasons === null || JSON.stringify(reasons) === JSON.stringify(decided.reasons);
+  return {
+    name: one.name,
+    expected: { effect: one.expect, reasons },
+    decided,
+    passed: decided.effect === one.expect && sameReasons,
+  };
+}
+
+function policyInputOf({ input }: PolicyCase): PolicyInput {
+  const { tenant, environment, lane, action } = input;
+  const base = {
+    schema_version: 'svc.policy.input/1.0' as const,
+    tenant: { tenant_id: tenant, environment },
+    environment,
+    action,
+  };
+  if (lane === 'execute') {
+    const { fixture } = input;
+    return {
+      ...base,
+      lane,
+      agent: null,
+      tool: null,
+      fixture: fixture === undefined ? null : { ref: fixture.ref, hash: fixture.hash ?? null },
+    };
+  }
+  const { id, framework } = input.agent;
+  return {
+    ...base,
+    lane,
+    agent: { id, framework: framework ?? null },
+    tool: input.tool ?? null,
+    fixture: null,
+  };
+}

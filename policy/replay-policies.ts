@@ -1,0 +1,122 @@
+import { z } from 'zod';
+import { utf8 } from '#protocol/bytes';
+import { canonicalize } from '#protocol/canonical-json';
+import { hashHex } from '#protocol/hash';
+import { nativeSha256 } from '#runtime/crypto';
+import type { PolicyFiles, StoredPolicySet } from '#sql/policies';
+import { evaluate, preparse, type PolicyEngine } from './decide.js';
+import {
+  CEDAR_VERSION,
+  manifestOf,
+  PolicySetError,
+  requireValid,
+  runningEngine,
+  type EngineIdentity,
+} from './policy-set.js';
+
+/** A stored set as it is now, to take a decision with that nobody signs. */
+export interface ReplayPolicy extends PolicyEngine {
+  /** Hashed anew from the stored texts, under the engine that the set was stored for. */
+  digest: string;
+  /** Whether that is the engine of this process, to the byte. */
+  sameEngine: boolean;
+}
+
+export type ReplayPolicies = (stored: StoredPolicySet) => Promise<ReplayPolicy>;
+
+/**
+ * Opens stored sets for replay. Unlike the worker, which refuses a set that is not what its digest
+ * says, replay runs the texts as they are, so that a changed one shows in what it comes to. Texts
+ * that do not validate deny everything, as an engine that errs does.
+ *
+ * At most `limit` sets are kept prepared, whoever asks for how many: the engine gives no memory
+ * back, so the place of the one that was not used for longest is taken.
+ */
+export function replayPolicies(limit = 16): ReplayPolicies {
+  const places = new Map<string, { name: string; usable: boolean }>();
+
+  const prepared = (files: PolicyFiles): { name: string; usable: boolean } => {
+    const content = contentOf(files);
+    const known = places.get(content);
+    const place = known ?? { name: nextName(), usable: usable(files) };
+    if (known === undefined && place.usable) place.usable = fits(place.name, files);
+    places.delete(content); // and put it last, as the one used latest
+    places.set(content, place);
+    return place;
+  };
+
+  const nextName = (): string => {
+    if (places.size < limit) return `replay-${places.size}`;
+    for (const [oldest, { name }] of places) {
+      places.delete(oldest);
+      return name;
+    }
+    throw new RangeError('at least one set must be kept');
+  };
+
+  return async (stored) => {
+    const { files } = stored;
+    const running = await runningEngine();
+    const { digest, sameEngine } = identify(stored, running);
+    return {
+      digest,
+      sameEngine,
+      engineVersion: CEDAR_VERSION,
+      // Looked up at each decision, and nothing is awaited before it is taken: the place cannot
+      // have gone to another set.
+      decide(input) {
+        const { name, usable: ready } = prepared(files);
+        return ready ? evaluate(name, input).decision : { effect: 'DENY', reasons: [] };
+      },
+    };
+  };
+}
+
+function usable(files: PolicyFiles): boolean {
+  return succeeds(() => requireValid(files));
+}
+
+function fits(name: string, files: PolicyFiles): boolean {
+  return succeeds(() => preparse(name, files));
+}
+
+function succeeds(work: () => void): boolean {
+  try {
+    work();
+    return true;
+  } catch (error) {
+    if (error instanceof PolicySetError) return false;
+    throw error;
+  }
+}
+
+function contentOf({ schema, policies }: PolicyFiles): string {
+  return hashHex(nativeSha256, utf8(canonicalize({ schema, policies })));
+}
+
+const identitySchema = z.looseObject({ engine_version: z.string(), engine_sha256: z.string() });
+
+function identify(
+  { digest, files, manifest }: StoredPolicySet,
+  running: EngineIdentity,
+): { digest: string; sameEngine: boolean } {
+  const under = (engine: EngineIdentity): string =>
+    hashHex(nativeSha256, utf8(manifestOf(files, engine)));
+  const now = under(running);
+  const recordedFor = engineOf(manifest);
+  if (now === digest.toString('hex') || recordedFor === null) {
+    return { digest: now, sameEngine: true };
+  }
+  const sameEngine =
+    recordedFor.engine_version === running.engine_version &&
+    recordedFor.engine_sha256 === running.engine_sha256;
+  return { digest: under(recordedFor), sameEngine };
+}
+
+function engineOf(manifest: string): EngineIdentity | null {
+  try {
+    return identitySchema.parse(JSON.parse(manifest));
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,53 @@
+import { listAudit, type AuditRecord } from '#sql/audit';
+import { wholeNumber, type Command } from './command.js';
+import { table } from './print.js';
+
+const DEFAULT_LIMIT = '50';
+
+export const auditCommands: Command[] = [
+  {
+    name: 'audit list',
+    takes: [],
+    options: {
+      limit: { value: 'n', help: `so many of the newest records (${DEFAULT_LIMIT} by default)` },
+    },
+    help: 'what was administered, by whom and when: as the database itself recorded it',
+    example: 'audit list --limit 20',
+    run: async (admin, given) => {
+      const limit = wholeNumber(given.option('limit') ?? DEFAULT_LIMIT, 1, 100_000);
+      const records = await listAudit(await admin.database(), limit);
+      return {
+        document: records.map((record) => ({
+          audit_id: record.auditId,
+          at: record.at,
+          db_role: record.dbRole,
+          actor: record.actor,
+          act: record.act,
+          object: record.object,
+          operation: record.operation,
+          before: record.before,
+          after: record.after,
+        })),
+        text: table(
+          records.map((record) => ({
+            at: record.at,
+            actor: record.actor,
+            act: record.act,
+            object: `${record.operation.toLowerCase()} ${record.object}`,
+            what: changed(record),
+          })),
+        ),
+      };
+    },
+  },
+];
+
+/** What an update changed; of a new row, all that is not empty. */
+function changed({ before, after }: AuditRecord): string {
+  return Object.entries(after ?? {})
+    .filter(([name, value]) =>
+      before === null ? value !== null : JSON.stringify(before[name]) !== JSON.stringify(value),
+    )
+    .map(([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`)
+    .join(' ');
+}

@@ -1,0 +1,25 @@
+import { readFile } from 'node:fs/promises';
+import { OperatorError } from '#runtime/operator-error';
+
+const SAY: Record<string, string> = {
+  ENOENT: 'there is no such file or folder',
+  ENOTDIR: 'it is not a folder',
+  EISDIR: 'it is a folder, not a file',
+  EACCES: 'this user may not read it',
+};
+
+/** Reads what the operator named: a wrong path is said in words. */
+export async function reading<T>(path: string, read: () => Promise<T>): Promise<T> {
+  try {
+    return await read();
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    const say = code === undefined ? undefined : SAY[code];
+    if (say === undefined) throw error;
+    throw new OperatorError(`${path} cannot be read: ${say}`, { cause: error });
+  }
+}
+
+export function readOperatorsFile(path: string): Promise<Buffer> {
+  return reading(path, () => readFile(path));
+}

@@ -1,0 +1,40 @@
+import type { Command } from './command.js';
+
+/** Options that every command has. */
+export const COMMON_OPTIONS = {
+  actor: {
+    value: 'name',
+    help: 'who acts, for the audit; your account on this machine by default',
+  },
+} as const;
+
+/** A command line in the way it is typed. */
+function synopsis(command: Command): string {
+  const options = Object.entries(command.options ?? {}).map(([name, { value, required }]) =>
+    required === true ? `--${name} <${value}>` : `[--${name} <${value}>]`,
+  );
+  return [command.name, ...command.takes, ...options].join(' ');
+}
+
+export function usage(commands: readonly Command[]): string {
+  const lines = commands.map((command) => `  ${synopsis(command)}\n      ${command.help}\n`);
+  return [
+    'usage: npm run admin -- <command>\n\n',
+    ...lines,
+    '\nEvery command also takes --actor <name>, --json and --help.\n',
+    'Exit codes: 0 done, 1 refused or failed, 2 not understood.\n',
+  ].join('');
+}
+
+export function helpFor(command: Command): string {
+  const options = Object.entries({ ...command.options, ...COMMON_OPTIONS }).map(
+    ([name, { value, help }]) => `  --${name} <${value}>\n      ${help}\n`,
+  );
+  return [
+    `usage: npm run admin -- ${synopsis(command)}\n\n`,
+    `  ${command.help}\n\noptions:\n`,
+    ...options,
+    '  --json\n      print JSON also on a terminal\n',
+    `\nexample:\n  npm run admin -- ${command.example}\n`,
+  ].join('');
+}

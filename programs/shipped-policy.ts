@@ -1,0 +1,64 @@
+import { join } from 'node:path';
+import { toHex } from '#protocol/bytes';
+import { whyNotRun } from '#policy/check';
+import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import type { Logger } from '#runtime/log';
+import { packageRoot } from '#runtime/package-root';
+import type { Db } from '#sql/db';
+import {
+  activatePolicy,
+  activePolicy,
+  readPolicySet,
+  storePolicySet,
+  type StoredPolicySet,
+} from '#sql/policies';
+
+/** The command under which a start of the whole stack does what it does to the registry. */
+export const BOOTSTRAP = 'bootstrap';
+
+export async function shippedPolicy(): Promise<StoredPolicySet> {
+  return makePolicySet(await readPolicyFolder(join(packageRoot, 'policy', 'default')));
+}
+
+/**
+ * Stores the shipped set, and puts it in force where nothing decides yet, or where what decides is
+ * an earlier build of it that this version cannot run: a digest names the engine too, so a new
+ * Cedar makes a new set of the same texts. What an operator made is never replaced.
+ */
+export async function ensurePolicy(sql: Db, shipped: StoredPolicySet, log: Logger): Promise<void> {
+  await storePolicySet(sql, shipped);
+  const inForce = await activePolicy(sql);
+  if (inForce === null) {
+    await activatePolicy(sql, shipped.digest);
+    return;
+  }
+  const stored = await readPolicySet(sql, inForce);
+  const reason = stored === null ? 'it is not stored' : await whyNotRun(stored);
+  if (stored === null || reason === null) return;
+  const digests = { in_force: toHex(inForce), shipped: toHex(shipped.digest) };
+  if (await wasShipped(sql, stored, shipped)) {
+    await activatePolicy(sql, shipped.digest);
+    log.warn({ ...digests, reason }, 'the shipped policy set is made and activated anew');
+  } else {
+    log.error(
+      { ...digests, reason },
+      'the policy set in force cannot be run, so nothing will be settled: put it again with admin policy put, and activate the new digest',
+    );
+  }
+}
+
+async function wasShipped(
+  sql: Db,
+  stored: StoredPolicySet,
+  shipped: StoredPolicySet,
+): Promise<boolean> {
+  const sameTexts =
+    stored.files.schema === shipped.files.schema &&
+    JSON.stringify(Object.entries(stored.files.policies).sort()) ===
+      JSON.stringify(Object.entries(shipped.files.policies).sort());
+  if (sameTexts) return true;
+  const [record] = await sql`
+    select from svc.audit where object = 'policy_set' and act = ${BOOTSTRAP}
+      and after ->> 'digest' = ${`\\x${toHex(stored.digest)}`} limit 1`;
+  return record !== undefined;
+}

@@ -1,0 +1,18 @@
+import { canonicalBytes } from './canonical-json.js';
+import { parseStrict } from './json.js';
+import { SCHEMA } from './schemas/ids.js';
+import { revocationReasonSchema, type RevocationReason } from './schemas/lifecycle.js';
+
+/** The canonical bytes whose SHA-256 is a status entry's `reason_hash`. */
+export function revocationReasonBytes(
+  reason: Omit<RevocationReason, 'schema_version'>,
+): Uint8Array {
+  return canonicalBytes(
+    revocationReasonSchema.parse({ schema_version: SCHEMA.revocationReason, ...reason }),
+  );
+}
+
+/** @throws ProtocolError or ZodError when the bytes are no reason document */
+export function parseRevocationReason(bytes: Uint8Array): RevocationReason {
+  return revocationReasonSchema.parse(parseStrict(bytes));
+}

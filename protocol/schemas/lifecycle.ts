@@ -1,0 +1,167 @@
+import { z } from 'zod';
+import { PACKAGE_ID_PATTERN, SHARE_TOKEN_PATTERN } from '../ids.js';
+import { SCHEMA } from './ids.js';
+import {
+  artifactKindSchema,
+  hashSchema,
+  logIndexSchema,
+  proofIdSchema,
+  textSchema,
+  timeSchema,
+} from './primitives.js';
+
+/** Body of `POST /v1/proofs/{proof_id}/revocations`. */
+export const revocationRequestSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.revocationRequest),
+  artifact_kind: artifactKindSchema,
+  /** Kept; only the hash of the salted reason document is public. */
+  reason: textSchema,
+  /** Who revokes, in the tenant's own words: recorded, and never judged. */
+  actor: textSchema,
+});
+export type RevocationRequest = z.infer<typeof revocationRequestSchema>;
+
+/** An artifact is revoked: what the log says of it, first and for ever. */
+export const revocationSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.revocation),
+  proof_id: proofIdSchema,
+  artifact_kind: artifactKindSchema,
+  status: z.literal('REVOKED'),
+  /** Of the reason that stands, whoever gave it. */
+  reason_hash: hashSchema,
+  leaf_index: logIndexSchema,
+  /** When it was appended. */
+  time: timeSchema,
+});
+export type Revocation = z.infer<typeof revocationSchema>;
+
+/** Asked for and durable, not yet in the log: the body of a 202. */
+export const revocationStatusSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.revocationStatus),
+  proof_id: proofIdSchema,
+  artifact_kind: artifactKindSchema,
+  state: z.literal('pending'),
+});
+export type RevocationStatus = z.infer<typeof revocationStatusSchema>;
+
+/** Why an artifact was revoked. Not public: the log has its hash. */
+export const revocationReasonSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.revocationReason),
+  proof_id: proofIdSchema,
+  artifact_kind: artifactKindSchema,
+  reason: z.string(),
+  actor: z.string(),
+  /** 32 random bytes in hex: nobody can confirm a guessed reason from its public hash. */
+  salt: hashSchema,
+});
+export type RevocationReason = z.infer<typeof revocationReasonSchema>;
+
+export const shareTokenSchema = z
+  .string()
+  .regex(SHARE_TOKEN_PATTERN, 'expected share_ and 43 base64url characters');
+export const packageIdSchema = z
+  .string()
+  .regex(PACKAGE_ID_PATTERN, 'expected pkg_ and 32 lower-case hex characters');
+
+/** What a token shows: an artifact of one proof, or a package. */
+const sharedArtifact = { artifact_kind: artifactKindSchema, proof_id: proofIdSchema };
+const sharedPackage = { artifact_kind: z.literal('package'), package_id: packageIdSchema };
+
+const requestMembers = {
+  schema_version: z.literal(SCHEMA.shareTokenRequest),
+  /** From then on the token shows nothing; without it, until it is revoked. */
+  expires_at: timeSchema.exactOptional(),
+};
+
+/** Body of `POST /v1/share-tokens`. */
+export const shareTokenRequestSchema = z.discriminatedUnion('artifact_kind', [
+  z.strictObject({ ...requestMembers, ...sharedArtifact }),
+  z.strictObject({ ...requestMembers, ...sharedPackage }),
+]);
+export type ShareTokenRequest = z.infer<typeof shareTokenRequestSchema>;
+
+const tokenMembers = {
+  /** SHA-256 of the token's text: the name by which it is listed and revoked. */
+  token_hash: hashSchema,
+  created_at: timeSchema,
+  expires_at: timeSchema.nullable(),
+};
+
+const createdMembers = {
+  schema_version: z.literal(SCHEMA.shareToken),
+  /** Shown this once, and stored nowhere. */
+  token: shareTokenSchema,
+  ...tokenMembers,
+};
+
+/** Answer of `POST /v1/share-tokens`. */
+export const createdShareTokenSchema = z.discriminatedUnion('artifact_kind', [
+  z.strictObject({ ...createdMembers, ...sharedArtifact }),
+  z.strictObject({ ...createdMembers, ...sharedPackage }),
+]);
+export type CreatedShareToken = z.infer<typeof createdShareTokenSchema>;
+
+const listedMembers = { ...tokenMembers, revoked_at: timeSchema.nullable() };
+
+const listedShareTokenSchema = z.discriminatedUnion('artifact_kind', [
+  z.strictObject({ ...listedMembers, ...sharedArtifact }),
+  z.strictObject({ ...listedMembers, ...sharedPackage }),
+]);
+export type ListedShareToken = z.infer<typeof listedShareTokenSchema>;
+
+/** Where the next page begins; null after the last. */
+const nextCursorSchema = z.string().nullable();
+
+/** Answer of `GET /v1/share-tokens`, newest first. */
+export const shareTokenListSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.shareTokenList),
+  share_tokens: z.array(listedShareTokenSchema),
+  next_cursor: nextCursorSchema,
+});
+export type ShareTokenList = z.infer<typeof shareTokenListSchema>;
+
+const MOST_MEMBERS = 100;
+
+const membersSchema = z
+  .array(proofIdSchema)
+  .min(1)
+  .max(MOST_MEMBERS)
+  .superRefine((ids, context) => {
+    const seen = new Set<string>();
+    ids.forEach((id, index) => {
+      if (seen.has(id)) {
+        context.addIssue({ code: 'custom', path: [index], message: 'is in the package already' });
+      }
+      seen.add(id);
+    });
+  })
+  .meta({ uniqueItems: true });
+
+/** Body of `POST /v1/packages`. */
+export const packageRequestSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.packageRequest),
+  /** 1 to 100 different proofs of admissions, in the order in which they are to be shown. */
+  proof_ids: membersSchema,
+});
+export type PackageRequest = z.infer<typeof packageRequestSchema>;
+
+const packageMembers = {
+  package_id: packageIdSchema,
+  proof_ids: membersSchema,
+  created_at: timeSchema,
+};
+
+/** A package never changes. */
+export const packageSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.package),
+  ...packageMembers,
+});
+export type TrustPackage = z.infer<typeof packageSchema>;
+
+/** Answer of `GET /v1/packages`, newest first. */
+export const packageListSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.packageList),
+  packages: z.array(z.strictObject(packageMembers)),
+  next_cursor: nextCursorSchema,
+});
+export type PackageList = z.infer<typeof packageListSchema>;

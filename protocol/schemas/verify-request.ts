@@ -1,0 +1,44 @@
+import { z } from 'zod';
+import { aepSchema } from './aep.js';
+import { SCHEMA } from './ids.js';
+import { hashSchema, proofIdSchema } from './primitives.js';
+import { proofExportSchema } from './proof-export.js';
+import { dsseEnvelopeSchema } from './proof-record.js';
+
+/** A proof by its id, or by its AEP and envelope: one of the two. */
+export const verifyRequestSchema = z
+  .strictObject({
+    schema_version: z.literal(SCHEMA.verifyRequest),
+    proof_id: proofIdSchema.exactOptional(),
+    aep: aepSchema.exactOptional(),
+    envelope: dsseEnvelopeSchema.exactOptional(),
+  })
+  .refine(
+    ({ proof_id, aep, envelope }) =>
+      proof_id === undefined
+        ? aep !== undefined && envelope !== undefined
+        : aep === undefined && envelope === undefined,
+    'expected proof_id alone, or aep and envelope',
+  );
+export type VerifyRequest = z.infer<typeof verifyRequestSchema>;
+
+/** Body of `POST /v1/proofs/verify`: that, or what `export?format=json` gave. */
+export const verifyBodySchema = z.discriminatedUnion('schema_version', [
+  proofExportSchema,
+  verifyRequestSchema,
+]);
+export type VerifyBody = z.infer<typeof verifyBodySchema>;
+
+/** A proof by its id, and the policy set to try besides. */
+export const replayRequestSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.replayRequest),
+  proof_id: proofIdSchema,
+  policy_digest: hashSchema.exactOptional(),
+});
+
+/** Body of `POST /v1/proofs/replay`: that, or what `export?format=json` gave. */
+export const replayBodySchema = z.discriminatedUnion('schema_version', [
+  proofExportSchema,
+  replayRequestSchema,
+]);
+export type ReplayBody = z.infer<typeof replayBodySchema>;

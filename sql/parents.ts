@@ -1,0 +1,36 @@
+import type { Db, Pool } from './db.js';
+import { toUuid } from './ids.js';
+import { asTenants } from './tenant-scope.js';
+
+/** What an envelope may know of the proof that it names as its parent. */
+export interface Parent {
+  effect: 'ADMIT' | 'DENY';
+  kind: 'action' | 'outcome';
+}
+
+/** The tenant's own proof of that id; another tenant's is as absent as one that never was. */
+export async function findParent(
+  sql: Pool,
+  tenantNo: number,
+  proofId: string,
+): Promise<Parent | null> {
+  const [parent] = await asTenants(sql, [tenantNo], (tx) => parentsOf(tx, [{ tenantNo, proofId }]));
+  return parent ?? null;
+}
+
+/** For each of `asked`, the proof that its tenant has of that id, or null. */
+export async function parentsOf(
+  tx: Db,
+  asked: readonly { tenantNo: number; proofId: string }[],
+): Promise<(Parent | null)[]> {
+  // What has no action on the agent lane (2) is an outcome.
+  const rows = await tx<{ effect: 'ADMIT' | 'DENY' | null; is_outcome: boolean }[]>`
+    select p.effect, p.lane = 2 and p.action is null as is_outcome
+    from unnest(${asked.map(({ proofId }) => toUuid(proofId))}::uuid[],
+      ${asked.map(({ tenantNo }) => tenantNo)}::int[]) with ordinality as asked(proof_id, tenant_no, n)
+    left join svc.proof p using (proof_id, tenant_no)
+    order by asked.n`;
+  return rows.map(({ effect, is_outcome: isOutcome }) =>
+    effect === null ? null : { effect, kind: isOutcome ? 'outcome' : 'action' },
+  );
+}

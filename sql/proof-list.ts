@@ -1,0 +1,203 @@
+import { parseEntry } from '#protocol/entries';
+import type { ArtifactKind, Effect } from '#protocol/status';
+import type { Pool, Transaction } from './db.js';
+import { fromUuid } from './ids.js';
+import { statusEntriesOf } from './log.js';
+import { asTenants } from './tenant-scope.js';
+import type { Environment } from './tenants.js';
+import { verdictsForLeaves, type LeafVerdict } from './verdicts.js';
+
+/** A proof in a list, with what its status follows from. */
+export interface ProofInList {
+  proofId: string;
+  leafIndex: number;
+  environment: Environment;
+  lane: 1 | 2;
+  effect: Effect;
+  action: string | null;
+  intentId: string | null;
+  /** Epoch milliseconds. */
+  acceptedAt: number;
+  /** The verdict in force; null while there is none. */
+  verdict: LeafVerdict | null;
+  /** All artifacts that the log says are revoked. */
+  revoked: ArtifactKind[];
+}
+
+export interface ProofFilter {
+  lane?: 1 | 2 | undefined;
+  effect?: Effect | undefined;
+  action?: string | undefined;
+  intentId?: string | undefined;
+  /** Epoch milliseconds, the first that counts and the first that counts no more. */
+  acceptedFrom?: number | undefined;
+  acceptedBefore?: number | undefined;
+}
+
+export interface ListQuery {
+  tenantNo: number;
+  filter: ProofFilter;
+  /** Only leaves below this index; null begins with the newest. */
+  below: number | null;
+  limit: number;
+  /** What the database cannot decide by itself. */
+  keep: (proof: ProofInList) => boolean;
+}
+
+/**
+ * The most leaves that one request looks at. A filter that hardly anything passes gives short pages
+ * and goes on with the next request, so none ever reads a whole registry.
+ */
+const MOST_SCANNED = 4_000;
+const SCAN_GROWS_BY = 4;
+
+/** Between an acceptance and a checkpoint over it no transaction lasts so long, and no clock is so far off. */
+const CHECKPOINT_SLACK_MS = 15 * 60_000;
+
+/**
+ * One page of a tenant's proofs, the newest first, and the index below which the next one begins.
+ * Leaves come in the order in which they are committed, so what is appended meanwhile changes
+ * neither this page nor those after it.
+ */
+export function listProofs(
+  sql: Pool,
+  query: ListQuery,
+): Promise<{ proofs: ProofInList[]; next: number | null }> {
+  const { limit, keep } = query;
+  return asTenants(sql, [query.tenantNo], async (tx) => {
+    const floor = await firstLeafSince(tx, query.filter.acceptedFrom);
+    const kept: ProofInList[] = [];
+    let below = query.below ?? Number.MAX_SAFE_INTEGER;
+    let budget = MOST_SCANNED;
+    // One more than the page has shows whether there is another page.
+    let size = limit + 1;
+    while (budget > 0) {
+      size = Math.min(size, budget);
+      const scan = await scanLeaves(tx, query, floor, below, size);
+      kept.push(...(await withStanding(tx, scan.matching)).filter(keep));
+      if (kept.length > limit) {
+        const page = kept.slice(0, limit);
+        return { proofs: page, next: page.at(-1)?.leafIndex ?? null };
+      }
+      if (scan.scanned < size || scan.least === null) return { proofs: kept, next: null };
+      below = scan.least;
+      budget -= size;
+      size *= SCAN_GROWS_BY;
+    }
+    return { proofs: kept, next: below };
+  });
+}
+
+/** No leaf below it was accepted at `time` or later: a checkpoint covered it before. */
+async function firstLeafSince(tx: Transaction, time: number | undefined): Promise<number> {
+  if (time === undefined) return 0;
+  const [row] = await tx<{ tree_size: number }[]>`
+    select tree_size from svc.checkpoint
+    where created_at < ${new Date(time - CHECKPOINT_SLACK_MS)}
+    order by created_at desc limit 1`;
+  return row?.tree_size ?? 0;
+}
+
+type Scanned = Omit<ProofInList, 'verdict' | 'revoked'>;
+
+interface ScanRow {
+  scanned: number;
+  least: number | null;
+  proof_id: string | null;
+  leaf_index: number;
+  environment: Environment;
+  lane: 1 | 2;
+  effect: Effect;
+  action: string | null;
+  intent_id: string | null;
+  accepted_at: Date;
+}
+
+/** Looks at the next `size` leaves of the tenant, and gives those that pass the filter. */
+async function scanLeaves(
+  tx: Transaction,
+  { tenantNo, filter }: ListQuery,
+  floor: number,
+  below: number,
+  size: number,
+): Promise<{ scanned: number; least: number | null; matching: Scanned[] }> {
+  const { lane, effect, action, intentId, acceptedFrom, acceptedBefore } = filter;
+  // An intent has an index of its own, so what is scanned for it is only what has it.
+  const ofIntent = intentId === undefined ? tx`` : tx`and intent_id = ${intentId}`;
+  const rows = await tx<ScanRow[]>`
+    with seen as materialized (
+      select proof_id, leaf_index, environment, lane, effect, action, intent_id
+      from svc.proof
+      where tenant_no = ${tenantNo} and leaf_index < ${below} and leaf_index >= ${floor} ${ofIntent}
+      order by leaf_index desc limit ${size}),
+    counted as (select count(*)::integer as scanned, min(leaf_index) as least from seen),
+    matching as (
+      select s.*, e.at as accepted_at from seen s join svc.log_entry e using (leaf_index)
+      where (${lane ?? null}::smallint is null or s.lane = ${lane ?? null})
+        and (${effect ?? null}::text is null or s.effect = ${effect ?? null})
+        and (${action ?? null}::text is null or s.action = ${action ?? null})
+        and (${dateOf(acceptedFrom)}::timestamptz is null or e.at >= ${dateOf(acceptedFrom)})
+        and (${dateOf(acceptedBefore)}::timestamptz is null or e.at < ${dateOf(acceptedBefore)}))
+    select c.scanned, c.least, m.proof_id::text, m.leaf_index, m.environment, m.lane, m.effect,
+      m.action, m.intent_id, m.accepted_at
+    from counted c left join matching m on true
+    order by m.leaf_index desc`;
+  const matching = rows.flatMap((row): Scanned[] =>
+    row.proof_id === null
+      ? []
+      : [
+          {
+            proofId: fromUuid(row.proof_id),
+            leafIndex: row.leaf_index,
+            environment: row.environment,
+            lane: row.lane,
+            effect: row.effect,
+            action: row.action,
+            intentId: row.intent_id,
+            acceptedAt: row.accepted_at.getTime(),
+          },
+        ],
+  );
+  return { scanned: rows[0]?.scanned ?? 0, least: rows[0]?.least ?? null, matching };
+}
+
+function dateOf(epochMs: number | undefined): Date | null {
+  return epochMs === undefined ? null : new Date(epochMs);
+}
+
+async function withStanding(tx: Transaction, proofs: Scanned[]): Promise<ProofInList[]> {
+  if (proofs.length === 0) return [];
+  const [verdicts, statuses] = await Promise.all([
+    verdictsForLeaves(
+      tx,
+      proofs.map(({ leafIndex }) => leafIndex),
+    ),
+    statusEntriesOf(
+      tx,
+      proofs.map(({ proofId }) => proofId),
+      Number.MAX_SAFE_INTEGER,
+    ),
+  ]);
+  const revoked = new Map<string, ArtifactKind[]>();
+  const damaged = new Set<string>();
+  for (const { proofId, body } of statuses) {
+    const kind = revokedBy(body);
+    if (kind === null) damaged.add(proofId);
+    else revoked.set(proofId, [...(revoked.get(proofId) ?? []), kind]);
+  }
+  return proofs.map((proof) => ({
+    ...proof,
+    // What cannot be read may be a revocation: then nothing is asserted of this one.
+    verdict: damaged.has(proof.proofId) ? null : (verdicts.get(proof.leafIndex) ?? null),
+    revoked: revoked.get(proof.proofId) ?? [],
+  }));
+}
+
+function revokedBy(body: Buffer): ArtifactKind | null {
+  try {
+    const entry = parseEntry(body);
+    return entry.type === 'status' ? entry.artifact_kind : null;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,439 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { canonicalize } from '#protocol/canonical-json';
+import { utf8 } from '#protocol/bytes';
+import { hashHex, nobleSha256 } from '#protocol/hash';
+import type { JsonValue } from '#protocol/json';
+import { agentReceiptSchema } from '#protocol/schemas/index';
+import { createTenant, setAllowlisted, setLane } from '#sql/administration';
+import { treeSize } from '#sql/log';
+import { admissionEnvelope, agentCalls, outcomeEnvelope } from './helpers/agent.js';
+import { freshDatabase, type TestDatabase } from './helpers/database.js';
+import {
+  executeBody,
+  headersFor,
+  issueKey,
+  startEngine,
+  type TestEngine,
+  without,
+} from './helpers/engine.js';
+import { expectProblem } from './helpers/problem.js';
+import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let engine: TestEngine;
+let key: string;
+const admit = agentCalls(
+  () => engine,
+  () => key,
+);
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  engine = await startEngine(registry);
+  key = await issueKey(registry);
+});
+afterEach(async () => {
+  engine.worker.rests = false;
+  await engine.worker.work();
+});
+afterAll(async () => {
+  await engine.close();
+  await db.drop();
+});
+
+/** Sends it to a worker that rests, changes something, and lets the worker go on. */
+async function whileItWaits(body: Record<string, unknown>, change: () => Promise<unknown>) {
+  engine.worker.rests = true;
+  const waiting = admit(body);
+  await expect.poll(() => engine.worker.jobs.length).toBe(1);
+  await change();
+  await engine.worker.work();
+  engine.worker.rests = false;
+  return waiting;
+}
+
+async function proved(body = admissionEnvelope()): Promise<string> {
+  const reply = await admit(body);
+  expect(reply.status).toBe(200);
+  return String(reply.json['registry_proof_id']);
+}
+
+async function executed(fields: Record<string, unknown> = {}): Promise<string> {
+  const reply = await engine.call({
+    headers: headersFor(key),
+    body: JSON.stringify(executeBody(fields)),
+  });
+  const receipt = (reply.json['receipt'] ?? reply.json) as Record<string, unknown>;
+  return String(receipt['registry_proof_id']);
+}
+
+describe('an action of an agent that is admitted', () => {
+  it('is answered 200 with the receipt of its lane', async () => {
+    const body = admissionEnvelope({ idempotency_key: 'opaque ~1' });
+    const reply = await admit(body, { 'svc-api-version': 'v1' });
+    expect(reply.status).toBe(200);
+    expect(reply.headers['content-type']).toBe('application/json');
+    expect(reply.headers['x-svc-idempotency-key']).toBe('opaque ~1');
+    expect(reply.headers['idempotent-replayed']).toBeUndefined();
+    const receipt = agentReceiptSchema.parse(reply.json);
+    const requestHash = hashHex(nobleSha256, utf8(canonicalize(body as JsonValue)));
+    const { response_hash, ...rest } = receipt;
+    expect(receipt).toMatchObject({
+      status: 'ADMITTED',
+      request_hash: requestHash,
+      receipt_id: `svc-agent-admission-${requestHash.slice(0, 16)}`,
+    });
+    expect(response_hash).toBe(hashHex(nobleSha256, utf8(canonicalize(rest))));
+    expect(reply.bytes.toString()).toBe(canonicalize(receipt));
+  });
+
+  it('has in its AEP what the agent said, and of its arguments the hash alone', async () => {
+    const parent = await proved();
+    const body = admissionEnvelope({ parent_proof_id: parent });
+    const proofId = await proved(body);
+    const read = await engine.call({
+      method: 'GET',
+      path: `/v1/proofs/${proofId}`,
+      headers: without(headersFor(key), 'Content-Type'),
+    });
+    const aep = read.json['aep'] as Record<string, unknown>;
+    expect(aep['subject']).toEqual({
+      kind: 'admission',
+      agent: body['agent'],
+      action: body['action'],
+      tool: body['tool'],
+      arguments_hash: body['arguments_hash'],
+      parent_proof_id: parent,
+    });
+    expect(aep['evidence']).toEqual({ fixture_ref: null, fixture_hash: null });
+  });
+
+  it('sent again is answered with the first receipt, byte for byte', async () => {
+    const body = admissionEnvelope();
+    const before = await treeSize(registry.engine);
+    const replies = await Promise.all(Array.from({ length: 8 }, () => admit(body)));
+    const spaced = JSON.stringify(Object.fromEntries(Object.entries(body).reverse()), null, 2);
+    replies.push(await admit(spaced));
+    expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([200]));
+    expect(new Set(replies.map(({ bytes }) => bytes.toString())).size).toBe(1);
+    expect(replies.at(-1)!.headers['idempotent-replayed']).toBe('true');
+    expect(replies.filter(({ headers }) => !('idempotent-replayed' in headers))).toHaveLength(1);
+    expect(await treeSize(registry.engine)).toBe(before + 1);
+  });
+
+  it('may be as long as its fields can be, however they are written', async () => {
+    const emoji = '\u{1f600}'.repeat(512);
+    const longest = admissionEnvelope({
+      agent: { id: emoji, framework: emoji },
+      tool: emoji,
+      action: 'A'.repeat(128),
+      nonce: 'n'.repeat(128),
+      idempotency_key: '~'.repeat(255),
+      parent_proof_id: await proved(),
+    });
+    const escaped = JSON.stringify(longest).replaceAll(
+      /[^"{}:,[\]]/g,
+      (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`,
+    );
+    expect(JSON.parse(escaped)).toEqual(longest);
+    expect((await admit(escaped)).status).toBe(200);
+  });
+
+  it('with another nonce is another admission', async () => {
+    const body = admissionEnvelope();
+    const first = await proved(body);
+    expect(await proved({ ...body, nonce: 'another-nonce-0123456789' })).not.toBe(first);
+  });
+
+  it('is answered 202 when it takes too long, and by the same receipt later', async () => {
+    const hasty = await startEngine(registry, { waitMs: 100 });
+    hasty.worker.rests = true;
+    const body = JSON.stringify(admissionEnvelope());
+    const headers = headersFor(key);
+    const reply = await hasty.call({ path: '/v1/agent/admissions', headers, body });
+    expect(reply.status).toBe(202);
+    await hasty.worker.work();
+    const done = await hasty.call({
+      method: 'GET',
+      path: String(reply.headers.location),
+      headers: without(headers, 'Content-Type'),
+    });
+    expect(done.status).toBe(200);
+    agentReceiptSchema.parse(done.json);
+    const again = await hasty.call({ path: '/v1/agent/admissions', headers, body });
+    expect(again.bytes).toEqual(done.bytes);
+    await hasty.close();
+  });
+});
+
+describe('an action of an agent that is denied', () => {
+  it('is answered 403 with its receipt, and stays denied', async () => {
+    const body = admissionEnvelope({ action: 'DELETE_AUDIT_LOG' });
+    const reply = await admit(body);
+    expectProblem(reply, 403, 'policy_denied');
+    expect(reply.json['reasons']).toEqual(['audit-log-is-kept']);
+    expect(agentReceiptSchema.parse(reply.json['receipt']).status).toBe('DENIED');
+    const again = await admit(body);
+    expect(again.json['receipt']).toEqual(reply.json['receipt']);
+    expect(again.headers['idempotent-replayed']).toBe('true');
+  });
+});
+
+describe('an idempotency key', () => {
+  it('is enforced when it is sent, on this lane alone', async () => {
+    const headers = { 'X-Svc-Idempotency-Key': 'lane-key' };
+    const body = admissionEnvelope();
+    const first = await admit(body, headers);
+    expect(first.status).toBe(200);
+    expect((await admit(body, headers)).bytes).toEqual(first.bytes);
+    expectProblem(await admit(admissionEnvelope(), headers), 422, 'idempotency_conflict');
+    // The other lane has an identity space of its own: the same key means another body there.
+    const execute = (fields = executeBody()) =>
+      engine.call({ headers: { ...headersFor(key), ...headers }, body: JSON.stringify(fields) });
+    expect((await execute()).status).toBe(200);
+    expectProblem(await execute(), 422, 'idempotency_conflict');
+  });
+});
+
+describe('an outcome', () => {
+  it('is linked to the action that was admitted, on either lane', async () => {
+    for (const parent of [await proved(), await executed()]) {
+      const body = outcomeEnvelope(parent, { result: 'failed', result_hash: 'a'.repeat(64) });
+      const proofId = await proved(body);
+      const read = await engine.call({
+        method: 'GET',
+        path: `/v1/proofs/${proofId}`,
+        headers: without(headersFor(key), 'Content-Type'),
+      });
+      expect((read.json['aep'] as Record<string, unknown>)['subject']).toEqual({
+        kind: 'outcome',
+        parent_proof_id: parent,
+        result: 'failed',
+        result_hash: 'a'.repeat(64),
+      });
+    }
+  });
+
+  it('of nothing that there is, is refused', async () => {
+    const reply = await admit(outcomeEnvelope('019aa2c1e07b7c0f8a3e5d6b7c8d9e0f'));
+    expectProblem(reply, 422, 'parent_not_found');
+    expect(reply.json['errors']).toMatchObject([{ pointer: '/parent_proof_id' }]);
+  });
+
+  it('of another tenant’s action is refused as if there were none', async () => {
+    const parent = await proved();
+    await createTenant(registry.admin, { tenantId: 'rival', environment: 'sandbox' });
+    await setAllowlisted(registry.admin, 'rival', true);
+    const headers = headersFor(await issueKey(registry, { tenantId: 'rival' }), 'rival');
+    for (const body of [outcomeEnvelope(parent), admissionEnvelope({ parent_proof_id: parent })]) {
+      const reply = await admit({ ...body, tenant_id: 'rival' }, headers);
+      expectProblem(reply, 422, 'parent_not_found');
+    }
+  });
+
+  it('of a denial is refused, of either lane', async () => {
+    const denial = await admit(admissionEnvelope({ action: 'DELETE_AUDIT_LOG' }));
+    const { registry_proof_id: parent } = agentReceiptSchema.parse(denial.json['receipt']);
+    expectProblem(await admit(outcomeEnvelope(parent)), 422, 'parent_not_admitted');
+    const other = await executed({ action: 'DELETE_AUDIT_LOG' });
+    expectProblem(await admit(outcomeEnvelope(other)), 422, 'parent_not_admitted');
+  });
+
+  it('of an outcome is refused', async () => {
+    const outcome = await proved(outcomeEnvelope(await proved()));
+    expectProblem(await admit(outcomeEnvelope(outcome)), 422, 'parent_not_admitted');
+    // An admission may follow from anything that happened.
+    await proved(admissionEnvelope({ parent_proof_id: outcome }));
+  });
+
+  it('of an admission that is not settled yet is refused until it is', async () => {
+    engine.worker.rests = true;
+    const waiting = admit(admissionEnvelope());
+    await expect.poll(() => engine.worker.jobs.length).toBe(1);
+    const [[parent = ''] = []] = engine.worker.jobs;
+    const outcome = outcomeEnvelope(parent);
+    expectProblem(await admit(outcome), 422, 'parent_not_found');
+    await engine.worker.work();
+    engine.worker.rests = false;
+    expect((await waiting).status).toBe(200);
+    expect((await admit(outcome)).status).toBe(200);
+  });
+
+  it('leaves nothing behind when it is refused', async () => {
+    const body = outcomeEnvelope('019aa2c1e07b7c0f8a3e5d6b7c8d9e0f');
+    const before = await treeSize(registry.engine);
+    await admit(body, { 'X-Svc-Idempotency-Key': 'unused' });
+    expect(await treeSize(registry.engine)).toBe(before);
+    expect((await admit(admissionEnvelope(), { 'X-Svc-Idempotency-Key': 'unused' })).status).toBe(
+      200,
+    );
+  });
+});
+
+describe('an admission that names a parent', () => {
+  it('is refused when there is none', async () => {
+    const body = admissionEnvelope({ parent_proof_id: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f' });
+    expectProblem(await admit(body), 422, 'parent_not_found');
+  });
+
+  it('may name a denial', async () => {
+    const denied = await executed({ action: 'DELETE_AUDIT_LOG' });
+    await proved(admissionEnvelope({ parent_proof_id: denied }));
+  });
+});
+
+describe('an envelope that is malformed', () => {
+  const outcome = outcomeEnvelope('019aa2c1e07b7c0f8a3e5d6b7c8d9e0f');
+  it.each<[string, Record<string, unknown>, string, string]>([
+    ['of the other lane', executeBody(), 'unsupported_schema_version', '/schema_version'],
+    [
+      'without a version',
+      without(admissionEnvelope(), 'schema_version'),
+      'missing_field',
+      '/schema_version',
+    ],
+    ['without a kind', without(admissionEnvelope(), 'kind'), 'missing_field', '/kind'],
+    ['of an unknown kind', admissionEnvelope({ kind: 'guess' }), 'invalid_field', '/kind'],
+    ['without a nonce', without(admissionEnvelope(), 'nonce'), 'missing_field', '/nonce'],
+    ['with a short nonce', admissionEnvelope({ nonce: 'short' }), 'invalid_field', '/nonce'],
+    ['without an agent', without(admissionEnvelope(), 'agent'), 'missing_field', '/agent'],
+    ['with an agent without id', admissionEnvelope({ agent: {} }), 'missing_field', '/agent/id'],
+    [
+      'with the arguments themselves',
+      admissionEnvelope({ arguments: { seats: 2 } }),
+      'unknown_field',
+      '/arguments',
+    ],
+    [
+      'with an upper-case hash',
+      admissionEnvelope({ arguments_hash: 'A'.repeat(64) }),
+      'invalid_field',
+      '/arguments_hash',
+    ],
+    ['with a result', admissionEnvelope({ result: 'succeeded' }), 'unknown_field', '/result'],
+    [
+      'with another spelling of a time',
+      admissionEnvelope({ requested_at: '2026-11-20T17:29:00Z' }),
+      'invalid_field',
+      '/requested_at',
+    ],
+    [
+      'an outcome without parent',
+      without(outcome, 'parent_proof_id'),
+      'missing_field',
+      '/parent_proof_id',
+    ],
+    ['an outcome with an action', { ...outcome, action: 'A' }, 'unknown_field', '/action'],
+    ['an outcome of a third kind', { ...outcome, result: 'so-so' }, 'invalid_field', '/result'],
+    ['null for what is absent', admissionEnvelope({ tool: null }), 'invalid_field', '/tool'],
+  ])('%s is refused, and told where', async (_, body, code, pointer) => {
+    const reply = await admit(body);
+    expectProblem(reply, 400, code);
+    expect((reply.json['errors'] as { pointer: string }[])[0]?.pointer).toBe(pointer);
+  });
+});
+
+describe('the gates of the agent lane', () => {
+  it('are asked in one order: mending one fault at a time walks through them', async () => {
+    const tenant = 'walker';
+    await createTenant(registry.admin, { tenantId: tenant, environment: 'live' });
+    const walker = await issueKey(registry, { tenantId: tenant, scopes: ['read'] });
+    const own = { tenant_id: tenant };
+    const bound = admissionEnvelope(own);
+    const request = {
+      path: '/v1/agent/admissions',
+      headers: {
+        'X-Svc-Api-Key': 'wrong',
+        'X-Svc-Tenant-Id': 'wrong',
+        'X-Svc-Idempotency-Key': 'é',
+        'svc-api-version': 'v2',
+        'Content-Type': 'text/plain',
+        Accept: 'image/png',
+      } as Record<string, string>,
+      body: 'x'.repeat(2 * 1024 * 1024),
+    };
+    const { headers } = request;
+    const rateOf = (limit: number | null) =>
+      db.sql`update svc.tenant set rate_limit = ${limit} where tenant_id = ${tenant}`;
+    const say = (body: unknown) => (request.body = JSON.stringify(body));
+    const walk: [number, string, () => unknown][] = [
+      [401, 'unauthenticated', () => (headers['X-Svc-Api-Key'] = walker)],
+      [429, 'rate_limited', () => rateOf(null)],
+      [423, 'lane_locked', () => setLane(registry.admin, 'live', true)],
+      [403, 'tenant_mismatch', () => delete headers['X-Svc-Tenant-Id']],
+      [403, 'tenant_header_missing', () => (headers['X-Svc-Tenant-Id'] = tenant)],
+      [
+        403,
+        'scope_missing',
+        () =>
+          db.sql`update svc.api_key set scopes = '{admit}' where key_id = ${walker.slice(7, 19)}`,
+      ],
+      [403, 'tenant_not_allowlisted', () => setAllowlisted(registry.admin, tenant, true)],
+      [415, 'unsupported_media_type', () => (headers['Content-Type'] = 'application/json')],
+      [413, 'body_too_large', () => (request.body = '{"tenant_id":1')],
+      [406, 'not_acceptable', () => (headers['Accept'] = 'application/json')],
+      [400, 'unsupported_api_version', () => (headers['svc-api-version'] = 'v1')],
+      [400, 'invalid_idempotency_key', () => (headers['X-Svc-Idempotency-Key'] = 'bound')],
+      [400, 'malformed_json', () => say({ schema_version: '0' })],
+      [
+        400,
+        'unsupported_schema_version',
+        () => say(outcomeEnvelope('019aa2c1e07b7c0f8a3e5d6b7c8d9e0f')),
+      ],
+      [
+        403,
+        'tenant_body_mismatch',
+        () => say(outcomeEnvelope('019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', own)),
+      ],
+      [422, 'parent_not_found', () => say(admissionEnvelope(own))],
+      [422, 'idempotency_conflict', () => say(bound)],
+    ];
+    await rateOf(1);
+    for (const [status, code, mend] of walk) {
+      if (code === 'rate_limited') await engine.call(request);
+      if (code === 'idempotency_conflict') {
+        const first = await engine.call({ ...request, body: JSON.stringify(bound) });
+        expect(first.json).toMatchObject({ code: 'policy_denied' });
+      }
+      expectProblem(await engine.call(request), status, code);
+      await mend();
+    }
+    // The shipped policy permits the sandbox only: this far, and then the policy decides.
+    expectProblem(await engine.call(request), 403, 'policy_denied');
+    await setLane(registry.admin, 'live', false);
+  });
+
+  it('lock the lane at once, also for what is already waiting', async () => {
+    const reply = await whileItWaits(admissionEnvelope(), async () => {
+      await setLane(registry.admin, 'sandbox', false);
+      expectProblem(await admit(admissionEnvelope()), 423, 'lane_locked');
+    });
+    await setLane(registry.admin, 'sandbox', true);
+    expectProblem(reply, 423, 'lane_locked');
+  });
+
+  it('are locked by the environment whatever the database says', async () => {
+    const locked = await startEngine(registry, { liveExecutionLocked: true });
+    const reply = await locked.call({
+      path: '/v1/agent/admissions',
+      headers: headersFor(key),
+      body: JSON.stringify(admissionEnvelope()),
+    });
+    expectProblem(reply, 423, 'lane_locked');
+    await locked.close();
+  });
+
+  it('hold for what is waiting when the tenant leaves the allowlist', async () => {
+    const body = admissionEnvelope();
+    const reply = await whileItWaits(body, async () => {
+      await setAllowlisted(registry.admin, TENANT, false);
+      expectProblem(await admit(admissionEnvelope()), 403, 'tenant_not_allowlisted');
+    });
+    await setAllowlisted(registry.admin, TENANT, true);
+    expectProblem(reply, 403, 'tenant_not_allowlisted');
+    // What was refused has no proof, so the same body may be admitted now.
+    expect((await admit(body)).status).toBe(200);
+  });
+});

@@ -1,0 +1,138 @@
+import fc from 'fast-check';
+import PDFDocument from 'pdfkit';
+import { describe, expect, it } from 'vitest';
+import { loadFonts, MONO_ADVANCE } from '#api/engine/pdf/fonts';
+import { safeText, wrapPieces, type Piece } from '#api/engine/pdf/safe-text';
+
+const fonts = loadFonts();
+
+const shown = (text: string): string =>
+  safeText(text, fonts.covers)
+    .map((piece) => (piece.escaped ? `[${piece.text}]` : piece.text))
+    .join('');
+
+/** What somebody who knows the legend reads off the paper. */
+const readBack = (pieces: readonly Piece[]): string =>
+  pieces
+    .map(({ text, escaped }) =>
+      escaped ? String.fromCodePoint(parseInt(text.slice(3, -1), 16)) : text,
+    )
+    .join('');
+
+describe('a text on paper', () => {
+  it('stands as it is where everybody reads it the same', () => {
+    for (const text of ['run-7/step-3', 'réserver ✈', 'Ωμέγα, Ж', '“a” — b', 'C:\\users', '']) {
+      expect(shown(text)).toBe(text);
+    }
+  });
+
+  it.each([
+    ['what the font lacks', '漢a😀', '[\\u{6F22}]a[\\u{1F600}]'],
+    ['controls', 'a\tb\u0007\n', 'a[\\u{9}]b[\\u{7}][\\u{A}]'],
+    ['what turns the reading direction', 'a\u202Eb\u2066c', 'a[\\u{202E}]b[\\u{2066}]c'],
+    ['right-to-left letters that the font has', 'אa', '[\\u{5D0}]a'],
+    ['right-to-left marks that no script owns', 'a\u061f', 'a[\\u{61F}]'],
+    ['combining marks that the font has', 'e\u0301a\u0336', 'e[\\u{301}]a[\\u{336}]'],
+    ['what has no width or no ink', 'a\u200bb\u00adc\u2028', 'a[\\u{200B}]b[\\u{AD}]c[\\u{2028}]'],
+    ['unusual spaces', 'a\u00a0b\u3000c', 'a[\\u{A0}]b[\\u{3000}]c'],
+    ['spaces that would not be seen', ' a  b ', '[\\u{20}]a[\\u{20}][\\u{20}]b[\\u{20}]'],
+    ['halves of pairs', 'a\ud800', 'a[\\u{D800}]'],
+    ['the beginning of an imitated escape', '\\u{41}', '[\\u{5C}]u{41}'],
+  ])('shows %s as code points', (_what, text, expected) => {
+    expect(shown(text)).toBe(expected);
+  });
+
+  it('loses nothing and invents nothing, in any order and on lines of any width', () => {
+    fc.assert(
+      fc.property(
+        fc.string({ unit: 'binary' }),
+        fc.integer({ min: 12, max: 60 }),
+        (text, columns) => {
+          const lines = wrapPieces(safeText(text, fonts.covers), columns);
+          expect(lines.map(readBack).join('')).toBe(text);
+          for (const line of lines) {
+            expect(Array.from(line.map((piece) => piece.text).join('')).length).toBeLessThanOrEqual(
+              columns,
+            );
+          }
+        },
+      ),
+    );
+  });
+
+  it('never leaves a space at the edge of a line', () => {
+    const pieces = safeText(`${'a'.repeat(11)} ${'b'.repeat(12)} c`, fonts.covers);
+    for (const line of wrapPieces(pieces, 12)) {
+      const text = line.map((piece) => (piece.escaped ? '#' : piece.text)).join('');
+      expect(text).toBe(text.trim());
+    }
+  });
+
+  it('copied from the paper reads in one way only', () => {
+    const plain = (text: string) =>
+      safeText(text, fonts.covers)
+        .map((piece) => piece.text)
+        .join('');
+    const readable = (copied: string) =>
+      copied.replaceAll(/\\u\{([0-9A-F]+)\}/g, (_, hex: string) =>
+        String.fromCodePoint(parseInt(hex, 16)),
+      );
+    const unit = fc.constantFrom('\\', 'u', '{', '5', 'C', '}', ' ', '\u0301', '漢');
+    fc.assert(
+      fc.property(fc.string({ unit }), (text) => {
+        expect(readable(plain(text))).toBe(text);
+      }),
+    );
+  });
+});
+
+interface Glyph {
+  id: number;
+  advanceWidth: number;
+  path: { commands: unknown[] };
+}
+
+interface FontInside {
+  layout(text: string): { glyphs: Glyph[] };
+  unitsPerEm: number;
+}
+
+/** The font as the PDF library has it. */
+function opened(file: Uint8Array): FontInside {
+  const doc = new PDFDocument({ font: '' });
+  doc.font(Buffer.from(file));
+  return (doc as unknown as { _font: { font: FontInside } })._font.font;
+}
+
+describe('every character that is shown as itself', () => {
+  const characters = Array.from({ length: 0x110000 }, (_, point) => point)
+    .filter((point) => point < 0xd800 || point > 0xdfff)
+    .filter((point) => fonts.covers(point))
+    .map((point) => String.fromCodePoint(point))
+    .filter((character) => safeText(character, fonts.covers)[0]?.escaped === false);
+
+  it('are those of the alphabets that the font is for', () => {
+    expect(characters.length).toBeGreaterThan(1_500);
+    for (const expected of ['A', 'z', '~', 'ß', 'Ÿ', 'Ω', 'Я', '€', '→', '✓']) {
+      expect(characters).toContain(expected);
+    }
+  });
+
+  it.each(['mono', 'monoBold'] as const)('has one glyph of ink and of one width in %s', (name) => {
+    // Escapes alone are set in bold, and they are ASCII.
+    const set = name === 'mono' ? characters : characters.filter((one) => one < '\u0080');
+    const font = opened(fonts.files[name]);
+    const wrong = set.filter((character) => {
+      const { glyphs } = font.layout(character);
+      const [glyph] = glyphs;
+      return (
+        glyphs.length !== 1 ||
+        glyph === undefined ||
+        glyph.id === 0 ||
+        glyph.path.commands.length === 0 ||
+        glyph.advanceWidth / font.unitsPerEm !== MONO_ADVANCE
+      );
+    });
+    expect(wrong).toEqual([]);
+  });
+});

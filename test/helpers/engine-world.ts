@@ -1,0 +1,133 @@
+import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
+import { connect } from '#runtime/postgres';
+import { createTenant, setAllowlisted, setLane } from '#sql/administration';
+import { testLog, type TestLog } from './checkpoints.js';
+import { freshDatabase, type TestDatabase } from './database.js';
+import {
+  headersFor,
+  issueKey,
+  startEngine,
+  without,
+  type Call,
+  type TestEngine,
+} from './engine.js';
+import { openRegistry, TENANT, type TestRegistry } from './registry.js';
+
+/** Engines in the conditions that operations are asked under, all real and on real databases. */
+export interface EngineWorld {
+  db: TestDatabase;
+  registry: TestRegistry;
+  log: TestLog;
+  /** All is well. */
+  engine: TestEngine;
+  /** A key with every scope. */
+  key: string;
+  /** Its database cannot be reached. */
+  cutOff: TestEngine;
+  /** Its database refuses what it asks: the engine's own fault. */
+  broken: TestEngine & { key: string };
+  /** Nobody has activated a policy. */
+  lawless: TestEngine & { key: string };
+  /** One request a second. */
+  limited: TestEngine;
+  /** Nothing more is accepted. */
+  full: TestEngine;
+  /** Answers 202 rather than wait. */
+  hasty: TestEngine;
+  /** Renders nothing. */
+  paperless: TestEngine;
+  /** Waits for no rendering. */
+  impatient: TestEngine;
+  close(): Promise<void>;
+}
+
+export async function openEngineWorld(): Promise<EngineWorld> {
+  const db = await freshDatabase();
+  const registry = await openRegistry(db);
+  const [brokenDb, lawlessDb] = await Promise.all([freshDatabase(), freshDatabase()]);
+  const brokenRegistry = await openRegistry(brokenDb);
+  const brokenKey = await issueKey(brokenRegistry, { scopes: ['admin'] });
+  await brokenDb.sql`revoke all on svc.api_key from svc_engine`;
+
+  const lawlessAdmin = lawlessDb.as('svc_admin');
+  await createTenant(lawlessAdmin, { tenantId: TENANT, environment: 'sandbox' });
+  await setAllowlisted(lawlessAdmin, TENANT, true);
+  await setLane(lawlessAdmin, 'sandbox', true);
+  const lawless = { ...registry, admin: lawlessAdmin, engine: lawlessDb.as('svc_engine') };
+
+  // A port on which nobody listens.
+  const nowhere = connect('postgres://svc_engine:none@127.0.0.1:1/none', {
+    application: 'test',
+    max: 1,
+    connectTimeoutMs: 1_000,
+  });
+  const log = testLog(db);
+  const generous = { logVkey: log.vkey, rateLimit: 100_000 };
+  const engine = await startEngine(registry, generous);
+  const cutOff = await startEngine(registry, { sql: nowhere });
+  const broken = await startEngine(brokenRegistry);
+  const bare = await startEngine(lawless);
+  const limited = await startEngine(registry, { rateLimit: 1 });
+  const full = await startEngine(registry, { maxPending: 0 });
+  const hasty = await startEngine(registry, { ...generous, waitMs: 50 });
+  hasty.worker.rests = true;
+  const noThreads = createPdfRenderer({ threads: 0, queued: 0, timeoutMs: 1_000 });
+  const noTime = createPdfRenderer({ ...PDF_DEFAULTS, timeoutMs: 1 });
+  const paperless = await startEngine(registry, { ...generous, pdf: noThreads });
+  const impatient = await startEngine(registry, { ...generous, pdf: noTime });
+  const engines = [engine, cutOff, broken, bare, limited, full, hasty, paperless, impatient];
+  return {
+    db,
+    registry,
+    log,
+    engine,
+    key: await issueKey(registry, { scopes: ['admin'] }),
+    cutOff,
+    broken: { ...broken, key: brokenKey },
+    lawless: { ...bare, key: await issueKey(lawless, { scopes: ['admin'] }) },
+    limited,
+    full,
+    hasty,
+    paperless,
+    impatient,
+    close: async () => {
+      await Promise.all(engines.map((one) => one.close()));
+      await Promise.all([noThreads.close(), noTime.close()]);
+      await nowhere.end({ timeout: 1 });
+      await Promise.all([db, brokenDb, lawlessDb].map((one) => one.drop()));
+    },
+  };
+}
+
+/** Ids of proofs that were just admitted, or denied for an action that is. */
+export function admitted(world: EngineWorld, action = 'BOOK_RESERVATION'): Promise<string> {
+  const { registry } = world;
+  return registry.admitAll([registry.item({ action })]).then(([id = '']) => id);
+}
+
+/** The same, verified and under a checkpoint that covers all that is known of it. */
+export async function established(world: EngineWorld, action?: string): Promise<string> {
+  const id = await admitted(world, action);
+  await world.registry.verifyAll();
+  await world.log.publish();
+  return id;
+}
+
+export function get(world: EngineWorld, path: string, headers: Record<string, string> = {}): Call {
+  const keyed = without(headersFor(world.key), 'Content-Type');
+  return { method: 'GET', path, headers: { ...keyed, ...headers } };
+}
+
+export function post(
+  world: EngineWorld,
+  path: string,
+  body: unknown,
+  headers: Record<string, string> = {},
+): Call {
+  return {
+    method: 'POST',
+    path,
+    headers: { ...headersFor(world.key), ...headers },
+    body: JSON.stringify(body),
+  };
+}

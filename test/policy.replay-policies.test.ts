@@ -1,0 +1,81 @@
+import { describe, expect, it } from 'vitest';
+import type { PolicyInput } from '#policy/input';
+import { makePolicySet } from '#policy/policy-set';
+import { replayPolicies } from '#policy/replay-policies';
+
+const SCHEMA = `namespace Svc {
+  entity Tenant = { environment: String };
+  entity Operation;
+  action admit appliesTo {
+    principal: Tenant,
+    resource: Operation,
+    context: { environment: String, lane: String }
+  };
+}`;
+
+const INPUT: PolicyInput = {
+  schema_version: 'svc.policy.input/1.0',
+  tenant: { tenant_id: 'acme', environment: 'sandbox' },
+  environment: 'sandbox',
+  lane: 'execute',
+  action: 'READ',
+  agent: null,
+  tool: null,
+  fixture: null,
+};
+
+const set = (policies: Record<string, string>) =>
+  makePolicySet({ schema: SCHEMA, policies, sentences: {} });
+
+describe('stored sets, opened for replay', () => {
+  it('keep to themselves, however few of them are kept prepared', async () => {
+    const open = replayPolicies(2);
+    const ids = ['a', 'b', 'c', 'd'];
+    const policies = await Promise.all(
+      ids.map(async (id) => open(await set({ [id]: 'permit (principal, action, resource);' }))),
+    );
+    for (let round = 0; round < 3; round += 1) {
+      for (const [i, policy] of policies.entries()) {
+        expect(policy.decide(INPUT)).toEqual({ effect: 'ADMIT', reasons: [ids[i]] });
+      }
+      policies.reverse();
+      ids.reverse();
+    }
+  });
+
+  it('deny when a text does not parse, does not validate, or errs', async () => {
+    const open = replayPolicies();
+    const stored = await set({ all: 'permit (principal, action, resource);' });
+    const broken = [
+      'permit (principal',
+      'permit (principal, action, resource) when { context.x };',
+    ];
+    for (const text of broken) {
+      const policy = await open({
+        ...stored,
+        files: { ...stored.files, policies: { all: text } },
+      });
+      expect(policy.decide(INPUT)).toEqual({ effect: 'DENY', reasons: [] });
+      expect(policy.digest).not.toBe(stored.digest.toString('hex'));
+    }
+    const erring = await set({
+      all: 'permit (principal, action, resource);',
+      errs: 'forbid (principal, action, resource) when { 9223372036854775807 + 1 == 0 };',
+    });
+    expect((await open(erring)).decide(INPUT)).toEqual({ effect: 'DENY', reasons: ['errs'] });
+  });
+
+  it('have the digest that their texts amount to', async () => {
+    const open = replayPolicies();
+    const stored = await set({ all: 'permit (principal, action, resource);' });
+    expect(await open(stored)).toMatchObject({
+      digest: stored.digest.toString('hex'),
+      sameEngine: true,
+    });
+    const { schema } = stored.files;
+    const otherSchema = { ...stored, files: { ...stored.files, schema: `${schema}\n` } };
+    expect((await open(otherSchema)).digest).not.toBe(stored.digest.toString('hex'));
+    const otherManifest = { ...stored, manifest: 'no manifest at all' };
+    expect((await open(otherManifest)).digest).toBe(stored.digest.toString('hex'));
+  });
+});

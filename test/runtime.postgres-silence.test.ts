@@ -1,0 +1,57 @@
+import { createServer, connect as connectSocket, type AddressInfo, type Socket } from 'node:net';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { connect } from '#runtime/postgres';
+import { isUnavailable } from '#sql/errors';
+import { freshDatabase, type TestDatabase } from './helpers/database.js';
+
+let db: TestDatabase;
+beforeAll(async () => {
+  db = await freshDatabase();
+});
+afterAll(() => db.drop());
+
+/** A way to the database on which, from some moment on, nothing comes back and nothing is refused. */
+async function wayThatFallsSilent(target: URL) {
+  const sockets = new Set<Socket>();
+  const state = { silent: false };
+  const server = createServer((inward) => {
+    const outward = connectSocket(Number(target.port), target.hostname);
+    for (const socket of [inward, outward]) {
+      sockets.add(socket);
+      socket.on('error', () => undefined);
+    }
+    inward.pipe(outward);
+    outward.on('data', (chunk) => {
+      if (!state.silent) inward.write(chunk);
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const url = new URL(target);
+  url.hostname = '127.0.0.1';
+  url.port = String((server.address() as AddressInfo).port);
+  return {
+    url: url.toString(),
+    state,
+    close: () => {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+    },
+  };
+}
+
+describe('a database that says nothing any more', () => {
+  it('is given up, as one that is away, and asked again later', async () => {
+    const way = await wayThatFallsSilent(new URL(db.urlFor('svc_engine')));
+    const sql = connect(way.url, { application: 'test', max: 1, silenceMs: 500 });
+    await sql`select 1`;
+    way.state.silent = true;
+    const began = performance.now();
+    const error: unknown = await sql`select 2`.catch((reason: unknown) => reason);
+    expect(isUnavailable(error)).toBe(true);
+    expect(performance.now() - began).toBeLessThan(3_000);
+    way.state.silent = false;
+    expect(await sql`select 3 as three`).toEqual([{ three: 3 }]);
+    await sql.end({ timeout: 1 });
+    way.close();
+  });
+});

@@ -1,0 +1,58 @@
+import { randomBytes } from 'node:crypto';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it, inject } from 'vitest';
+import { packageRoot } from '#runtime/package-root';
+import { connect, type Sql } from '#runtime/postgres';
+import { createTenant } from '#sql/administration';
+import { migrate } from '#sql/migrate';
+import { pendingDepth } from '#sql/settlement';
+
+/**
+ * In a database of somebody's own, whose owner is no superuser: there FORCE keeps even the owner from
+ * every tenant's rows, and with it whatever runs in the owner's name.
+ */
+const name = `owned_${randomBytes(6).toString('hex')}`;
+let superuser: Sql;
+let inside: Sql;
+let engine: Sql;
+
+function urlOf(database: string, user?: string, password?: string): string {
+  const url = new URL(inject('postgres').url);
+  url.pathname = `/${database}`;
+  if (user !== undefined) url.username = user;
+  if (password !== undefined) url.password = password;
+  return url.toString();
+}
+
+beforeAll(async () => {
+  superuser = connect(urlOf('postgres'), { application: 'test', max: 1 });
+  await superuser.unsafe(`create role ${name} login createrole password 'owner'`);
+  await superuser.unsafe(`create database ${name} owner ${name}`);
+  const owner = connect(urlOf(name, name, 'owner'), { application: 'test', max: 2 });
+  await migrate(owner, join(packageRoot, 'sql', 'migrations'));
+  await owner.end();
+  inside = connect(urlOf(name), { application: 'test', max: 1 });
+  const password = inject('postgres').passwords['svc_engine'] ?? '';
+  engine = connect(urlOf(name, 'svc_engine', password), { application: 'test', max: 1 });
+});
+afterAll(async () => {
+  await Promise.all([engine.end(), inside.end()]);
+  await superuser.unsafe(`drop database ${name} with (force)`);
+  await superuser.unsafe(`drop role ${name}`);
+  await superuser.end();
+});
+
+describe('the depth of the queue', () => {
+  it('is that of all tenants, counted no further than was asked, and the engine sees no row', async () => {
+    await createTenant(inside, { tenantId: 'one', environment: 'sandbox' });
+    await createTenant(inside, { tenantId: 'two', environment: 'sandbox' });
+    await inside.begin(async (tx) => {
+      await tx`set local session_replication_role = replica`;
+      await tx`
+        insert into svc.intake_pending select gen_random_uuid(), now() from generate_series(1, 7)`;
+    });
+    expect(await pendingDepth(engine, 100)).toBe(7);
+    expect(await pendingDepth(engine, 5)).toBe(5);
+    expect(await engine`select from svc.intake_pending`).toHaveLength(0);
+  });
+});
