@@ -67,6 +67,16 @@ describe('the renderer', () => {
     await renderer.close();
   });
 
+  it('leaves places to others when one asks for more than its share', async () => {
+    const renderer = createPdfRenderer({ threads: 1, queued: 3, timeoutMs: 20_000, file: slow });
+    const taken = [renderer.render(task(20), 1), renderer.render(task(0), 1)];
+    await expect(renderer.render(task(0), 1)).rejects.toThrow(RendererBusyError);
+    taken.push(renderer.render(task(0), 2));
+    await Promise.all(taken);
+    await renderer.render(task(0), 1);
+    await renderer.close();
+  });
+
   it('gives up what takes too long, running or waiting, and goes on', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 500, file: slow });
     const stuck = [renderer.render(task(255)), renderer.render(task(255))];

@@ -21,7 +21,16 @@ const readBack = (pieces: readonly Piece[]): string =>
 
 describe('a text on paper', () => {
   it('stands as it is where everybody reads it the same', () => {
-    for (const text of ['run-7/step-3', 'réserver ✈', 'Ωμέγα, Ж', '“a” — b', 'C:\\users', '']) {
+    for (const text of [
+      'заказ 7 от клиента',
+      '½ … ™',
+      'run-7/step-3',
+      'réserver ✈',
+      'Ωμέγα, Ж',
+      '“a” — b',
+      'C:\\users',
+      '',
+    ]) {
       expect(shown(text)).toBe(text);
     }
   });
@@ -37,6 +46,21 @@ describe('a text on paper', () => {
     ['unusual spaces', 'a\u00a0b\u3000c', 'a[\\u{A0}]b[\\u{3000}]c'],
     ['spaces that would not be seen', ' a  b ', '[\\u{20}]a[\\u{20}][\\u{20}]b[\\u{20}]'],
     ['halves of pairs', 'a\ud800', 'a[\\u{D800}]'],
+    [
+      'letters of another alphabet within a word',
+      'р\u0430y l\u03bf',
+      '[\\u{440}][\\u{430}]y l[\\u{3BF}]',
+    ],
+    [
+      'words that look Latin',
+      '\u0412\u041e\u041e\u041a_1',
+      '[\\u{412}][\\u{41E}][\\u{41E}][\\u{41A}]_1',
+    ],
+    [
+      'variants of ASCII',
+      '\u{1d670}\u212a\u2215\u2010',
+      '[\\u{1D670}][\\u{212A}][\\u{2215}][\\u{2010}]',
+    ],
     ['the beginning of an imitated escape', '\\u{41}', '[\\u{5C}]u{41}'],
   ])('shows %s as code points', (_what, text, expected) => {
     expect(shown(text)).toBe(expected);
@@ -116,6 +140,19 @@ describe('every character that is shown as itself', () => {
     for (const expected of ['A', 'z', '~', 'ß', 'Ÿ', 'Ω', 'Я', '€', '→', '✓']) {
       expect(characters).toContain(expected);
     }
+  });
+
+  it('are drawn like no character of ASCII', () => {
+    const font = opened(fonts.files.mono);
+    const drawn = new Map<string, string>();
+    const alike: string[] = [];
+    for (const character of characters) {
+      const outline = JSON.stringify(font.layout(character).glyphs[0]?.path.commands);
+      const other = drawn.get(outline);
+      if (other === undefined) drawn.set(outline, character);
+      else if (other <= '\u007f') alike.push(`${other} ${character}`);
+    }
+    expect(alike).toEqual([]);
   });
 
   it.each(['mono', 'monoBold'] as const)('has one glyph of ink and of one width in %s', (name) => {

@@ -18,7 +18,8 @@ export async function exportPdf(
   const document = await exportDocument(deps, caller, proofId);
   const lookupUrl = `${deps.ctx.publicUrl}/api/public/verify/proof/${document.proof_id}`;
   try {
-    return await deps.ctx.pdf.render({ json: canonicalBytes(document), lookupUrl });
+    const request = { json: canonicalBytes(document), lookupUrl };
+    return await deps.ctx.pdf.render(request, caller.tenantNo);
   } catch (cause) {
     throw problemOf(cause);
   }

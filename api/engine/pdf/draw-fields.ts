@@ -24,7 +24,7 @@ export function drawSection(sheet: Sheet, section: Section): void {
 }
 
 const LEGEND =
-  'is not in the text: on grey, it stands for the one character of that Unicode number, which this paper cannot show as it is or which would change how its neighbours look. The file inside this PDF has the text itself.';
+  'is not in the text: on grey, it stands for the one character of that Unicode number, which this paper cannot show as it is, which would change how its neighbours look, or which looks like another. The file inside this PDF has the text itself.';
 
 /** Says what an escape is, where the first one has just been seen. */
 export function drawLegend(sheet: Sheet): void {

@@ -14,8 +14,12 @@ export class RenderTimeoutError extends Error {
 }
 
 export interface PdfRenderer {
-  /** @throws {@link RendererBusyError}, {@link RenderTimeoutError} */
-  render(request: PdfRequest): Promise<Uint8Array>;
+  /**
+   * @param asker who it is for: nobody gets more than half of all places, so that one who asks for
+   *   paper after paper does not leave the others without
+   * @throws {@link RendererBusyError}, {@link RenderTimeoutError}
+   */
+  render(request: PdfRequest, asker?: number): Promise<Uint8Array>;
   /** Lets what was taken on be rendered; nothing more is. */
   close(): Promise<void>;
 }
@@ -45,7 +49,9 @@ const BUILT = join(packageRoot, 'dist', 'api', 'engine', 'pdf', 'thread.js');
  */
 export function createPdfRenderer(options: PdfRendererOptions): PdfRenderer {
   const { file = BUILT, queued, threads, timeoutMs } = options;
-  const taken = new Set<Promise<Uint8Array>>();
+  const taken = new Map<Promise<Uint8Array>, number | undefined>();
+  const places = threads + queued;
+  const share = Math.ceil(places / 2);
   let pool: Piscina<PdfRequest, Uint8Array> | null = null;
   let closed = false;
 
@@ -71,14 +77,20 @@ export function createPdfRenderer(options: PdfRendererOptions): PdfRenderer {
     }
   }
 
+  const takenBy = (asker: number): number =>
+    [...taken.values()].filter((one) => one === asker).length;
+
   return {
-    async render(request) {
+    async render(request, asker) {
       // Counted here: the pool's own limit leaves out tasks that can be aborted.
-      if (closed || taken.size >= threads + queued) {
+      if (closed || taken.size >= places) {
         throw new RendererBusyError(closed ? 'the renderer is closed' : 'the queue is full');
       }
+      if (asker !== undefined && takenBy(asker) >= share) {
+        throw new RendererBusyError('this tenant has its share of the queue');
+      }
       const rendering = run(request);
-      taken.add(rendering);
+      taken.set(rendering, asker);
       try {
         return await rendering;
       } finally {
@@ -87,7 +99,7 @@ export function createPdfRenderer(options: PdfRendererOptions): PdfRenderer {
     },
     async close() {
       closed = true;
-      await Promise.allSettled(taken);
+      await Promise.allSettled(taken.keys());
       await pool?.destroy();
     },
   };

@@ -17,17 +17,29 @@ const OBJECT_REPLACEMENT = '\ufffc';
 const RIGHT_TO_LEFT =
   /^[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]$/u;
 
+const LATIN = /^\p{Script=Latin}$/u;
+const GREEK = /^\p{Script=Greek}$/u;
+const CYRILLIC = /^\p{Script=Cyrillic}$/u;
+const IN_WORD = /^[\p{L}\p{N}]$/u;
+/** Drawn stroke for stroke like a Latin letter or a digit. */
+const LOOKS_LATIN =
+  /^[\u037f\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03ba\u03bf\u03dc\u03f2\u03f3\u03f9\u0405\u0406\u0408\u0410\u0412\u0415\u0417\u041a\u041c-\u041e\u0420-\u0422\u0425\u0430\u0435\u043a\u043e\u0440\u0441\u0443\u0445\u0455\u0456\u0458\u04ae\u04bb\u04c0\u04cf\u051a-\u051d]$/u;
+/** Drawn like punctuation of ASCII, and no variant of it by Unicode. */
+const LOOKS_ASCII = /^[\u2010\u2011\u201a\u2215\u2223\ua789\ua78c]$/u;
+
 /**
  * A text that somebody chose, so that the paper shows exactly that text. What the font lacks would
  * vanish, controls and right-to-left characters would reorder their neighbours, combining marks
- * would alter them, and spaces in a row look like one: all those become `\u{…}`. So does a
- * backslash that looks like the beginning of one, so that a copied text reads in one way only.
+ * would alter them, spaces in a row look like one, and some letters are drawn like others: all those
+ * become `\u{…}`. So does a backslash that looks like the beginning of one, so that a copied text
+ * reads in one way only.
  */
 export function safeText(text: string, covers: Covers): Piece[] {
   const characters = Array.from(text);
+  const mistakable = mistakableIn(characters);
   const pieces: Piece[] = [];
   characters.forEach((character, at) => {
-    const shown = shownAsItself(characters, at, covers);
+    const shown = !mistakable.has(at) && shownAsItself(characters, at, covers);
     const last = pieces.at(-1);
     if (!shown) pieces.push({ text: escapeOf(character), escaped: true });
     else if (last === undefined || last.escaped) pieces.push({ text: character, escaped: false });
@@ -45,8 +57,49 @@ function shownAsItself(characters: readonly string[], at: number, covers: Covers
     SET_IN_ORDER.test(character) &&
     !RIGHT_TO_LEFT.test(character) &&
     character !== OBJECT_REPLACEMENT &&
+    !isVariant(character) &&
     covers(character.codePointAt(0) ?? 0)
   );
+}
+
+/** Of a character that is drawn the same, or of one of ASCII. */
+function isVariant(character: string): boolean {
+  if (character <= '\u007f') return false;
+  const plain = character.normalize('NFKC');
+  return (
+    character.normalize('NFC') !== character ||
+    (plain.length === 1 && plain <= '\u007f') ||
+    LOOKS_ASCII.test(character)
+  );
+}
+
+/**
+ * Where Greek or Cyrillic letters would be taken for Latin ones: next to such in one word, or in a
+ * word that has none but those that look like them.
+ */
+function mistakableIn(characters: readonly string[]): Set<number> {
+  const found = new Set<number>();
+  const ofWord = (word: readonly number[]): void => {
+    const some = (script: RegExp) => word.some((at) => script.test(characters[at] ?? ''));
+    const foreign = word.filter((at) => {
+      const character = characters[at] ?? '';
+      return GREEK.test(character) || CYRILLIC.test(character);
+    });
+    const mixed = some(LATIN) || (some(GREEK) && some(CYRILLIC));
+    if (mixed || foreign.every((at) => LOOKS_LATIN.test(characters[at] ?? ''))) {
+      for (const at of foreign) found.add(at);
+    }
+  };
+  let word: number[] = [];
+  characters.forEach((character, at) => {
+    if (IN_WORD.test(character)) word.push(at);
+    else if (word.length > 0) {
+      ofWord(word);
+      word = [];
+    }
+  });
+  ofWord(word);
+  return found;
 }
 
 /** A space between two of these is seen as one space. */
