@@ -103,7 +103,7 @@ function identify(
   const under = (engine: EngineIdentity): string =>
     hashHex(nativeSha256, utf8(manifestOf(files, engine)));
   const now = under(running);
-  const recordedFor = engineOf(manifest);
+  const recordedFor = engineOf(manifest, digest);
   if (now === digest.toString('hex') || recordedFor === null) {
     return { digest: now, sameEngine: true };
   }
@@ -113,7 +113,9 @@ function identify(
   return { digest: under(recordedFor), sameEngine };
 }
 
-function engineOf(manifest: string): EngineIdentity | null {
+/** A manifest that is not the one of that digest was changed, and is no word on which engine it was. */
+function engineOf(manifest: string, digest: Buffer): EngineIdentity | null {
+  if (hashHex(nativeSha256, utf8(manifest)) !== digest.toString('hex')) return null;
   try {
     return identitySchema.parse(JSON.parse(manifest));
   } catch {

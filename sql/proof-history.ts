@@ -1,10 +1,10 @@
-import { parseEntry } from '#protocol/entries';
 import type { ArtifactKind } from '#protocol/status';
 import type { Check } from '#protocol/schemas/verdict';
 import { parseTime } from '#protocol/time';
 import type { Db } from './db.js';
 import { asking } from './errors.js';
-import { statusEntriesOf, treeSize } from './log.js';
+import { treeSize } from './log.js';
+import { statusesOf } from './status-entries.js';
 
 /** One verdict that covers the proof, as the verifier wrote it. */
 export interface VerdictInHistory {
@@ -37,6 +37,8 @@ export interface ProofHistory {
   verdicts: VerdictInHistory[];
   /** In log order, a repeated one included. */
   revocations: RevocationInHistory[];
+  /** A row among the revocations is not the entry that the log has there: what it was is lost. */
+  isDamaged?: boolean;
 }
 
 /** Nothing of it belongs to a tenant: whoever asks has found the proof among its own before. */
@@ -46,16 +48,15 @@ export async function proofHistory(
 ): Promise<ProofHistory> {
   // In this order: whoever sees a verdict sees every revocation that was in the log when it was made.
   const verdicts = await verdictsOn(db, leafIndex);
-  const statuses = await statusEntriesOf(db, [proofId], Number.MAX_SAFE_INTEGER);
+  const statuses = await statusesOf(db, [proofId]);
   const logSize = await treeSize(db);
-  const revocations = statuses.flatMap(({ leafIndex: at, body }): RevocationInHistory[] => {
-    const entry = parseEntry(body);
-    // A row is found by the proof that it is filed under; what counts is what the entry says.
-    if (entry.type !== 'status' || entry.proof_id !== proofId) return [];
+  const revocations = statuses.flatMap(({ leafIndex: at, entry }): RevocationInHistory[] => {
+    if (entry === null) return [];
     const { artifact_kind, reason_hash, time } = entry;
     return [{ leafIndex: at, kind: artifact_kind, at: parseTime(time), reasonHash: reason_hash }];
   });
-  return { logSize, verdicts, revocations };
+  const isDamaged = statuses.some(({ entry }) => entry === null);
+  return { logSize, verdicts, revocations, isDamaged };
 }
 
 function verdictsOn(db: Db, leafIndex: number): Promise<VerdictInHistory[]> {

@@ -1,10 +1,10 @@
-import { parseEntry } from '#protocol/entries';
 import type { ArtifactKind, Effect } from '#protocol/status';
 import type { Pool, Transaction } from './db.js';
 import { fromUuid } from './ids.js';
-import { statusEntriesOf } from './log.js';
+import { statusesOf } from './status-entries.js';
 import { asTenants } from './tenant-scope.js';
 import type { Environment } from './tenants.js';
+import { comparableTime } from './times.js';
 import { verdictsForLeaves, type LeafVerdict } from './verdicts.js';
 
 /** A proof in a list, with what its status follows from. */
@@ -93,7 +93,7 @@ async function firstLeafSince(tx: Transaction, time: number | undefined): Promis
   if (time === undefined) return 0;
   const [row] = await tx<{ tree_size: number }[]>`
     select tree_size from svc.checkpoint
-    where created_at < ${new Date(time - CHECKPOINT_SLACK_MS)}
+    where created_at < ${comparableTime(time - CHECKPOINT_SLACK_MS)}
     order by created_at desc limit 1`;
   return row?.tree_size ?? 0;
 }
@@ -162,7 +162,7 @@ async function scanLeaves(
 }
 
 function dateOf(epochMs: number | undefined): Date | null {
-  return epochMs === undefined ? null : new Date(epochMs);
+  return epochMs === undefined ? null : comparableTime(epochMs);
 }
 
 async function withStanding(tx: Transaction, proofs: Scanned[]): Promise<ProofInList[]> {
@@ -172,18 +172,16 @@ async function withStanding(tx: Transaction, proofs: Scanned[]): Promise<ProofIn
       tx,
       proofs.map(({ leafIndex }) => leafIndex),
     ),
-    statusEntriesOf(
+    statusesOf(
       tx,
       proofs.map(({ proofId }) => proofId),
-      Number.MAX_SAFE_INTEGER,
     ),
   ]);
   const revoked = new Map<string, ArtifactKind[]>();
   const damaged = new Set<string>();
-  for (const { proofId, body } of statuses) {
-    const kind = revokedBy(body);
-    if (kind === null) damaged.add(proofId);
-    else revoked.set(proofId, [...(revoked.get(proofId) ?? []), kind]);
+  for (const { proofId, entry } of statuses) {
+    if (entry === null) damaged.add(proofId);
+    else revoked.set(proofId, [...(revoked.get(proofId) ?? []), entry.artifact_kind]);
   }
   return proofs.map((proof) => ({
     ...proof,
@@ -191,13 +189,4 @@ async function withStanding(tx: Transaction, proofs: Scanned[]): Promise<ProofIn
     verdict: damaged.has(proof.proofId) ? null : (verdicts.get(proof.leafIndex) ?? null),
     revoked: revoked.get(proof.proofId) ?? [],
   }));
-}
-
-function revokedBy(body: Buffer): ArtifactKind | null {
-  try {
-    const entry = parseEntry(body);
-    return entry.type === 'status' ? entry.artifact_kind : null;
-  } catch {
-    return null;
-  }
 }

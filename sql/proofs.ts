@@ -6,6 +6,8 @@ import type { Environment } from './tenants.js';
 /** A proof as its tenant may read it; payload columns are null once erased. */
 export interface StoredProof {
   proofId: string;
+  /** Whose row it is. */
+  tenantId: string;
   leafIndex: number;
   lane: 1 | 2;
   effect: 'ADMIT' | 'DENY';
@@ -18,7 +20,12 @@ export interface StoredProof {
   acceptedAt: number;
   aepHash: Buffer;
   proofRecordHash: Buffer;
+  /** Whether the row at its leaf is the entry of this proof, of the time when it was accepted. */
+  isLogged: boolean;
 }
+
+/** What a leaf that is no proof's commits to: no bytes hash to it. */
+const NO_HASH = Buffer.alloc(32);
 
 /** One of the tenant's proofs, or null: another tenant's proof is as absent as one that never was. */
 export function readProof(
@@ -30,6 +37,7 @@ export function readProof(
     const [row] = await tx<
       {
         proof_id: string;
+        tenant_id: string;
         leaf_index: string;
         lane: 1 | 2;
         effect: 'ADMIT' | 'DENY';
@@ -41,17 +49,23 @@ export function readProof(
         accepted_at: Date;
         aep_hash: Buffer;
         proof_record_hash: Buffer;
+        is_logged: boolean;
       }[]
     >`
-      select p.proof_id::text, p.leaf_index, p.lane, p.effect, p.environment, p.key_id, p.aep, p.signature,
-        i.request_hash, i.accepted_at, e.aep_hash, e.proof_record_hash
+      select p.proof_id::text, t.tenant_id, p.leaf_index, p.lane, p.effect, p.environment, p.key_id, p.aep, p.signature,
+        i.request_hash, i.accepted_at,
+        coalesce(e.aep_hash, ${NO_HASH}) as aep_hash,
+        coalesce(e.proof_record_hash, ${NO_HASH}) as proof_record_hash,
+        e.kind = 1 and e.proof_id = p.proof_id and e.at = i.accepted_at as is_logged
       from svc.proof p
       join svc.intake i on i.proof_id = p.proof_id and i.tenant_no = p.tenant_no
+      join svc.tenant t on t.tenant_no = p.tenant_no
       join svc.log_entry e on e.leaf_index = p.leaf_index
       where p.proof_id = ${toUuid(proofId)}::uuid and p.tenant_no = ${tenantNo}`;
     if (row === undefined) return null;
     return {
       proofId: fromUuid(row.proof_id),
+      tenantId: row.tenant_id,
       leafIndex: Number(row.leaf_index),
       lane: row.lane,
       effect: row.effect,
@@ -63,6 +77,7 @@ export function readProof(
       acceptedAt: row.accepted_at.getTime(),
       aepHash: row.aep_hash,
       proofRecordHash: row.proof_record_hash,
+      isLogged: row.is_logged,
     };
   });
 }

@@ -1,10 +1,9 @@
-import { parseEntry } from '#protocol/entries';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import type { ArtifactKind, Effect } from '#protocol/status';
 import type { Db, Pool, Transaction } from './db.js';
 import { asking } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
-import { statusEntriesOf } from './log.js';
+import { DamagedEntryError, statusesOf } from './status-entries.js';
 import { asTenants, type OwnId } from './tenant-scope.js';
 
 /** A revocation as a tenant asks for it. The reason document is made where it is asked for. */
@@ -41,19 +40,14 @@ export type AskOutcome =
 /** Each is a request of somebody else's that was refused just now. */
 const MOST_ROUNDS = 8;
 
-/** Every index that the log can have. */
-const WHOLE_LOG = Number.MAX_SAFE_INTEGER;
-
 async function standingOf(
   tx: Db,
   proofId: string,
   kind: ArtifactKind,
 ): Promise<StandingRevocation | null> {
-  for (const { leafIndex, body } of await statusEntriesOf(tx, [proofId], WHOLE_LOG)) {
-    const entry = parseEntry(body);
-    if (entry.type === 'status' && entry.artifact_kind === kind) {
-      return { state: 'revoked', leafIndex, entry };
-    }
+  for (const { leafIndex, entry } of await statusesOf(tx, [proofId])) {
+    if (entry === null) throw new DamagedEntryError(`leaf ${leafIndex} about proof ${proofId}`);
+    if (entry.artifact_kind === kind) return { state: 'revoked', leafIndex, entry };
   }
   return null;
 }
@@ -225,6 +219,7 @@ export async function claimRevocations(
       exists (select from svc.proof p where p.proof_id = r.proof_id and p.tenant_no = r.tenant_no
         and (p.effect = 'ADMIT' or r.artifact_kind = 'proof')) as artifact_holds
     from claimed join svc.revocation_request r using (request_id)
+    where r.refused is null
     order by r.requested_at, r.request_id`;
   return rows.map((row) => ({
     requestId: fromUuid(row.request_id),

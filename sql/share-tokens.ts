@@ -2,6 +2,7 @@ import type { ArtifactKind, Effect } from '#protocol/status';
 import type { Db, Pool, Transaction } from './db.js';
 import { fromUuid, packageIdOf, packageUuid, toUuid } from './ids.js';
 import { asTenants } from './tenant-scope.js';
+import { comparableTime } from './times.js';
 
 /** What a token shows. */
 export type ShareTarget =
@@ -70,7 +71,7 @@ async function insertToken(
       ${'proofId' in target ? toUuid(target.proofId) : null}::uuid,
       ${'packageId' in target ? packageUuid(target.packageId) : null}::uuid, now.at, wanted.until
     from (select date_trunc('milliseconds', clock_timestamp()) as at) now,
-      (select ${expiresAt === null ? null : new Date(expiresAt)}::timestamptz as until) wanted
+      (select ${expiresAt === null ? null : comparableTime(expiresAt)}::timestamptz as until) wanted
     where wanted.until is null or wanted.until > now.at
     returning created_at`;
   return row?.created_at.getTime() ?? null;

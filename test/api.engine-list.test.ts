@@ -15,6 +15,7 @@ import {
   type TestEngine,
 } from './helpers/engine.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
+import { replacedIn, withStatusesRewritten } from './helpers/rewritten.js';
 
 let db: TestDatabase;
 let registry: TestRegistry;
@@ -157,6 +158,15 @@ describe('a filter', () => {
     ids.push(later!);
   });
 
+  // The database's calendar has no year 0.
+  it.each(['0000-01-01T00:00:00.000Z', '0001-01-01T00:00:00.000Z'])(
+    'by a time before all time: %s',
+    async (time) => {
+      expect(idsOf(await all({ from: time }))).toEqual(newestFirst(ids));
+      expect(await all({ to: time })).toEqual([]);
+    },
+  );
+
   it('by time does not stop at a checkpoint that may be too young to tell', async () => {
     const since = (await page({ limit: '200' })).proofs.at(-1)!.accepted_at;
     await db.sql`insert into svc.checkpoint (tree_size, root, note)
@@ -244,6 +254,40 @@ describe('the status', () => {
     expect(failed.history.at(-1)).toMatchObject({ event: 'failed', checks: ['aep_hash'] });
   });
 
+  it.each([
+    ['is no JSON', "'x'"],
+    ['is of another artifact', replacedIn('"artifact_kind":"proof"', '"artifact_kind":"trust"')],
+    ['is of another proof', replacedIn('"proof_id":"0', '"proof_id":"1')],
+  ])('asserts nothing of a proof whose revocation was rewritten: it %s', async (_, body) => {
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    ids.push(id);
+    const salt = randomBytes(32).toString('hex');
+    const revocation = {
+      proofId: id,
+      artifactKind: 'proof',
+      reason: 'x',
+      actor: 'ops',
+      salt,
+    } as const;
+    await appendRevocation(registry.admin, nativeSha256, revocation);
+    await registry.verifyAll();
+    await withStatusesRewritten(db, id, body, async () => {
+      const [listed] = (await page({ limit: '1' })).proofs;
+      const reply = await engine.call({
+        method: 'GET',
+        path: `/v1/proofs/${id}`,
+        headers: headersFor(key),
+      });
+      for (const told of [listed, proofViewSchema.parse(reply.json).verdict]) {
+        expect(told).toMatchObject({
+          verification_status: 'BACKEND_LOOKUP_REQUIRED',
+          can_assert_validity: false,
+        });
+      }
+    });
+    expect((await page({ limit: '1' })).proofs[0]?.verification_status).toBe('REVOKED');
+  });
+
   it('has no history but that of its making while nobody has verified it', async () => {
     const [id] = await registry.admitAll([registry.item()]);
     const reply = await engine.call({
@@ -324,6 +368,7 @@ describe('a query parameter that is not valid', () => {
     ['intent_id', 'intent_id='],
     ['from', 'from=2026-11-20'],
     ['to', 'to=yesterday'],
+    ['intent_id', 'intent_id=a%00b'],
     ['offset', 'offset=3'],
     ['__proto__', '__proto__=3'],
   ])('%s is named: %s', async (name, query) => {

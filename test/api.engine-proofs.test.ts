@@ -137,12 +137,16 @@ describe('GET /v1/proofs/{proof_id}', () => {
     ['the logged hash', 'log_entry', 'aep_hash = set_byte(aep_hash, 5, get_byte(aep_hash, 5) # 1)'],
   ])('is not served when %s was altered', async (_, table, change) => {
     const id = await admitOne();
-    await db.sql.unsafe(`
-      set session_replication_role = replica;
-      update svc.${table} set ${change} where replace(proof_id::text, '-', '') = '${id}';
-      set session_replication_role = default`);
+    const alter = () =>
+      db.sql.unsafe(`
+        set session_replication_role = replica;
+        update svc.${table} set ${change} where replace(proof_id::text, '-', '') = '${id}';
+        set session_replication_role = default`);
+    await alter();
     const reply = await get(`/v1/proofs/${id}`);
     expect(reply.json).toMatchObject({ status: 500, code: 'integrity_failure' });
+    // A damaged log takes nothing more on: the same bit once more, and it is whole again.
+    if (table === 'log_entry') await alter();
   });
 
   it('shows what remains of one whose payload was erased', async () => {

@@ -229,6 +229,36 @@ describe('replay of what was decided', () => {
     }
   });
 
+  it('names what differs to a key that may not read the proof, and shows it nothing', async () => {
+    const item = registry.item({ intent_id: 'between-us' });
+    const [id = ''] = await registry.admitAll([item]);
+    const document = await exported(id);
+    const wrong = {
+      ...document,
+      aep: {
+        ...document.aep,
+        subject: { kind: 'execute', intent_id: 'a guess', action: 'A_GUESS' },
+        salt: '00'.repeat(32),
+      },
+    };
+    const pointers = ['/salt', '/subject/action', '/subject/intent_id'];
+    const told = async (scopes: string[]) => {
+      const reply = await post(wrong, await issueKey(registry, { scopes }));
+      return { text: reply.bytes.toString(), replay: replaySchema.parse(reply.json) };
+    };
+    const verifier = await told(['verify']);
+    expect(verifier.replay.result).toBe('divergence');
+    expect(verifier.replay.differences).toEqual(pointers.map((pointer) => ({ pointer })));
+    for (const secret of ['between-us', 'BOOK_RESERVATION', document.aep.salt]) {
+      expect(verifier.text).not.toContain(secret);
+    }
+    for (const scope of ['read', 'export']) {
+      const { differences } = (await told(['verify', scope])).replay;
+      expect(differences.map(({ pointer }) => pointer)).toEqual(pointers);
+      expect(differences[2]).toMatchObject({ recorded: 'a guess', replayed: 'between-us' });
+    }
+  });
+
   it('needs the scope, a body of its own form, and no more than 256 KiB', async () => {
     const reader = await issueKey(registry, { scopes: ['admit', 'read', 'export'] });
     const id = await admitOne();
@@ -324,6 +354,21 @@ describe('replay of what was tampered with', () => {
       differences: [{ pointer: '/policy/engine_version', recorded: '0.0.1' }],
       engine: { recorded_version: '0.0.1' },
     });
+  });
+
+  it('does not take the word of a changed manifest on which engine decided', async () => {
+    const id = await admitOne();
+    await changeTexts((files) => {
+      files.policies['sandbox-tenants-may-act'] += '\n// changed';
+    });
+    await byHand(
+      (tx) => tx`
+      update svc.policy_set set manifest =
+        regexp_replace(manifest, '"engine_version":"[^"]*"', '"engine_version":"0.0.1"')`,
+    );
+    const replay = await replayOf(byId(id));
+    expect(replay.result).toBe('divergence');
+    expect(replay.differences.map(({ pointer }) => pointer)).toEqual(['/policy/digest']);
   });
 
   it.each([

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { parseRevocationReason } from '#protocol/revocation-reason';
 import { problemSchema } from '#protocol/schemas/problem';
@@ -10,6 +11,7 @@ import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { startEngine, type Reply, type TestEngine } from './helpers/engine.js';
 import { clientOf, revocationBody, type Client } from './helpers/lifecycle.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
+import { replacedIn, withStatusesRewritten } from './helpers/rewritten.js';
 
 let db: TestDatabase;
 let registry: TestRegistry;
@@ -175,6 +177,37 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expectProblem(await read(), 403, 'api_key_revoked');
     expectProblem(await revoke(revocationBody(), stolen), 401, 'unauthenticated');
     expect((await revoke()).status).toBe(201);
+  });
+
+  it('is asked again for who waited for a request that was refused for its key: 201', async () => {
+    const stolen = await clientOf(db, registry, engine);
+    engine.worker.rests = true;
+    const first = revoke(revocationBody(), stolen);
+    await expect.poll(() => engine.worker.revocations.length, { interval: 5 }).toBe(1);
+    const second = revoke(revocationBody({ reason: 'it was stolen' }));
+    // Nothing shows from outside that it waits.
+    await sleep(200);
+    await revokeApiKey(registry.admin, stolen.keyId);
+    engine.worker.rests = false;
+    await engine.worker.work();
+    expectProblem(await first, 403, 'api_key_revoked');
+    expect((await second).status).toBe(201);
+    expect((await read()).bytes).toEqual((await second).bytes);
+  });
+
+  it.each([
+    ['is no JSON', "'x'"],
+    ['is of another artifact', replacedIn('trust', 'proof')],
+  ])('where the log has one that was rewritten and %s is 500', async (_, body) => {
+    expect((await revoke(revocationBody({ artifact_kind: 'trust' }))).status).toBe(201);
+    await withStatusesRewritten(db, proofId, body, async () => {
+      for (const kind of ['proof', 'trust', 'certificate']) {
+        const reply = await revoke(revocationBody({ artifact_kind: kind }));
+        expectProblem(reply, 500, 'integrity_failure');
+        expectProblem(await read(kind), 500, 'integrity_failure');
+      }
+    });
+    expect((await revoke(revocationBody({ artifact_kind: 'trust' }))).status).toBe(200);
   });
 
   it('that cannot be processed is said to be: 500', async () => {

@@ -158,6 +158,11 @@ describe('POST /v1/share-tokens', () => {
     expectProblem(reply, 422, 'expiry_over', '/expires_at');
   });
 
+  it('that ended before all time is 422', async () => {
+    const reply = await create(body({ expires_at: '0000-01-01T00:00:00.000Z' }));
+    expectProblem(reply, 422, 'expiry_over', '/expires_at');
+  });
+
   it.each([
     [
       { schema_version: 'svc.lifecycle.share_token_request/2.0' },
@@ -234,6 +239,7 @@ describe('GET /v1/share-tokens', () => {
     '?cursor=',
     '?cursor=bm9uc2Vuc2U',
     '?cursor=%00',
+    `?cursor=${Buffer.from(`253402300800000:${'0'.repeat(64)}`).toString('base64url')}`,
     '?page=2',
   ])('refuses %s: 400', async (query) => {
     expectProblem(await client.get(`${PATH}${query}`), 400, 'invalid_query');

@@ -542,7 +542,10 @@ describe('gates hold for what is accepted and not yet appended', () => {
     });
     const locked = await accepted(item());
     await processAdmissions(registry.admit, [locked]);
-    expect(await stateOf(locked, tenantNo)).toMatchObject({ state: 'refused', code: 'lane_locked' });
+    expect(await stateOf(locked, tenantNo)).toMatchObject({
+      state: 'refused',
+      code: 'lane_locked',
+    });
 
     await setLane(registry.admin, 'live', true);
     const open = await accepted(item());

@@ -15,6 +15,7 @@ import {
   type AskOutcome,
   type RevocationItem,
 } from '#sql/revocations';
+import { asTenants } from '#sql/tenant-scope';
 import { settleRevocations } from '#workers/lifecycle/settle-revocations';
 import { sweepRevocations } from '#workers/lifecycle/sweep';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
@@ -153,6 +154,26 @@ describe('a revocation that was asked for', () => {
     expect(await ask(again)).toEqual({ outcome: 'asked', requestId: again.requestId });
     await settle(again.requestId);
     expect(await entries()).toHaveLength(1);
+  });
+
+  it('that was refused stays refused, though whoever may ask says that it is pending', async () => {
+    const one = item({ keyNo: 0 });
+    await ask(one);
+    await settle(one.requestId);
+    await asTenants(
+      registry.engine,
+      [registry.tenantNo],
+      (tx) => tx`
+        insert into svc.revocation_pending
+        select request_id, requested_at from svc.revocation_request where refused is not null`,
+    );
+    await settle(one.requestId);
+    expect(await entries()).toEqual([]);
+    expect(await stateOf()).toEqual({ state: 'refused', code: 'api_key_revoked' });
+    const waiting = await db.sql`
+      select from svc.revocation_pending where request_id = ${one.requestId}::uuid`;
+    expect(waiting).toEqual([]);
+    await db.sql`delete from svc.revocation_pending`;
   });
 
   it('does not ask lane and allowlist: what is wrong can be revoked when nothing else can be done', async () => {

@@ -1,5 +1,6 @@
 import express, { type ErrorRequestHandler, type Express, type RequestHandler } from 'express';
 import { isUnavailable, PolicyMissingError } from '#sql/errors';
+import { DamagedEntryError } from '#sql/status-entries';
 import { createAnswer } from './answer.js';
 import { createAuthenticate } from './authenticate.js';
 import { createBackpressure } from './backpressure.js';
@@ -95,7 +96,7 @@ function problemOf(error: unknown): Problem {
   if (isUnavailable(error)) {
     return new Problem(
       'database_unavailable',
-      'Try again. That is safe: the same body is admitted once.',
+      'Try again. To admit again is safe: the same body is admitted once.',
       {
         headers: { 'Retry-After': '1' },
         cause: error,
@@ -107,6 +108,13 @@ function problemOf(error: unknown): Problem {
       headers: { 'Retry-After': '30' },
       cause: error,
     });
+  }
+  if (error instanceof DamagedEntryError) {
+    return new Problem(
+      'integrity_failure',
+      'What the log says of this proof cannot be told any more. Nothing was changed.',
+      { cause: error },
+    );
   }
   if (error instanceof URIError) {
     return new Problem('malformed_path', 'The path is not valid percent-encoding.');

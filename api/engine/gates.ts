@@ -32,9 +32,13 @@ export function requireTenantHeader(req: Request, caller: Caller): void {
 
 /** 403: one of `scopes` is enough, and `admin` is all of them. */
 export function requireScope(caller: Caller, scopes: readonly Scope[]): void {
-  if (![...scopes, 'admin'].some((scope) => caller.scopes.includes(scope))) {
+  if (!hasScope(caller, scopes)) {
     throw new Problem('scope_missing', `This needs a key with the scope ${scopes.join(' or ')}.`);
   }
+}
+
+export function hasScope(caller: Caller, scopes: readonly Scope[]): boolean {
+  return [...scopes, 'admin'].some((scope) => caller.scopes.includes(scope));
 }
 
 /** 403 */

@@ -2,6 +2,8 @@ import { z } from 'zod';
 import { Problem } from './problem.js';
 
 const DEFAULT_LIMIT = 50;
+/** The end of the year 9999: what comes later is no time in any document. */
+const LATEST = 253_402_300_799_999;
 
 /** The query of lists that are in the order of their making, newest first. */
 export const pageQuerySchema = z.strictObject({
@@ -59,7 +61,7 @@ function parseCursor(cursor: string, id: RegExp): Place {
   const [createdAt = '', rest = ''] = Buffer.from(cursor, 'base64url')
     .toString('latin1')
     .split(':');
-  if (!/^[0-9]{1,15}$/.test(createdAt) || !id.test(rest)) {
+  if (!/^[0-9]{1,15}$/.test(createdAt) || Number(createdAt) > LATEST || !id.test(rest)) {
     throw new Problem('invalid_query', 'The parameter "cursor" is not one that was given here.');
   }
   return { createdAt: Number(createdAt), id: rest };

@@ -4,7 +4,12 @@ import { canonicalBytes, canonicalize } from '#protocol/canonical-json';
 import { parseStrict, type JsonValue } from '#protocol/json';
 import { aepDecisionSchema, type Aep } from '#protocol/schemas/aep';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { replaySchema, type Counterfactual, type Replay } from '#protocol/schemas/replay';
+import {
+  replaySchema,
+  type Counterfactual,
+  type Replay,
+  type ReplayDifference,
+} from '#protocol/schemas/replay';
 import { replayBodySchema, type ReplayBody } from '#protocol/schemas/verify-request';
 import { CEDAR_VERSION } from '#policy/policy-set';
 import { replay, type Replayed } from '#policy/replay';
@@ -17,6 +22,7 @@ import type { EngineContext } from './context.js';
 import { enter } from './enter.js';
 import { EXAMPLE_PROOF_ID, exampleExport } from './examples.js';
 import { noteOn } from './exchange.js';
+import { hasScope } from './gates.js';
 import type { EngineDeps, Operation, OperationSpec } from './operation.js';
 import { parseBody } from './parse-body.js';
 import { Problem } from './problem.js';
@@ -34,7 +40,8 @@ const spec: OperationSpec = {
   summary: 'Take the decision of a proof again',
   description:
     'Derives the AEP again from the request as it was accepted, with the policy set, time and salt ' +
-    'that were pinned then. With `policy_digest`, says besides what that set would have decided.',
+    'that were pinned then. With `policy_digest`, says besides what that set would have decided. ' +
+    'What differs is named to any key, and shown to one with the scope read or export.',
   scopes: ['verify'],
   body: {
     schema: replayBodySchema,
@@ -101,7 +108,9 @@ async function replayed(
       : outcome.differences.length === 0
         ? 'match'
         : 'divergence',
-    differences: outcome.differences,
+    differences: hasScope(caller, ['read', 'export'])
+      ? outcome.differences
+      : outcome.differences.map(withoutValues),
     engine: { recorded_version: recordedVersion, running_version: CEDAR_VERSION },
     policy_digest: toHex(intake.policyDigest),
     input_hash: outcome.inputHash,
@@ -109,6 +118,11 @@ async function replayed(
       asked === undefined ? null : await counterfactual(ctx, asked, policies, outcome, aep),
   };
   return answer as unknown as JsonValue;
+}
+
+/** Else a submission that is wrong in every member would be answered with the whole AEP. */
+function withoutValues({ pointer }: ReplayDifference): ReplayDifference {
+  return { pointer };
 }
 
 /** As it is stored, whatever became of it: what cannot be read any more differs in everything. */

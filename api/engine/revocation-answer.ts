@@ -12,7 +12,11 @@ export interface RevokedArtifact {
 }
 
 /** What either of the two operations about a revocation can be refused with. */
-export const REVOCATION_PROBLEMS: readonly ProblemCode[] = ['api_key_revoked', 'revocation_failed'];
+export const REVOCATION_PROBLEMS: readonly ProblemCode[] = [
+  'api_key_revoked',
+  'revocation_failed',
+  'integrity_failure',
+];
 
 export const revocationPath = ({ proofId, artifactKind }: RevokedArtifact): string =>
   `/v1/proofs/${proofId}/revocations/${artifactKind}`;

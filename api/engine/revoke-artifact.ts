@@ -9,7 +9,7 @@ import {
   revocationStatusSchema,
 } from '#protocol/schemas/lifecycle';
 import { nativeSha256 } from '#runtime/crypto';
-import { askRevocation, type AskOutcome, type StandingRevocation } from '#sql/revocations';
+import { askRevocation, type RevocationItem, type StandingRevocation } from '#sql/revocations';
 import type { Caller } from './authenticate.js';
 import { clientGone } from './client-gone.js';
 import type { EngineContext } from './context.js';
@@ -91,15 +91,15 @@ function revokeArtifact(deps: EngineDeps) {
       salt: randomBytes(32).toString('hex'),
     });
     const reasonHash = Buffer.from(nativeSha256(reason));
-    const asked = await askRevocation(ctx.sql, caller.tenantNo, {
+    const item = {
       ...artifact,
       requestId: newUuidHex(),
       keyNo: caller.keyNo,
       reasonHash,
       document: reason,
-    });
+    };
     noteOn(res, { proofId });
-    const standing = await settled(ctx, caller, res, asked);
+    const standing = await settled(ctx, caller, res, item);
     if (standing === null) {
       sendPendingRevocation(res, artifact);
       return;
@@ -117,27 +117,27 @@ async function settled(
   ctx: EngineContext,
   caller: Caller,
   res: Response,
-  asked: AskOutcome,
+  item: RevocationItem,
 ): Promise<StandingRevocation | null> {
-  switch (asked.outcome) {
-    case 'unknown_proof':
-      throw proofNotFound();
-    case 'absent_artifact':
-      throw new Problem('artifact_absent', 'Of a denial there is only the proof to revoke.', {
-        errors: [{ pointer: '/artifact_kind', detail: 'must be proof: this is a denial' }],
-      });
-    case 'revoked':
-      return asked.standing;
-    case 'asked':
-    case 'repeat': {
-      const isNew = asked.outcome === 'asked';
-      if (isNew) void enqueue(ctx, asked.requestId);
-      const settlement = await ctx.revocations.settlement(
-        { tenantNo: caller.tenantNo, id: asked.requestId },
-        { timeoutMs: ctx.waitMs, askNow: !isNew, signal: clientGone(res) },
-      );
-      return settlement === null ? null : standingOrThrow(settlement);
-    }
+  const { tenantNo } = caller;
+  const signal = clientGone(res);
+  const until = performance.now() + ctx.waitMs;
+  for (;;) {
+    const asked = await askRevocation(ctx.sql, tenantNo, item);
+    if (asked.outcome === 'unknown_proof') throw proofNotFound();
+    if (asked.outcome === 'absent_artifact') throw artifactAbsent();
+    if (asked.outcome === 'revoked') return asked.standing;
+    const isOwn = asked.outcome === 'asked';
+    if (isOwn) void enqueue(ctx, asked.requestId);
+    const timeoutMs = Math.max(0, until - performance.now());
+    const settlement = await ctx.revocations.settlement(
+      { tenantNo, id: asked.requestId },
+      { timeoutMs, askNow: !isOwn, signal },
+    );
+    if (settlement === null) return null;
+    // Refused for what somebody else asked, or for the key that it was asked with: it gave way.
+    if (!isOwn && settlement.state === 'refused') continue;
+    return standingOrThrow(settlement);
   }
 }
 
@@ -148,6 +148,12 @@ async function enqueue(ctx: EngineContext, requestId: string): Promise<void> {
   } catch (error) {
     ctx.log.warn({ err: error, revocations: 1 }, 'the queue cannot be reached');
   }
+}
+
+function artifactAbsent(): Problem {
+  return new Problem('artifact_absent', 'Of a denial there is only the proof to revoke.', {
+    errors: [{ pointer: '/artifact_kind', detail: 'must be proof: this is a denial' }],
+  });
 }
 
 function proofNotFound(): Problem {

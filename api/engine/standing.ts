@@ -8,11 +8,17 @@ import {
 import { formatTime } from '#protocol/time';
 import type { ProofHistory, RevocationInHistory, VerdictInHistory } from '#sql/proof-history';
 
-type Told = Pick<ProofHistory, 'verdicts' | 'revocations'>;
+type Told = Pick<ProofHistory, 'verdicts' | 'revocations' | 'isDamaged'>;
 
-/** What the registry says of a proof now: the verdict in force, and every revocation in the log. */
+/**
+ * What the registry says of a proof now: the verdict in force, and every revocation in the log.
+ * Where one of those cannot be told any more, nothing is asserted, whatever was found before.
+ */
 export function statementOf(effect: Effect, history: Told): VerdictStatement {
-  return statement(effect, history.verdicts.at(-1), firstOfEachKind(history.revocations));
+  const { isDamaged = false, revocations, verdicts } = history;
+  const last = verdicts.at(-1);
+  const verdict = isDamaged && last !== undefined ? { ...last, outcome: 'fail' as const } : last;
+  return statement(effect, verdict, firstOfEachKind(revocations));
 }
 
 /**

@@ -1,6 +1,7 @@
 import {
   buildProofRecord,
   buildReceipt,
+  laneOf,
   proofRecordHash,
   type Receipt,
   type ReceiptFacts,
@@ -30,6 +31,7 @@ export interface ProofDocuments {
  * altered in the database is never served as if it had been signed.
  */
 export function documentsOf(stored: StoredProof): ProofDocuments {
+  if (!stored.isLogged) throw altered(stored, 'the log entry');
   const facts: ReceiptFacts = {
     lane: stored.lane === 1 ? 'execute' : 'agent',
     proof_id: stored.proofId,
@@ -58,7 +60,22 @@ function payloadOf(stored: StoredProof, facts: ReceiptFacts): ProofDocuments['pa
   if (proofRecordHash(nativeSha256, record) !== toHex(stored.proofRecordHash)) {
     throw altered(stored, 'proof_record_hash');
   }
-  return { aep: aepSchema.parse(parseStrict(aep)), record };
+  const document = aepSchema.parse(parseStrict(aep));
+  if (!isRowOf(stored, document)) throw altered(stored, 'a column');
+  return { aep: document, record };
+}
+
+/** Whether the columns that are shown, or that statements are made from, are what the AEP says. */
+export function isRowOf(stored: StoredProof, { subject, ...said }: Aep): boolean {
+  return (
+    stored.tenantId === said.tenant_id &&
+    stored.effect === said.decision.effect &&
+    stored.environment === said.environment &&
+    stored.lane === (laneOf(subject) === 'execute' ? 1 : 2) &&
+    stored.keyId === said.key_id &&
+    toHex(stored.requestHash) === said.request_hash &&
+    formatTime(stored.acceptedAt) === said.accepted_at
+  );
 }
 
 /** What is stored is not what the log commits to; the cause says for the operator what differs. */

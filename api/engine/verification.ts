@@ -2,8 +2,11 @@ import { fromHex, toHex } from '#protocol/bytes';
 import { proofEntryBytes } from '#protocol/entries';
 import { isUsablePublicKey, smallOrderPublicKeys } from '#protocol/ed25519';
 import { ProtocolError } from '#protocol/errors';
+import { hashHex } from '#protocol/hash';
+import { parseStrict } from '#protocol/json';
 import { jwkThumbprint } from '#protocol/keys';
 import { keyStateAt } from '#protocol/key-state';
+import { aepSchema, type Aep } from '#protocol/schemas/aep';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { Check, Verdict, VerifyCheck } from '#protocol/schemas/verdict';
 import { canAssertValidity } from '#protocol/status';
@@ -23,6 +26,7 @@ import type { EngineContext } from './context.js';
 import { keyOf, keysInLog } from './keys-in-log.js';
 import { vkeyFor } from './log-vkey.js';
 import { statementOf, statementsOf } from './standing.js';
+import { isRowOf } from './stored-proof.js';
 import { submittedChecks, type Submission } from './submission.js';
 import { causeOf, completed, passOr, standingChecks, statusOf } from './verify-checks.js';
 
@@ -96,7 +100,10 @@ async function present(
 ): Promise<Made> {
   const { sql } = ctx;
   const { signed, exported } = submission;
-  const { leafIndex, effect } = stored;
+  const { leafIndex } = stored;
+  const logged = loggedAep(signed?.open.payload ?? null, stored) ?? loggedAep(stored.aep, stored);
+  // Of a row that was changed no statement is made: what was signed is in the AEP.
+  const effect = logged?.decision.effect ?? stored.effect;
   // The verdicts before the keys: whoever sees a verdict then sees every key entry it rests on.
   const history = await proofHistory(sql, stored);
   const [intake, keys, inclusion, checkpoint] = await Promise.all([
@@ -114,20 +121,26 @@ async function present(
     proof_record_hash: toHex(stored.proofRecordHash),
     time: formatTime(stored.acceptedAt),
   });
-  const derived = verifyProof(crypto, {
-    proof_id: stored.proofId,
-    request: intake?.request ?? null,
-    aep: signed?.open.payload ?? stored.aep ?? new Uint8Array(),
-    signature: signed?.open.signature ?? stored.signature ?? new Uint8Array(),
-    entry,
-    leafIndex,
-    key: known,
-    inclusion: inclusion ?? { leafHashInTree: new Uint8Array() },
-  });
+  const aep = signed?.open.payload ?? stored.aep;
+  const signature = signed?.open.signature ?? stored.signature;
+  const derived: Check[] =
+    aep === null || signature === null
+      ? [{ name: 'aep_hash', result: 'fail', detail: 'the payload has been erased' }]
+      : verifyProof(crypto, {
+          proof_id: stored.proofId,
+          request: intake?.request ?? null,
+          aep,
+          signature,
+          entry,
+          leafIndex,
+          key: known,
+          inclusion: inclusion ?? { leafHashInTree: new Uint8Array() },
+        });
   const verdict = statementOf(effect, history);
   const made: VerifyCheck[] = [
     passOr('registered', true, NOT_HERE),
     ...derived.map((check) => withoutTree(check, inclusion)),
+    ...rowChecks(stored, logged),
     ...submittedChecks(submission, {
       stored,
       entry,
@@ -136,10 +149,7 @@ async function present(
       checkpoint,
       logVkey: checkpoint === null ? ctx.logVkey : vkeyFor(checkpoint.note, ctx),
     }),
-    ...standingChecks(
-      history.verdicts.at(-1),
-      history.revocations.some(({ kind }) => kind === 'proof'),
-    ),
+    ...standingChecks(history),
   ];
   return {
     checks: completed(made, 'it could not be made'),
@@ -172,9 +182,25 @@ async function inclusionOf(sql: Db, leafIndex: number): Promise<ProofEvidence['i
   }
 }
 
+/** The AEP of these bytes, when they are those that the log commits to. */
+function loggedAep(bytes: Uint8Array | null, { aepHash }: StoredProof): Aep | null {
+  if (bytes === null || hashHex(nativeSha256, bytes) !== toHex(aepHash)) return null;
+  try {
+    return aepSchema.parse(parseStrict(bytes));
+  } catch {
+    return null;
+  }
+}
+
+/** Without the AEP that was logged nobody can say what the columns should be. */
+function rowChecks(stored: StoredProof, logged: Aep | null): VerifyCheck[] {
+  if (logged === null && stored.isLogged) return [];
+  const fits = stored.isLogged && (logged === null || isRowOf(stored, logged));
+  return [passOr('published_columns', fits, 'the stored columns are not what was logged')];
+}
+
 function withoutTree(check: Check, inclusion: ProofEvidence['inclusion'] | null): VerifyCheck {
   const { name, ...found } = check;
-  if (name === 'published_columns') throw new Error('only the verifier looks at the columns');
   if (name !== 'inclusion' || inclusion !== null) return { name, ...found };
   const detail = 'the verification system has not come to this leaf yet';
   return { name, result: 'not_applicable', detail };

@@ -8,7 +8,7 @@ import {
   type VerifyCheck,
 } from '#protocol/schemas/verdict';
 import type { VerificationStatus } from '#protocol/status';
-import type { VerdictInHistory } from '#sql/proof-history';
+import type { ProofHistory } from '#sql/proof-history';
 
 export function passOr(name: VerifyCheck['name'], passed: boolean, otherwise: string): VerifyCheck {
   return passed ? { name, result: 'pass' } : { name, result: 'fail', detail: otherwise };
@@ -27,15 +27,20 @@ export function completed(made: readonly VerifyCheck[], whyNot: string): VerifyC
 }
 
 /** What the verification system and the log say of the registry's own proof. */
-export function standingChecks(
-  verdict: VerdictInHistory | undefined,
-  revoked: boolean,
-): VerifyCheck[] {
+export function standingChecks({
+  isDamaged = false,
+  revocations,
+  verdicts,
+}: ProofHistory): VerifyCheck[] {
   const unseen = 'the verification system has not looked at it yet';
+  const verdict = verdicts.at(-1);
+  const revoked = revocations.some(({ kind }) => kind === 'proof');
   return [
     verdict === undefined
       ? { name: 'verdict', result: 'not_applicable', detail: unseen }
-      : passOr('verdict', verdict.outcome === 'pass', failedIn(verdict.checks)),
+      : isDamaged
+        ? { name: 'verdict', result: 'fail', detail: 'a revocation is not the one in the log' }
+        : passOr('verdict', verdict.outcome === 'pass', failedIn(verdict.checks)),
     passOr('not_revoked', !revoked, 'the log has a revocation of the proof'),
     verdict === undefined
       ? { name: 'not_expired', result: 'not_applicable', detail: unseen }

@@ -6,7 +6,7 @@ import { hashSchema, proofIdSchema } from './primitives.js';
 export const replayDifferenceSchema = z.strictObject({
   /** RFC 6901, into the AEP; '' is all of it. */
   pointer: z.string(),
-  /** Absent on the side that has no such member. */
+  /** Absent on the side that has no such member; both, for a key that may not read the proof. */
   recorded: z.unknown().exactOptional(),
   replayed: z.unknown().exactOptional(),
 });

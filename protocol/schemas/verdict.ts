@@ -61,6 +61,7 @@ export type VerdictStatement = z.infer<typeof verdictStatementSchema>;
 export const VERIFY_CHECK_NAMES = [
   'registered',
   ...CHECK_NAMES,
+  ROW_CHECK_NAME,
   'submitted_aep',
   'submitted_envelope',
   'submitted_record',

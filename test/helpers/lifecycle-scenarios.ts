@@ -2,8 +2,9 @@ import { expect } from 'vitest';
 import { revokeApiKey } from '#sql/administration';
 import { settleRevocations } from '#workers/lifecycle/settle-revocations';
 import type { GoodCall } from './common-scenarios.js';
-import { headersFor, issueKey, type Reply } from './engine.js';
+import { headersFor, issueKey, type Call, type Reply } from './engine.js';
 import { admitted, get, post, type EngineWorld } from './engine-world.js';
+import { withStatusesRewritten } from './rewritten.js';
 import {
   ABSENT_ID,
   call,
@@ -127,6 +128,13 @@ async function meanwhile(
   }
 }
 
+/** What the log has about the proof is not what was hashed into it. */
+async function ofRewritten(world: EngineWorld, request: (id: string) => Call): Promise<Reply> {
+  const id = await admitted(world);
+  await world.engine.call(post(world, revocations(id), revocation()));
+  return withStatusesRewritten(world.db, id, "'x'", () => world.engine.call(request(id)));
+}
+
 export const LIFECYCLE_SCENARIOS: Record<string, OperationScenarios> = {
   revokeArtifact: {
     good: revokeGood,
@@ -155,6 +163,8 @@ export const LIFECYCLE_SCENARIOS: Record<string, OperationScenarios> = {
               update svc.revocation_request set document = '{}' where request_id = (${LATEST_REQUEST});
               set session_replication_role = default`),
         ),
+      '500 integrity_failure': (world) =>
+        ofRewritten(world, (id) => post(world, revocations(id), revocation())),
     },
   },
   readRevocation: {
@@ -165,6 +175,8 @@ export const LIFECYCLE_SCENARIOS: Record<string, OperationScenarios> = {
       '403 api_key_revoked': (world) => refusedForItsKey(world, follow),
       '404 revocation_not_found': async (world) => follow(world, await admitted(world)),
       '500 revocation_failed': (world) => refusedForItsReason(world, follow),
+      '500 integrity_failure': (world) =>
+        ofRewritten(world, (id) => get(world, `${revocations(id)}/certificate`)),
     },
   },
   createShareToken: {
