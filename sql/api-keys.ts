@@ -43,15 +43,21 @@ export function revokeApiKey(sql: Pool | Transaction, keyId: string): Promise<vo
   });
 }
 
-/** Lets a key end in so many seconds; never later than it would have ended. @returns when */
+/**
+ * Lets a key end in so many seconds; never later than it would have ended. @returns when
+ *
+ * @throws AdministrationError when the key is unknown, or revoked: no end to come may be promised then
+ */
 export function expireApiKey(sql: Db, keyId: string, seconds: number): Promise<Date> {
   return asking(async () => {
     const [row] = await sql<{ expires_at: Date }[]>`
       update svc.api_key set expires_at =
         least(expires_at, clock_timestamp() + make_interval(secs => ${seconds}::double precision))
-      where key_id = ${keyId} returning expires_at`;
-    if (row === undefined) throw noKey(keyId);
-    return row.expires_at;
+      where key_id = ${keyId} and revoked_at is null returning expires_at`;
+    if (row !== undefined) return row.expires_at;
+    const [revoked] = await sql`select from svc.api_key where key_id = ${keyId}`;
+    if (revoked === undefined) throw noKey(keyId);
+    throw new AdministrationError(`key ${keyId} is revoked, and so over already`);
   });
 }
 

@@ -251,7 +251,7 @@ describe('the audit', () => {
       after: { rate_limit: 9 },
     });
     const { out } = await adminOn(db, { isTerminal: true })('audit', 'list', '--limit', '1');
-    expect(out).toMatch(/bob +tenant limit +update tenant +rate_limit=9/);
+    expect(out).toMatch(/bob +tenant limit +update tenant +tenant_id=beta rate_limit=9/);
   });
 
   it('shows what others wrote without letting it move the cursor', async () => {

@@ -94,6 +94,14 @@ describe('a key that admin issues', () => {
 });
 
 describe('revoking', () => {
+  it('is given no end to come once it is revoked', async () => {
+    const { key_id: keyId } = await issue();
+    await done(admin('key', 'revoke', String(keyId)));
+    const { code, err } = await admin('key', 'expire', String(keyId), '3600');
+    expect(code).toBe(1);
+    expect(err).toContain('is revoked');
+  });
+
   it('is effective with the very next request', async () => {
     const issued = await issue();
     expect(await statusWith(issued['api_key'])).toBe(200);

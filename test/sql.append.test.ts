@@ -106,6 +106,34 @@ describe('an append is refused, and what it was to build on can be mended,', () 
     await expectRefused(append(1), 'tile 0/1');
   });
 
+  it('when a tile that was found right before is not what it was', async () => {
+    await append(100);
+    await append(20);
+    await flip(0, 0, 60);
+    await expectRefused(append(1), 'tile 0/0');
+    await flip(0, 0, 60);
+    await append(1);
+    await damage(`update svc.tile set hashes = substring(hashes for 3200) where level = 0`);
+    await expectRefused(append(1), 'tile 0/0');
+  });
+
+  it('when the log has lost leaves that the tile was found right with', async () => {
+    await append(100);
+    await append(1);
+    await damage(`update svc.log_head set tree_size = 50`);
+    await damage(`delete from svc.log_entry where leaf_index >= 50`);
+    await damage(`update svc.tile set hashes = substring(hashes for 3200) where level = 0`);
+    await expectRefused(append(1), 'tile 0/0');
+  });
+
+  it('when an entry that was found right before is not what it was, before the tile is full', async () => {
+    await append(100);
+    await append(20);
+    await damage(`update svc.log_entry set body = 'other' where leaf_index = 10`);
+    await append(1);
+    await expectRefused(append(200), 'tile 0/0');
+  });
+
   it('when the last root above a full tile is wrong, as soon as another comes to it', async () => {
     await append(600);
     await flip(1, 0, 1);

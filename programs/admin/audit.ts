@@ -42,12 +42,22 @@ export const auditCommands: Command[] = [
   },
 ];
 
-/** What an update changed; of a new row, all that is not empty. */
-function changed({ before, after }: AuditRecord): string {
+/** What tells the rows apart that can be changed: an update that does not say whose is no evidence. */
+const NAMED_BY: Record<string, string> = {
+  tenant: 'tenant_id',
+  api_key: 'key_id',
+  lane: 'environment',
+};
+
+/** Which row an update changed, and what; of a new row, all that is not empty. */
+function changed({ object, before, after }: AuditRecord): string {
   return Object.entries(after ?? {})
     .filter(([name, value]) =>
-      before === null ? value !== null : JSON.stringify(before[name]) !== JSON.stringify(value),
+      before === null
+        ? value !== null
+        : name === NAMED_BY[object] || JSON.stringify(before[name]) !== JSON.stringify(value),
     )
+    .sort(([a], [b]) => Number(b === NAMED_BY[object]) - Number(a === NAMED_BY[object]))
     .map(([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`)
     .join(' ');
 }
