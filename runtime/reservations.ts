@@ -104,6 +104,8 @@ export class Reservations {
     };
     return new Proxy(line.client, {
       get: (client, name) => own[name] ?? (Reflect.get(client, name) as unknown),
+      // What tells a transaction from a pool: who holds one must never open another beside it.
+      has: (client, name) => name in own || name in client,
     }) as unknown as Reserved;
   }
 

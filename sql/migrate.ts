@@ -44,9 +44,9 @@ async function readMigrations(folder: string): Promise<Migration[]> {
  */
 export async function migrate(sql: Pool, folder: string): Promise<string[]> {
   const migrations = await readMigrations(folder);
-  const connection = await firstAsking(() => sql.reserve());
+  const connection = await sql.reserve();
   try {
-    await connection`select pg_advisory_lock(${ADVISORY_LOCK})`;
+    await firstAsking(() => connection`select pg_advisory_lock(${ADVISORY_LOCK})`);
     await connection`
       create table if not exists public.svc_migration (
         version integer primary key, name text not null, digest text not null,

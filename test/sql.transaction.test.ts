@@ -3,6 +3,7 @@ import postgres from 'postgres';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { connect } from '#runtime/postgres';
 import { Reservations } from '#runtime/reservations';
+import { within } from '#sql/audit';
 import type { Pool, Transaction } from '#sql/db';
 import { asking, DatabaseUnavailableError, isUnavailable } from '#sql/errors';
 import { transaction } from '#sql/transaction';
@@ -37,6 +38,18 @@ describe('a transaction', () => {
     });
     expect(await work).toBe(7);
     expect(await notes()).toEqual(['a']);
+  });
+
+  it('takes in what is done within it, and takes it back with it', async () => {
+    const failing = transaction(sql, async (tx) => {
+      await within(tx, (same) => same`insert into public.note values ('a')`);
+      expect(await notes()).toEqual([]);
+      throw new Error('changed my mind');
+    });
+    await expect(failing).rejects.toThrow('changed my mind');
+    expect(await notes()).toEqual([]);
+    await within(sql, (own) => own`insert into public.note values ('b')`);
+    expect(await notes()).toEqual(['b']);
   });
 
   it('is rolled back when its work throws, and the connection serves the next', async () => {
