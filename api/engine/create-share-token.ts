@@ -32,7 +32,8 @@ const spec: OperationSpec = {
   description:
     'The token is shown in this answer and never again: only its SHA-256 is stored. So the same ' +
     'body again makes another token, and one whose answer was lost is best revoked by its hash, ' +
-    'which the list has.',
+    'which the list has. Tokens are not published yet: `/api/public/verify/share/{token}` of the ' +
+    'public API answers `BACKEND_LOOKUP_REQUIRED` for each.',
   scopes: ['lifecycle'],
   body: {
     schema: shareTokenRequestSchema,

@@ -57,7 +57,7 @@ const spec: OperationSpec = {
   description:
     '`json` has everything that is needed to check the proof offline, with what the registry says ' +
     'of it; `aep-json` is the signed AEP, byte for byte as it was hashed; `pdf` is a paper for ' +
-    'people, with what `json` gives inside it as a file.',
+    'people, with what `json` gives inside it as a file. `curl -OJ` saves each under its name.',
   scopes: ['export'],
   query: querySchema,
   produces: ['application/json', AEP_PAYLOAD_TYPE, 'application/pdf'],

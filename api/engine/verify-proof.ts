@@ -23,8 +23,9 @@ const spec: OperationSpec = {
   tag: 'Verification',
   summary: 'Verify a proof',
   description:
-    'Takes an export as it is, or an AEP with its envelope, or a proof id. Every check is answered ' +
-    'by name. A proof that this registry does not have for this tenant is NOT_FOUND, whoever has it.',
+    'Takes an export in JSON as it is (the file inside a PDF is one), or an AEP with its envelope, ' +
+    'or a proof id. Every check is answered by name. A proof that this registry does not have for ' +
+    'this tenant is NOT_FOUND, whoever has it.',
   scopes: ['verify'],
   body: {
     schema: verifyBodySchema,

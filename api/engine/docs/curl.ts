@@ -46,5 +46,6 @@ function inShell(body: unknown): string {
   return text
     .replaceAll(/^( {2}"tenant_id": )"[^"]*"/gm, '$1"$SVC_TENANT_ID"')
     .replaceAll(/^( {2}"(?:parent_)?proof_id": )"[^"]*"/gm, '$1"$PROOF_ID"')
+    .replaceAll(/^( {2}"proof_ids": )\[[^\]]*\]/gm, '$1["$PROOF_ID"]')
     .replaceAll(/^( {2}"package_id": )"[^"]*"/gm, '$1"$PACKAGE_ID"');
 }

@@ -66,7 +66,11 @@ export function renderDocs(document: OpenApiDocument): string {
           <main id="main">
             <section id="start">
               <h2>Getting started</h2>
-              <p>Put in your own values once; every example below then works as it is pasted.</p>
+              <p>
+                Put in your own values once, ids as answers give them; the examples below can then
+                be pasted as they are. Those that hold a whole document or a policy digest show the
+                form: the registry does not know what they hold, and says so.
+              </p>
               ${codeBlock(SETUP, 'Shell command')}
             </section>
             ${GUIDE.map(
