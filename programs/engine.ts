@@ -1,8 +1,8 @@
 import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
-import { unreadProblem } from '#api/engine/unread-request';
-import { createWaiting } from '#api/engine/wait';
+import { unreadProblem } from '#api/engine/http/unread-request';
+import { createWaiting } from '#api/engine/admission/wait';
 import { systemClock } from '#runtime/clock';
 import { engineConfig } from '#runtime/config';
 import { listen } from '#runtime/http-server';

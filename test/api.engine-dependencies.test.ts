@@ -9,7 +9,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createEngine } from '#api/engine/engine';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { ENGINE_DEFAULTS } from '#api/engine/context';
-import { createWaiting } from '#api/engine/wait';
+import { createWaiting } from '#api/engine/admission/wait';
 import { systemClock } from '#runtime/clock';
 import { listen } from '#runtime/http-server';
 import { logger } from '#runtime/log';

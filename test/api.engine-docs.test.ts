@@ -1,7 +1,7 @@
 import { execFile, spawnSync } from 'node:child_process';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { PROBLEMS } from '#api/engine/problem';
+import { PROBLEMS } from '#api/engine/http/problem';
 import { html } from '#api/engine/docs/html';
 import { send, type Reply } from './helpers/engine.js';
 import { established, openEngineWorld, type EngineWorld } from './helpers/engine-world.js';

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { createRequestCounter } from '#api/engine/rate-limit';
+import { createRequestCounter } from '#api/engine/http/rate-limit';
 import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { openRedis, type RedisClient } from '#runtime/redis';
 import { createTenant, setAllowlisted } from '#sql/administration';

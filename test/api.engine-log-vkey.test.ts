@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { vkeyFor } from '#api/engine/log-vkey';
+import { vkeyFor } from '#api/engine/proofs/log-vkey';
 import { formatVkey } from '#protocol/note';
 import { nativeSha256 } from '#runtime/crypto';
 import { testKey } from './helpers/snapshot.js';

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openApiDocument } from '#api/engine/openapi/document';
 import type { OpenApiResponse } from '#api/engine/openapi/types';
 import { OPERATIONS } from '#api/engine/operations';
-import type { ProblemCode } from '#api/engine/problem';
+import type { ProblemCode } from '#api/engine/http/problem';
 import { commonScenario, type Scenario } from './helpers/common-scenarios.js';
 import { openEngineWorld, type EngineWorld } from './helpers/engine-world.js';
 import { SCENARIOS } from './helpers/operation-scenarios.js';

@@ -1,7 +1,7 @@
 import { connect, type Socket } from 'node:net';
 import { once } from 'node:events';
 import { afterEach, describe, expect, it } from 'vitest';
-import { unreadProblem } from '#api/engine/unread-request';
+import { unreadProblem } from '#api/engine/http/unread-request';
 import { unreadProblem as publicUnreadProblem } from '#api/public/unread-request';
 import { problemSchema } from '#protocol/schemas/problem';
 import { listen, type HttpServer, type ListenOptions } from '#runtime/http-server';

@@ -1,7 +1,7 @@
 import { connect, type Socket } from 'node:net';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { afterEach, describe, expect, it } from 'vitest';
-import { unreadProblem } from '#api/engine/unread-request';
+import { unreadProblem } from '#api/engine/http/unread-request';
 import { problemSchema } from '#protocol/schemas/problem';
 import { listen, type HttpServer } from '#runtime/http-server';
 import { readJsonBody } from '#runtime/json-body';

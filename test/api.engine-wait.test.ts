@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from 'vitest';
-import { createWaiting, type Waiting } from '#api/engine/wait';
+import { createWaiting, type Waiting } from '#api/engine/admission/wait';
 import { logger } from '#runtime/log';
 import type { Settlement } from '#sql/settlement';
 

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ENGINE_DEFAULTS } from '#api/engine/context';
-import { createWaiting } from '#api/engine/wait';
+import { createWaiting } from '#api/engine/admission/wait';
 import { createFacade, type Facade } from '#api/public/facade';
 import { directorySource } from '#api/public/snapshot-source';
 import { formatVkey } from '#protocol/note';

@@ -5,7 +5,7 @@ import type { AdmitQueue } from '#runtime/queues';
 import type { Pool } from '#sql/db';
 import type { RevocationSettlement } from '#sql/revocations';
 import type { PdfRenderer } from './pdf/pool.js';
-import type { Waiting } from './wait.js';
+import type { Waiting } from './admission/wait.js';
 
 /** Everything the engine uses, made and closed by whoever starts it. */
 export interface EngineContext {

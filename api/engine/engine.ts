@@ -1,16 +1,16 @@
 import express, { type ErrorRequestHandler, type Express, type RequestHandler } from 'express';
 import { isUnavailable, PolicyMissingError } from '#sql/errors';
 import { DamagedEntryError } from '#sql/status-entries';
-import { createAnswer } from './answer.js';
-import { createAuthenticate } from './authenticate.js';
-import { createBackpressure } from './backpressure.js';
+import { createAnswer } from './admission/answer.js';
+import { createAuthenticate } from './http/authenticate.js';
+import { createBackpressure } from './admission/backpressure.js';
 import type { EngineContext } from './context.js';
-import { exchange, requestIdOf } from './exchange.js';
+import { exchange, requestIdOf } from './http/exchange.js';
 import { openApiDocument } from './openapi/document.js';
 import { routePath, type EngineDeps, type Operation } from './operation.js';
 import { OPERATIONS } from './operations.js';
-import { Problem, sendProblem } from './problem.js';
-import { createSubmit } from './submit.js';
+import { Problem, sendProblem } from './http/problem.js';
+import { createSubmit } from './admission/submit.js';
 
 /** The engine API (spec 4.2). It owns nothing: what it uses is opened and closed by the caller. */
 export function createEngine(ctx: EngineContext): Express {

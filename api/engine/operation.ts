@@ -1,13 +1,13 @@
 import type { RequestHandler } from 'express';
 import type { z } from 'zod';
-import type { Answer } from './answer.js';
-import type { Authenticate } from './authenticate.js';
-import type { Backpressure } from './backpressure.js';
+import type { Answer } from './admission/answer.js';
+import type { Authenticate } from './http/authenticate.js';
+import type { Backpressure } from './admission/backpressure.js';
 import type { EngineContext } from './context.js';
-import type { Scope } from './gates.js';
+import type { Scope } from './http/gates.js';
 import type { OpenApiDocument } from './openapi/types.js';
-import type { ProblemCode } from './problem.js';
-import type { Submit } from './submit.js';
+import type { ProblemCode } from './http/problem.js';
+import type { Submit } from './admission/submit.js';
 
 /** What the handlers share, made once per engine. */
 export interface EngineDeps {

@@ -1,24 +1,24 @@
-import { agentAdmissionOperation } from './agent-admission.js';
-import { admissionOperation } from './admission.js';
-import { createPackageOperation } from './create-package.js';
-import { createShareTokenOperation } from './create-share-token.js';
-import { docsOperation, docsStyleOperation } from './docs.js';
-import { executeOperation } from './execute.js';
-import { exportOperation } from './export-proof.js';
-import { healthzOperation, readyzOperation } from './health.js';
-import { inclusionOperation } from './inclusion.js';
-import { openApiOperation } from './openapi.js';
-import { listPackagesOperation } from './list-packages.js';
-import { listShareTokensOperation } from './list-share-tokens.js';
-import { listProofsOperation } from './list-proofs.js';
+import { agentAdmissionOperation } from './operations/agent-admission.js';
+import { admissionOperation } from './operations/admission.js';
+import { createPackageOperation } from './operations/create-package.js';
+import { createShareTokenOperation } from './operations/create-share-token.js';
+import { docsOperation, docsStyleOperation } from './operations/docs.js';
+import { executeOperation } from './operations/execute.js';
+import { exportOperation } from './operations/export-proof.js';
+import { healthzOperation, readyzOperation } from './operations/health.js';
+import { inclusionOperation } from './operations/inclusion.js';
+import { openApiOperation } from './operations/openapi.js';
+import { listPackagesOperation } from './operations/list-packages.js';
+import { listShareTokensOperation } from './operations/list-share-tokens.js';
+import { listProofsOperation } from './operations/list-proofs.js';
 import type { Operation } from './operation.js';
-import { readPackageOperation } from './read-package.js';
-import { readProofOperation } from './read-proof.js';
-import { readRevocationOperation } from './read-revocation.js';
-import { replayOperation } from './replay-proof.js';
-import { verifyOperation } from './verify-proof.js';
-import { revokeArtifactOperation } from './revoke-artifact.js';
-import { revokeShareTokenOperation } from './revoke-share-token.js';
+import { readPackageOperation } from './operations/read-package.js';
+import { readProofOperation } from './operations/read-proof.js';
+import { readRevocationOperation } from './operations/read-revocation.js';
+import { replayOperation } from './operations/replay-proof.js';
+import { verifyOperation } from './operations/verify-proof.js';
+import { revokeArtifactOperation } from './operations/revoke-artifact.js';
+import { revokeShareTokenOperation } from './operations/revoke-share-token.js';
 
 /**
  * All that the engine API can do: what is not here is neither served nor documented.

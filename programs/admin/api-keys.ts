@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { SCOPES } from '#api/engine/gates';
+import { SCOPES } from '#api/engine/http/gates';
 import { apiKeyIdFrom, apiKeySecretHash, formatApiKey, parseApiKey } from '#protocol/api-key';
 import { nativeSha256 } from '#runtime/crypto';
 import { expireApiKey, insertApiKey, listApiKeys, revokeApiKey, rotateApiKey } from '#sql/api-keys';

@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
-import { SCOPES } from '#api/engine/gates';
+import { SCOPES } from '#api/engine/http/gates';
 import type { OperationSpec } from '#api/engine/operation';
-import type { ProblemCode } from '#api/engine/problem';
+import type { ProblemCode } from '#api/engine/http/problem';
 import { issueKey, without, type Call, type Reply, type TestEngine } from './engine.js';
 import type { EngineWorld } from './engine-world.js';
 

@@ -3,8 +3,8 @@ import { request as httpRequest, type Agent, type IncomingHttpHeaders } from 'no
 import { ENGINE_DEFAULTS, type EngineContext } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
-import { unreadProblem } from '#api/engine/unread-request';
-import { createWaiting } from '#api/engine/wait';
+import { unreadProblem } from '#api/engine/http/unread-request';
+import { createWaiting } from '#api/engine/admission/wait';
 import { apiKeyIdFrom, apiKeySecretHash, formatApiKey } from '#protocol/api-key';
 import { systemClock } from '#runtime/clock';
 import { nativeSha256 } from '#runtime/crypto';

@@ -1,7 +1,7 @@
 import { GUIDE } from '../openapi/guide.js';
 import { COMPONENT } from '../openapi/json.js';
 import type { OpenApiDocument } from '../openapi/types.js';
-import { PROBLEMS } from '../problem.js';
+import { PROBLEMS } from '../http/problem.js';
 import { SETUP } from './curl.js';
 import { fieldsOf } from './fields.js';
 import { html, prose, type Html } from './html.js';

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import * as documents from '#protocol/schemas/index';
 import * as primitives from '#protocol/schemas/primitives';
 import type { OperationSpec } from '../operation.js';
-import { PROBLEM_MEMBERS } from '../problem-members.js';
+import { PROBLEM_MEMBERS } from '../http/problem-members.js';
 import { COMPONENT, componentOf, type JsonObject } from './json.js';
 
 /** The JSON Schemas of an API: one component a document, and one for each part they share. */

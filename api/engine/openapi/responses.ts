@@ -1,7 +1,7 @@
 import { problemSchema } from '#protocol/schemas/problem';
 import { problemsOf, type Content, type OperationSpec, type ResponseSpec } from '../operation.js';
-import { PROBLEM_HEADERS, PROBLEM_MEMBERS } from '../problem-members.js';
-import { Problem, problemDocument, PROBLEMS, type ProblemCode } from '../problem.js';
+import { PROBLEM_HEADERS, PROBLEM_MEMBERS } from '../http/problem-members.js';
+import { Problem, problemDocument, PROBLEMS, type ProblemCode } from '../http/problem.js';
 import type { JsonObject } from './json.js';
 import type { Making } from './making.js';
 import type { OpenApiContent, OpenApiHeader, OpenApiResponse } from './types.js';

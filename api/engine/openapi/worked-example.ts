@@ -7,7 +7,7 @@ import { leafHash } from '#protocol/merkle';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { formatTlogProof } from '#protocol/tlog-proof';
 import { nativeSha256 as sha256 } from '#runtime/crypto';
-import { exampleExport } from '../examples.js';
+import { exampleExport } from './examples.js';
 
 export interface WorkedExample {
   /** Whole documents, by the name of their component. */

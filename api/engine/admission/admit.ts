@@ -1,0 +1,133 @@
+import type { Request, RequestHandler, Response } from 'express';
+import type { z } from 'zod';
+import { canonicalBytes } from '#protocol/canonical-json';
+import { admissionStatusSchema } from '#protocol/schemas/admission-status';
+import { nativeSha256 } from '#runtime/crypto';
+import type { Lane } from '#sql/intake';
+import type { Caller } from '../http/authenticate.js';
+import { clientGone } from '../http/client-gone.js';
+import { noteOn } from '../http/exchange.js';
+import {
+  readIdempotencyKey,
+  requireAcceptable,
+  requireAllowlisted,
+  requireApiVersion,
+  requireOpenLane,
+  requireOwnTenantInBody,
+  requireScope,
+  requireTenantHeader,
+} from '../http/gates.js';
+import type { EngineDeps, OperationSpec, ResponseSpec } from '../operation.js';
+import { parseBody } from '../http/parse-body.js';
+import { Problem, type ProblemCode } from '../http/problem.js';
+import { readBody } from '../http/read-body.js';
+
+/** What every body that asks for an admission says. */
+export interface AdmissionBody {
+  tenant_id: string;
+  idempotency_key?: string;
+}
+
+/** Where the admission lanes differ; everything else is the same code. */
+export interface AdmissionLane<Body extends AdmissionBody> {
+  lane: Lane;
+  spec: OperationSpec;
+  schema: z.ZodType<Body>;
+  /** The `schema_version` that is served here. */
+  version: string;
+  fixtureRef?: (body: Body) => string | undefined;
+  /** 422: what the registry has to say about the body. */
+  requireSound?: (caller: Caller, body: Body) => Promise<void>;
+}
+
+/** The order of the steps is the order in which a bad request is refused. */
+export function admit<Body extends AdmissionBody>(
+  { ctx, authenticate, backpressure, submit, answer }: EngineDeps,
+  { lane, spec, schema, version, fixtureRef, requireSound }: AdmissionLane<Body>,
+): RequestHandler {
+  return async (req: Request, res: Response): Promise<void> => {
+    const caller = await authenticate(req, res);
+    requireOpenLane(ctx, caller);
+    requireTenantHeader(req, caller);
+    requireScope(caller, spec.scopes);
+    requireAllowlisted(caller);
+    await backpressure.requireRoom();
+    const request = await readBody(req, ctx.bodyLimit);
+    requireAcceptable(req, spec.produces);
+    requireApiVersion(req);
+    const idempotencyKey = readIdempotencyKey(req);
+    const { value, document } = parseBody(schema, request, version);
+    if (document.idempotency_key !== undefined) {
+      res.setHeader('X-Svc-Idempotency-Key', document.idempotency_key);
+    }
+    requireOwnTenantInBody(document.tenant_id, caller);
+    await requireSound?.(caller, document);
+
+    const intake = await submit({
+      tenantNo: caller.tenantNo,
+      keyNo: caller.keyNo,
+      lane,
+      request,
+      requestHash: nativeSha256(canonicalBytes(value)),
+      fixtureRef: fixtureRef?.(document) ?? null,
+      idempotencyKey,
+    });
+    if (intake.outcome === 'idempotency_conflict') throw idempotencyConflict();
+    const { proofId } = intake;
+    noteOn(res, { proofId });
+    const isRepeat = intake.outcome === 'repeat';
+    if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
+
+    const settlement = await ctx.waiting.settlement(
+      { tenantNo: caller.tenantNo, id: proofId },
+      { timeoutMs: ctx.waitMs, askNow: isRepeat, signal: clientGone(res) },
+    );
+    if (settlement === null) answer.pending(res, proofId);
+    else await answer.settled(res, proofId, settlement);
+  };
+}
+
+function idempotencyConflict(): Problem {
+  return new Problem(
+    'idempotency_conflict',
+    'This X-Svc-Idempotency-Key was sent with another body before. Use a new key for a new body.',
+  );
+}
+
+export const ADMISSION_HEADERS: Record<string, string> = {
+  'X-Svc-Idempotency-Key':
+    'Optional. Enforced when sent: the same key with another body is refused.',
+};
+
+/** A repeat is told so, and the body's token comes back, whatever the answer is. */
+export const ADMISSION_ANSWER_HEADERS: Record<string, string> = {
+  'Idempotent-Replayed': '`true` when this body was accepted before.',
+  'X-Svc-Idempotency-Key': 'The `idempotency_key` of the body, echoed.',
+};
+
+export function admissionResponses(receipt: z.ZodType): Record<number, ResponseSpec> {
+  return {
+    200: {
+      description: 'Admitted: signed and in the log.',
+      content: { 'application/json': receipt },
+    },
+    202: {
+      description: 'Accepted and durable, not yet decided: follow `Location`.',
+      content: { 'application/json': admissionStatusSchema },
+      headers: { Location: 'Where the answer will be.', 'Retry-After': 'Seconds.' },
+    },
+  };
+}
+
+export const ADMISSION_PROBLEMS: readonly ProblemCode[] = [
+  'lane_locked',
+  'tenant_not_allowlisted',
+  'queue_too_deep',
+  'invalid_idempotency_key',
+  'tenant_body_mismatch',
+  'idempotency_conflict',
+  'api_key_revoked',
+  'policy_denied',
+  'admission_failed',
+  'policy_missing',
+];

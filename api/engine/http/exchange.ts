@@ -1,0 +1,63 @@
+import type { NextFunction, Request, RequestHandler, Response } from 'express';
+import { v7 as uuidv7 } from 'uuid';
+import type { EngineContext } from '../context.js';
+
+/** What is remembered of a request while it is answered, for the answer and for the access log. */
+interface Locals {
+  requestId: string;
+  keyId?: string;
+  tenantId?: string;
+  proofId?: string;
+}
+
+const REQUEST_ID = /^[A-Za-z0-9._~:@/+=-]{1,128}$/;
+
+function localsOf(res: Response): Locals {
+  return res.locals as Locals;
+}
+
+export function requestIdOf(res: Response): string {
+  return localsOf(res).requestId;
+}
+
+/** Adds to what the access log says of this request. Never a secret, never payload. */
+export function noteOn(res: Response, note: Partial<Omit<Locals, 'requestId'>>): void {
+  Object.assign(localsOf(res), note);
+}
+
+/** A token that somebody puts into a path by mistake is a secret all the same. */
+function withoutTokens(path: string): string {
+  return path.replaceAll(/share(?:_|%5f)[A-Za-z0-9_-]{16,}/gi, 'share_…');
+}
+
+/** First in line: gives the request an id, the headers that every answer has, and a log line. */
+export function exchange({ log }: Pick<EngineContext, 'log'>): RequestHandler {
+  return (req: Request, res: Response, next: NextFunction) => {
+    const started = performance.now();
+    const sent = req.get('x-request-id');
+    const locals = localsOf(res);
+    locals.requestId = sent !== undefined && REQUEST_ID.test(sent) ? sent : uuidv7();
+    res.setHeader('X-Request-Id', locals.requestId);
+    res.setHeader('X-Content-Type-Options', 'nosniff');
+    res.setHeader('Content-Security-Policy', "default-src 'none'; frame-ancestors 'none'");
+    res.setHeader('Cross-Origin-Resource-Policy', 'same-origin');
+    res.setHeader('Referrer-Policy', 'no-referrer');
+    res.setHeader('Cache-Control', 'no-store');
+    res.once('close', () => {
+      log.info(
+        {
+          request_id: locals.requestId,
+          method: req.method,
+          path: withoutTokens(req.path),
+          ...(res.headersSent ? { status: res.statusCode } : { disconnected: true }),
+          ms: Math.round((performance.now() - started) * 10) / 10,
+          ...(locals.keyId !== undefined && { key_id: locals.keyId }),
+          ...(locals.tenantId !== undefined && { tenant_id: locals.tenantId }),
+          ...(locals.proofId !== undefined && { proof_id: locals.proofId }),
+        },
+        'request',
+      );
+    });
+    next();
+  };
+}

@@ -1,0 +1,63 @@
+import type { Request, Response } from 'express';
+import { z } from 'zod';
+import { isProofId } from '#protocol/ids';
+import { admissionStatusSchema } from '#protocol/schemas/admission-status';
+import { agentReceiptSchema } from '#protocol/schemas/agent';
+import { executeReceiptSchema } from '#protocol/schemas/execute';
+import { admissionState } from '#sql/settlement';
+import { enter } from '../http/enter.js';
+import { noteOn } from '../http/exchange.js';
+import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
+import { Problem } from '../http/problem.js';
+
+const spec: OperationSpec = {
+  id: 'readAdmission',
+  method: 'get',
+  path: '/v1/admissions/{proof_id}',
+  tag: 'Admission',
+  summary: 'Follow an admission that was answered with 202',
+  scopes: ['admit', 'read'],
+  produces: ['application/json'],
+  responses: {
+    200: {
+      description: 'Admitted: what the POST would have answered, had it waited.',
+      content: { 'application/json': z.union([executeReceiptSchema, agentReceiptSchema]) },
+    },
+    202: {
+      description: 'Accepted and durable, not yet decided.',
+      content: { 'application/json': admissionStatusSchema },
+      headers: { Location: 'This address.', 'Retry-After': 'Seconds.' },
+    },
+  },
+  problems: [
+    'admission_not_found',
+    'policy_denied',
+    'lane_locked',
+    'api_key_revoked',
+    'tenant_not_allowlisted',
+    'admission_failed',
+  ],
+};
+
+export const admissionOperation: Operation = { spec, handler: admission };
+
+/**
+ * What the POST would have answered, had it waited until now. So a
+ * client that follows a 202 handles the same statuses, and only a 200 is an admission.
+ */
+function admission(deps: EngineDeps) {
+  const { ctx, answer } = deps;
+  return async (req: Request, res: Response): Promise<void> => {
+    const { caller } = await enter(deps, spec, req, res);
+    const proofId = String(req.params['proof_id']);
+    const state = isProofId(proofId)
+      ? await admissionState(ctx.sql, caller.tenantNo, proofId)
+      : null;
+    if (state === null) {
+      throw new Problem('admission_not_found', 'This tenant has no admission of that id.');
+    }
+    noteOn(res, { proofId });
+    if (state === 'pending') answer.pending(res, proofId);
+    else await answer.settled(res, proofId, state);
+  };
+}

@@ -1,0 +1,101 @@
+import { parentFault } from '#policy/parent';
+import {
+  agentEnvelopeSchema,
+  agentReceiptSchema,
+  type AgentEnvelope,
+} from '#protocol/schemas/agent';
+import { SCHEMA } from '#protocol/schemas/ids';
+import type { Pool } from '#sql/db';
+import { findParent } from '#sql/parents';
+import {
+  ADMISSION_ANSWER_HEADERS,
+  ADMISSION_HEADERS,
+  ADMISSION_PROBLEMS,
+  admissionResponses,
+  admit,
+} from '../admission/admit.js';
+import type { Caller } from '../http/authenticate.js';
+import type { Operation, OperationSpec } from '../operation.js';
+import { Problem } from '../http/problem.js';
+
+const AGENT_LANE = 2;
+
+const EXAMPLE = {
+  schema_version: SCHEMA.agentEnvelope,
+  tenant_id: 'demo',
+  agent: { id: 'booking-agent-7', framework: 'langgraph' },
+  requested_at: '2026-11-20T17:29:00.123Z',
+} as const;
+
+const spec: OperationSpec = {
+  id: 'admitAgentAction',
+  method: 'post',
+  path: '/v1/agent/admissions',
+  tag: 'Admission',
+  summary: 'Admit an action of an agent, or record what became of one',
+  description:
+    'An envelope of kind `admission` asks whether the agent may act; its arguments stay with the agent, and only their hash is sent. An envelope of kind `outcome` says what became of an admitted action and names its proof, so that a decision is not taken for a deed. The same envelope again is answered with the first receipt, byte for byte, and `Idempotent-Replayed: true`.',
+  scopes: ['admit'],
+  headers: ADMISSION_HEADERS,
+  answerHeaders: ADMISSION_ANSWER_HEADERS,
+  body: {
+    schema: agentEnvelopeSchema,
+    examples: {
+      admission: {
+        ...EXAMPLE,
+        kind: 'admission',
+        nonce: 'b3f1c2d4e5a69788b3f1c2d4',
+        action: 'BOOK_RESERVATION',
+        tool: 'reservations.create',
+        arguments_hash: '9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08',
+      },
+      outcome: {
+        ...EXAMPLE,
+        kind: 'outcome',
+        nonce: '0c1d2e3f4a5b6c7d0c1d2e3f',
+        parent_proof_id: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
+        result: 'succeeded',
+        result_hash: '60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752',
+      },
+    },
+  },
+  produces: ['application/json'],
+  responses: admissionResponses(agentReceiptSchema),
+  problems: [...ADMISSION_PROBLEMS, 'parent_not_found', 'parent_not_admitted'],
+};
+
+export const agentAdmissionOperation: Operation = {
+  spec,
+  handler: (deps) =>
+    admit(deps, {
+      lane: AGENT_LANE,
+      spec,
+      schema: agentEnvelopeSchema,
+      version: SCHEMA.agentEnvelope,
+      requireSound: (caller, envelope) => requireParent(deps.ctx.sql, caller, envelope),
+    }),
+};
+
+/** 422: the parent that is named must be one that the envelope can have. */
+async function requireParent(sql: Pool, caller: Caller, envelope: AgentEnvelope): Promise<void> {
+  const parentId = envelope.parent_proof_id;
+  if (parentId === undefined) return;
+  const parent = await findParent(sql, caller.tenantNo, parentId);
+  const fault = parentFault(envelope.kind, parent);
+  if (fault === null) return;
+  throw new Problem(fault, DETAILS[fault], {
+    errors: [{ pointer: '/parent_proof_id', detail: POINTED_AT[fault] }],
+  });
+}
+
+const DETAILS = {
+  parent_not_found:
+    'This tenant has no proof of the id in parent_proof_id. One that was answered with 202 has to be settled first.',
+  parent_not_admitted:
+    'An outcome is that of an admitted action: its parent is neither a denial nor an outcome itself.',
+} as const;
+
+const POINTED_AT = {
+  parent_not_found: 'must be the id of a proof of this tenant',
+  parent_not_admitted: 'must be the id of an admitted action',
+} as const;

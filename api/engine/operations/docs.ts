@@ -1,0 +1,53 @@
+import { utf8 } from '#protocol/bytes';
+import { renderDocs } from '../docs/page.js';
+import { STYLE } from '../docs/style.js';
+import { serveFixed } from '../http/fixed-document.js';
+import type { Operation, OperationSpec } from '../operation.js';
+
+/** Nothing but our own style sheet is loaded, and nothing is run. */
+const PAGE_POLICY =
+  "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+const responses = (what: string, type: string): OperationSpec['responses'] => ({
+  200: {
+    description: what,
+    content: { [type]: 'text' },
+    headers: { ETag: 'Strong; send it back in `If-None-Match`.' },
+  },
+  304: { description: 'Not changed since the ETag that was sent.' },
+});
+
+export const docsOperation: Operation = {
+  spec: {
+    id: 'docs',
+    method: 'get',
+    path: '/docs',
+    tag: 'Service',
+    summary: 'This description, as a page',
+    scopes: [],
+    produces: ['text/html'],
+    responses: responses('A page that needs no script.', 'text/html'),
+    problems: [],
+  },
+  handler: ({ openApi }) =>
+    serveFixed({
+      contentType: 'text/html; charset=utf-8',
+      bytes: utf8(renderDocs(openApi)),
+      headers: { 'Content-Security-Policy': PAGE_POLICY },
+    }),
+};
+
+export const docsStyleOperation: Operation = {
+  spec: {
+    id: 'docsStyle',
+    method: 'get',
+    path: '/docs/style.css',
+    tag: 'Service',
+    summary: 'The style sheet of that page',
+    scopes: [],
+    produces: ['text/css'],
+    responses: responses('The style sheet.', 'text/css'),
+    problems: [],
+  },
+  handler: () => serveFixed({ contentType: 'text/css; charset=utf-8', bytes: utf8(STYLE) }),
+};

@@ -1,0 +1,51 @@
+import { executeReceiptSchema, executeRequestSchema } from '#protocol/schemas/execute';
+import { SCHEMA } from '#protocol/schemas/ids';
+import {
+  ADMISSION_ANSWER_HEADERS,
+  ADMISSION_HEADERS,
+  ADMISSION_PROBLEMS,
+  admissionResponses,
+  admit,
+} from '../admission/admit.js';
+import type { Operation, OperationSpec } from '../operation.js';
+
+const EXECUTE_LANE = 1;
+
+const spec: OperationSpec = {
+  id: 'executeIntent',
+  method: 'post',
+  path: '/v1/intents/execute',
+  tag: 'Admission',
+  summary: 'Admit an execution',
+  description:
+    'Accepts the execution, has it decided, signed and appended to the log, and answers with the receipt. The same body again is answered with the first receipt, byte for byte, and `Idempotent-Replayed: true`.',
+  scopes: ['admit'],
+  headers: ADMISSION_HEADERS,
+  answerHeaders: ADMISSION_ANSWER_HEADERS,
+  body: {
+    schema: executeRequestSchema,
+    examples: {
+      minimal: {
+        schema_version: SCHEMA.executeRequest,
+        intent_id: 'intent-1',
+        tenant_id: 'demo',
+        action: 'BOOK_RESERVATION',
+      },
+    },
+  },
+  produces: ['application/json'],
+  responses: admissionResponses(executeReceiptSchema),
+  problems: ADMISSION_PROBLEMS,
+};
+
+export const executeOperation: Operation = {
+  spec,
+  handler: (deps) =>
+    admit(deps, {
+      lane: EXECUTE_LANE,
+      spec,
+      schema: executeRequestSchema,
+      version: SCHEMA.executeRequest,
+      fixtureRef: (body) => body.proof_chain_fixture_ref,
+    }),
+};

@@ -1,0 +1,56 @@
+import type { Request, Response } from 'express';
+import { toHex } from '#protocol/bytes';
+import { canonicalBytes } from '#protocol/canonical-json';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { shareTokenListSchema } from '#protocol/schemas/lifecycle';
+import { HASH_PATTERN } from '#protocol/schemas/primitives';
+import { listShareTokens as readShareTokens, type ShareToken } from '#sql/share-tokens';
+import { enter } from '../http/enter.js';
+import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
+import { pageOf, pageQuerySchema, readPage } from '../http/paging.js';
+import { parseQuery } from '../http/parse-query.js';
+import { sendJson } from '../http/send-json.js';
+import { listedShareToken } from '../lifecycle/share-token-document.js';
+
+const spec: OperationSpec = {
+  id: 'listShareTokens',
+  method: 'get',
+  path: '/v1/share-tokens',
+  tag: 'Lifecycle',
+  summary: 'List share tokens',
+  description: 'Newest first, by their hashes: no token is ever shown again.',
+  scopes: ['read', 'lifecycle'],
+  query: pageQuerySchema,
+  produces: ['application/json'],
+  responses: {
+    200: {
+      description: 'A page of them, the expired and revoked among them.',
+      content: { 'application/json': shareTokenListSchema },
+    },
+  },
+  problems: ['invalid_query'],
+};
+
+export const listShareTokensOperation: Operation = { spec, handler: listShareTokens };
+
+function listShareTokens(deps: EngineDeps) {
+  return async (req: Request, res: Response): Promise<void> => {
+    const { caller } = await enter(deps, spec, req, res);
+    const page = pageOf(parseQuery(pageQuerySchema, req), HASH_PATTERN);
+    const after = page.after && {
+      createdAt: page.after.createdAt,
+      tokenHash: Buffer.from(page.after.id, 'hex'),
+    };
+    const { members, nextCursor } = await readPage(
+      page,
+      ({ createdAt, tokenHash }: ShareToken) => ({ createdAt, id: toHex(tokenHash) }),
+      (limit) => readShareTokens(deps.ctx.sql, caller.tenantNo, limit, after),
+    );
+    const list = {
+      schema_version: SCHEMA.shareTokenList,
+      share_tokens: members.map(listedShareToken),
+      next_cursor: nextCursor,
+    };
+    sendJson(res, 200, canonicalBytes(list));
+  };
+}

@@ -1,0 +1,47 @@
+import type { Request, Response } from 'express';
+import { canonicalBytes } from '#protocol/canonical-json';
+import { isPackageId } from '#protocol/ids';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { packageSchema } from '#protocol/schemas/lifecycle';
+import { readPackage as findPackage } from '#sql/packages';
+import { enter } from '../http/enter.js';
+import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
+import { packageMembers } from '../lifecycle/package-document.js';
+import { Problem } from '../http/problem.js';
+import { sendRevalidatable } from '../http/send-json.js';
+
+const spec: OperationSpec = {
+  id: 'readPackage',
+  method: 'get',
+  path: '/v1/packages/{package_id}',
+  tag: 'Lifecycle',
+  summary: 'Read a trust package',
+  scopes: ['read', 'lifecycle'],
+  produces: ['application/json'],
+  responses: {
+    200: {
+      description: 'The package, as it always was.',
+      content: { 'application/json': packageSchema },
+      headers: { ETag: 'Strong; send it back in `If-None-Match`.' },
+    },
+    304: { description: 'The one whose ETag was sent.' },
+  },
+  problems: ['package_not_found'],
+};
+
+export const readPackageOperation: Operation = { spec, handler: readPackage };
+
+function readPackage(deps: EngineDeps) {
+  return async (req: Request, res: Response): Promise<void> => {
+    const { caller } = await enter(deps, spec, req, res);
+    const packageId = String(req.params['package_id']);
+    const found = isPackageId(packageId)
+      ? await findPackage(deps.ctx.sql, caller.tenantNo, packageId)
+      : null;
+    if (found === null) {
+      throw new Problem('package_not_found', 'This tenant has no package of that id.');
+    }
+    const document = { schema_version: SCHEMA.package, ...packageMembers(found) };
+    sendRevalidatable(req, res, 'application/json', canonicalBytes(document));
+  };
+}

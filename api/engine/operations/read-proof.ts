@@ -1,0 +1,81 @@
+import type { Request, Response } from 'express';
+import { canonicalBytes } from '#protocol/canonical-json';
+import { isProofId } from '#protocol/ids';
+import { proofHistory, type ProofHistory } from '#sql/proof-history';
+import { readProof as readStoredProof, type StoredProof } from '#sql/proofs';
+import type { Caller } from '../http/authenticate.js';
+import type { EngineContext } from '../context.js';
+import { enter } from '../http/enter.js';
+import { noteOn } from '../http/exchange.js';
+import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
+import { Problem } from '../http/problem.js';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { proofViewSchema, type ProofView } from '#protocol/schemas/proof-view';
+import { sendRevalidatable } from '../http/send-json.js';
+import { eventsOf } from '../proofs/proof-events.js';
+import { statementOf } from '../proofs/standing.js';
+import { documentsOf } from '../proofs/stored-proof.js';
+
+const spec: OperationSpec = {
+  id: 'readProof',
+  method: 'get',
+  path: '/v1/proofs/{proof_id}',
+  tag: 'Proofs',
+  summary: 'Read a proof',
+  scopes: ['read'],
+  produces: ['application/json'],
+  responses: {
+    200: {
+      description:
+        'The proof record, everything that it belongs to, what the registry says of it now, and how that came about.',
+      content: { 'application/json': proofViewSchema },
+      headers: { ETag: 'Strong; send it back in `If-None-Match`.' },
+    },
+    304: { description: 'Not changed since the ETag that was sent.' },
+  },
+  problems: ['proof_not_found', 'integrity_failure'],
+};
+
+export const readProofOperation: Operation = { spec, handler: readProof };
+
+function readProof(deps: EngineDeps) {
+  return async (req: Request, res: Response): Promise<void> => {
+    const { caller } = await enter(deps, spec, req, res);
+    const stored = await findProof(deps.ctx, caller, String(req.params['proof_id']));
+    noteOn(res, { proofId: stored.proofId });
+    const history = await proofHistory(deps.ctx.sql, stored);
+    sendRevalidatable(req, res, 'application/json', canonicalBytes(viewOf(stored, history)));
+  };
+}
+
+/** The caller's own proof of that id; another tenant's is as absent as one that never was. */
+export async function findProof(
+  ctx: EngineContext,
+  caller: Caller,
+  proofId: string,
+): Promise<StoredProof> {
+  const stored = isProofId(proofId)
+    ? await readStoredProof(ctx.sql, caller.tenantNo, proofId)
+    : null;
+  if (stored === null) {
+    throw new Problem('proof_not_found', 'This tenant has no proof of that id.');
+  }
+  return stored;
+}
+
+function viewOf(stored: StoredProof, history: ProofHistory): ProofView {
+  const { entry, payload, receipt } = documentsOf(stored);
+  return {
+    schema_version: SCHEMA.proofView,
+    proof_id: stored.proofId,
+    effect: stored.effect,
+    environment: stored.environment,
+    leaf_index: stored.leafIndex,
+    log_entry: entry,
+    receipt,
+    aep: payload?.aep ?? null,
+    proof_record: payload?.record ?? null,
+    verdict: statementOf(stored.effect, history),
+    history: eventsOf(stored, history),
+  };
+}

@@ -1,0 +1,63 @@
+import type { Request, Response } from 'express';
+import { isProofId } from '#protocol/ids';
+import { revocationSchema, revocationStatusSchema } from '#protocol/schemas/lifecycle';
+import { ARTIFACT_KINDS } from '#protocol/status';
+import { revocationState } from '#sql/revocations';
+import { enter } from '../http/enter.js';
+import { noteOn } from '../http/exchange.js';
+import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
+import { Problem } from '../http/problem.js';
+import {
+  REVOCATION_PROBLEMS,
+  sendPendingRevocation,
+  sendRevocation,
+  standingOrThrow,
+} from '../lifecycle/revocation-answer.js';
+
+const spec: OperationSpec = {
+  id: 'readRevocation',
+  method: 'get',
+  path: '/v1/proofs/{proof_id}/revocations/{artifact_kind}',
+  tag: 'Lifecycle',
+  summary: 'Read the revocation of an artifact, or follow one that was answered with 202',
+  description:
+    'Of the artifact itself: whether it is revoked with something that it rests on is for its ' +
+    'verdict to say.',
+  scopes: ['read', 'lifecycle'],
+  produces: ['application/json'],
+  responses: {
+    200: {
+      description: 'Revoked: what the log says.',
+      content: { 'application/json': revocationSchema },
+    },
+    202: {
+      description: 'Asked for and durable, not yet in the log.',
+      content: { 'application/json': revocationStatusSchema },
+      headers: { Location: 'This address.', 'Retry-After': 'Seconds.' },
+    },
+  },
+  problems: ['revocation_not_found', ...REVOCATION_PROBLEMS],
+};
+
+export const readRevocationOperation: Operation = { spec, handler: readRevocation };
+
+function readRevocation(deps: EngineDeps) {
+  return async (req: Request, res: Response): Promise<void> => {
+    const { caller } = await enter(deps, spec, req, res);
+    const proofId = String(req.params['proof_id']);
+    const artifactKind = ARTIFACT_KINDS.find((kind) => kind === req.params['artifact_kind']);
+    const state =
+      isProofId(proofId) && artifactKind !== undefined
+        ? await revocationState(deps.ctx.sql, caller.tenantNo, proofId, artifactKind)
+        : null;
+    if (state === null || artifactKind === undefined) {
+      throw new Problem(
+        'revocation_not_found',
+        'Nobody has asked to revoke such an artifact of a proof of this tenant.',
+      );
+    }
+    noteOn(res, { proofId });
+    if (state === 'pending') sendPendingRevocation(res, { proofId, artifactKind });
+    else sendRevocation(res, 200, standingOrThrow(state));
+  };
+}

@@ -1,0 +1,169 @@
+import type { Request, Response } from 'express';
+import { fromHex, toHex } from '#protocol/bytes';
+import { canonicalBytes, canonicalize } from '#protocol/canonical-json';
+import { parseStrict, type JsonValue } from '#protocol/json';
+import { aepDecisionSchema, type Aep } from '#protocol/schemas/aep';
+import { SCHEMA } from '#protocol/schemas/ids';
+import {
+  replaySchema,
+  type Counterfactual,
+  type Replay,
+  type ReplayDifference,
+} from '#protocol/schemas/replay';
+import { replayBodySchema, type ReplayBody } from '#protocol/schemas/verify-request';
+import { CEDAR_VERSION } from '#policy/policy-set';
+import { replay, type Replayed } from '#policy/replay';
+import { replayPolicies, type ReplayPolicies } from '#policy/replay-policies';
+import { readPinnedIntake } from '#sql/pinned-intake';
+import { readPolicySet } from '#sql/policies';
+import type { StoredProof } from '#sql/proofs';
+import type { Caller } from '../http/authenticate.js';
+import type { EngineContext } from '../context.js';
+import { enter } from '../http/enter.js';
+import { EXAMPLE_PROOF_ID, exampleExport } from '../openapi/examples.js';
+import { noteOn } from '../http/exchange.js';
+import { hasScope } from '../http/gates.js';
+import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
+import { parseBody } from '../http/parse-body.js';
+import { Problem } from '../http/problem.js';
+import { readBody } from '../http/read-body.js';
+import { findProof } from './read-proof.js';
+import { sendJson } from '../http/send-json.js';
+import { altered } from '../proofs/stored-proof.js';
+import { SUBMISSION_LIMIT } from './verify-proof.js';
+
+const spec: OperationSpec = {
+  id: 'replayProof',
+  method: 'post',
+  path: '/v1/proofs/replay',
+  tag: 'Verification',
+  summary: 'Take the decision of a proof again',
+  description:
+    'Derives the AEP again from the request as it was accepted, with the policy set, time and salt ' +
+    'that were pinned then. With `policy_digest`, says besides what that set would have decided. ' +
+    'What differs is named to any key, and shown to one with the scope read or export.',
+  scopes: ['verify'],
+  body: {
+    schema: replayBodySchema,
+    examples: {
+      by_id: { schema_version: SCHEMA.replayRequest, proof_id: EXAMPLE_PROOF_ID },
+      counterfactual: {
+        schema_version: SCHEMA.replayRequest,
+        proof_id: EXAMPLE_PROOF_ID,
+        policy_digest: exampleExport.aep.policy.digest,
+      },
+      export: exampleExport,
+    },
+    limit: SUBMISSION_LIMIT,
+  },
+  produces: ['application/json'],
+  responses: {
+    200: {
+      description: 'Whether it came out the same, and where not.',
+      content: { 'application/json': replaySchema },
+    },
+  },
+  problems: ['proof_not_found', 'policy_unknown', 'integrity_failure'],
+};
+
+export const replayOperation: Operation = { spec, handler: replayProof };
+
+function replayProof(deps: EngineDeps) {
+  const policies = replayPolicies();
+  return async (req: Request, res: Response): Promise<void> => {
+    const { caller } = await enter(deps, spec, req, res);
+    const { document } = parseBody(replayBodySchema, await readBody(req, SUBMISSION_LIMIT));
+    noteOn(res, { proofId: document.proof_id });
+    sendJson(res, 200, canonicalBytes(await replayed(deps.ctx, caller, document, policies)));
+  };
+}
+
+async function replayed(
+  ctx: EngineContext,
+  caller: Caller,
+  body: ReplayBody,
+  policies: ReplayPolicies,
+): Promise<JsonValue> {
+  const stored = await findProof(ctx, caller, body.proof_id);
+  const intake = await readPinnedIntake(ctx.sql, caller.tenantNo, stored.proofId);
+  if (intake === null) throw altered(stored, 'the intake');
+  // Read and hashed each time: what was changed in the database since must show.
+  const set = await readPolicySet(ctx.sql, intake.policyDigest);
+  if (set === null) throw altered(stored, 'the policy set');
+  const policy = await policies(set);
+  const aep = 'aep' in body ? (body.aep as unknown as JsonValue) : recordedAep(stored);
+  const outcome = replay(intake, policy, {
+    aep,
+    aepHash: toHex(stored.aepHash),
+    keyId: stored.keyId,
+  });
+  const recordedVersion = recordedEngine(aep) ?? CEDAR_VERSION;
+  const sameEngine = policy.sameEngine && recordedVersion === CEDAR_VERSION;
+  const asked = 'policy_digest' in body ? body.policy_digest : undefined;
+  const answer: Replay = {
+    schema_version: SCHEMA.replay,
+    proof_id: stored.proofId,
+    result: !sameEngine
+      ? 'engine_version_differs'
+      : outcome.differences.length === 0
+        ? 'match'
+        : 'divergence',
+    differences: hasScope(caller, ['read', 'export'])
+      ? outcome.differences
+      : outcome.differences.map(withoutValues),
+    engine: { recorded_version: recordedVersion, running_version: CEDAR_VERSION },
+    policy_digest: toHex(intake.policyDigest),
+    input_hash: outcome.inputHash,
+    counterfactual:
+      asked === undefined ? null : await counterfactual(ctx, asked, policies, outcome, aep),
+  };
+  return answer as unknown as JsonValue;
+}
+
+/** Else a submission that is wrong in every member would be answered with the whole AEP. */
+function withoutValues({ pointer }: ReplayDifference): ReplayDifference {
+  return { pointer };
+}
+
+/** As it is stored, whatever became of it: what cannot be read any more differs in everything. */
+function recordedAep({ aep }: StoredProof): JsonValue {
+  if (aep === null) return null;
+  try {
+    return parseStrict(aep) ?? 'null';
+  } catch {
+    return aep.toString('latin1');
+  }
+}
+
+function recordedEngine(aep: JsonValue): string | null {
+  const version = (aep as Partial<Aep> | null)?.policy?.engine_version;
+  return typeof version === 'string' ? version : null;
+}
+
+async function counterfactual(
+  ctx: EngineContext,
+  digest: string,
+  policies: ReplayPolicies,
+  { input }: Replayed,
+  aep: JsonValue,
+): Promise<Counterfactual | null> {
+  const set = await readPolicySet(ctx.sql, fromHex(digest));
+  if (set === null) {
+    throw new Problem('policy_unknown', 'No policy set of that digest was ever stored here.', {
+      errors: [{ pointer: '/policy_digest', detail: 'is not known' }],
+    });
+  }
+  if (input === null) return null;
+  const decision = (await policies(set)).decide(input);
+  const recorded = aepDecisionSchema.safeParse((aep as Partial<Aep> | null)?.decision).data;
+  const sentences = decision.reasons.flatMap((id) => {
+    const sentence = Object.hasOwn(set.files.sentences, id) ? set.files.sentences[id] : undefined;
+    return sentence === undefined ? [] : [[id, sentence] as const];
+  });
+  return {
+    policy_digest: digest,
+    decision,
+    sentences: Object.fromEntries(sentences),
+    differs: recorded === undefined || canonicalize(recorded) !== canonicalize({ ...decision }),
+  };
+}

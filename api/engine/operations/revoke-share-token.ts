@@ -1,0 +1,41 @@
+import type { Request, Response } from 'express';
+import { HASH_PATTERN } from '#protocol/schemas/primitives';
+import { revokeShareToken as storeRevocation } from '#sql/share-tokens';
+import { enter } from '../http/enter.js';
+import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
+import { Problem } from '../http/problem.js';
+
+const spec: OperationSpec = {
+  id: 'revokeShareToken',
+  method: 'delete',
+  path: '/v1/share-tokens/{token_hash}',
+  tag: 'Lifecycle',
+  summary: 'Revoke a share token',
+  description:
+    'For ever: a token cannot come back, only another one be made. The artifact that it shows ' +
+    'is not touched. Revoking again changes nothing.',
+  scopes: ['lifecycle'],
+  produces: ['application/json'],
+  responses: { 204: { description: 'It is revoked.' } },
+  problems: ['share_token_not_found'],
+};
+
+export const revokeShareTokenOperation: Operation = { spec, handler: revokeShareToken };
+
+function revokeShareToken(deps: EngineDeps) {
+  return async (req: Request, res: Response): Promise<void> => {
+    const { caller } = await enter(deps, spec, req, res);
+    const tokenHash = String(req.params['token_hash']);
+    const revoked =
+      HASH_PATTERN.test(tokenHash) &&
+      (await storeRevocation(deps.ctx.sql, caller.tenantNo, {
+        tokenHash: Buffer.from(tokenHash, 'hex'),
+        keyNo: caller.keyNo,
+      }));
+    if (!revoked) {
+      throw new Problem('share_token_not_found', 'This tenant has no share token of that hash.');
+    }
+    res.statusCode = 204;
+    res.end();
+  };
+}

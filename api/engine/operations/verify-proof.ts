@@ -1,0 +1,64 @@
+import type { Request, Response } from 'express';
+import { canonicalBytes } from '#protocol/canonical-json';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { verdictSchema } from '#protocol/schemas/verdict';
+import { verifyBodySchema } from '#protocol/schemas/verify-request';
+import { enter } from '../http/enter.js';
+import { EXAMPLE_PROOF_ID, exampleExport } from '../openapi/examples.js';
+import { noteOn } from '../http/exchange.js';
+import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
+import { parseBody } from '../http/parse-body.js';
+import { readBody } from '../http/read-body.js';
+import { sendJson } from '../http/send-json.js';
+import { submissionOf } from '../verification/submission.js';
+import { verification } from '../verification/verification.js';
+
+/** An export repeats its AEP three times, twice in base64: six kilobytes, and many times that with long names. */
+export const SUBMISSION_LIMIT = 256 * 1024;
+
+const spec: OperationSpec = {
+  id: 'verifyProof',
+  method: 'post',
+  path: '/v1/proofs/verify',
+  tag: 'Verification',
+  summary: 'Verify a proof',
+  description:
+    'Takes an export in JSON as it is (the file inside a PDF is one), or an AEP with its envelope, ' +
+    'or a proof id. Every check is answered by name. A proof that this registry does not have for ' +
+    'this tenant is NOT_FOUND, whoever has it.',
+  scopes: ['verify'],
+  body: {
+    schema: verifyBodySchema,
+    examples: {
+      by_id: { schema_version: SCHEMA.verifyRequest, proof_id: EXAMPLE_PROOF_ID },
+      by_aep: {
+        schema_version: SCHEMA.verifyRequest,
+        aep: exampleExport.aep,
+        envelope: exampleExport.envelope,
+      },
+      export: exampleExport,
+    },
+    limit: SUBMISSION_LIMIT,
+  },
+  produces: ['application/json'],
+  responses: {
+    200: {
+      description: 'The verdict, whatever it is: look at `can_assert_validity`.',
+      content: { 'application/json': verdictSchema },
+    },
+  },
+  problems: [],
+};
+
+export const verifyOperation: Operation = { spec, handler: verify };
+
+function verify(deps: EngineDeps) {
+  return async (req: Request, res: Response): Promise<void> => {
+    const { caller } = await enter(deps, spec, req, res);
+    const { document } = parseBody(verifyBodySchema, await readBody(req, SUBMISSION_LIMIT));
+    const submission = submissionOf(document);
+    noteOn(res, { proofId: submission.proofId });
+    const verdict = await verification(deps.ctx, caller, submission);
+    sendJson(res, 200, canonicalBytes(verdict));
+  };
+}

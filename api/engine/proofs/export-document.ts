@@ -1,0 +1,117 @@
+import { toBase64, toBase64Url } from '#protocol/bytes';
+import { ProtocolError } from '#protocol/errors';
+import { keyStateAt } from '#protocol/key-state';
+import { SCHEMA } from '#protocol/schemas/ids';
+import type { InclusionProof } from '#protocol/schemas/inclusion';
+import type { ProofEntry } from '#protocol/schemas/log-entry';
+import type { ProofExport } from '#protocol/schemas/proof-export';
+import { firstCheckpointFrom } from '#sql/checkpoints';
+import type { Db } from '#sql/db';
+import { proofHistory } from '#sql/proof-history';
+import type { StoredProof } from '#sql/proofs';
+import type { Caller } from '../http/authenticate.js';
+import { keysInLog } from './keys-in-log.js';
+import { vkeyFor } from './log-vkey.js';
+import type { EngineDeps } from '../operation.js';
+import { Problem } from '../http/problem.js';
+import { InclusionMismatchError, proveInclusion } from './prove-inclusion.js';
+import { findProof } from '../operations/read-proof.js';
+import { statementOf } from './standing.js';
+import { altered, documentsOf } from './stored-proof.js';
+
+/**
+ * Everything about one of the caller's proofs that its holder needs without the service. The
+ * checkpoint is the first that covers all that the verdict speaks for, so the same proof with the
+ * same verdict is the same document, however much the log has grown since.
+ *
+ * @throws Problem proof_not_found, payload_erased, pending_verdict, pending_checkpoint,
+ *   integrity_failure
+ */
+export async function exportDocument(
+  { ctx }: Pick<EngineDeps, 'ctx'>,
+  caller: Caller,
+  proofId: string,
+): Promise<ProofExport> {
+  const stored = await findProof(ctx, caller, proofId);
+  const { entry, payload } = documentsOf(stored);
+  if (payload === null) throw erased();
+  const history = await proofHistory(ctx.sql, stored);
+  const verdict = statementOf(stored.effect, history);
+  if (verdict.verified_at === null) {
+    throw new Problem('pending_verdict', 'The verification system has not looked at it yet.', {
+      headers: { 'Retry-After': '1' },
+    });
+  }
+  const inclusion = await inclusionOf(ctx.sql, stored, entry, verdict.log_size);
+  return {
+    schema_version: SCHEMA.proofExport,
+    proof_id: stored.proofId,
+    aep: payload.aep,
+    envelope: payload.record.envelope,
+    proof_record: payload.record,
+    entry,
+    inclusion,
+    keys: [
+      {
+        key_id: payload.aep.key_id,
+        public_key: await publicKeyOf(ctx.sql, stored, payload.aep.key_id),
+      },
+    ],
+    request_hash: payload.record.request_hash,
+    response_hash: payload.record.response_hash,
+    verdict,
+    log_vkey: vkeyFor(inclusion.checkpoint, ctx),
+  };
+}
+
+/** The canonical AEP, byte for byte as it was hashed and signed. */
+export async function exportAep(
+  { ctx }: Pick<EngineDeps, 'ctx'>,
+  caller: Caller,
+  proofId: string,
+): Promise<Uint8Array> {
+  const stored = await findProof(ctx, caller, proofId);
+  const { payload } = documentsOf(stored);
+  if (payload === null || stored.aep === null) throw erased();
+  return stored.aep;
+}
+
+function erased(): Problem {
+  return new Problem('payload_erased', 'Only the commitments of this proof are left, in the log.');
+}
+
+async function inclusionOf(
+  sql: Db,
+  stored: StoredProof,
+  entry: ProofEntry,
+  logSize: number,
+): Promise<InclusionProof> {
+  const { under } = await proveInclusion(sql, stored.leafIndex, entry, () =>
+    firstCheckpointFrom(sql, logSize),
+  ).catch((error: unknown) => {
+    if (error instanceof InclusionMismatchError || error instanceof ProtocolError) {
+      throw altered(stored, 'the log', error);
+    }
+    throw error;
+  });
+  if (under === null) {
+    throw new Problem('pending_checkpoint', 'No signed checkpoint covers this proof yet.', {
+      headers: { 'Retry-After': '1' },
+    });
+  }
+  const { checkpoint, path } = under;
+  return {
+    leaf_index: stored.leafIndex,
+    tree_size: checkpoint.treeSize,
+    path: path.map(toBase64),
+    checkpoint: checkpoint.note,
+  };
+}
+
+/** From the log, like every key: the AEP only names it. */
+async function publicKeyOf(sql: Db, stored: StoredProof, keyId: string): Promise<string> {
+  const entries = await keysInLog(sql);
+  const { publicKey } = keyStateAt(entries, keyId, stored.leafIndex, Number.MAX_SAFE_INTEGER);
+  if (publicKey === null) throw altered(stored, 'key_id');
+  return toBase64Url(publicKey);
+}

@@ -1,0 +1,207 @@
+import { fromHex, toHex } from '#protocol/bytes';
+import { proofEntryBytes } from '#protocol/entries';
+import { isUsablePublicKey, smallOrderPublicKeys } from '#protocol/ed25519';
+import { ProtocolError } from '#protocol/errors';
+import { hashHex } from '#protocol/hash';
+import { parseStrict } from '#protocol/json';
+import { jwkThumbprint } from '#protocol/keys';
+import { keyStateAt } from '#protocol/key-state';
+import { aepSchema, type Aep } from '#protocol/schemas/aep';
+import { SCHEMA } from '#protocol/schemas/ids';
+import type { Check, Verdict, VerifyCheck } from '#protocol/schemas/verdict';
+import { canAssertValidity } from '#protocol/status';
+import { inclusionFromTiles } from '#protocol/tiles';
+import { formatTime } from '#protocol/time';
+import { verifyProof, type ProofEvidence } from '#protocol/verify';
+import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { checkpointAt } from '#sql/checkpoints';
+import type { Db } from '#sql/db';
+import { readTile, treeSize } from '#sql/log';
+import { readPinnedIntake } from '#sql/pinned-intake';
+import { proofHistory } from '#sql/proof-history';
+import { readProof, type StoredProof } from '#sql/proofs';
+import { frontier } from '#sql/verdicts';
+import type { Caller } from '../http/authenticate.js';
+import type { EngineContext } from '../context.js';
+import { keyOf, keysInLog } from '../proofs/keys-in-log.js';
+import { vkeyFor } from '../proofs/log-vkey.js';
+import { statementOf, statementsOf } from '../proofs/standing.js';
+import { isRowOf } from '../proofs/stored-proof.js';
+import { submittedChecks, type Submission } from './submission.js';
+import { causeOf, completed, passOr, standingChecks, statusOf } from './verify-checks.js';
+
+const crypto = { sha256: nativeSha256, verify: nativeVerify };
+
+/** Ids of keys under which anybody can sign anything: no log should ever have one. */
+const SMALL_ORDER = new Set(smallOrderPublicKeys().map((key) => jwkThumbprint(nativeSha256, key)));
+
+/**
+ * What the registry says of a submission. Another tenant's proof is not looked for: it goes the
+ * same way as one that never was, through the same queries, and no check is made of it that would
+ * come out differently.
+ */
+export async function verification(
+  ctx: EngineContext,
+  caller: Caller,
+  submission: Submission,
+): Promise<Verdict> {
+  const stored = await readProof(ctx.sql, caller.tenantNo, submission.proofId);
+  const made =
+    stored === null
+      ? await absent(ctx.sql, submission)
+      : await present(ctx, caller, submission, stored);
+  const { checks, key, verdict, logSize } = made;
+  const smallOrder = key !== null && (SMALL_ORDER.has(key.key_id) || made.unusableKey);
+  const cause = causeOf(checks, { state: key?.state ?? 'unknown', smallOrder });
+  const status = statusOf(cause, verdict);
+  return {
+    schema_version: SCHEMA.verdict,
+    proof_id: submission.proofId,
+    status,
+    can_assert_validity: canAssertValidity(status),
+    cause,
+    checks,
+    key,
+    verdict,
+    log_size: logSize,
+  };
+}
+
+interface Made extends Pick<Verdict, 'checks' | 'key' | 'verdict'> {
+  logSize: number;
+  /** The log has the key, and nothing that is signed under it means anything. */
+  unusableKey: boolean;
+}
+
+const NOT_HERE = 'this registry has no such proof of this tenant to hold it against';
+
+async function absent(sql: Db, { signed }: Submission): Promise<Made> {
+  const [logSize, keys] = await Promise.all([treeSize(sql), keysInLog(sql)]);
+  const key = signed === null ? null : keyOf(keys, signed.aep.key_id, logSize, logSize);
+  const registered = passOr('registered', false, NOT_HERE);
+  return {
+    checks: completed([registered, ...(key === null ? [] : [keyCheck(key.state)])], NOT_HERE),
+    key,
+    verdict: null,
+    logSize,
+    unusableKey: false,
+  };
+}
+
+function keyCheck(state: string): VerifyCheck {
+  return passOr('signing_key', state === 'active', `by the log the key is ${state}`);
+}
+
+async function present(
+  ctx: EngineContext,
+  caller: Caller,
+  submission: Submission,
+  stored: StoredProof,
+): Promise<Made> {
+  const { sql } = ctx;
+  const { signed, exported } = submission;
+  const { leafIndex } = stored;
+  const logged = loggedAep(signed?.open.payload ?? null, stored) ?? loggedAep(stored.aep, stored);
+  // Of a row that was changed no statement is made: what was signed is in the AEP.
+  const effect = logged?.decision.effect ?? stored.effect;
+  // The verdicts before the keys: whoever sees a verdict then sees every key entry it rests on.
+  const history = await proofHistory(sql, stored);
+  const [intake, keys, inclusion, checkpoint] = await Promise.all([
+    readPinnedIntake(sql, caller.tenantNo, stored.proofId),
+    keysInLog(sql),
+    inclusionOf(sql, leafIndex),
+    exported === null ? null : checkpointAt(sql, exported.inclusion.tree_size),
+  ]);
+  const logSize = Math.max(history.logSize, ...keys.map((entry) => entry.leafIndex + 1));
+  const keyId = signed?.aep.key_id ?? stored.keyId;
+  const known = keyStateAt(keys, keyId, leafIndex, logSize);
+  const entry = proofEntryBytes({
+    proof_id: stored.proofId,
+    aep_hash: toHex(stored.aepHash),
+    proof_record_hash: toHex(stored.proofRecordHash),
+    time: formatTime(stored.acceptedAt),
+  });
+  const aep = signed?.open.payload ?? stored.aep;
+  const signature = signed?.open.signature ?? stored.signature;
+  const derived: Check[] =
+    aep === null || signature === null
+      ? [{ name: 'aep_hash', result: 'fail', detail: 'the payload has been erased' }]
+      : verifyProof(crypto, {
+          proof_id: stored.proofId,
+          request: intake?.request ?? null,
+          aep,
+          signature,
+          entry,
+          leafIndex,
+          key: known,
+          inclusion: inclusion ?? { leafHashInTree: new Uint8Array() },
+        });
+  const verdict = statementOf(effect, history);
+  const made: VerifyCheck[] = [
+    passOr('registered', true, NOT_HERE),
+    ...derived.map((check) => withoutTree(check, inclusion)),
+    ...rowChecks(stored, logged),
+    ...submittedChecks(submission, {
+      stored,
+      entry,
+      publicKey: known.publicKey,
+      statements: statementsOf(effect, history),
+      checkpoint,
+      logVkey: checkpoint === null ? ctx.logVkey : vkeyFor(checkpoint.note, ctx),
+    }),
+    ...standingChecks(history),
+  ];
+  return {
+    checks: completed(made, 'it could not be made'),
+    key: keyOf(keys, keyId, leafIndex, logSize),
+    verdict,
+    logSize,
+    unusableKey: known.publicKey !== null && !isUsablePublicKey(known.publicKey),
+  };
+}
+
+/**
+ * The leaf's path to the root that the verification system computed itself; null while its prefix
+ * does not reach the leaf. A damaged tile leads nowhere, and that is a finding.
+ */
+async function inclusionOf(sql: Db, leafIndex: number): Promise<ProofEvidence['inclusion'] | null> {
+  const prefix = await frontier(sql);
+  if (prefix === null || leafIndex >= prefix.treeSize) return null;
+  const { treeSize: size, root } = prefix;
+  try {
+    const path = await inclusionFromTiles(
+      nativeSha256,
+      leafIndex,
+      size,
+      async (level, index) => (await readTile(sql, level, index)) ?? new Uint8Array(),
+    );
+    return { size, path, root };
+  } catch (error) {
+    if (error instanceof ProtocolError) return { leafHashInTree: fromHex('') };
+    throw error;
+  }
+}
+
+/** The AEP of these bytes, when they are those that the log commits to. */
+function loggedAep(bytes: Uint8Array | null, { aepHash }: StoredProof): Aep | null {
+  if (bytes === null || hashHex(nativeSha256, bytes) !== toHex(aepHash)) return null;
+  try {
+    return aepSchema.parse(parseStrict(bytes));
+  } catch {
+    return null;
+  }
+}
+
+/** Without the AEP that was logged nobody can say what the columns should be. */
+function rowChecks(stored: StoredProof, logged: Aep | null): VerifyCheck[] {
+  if (logged === null && stored.isLogged) return [];
+  const fits = stored.isLogged && (logged === null || isRowOf(stored, logged));
+  return [passOr('published_columns', fits, 'the stored columns are not what was logged')];
+}
+
+function withoutTree(check: Check, inclusion: ProofEvidence['inclusion'] | null): VerifyCheck {
+  const { name, ...found } = check;
+  if (name !== 'inclusion' || inclusion !== null) return { name, ...found };
+  const detail = 'the verification system has not come to this leaf yet';
+  return { name, result: 'not_applicable', detail };
+}
