@@ -85,9 +85,9 @@ describe('POST /v1/share-tokens', () => {
     expect(reply.status).toBe(201);
     expect(reply.headers['cache-control']).toBe('no-store');
     const created = createdShareTokenSchema.parse(reply.json);
-    expect(isShareToken(created.token)).toBe(true);
+    expect(isShareToken(created.share_token)).toBe(true);
     expect(created).toMatchObject({ artifact_kind: 'proof', proof_id: proofId, expires_at: null });
-    expect(created.token_hash).toBe(createHash('sha256').update(created.token).digest('hex'));
+    expect(created.token_hash).toBe(createHash('sha256').update(created.share_token).digest('hex'));
   });
 
   it.each(['proof', 'passport', 'certificate', 'trust'])('for a %s', async (kind) => {
@@ -108,7 +108,7 @@ describe('POST /v1/share-tokens', () => {
 
   it('never gives one token twice, and no token follows from another', async () => {
     const tokens = await Promise.all(
-      Array.from({ length: 20 }, async () => String((await create()).json['token'])),
+      Array.from({ length: 20 }, async () => String((await create()).json['share_token'])),
     );
     expect(new Set(tokens).size).toBe(20);
     // Drawn, not counted: no position of the 43 is the same in all of them.
@@ -118,7 +118,7 @@ describe('POST /v1/share-tokens', () => {
   });
 
   it('keeps the token nowhere: not in the database, not in the logs', async () => {
-    const token = String((await create()).json['token']);
+    const token = String((await create()).json['share_token']);
     // Also when somebody puts it where its hash belongs.
     expectProblem(await client.delete(`${PATH}/${token}`), 404, 'share_token_not_found');
     const encoded = token.replace('_', '%5f');

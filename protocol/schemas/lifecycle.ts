@@ -90,7 +90,7 @@ const tokenMembers = {
 const createdMembers = {
   schema_version: z.literal(SCHEMA.shareToken),
   /** Shown this once, and stored nowhere. */
-  token: shareTokenSchema,
+  share_token: shareTokenSchema,
   ...tokenMembers,
 };
 

@@ -82,7 +82,7 @@ function createShareToken(deps: EngineDeps) {
     if (created.outcome !== 'created') throw refusal(created.outcome, target);
     const answer: CreatedShareToken = {
       schema_version: SCHEMA.shareToken,
-      token,
+      share_token: token,
       token_hash: tokenHash,
       ...targetMembers(target),
       created_at: formatTime(created.createdAt),
