@@ -11,6 +11,7 @@ import { connect } from '#runtime/postgres';
 import { openAdmitEvents, openAdmitQueue } from '#runtime/queues';
 import { openRedis } from '#runtime/redis';
 import { settledRevocations } from '#sql/revocations';
+import { isConnectionLost } from '#sql/errors';
 import { assertRole } from '#sql/roles';
 import { settledIn } from '#sql/settlement';
 
@@ -23,6 +24,7 @@ const STATEMENT_MS = 10_000;
 const exitCode = await runProgram('engine', async (program) => {
   const { log } = program;
   const config = engineConfig();
+  program.survives(isConnectionLost);
   const sql = connect(config.databaseUrl, {
     application: 'svc-engine',
     max: 16,

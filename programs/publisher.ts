@@ -8,12 +8,14 @@ import { publisherConfig } from '#runtime/config';
 import { loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto';
 import { reportReady, runProgram } from '#runtime/lifecycle';
 import { connect } from '#runtime/postgres';
+import { isConnectionLost } from '#sql/errors';
 import { assertRole } from '#sql/roles';
 import { pinning } from './pinning.js';
 
 const code = await runProgram('publisher', async (program) => {
   const { log, signal } = program;
   const config = publisherConfig();
+  program.survives(isConnectionLost);
   const logKey = loadSigningKey(config.logKeyFile);
   const snapshotKey = loadSigningKey(config.snapshotKeyFile);
   const sql = connect(config.databaseUrl, { application: 'svc-publisher', max: 4 });

@@ -3,6 +3,7 @@ import { workerConfig } from '#runtime/config';
 import { loadSigningKey, nativeSha256 } from '#runtime/crypto';
 import { reportReady, runProgram } from '#runtime/lifecycle';
 import { connect } from '#runtime/postgres';
+import { isConnectionLost } from '#sql/errors';
 import { assertRole } from '#sql/roles';
 import { watchPolicies } from '#workers/admit/watch-policies';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
@@ -12,6 +13,7 @@ import { policySelfTest } from '#policy/self-test';
 const code = await runProgram('worker', async (program) => {
   const { log } = program;
   const config = workerConfig();
+  program.survives(isConnectionLost);
   const signer = loadSigningKey(config.aepKeyFile);
   await policySelfTest();
   const sql = connect(config.databaseUrl, {

@@ -8,6 +8,11 @@ export interface ProgramContext {
   log: Logger;
   /** Registers what to close; at the end it runs in reverse order, each awaited. */
   onStop(stop: () => unknown): void;
+  /**
+   * Which rejections that nobody handles are no reason to end. The Postgres driver asks something of
+   * its own whenever it connects, and nobody hears it when that connection is lost meanwhile.
+   */
+  survives(isHarmless: (error: unknown) => boolean): void;
   /** Something the program cannot do without is gone: drain, and exit with 1. */
   fail(error: unknown): void;
 }
@@ -90,16 +95,24 @@ export async function runProgram(
     end = resolve;
   });
   const fail = (error: unknown): void => end({ code: 1, error });
+  let isHarmless = (_error: unknown): boolean => false;
+  const onRejection = (error: unknown): void => {
+    if (isHarmless(error)) log.warn({ err: error }, 'lost, with nobody waiting for it');
+    else fail(error);
+  };
   const onSignal = (signal: NodeJS.Signals): void => end({ code: 0, reason: signal });
   const onDisconnect = (): void => end({ code: 0, reason: 'its starter is gone' });
   const hasStarter = process.connected;
 
   process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
-  process.on('uncaughtException', fail).on('unhandledRejection', fail);
+  process.on('uncaughtException', fail).on('unhandledRejection', onRejection);
   if (hasStarter) process.on('disconnect', onDisconnect);
 
   const onStop = (stop: () => unknown): void => void stops.push(stop);
-  const started = main({ signal: stopping.signal, log, onStop, fail }).then(() => {
+  const survives: ProgramContext['survives'] = (judge) => {
+    isHarmless = judge;
+  };
+  const started = main({ signal: stopping.signal, log, onStop, survives, fail }).then(() => {
     if (untilMainReturns) end({ code: 0, reason: 'done' });
   }, fail);
 
@@ -115,6 +128,6 @@ export async function runProgram(
   if (!clean) log.error('not everything was closed in time or in order');
   clearInterval(stayUp);
   process.off('SIGTERM', onSignal).off('SIGINT', onSignal).off('disconnect', onDisconnect);
-  process.off('uncaughtException', fail).off('unhandledRejection', fail);
+  process.off('uncaughtException', fail).off('unhandledRejection', onRejection);
   return ending.code === 0 && clean ? 0 : 1;
 }

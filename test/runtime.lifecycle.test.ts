@@ -128,6 +128,18 @@ describe('a program', () => {
     expect(complained.join()).toContain('nobody waits for me');
   });
 
+  it('survives what it was told is harmless, and nothing else', async () => {
+    const harmless = await run(`
+      ctx.survives((error) => error.message === 'harmless');
+      Promise.reject(new Error('harmless'));
+      await sleep(50);
+      say('still here');
+      Promise.reject(new Error('nobody waits for me'));`);
+    expect(await harmless.ended).toBe(1);
+    expect(harmless.said).toContain('still here');
+    expect(harmless.complained.join()).toContain('nobody waits for me');
+  });
+
   it('tells a person what to mend, without a stack', async () => {
     const { complained, ended } = await run('engineConfig();');
     expect(await ended).toBe(1);
