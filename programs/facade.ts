@@ -21,6 +21,7 @@ const code = await runProgram('facade', async (program) => {
       logVkey: config.logVkeys,
       snapshotVkey: config.snapshotVkeys,
       windowProofs: config.windowProofs,
+      publicUrl: config.publicUrl,
       clock: systemClock,
       log,
     }),

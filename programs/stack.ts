@@ -148,6 +148,7 @@ function environments(
       SNAPSHOT_VKEY: vkeys.snapshot,
       BIND: config.bind,
       PUBLIC_PORT: String(config.publicPort),
+      ...(config.publicUrl === null ? {} : { PUBLIC_URL: config.publicUrl }),
     },
   };
 }

@@ -327,6 +327,8 @@ export interface FacadeConfig {
   snapshotVkeys: string[];
   bind: string;
   port: number;
+  /** Where others reach this facade; null: links to share are made of the host that was asked. */
+  publicUrl: string | null;
   windowProofs: number;
   logLevel: LogLevel;
 }
@@ -341,6 +343,7 @@ export function facadeConfig(env: Environment = process.env): FacadeConfig {
     SNAPSHOT_URL: snapshotUrl,
     BIND: bind,
     PUBLIC_PORT: port(8081),
+    PUBLIC_URL: publicUrl.optional(),
     WINDOW_PROOFS: windowProofs,
     LOG_LEVEL: logLevel,
   });
@@ -353,6 +356,7 @@ export function facadeConfig(env: Environment = process.env): FacadeConfig {
     snapshotVkeys: v.SNAPSHOT_VKEY,
     bind: v.BIND,
     port: v.PUBLIC_PORT,
+    publicUrl: v.PUBLIC_URL ?? null,
     windowProofs: v.WINDOW_PROOFS,
     logLevel: v.LOG_LEVEL,
   };

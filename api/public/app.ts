@@ -10,6 +10,7 @@ import type { PublicContext } from './context.js';
 import { getHealth, getReadiness } from './health.js';
 import { getKeys } from './keys.js';
 import { getCheckpoint, getEntry, getInclusionProof, getTile } from './log-files.js';
+import { getIcon, getPage, getScript, getStyle } from './page.js';
 import { postLookup } from './post-lookup.js';
 import { Problem } from './problem.js';
 import { unreadable } from './serving.js';
@@ -46,6 +47,10 @@ export function createApp(ctx: PublicContext): Express {
   app.use((req, res, next) => {
     if (!handleLookup(ctx, req, res)) next();
   });
+  mount(ctx, app, '/', { GET: getPage });
+  mount(ctx, app, '/page/style.css', { GET: getStyle });
+  mount(ctx, app, '/page/copy.js', { GET: getScript });
+  mount(ctx, app, '/page/icon.svg', { GET: getIcon });
   mount(ctx, app, VERIFY, { GET: getLookup, POST: postLookup });
   for (const path of LOOKUP_PATHS) mount(ctx, app, `${path}/*rest`, { GET: getLookup });
   mount(ctx, app, '/api/public/keys', { GET: getKeys });

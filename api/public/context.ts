@@ -11,6 +11,8 @@ export interface PublicContext {
   follower: SnapshotFollower;
   /** Generic lookups answer for at most this many of the latest proofs. */
   windowProofs: number;
+  /** The base of links that leave this service, without a slash at its end; null when not known. */
+  publicUrl: string | null;
   sha256: Sha256;
   verify: Ed25519Verify;
   clock: Clock;

@@ -20,6 +20,8 @@ export interface FacadeOptions {
   snapshotVkey: string | readonly string[];
   /** A smaller window than the publisher's, if one is wanted. */
   windowProofs?: number;
+  /** Where others reach this facade; null: links to share are made of the host that was asked. */
+  publicUrl?: string | null;
   clock: Clock;
   log: Logger;
   sha256?: Sha256;
@@ -55,6 +57,7 @@ export function createFacade(options: FacadeOptions): Facade {
     source,
     follower,
     windowProofs: options.windowProofs ?? Infinity,
+    publicUrl: options.publicUrl ?? null,
     sha256,
     verify,
     clock,

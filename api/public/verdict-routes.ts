@@ -53,30 +53,43 @@ export function handleLookup(
   if (req.method !== 'GET' && req.method !== 'HEAD') return false;
   const url = originForm(req.url ?? '/');
   if (!url.startsWith(VERIFY)) return false;
-  const query = url.indexOf('?');
-  const path = query < 0 ? url : url.slice(0, query);
-  if (path.length === VERIFY.length) {
-    try {
-      const requested = requestedByQuery(query < 0 ? '' : url.slice(query + 1));
-      answerVerdict(ctx, req, res, genericRoute, requested);
-    } catch (error) {
-      sendFailure(ctx, req, res, error, unreadable);
-    }
-    return true;
+  try {
+    const asked = lookupAt(url);
+    if (asked === null) return false;
+    answerVerdict(ctx, req, res, asked.route, asked.requested);
+  } catch (error) {
+    sendFailure(ctx, req, res, error, unreadable);
   }
-  const asked = verdictRouteOf(path);
-  if (asked === null) return false;
-  answerVerdict(ctx, req, res, asked.route, asked.requested);
   return true;
 }
 
+/** Which identifier to look up, and as what. */
+export interface AskedLookup {
+  route: VerdictRoute;
+  requested: string;
+}
+
+/**
+ * The lookup that a URL in origin form asks for; null when it is none. Throws a {@link Problem}
+ * for a generic lookup that names no identifier, or several.
+ */
+export function lookupAt(url: string): AskedLookup | null {
+  const query = url.indexOf('?');
+  const path = query < 0 ? url : url.slice(0, query);
+  if (path !== VERIFY) return verdictRouteOf(path);
+  return {
+    route: genericRoute,
+    requested: requestedByQuery(query < 0 ? '' : url.slice(query + 1)),
+  };
+}
+
 /** A proxy may send the whole URL (RFC 9112 §3.2.2). */
-function originForm(url: string): string {
+export function originForm(url: string): string {
   return url.startsWith('/') ? url : url.replace(/^https?:\/\/[^/?]*/i, '');
 }
 
 /** The lookup route that a path is, and what stands at its end. */
-function verdictRouteOf(path: string): { route: VerdictRoute; requested: string } | null {
+function verdictRouteOf(path: string): AskedLookup | null {
   if (!path.startsWith(VERIFY + '/')) return null;
   const start = VERIFY.length + 1;
   const slash = path.indexOf('/', start);

@@ -302,7 +302,9 @@ export class TestSnapshot {
     return publisher;
   }
 
-  facade(overrides: { source?: SnapshotSource; windowProofs?: number } = {}): Facade {
+  facade(
+    overrides: { source?: SnapshotSource; windowProofs?: number; publicUrl?: string } = {},
+  ): Facade {
     const { source, ...rest } = overrides;
     const facade = createFacade({
       snapshotSource: source ?? directorySource(this.directory),

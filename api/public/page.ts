@@ -1,0 +1,174 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { toHex, utf8 } from '#protocol/bytes';
+import { CACHE_NEVER, CACHE_PRIVATE, CACHE_VERDICT, send, type Answer } from './answer.js';
+import type { PublicContext } from './context.js';
+import { isSecret, lookupUrl, MAX_IDENTIFIER, pageUrl } from './page/ask.js';
+import { renderPage, type SnapshotFacts } from './page/document.js';
+import { homeView, refusedView, TOO_LONG, unavailableView } from './page/plain-views.js';
+import { readAnswer } from './page/relayed.js';
+import { ICON } from './page/icon.js';
+import { SCRIPT } from './page/script.js';
+import { STYLE } from './page/style.js';
+import { verdictView } from './page/verdict-view.js';
+import { Problem } from './problem.js';
+import { assertingSnapshot, unreadable } from './serving.js';
+import type { Snapshot } from './snapshot.js';
+import { lookUp } from './verdict.js';
+import { lookupAt, originForm } from './verdict-routes.js';
+
+/** A style sheet, an icon and a script of our own; no inline ones, no other origin, no frame. */
+const CONTENT_POLICY = [
+  "default-src 'none'",
+  "style-src 'self'",
+  "script-src 'self'",
+  "img-src 'self'",
+  "form-action 'self'",
+  "base-uri 'none'",
+  "frame-ancestors 'none'",
+].join('; ');
+
+/** A link to the page may hold a share token: no other site is told of it. */
+const PAGE_HEADERS = {
+  'Content-Security-Policy': CONTENT_POLICY,
+  'Referrer-Policy': 'no-referrer',
+  'X-Robots-Tag': 'noindex',
+};
+
+/** GET /: a form, and with `?id=` the verdict that the JSON route gives, as a page. */
+export async function getPage(
+  ctx: PublicContext,
+  req: IncomingMessage,
+  res: ServerResponse,
+): Promise<void> {
+  const identifier = askedIn(originForm(req.url ?? '/'));
+  try {
+    if (identifier === null)
+      throw new Problem('identifier_ambiguous', 'Ask for one identifier at a time.');
+    if (identifier.length > MAX_IDENTIFIER) throw new Problem('invalid_field', TOO_LONG);
+    if (identifier === '') sendHome(ctx, req, res);
+    else await sendVerdict(ctx, req, res, identifier);
+  } catch (error) {
+    sendTrouble(ctx, req, res, identifier, error);
+  }
+}
+
+/** The identifier in the URL, without the spaces that pasting brings; null for more than one. */
+function askedIn(url: string): string | null {
+  const query = url.indexOf('?');
+  const given = new URLSearchParams(query < 0 ? '' : url.slice(query + 1)).getAll('id');
+  return given.length > 1 ? null : (given[0] ?? '').trim();
+}
+
+function sendHome(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
+  const snapshot = assertingSnapshot(ctx);
+  const page = { ...homeView(), asked: '', snapshot: factsOf(ctx, snapshot) };
+  sendPage(ctx, req, res, snapshot, 200, CACHE_VERDICT, renderPage(page));
+}
+
+async function sendVerdict(
+  ctx: PublicContext,
+  req: IncomingMessage,
+  res: ServerResponse,
+  identifier: string,
+): Promise<void> {
+  const jsonUrl = lookupUrl(identifier);
+  const asked = lookupAt(jsonUrl);
+  if (asked === null) throw new Error(`no lookup at ${jsonUrl}`);
+  const { snapshot, answer } = await lookUp(ctx, asked.route, asked.requested);
+  const { manifest } = snapshot.opened;
+  const base = ctx.publicUrl ?? askedBase(req);
+  const view = verdictView({
+    identifier,
+    relayed: readAnswer(answer),
+    jsonUrl,
+    link: base === null ? null : pageUrl(identifier, base),
+    issuedAt: manifest.issued_at,
+    treeSize: manifest.tree_size,
+    window: Math.min(manifest.window, ctx.windowProofs),
+  });
+  const page = renderPage({ ...view, asked: identifier, snapshot: factsOf(ctx, snapshot) });
+  const cache = isSecret(identifier) ? CACHE_PRIVATE : answer.cache;
+  sendPage(ctx, req, res, snapshot, answer.status, cache, page);
+}
+
+/** Whatever went wrong, the page asserts nothing, and looks like no verdict. */
+function sendTrouble(
+  ctx: PublicContext,
+  req: IncomingMessage,
+  res: ServerResponse,
+  identifier: string | null,
+  error: unknown,
+): void {
+  const problem = error instanceof Problem ? error : unreadable(ctx, error);
+  // Without the URL: it may hold a share token.
+  if (problem !== error) ctx.log.error({ err: error }, problem.message);
+  const { current } = ctx.follower;
+  const view =
+    problem.status === 503 ? unavailableView(problem.message) : refusedView(problem.message);
+  const asked = identifier === null || identifier.length > MAX_IDENTIFIER ? '' : identifier;
+  const snapshot = current && factsOf(ctx, current);
+  const page = renderPage({ ...view, asked, snapshot });
+  sendPage(ctx, req, res, null, problem.status, CACHE_NEVER, page, problem.options.headers);
+}
+
+function sendPage(
+  ctx: PublicContext,
+  req: IncomingMessage,
+  res: ServerResponse,
+  snapshot: Snapshot | null,
+  status: number,
+  cache: string,
+  page: string,
+  headers: Record<string, string> = {},
+): void {
+  const body = utf8(page);
+  const answer: Answer = { status, type: 'text/html; charset=utf-8', cache, body };
+  if (status === 200 && cache === CACHE_VERDICT) answer.etag = etagOf(ctx, body);
+  send(ctx, req, res, snapshot, { ...answer, headers: { ...PAGE_HEADERS, ...headers } });
+}
+
+function factsOf(ctx: PublicContext, { opened }: Snapshot): SnapshotFacts {
+  const { manifest, signedBy, issuedAt } = opened;
+  return {
+    origin: signedBy.log.name,
+    treeSize: manifest.tree_size,
+    generation: manifest.generation,
+    issuedAt: manifest.issued_at,
+    validUntil: manifest.valid_until,
+    ageMs: ctx.clock.now() - issuedAt,
+  };
+}
+
+/** Where the page was asked for, if that is a plain host: what a QR code leads to unless configured. */
+function askedBase(req: IncomingMessage): string | null {
+  const host = req.headers.host ?? '';
+  const isPlain = /^(?:[A-Za-z0-9.-]{1,100}|\[[0-9A-Fa-f:]{2,45}\])(?::\d{1,5})?$/.test(host);
+  return isPlain ? `http://${host}` : null;
+}
+
+/** Files of the page's own: they change with the program only, and are asked for again soon after. */
+const CACHE_ASSET = 'public, max-age=60';
+
+function asset(type: string, text: string) {
+  const body = utf8(text);
+  return (ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void => {
+    send(ctx, req, res, null, {
+      status: 200,
+      type,
+      cache: CACHE_ASSET,
+      body,
+      etag: etagOf(ctx, body),
+    });
+  };
+}
+
+function etagOf(ctx: PublicContext, body: Uint8Array): string {
+  return `"${toHex(ctx.sha256(body)).slice(0, 32)}"`;
+}
+
+/** GET /page/style.css */
+export const getStyle = asset('text/css; charset=utf-8', STYLE);
+/** GET /page/copy.js */
+export const getScript = asset('text/javascript; charset=utf-8', SCRIPT);
+/** GET /page/icon.svg */
+export const getIcon = asset('image/svg+xml', ICON);

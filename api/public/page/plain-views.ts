@@ -1,0 +1,76 @@
+import { MAX_IDENTIFIER } from './ask.js';
+import { html, type Html } from './html.js';
+import { fact, markOf } from './pieces.js';
+import { count } from './words.js';
+
+interface View {
+  title: string;
+  main: Html;
+}
+
+export function homeView(): View {
+  return {
+    title: 'Public verification',
+    main: html`<section aria-labelledby="title">
+        <h1 id="title">Is it genuine, and does it still hold?</h1>
+        <p class="lead">
+          Paste an identifier above, or open a link that somebody gave you. You see what the
+          verification system found, as of now.
+        </p>
+        <p>No account is needed, and nobody is told who asked.</p>
+      </section>
+      <section aria-labelledby="ids-title">
+        <h2 id="ids-title">What an identifier looks like</h2>
+        <dl class="facts">
+          ${fact('Proof', html`32 characters from <code>0</code>–<code>9</code> and <code>a</code>–<code>f</code>`)}
+          ${fact('Certificate', html`<code>cert_…</code> or <code>certref_…</code>`)}
+          ${fact('Passport', html`<code>pass_…</code>, <code>passref_…</code> or <code>execpass_…</code>`)}
+          ${fact('Trust', html`<code>trust_…</code>, <code>trustref_…</code> or <code>asset_…</code>`)}
+          ${fact('Shared or packaged', html`<code>share_…</code>, <code>pkg_…</code>`)}
+          ${fact('Recent execution', html`<code>exec_…</code> or <code>reg_…</code>`)}
+        </dl>
+      </section>
+      <section aria-labelledby="answers-title">
+        <h2 id="answers-title">What the answer can be</h2>
+        <dl class="facts">
+          ${fact('Valid, verified, passes, trust established', html`It holds, as of the state of the registry that the page names.`)}
+          ${fact('Denied', html`The action was refused, and there is a proof of that.`)}
+          ${fact('Revoked', html`It was issued, and called back for good.`)}
+          ${fact('Expired', html`It was issued, and its time is over.`)}
+          ${fact('Not found', html`The registry holds no such proof.`)}
+          ${fact('Not resolved, not confirmed', html`Nothing can be said of it, neither good nor bad.`)}
+        </dl>
+      </section>`,
+  };
+}
+
+/** Nothing is asserted, because there is nothing to draw an answer from. */
+export function unavailableView(detail: string): View {
+  return {
+    title: 'No verdict right now – Public verification',
+    main: html`<section class="verdict open" aria-labelledby="verdict">
+      ${markOf('open')}
+      <div>
+        <h1 id="verdict">No verdict right now</h1>
+        <p class="lead">This service cannot say anything about any identifier at the moment.</p>
+        <p>${detail} Try again in a little while.</p>
+        <p>That is neither a good sign nor a bad one for what you asked about.</p>
+      </div>
+    </section>`,
+  };
+}
+
+export function refusedView(detail: string): View {
+  return {
+    title: 'That cannot be looked up – Public verification',
+    main: html`<section class="verdict open" aria-labelledby="verdict">
+      ${markOf('open')}
+      <div>
+        <h1 id="verdict">That cannot be looked up</h1>
+        <p class="lead">${detail}</p>
+      </div>
+    </section>`,
+  };
+}
+
+export const TOO_LONG = `An identifier has at most ${count(MAX_IDENTIFIER)} characters. Paste the identifier alone.`;

@@ -1,0 +1,155 @@
+import type { Relayed } from './relayed.js';
+
+/** How a verdict is told to a person. The shape of the mark and the words differ, not only the colour. */
+export interface Telling {
+  mark: Mark;
+  headline: string;
+  lead: string;
+  /** What the answer asserts; empty when it asserts nothing. */
+  says: string[];
+  saysNot: string[];
+}
+
+export type Mark = 'good' | 'denied' | 'revoked' | 'expired' | 'absent' | 'open';
+
+const ENDS = 'A printed or saved copy is no verdict: ask again before you rely on it.';
+
+export function tellNotFound(treeSize: number): Telling {
+  return {
+    mark: 'absent',
+    headline: 'Not found',
+    lead: 'The registry holds no proof with this identifier.',
+    says: [],
+    saysNot: [
+      `This is as of ${count(treeSize)} log entries. A proof that was made a moment ago may appear within seconds.`,
+      'It is no verdict about anybody or anything: an identifier with one wrong character is not found either.',
+    ],
+  };
+}
+
+export function tell(relayed: Relayed): Telling {
+  const { lookup, verification, artifact } = relayed;
+  if (lookup.matched_on === null) return tellUnresolved();
+  if (artifact.effect === 'DENY') return tellDenied(relayed);
+  const kind = relayed.artifact_kind;
+  switch (verification.verification_status) {
+    case 'VALID':
+    case 'VERIFIED':
+    case 'PASS':
+    case 'TRUST_ESTABLISHED':
+      return {
+        mark: 'good',
+        headline: POSITIVE[verification.verification_status](kind),
+        lead: kind === 'proof' ? ADMITTED : `It rests on a proof: ${lowerFirst(ADMITTED)}`,
+        says: [
+          'An action was admitted: the policy in force permitted it.',
+          'A signed proof of that stands in the log named below.',
+          'The verification system checked that proof and its place in the log.',
+        ],
+        saysNot: [
+          'That the action was carried out, or how it went. Only that it was admitted.',
+          'What the action was, or who asked for it. Neither is public.',
+          `That this will stay so. It can be revoked or expire. ${ENDS}`,
+        ],
+      };
+    case 'REVOKED':
+      return {
+        mark: 'revoked',
+        headline: `Revoked ${kind}`,
+        lead: `This ${kind} was revoked. Do not rely on it.`,
+        says: [`The ${kind} was issued, and has been revoked since. A revocation is final.`],
+        saysNot: ['Why it was revoked. The reason is not public.', VALIDITY_NOT, ENDS],
+      };
+    case 'EXPIRED':
+      return {
+        mark: 'expired',
+        headline: `Expired ${kind}`,
+        lead: `The validity of this ${kind} is over. Do not rely on it.`,
+        says: [`The ${kind} was issued, and its time has run out since.`],
+        saysNot: ['That anything was wrong with it while it lasted.', VALIDITY_NOT, ENDS],
+      };
+    case 'NOT_FOUND':
+    case 'BACKEND_LOOKUP_REQUIRED':
+      return tellUnconfirmed(kind);
+  }
+}
+
+const ADMITTED = 'An action was admitted, and the log holds the signed proof of it.';
+const VALIDITY_NOT = 'That it is valid now. It is not.';
+
+const POSITIVE = {
+  VALID: (kind: string) => `Valid ${kind}`,
+  VERIFIED: (kind: string) => `Verified ${kind}`,
+  PASS: (kind: string) => `${upperFirst(kind)} passes`,
+  TRUST_ESTABLISHED: () => 'Trust established',
+} as const;
+
+/** A denial is never headed by a good word: what is valid about it is the proof that it was denied. */
+function tellDenied({ artifact_kind: kind, verification }: Relayed): Telling {
+  const { verification_status: status, can_assert_validity: asserts } = verification;
+  if (asserts) {
+    return {
+      mark: 'denied',
+      headline: 'Denied',
+      lead: `The action was refused. This is a valid ${kind} of the refusal.`,
+      says: [
+        'An action was refused: the policy in force did not permit it.',
+        'A signed proof of the refusal stands in the log named below.',
+        'The verification system checked that proof and its place in the log.',
+      ],
+      saysNot: [
+        'That anything was allowed. No passport, certificate or trust follows from a denial.',
+        'What the action was, who asked for it, or why it was refused. None of it is public.',
+        `That this will stay so. The proof can be revoked or expire. ${ENDS}`,
+      ],
+    };
+  }
+  const ended = status === 'REVOKED' || status === 'EXPIRED';
+  return {
+    mark: status === 'REVOKED' ? 'revoked' : status === 'EXPIRED' ? 'expired' : 'open',
+    headline: ended ? `Denied, and ${status.toLowerCase()}` : 'Denied, and not confirmed',
+    lead: `The action was refused, and the ${kind} of the refusal is ${ended ? 'no longer' : 'not'} valid.`,
+    says: ended
+      ? [`An action was refused. The ${kind} of that was issued, and has ended since.`]
+      : [],
+    saysNot: ['That anything was allowed.', VALIDITY_NOT, ENDS],
+  };
+}
+
+function tellUnconfirmed(kind: string): Telling {
+  return {
+    mark: 'open',
+    headline: 'Not confirmed',
+    lead: `The log has an entry for this ${kind}, but the verification system does not confirm it.`,
+    says: [],
+    saysNot: [
+      'That it is valid, or that it is not. It may not have been checked yet, or a check did not pass.',
+      ENDS,
+    ],
+  };
+}
+
+function tellUnresolved(): Telling {
+  return {
+    mark: 'open',
+    headline: 'Not resolved',
+    lead: 'Nothing can be said here about this identifier.',
+    says: [],
+    saysNot: [
+      'That it is valid, or that it is not, or that nothing has such an identifier.',
+      'Check that all of it was copied. Whoever gave it to you can also give you the identifier of the proof.',
+    ],
+  };
+}
+
+export function count(n: number): string {
+  return n.toLocaleString('en-US');
+}
+
+export function upperFirst(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+function lowerFirst(text: string): string {
+  return text.charAt(0).toLowerCase() + text.slice(1);
+}

@@ -1,0 +1,106 @@
+import type { HttpServer } from '#runtime/http-server';
+import { proofIdAt, TestSnapshot } from './snapshot.js';
+
+/** What a person may ask the public page about, and what the JSON route says of it. */
+export interface PageState {
+  name: string;
+  identifier: string;
+  status: string;
+  /** The page's own, and the JSON route's. */
+  http: number;
+  headline: string;
+  jsonUrl: string;
+}
+
+export interface PageStates {
+  snapshot: TestSnapshot;
+  server: HttpServer;
+  states: PageState[];
+  /** By its name. */
+  state(name: string): PageState;
+}
+
+/** A facade whose registry has an artifact in every state that there is. */
+export async function everyPageState(options: { publicUrl?: string } = {}): Promise<PageStates> {
+  const snapshot = new TestSnapshot();
+  const { registry } = snapshot;
+  const outside = registry.addProof({ environment: 'live' });
+  const sandbox = registry.addProof();
+  const live = registry.addProof({ environment: 'live' });
+  const denied = registry.addProof({ effect: 'DENY', environment: 'live' });
+  const deniedSandbox = registry.addProof({ effect: 'DENY' });
+  const deniedRevoked = registry.addProof({ effect: 'DENY', environment: 'live' });
+  const deniedExpired = registry.addProof({ effect: 'DENY', environment: 'live' });
+  const revoked = registry.addProof({ environment: 'live' });
+  const expired = registry.addProof({ environment: 'live' });
+  const failed = registry.addProof({ environment: 'live' });
+  registry.revoke(revoked);
+  registry.revoke(deniedRevoked);
+  registry.verify();
+  registry.judge(expired, { expired: ['proof'] });
+  registry.judge(deniedExpired, { expired: ['proof'] });
+  registry.judge(failed, { outcome: 'fail' });
+  await snapshot.publisher({ windowProofs: 9 }).tick();
+  snapshot.clock.at += 3500;
+  const server = await snapshot.serve(snapshot.facade(options));
+  const unknown = proofIdAt(1_700_000_000_000, 'unknown');
+
+  const rows: [name: string, id: string, status: string, headline: string, path: string][] = [
+    ['valid', live, 'VALID', 'Valid proof', 'proof/'],
+    ['sandbox', sandbox, 'VALID', 'Sandbox: Valid proof', 'proof/'],
+    ['certificate', `cert_${live}`, 'VERIFIED', 'Verified certificate', 'certificate/'],
+    [
+      'certificate by reference',
+      `certref_${live}`,
+      'VERIFIED',
+      'Verified certificate',
+      'certificate/',
+    ],
+    ['passport', `pass_${live}`, 'PASS', 'Passport passes', 'passport/'],
+    ['execution passport', `execpass_${live}`, 'PASS', 'Passport passes', 'passport/'],
+    ['trust', `trust_${live}`, 'TRUST_ESTABLISHED', 'Trust established', 'trust/'],
+    ['trust asset', `asset_${live}`, 'TRUST_ESTABLISHED', 'Trust established', 'trust-asset/'],
+    ['execution', `exec_${live}`, 'VALID', 'Valid proof', '?identifier='],
+    ['denied', denied, 'VALID', 'Denied', 'proof/'],
+    ['denied in the sandbox', deniedSandbox, 'VALID', 'Sandbox: Denied', 'proof/'],
+    ['denied and revoked', deniedRevoked, 'REVOKED', 'Denied, and revoked', 'proof/'],
+    ['denied and expired', deniedExpired, 'EXPIRED', 'Denied, and expired', 'proof/'],
+    ['revoked', revoked, 'REVOKED', 'Revoked proof', 'proof/'],
+    ['revoked passport', `pass_${revoked}`, 'REVOKED', 'Revoked passport', 'passport/'],
+    ['expired', expired, 'EXPIRED', 'Expired proof', 'proof/'],
+    ['expired certificate', `cert_${expired}`, 'EXPIRED', 'Expired certificate', 'certificate/'],
+    ['not found', unknown, 'NOT_FOUND', 'Not found', 'proof/'],
+    ['not confirmed', failed, 'BACKEND_LOOKUP_REQUIRED', 'Not confirmed', 'proof/'],
+    ['not resolved', `pass_${unknown}`, 'BACKEND_LOOKUP_REQUIRED', 'Not resolved', 'passport/'],
+    [
+      'no artifact of a denial',
+      `cert_${denied}`,
+      'BACKEND_LOOKUP_REQUIRED',
+      'Not resolved',
+      'certificate/',
+    ],
+    [
+      'outside the window',
+      `exec_${outside}`,
+      'BACKEND_LOOKUP_REQUIRED',
+      'Not resolved',
+      '?identifier=',
+    ],
+    ['share token', `share_${'A'.repeat(43)}`, 'BACKEND_LOOKUP_REQUIRED', 'Not resolved', 'share/'],
+    ['package', `pkg_${unknown}`, 'BACKEND_LOOKUP_REQUIRED', 'Not resolved', 'package/'],
+    ['anything', 'anything', 'BACKEND_LOOKUP_REQUIRED', 'Not resolved', '?identifier='],
+  ];
+  const states = rows.map(([name, identifier, status, headline, path]): PageState => {
+    const jsonUrl = `/api/public/verify${path.startsWith('?') ? '' : '/'}${path}${identifier}`;
+    return {
+      name,
+      identifier,
+      status,
+      headline,
+      jsonUrl,
+      http: status === 'NOT_FOUND' ? 404 : 200,
+    };
+  });
+  const state = (name: string): PageState => states.find((one) => one.name === name)!;
+  return { snapshot, server, states, state };
+}
