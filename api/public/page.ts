@@ -132,7 +132,6 @@ function factsOf(ctx: PublicContext, { opened }: Snapshot): SnapshotFacts {
   return {
     origin: signedBy.log.name,
     treeSize: manifest.tree_size,
-    generation: manifest.generation,
     issuedAt: manifest.issued_at,
     validUntil: manifest.valid_until,
     ageMs: ctx.clock.now() - issuedAt,

@@ -13,11 +13,16 @@ const REFERENCE: Record<string, string> = {
 };
 
 /** The chain as far as it reaches, and after it, in the documented order, what it does not reach. */
-export function chainSection({ trust_chain: chain, references, verification }: Relayed): Html {
+export function chainSection({
+  trust_chain: chain,
+  references,
+  verification,
+  artifact,
+}: Relayed): Html {
   const missing = TRUST_CHAIN_SEQUENCE.filter((link) => !chain.sequence.includes(link));
   return html`<section aria-labelledby="chain-title">
     <h2 id="chain-title">Trust chain</h2>
-    <p>${sentence(chain, verification.can_assert_validity)}</p>
+    <p>${sentence(chain, artifact.effect === 'DENY', verification.can_assert_validity)}</p>
     <ol class="chain">
       ${chain.sequence.map((link) => linkOf(link, true, references[REFERENCE[link] ?? '']))}
       ${missing.map((link) => linkOf(link, false, undefined))}
@@ -25,8 +30,15 @@ export function chainSection({ trust_chain: chain, references, verification }: R
   </section>`;
 }
 
-function sentence({ available, sequence }: Relayed['trust_chain'], asserts: boolean): string {
+function sentence(
+  { available, sequence }: Relayed['trust_chain'],
+  isDenial: boolean,
+  asserts: boolean,
+): string {
   if (sequence.length === 0) return 'There is no chain: nothing in it is confirmed.';
+  if (isDenial) {
+    return 'A denial has no passport, certificate or trust: its chain ends with the verification.';
+  }
   if (!available) return 'The chain is not complete. It ends where nothing more follows.';
   if (!asserts) return 'The chain was complete. It does not make valid what has ended since.';
   return 'The chain is complete. Each link rests on those before it.';

@@ -7,7 +7,6 @@ import { count } from './words.js';
 export interface SnapshotFacts {
   origin: string;
   treeSize: number;
-  generation: number;
   issuedAt: string;
   validUntil: string;
   ageMs: number;
@@ -51,7 +50,7 @@ export function renderPage({ title, asked, main, snapshot }: PageParts): string 
 
 function searchForm(asked: string): Html {
   return html`<form role="search" action="/" method="get">
-    <label for="id">Identifier of a proof, certificate, passport or trust artifact</label>
+    <label for="id">Identifier to verify</label>
     <div class="row">
       <input
         id="id"
@@ -72,13 +71,12 @@ function searchForm(asked: string): Html {
 
 function snapshotSection(snapshot: SnapshotFacts | null): Html {
   if (snapshot === null) return html`<p>No state of the registry has been received yet.</p>`;
-  return html`<h2>State of the registry that was asked</h2>
+  return html`<h2>State of the registry</h2>
     <dl class="facts">
       ${fact('Log', html`${snapshot.origin}`)}
       ${fact('Size', html`${count(snapshot.treeSize)} entries`)}
       ${fact('Published', html`${time(snapshot.issuedAt)}, ${age(snapshot.ageMs)} before this page was made`)}
       ${fact('Good until', time(snapshot.validUntil))}
-      ${fact('Generation', html`${snapshot.generation}`)}
     </dl>
     <p>
       Free, without an account, without cookies. The

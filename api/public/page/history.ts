@@ -4,14 +4,13 @@ import type { Relayed } from './relayed.js';
 
 /** What is known of the past from the answer itself: nothing is added to it, and no time is guessed. */
 export function historySection(relayed: Relayed, issuedAt: string): Html {
-  const { integrity, verification, artifact } = relayed;
-  const word = artifact.effect === 'DENY' ? 'Refused' : 'Accepted';
+  const { integrity, verification } = relayed;
   return html`<section aria-labelledby="history-title">
     <h2 id="history-title">History</h2>
     <ol class="history">
-      ${integrity.accepted_at !== undefined && event(integrity.accepted_at, html`${word}`)}
+      ${integrity.accepted_at !== undefined && event(integrity.accepted_at, html`The request was received`)}
       ${verification.verified_at !== undefined && event(verification.verified_at, html`Last judged by the verification system`)}
-      ${event(issuedAt, html`Published as <code>${verification.verification_status}</code>${ended(verification.verification_status)}`)}
+      ${event(issuedAt, html`Stands published as <code>${verification.verification_status}</code>${ended(verification.verification_status)}`)}
     </ol>
   </section>`;
 }

@@ -17,7 +17,7 @@ export function homeView(): View {
           Paste an identifier above, or open a link that somebody gave you. You see what the
           verification system found, as of now.
         </p>
-        <p>No account is needed, and nobody is told who asked.</p>
+        <p>No account, no cookies, no tracking.</p>
       </section>
       <section aria-labelledby="ids-title">
         <h2 id="ids-title">What an identifier looks like</h2>

@@ -92,7 +92,7 @@ li { margin: 0.25rem 0; }
 .verdict.denied, .verdict.revoked { --tone: var(--bad); }
 .verdict.expired { --tone: var(--warn); }
 .verdict.absent, .verdict.open { border-left-style: dashed; }
-.verdict h1, .verdict .status { color: var(--tone); }
+.verdict h1 { color: var(--tone); }
 .verdict .facts { margin-top: 1rem; }
 .mark { fill: none; stroke: var(--tone); stroke-width: 3; stroke-linecap: round; stroke-linejoin: round; }
 .tag {
@@ -152,7 +152,7 @@ dd { margin: 0; overflow-wrap: anywhere; }
 .chain .missing .name { font-weight: 400; color: var(--quiet); }
 .chain .state { display: block; color: var(--quiet); font-size: 0.875rem; }
 .history { margin: 0; padding: 0; list-style: none; border-left: 2px solid var(--line); }
-.history li { position: relative; display: grid; grid-template-columns: 15rem minmax(0, 1fr); gap: 0 1rem; margin: 0; padding: 0.3rem 0 0.3rem 1.1rem; }
+.history li { position: relative; display: grid; grid-template-columns: 17.5rem minmax(0, 1fr); gap: 0 1rem; margin: 0; padding: 0.3rem 0 0.3rem 1.1rem; }
 .history li::before { content: ''; position: absolute; left: -6px; top: 0.85rem; width: 10px; height: 10px; border-radius: 50%; background: var(--quiet); }
 .when { color: var(--quiet); }
 .links { display: flex; flex-wrap: wrap; gap: 0.25rem 1.5rem; padding: 0; list-style: none; }
@@ -171,7 +171,8 @@ footer .facts > div { padding: 0.15rem 0; border: 0; }
   h1 { font-size: 1.6rem; }
   .facts > div { grid-template-columns: minmax(0, 1fr); }
   dt { font-size: 0.875rem; }
-  .copy { padding: 0.35rem 0.8rem; }
+  .copy { display: block; margin: 0.3rem 0; padding: 0.35rem 0.9rem; }
+  .copy[hidden] { display: none; }
   .chain { display: block; }
   .chain li { padding: 0.3rem 0 0.9rem 2.9rem; min-height: 3.2rem; }
   .chain li::after { top: 2.2rem; bottom: 0.2rem; left: 0.95rem; right: auto; border-top: 0; border-left: 2px solid var(--text); }

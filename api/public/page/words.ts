@@ -5,6 +5,8 @@ export interface Telling {
   mark: Mark;
   headline: string;
   lead: string;
+  /** What to do about it. */
+  advice?: string;
   /** What the answer asserts; empty when it asserts nothing. */
   says: string[];
   saysNot: string[];
@@ -12,6 +14,7 @@ export interface Telling {
 
 export type Mark = 'good' | 'denied' | 'revoked' | 'expired' | 'absent' | 'open';
 
+const COPIED = 'Check that the whole identifier was copied, and nothing else.';
 const ENDS = 'A printed or saved copy is no verdict: ask again before you rely on it.';
 
 export function tellNotFound(treeSize: number): Telling {
@@ -19,10 +22,11 @@ export function tellNotFound(treeSize: number): Telling {
     mark: 'absent',
     headline: 'Not found',
     lead: 'The registry holds no proof with this identifier.',
-    says: [],
+    advice: COPIED,
+    says: [`With ${count(treeSize)} entries in the log, none is of a proof with this identifier.`],
     saysNot: [
-      `This is as of ${count(treeSize)} log entries. A proof that was made a moment ago may appear within seconds.`,
-      'It is no verdict about anybody or anything: an identifier with one wrong character is not found either.',
+      'That there never will be one. A proof that was made a moment ago appears within seconds.',
+      'Anything about what was asked for. One wrong character is enough not to be found.',
     ],
   };
 }
@@ -134,11 +138,9 @@ function tellUnresolved(): Telling {
     mark: 'open',
     headline: 'Not resolved',
     lead: 'Nothing can be said here about this identifier.',
+    advice: `${COPIED} Whoever gave it to you can also give you the identifier of the proof.`,
     says: [],
-    saysNot: [
-      'That it is valid, or that it is not, or that nothing has such an identifier.',
-      'Check that all of it was copied. Whoever gave it to you can also give you the identifier of the proof.',
-    ],
+    saysNot: ['That it is valid, or that it is not.', 'That nothing has such an identifier.'],
   };
 }
 
