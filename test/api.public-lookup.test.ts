@@ -515,7 +515,7 @@ describe('every answer', () => {
 
   it('to what is not there is a problem document', async () => {
     for (const path of [
-      '/',
+      '/page',
       '/api/public/verify/',
       '/api/public/verify/proof',
       '/api/public/verify/other/x',

@@ -182,6 +182,12 @@ describe('configuration', () => {
     }
   });
 
+  it('tells a facade where it is reached only if that is configured', () => {
+    expect(facadeConfig(facade).publicUrl).toBeNull();
+    const PUBLIC_URL = 'https://registry.example/';
+    expect(facadeConfig({ ...facade, PUBLIC_URL }).publicUrl).toBe('https://registry.example');
+  });
+
   it('needs the signing keys of the programs that sign, and of no other', () => {
     expect(problemsOf(() => workerConfig({ DATABASE_URL: url }))).toEqual([
       expect.stringMatching(/^AEP_KEY_FILE is not set/),

@@ -15,11 +15,11 @@ export function basisSection(resolved: Relayed, treeSize: number): Html {
     <h2 id="basis-title">What it rests on</h2>
     <dl class="facts">
       ${origin !== undefined && fact('Log', html`${origin}`)}
-      ${leaf !== undefined && fact('Entry', html`number ${count(leaf)} of ${count(treeSize)}, counted from 0`)}
+      ${leaf !== undefined && fact('Entry', html`${count(leaf)}, counting from 0, of ${count(treeSize)}`)}
       ${verifiedAt !== undefined && fact(asserts ? 'Verified' : 'Last judged', time(verifiedAt))}
       ${key !== undefined && fact('Signed by key', copied('key id', key))}
-      ${aep !== undefined && fact('Hash of the proof', copied('hash of the proof', aep))}
-      ${record !== undefined && fact('Hash of its record', copied('hash of the record', record))}
+      ${aep !== undefined && fact('AEP hash', copied('AEP hash', aep))}
+      ${record !== undefined && fact('Proof record hash', copied('proof record hash', record))}
     </dl>
     <p>The verdict is the verification system’s, passed on as it is. Nothing was computed here.</p>
   </section>`;
