@@ -187,9 +187,9 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
         expect(await page.getByRole(role).count()).toBe(1);
       }
       expect(await page.title()).toBe('Expired proof – Public verification');
-      const levels = await page
-        .locator('h1, h2, h3')
-        .evaluateAll((all) => all.map((one) => one.tagName));
+      const levels = await page.evaluate<string[]>(
+        "[...document.querySelectorAll('h1, h2, h3')].map((one) => one.tagName)",
+      );
       expect(levels.filter((level) => level === 'H1')).toHaveLength(1);
       expect(levels).not.toContain('H3');
     });

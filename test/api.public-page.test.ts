@@ -17,10 +17,16 @@ interface Reply {
   text: string;
 }
 
+interface Call {
+  method?: string;
+  headers?: Record<string, string>;
+  base?: string;
+}
+
 /** A request exactly as written. */
 function call(
   path: string,
-  { method = 'GET', headers = {} as Record<string, string>, base = page.server.url } = {},
+  { method = 'GET', headers = {}, base = page.server.url }: Call = {},
 ): Promise<Reply> {
   const { hostname, port } = new URL(base);
   return new Promise((resolve, reject) => {
@@ -38,10 +44,8 @@ function call(
   });
 }
 
-const ask = (identifier: string, options?: Parameters<typeof call>[1]): Promise<Reply> =>
+const ask = (identifier: string, options?: Call): Promise<Reply> =>
   call(`/?id=${encodeURIComponent(identifier)}`, options);
-
-const ENTITIES: Record<string, string> = { '&nbsp;': ' ' };
 
 /** What a person reads: no markup, and white space as it is shown. */
 function textOf(markup: string): string {
@@ -49,7 +53,7 @@ function textOf(markup: string): string {
     .replace(/<(head|svg)[\s>][\s\S]*?<\/\1>/g, ' ')
     .replace(/<[^>]*>/g, '')
     .replace(/&#(\d+);/g, (_, code: string) => String.fromCharCode(Number(code)))
-    .replace(/&nbsp;/g, (entity) => ENTITIES[entity]!)
+    .replaceAll('&nbsp;', ' ')
     .replace(/\s+/g, ' ')
     .trim();
 }
