@@ -34,7 +34,9 @@ export async function everyPageState(options: { publicUrl?: string } = {}): Prom
   const revoked = registry.addProof({ environment: 'live' });
   const expired = registry.addProof({ environment: 'live' });
   const failed = registry.addProof({ environment: 'live' });
+  const passportRevoked = registry.addProof({ environment: 'live' });
   registry.revoke(revoked);
+  registry.revoke(passportRevoked, 'passport');
   registry.revoke(deniedRevoked);
   registry.verify();
   registry.judge(expired, { expired: ['proof'] });
@@ -67,6 +69,8 @@ export async function everyPageState(options: { publicUrl?: string } = {}): Prom
     ['denied and expired', deniedExpired, 'EXPIRED', 'Denied, and expired', 'proof/'],
     ['revoked', revoked, 'REVOKED', 'Revoked proof', 'proof/'],
     ['revoked passport', `pass_${revoked}`, 'REVOKED', 'Revoked passport', 'passport/'],
+    ['proof of a revoked passport', passportRevoked, 'VALID', 'Valid proof', 'proof/'],
+    ['revoked trust', `trust_${passportRevoked}`, 'REVOKED', 'Revoked trust artifact', 'trust/'],
     ['expired', expired, 'EXPIRED', 'Expired proof', 'proof/'],
     ['expired certificate', `cert_${expired}`, 'EXPIRED', 'Expired certificate', 'certificate/'],
     ['not found', unknown, 'NOT_FOUND', 'Not found', 'proof/'],

@@ -41,7 +41,7 @@ function sentence(
   }
   if (!available) return 'The chain is not complete. It ends where nothing more follows.';
   if (!asserts) return 'The chain was complete. It does not make valid what has ended since.';
-  return 'The chain is complete. Each link rests on those before it.';
+  return 'The chain is complete. Each link has a verdict of its own: follow it to see.';
 }
 
 function linkOf(link: string, reached: boolean, reference: unknown): Html {

@@ -48,6 +48,7 @@ function resolvedOf({ relayed }: VerdictView): Relayed | null {
 function verdictCard(view: VerdictView, telling: Telling): Html {
   const { identifier, relayed } = view;
   const resolved = resolvedOf(view);
+  const asserts = relayed?.verification.can_assert_validity === true;
   const isSandbox = relayed?.artifact.environment === 'sandbox';
   const { log_origin: origin, accepted_at: since } = resolved?.integrity ?? {};
   return html`<section class="verdict ${telling.mark}" aria-labelledby="verdict">
@@ -70,7 +71,7 @@ function verdictCard(view: VerdictView, telling: Telling): Html {
           html`<code><bdi>${shown(identifier)}</bdi></code>
             ${resolved !== null && copyButton('identifier', identifier)}`,
         )}
-        ${since !== undefined && fact('Since', time(since))}
+        ${since !== undefined && fact(asserts ? 'Since' : 'Request received', time(since))}
         ${origin !== undefined && fact('Log', html`${origin}`)}
         ${fact('As of', html`${time(view.issuedAt)}, with ${count(view.treeSize)} log entries`)}
       </dl>

@@ -1,3 +1,4 @@
+import type { ArtifactKind } from '#protocol/status';
 import type { Relayed } from './relayed.js';
 
 /** How a verdict is told to a person. The shape of the mark and the words differ, not only the colour. */
@@ -59,27 +60,40 @@ export function tell(relayed: Relayed): Telling {
     case 'REVOKED':
       return {
         mark: 'revoked',
-        headline: `Revoked ${kind}`,
-        lead: `This ${kind} was revoked. Do not rely on it.`,
-        says: [`The ${kind} was issued, and has been revoked since. A revocation is final.`],
-        saysNot: ['Why it was revoked. The reason is not public.', VALIDITY_NOT, ENDS],
+        headline: `Revoked ${NOUN[kind]}`,
+        lead: `${ended(kind, 'was revoked')} Do not rely on it.`,
+        says: [`The ${NOUN[kind]} was issued, and has been revoked since. A revocation is final.`],
+        saysNot: ['Why it was revoked. The reason is not public.', HOLDS],
       };
     case 'EXPIRED':
       return {
         mark: 'expired',
-        headline: `Expired ${kind}`,
-        lead: `The validity of this ${kind} is over. Do not rely on it.`,
-        says: [`The ${kind} was issued, and its time has run out since.`],
-        saysNot: ['That anything was wrong with it while it lasted.', VALIDITY_NOT, ENDS],
+        headline: `Expired ${NOUN[kind]}`,
+        lead: `${ended(kind, 'has expired')} Do not rely on it.`,
+        says: [`The ${NOUN[kind]} was issued, and its time has run out since.`],
+        saysNot: ['That anything was wrong with it while it lasted.', HOLDS],
       };
     case 'NOT_FOUND':
     case 'BACKEND_LOOKUP_REQUIRED':
-      return tellUnconfirmed(kind);
+      return tellUnconfirmed(NOUN[kind]);
   }
 }
 
 const ADMITTED = 'An action was admitted, and the log holds the signed proof of it.';
-const VALIDITY_NOT = 'That it is valid now. It is not.';
+const HOLDS = 'That it still holds.';
+
+const NOUN = {
+  proof: 'proof',
+  certificate: 'certificate',
+  passport: 'passport',
+  trust: 'trust artifact',
+} as const satisfies Record<ArtifactKind, string>;
+
+/** What rests on something ends with it, and the answer does not say which of them ended. */
+function ended(kind: ArtifactKind, how: string): string {
+  const rests = kind === 'proof' ? '' : ', or something that it rests on';
+  return `This ${NOUN[kind]}${rests} ${how}.`;
+}
 
 const POSITIVE = {
   VALID: (kind: string) => `Valid ${kind}`,
@@ -108,17 +122,27 @@ function tellDenied({ artifact_kind: kind, verification }: Relayed): Telling {
       ],
     };
   }
-  const ended = status === 'REVOKED' || status === 'EXPIRED';
+  if (status === 'REVOKED' || status === 'EXPIRED') {
+    return {
+      mark: status === 'REVOKED' ? 'revoked' : 'expired',
+      headline: `Denied, and ${status.toLowerCase()}`,
+      lead: `The action was refused, and the ${kind} of the refusal no longer holds.`,
+      says: [`An action was refused. The ${kind} of that was issued, and has ended since.`],
+      saysNot: [ALLOWED, HOLDS],
+    };
+  }
   return {
-    mark: status === 'REVOKED' ? 'revoked' : status === 'EXPIRED' ? 'expired' : 'open',
-    headline: ended ? `Denied, and ${status.toLowerCase()}` : 'Denied, and not confirmed',
-    lead: `The action was refused, and the ${kind} of the refusal is ${ended ? 'no longer' : 'not'} valid.`,
-    says: ended
-      ? [`An action was refused. The ${kind} of that was issued, and has ended since.`]
-      : [],
-    saysNot: ['That anything was allowed.', VALIDITY_NOT, ENDS],
+    mark: 'open',
+    headline: 'Denied, and not confirmed',
+    lead: `The log has an entry for this denial, but the verification system does not confirm it.`,
+    says: [],
+    saysNot: [ALLOWED, UNDECIDED],
   };
 }
+
+const ALLOWED = 'That anything was allowed.';
+const UNDECIDED =
+  'That it is valid, or that it is not. It may not have been checked yet, or a check did not pass.';
 
 function tellUnconfirmed(kind: string): Telling {
   return {
@@ -126,10 +150,7 @@ function tellUnconfirmed(kind: string): Telling {
     headline: 'Not confirmed',
     lead: `The log has an entry for this ${kind}, but the verification system does not confirm it.`,
     says: [],
-    saysNot: [
-      'That it is valid, or that it is not. It may not have been checked yet, or a check did not pass.',
-      ENDS,
-    ],
+    saysNot: [UNDECIDED, 'That it will stay so. Ask again later.'],
   };
 }
 
