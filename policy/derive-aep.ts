@@ -6,7 +6,7 @@ import { parseStrict } from '#protocol/json';
 import type { Aep } from '#protocol/schemas/aep';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto';
-import type { PinnedIntake, Validity } from '#sql/append';
+import type { PinnedIntake, Validity } from '#sql/pinned-intake';
 import type { PolicyEngine } from './decide.js';
 import { IntakeMismatchError } from './errors.js';
 import { policyInputJson } from './input.js';

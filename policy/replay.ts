@@ -4,7 +4,7 @@ import { documentHash, hashHex } from '#protocol/hash';
 import { parseStrict, pointerStep, type JsonValue } from '#protocol/json';
 import type { ReplayDifference } from '#protocol/schemas/replay';
 import { nativeSha256 } from '#runtime/crypto';
-import type { PinnedIntake } from '#sql/append';
+import type { PinnedIntake } from '#sql/pinned-intake';
 import { deriveAep, type DerivedAep } from './derive-aep.js';
 import { IntakeMismatchError } from './errors.js';
 import type { PolicyInput } from './input.js';

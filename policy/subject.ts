@@ -2,7 +2,7 @@ import type { JsonValue } from '#protocol/json';
 import type { AepSubject } from '#protocol/schemas/aep';
 import { agentEnvelopeSchema, type AgentEnvelope } from '#protocol/schemas/agent';
 import { executeRequestSchema } from '#protocol/schemas/execute';
-import type { PinnedIntake } from '#sql/append';
+import type { PinnedIntake } from '#sql/pinned-intake';
 import { IntakeMismatchError, UnknownLaneError } from './errors.js';
 import { OUTCOME_ACTION, type PolicyInput } from './input.js';
 

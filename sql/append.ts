@@ -2,32 +2,8 @@ import type { JsonValue } from '#protocol/json';
 import type { Db, Transaction } from './db.js';
 import { asking } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
+import { pinnedColumns, pinnedIntake, type PinnedIntake, type PinnedRow } from './pinned-intake.js';
 import type { Environment } from './tenants.js';
-
-/** How long each artifact of an admission asserts, in seconds from acceptance; null: no end. */
-export interface Validity {
-  proof: number | null;
-  certificate: number | null;
-  passport: number | null;
-  trust: number | null;
-}
-
-/** An accepted admission with every input pinned: what a decision is a pure function of. */
-export interface PinnedIntake {
-  proofId: string;
-  tenantNo: number;
-  tenantId: string;
-  lane: 1 | 2;
-  environment: Environment;
-  request: Buffer;
-  requestHash: Buffer;
-  /** Epoch milliseconds. */
-  acceptedAt: number;
-  salt: Buffer;
-  policyDigest: Buffer;
-  fixtureHash: Buffer | null;
-  validity: Validity;
-}
 
 /** One that is not settled yet. */
 export type PendingIntake = PinnedIntake;
@@ -35,43 +11,14 @@ export type PendingIntake = PinnedIntake;
 /** The intake rows of those of `proofIds` that are accepted and not yet settled. */
 export function loadPending(sql: Db, proofIds: string[]): Promise<PendingIntake[]> {
   return asking(async () => {
-    const rows = await sql<
-      {
-        proof_id: string;
-        tenant_no: number;
-        tenant_id: string;
-        lane: 1 | 2;
-        environment: Environment;
-        request: Buffer;
-        request_hash: Buffer;
-        accepted_at: Date;
-        salt: Buffer;
-        policy_digest: Buffer;
-        fixture_hash: Buffer | null;
-        validity: Validity;
-      }[]
-    >`
-      select i.proof_id::text, i.tenant_no, t.tenant_id, i.lane, i.environment, i.request,
-        i.request_hash, i.accepted_at, i.salt, i.policy_digest, i.fixture_hash, i.validity
+    const rows = await sql<PinnedRow[]>`
+      select ${pinnedColumns(sql)}
       from svc.intake_pending p
       join svc.intake i using (proof_id)
       join svc.tenant t using (tenant_no)
       where p.proof_id = any(${proofIds.map(toUuid)}::uuid[])
       order by i.proof_id`;
-    return rows.map((row) => ({
-      proofId: fromUuid(row.proof_id),
-      tenantNo: row.tenant_no,
-      tenantId: row.tenant_id,
-      lane: row.lane,
-      environment: row.environment,
-      request: row.request,
-      requestHash: row.request_hash,
-      acceptedAt: row.accepted_at.getTime(),
-      salt: row.salt,
-      policyDigest: row.policy_digest,
-      fixtureHash: row.fixture_hash,
-      validity: row.validity,
-    }));
+    return rows.map(pinnedIntake);
   });
 }
 

@@ -1,7 +1,70 @@
-import type { PinnedIntake } from './append.js';
-import type { Pool } from './db.js';
-import { toUuid } from './ids.js';
+import type { Db, Pool } from './db.js';
+import { fromUuid, toUuid } from './ids.js';
 import { asTenants } from './tenant-scope.js';
+import type { Environment } from './tenants.js';
+
+/** How long each artifact of an admission asserts, in seconds from acceptance; null: no end. */
+export interface Validity {
+  proof: number | null;
+  certificate: number | null;
+  passport: number | null;
+  trust: number | null;
+}
+
+/** An accepted admission with every input pinned: what a decision is a pure function of. */
+export interface PinnedIntake {
+  proofId: string;
+  tenantNo: number;
+  tenantId: string;
+  lane: 1 | 2;
+  environment: Environment;
+  request: Buffer;
+  requestHash: Buffer;
+  /** Epoch milliseconds. */
+  acceptedAt: number;
+  salt: Buffer;
+  policyDigest: Buffer;
+  fixtureHash: Buffer | null;
+  validity: Validity;
+}
+
+/** The columns of `pinnedColumns`, as the driver gives them. */
+export interface PinnedRow {
+  proof_id: string;
+  tenant_no: number;
+  tenant_id: string;
+  lane: 1 | 2;
+  environment: Environment;
+  request: Buffer;
+  request_hash: Buffer;
+  accepted_at: Date;
+  salt: Buffer;
+  policy_digest: Buffer;
+  fixture_hash: Buffer | null;
+  validity: Validity;
+}
+
+/** What is selected of `svc.intake i join svc.tenant t`. */
+export const pinnedColumns = (sql: Db) => sql`
+  i.proof_id::text, i.tenant_no, t.tenant_id, i.lane, i.environment, i.request, i.request_hash,
+  i.accepted_at, i.salt, i.policy_digest, i.fixture_hash, i.validity`;
+
+export function pinnedIntake(row: PinnedRow): PinnedIntake {
+  return {
+    proofId: fromUuid(row.proof_id),
+    tenantNo: row.tenant_no,
+    tenantId: row.tenant_id,
+    lane: row.lane,
+    environment: row.environment,
+    request: row.request,
+    requestHash: row.request_hash,
+    acceptedAt: row.accepted_at.getTime(),
+    salt: row.salt,
+    policyDigest: row.policy_digest,
+    fixtureHash: row.fixture_hash,
+    validity: row.validity,
+  };
+}
 
 /** What one of the tenant's admissions was decided from, or null when the tenant has none of that id. */
 export function readPinnedIntake(
@@ -10,38 +73,9 @@ export function readPinnedIntake(
   proofId: string,
 ): Promise<PinnedIntake | null> {
   return asTenants(sql, [tenantNo], async (tx) => {
-    const [row] = await tx<
-      {
-        tenant_id: string;
-        lane: PinnedIntake['lane'];
-        environment: PinnedIntake['environment'];
-        request: Buffer;
-        request_hash: Buffer;
-        accepted_at: Date;
-        salt: Buffer;
-        policy_digest: Buffer;
-        fixture_hash: Buffer | null;
-        validity: PinnedIntake['validity'];
-      }[]
-    >`
-      select t.tenant_id, i.lane, i.environment, i.request, i.request_hash, i.accepted_at, i.salt,
-        i.policy_digest, i.fixture_hash, i.validity
-      from svc.intake i join svc.tenant t using (tenant_no)
+    const [row] = await tx<PinnedRow[]>`
+      select ${pinnedColumns(tx)} from svc.intake i join svc.tenant t using (tenant_no)
       where i.proof_id = ${toUuid(proofId)}::uuid and i.tenant_no = ${tenantNo}`;
-    if (row === undefined) return null;
-    return {
-      proofId,
-      tenantNo,
-      tenantId: row.tenant_id,
-      lane: row.lane,
-      environment: row.environment,
-      request: row.request,
-      requestHash: row.request_hash,
-      acceptedAt: row.accepted_at.getTime(),
-      salt: row.salt,
-      policyDigest: row.policy_digest,
-      fixtureHash: row.fixture_hash,
-      validity: row.validity,
-    };
+    return row === undefined ? null : pinnedIntake(row);
   });
 }

@@ -9,18 +9,20 @@ import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { headersFor, issueKey, startEngine, without, type TestEngine } from './helpers/engine.js';
 import { readPdf } from './helpers/pdf.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
-import { signCheckpoint, TEST_LOG_VKEY } from './helpers/sign-checkpoint.js';
+import { testLog, type TestLog } from './helpers/checkpoints.js';
 
 let db: TestDatabase;
 let registry: TestRegistry;
 let engine: TestEngine;
 let key: string;
+let log: TestLog;
 
 beforeAll(async () => {
   db = await freshDatabase();
   registry = await openRegistry(db);
   key = await issueKey(registry, { scopes: ['export', 'verify'] });
-  engine = await startEngine(registry, { logVkey: TEST_LOG_VKEY });
+  log = testLog(db);
+  engine = await startEngine(registry, { logVkey: log.vkey });
 });
 afterAll(async () => {
   await engine.close();
@@ -35,7 +37,7 @@ async function established(
   await registry.verifyAll();
   await meanwhile(proofId);
   await registry.verifyAll();
-  await signCheckpoint(db);
+  await log.publish();
   return proofId;
 }
 
@@ -143,7 +145,7 @@ describe('while papers are rendered', () => {
   it('the API goes on answering', async () => {
     const ids = await registry.admitAll(Array.from({ length: 12 }, () => registry.item()));
     await registry.verifyAll();
-    await signCheckpoint(db);
+    await log.publish();
     const order: string[] = [];
     const papers = ids.map(async (id) => {
       expect((await exported(id, 'pdf')).status).toBe(200);

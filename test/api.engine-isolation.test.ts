@@ -17,7 +17,7 @@ import {
   without,
 } from './helpers/engine.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
-import { signCheckpoint } from './helpers/sign-checkpoint.js';
+import { testLog } from './helpers/checkpoints.js';
 import { unfiltered } from './helpers/unfiltered.js';
 
 /** Two tenants: one has everything that a tenant can have, the other asks for it. */
@@ -87,7 +87,7 @@ beforeAll(async () => {
     package_id: String(made['package_id']),
     token_hash: String(shared['token_hash']),
   };
-  await signCheckpoint(db);
+  await testLog(db).publish();
   const exportOf = async (proofId: string): Promise<Exported> => {
     const path = `/v1/proofs/${proofId}/export`;
     const reply = await engine.call({ method: 'GET', path, headers: headersFor(ownerKey, OWNER) });

@@ -8,7 +8,7 @@ import { readSubject } from '#policy/subject';
 import type { JsonValue } from '#protocol/json';
 import { aepSubjectSchema } from '#protocol/schemas/aep';
 import { packageRoot } from '#runtime/package-root';
-import type { PinnedIntake } from '#sql/append';
+import type { PinnedIntake } from '#sql/pinned-intake';
 import { admissionEnvelope, outcomeEnvelope } from './helpers/agent.js';
 import { executeBody, without } from './helpers/engine.js';
 import { TENANT } from './helpers/registry.js';

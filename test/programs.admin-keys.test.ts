@@ -4,7 +4,7 @@ import { nativeSha256 } from '#runtime/crypto';
 import { adminOn, done, type AdminLine } from './helpers/admin.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { executeBody, headersFor, startEngine, type TestEngine } from './helpers/engine.js';
-import { untilWaiting } from './helpers/locks.js';
+import { untilWaiting } from './helpers/append-lock.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
 
 let db: TestDatabase;
@@ -132,7 +132,7 @@ describe('revoking', () => {
     const revoked = done(admin('key', 'revoke', String(issued['key_id']))).then(() => {
       returned = true;
     });
-    await untilWaiting(db);
+    await untilWaiting(db.sql);
     expect(returned).toBe(false);
     await lock`commit`;
     lock.release();
@@ -188,7 +188,7 @@ describe('rotation', () => {
       admin('key', 'rotate', String(old['key_id'])),
       admin('key', 'rotate', String(old['key_id'])),
     ]);
-    await untilWaiting(db, 2);
+    await untilWaiting(db.sql, 2);
     await lock`commit`;
     lock.release();
     const both = await rotating;

@@ -12,7 +12,7 @@ import { activatePolicy, policyActivations } from '#sql/policies';
 import { checkPolicies } from '#workers/admit/watch-policies';
 import { adminOn, adminWith, done, type AdminLine } from './helpers/admin.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
-import { untilWaiting } from './helpers/locks.js';
+import { untilWaiting } from './helpers/append-lock.js';
 import { storeForeignSet } from './helpers/policy-set.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
 
@@ -237,7 +237,7 @@ describe('policy activate', () => {
       values (${registry.tenantNo}, 1, 'contended', ${Buffer.alloc(32)})`;
     const item = { ...registry.item(), idempotencyKey: 'contended' };
     const accepted = acceptIntake(registry.engine, [item]);
-    await untilWaiting(db);
+    await untilWaiting(db.sql);
     await activatePolicy(registry.admin, Buffer.from(digest, 'hex'));
     await neighbour`rollback`;
     neighbour.release();

@@ -38,7 +38,9 @@ export function testLog(db: TestDatabase, origin = 'test.example/log'): TestLog 
         keyHash: keyId(nativeSha256, origin, publicKey),
         sign: (message) => sign(null, message, privateKey),
       });
-      await insertCheckpoint(publisher, { treeSize: size, root, note, previous });
+      if (!(await insertCheckpoint(publisher, { treeSize: size, root, note, previous }))) {
+        throw new Error(`the checkpoint at ${size} was not stored`);
+      }
     },
   };
 }
