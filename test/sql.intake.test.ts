@@ -3,6 +3,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { createTenant } from '#sql/administration';
 import type { Pool } from '#sql/db';
 import { acceptIntake, type IntakeItem } from '#sql/intake';
+import { readPinnedIntake } from '#sql/pinned-intake';
 import { pendingDepth } from '#sql/settlement';
 import { processAdmissions } from '#workers/admit/process';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
@@ -101,6 +102,17 @@ describe('an idempotency key', () => {
       'idempotency_conflict',
       'idempotency_conflict',
     ]);
+  });
+});
+
+describe('what was pinned', () => {
+  it('is read for its own tenant alone, also where row-level security does not stand behind it', async () => {
+    const item = registry.item();
+    await accept(item);
+    // The superuser is shown every row, so this is the query's own doing.
+    const own = await readPinnedIntake(db.sql, item.tenantNo, item.proofId);
+    expect(own?.requestHash).toEqual(Buffer.from(item.requestHash));
+    expect(await readPinnedIntake(db.sql, otherTenantNo, item.proofId)).toBeNull();
   });
 });
 
