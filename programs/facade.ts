@@ -1,7 +1,7 @@
 import { createFacade } from '#api/public/facade';
-import { httpSource } from '#api/public/http-source';
-import { directorySource, type SnapshotSource } from '#api/public/snapshot-source';
-import { unreadProblem } from '#api/public/unread-request';
+import { httpSource } from '#api/public/snapshot/http-source';
+import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
+import { unreadProblem } from '#api/public/http/unread-request';
 import { systemClock } from '#runtime/clock';
 import { facadeConfig, type FacadeConfig } from '#runtime/config';
 import { listen } from '#runtime/http-server';

@@ -2,7 +2,7 @@ import { connect, type Socket } from 'node:net';
 import { once } from 'node:events';
 import { afterEach, describe, expect, it } from 'vitest';
 import { unreadProblem } from '#api/engine/http/unread-request';
-import { unreadProblem as publicUnreadProblem } from '#api/public/unread-request';
+import { unreadProblem as publicUnreadProblem } from '#api/public/http/unread-request';
 import { problemSchema } from '#protocol/schemas/problem';
 import { listen, type HttpServer, type ListenOptions } from '#runtime/http-server';
 import { readJsonBody } from '#runtime/json-body';

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { directorySource, type SnapshotSource } from '#api/public/snapshot-source';
+import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
 import type { SegmentRead } from '#protocol/snapshot/find';
 import type { Publisher } from '#publisher/publisher';

@@ -3,7 +3,7 @@ import { readFileSync, statSync } from 'node:fs';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { httpSource } from '#api/public/http-source';
+import { httpSource } from '#api/public/snapshot/http-source';
 import type { Facade } from '#api/public/facade';
 import type { Publisher } from '#publisher/publisher';
 import { TestSnapshot } from './helpers/snapshot.js';

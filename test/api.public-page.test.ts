@@ -1,6 +1,6 @@
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { directorySource } from '#api/public/snapshot-source';
+import { directorySource } from '#api/public/snapshot/source';
 import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
 import { everyPageState, type PageState, type PageStates } from './helpers/public-page.js';
 import { TestSnapshot } from './helpers/snapshot.js';

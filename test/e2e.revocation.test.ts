@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { createWaiting } from '#api/engine/admission/wait';
 import { createFacade, type Facade } from '#api/public/facade';
-import { directorySource } from '#api/public/snapshot-source';
+import { directorySource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
 import type { Facade as FacadeBody } from '#protocol/schemas/facade';
 import type { ArtifactKind } from '#protocol/status';

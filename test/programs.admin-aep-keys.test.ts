@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createFacade, type Facade } from '#api/public/facade';
-import { directorySource } from '#api/public/snapshot-source';
+import { directorySource } from '#api/public/snapshot/source';
 import { toBase64Url } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
 import { formatVkey } from '#protocol/note';

@@ -6,7 +6,7 @@ import { equalBytes, fromUtf8 } from '#protocol/bytes';
 import { openCheckpoint } from '#protocol/checkpoint';
 import { leafHash } from '#protocol/merkle';
 import { runLookup } from '#protocol/snapshot/find';
-import { directorySource } from '#api/public/snapshot-source';
+import { directorySource } from '#api/public/snapshot/source';
 import type { Facade } from '#api/public/facade';
 import {
   decodeEntryBundle,

@@ -2,7 +2,7 @@ import { cpSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createFacade, type Facade } from '#api/public/facade';
-import { directorySource } from '#api/public/snapshot-source';
+import { directorySource } from '#api/public/snapshot/source';
 import { openCheckpoint } from '#protocol/checkpoint';
 import { formatVkey } from '#protocol/note';
 import type { Publisher } from '#publisher/publisher';

@@ -5,16 +5,16 @@ import express, {
   type Response,
 } from 'express';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { CACHE_NEVER, send, sendFailure, sendProblem } from './answer.js';
+import { CACHE_NEVER, send, sendFailure, sendProblem } from './http/answer.js';
 import type { PublicContext } from './context.js';
-import { getHealth, getReadiness } from './health.js';
-import { getKeys } from './keys.js';
-import { getCheckpoint, getEntry, getInclusionProof, getTile } from './log-files.js';
+import { getHealth, getReadiness } from './http/health.js';
+import { getKeys } from './log/keys.js';
+import { getCheckpoint, getEntry, getInclusionProof, getTile } from './log/files.js';
 import { getIcon, getPage, getScript, getStyle } from './page.js';
-import { postLookup } from './post-lookup.js';
-import { Problem } from './problem.js';
-import { unreadable } from './serving.js';
-import { handleLookup, LOOKUP_PATHS, VERIFY } from './verdict-routes.js';
+import { postLookup } from './lookup/post.js';
+import { Problem } from './http/problem.js';
+import { unreadable } from './snapshot/serving.js';
+import { handleLookup, LOOKUP_PATHS, VERIFY } from './lookup/routes.js';
 
 /** One operation; `rest` is what its path has in place of the wildcard. */
 type Operation = (

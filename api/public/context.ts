@@ -2,8 +2,8 @@ import type { Ed25519Verify } from '#protocol/ed25519';
 import type { Sha256 } from '#protocol/hash';
 import type { Clock } from '#runtime/clock';
 import type { Logger } from '#runtime/log';
-import type { SnapshotFollower } from './follow.js';
-import type { SnapshotSource } from './snapshot-source.js';
+import type { SnapshotFollower } from './snapshot/follow.js';
+import type { SnapshotSource } from './snapshot/source.js';
 
 /** What an operation of the public API may use: a snapshot, and no database, queue or secret. */
 export interface PublicContext {

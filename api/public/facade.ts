@@ -8,9 +8,9 @@ import { nativeSha256, nativeVerify } from '#runtime/crypto';
 import type { Logger } from '#runtime/log';
 import { createApp } from './app.js';
 import type { PublicContext } from './context.js';
-import { SnapshotFollower } from './follow.js';
-import type { SnapshotSource } from './snapshot-source.js';
-import { handleLookup } from './verdict-routes.js';
+import { SnapshotFollower } from './snapshot/follow.js';
+import type { SnapshotSource } from './snapshot/source.js';
+import { handleLookup } from './lookup/routes.js';
 
 export interface FacadeOptions {
   snapshotSource: SnapshotSource;

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { toHex, utf8 } from '#protocol/bytes';
-import { CACHE_NEVER, CACHE_PRIVATE, CACHE_VERDICT, send, type Answer } from './answer.js';
+import { CACHE_NEVER, CACHE_PRIVATE, CACHE_VERDICT, send, type Answer } from './http/answer.js';
 import type { PublicContext } from './context.js';
 import { isSecret, lookupUrl, MAX_IDENTIFIER, pageUrl } from './page/ask.js';
 import { renderPage, type SnapshotFacts } from './page/document.js';
@@ -10,11 +10,11 @@ import { ICON } from './page/icon.js';
 import { SCRIPT } from './page/script.js';
 import { STYLE } from './page/style.js';
 import { verdictView } from './page/verdict-view.js';
-import { Problem } from './problem.js';
-import { assertingSnapshot, unreadable } from './serving.js';
-import type { Snapshot } from './snapshot.js';
-import { lookUp } from './verdict.js';
-import { lookupAt, originForm } from './verdict-routes.js';
+import { Problem } from './http/problem.js';
+import { assertingSnapshot, unreadable } from './snapshot/serving.js';
+import type { Snapshot } from './snapshot/snapshot.js';
+import { lookUp } from './lookup/verdict.js';
+import { lookupAt, originForm } from './lookup/routes.js';
 
 /** A style sheet, an icon and a script of our own; no inline ones, no other origin, no frame. */
 const CONTENT_POLICY = [

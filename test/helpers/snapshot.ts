@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { generateKeyPairSync, sign } from 'node:crypto';
 import { createFacade, type Facade } from '#api/public/facade';
-import { directorySource, type SnapshotSource } from '#api/public/snapshot-source';
+import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { toBase64Url, toHex, utf8 } from '#protocol/bytes';
 import { keyEntryBytes, proofEntryBytes, statusEntryBytes } from '#protocol/entries';
 import { jwkThumbprint } from '#protocol/keys';

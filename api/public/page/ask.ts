@@ -1,4 +1,4 @@
-import { VERIFY } from '../verdict-routes.js';
+import { VERIFY } from '../lookup/routes.js';
 
 /** What a person may send as an identifier, in UTF-16 code units; the longest real one has 49. */
 export const MAX_IDENTIFIER = 1024;

@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { artifactKindSchema, effectSchema, environmentSchema } from '#protocol/schemas/primitives';
 import { notFoundSchema } from '#protocol/schemas/lookup';
 import { canAssertValidity, STATUSES } from '#protocol/status';
-import type { Answer } from '../answer.js';
+import type { Answer } from '../http/answer.js';
 
 /**
  * What the page shows of a lookup's answer. It has to know every word that decides what a reader

@@ -6,7 +6,7 @@ import {
   TILE_WIDTH,
   tilePath,
 } from '#protocol/tiles';
-import type { SnapshotSource } from './snapshot-source.js';
+import type { SnapshotSource } from '../snapshot/source.js';
 
 /**
  * A tile at the given width, or null. Partial tiles are taken away some time after the full one is

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { PublicContext } from './context.js';
-import { requestedByBody } from './generic-lookup.js';
-import { readBody } from './read-body.js';
+import type { PublicContext } from '../context.js';
+import { requestedByBody } from './generic.js';
+import { readBody } from '../http/read-body.js';
 import { answerVerdict } from './verdict.js';
 
 /** POST /api/public/verify: the generic lookup with its question in a body. Changes nothing. */

@@ -8,9 +8,9 @@ import { openManifest, type OpenedManifest } from '#protocol/snapshot/manifest';
 import type { SnapshotTrust } from '#protocol/snapshot/trust';
 import { consistencyFromTiles } from '#protocol/tiles';
 import type { Logger } from '#runtime/log';
-import { readTile } from './log-tiles.js';
+import { readTile } from '../log/tiles.js';
 import { Snapshot } from './snapshot.js';
-import type { SnapshotSource } from './snapshot-source.js';
+import type { SnapshotSource } from './source.js';
 
 /** There is no manifest, or a genuine one that is none to go over to from what was served. */
 export class RefusedSnapshot extends Error {

@@ -14,7 +14,7 @@ import { malformed } from '#protocol/snapshot/malformed';
 import { PROOF_PARTS, type IndexPartPin, type OpenedManifest } from '#protocol/snapshot/manifest';
 import { recordBody, type RecordBody } from '#protocol/snapshot/record';
 import type { ArtifactKind } from '#protocol/status';
-import type { SnapshotSource } from './snapshot-source.js';
+import type { SnapshotSource } from './source.js';
 
 export interface FoundBody extends RecordBody {
   /** First bytes of the record's SHA-256: a new one for every change of what it says. */

@@ -1,6 +1,6 @@
 import { ProtocolError } from '#protocol/errors';
-import type { PublicContext } from './context.js';
-import { Problem } from './problem.js';
+import type { PublicContext } from '../context.js';
+import { Problem } from '../http/problem.js';
 import type { Snapshot } from './snapshot.js';
 
 /** The snapshot that is served, whatever its age: good for what never ceases to be true. */

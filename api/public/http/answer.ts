@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { PublicContext } from './context.js';
+import type { PublicContext } from '../context.js';
 import { Problem } from './problem.js';
-import type { Snapshot } from './snapshot.js';
+import type { Snapshot } from '../snapshot/snapshot.js';
 
 /** A verdict may change with the next snapshot, so nobody may keep it for longer than about that. */
 export const CACHE_VERDICT = 'public, max-age=1';

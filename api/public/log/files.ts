@@ -5,12 +5,12 @@ import { decodeEntryBundle } from '#protocol/tiles';
 import { HASH_BYTES, leafHash, verifyInclusion } from '#protocol/merkle';
 import { malformed } from '#protocol/snapshot/malformed';
 import { formatTlogProof } from '#protocol/tlog-proof';
-import { CACHE_IMMUTABLE, CACHE_VERDICT, JSON_TYPE, send } from './answer.js';
-import type { PublicContext } from './context.js';
-import { readEntries, readTile } from './log-tiles.js';
-import { Problem } from './problem.js';
-import { loadedSnapshot } from './serving.js';
-import type { Snapshot } from './snapshot.js';
+import { CACHE_IMMUTABLE, CACHE_VERDICT, JSON_TYPE, send } from '../http/answer.js';
+import type { PublicContext } from '../context.js';
+import { readEntries, readTile } from './tiles.js';
+import { Problem } from '../http/problem.js';
+import { loadedSnapshot } from '../snapshot/serving.js';
+import type { Snapshot } from '../snapshot/snapshot.js';
 
 const TEXT_TYPE = 'text/plain; charset=utf-8';
 const BYTES_TYPE = 'application/octet-stream';

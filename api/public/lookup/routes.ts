@@ -1,8 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { PublicContext } from './context.js';
-import { genericRoute, requestedByQuery } from './generic-lookup.js';
-import { sendFailure } from './answer.js';
-import { unreadable } from './serving.js';
+import type { PublicContext } from '../context.js';
+import { genericRoute, requestedByQuery } from './generic.js';
+import { sendFailure } from '../http/answer.js';
+import { unreadable } from '../snapshot/serving.js';
 import { answerVerdict, type VerdictRoute } from './verdict.js';
 
 /** Lookups by path, over the whole history (spec 4.1). */

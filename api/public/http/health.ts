@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { CACHE_NEVER, JSON_TYPE, send } from './answer.js';
-import type { PublicContext } from './context.js';
+import type { PublicContext } from '../context.js';
 
 /** GET /healthz: the process answers. */
 export function getHealth(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {

@@ -1,7 +1,7 @@
 import { malformed } from '#protocol/snapshot/malformed';
 import type { SegmentRead } from '#protocol/snapshot/find';
 import { MANIFEST_PATH, segmentPath } from '#protocol/snapshot/manifest';
-import type { SnapshotSource } from './snapshot-source.js';
+import type { SnapshotSource } from './source.js';
 
 /** The origin did not answer, or not with what was asked for: try again later. */
 export class OriginError extends Error {

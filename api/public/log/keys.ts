@@ -1,9 +1,9 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { formatVkey, type Vkey } from '#protocol/note';
 import { KEYS_SCHEMA } from '#protocol/snapshot/keys';
-import { JSON_TYPE, CACHE_VERDICT, send } from './answer.js';
-import type { PublicContext } from './context.js';
-import { loadedSnapshot } from './serving.js';
+import { JSON_TYPE, CACHE_VERDICT, send } from '../http/answer.js';
+import type { PublicContext } from '../context.js';
+import { loadedSnapshot } from '../snapshot/serving.js';
 
 /**
  * GET /api/public/keys: AEP keys with the log positions they are good for, as the log has them, the

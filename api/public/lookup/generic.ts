@@ -4,7 +4,7 @@ import { parseStrict, type JsonValue } from '#protocol/json';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { LOOKUP_FIELDS, type LookupField } from '#protocol/schemas/lookup';
 import type { ArtifactKind } from '#protocol/status';
-import { Problem, PROBLEMS, type ProblemCode } from './problem.js';
+import { Problem, PROBLEMS, type ProblemCode } from '../http/problem.js';
 import type { VerdictRoute } from './verdict.js';
 
 /** The ids that a generic lookup matches (spec 4.1), and what each stands for. */

@@ -11,10 +11,10 @@ import {
   send,
   sendFailure,
   type Answer,
-} from './answer.js';
-import type { PublicContext } from './context.js';
-import { assertingSnapshot, unreadable } from './serving.js';
-import type { FoundBody, Snapshot } from './snapshot.js';
+} from '../http/answer.js';
+import type { PublicContext } from '../context.js';
+import { assertingSnapshot, unreadable } from '../snapshot/serving.js';
+import type { FoundBody, Snapshot } from '../snapshot/snapshot.js';
 
 /** What a route looks up: which ids it matches, what they stand for, and what it says of none. */
 export interface VerdictRoute {
