@@ -72,7 +72,7 @@ export function renderRecord(facts: ProofFacts, judgement: Judgement): Uint8Arra
           passport: part('passport'),
           trust: part('trust'),
         };
-  return encodeRecord({ proof_id: facts.proofId, parts, tail: tailOf(facts, judgement) });
+  return encodeRecord({ id: facts.proofId, parts, tail: tailOf(facts, judgement) });
 }
 
 /** The rest of the artifact, its closing brace, and what all kinds have in common. */

@@ -37,7 +37,7 @@ const ids = (count: number, seed = 'x'): string[] =>
 /** A bodies file with one small record for each id, and the rows that lead to them. */
 function bodies(proofIds: readonly string[], text: string, firstLeaf = 0) {
   const records = proofIds.map((proof_id) =>
-    encodeRecord({ proof_id, parts: { proof: `${text} ${proof_id}` }, tail: 'tail' }),
+    encodeRecord({ id: proof_id, parts: { proof: `${text} ${proof_id}` }, tail: 'tail' }),
   );
   const file = concat(...records);
   const name = toHex(sha256(file));
@@ -115,7 +115,7 @@ describe('a record', () => {
   const proof_id = ids(1)[0]!;
   const id = fromHex(proof_id);
   const record = encodeRecord({
-    proof_id,
+    id: proof_id,
     parts: { proof: 'P', passport: 'Pässe', trust: 'T' },
     tail: '…}',
   });

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { canAssertValidity, STATUSES, TRUST_CHAIN } from '../status.js';
 import { SCHEMA } from './ids.js';
+import { packageIdSchema } from './lifecycle.js';
 import {
   artifactKindSchema,
   effectSchema,
@@ -21,6 +22,37 @@ const facadeArtifactSchema = z.strictObject({
   artifact_level: z.string().min(1),
   effect: effectSchema,
   environment: environmentSchema,
+});
+
+/** What a package has in place of an execution. */
+const packageArtifactSchema = z.strictObject({
+  artifact_level: z.string().min(1),
+  package_id: packageIdSchema,
+  /** How many proofs are in it. */
+  members: z.int().positive(),
+  effect: z.literal('ADMIT'),
+  environment: environmentSchema,
+});
+
+/** The proofs in a package, in its order, each with the verdict on its trust artifact. */
+const packageReferencesSchema = z.strictObject({
+  package_id: packageIdSchema,
+  members: z
+    .array(
+      z.strictObject({
+        proof_id: proofIdSchema,
+        trust_id: z.string().startsWith('trust_'),
+        verification_status: z.enum(STATUSES),
+        can_assert_validity: z.boolean(),
+      }),
+    )
+    .min(1),
+});
+
+const packageIntegritySchema = z.strictObject({
+  /** SHA-256 of the canonical JSON array of the proof ids, in their order. */
+  members_hash: hashSchema,
+  log_origin: z.string().min(1),
 });
 
 const facadeIntegritySchema = z.strictObject({
@@ -74,16 +106,16 @@ export const facadeSchema = z.strictObject({
   artifact_kind: artifactKindSchema,
   /** As it was asked for. */
   identifier: z.string(),
-  artifact: z.union([facadeArtifactSchema, nothingSchema]),
+  artifact: z.union([facadeArtifactSchema, packageArtifactSchema, nothingSchema]),
   verification: facadeVerificationSchema,
   trust_chain: trustChainSchema,
   mutation_allowed: z.literal(false),
   serves_authoritative_truth: z.literal(false),
   /** `matched_on` is the id that resolved, null when none did. */
   lookup: z.strictObject({ requested: z.string(), matched_on: z.string().nullable() }),
-  references: z.union([facadeReferencesSchema, nothingSchema]),
+  references: z.union([facadeReferencesSchema, packageReferencesSchema, nothingSchema]),
   /** Names of public resources, each with its URL. Never an AEP. */
   downloads: z.record(z.string(), z.union([z.string(), z.array(z.string())])),
-  integrity: z.union([facadeIntegritySchema, nothingSchema]),
+  integrity: z.union([facadeIntegritySchema, packageIntegritySchema, nothingSchema]),
 });
 export type Facade = z.infer<typeof facadeSchema>;

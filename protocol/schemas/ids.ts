@@ -29,4 +29,8 @@ export const SCHEMA = {
   facade: 'svc.public_verification.facade/1.0',
   notFound: 'svc.public_verification.not_found/1.0',
   lookupRequest: 'svc.public_verification.lookup_request/1.0',
+  history: 'svc.public_verification.history/1.0',
+  trustChain: 'svc.public_verification.trust_chain/1.0',
+  trustPackage: 'svc.public_verification.trust_package/1.0',
+  share: 'svc.public_verification.share/1.0',
 } as const;

@@ -15,6 +15,7 @@ export * from './proof-export.js';
 export * from './proof-list.js';
 export * from './proof-record.js';
 export * from './proof-view.js';
+export * from './public-views.js';
 export * from './replay.js';
 export * from './verdict.js';
 export * from './verify-request.js';

@@ -43,6 +43,10 @@ export type IndexPartPin = z.infer<typeof indexPartPinSchema>;
 
 /** Index parts whose ids are proof ids. */
 export const PROOF_PARTS = 'proof';
+/** Whose ids are the first 16 bytes of the SHA-256 of a share token (share.ts). */
+export const SHARE_PARTS = 'share';
+/** Whose ids are package ids without their prefix; records are those of record.ts, of kind `trust`. */
+export const PACKAGE_PARTS = 'package';
 
 export const manifestSchema = z.strictObject({
   schema_version: z.literal(SNAPSHOT_SCHEMA),

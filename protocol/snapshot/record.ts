@@ -1,48 +1,59 @@
 import { equalBytes, fromHex, utf8 } from '../bytes.js';
-import type { ProofId } from '../ids.js';
 import type { ArtifactKind } from '../status.js';
 import { malformed } from './malformed.js';
 
 /**
- * One proof in a bodies file, rendered once: the JSON text that differs per artifact kind, and the
- * text that all kinds share. A response body is head ‖ part ‖ tail (see head.ts), so answering
- * needs one contiguous read and no JSON.
+ * One proof, or one package, in a bodies file, rendered once: the JSON text that differs per
+ * artifact kind, and the text that all kinds share. A response body is head ‖ part ‖ tail (see
+ * head.ts), so answering needs one contiguous read and no JSON.
  *
  * Bytes, integers little-endian:
- *   0  version, 1            1  zero × 3
+ *   0  version, 1 or 2       1  zero × 3
  *   4  length of the parts in the order of {@link RECORD_KINDS}, u32 × 4; 0 = does not resolve
  *  20  length of the tail, u32
- *  24  proof id, 16 bytes
- *  40  the parts, then the tail
+ *  24  id of the proof or package, 16 bytes
+ *  40  version 2 only: length of the history, u32
+ *  then the parts, the tail, and in version 2 the history
+ *
+ * The history is a JSON array of events, oldest first, and is there only when more became of a proof
+ * than that it was accepted, appended and verified, all of which its body says. Version 1 is what is
+ * written without one.
  */
 export const RECORD_KINDS = ['proof', 'certificate', 'passport', 'trust'] as const;
 export const RECORD_HEADER_BYTES = 40;
-const VERSION = 1;
+const HISTORY_HEADER_BYTES = 44;
+const PLAIN = 1;
+const WITH_HISTORY = 2;
 const TAIL_LENGTH_AT = 20;
 const ID_AT = 24;
+const HISTORY_LENGTH_AT = 40;
 
 export interface RecordTexts {
-  proof_id: ProofId;
+  /** 16 bytes in hex. */
+  id: string;
   /** By kind, the JSON text between head and tail; a kind that is absent does not resolve. */
-  parts: Partial<Record<ArtifactKind, string>> & { proof: string };
+  parts: Partial<Record<ArtifactKind, string>>;
   /** The JSON text after it, the closing brace included. */
   tail: string;
+  /** JSON text of the events; absent when the body says all of them. */
+  history?: string;
 }
 
-export function encodeRecord({ proof_id, parts, tail }: RecordTexts): Uint8Array {
+export function encodeRecord({ id, parts, tail, history }: RecordTexts): Uint8Array {
   const texts = [...RECORD_KINDS.map((kind) => parts[kind] ?? ''), tail];
-  const whole = texts.join('');
+  const whole = texts.join('') + (history ?? '');
   const body = utf8(whole);
   // Nearly always ASCII, and then encoded all at once: this is on the publisher's hot path.
   const ascii = body.length === whole.length;
-  const record = new Uint8Array(RECORD_HEADER_BYTES + body.length);
+  const lengthOf = (text: string): number => (ascii ? text.length : utf8(text).length);
+  const headerBytes = history === undefined ? RECORD_HEADER_BYTES : HISTORY_HEADER_BYTES;
+  const record = new Uint8Array(headerBytes + body.length);
   const view = new DataView(record.buffer);
-  record[0] = VERSION;
-  texts.forEach((text, i) => {
-    view.setUint32(4 + 4 * i, ascii ? text.length : utf8(text).length, true);
-  });
-  record.set(fromHex(proof_id), ID_AT);
-  record.set(body, RECORD_HEADER_BYTES);
+  record[0] = history === undefined ? PLAIN : WITH_HISTORY;
+  texts.forEach((text, i) => view.setUint32(4 + 4 * i, lengthOf(text), true));
+  record.set(fromHex(id), ID_AT);
+  if (history !== undefined) view.setUint32(HISTORY_LENGTH_AT, lengthOf(history), true);
+  record.set(body, headerBytes);
   return record;
 }
 
@@ -54,34 +65,44 @@ export interface RecordBody {
 
 /**
  * Cuts one kind out of a record whose digest was checked. `malformed_snapshot` when the lengths do
- * not add up or the record is another proof's.
+ * not add up or the record is another one's.
  */
 export function recordBody(
   record: Uint8Array,
   id: Uint8Array,
   kind: ArtifactKind,
 ): RecordBody | null {
-  if (record.length < RECORD_HEADER_BYTES || record[0] !== VERSION) {
-    throw malformed('not a snapshot record of version 1');
+  const { starts, tail } = openRecord(record, id);
+  const [start, end] = starts[RECORD_KINDS.indexOf(kind)]!;
+  if (start === end) return null;
+  return { part: record.subarray(start, end), tail: record.subarray(...tail) };
+}
+
+/** The JSON text of the events that a record carries; null when its body says all there is. */
+export function recordHistory(record: Uint8Array, id: Uint8Array): Uint8Array | null {
+  const { history } = openRecord(record, id);
+  return history && record.subarray(...history);
+}
+
+type Range = [start: number, end: number];
+
+function openRecord(
+  record: Uint8Array,
+  id: Uint8Array,
+): { starts: Range[]; tail: Range; history: Range | null } {
+  const headerBytes = record[0] === WITH_HISTORY ? HISTORY_HEADER_BYTES : RECORD_HEADER_BYTES;
+  if (record.length < headerBytes || (record[0] !== PLAIN && record[0] !== WITH_HISTORY)) {
+    throw malformed('not a snapshot record of version 1 or 2');
   }
   if (!equalBytes(record.subarray(ID_AT, ID_AT + 16), id)) {
-    throw malformed("the index points to another proof's record");
+    throw malformed("the index points to another one's record");
   }
   const view = new DataView(record.buffer, record.byteOffset, record.length);
-  let at = RECORD_HEADER_BYTES;
-  let start = at;
-  let end = at;
-  for (let i = 0; i < RECORD_KINDS.length; i++) {
-    const length = view.getUint32(4 + 4 * i, true);
-    if (RECORD_KINDS[i] === kind) {
-      start = at;
-      end = at + length;
-    }
-    at += length;
-  }
-  if (at + view.getUint32(TAIL_LENGTH_AT, true) !== record.length) {
-    throw malformed('the lengths in a snapshot record do not add up');
-  }
-  if (start === end) return null;
-  return { part: record.subarray(start, end), tail: record.subarray(at) };
+  let at = headerBytes;
+  const next = (length: number): Range => [at, (at += length)];
+  const starts = RECORD_KINDS.map((_kind, i) => next(view.getUint32(4 + 4 * i, true)));
+  const tail = next(view.getUint32(TAIL_LENGTH_AT, true));
+  const history = record[0] === WITH_HISTORY ? next(view.getUint32(HISTORY_LENGTH_AT, true)) : null;
+  if (at !== record.length) throw malformed('the lengths in a snapshot record do not add up');
+  return { starts, tail, history };
 }

@@ -1,0 +1,85 @@
+import { z } from 'zod';
+import { canAssertValidity, STATUSES, TRUST_CHAIN_SEQUENCE } from '../status.js';
+import { facadeSchema } from './facade.js';
+import { SCHEMA } from './ids.js';
+import { logEntrySchema } from './log-entry.js';
+import { artifactKindSchema, logIndexSchema } from './primitives.js';
+import { proofEventSchema } from './proof-view.js';
+
+/** What is asked about, and the verdict on it: every view of an artifact begins so. */
+const viewMembers = {
+  artifact_kind: artifactKindSchema,
+  /** As it was asked for. */
+  identifier: z.string(),
+  /** `matched_on` is the id that resolved, null when none did. */
+  lookup: z.strictObject({ requested: z.string(), matched_on: z.string().nullable() }),
+  verification_status: z.enum(STATUSES),
+  can_assert_validity: z.boolean(),
+};
+
+const followsFromStatus = (view: {
+  verification_status: string;
+  can_assert_validity: boolean;
+}): boolean => view.can_assert_validity === canAssertValidity(view.verification_status);
+const DOES_NOT_FOLLOW = 'can_assert_validity does not follow from the status';
+
+/**
+ * What became of an artifact: `/history` of a certificate or passport, `/timeline` of a trust
+ * artifact. The events of the proof and of every artifact that this one rests on, oldest first;
+ * none when the lookup did not resolve.
+ */
+export const historySchema = z
+  .strictObject({
+    schema_version: z.literal(SCHEMA.history),
+    ...viewMembers,
+    events: z.array(proofEventSchema),
+  })
+  .refine(followsFromStatus, DOES_NOT_FOLLOW);
+export type PublicHistory = z.infer<typeof historySchema>;
+
+/** One stage of the chain, with the id to look it up by and the verdict on it, where it has one. */
+const chainLinkSchema = z.strictObject({
+  stage: z.enum(TRUST_CHAIN_SEQUENCE),
+  identifier: z.string(),
+  /** Null for stages that are facts and have no verdict of their own: execution and evidence. */
+  verification_status: z.enum(STATUSES).nullable(),
+  can_assert_validity: z.boolean(),
+});
+
+/** `/trust-chain` of a certificate or passport, `/chain` of a trust artifact. */
+export const trustChainSchema = z
+  .strictObject({
+    schema_version: z.literal(SCHEMA.trustChain),
+    ...viewMembers,
+    available: z.boolean(),
+    sequence: z.array(z.enum(TRUST_CHAIN_SEQUENCE)),
+    /** One for each member of `sequence`, in its order. */
+    links: z.array(chainLinkSchema),
+  })
+  .refine(followsFromStatus, DOES_NOT_FOLLOW);
+export type PublicTrustChain = z.infer<typeof trustChainSchema>;
+
+/**
+ * `/package` of a trust artifact: in one document what the public has on it, and what proves that
+ * its proof is in the log. `evidence` is null when the lookup did not resolve.
+ */
+export const trustPackageSchema = z
+  .strictObject({
+    schema_version: z.literal(SCHEMA.trustPackage),
+    ...viewMembers,
+    facade: facadeSchema,
+    history: historySchema,
+    chain: trustChainSchema,
+    evidence: z
+      .strictObject({
+        log_entry: logEntrySchema,
+        leaf_index: logIndexSchema,
+        /** A C2SP `.tlog-proof`: leaf index, path and signed checkpoint. */
+        tlog_proof: z.string(),
+        /** The document at `/api/public/keys`. */
+        keys: z.looseObject({}),
+      })
+      .nullable(),
+  })
+  .refine(followsFromStatus, DOES_NOT_FOLLOW);
+export type PublicTrustPackage = z.infer<typeof trustPackageSchema>;
