@@ -77,6 +77,23 @@ function restsOnAny(kind: ArtifactKind, ended: readonly ArtifactKind[]): boolean
   return ended.some((artifact) => ARTIFACT_KINDS.indexOf(artifact) <= position);
 }
 
+/**
+ * The public status of a package, from the statuses of its members' trust artifacts, of which there
+ * is at least one. A package asserts only what every one of them does.
+ *
+ * 1. One is revoked: so is the package, whatever becomes of the others, since nothing undoes it.
+ * 2. One asserts nothing, for another reason than its age: nothing is asserted.
+ * 3. One is over.
+ * 4. All assert: the positive status of trust.
+ */
+export function packageStatus(members: readonly VerificationStatus[]): VerificationStatus {
+  if (members.includes('REVOKED')) return 'REVOKED';
+  const unknown = (status: VerificationStatus): boolean =>
+    status !== 'EXPIRED' && !canAssertValidity(status);
+  if (members.length === 0 || members.some(unknown)) return 'BACKEND_LOOKUP_REQUIRED';
+  return members.includes('EXPIRED') ? 'EXPIRED' : POSITIVE.trust;
+}
+
 /** The whole chain in its documented order (spec 2.1). */
 export const TRUST_CHAIN_SEQUENCE = [
   'execution',

@@ -3,6 +3,7 @@ import type { Sha256 } from '#protocol/hash';
 import type { NoteSigner } from '#protocol/note';
 import type { SnapshotTrust } from '#protocol/snapshot/trust';
 import type { Clock } from '#runtime/clock';
+import type { Logger } from '#runtime/log';
 import type { SnapshotDirectory } from './directory.js';
 import type { PublishedIndex } from './index-parts.js';
 import type { Janitor } from './janitor.js';
@@ -24,6 +25,7 @@ export interface TickContext {
   sha256: Sha256;
   verify: Ed25519Verify;
   clock: Clock;
+  log: Logger;
   /** How long a manifest may go on asserting, in milliseconds. */
   validForMs: number;
   windowProofs: number;

@@ -25,57 +25,63 @@ import type { PublishedFile } from './publish.js';
 
 /** The index of what is published: looked up to judge a proof anew, and merged as it grows. */
 export class PublishedIndex {
-  private loaded = new Map<string, LoadedPart>();
+  /** By kind, the parts that were looked in last. */
+  private readonly loaded = new Map<string, Map<string, LoadedPart>>();
 
   constructor(
     private readonly sha256: Sha256,
     private readonly directory: SnapshotDirectory,
   ) {}
 
-  /** Place and record of a published proof; null when the snapshot does not have it. */
+  /**
+   * Place and record of what is published under an id (16 bytes in hex), a proof's unless another
+   * kind of parts is named; null when the snapshot does not have it.
+   */
   async find(
     pins: readonly IndexPartPin[],
-    proofId: string,
+    id: string,
+    kind: string = PROOF_PARTS,
   ): Promise<{ place: Place; record: Uint8Array } | null> {
-    const parts = this.load(pins.filter((pin) => pin.kind === PROOF_PARTS));
+    const parts = this.load(pins, kind);
     const read = this.directory.readSegment.bind(this.directory);
     try {
-      const place = await runLookup(findPlace(this.sha256, parts, fromHex(proofId)), read);
+      const place = await runLookup(findPlace(this.sha256, parts, fromHex(id)), read);
       if (place === null) return null;
       return { place, record: await runLookup(readRecord(this.sha256, place), read) };
     } catch (cause) {
-      throw this.directory.damaged(`the record of proof ${proofId} cannot be read`, cause);
+      throw this.directory.damaged(`the record of ${kind} ${id} cannot be read`, cause);
     }
   }
 
   /**
-   * The index with `added` as its newest rows: the pins for the next manifest, and the file to be
-   * written before it.
+   * The index with `added` as the newest rows of its kind: the pins for the next manifest, and the
+   * file to be written before it. Parts of different kinds are never made one.
    */
   async extend(
     pins: readonly IndexPartPin[],
+    kind: string,
     added: IndexRows,
   ): Promise<{ pins: IndexPartPin[]; file: PublishedFile }> {
-    const proofs = pins.filter((pin) => pin.kind === PROOF_PARTS);
-    const others = pins.filter((pin) => pin.kind !== PROOF_PARTS);
-    const from = mergeFrom([...proofs.map((pin) => pin.entries), added.high.length]);
+    const own = pins.filter((pin) => pin.kind === kind);
+    const others = pins.filter((pin) => pin.kind !== kind);
+    const from = mergeFrom([...own.map((pin) => pin.entries), added.high.length]);
     const merged: IndexRows[] = [];
-    for (const pin of proofs.slice(from)) merged.push(await this.rowsOf(pin));
+    for (const pin of own.slice(from)) merged.push(await this.rowsOf(pin));
     const rows = merged.length === 0 ? added : mergeRows([...merged, added]);
-    const { pin, bytes } = this.encode(rows);
+    const { pin, bytes } = this.encode(kind, rows);
     return {
-      pins: [...others, ...proofs.slice(0, from), pin],
+      pins: [...others, ...own.slice(0, from), pin],
       file: { path: segmentPath(pin.sha256), bytes, replaces: false },
     };
   }
 
-  private encode(rows: IndexRows): { pin: IndexPartPin; bytes: Uint8Array } {
+  private encode(kind: string, rows: IndexRows): { pin: IndexPartPin; bytes: Uint8Array } {
     const { bytes, residentBytes } = encodeIndexPart(this.sha256, rows);
     const { first, last } = leafRange(rows);
     return {
       bytes,
       pin: {
-        kind: PROOF_PARTS,
+        kind,
         sha256: toHex(this.sha256(bytes)),
         bytes: bytes.length,
         resident_bytes: residentBytes,
@@ -99,9 +105,12 @@ export class PublishedIndex {
     }
   }
 
-  private load(pins: readonly IndexPartPin[]): LoadedPart[] {
-    const parts = pins.map((pin) => this.loaded.get(pin.sha256) ?? this.open(pin));
-    this.loaded = new Map(parts.map((part) => [part.segment, part]));
+  private load(pins: readonly IndexPartPin[], kind: string): LoadedPart[] {
+    const known = this.loaded.get(kind);
+    const parts = pins
+      .filter((pin) => pin.kind === kind)
+      .map((pin) => known?.get(pin.sha256) ?? this.open(pin));
+    this.loaded.set(kind, new Map(parts.map((part) => [part.segment, part])));
     return parts;
   }
 

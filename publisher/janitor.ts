@@ -1,8 +1,9 @@
-import { open, readdir, rm, rmdir } from 'node:fs/promises';
+import { open, opendir, readdir, rm, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Sha256 } from '#protocol/hash';
-import { listFiles, openIndexPart, partLayout } from '#protocol/snapshot/index-part';
+import { openIndexPart, partLayout, requireFileTable } from '#protocol/snapshot/index-part';
 import { segmentPath, type IndexPartPin, type Manifest } from '#protocol/snapshot/manifest';
+import { NameTable } from './name-table.js';
 
 /** Replaced files stay for at least so long: readers may hold an older manifest. */
 const KEEP_MS = 60 * 60 * 1000;
@@ -18,7 +19,7 @@ const SWEEP_EVERY_MS = 5 * 60 * 1000;
  */
 export class Janitor {
   private readonly unreferencedSince = new Map<string, number>();
-  private readonly bodies = new Map<string, string[]>();
+  private bodies = new Map<string, NameTable>();
   private sweptAt = -Infinity;
 
   constructor(
@@ -51,18 +52,21 @@ export class Janitor {
   }
 
   private async superfluousSegments(manifest: Manifest): Promise<string[]> {
-    const referenced = new Set([manifest.keys.sha256]);
-    for (const pin of manifest.index_parts) {
-      referenced.add(pin.sha256);
-      for (const name of await this.bodiesOf(pin)) referenced.add(name);
+    const bodies = new Map<string, NameTable>();
+    for (const pin of manifest.index_parts) bodies.set(pin.sha256, await this.bodiesOf(pin));
+    this.bodies = bodies;
+    const tables = [...bodies.values()];
+    const isReferenced = (name: string): boolean =>
+      name === manifest.keys.sha256 || bodies.has(name) || tables.some((table) => table.has(name));
+    const found: string[] = [];
+    for await (const name of names(join(this.root, 'lookup/segments'))) {
+      if (!isReferenced(name)) found.push(segmentPath(name));
     }
-    for (const part of this.bodies.keys()) if (!referenced.has(part)) this.bodies.delete(part);
-    const present = await list(join(this.root, 'lookup/segments'));
-    return present.filter(({ name }) => !referenced.has(name)).map(({ name }) => segmentPath(name));
+    return found;
   }
 
   /** The bodies files that a part refers to. Parts never change, so each is read once. */
-  private async bodiesOf(pin: IndexPartPin): Promise<string[]> {
+  private async bodiesOf(pin: IndexPartPin): Promise<NameTable> {
     const known = this.bodies.get(pin.sha256);
     if (known !== undefined) return known;
     const { filesAt, totalBytes } = partLayout(pin.entries, pin.files);
@@ -72,10 +76,8 @@ export class Janitor {
       await file.read(resident, 0, resident.length, 0);
       const table = new Uint8Array(totalBytes - filesAt);
       await file.read(table, 0, table.length, filesAt);
-      const part = openIndexPart(this.sha256, resident, pin);
-      const names = listFiles(this.sha256, part, table).map(({ name }) => name);
-      this.bodies.set(pin.sha256, names);
-      return names;
+      requireFileTable(this.sha256, openIndexPart(this.sha256, resident, pin), table);
+      return new NameTable(table);
     } finally {
       await file.close();
     }
@@ -107,6 +109,15 @@ export class Janitor {
         await rmdir(join(this.root, directory));
       }
     }
+  }
+}
+
+/** The names in a directory that may have very many, a few at a time. */
+async function* names(directory: string): AsyncGenerator<string> {
+  try {
+    for await (const { name } of await opendir(directory, { bufferSize: 256 })) yield name;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
   }
 }
 

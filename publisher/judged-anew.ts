@@ -1,10 +1,12 @@
 import { parseEntry } from '#protocol/entries';
+import { eventsOf, mergeEvents } from '#protocol/history';
 import type { Place } from '#protocol/snapshot/find';
 import type { IndexPartPin } from '#protocol/snapshot/manifest';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
+import type { RenderedRecord } from './bodies.js';
 import type { TickContext } from './context.js';
-import type { RenderedRecord } from './new-leaves.js';
-import { factsOfRecord, renderRecord, revokedIn, saysAlready } from './render.js';
+import { renderRecord } from './render.js';
+import { eventsIn, factsOfRecord, revokedIn, saysAlready } from './rendered.js';
 import { revocationsIn } from './revocations.js';
 
 /** What was published before this tick. */
@@ -18,8 +20,10 @@ const AT_ONCE = 4096;
 
 /**
  * Records that replace published ones, because the log revokes an artifact of them below `size` or
- * the verifier changed its mind about their leaf. What is asked of the registry is only what may
- * change; the facts are taken from what is published.
+ * the verifier changed its mind about their leaf: where a status changes, and also where something
+ * became of the proof that changes none, such as a failure of what is revoked already, so that its
+ * history is whole. What is asked of the registry is only what may change; the facts are taken from
+ * what is published.
  */
 export async function* judgedAnew(
   ctx: TickContext,
@@ -57,18 +61,18 @@ async function judge(
   }
   if (published.length === 0) return [];
   const { registry } = ctx;
-  const [statusEntries, verdicts] = await Promise.all([
+  const [statusEntries, histories] = await Promise.all([
     registry.statusEntriesOf(
       published.map(({ proofId }) => proofId),
       size,
     ),
-    registry.verdictsForLeaves(published.map(({ place }) => place.leafIndex)),
+    registry.verdictHistories(published.map(({ place }) => place.leafIndex)),
   ]);
   const revocations = revocationsIn(statusEntries);
   // Columns that pass are what the AEP says; a record that was first published while they did not
   // may say something else. Of a leaf that fails, what the public has seen stands.
   const passing = published.flatMap(({ place }) =>
-    verdicts.get(place.leafIndex)?.outcome === 'pass' ? [place.leafIndex] : [],
+    histories.get(place.leafIndex)?.at(-1)?.outcome === 'pass' ? [place.leafIndex] : [],
   );
   const verifiedColumns = new Map(
     (await registry.proofsAt(passing)).map(({ leafIndex, effect, environment, keyId }) => [
@@ -77,17 +81,23 @@ async function judge(
     ]),
   );
   return published.flatMap(({ proofId, place, record }) => {
-    const verdict = verdicts.get(place.leafIndex);
+    const ofLeaf = {
+      verdicts: histories.get(place.leafIndex) ?? [],
+      revocations: revocations.get(proofId) ?? [],
+    };
+    const verdict = ofLeaf.verdicts.at(-1);
     if (failedOnly && verdict?.outcome !== 'fail') return [];
     const facts = { ...factsOfRecord(record, proofId), ...verifiedColumns.get(place.leafIndex) };
     const judgement = {
       verdict,
-      revoked: [...(revocations.get(proofId) ?? [])],
+      revoked: ofLeaf.revocations.map(({ kind }) => kind),
       toldRevoked: revokedIn(record, proofId),
+      // What was told of it stays told, whatever the registry has lost since.
+      events: mergeEvents(eventsIn(record, proofId), eventsOf(facts, ofLeaf)),
     };
     if (saysAlready(record, facts, judgement)) return [];
     const { leafIndex, proofNumber } = place;
-    return [{ proofId, leafIndex, proofNumber, bytes: renderRecord(facts, judgement) }];
+    return [{ id: proofId, leafIndex, proofNumber, bytes: renderRecord(facts, judgement) }];
   });
 }
 

@@ -1,12 +1,5 @@
-import { concat, toHex } from '#protocol/bytes';
 import { parseEntry, proofEntryBytes } from '#protocol/entries';
-import {
-  packRows,
-  RECORD_DIGEST_BYTES,
-  type IndexRow,
-  type IndexRows,
-} from '#protocol/snapshot/index-part';
-import { segmentPath } from '#protocol/snapshot/manifest';
+import type { IndexRows } from '#protocol/snapshot/index-part';
 import {
   encodeEntryBundle,
   entriesPath,
@@ -16,8 +9,9 @@ import {
   tileWidth,
 } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
-import type { Sha256 } from '#protocol/hash';
+import { bodiesFile } from './bodies.js';
 import type { TickContext } from './context.js';
+import { firstJudgements } from './first-judgement.js';
 import type { PublishedFile } from './publish.js';
 import type { Leaf, ProofLeaf } from './registry-view.js';
 import { factsOfLeaf, renderRecord } from './render.js';
@@ -61,14 +55,15 @@ export async function* newLeaves(
     requireRevocationsSeen(fresh, revocations);
     const verdicts = await registry.verdictsForRange(Math.max(first, from), end);
     const proofs = fresh.filter((leaf): leaf is ProofLeaf => leaf.kind === 'proof');
+    const judgements = await firstJudgements(registry, proofs, verdicts, revocations);
     const records = proofs.map((leaf, i) => ({
-      proofId: leaf.proofId,
+      id: leaf.proofId,
       leafIndex: leaf.leafIndex,
       proofNumber: proofNumber + i,
-      bytes: renderRecord(factsOfLeaf(leaf, ctx.logSigner.name, size), {
-        verdict: verdicts.get(leaf.leafIndex),
-        revoked: [...(revocations.get(leaf.proofId) ?? [])],
-      }),
+      bytes: renderRecord(
+        factsOfLeaf(leaf, ctx.logSigner.name, size),
+        judgements.get(leaf.leafIndex)!,
+      ),
     }));
     proofNumber += proofs.length;
     if (records.length === 0) {
@@ -79,39 +74,6 @@ export async function* newLeaves(
     }
   }
   yield { files: await upperTiles(tree, from), rows: null, proofs: 0 };
-}
-
-/** A rendered record that is to go into a bodies file. */
-export interface RenderedRecord {
-  proofId: string;
-  leafIndex: number;
-  proofNumber: number;
-  bytes: Uint8Array;
-}
-
-/** One content-addressed file of records, and the index rows that lead into it. */
-export function bodiesFile(
-  sha256: Sha256,
-  records: readonly RenderedRecord[],
-): { file: PublishedFile; rows: IndexRows } {
-  const bytes = concat(...records.map((record) => record.bytes));
-  const name = toHex(sha256(bytes));
-  let offset = 0;
-  const rows = records.map((record): IndexRow => {
-    const row = {
-      id: record.proofId,
-      file: name,
-      fileBytes: bytes.length,
-      offset,
-      length: record.bytes.length,
-      leafIndex: record.leafIndex,
-      proofNumber: record.proofNumber,
-      digest: sha256(record.bytes).slice(0, RECORD_DIGEST_BYTES),
-    };
-    offset += record.bytes.length;
-    return row;
-  });
-  return { file: { path: segmentPath(name), bytes, replaces: false }, rows: packRows(rows) };
 }
 
 /** The leaf tiles and entry bundles of [first, end), `first` being the first leaf of a tile. */
@@ -171,10 +133,9 @@ function requireRevocationsSeen(leaves: readonly Leaf[], revocations: Revocation
   for (const leaf of leaves) {
     if (leaf.kind !== 'other') continue;
     const entry = parseEntry(leaf.bytes);
-    if (
-      entry.type === 'status' &&
-      revocations.get(entry.proof_id)?.has(entry.artifact_kind) !== true
-    ) {
+    if (entry.type !== 'status') continue;
+    const listed = revocations.get(entry.proof_id)?.find((one) => one.leafIndex === leaf.leafIndex);
+    if (listed?.kind !== entry.artifact_kind || listed.reasonHash !== entry.reason_hash) {
       throw new Error(`the registry did not list the revocation at leaf ${leaf.leafIndex}`);
     }
   }

@@ -85,6 +85,7 @@ export function createPublisher(options: PublisherContext): Publisher {
     sha256,
     verify,
     clock: options.clock,
+    log: options.log,
     validForMs: options.validForMs,
     windowProofs: options.windowProofs,
     chunkLeaves: options.chunkLeaves ?? CHUNK_LEAVES,

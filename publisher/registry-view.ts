@@ -1,3 +1,4 @@
+import type { VerdictInHistory } from '#protocol/history';
 import type { ArtifactKind, Effect } from '#protocol/status';
 
 /** A leaf that is a proof, as far as the public may know it: commitments, never a payload. */
@@ -29,6 +30,24 @@ export interface LeafVerdict {
   expired: readonly ArtifactKind[];
   /** Epoch milliseconds. */
   verifiedAt: number;
+  /** Of a row about this leaf alone: then there may be more to tell than that it was verified. */
+  own: boolean;
+}
+
+/** What a share token was made to show. */
+export type ShareTarget =
+  { artifactKind: ArtifactKind; proofId: string } | { artifactKind: 'package'; packageId: string };
+
+/** A token (by its hash, in hex) was made, revoked or is over; or a package was made. */
+export type GrantChange = { changeNo: number } & ({ tokenHash: string } | { packageId: string });
+
+/** A package as the registry has it. */
+export interface PackageRow {
+  packageId: string;
+  /** In the package's order. */
+  proofIds: string[];
+  /** Hex; of the proof ids in their order, as it was stored when the package was made. */
+  membersHash: string;
 }
 
 /** All that the publisher asks of the registry. */
@@ -62,10 +81,20 @@ export interface RegistryView {
   keyEntries(): Promise<{ leafIndex: number; body: Uint8Array }[]>;
   /** The verdict in force on each leaf of [from, to). */
   verdictsForRange(from: number, to: number): Promise<Map<number, LeafVerdict>>;
-  verdictsForLeaves(leafIndexes: number[]): Promise<Map<number, LeafVerdict>>;
+  /** Every verdict that covers each of the leaves, oldest first: the last one is in force. */
+  verdictHistories(leafIndexes: number[]): Promise<Map<number, VerdictInHistory[]>>;
   /** Verdicts on single leaves after `verdictId`, in order. */
   verdictChangesSince(
     verdictId: number,
     limit: number,
   ): Promise<{ verdictId: number; leafIndex: number }[]>;
+  /** When the verifier last began a look at all that may be over that it finished; null: never. */
+  upkeepDoneAt(): Promise<number | null>;
+  /** Changes with greater numbers, in order: those that are committed, with none missing before them. */
+  grantChangesSince(changeNo: number, limit: number): Promise<GrantChange[]>;
+  /** What each token shows now, by its hash in hex: null when it is revoked or over. */
+  sharesNow(tokenHashes: string[]): Promise<Map<string, ShareTarget | null>>;
+  packages(packageIds: string[]): Promise<PackageRow[]>;
+  /** The packages that have one of the proofs in them. */
+  packagesWith(proofIds: string[]): Promise<string[]>;
 }

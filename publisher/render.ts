@@ -1,6 +1,9 @@
+import { canonicalize } from '#protocol/canonical-json';
+import type { VerdictInHistory } from '#protocol/history';
 import { idsOf } from '#protocol/ids';
+import type { PublicEvent } from '#protocol/schemas/proof-view';
 import { PUBLIC_FLAGS } from '#protocol/snapshot/head';
-import { encodeRecord, RECORD_KINDS, recordBody } from '#protocol/snapshot/record';
+import { encodeRecord } from '#protocol/snapshot/record';
 import {
   canAssertValidity,
   NO_TRUST_CHAIN,
@@ -11,9 +14,8 @@ import {
   type VerificationStatus,
 } from '#protocol/status';
 import { entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
-import { formatTime, parseTime } from '#protocol/time';
-import { fromHex, fromUtf8 } from '#protocol/bytes';
-import type { LeafVerdict, ProofLeaf } from './registry-view.js';
+import { formatTime } from '#protocol/time';
+import type { ProofLeaf } from './registry-view.js';
 
 /** What stands fixed about a proof once it is in the log, and where its leaf was first published. */
 export interface ProofFacts extends Omit<ProofLeaf, 'kind'> {
@@ -24,10 +26,12 @@ export interface ProofFacts extends Omit<ProofLeaf, 'kind'> {
 
 /** What the verification system and the log say of it now. */
 export interface Judgement {
-  verdict: LeafVerdict | undefined;
+  verdict: Pick<VerdictInHistory, 'outcome' | 'expired' | 'verifiedAt'> | undefined;
   revoked: readonly ArtifactKind[];
   /** What the public has been told is revoked: for ever, also while the proof does not verify. */
   toldRevoked?: readonly ArtifactKind[];
+  /** All that became of it; absent when that is no more than that it was verified, once. */
+  events?: readonly PublicEvent[];
 }
 
 export function factsOfLeaf(leaf: ProofLeaf, logOrigin: string, treeSize: number): ProofFacts {
@@ -43,8 +47,9 @@ const LEVELS: Record<ArtifactKind, string> = {
 };
 
 /**
- * The record of a proof: the response bodies of all its artifacts. What differs per kind comes
- * first in them, the verification and the level of the artifact, so that the rest is stored once.
+ * The record of a proof: the response bodies of all its artifacts, and what became of it where they
+ * do not say that. What differs per kind comes first in the bodies, the verification and the level
+ * of the artifact, so that the rest is stored once.
  */
 export function renderRecord(facts: ProofFacts, judgement: Judgement): Uint8Array {
   const verifiedAt =
@@ -72,7 +77,11 @@ export function renderRecord(facts: ProofFacts, judgement: Judgement): Uint8Arra
           passport: part('passport'),
           trust: part('trust'),
         };
-  return encodeRecord({ id: facts.proofId, parts, tail: tailOf(facts, judgement) });
+  const texts = { id: facts.proofId, parts, tail: tailOf(facts, judgement) };
+  const { events } = judgement;
+  return encodeRecord(
+    events === undefined ? texts : { ...texts, history: canonicalize([...events]) },
+  );
 }
 
 /** The rest of the artifact, its closing brace, and what all kinds have in common. */
@@ -118,7 +127,12 @@ function referencesOf(proofId: string, effect: Effect): Record<string, string> {
   return { proof_id, registry_proof_id, registry_entry_id, execution_id };
 }
 
-function statusOf(kind: ArtifactKind, effect: Effect, judgement: Judgement): VerificationStatus {
+/** The status of one artifact, whatever a registry says of what was told to be revoked. */
+export function statusOf(
+  kind: ArtifactKind,
+  effect: Effect,
+  judgement: Judgement,
+): VerificationStatus {
   const { verdict, revoked, toldRevoked = [] } = judgement;
   if (toldRevoked.includes(kind)) return 'REVOKED';
   return verificationStatus({
@@ -128,66 +142,4 @@ function statusOf(kind: ArtifactKind, effect: Effect, judgement: Judgement): Ver
     revoked,
     expired: verdict?.expired ?? [],
   });
-}
-
-interface RenderedProof {
-  artifact: { effect: Effect; environment: 'sandbox' | 'live' };
-  downloads: { tile: string };
-  integrity: {
-    aep_hash: string;
-    proof_record_hash: string;
-    log_origin: string;
-    leaf_index: number;
-    key_id: string;
-    accepted_at: string;
-  };
-}
-
-/**
- * The facts back out of a record that was published. A proof is judged anew from what the public
- * has already seen of it, so that a row that was tampered with since can change no fact, and can
- * not keep its failed verdict from being published either.
- */
-export function factsOfRecord(record: Uint8Array, proofId: string): ProofFacts {
-  const rendered = JSON.parse(bodyText(record, proofId, 'proof') ?? '{}') as RenderedProof;
-  const { artifact, downloads, integrity } = rendered;
-  const partial = /\.p\/([0-9]+)$/.exec(downloads.tile);
-  return {
-    leafIndex: integrity.leaf_index,
-    proofId,
-    aepHash: integrity.aep_hash,
-    proofRecordHash: integrity.proof_record_hash,
-    acceptedAt: parseTime(integrity.accepted_at),
-    effect: artifact.effect,
-    environment: artifact.environment,
-    keyId: integrity.key_id,
-    logOrigin: integrity.log_origin,
-    tileWidth: partial === null ? TILE_WIDTH : Number(partial[1]),
-  };
-}
-
-/** The artifacts that a published record says are revoked. */
-export function revokedIn(record: Uint8Array, proofId: string): ArtifactKind[] {
-  return RECORD_KINDS.filter((kind) => publishedStatus(record, proofId, kind) === 'REVOKED');
-}
-
-/** Whether a record already says what the judgement comes to; when it was verified is no reason. */
-export function saysAlready(record: Uint8Array, facts: ProofFacts, judgement: Judgement): boolean {
-  return RECORD_KINDS.every((kind) => {
-    const status = publishedStatus(record, facts.proofId, kind);
-    if (status === null) return facts.effect === 'DENY' && kind !== 'proof';
-    return status === statusOf(kind, facts.effect, judgement);
-  });
-}
-
-function publishedStatus(record: Uint8Array, proofId: string, kind: ArtifactKind): string | null {
-  const body = bodyText(record, proofId, kind);
-  if (body === null) return null;
-  const { verification } = JSON.parse(body) as { verification: { verification_status: string } };
-  return verification.verification_status;
-}
-
-function bodyText(record: Uint8Array, proofId: string, kind: ArtifactKind): string | null {
-  const body = recordBody(record, fromHex(proofId), kind);
-  return body && `{${fromUtf8(body.part)}${fromUtf8(body.tail)}`;
 }

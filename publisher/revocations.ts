@@ -1,16 +1,26 @@
 import { parseEntry } from '#protocol/entries';
-import type { ArtifactKind } from '#protocol/status';
+import type { RevocationInHistory } from '#protocol/history';
+import { parseTime } from '#protocol/time';
 
-/** Which artifacts of which proofs the status entries revoke. */
-export type Revocations = Map<string, Set<ArtifactKind>>;
+/** The revocations of each proof, by its id, in log order. */
+export type Revocations = Map<string, RevocationInHistory[]>;
 
-export function revocationsIn(entries: readonly { body: Uint8Array }[]): Revocations {
+/** @param entries in log order */
+export function revocationsIn(
+  entries: readonly { leafIndex: number; body: Uint8Array }[],
+): Revocations {
   const revocations: Revocations = new Map();
-  for (const { body } of entries) {
+  for (const { leafIndex, body } of entries) {
     const entry = parseEntry(body);
     if (entry.type !== 'status') continue;
-    const kinds = revocations.get(entry.proof_id) ?? new Set();
-    revocations.set(entry.proof_id, kinds.add(entry.artifact_kind));
+    const ofProof = revocations.get(entry.proof_id) ?? [];
+    revocations.set(entry.proof_id, ofProof);
+    ofProof.push({
+      leafIndex,
+      kind: entry.artifact_kind,
+      at: parseTime(entry.time),
+      reasonHash: entry.reason_hash,
+    });
   }
   return revocations;
 }

@@ -69,9 +69,12 @@ class Reports {
   tell(report: Awaited<ReturnType<Publisher['tick']>>): void {
     if (this.troubled !== '') this.log.info('publishing again');
     this.troubled = '';
-    if (report.outcome !== this.outcome) this.log.info(report, WORDS[report.outcome]);
-    else if (report.outcome === 'published' && report.newProofs + report.judgedAnew > 0) {
-      this.log.info(report, WORDS.published);
+    const { outcome } = report;
+    if (outcome === 'published') {
+      const news = report.newProofs + report.judgedAnew + report.grants;
+      if (outcome !== this.outcome || news > 0) this.log.info(report, WORDS[outcome]);
+    } else if (outcome !== this.outcome) {
+      this.log[outcome === 'verifier_silent' ? 'warn' : 'info'](report, WORDS[outcome]);
     }
     this.outcome = report.outcome;
   }
@@ -88,4 +91,6 @@ const WORDS = {
   published: 'a snapshot is published',
   standby: 'another publisher leads; standing by',
   waiting: 'nothing is verified yet; waiting',
+  verifier_silent:
+    'the verifier has not looked for what is over for longer than SNAPSHOT_VALID_FOR; nothing is published until it does',
 } as const;

@@ -1,5 +1,6 @@
 import { insertCheckpoint, latestCheckpoint } from '#sql/checkpoints';
 import type { Pool } from '#sql/db';
+import { grantChangesSince, packageRows, packagesWith, sharesNow } from '#sql/grants';
 import {
   keyEntries,
   proofRows,
@@ -8,7 +9,8 @@ import {
   statusEntries,
   statusEntriesOf,
 } from '#sql/log';
-import { frontier, verdictChangesSince, verdictsForLeaves, verdictsForRange } from '#sql/verdicts';
+import { upkeepDoneAt } from '#sql/upkeep';
+import { frontier, verdictChangesSince, verdictHistories, verdictsForRange } from '#sql/verdicts';
 import type { Leaf, RegistryView } from './registry-view.js';
 
 /** The registry in Postgres. */
@@ -24,8 +26,13 @@ export function sqlRegistry(sql: Pool): RegistryView {
     statusEntriesOf: (proofIds, size) => statusEntriesOf(sql, proofIds, size),
     keyEntries: () => keyEntries(sql),
     verdictsForRange: (from, to) => verdictsForRange(sql, from, to),
-    verdictsForLeaves: (leafIndexes) => verdictsForLeaves(sql, leafIndexes),
+    verdictHistories: (leafIndexes) => verdictHistories(sql, leafIndexes),
     verdictChangesSince: (verdictId, limit) => verdictChangesSince(sql, verdictId, limit),
+    upkeepDoneAt: () => upkeepDoneAt(sql),
+    grantChangesSince: (changeNo, limit) => grantChangesSince(sql, changeNo, limit),
+    sharesNow: (tokenHashes) => sharesNow(sql, tokenHashes),
+    packages: (packageIds) => packageRows(sql, packageIds),
+    packagesWith: (proofIds) => packagesWith(sql, proofIds),
   };
 }
 

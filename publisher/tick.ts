@@ -6,7 +6,9 @@ import type { KeyEntry } from '#protocol/schemas/log-entry';
 import { aepKeys, keysFile, type KeysFile } from '#protocol/snapshot/keys';
 import {
   CHECKPOINT_PATH,
+  PACKAGE_PARTS,
   segmentPath,
+  SHARE_PARTS,
   SNAPSHOT_SCHEMA,
   type Manifest,
 } from '#protocol/snapshot/manifest';
@@ -14,9 +16,11 @@ import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { formatTime } from '#protocol/time';
 import type { TickContext } from './context.js';
 import type { Published } from './directory.js';
+import { changedGrants, grantChanges } from './grants.js';
 import { IndexBuilder } from './index-builder.js';
 import { judgedAnew } from './judged-anew.js';
-import { bodiesFile, newLeaves } from './new-leaves.js';
+import { newLeaves } from './new-leaves.js';
+import { packagesAnew, PublishedMembers } from './packages.js';
 import type { PublishedFile } from './publish.js';
 import { nextGeneration, putManifest } from './put-manifest.js';
 import { LeadershipLost, PublisherStopped } from './stopped.js';
@@ -28,12 +32,19 @@ export type TickReport =
   | { outcome: 'standby' }
   /** Nothing is verified yet, so there is nothing to speak of. */
   | { outcome: 'waiting' }
+  /**
+   * The verifier has not looked for what is over for as long as a snapshot is valid, or never:
+   * nothing is signed until it does. `looked_at`: RFC 3339.
+   */
+  | { outcome: 'verifier_silent'; looked_at: string | null }
   | {
       outcome: 'published';
       generation: number;
       treeSize: number;
       newProofs: number;
       judgedAnew: number;
+      /** Changes of share tokens and packages that were taken up. */
+      grants: number;
     };
 
 /** Verdicts on single leaves that one tick takes up; more wait for the next. */
@@ -66,9 +77,14 @@ export async function tick(ctx: TickContext): Promise<TickReport> {
 }
 
 async function publishNext(ctx: TickContext, published: Published | null): Promise<TickReport> {
+  const began = ctx.clock.now();
+  const pinned = published?.opened.manifest.index_parts ?? [];
+  // Read first: what was over by then is among what is read from here on.
+  const lookedAt = await ctx.registry.upkeepDoneAt();
   const frontier = await ctx.registry.frontier();
   // Read before the verdicts themselves: what is decided in between is taken up again, not missed.
   const changes = await verdictChanges(ctx, published, frontier?.verdictId ?? 0);
+  const grants = await grantChanges(ctx, pinned);
   const stored = await storedCheckpoint(ctx);
 
   // What may be published is what the verifier found and what extends everything ever published:
@@ -84,6 +100,13 @@ async function publishNext(ctx: TickContext, published: Published | null): Promi
   }
   const head: TreeHead = { size: frontier.treeSize, root: frontier.root };
   const tree = await extending(ctx, head, anchors);
+  const validUntil = Math.min(began, lookedAt ?? -Infinity) + ctx.validForMs;
+  if (validUntil <= began) {
+    return {
+      outcome: 'verifier_silent',
+      looked_at: lookedAt === null ? null : formatTime(lookedAt),
+    };
+  }
 
   // Commit point of the checkpoint. From here on some public eye may hold us to it, so it is in the
   // database before any file says so, and only if no other publisher extended the same one.
@@ -97,7 +120,7 @@ async function publishNext(ctx: TickContext, published: Published | null): Promi
   // or the janitor takes away.
   const before = {
     size: published?.opened.manifest.tree_size ?? 0,
-    pins: published?.opened.manifest.index_parts ?? [],
+    pins: pinned,
   };
   const index = new IndexBuilder(ctx, before.pins);
   let newProofs = 0;
@@ -109,12 +132,21 @@ async function publishNext(ctx: TickContext, published: Published | null): Promi
       if (run.rows !== null) await index.add(run.rows);
     }
   }
-  let rejudged = 0;
+  const rejudged: string[] = [];
   for await (const records of judgedAnew(ctx, before, head.size, changes.leaves)) {
-    const bodies = bodiesFile(ctx.sha256, records);
-    await ctx.writer.put([bodies.file]);
-    await index.add(bodies.rows);
-    rejudged += records.length;
+    await index.addRecords(records);
+    rejudged.push(...records.map(({ id }) => id));
+  }
+  // Packages repeat what the records of their members say, which are therefore written by now.
+  const members = new PublishedMembers(ctx, await index.finish());
+  for await (const records of packagesAnew(ctx, members, rejudged)) {
+    await index.addRecords(records, PACKAGE_PARTS);
+  }
+  let granted = 0;
+  for await (const { packages, shares, taken } of changedGrants(ctx, members, grants)) {
+    await index.addRecords(packages, PACKAGE_PARTS);
+    await index.addRecords(shares, SHARE_PARTS);
+    granted += taken;
   }
   const keys = await keysAt(ctx, head.size);
   await ctx.writer.put([keys.file]);
@@ -131,8 +163,10 @@ async function publishNext(ctx: TickContext, published: Published | null): Promi
   const manifest: Manifest = {
     schema_version: SNAPSHOT_SCHEMA,
     generation: nextGeneration(published, now),
-    issued_at: formatTime(now),
-    valid_until: formatTime(now + ctx.validForMs),
+    // A tick that took longer than what it publishes may assert is published as over, so that the
+    // next one goes on from it.
+    issued_at: formatTime(now < validUntil ? now : began),
+    valid_until: formatTime(validUntil),
     tree_size: head.size,
     root: toBase64(head.root),
     checkpoint: note,
@@ -150,7 +184,8 @@ async function publishNext(ctx: TickContext, published: Published | null): Promi
     generation: manifest.generation,
     treeSize: head.size,
     newProofs,
-    judgedAnew: rejudged,
+    judgedAnew: rejudged.length,
+    grants: granted,
   };
 }
 

@@ -1,8 +1,9 @@
+import { PACKAGE_PARTS } from '#protocol/snapshot/manifest';
 import type { TickContext } from './context.js';
 import type { Published } from './directory.js';
 import { IndexBuilder } from './index-builder.js';
 import { judgedAnew } from './judged-anew.js';
-import { bodiesFile } from './new-leaves.js';
+import { packagesAnew, PublishedMembers } from './packages.js';
 import { nextGeneration, putManifest } from './put-manifest.js';
 
 const CHANGES_AT_ONCE = 20_000;
@@ -10,7 +11,8 @@ const CHANGES_AT_ONCE = 20_000;
 /**
  * For a publisher that must stop because the registry contradicts itself: what is published stays,
  * tree, checkpoint and end of validity, but proofs that have failed verification since assert
- * nothing any more. The bookmark of verdicts stays too, because of the others none is taken up.
+ * nothing any more, and neither do packages that they are in. The bookmark of verdicts stays too,
+ * because of the others none is taken up; of tokens and packages, no change is.
  *
  * Nothing in it can make anything assert more, or longer, than what is published already, so it may
  * follow from a registry that is not to be believed otherwise.
@@ -21,18 +23,20 @@ export async function withdrawFailed(ctx: TickContext, published: Published): Pr
   if (now >= validUntil) return; // nothing asserts anyway
   const before = { size: manifest.tree_size, pins: manifest.index_parts };
   const index = new IndexBuilder(ctx, before.pins);
-  let withdrawn = 0;
+  const withdrawn: string[] = [];
   for await (const leaves of changedLeaves(ctx, manifest.verdict_cursor)) {
     for await (const records of judgedAnew(ctx, before, before.size, leaves, {
       failedOnly: true,
     })) {
-      const bodies = bodiesFile(ctx.sha256, records);
-      await ctx.writer.put([bodies.file]);
-      await index.add(bodies.rows);
-      withdrawn += records.length;
+      await index.addRecords(records);
+      withdrawn.push(...records.map(({ id }) => id));
     }
   }
-  if (withdrawn === 0) return;
+  if (withdrawn.length === 0) return;
+  const members = new PublishedMembers(ctx, await index.finish());
+  for await (const records of packagesAnew(ctx, members, withdrawn, { assertLess: true })) {
+    await index.addRecords(records, PACKAGE_PARTS);
+  }
   const pins = await index.finish();
   const generation = nextGeneration(published, now);
   await putManifest(ctx, { ...manifest, generation, index_parts: pins }, published);

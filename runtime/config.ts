@@ -106,9 +106,14 @@ const retiredVkeys = vkeyList(z.string()).optional();
 const keyFile = (which: string): z.ZodType<string> =>
   required(`name a file of mode 0600 that holds the ${which} (openssl genpkey -algorithm ed25519)`);
 
+/** Files are asked for below it, so nothing may follow its path; what it names must be public. */
 const snapshotUrl = z
   .string()
-  .regex(/^https?:\/\/\S+$/, 'must be an http or https URL')
+  .refine((text) => {
+    const url = URL.canParse(text) ? new URL(text) : null;
+    const isPlain = url !== null && url.search + url.hash + url.username + url.password === '';
+    return isPlain && /^https?:$/.test(url.protocol);
+  }, 'must be an http or https URL without a user, a query or a fragment')
   .transform((text) => text.replace(/\/+$/, ''))
   .optional();
 
@@ -327,6 +332,8 @@ export interface FacadeConfig {
   snapshotVkeys: string[];
   bind: string;
   port: number;
+  /** How many processes serve that port. */
+  processes: number;
   /** Where others reach this facade; null: links to share are made of the host that was asked. */
   publicUrl: string | null;
   windowProofs: number;
@@ -343,6 +350,7 @@ export function facadeConfig(env: Environment = process.env): FacadeConfig {
     SNAPSHOT_URL: snapshotUrl,
     BIND: bind,
     PUBLIC_PORT: port(8081),
+    PUBLIC_PROCESSES: wholeNumber(1, 256, 1),
     PUBLIC_URL: publicUrl.optional(),
     WINDOW_PROOFS: windowProofs,
     LOG_LEVEL: logLevel,
@@ -356,6 +364,7 @@ export function facadeConfig(env: Environment = process.env): FacadeConfig {
     snapshotVkeys: v.SNAPSHOT_VKEY,
     bind: v.BIND,
     port: v.PUBLIC_PORT,
+    processes: v.PUBLIC_PROCESSES,
     publicUrl: v.PUBLIC_URL ?? null,
     windowProofs: v.WINDOW_PROOFS,
     logLevel: v.LOG_LEVEL,

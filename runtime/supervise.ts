@@ -19,6 +19,8 @@ export interface Supervised {
   name: string;
   /** Its URL, if it has one, once it serves. Rejects when it ends before that for the first time. */
   ready: Promise<string | undefined>;
+  /** Whether it has said so in the life that it has at the moment. */
+  isReady(): boolean;
   /** The process id at the moment, if it runs. */
   pid(): number | undefined;
   /** Asks it to drain, waits for it, and restarts it no more. */
@@ -31,6 +33,10 @@ export interface SuperviseOptions {
   out?: (line: string) => void;
   /** How long a child may take to drain before it is killed, in milliseconds. */
   graceMs?: number;
+  /** Starts it in another way than as a module of its own. */
+  launch?: (spec: ChildSpec) => ChildProcess;
+  /** It ended before it was ready, that many times in a row; the first time of all, `ready` rejects. */
+  onFailedStart?: (times: number) => void;
 }
 
 const FIRST_PAUSE_MS = 250;
@@ -49,7 +55,7 @@ interface ReadyMessage {
   url?: string;
 }
 
-const isReady = (message: unknown): message is ReadyMessage =>
+const isReadyMessage = (message: unknown): message is ReadyMessage =>
   typeof message === 'object' && message !== null && 'ready' in message && message.ready === true;
 
 const describe = (code: number | null, signal: NodeJS.Signals | null): string =>
@@ -62,11 +68,24 @@ function forward(stream: Readable, name: string, write: (line: string) => void):
   });
 }
 
+function forkProgram({ file, env }: ChildSpec): ChildProcess {
+  return fork(file, [], {
+    env,
+    execArgv: [],
+    stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+    // A process group of its own: an interrupt typed at the terminal reaches us alone, and we stop
+    // the children in their order.
+    detached: true,
+  });
+}
+
 /** Runs a program as a child process and keeps it running until it is stopped. */
 export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervised {
   const {
     log,
     graceMs = GRACE_MS,
+    launch = forkProgram,
+    onFailedStart = () => undefined,
     out = (line) => void process.stderr.write(`${line}\n`),
   } = options;
   const stopping = new AbortController();
@@ -75,6 +94,8 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
   let settleReady: (url: string | undefined) => void = () => undefined;
   let failReady: (error: Error) => void = () => undefined;
   let hasBeenReady = false;
+  let isReadyNow = false;
+  let failedStarts = 0;
   const ready = new Promise<string | undefined>((resolve, reject) => {
     settleReady = resolve;
     failReady = reject;
@@ -85,6 +106,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
   function onReady(url: string | undefined): void {
     if (hasBeenReady) log.info({ child: spec.name }, 'a program is back');
     hasBeenReady = true;
+    isReadyNow = true;
     if (spec.portVariable !== undefined && url !== undefined) {
       env = { ...env, [spec.portVariable]: new URL(url).port };
     }
@@ -94,24 +116,20 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
   /** One life of the child; resolves with how it ended. */
   function live(): Promise<{ ending: string; lastedMs: number }> {
     const began = performance.now();
-    const process = fork(spec.file, [], {
-      env,
-      execArgv: [],
-      stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
-      // A process group of its own: an interrupt typed at the terminal reaches us alone, and we stop
-      // the children in their order.
-      detached: true,
-    });
+    const process = launch({ ...spec, env });
     child = process;
+    isReadyNow = false;
     log.info({ child: spec.name, child_pid: process.pid }, 'a program is started');
     if (process.stdout) forward(process.stdout, spec.name, out);
     if (process.stderr) forward(process.stderr, spec.name, out);
     process.on('message', (message) => {
-      if (isReady(message)) onReady(message.url);
+      if (isReadyMessage(message)) onReady(message.url);
     });
     return new Promise((resolve) => {
       const over = (ending: string): void => {
         child = null;
+        failedStarts = isReadyNow ? 0 : failedStarts + 1;
+        isReadyNow = false;
         resolve({ ending, lastedMs: performance.now() - began });
       };
       process.once('error', (error) => over(`could not be started (${error.message})`));
@@ -129,6 +147,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
         failReady(new ChildFailedError(`${spec.name} ${ending} before it was ready`));
         return;
       }
+      if (failedStarts > 0) onFailedStart(failedStarts);
       if (lastedMs > RECOVERED_MS) pauseMs = FIRST_PAUSE_MS;
       log.warn({ child: spec.name, pauseMs }, `a program ${ending}; it is started again`);
       await sleep(pauseMs, undefined, { signal: stopping.signal }).catch(() => undefined);
@@ -150,5 +169,5 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
     clearTimeout(late);
   }
 
-  return { name: spec.name, ready, pid: () => child?.pid, stop };
+  return { name: spec.name, ready, isReady: () => isReadyNow, pid: () => child?.pid, stop };
 }

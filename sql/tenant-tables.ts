@@ -2,6 +2,7 @@ import type { Db } from './db.js';
 
 /** The tables whose rows are one tenant's each, by a column of their own or through their parent. */
 export const TENANT_TABLES = [
+  'grant_change',
   'idempotency_key',
   'intake',
   'intake_pending',
@@ -10,6 +11,8 @@ export const TENANT_TABLES = [
   'refusal',
   'revocation_pending',
   'revocation_request',
+  'share_due',
+  'share_expiry',
   'share_revocation',
   'share_token',
   'trust_package',

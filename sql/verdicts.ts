@@ -1,3 +1,4 @@
+import type { VerdictInHistory } from '#protocol/history';
 import type { ArtifactKind } from '#protocol/status';
 import type { Db, Transaction } from './db.js';
 import { asking } from './errors.js';
@@ -21,6 +22,8 @@ export interface LeafVerdict {
   expired: ArtifactKind[];
   /** Epoch milliseconds. */
   verifiedAt: number;
+  /** Of a row about this leaf alone, and not of the one for a whole range. */
+  own: boolean;
 }
 
 export interface NewVerdict {
@@ -81,6 +84,7 @@ export function verdictChangesSince(
 }
 
 interface VerdictRow {
+  frontier: boolean;
   first_index: number;
   last_index: number;
   outcome: 'pass' | 'fail';
@@ -98,19 +102,19 @@ export function verdictsForRange(
     // The frontier's rows partition the prefix, and each saw a smaller log than any row about one
     // of its leaves that came after it. So the ranges first, then the single leaves over them.
     const ranges = await sql<VerdictRow[]>`
-      select first_index, last_index, outcome, expired, verified_at from svc.verdict
+      select frontier, first_index, last_index, outcome, expired, verified_at from svc.verdict
       where frontier and last_index >= ${from}
         and last_index < coalesce((select min(last_index) + 1 from svc.verdict
           where frontier and last_index >= ${to} - 1), ${to})
       order by last_index`;
     const singles = await sql<VerdictRow[]>`
-      select first_index, last_index, outcome, expired, verified_at from svc.verdict
+      select frontier, first_index, last_index, outcome, expired, verified_at from svc.verdict
       where not frontier and first_index >= ${from} and first_index < ${to}
       order by tree_size, verdict_id`;
     const inForce = new Map<number, LeafVerdict>();
     for (const row of [...ranges, ...singles]) {
-      const { outcome, expired } = row;
-      const verdict = { outcome, expired, verifiedAt: row.verified_at.getTime() };
+      const { outcome, expired, frontier } = row;
+      const verdict = { outcome, expired, verifiedAt: row.verified_at.getTime(), own: !frontier };
       const end = Math.min(row.last_index, to - 1);
       for (let leaf = Math.max(row.first_index, from); leaf <= end; leaf += 1) {
         inForce.set(leaf, verdict);
@@ -126,10 +130,8 @@ export function verdictsForRange(
  */
 export function verdictsForLeaves(sql: Db, leaves: number[]): Promise<Map<number, LeafVerdict>> {
   return asking(async () => {
-    const rows = await sql<
-      { leaf: string; outcome: 'pass' | 'fail'; expired: ArtifactKind[]; verified_at: Date }[]
-    >`
-      select asked.leaf, v.outcome, v.expired, v.verified_at
+    const rows = await sql<(Omit<VerdictRow, 'first_index' | 'last_index'> & { leaf: string })[]>`
+      select asked.leaf, v.frontier, v.outcome, v.expired, v.verified_at
       from unnest(${leaves}::bigint[]) as asked(leaf)
       cross join lateral (
         select * from (
@@ -142,9 +144,64 @@ export function verdictsForLeaves(sql: Db, leaves: number[]): Promise<Map<number
     return new Map(
       rows.map((row) => [
         Number(row.leaf),
-        { outcome: row.outcome, expired: row.expired, verifiedAt: row.verified_at.getTime() },
+        {
+          outcome: row.outcome,
+          expired: row.expired,
+          verifiedAt: row.verified_at.getTime(),
+          own: !row.frontier,
+        },
       ]),
     );
+  });
+}
+
+/**
+ * Every verdict that covers each of the leaves, oldest first: the last one is in force. Leaves
+ * without one are absent.
+ */
+export function verdictHistories(
+  sql: Db,
+  leaves: readonly number[],
+): Promise<Map<number, VerdictInHistory[]>> {
+  return asking(async () => {
+    const rows = await sql<
+      {
+        leaf: string;
+        verdict_id: string;
+        frontier: boolean;
+        tree_size: string;
+        outcome: 'pass' | 'fail';
+        expired: ArtifactKind[];
+        verified_at: Date;
+        failed_checks: string[];
+      }[]
+    >`
+      select asked.leaf, v.verdict_id, v.frontier, v.tree_size, v.outcome, v.expired, v.verified_at,
+        jsonb_path_query_array(v.checks, '$[*] ? (@.result == "fail").name') as failed_checks
+      from unnest(${[...new Set(leaves)]}::bigint[]) as asked(leaf)
+      cross join lateral (
+        (select * from svc.verdict where frontier and last_index >= asked.leaf
+          order by last_index limit 1)
+        union all
+        (select * from svc.verdict where not frontier and first_index = asked.leaf)) as v
+      where v.first_index <= asked.leaf
+      order by v.tree_size, v.verdict_id`;
+    const histories = new Map<number, VerdictInHistory[]>();
+    for (const row of rows) {
+      const leaf = Number(row.leaf);
+      const history = histories.get(leaf) ?? [];
+      histories.set(leaf, history);
+      history.push({
+        verdictId: Number(row.verdict_id),
+        frontier: row.frontier,
+        treeSize: Number(row.tree_size),
+        outcome: row.outcome,
+        expired: row.expired,
+        verifiedAt: row.verified_at.getTime(),
+        failedChecks: row.failed_checks,
+      });
+    }
+    return histories;
   });
 }
 

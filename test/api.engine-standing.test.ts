@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { statementOf, statementsOf } from '#api/engine/proofs/standing';
 import { verdictStatementSchema } from '#protocol/schemas/verdict';
 import type { ArtifactKind } from '#protocol/status';
-import type { RevocationInHistory, VerdictInHistory } from '#sql/proof-history';
+import type { RevocationInHistory, VerdictInHistory } from '#protocol/history';
 
 const verdict = (treeSize: number, rest: Partial<VerdictInHistory> = {}): VerdictInHistory => ({
   verdictId: treeSize,
@@ -11,7 +11,7 @@ const verdict = (treeSize: number, rest: Partial<VerdictInHistory> = {}): Verdic
   outcome: 'pass',
   expired: [],
   verifiedAt: Date.UTC(2026, 10, 20) + treeSize,
-  checks: [],
+  failedChecks: [],
   ...rest,
 });
 const frontier = (treeSize: number) => verdict(treeSize, { frontier: true });

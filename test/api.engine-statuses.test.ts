@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { openApiDocument } from '#api/engine/openapi/document';
-import type { OpenApiResponse } from '#api/engine/openapi/types';
+import { engineOpenApi } from '#api/engine/openapi/document';
+import type { OpenApiResponse } from '#api/openapi/types';
 import { OPERATIONS } from '#api/engine/operations';
 import type { ProblemCode } from '#api/engine/http/problem';
 import { commonScenario, type Scenario } from './helpers/common-scenarios.js';
@@ -9,7 +9,7 @@ import { SCENARIOS } from './helpers/operation-scenarios.js';
 import { openApiReader, readOpenApi, type ServedOpenApi } from './helpers/served-openapi.js';
 
 const specs = OPERATIONS.map(({ spec }) => spec);
-const built = openApiReader(openApiDocument(specs));
+const built = openApiReader(engineOpenApi(specs));
 
 let world: EngineWorld;
 let served: ServedOpenApi;

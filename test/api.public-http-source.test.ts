@@ -3,7 +3,7 @@ import { readFileSync, statSync } from 'node:fs';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { httpSource } from '#api/public/snapshot/http-source';
+import { httpSource, type HttpSourceOptions } from '#api/public/snapshot/http-source';
 import type { Facade } from '#api/public/facade';
 import type { Publisher } from '#publisher/publisher';
 import { TestSnapshot } from './helpers/snapshot.js';
@@ -13,6 +13,14 @@ class Origin {
   asked: string[] = [];
   sent = 0;
   ranges = true;
+  /** What it says the time is, and that of its files' last change; tags are made of the latter. */
+  says: { now: number; changed: number } | null = null;
+  /** Headers that it has no business to send. */
+  odd: Record<string, string> = {};
+  /** Answers about segments are kept back here, when this is not null. */
+  held: (() => void)[] | null = null;
+  /** So many times it breaks a connection when that is used again. */
+  breaks = 0;
   /** Changes a file's content on its way out. */
   tamper: (path: string, bytes: Buffer) => Buffer = (_path, bytes) => bytes;
   private server: Server | undefined;
@@ -34,16 +42,34 @@ class Origin {
     this.server = undefined;
   }
 
+  private readonly used = new WeakSet<object>();
+
   private serve(req: IncomingMessage, res: ServerResponse): void {
     const path = req.url!.slice(1);
     this.asked.push(path);
+    if (this.breaks > 0 && this.used.has(req.socket)) {
+      this.breaks--;
+      req.socket.destroy();
+      return;
+    }
+    this.used.add(req.socket);
+    if (this.held === null || !path.startsWith('lookup/segments/')) this.answer(path, req, res);
+    else this.held.push(() => this.answer(path, req, res));
+  }
+
+  private answer(path: string, req: IncomingMessage, res: ServerResponse): void {
     const file = join(this.root(), path);
     if (statSync(file, { throwIfNoEntry: false })?.isFile() !== true) {
       res.writeHead(404).end();
       return;
     }
     const bytes = this.tamper(path, readFileSync(file));
-    const etag = `"${statSync(file).mtimeMs}-${bytes.length}"`;
+    const etag = `"${this.says?.changed ?? statSync(file).mtimeMs}-${bytes.length}"`;
+    for (const [name, value] of Object.entries(this.odd)) res.setHeader(name, value);
+    if (this.says !== null) {
+      res.setHeader('Date', new Date(this.says.now).toUTCString());
+      res.setHeader('Last-Modified', new Date(this.says.changed).toUTCString());
+    }
     if (req.headers['if-none-match'] === etag) {
       res.writeHead(304).end();
       return;
@@ -83,6 +109,12 @@ afterEach(async () => {
   await snapshot.close();
   await origin.close();
 });
+
+async function served(options: HttpSourceOptions): Promise<{ url: string; facade: Facade }> {
+  const source = httpSource(`http://127.0.0.1:${origin.port}`, options);
+  const other = snapshot.facade({ source });
+  return { url: (await snapshot.serve(other)).url, facade: other };
+}
 
 const look = async (id: string): Promise<number> => {
   const response = await fetch(`${url}/api/public/verify/proof/${id}`);
@@ -187,12 +219,27 @@ describe('a facade that is fed over http', () => {
     expect(facade.follower.refusal).toBeNull();
   });
 
+  it('takes the manifest for unchanged only if that was a good one', async () => {
+    await publishMore();
+    // On its way here it was changed, and its tag was not.
+    origin.tamper = (path, bytes) => {
+      if (path === 'lookup/manifest') bytes[bytes.length - 5]! ^= 1;
+      return bytes;
+    };
+    await facade.follower.refresh();
+    expect(facade.follower.refusal).not.toBeNull();
+    origin.tamper = (_path, bytes) => bytes;
+    await facade.follower.refresh();
+    expect(facade.follower.refusal).toBeNull();
+  });
+
   it('refuses pieces of another length and redirects', async () => {
     origin.tamper = (path, bytes) =>
       path.startsWith('lookup/segments/') ? Buffer.concat([bytes, Buffer.alloc(1)]) : bytes;
     expect(await look(ids[9]!)).toBe(503);
-    const elsewhere = createServer((_req, res) =>
-      res.writeHead(302, { Location: `http://127.0.0.1:${origin.port}/lookup/manifest` }).end(),
+    origin.tamper = (_path, bytes) => bytes;
+    const elsewhere = createServer((req, res) =>
+      res.writeHead(302, { Location: `http://127.0.0.1:${origin.port}${req.url}` }).end(),
     );
     await new Promise<void>((resolve) => elsewhere.listen(0, '127.0.0.1', resolve));
     const { port } = elsewhere.address() as AddressInfo;
@@ -200,5 +247,87 @@ describe('a facade that is fed over http', () => {
     await other.follower.refresh();
     expect(other.follower.current).toBeNull();
     elsewhere.close();
+  });
+
+  it('refuses pieces of an encoding', async () => {
+    origin.odd = { 'Content-Encoding': 'gzip' };
+    expect(await look(ids[9]!)).toBe(503);
+    origin.odd = {};
+    expect(await look(ids[9]!)).toBe(200);
+  });
+
+  it('looks twice at a manifest that is younger than the second that its tag is made of', async () => {
+    const now = 1_700_000_000_000;
+    origin.says = { now, changed: now };
+    await publishMore();
+    await facade.follower.refresh();
+    const { generation } = facade.follower.current!.opened.manifest;
+    // Another one of the same second and length.
+    snapshot.clock.at += 1000;
+    await publisher.tick();
+    origin.says = { now: now + 1000, changed: now };
+    await facade.follower.refresh();
+    expect(facade.follower.current!.opened.manifest.generation).toBeGreaterThan(generation);
+    origin.asked = [];
+    origin.sent = 0;
+    await facade.follower.refresh();
+    expect(origin).toMatchObject({ asked: ['lookup/manifest'], sent: 0 });
+  });
+
+  it('lets a crowd wait and not run over the origin, nor stand in the way of what is new', async () => {
+    const { url: crowded, facade: follower } = await served({ lanes: 4, waiting: 3 });
+    origin.held = [];
+    const statuses: number[] = [];
+    // Far apart, so that no two want the same block of the index.
+    const looks = Array.from({ length: 12 }, async (_, i) => {
+      const id = ids[i * 150]!;
+      const { status } = await fetch(`${crowded}/api/public/verify/proof/${id}`);
+      statuses.push(status);
+    });
+    await expect.poll(() => statuses).toEqual([503, 503, 503, 503, 503]);
+    expect(origin.held).toHaveLength(4);
+
+    const later = origin.held;
+    origin.held = null;
+    await publishMore();
+    await follower.follower.refresh();
+    expect(follower.follower.refusal).toBeNull();
+    expect(follower.follower.current!.opened.manifest.proofs).toBe(2001);
+    later.forEach((release) => release());
+    await Promise.all(looks);
+    expect(statuses.slice(5)).toEqual(Array(7).fill(200));
+  });
+
+  it('asks again when a connection that was kept breaks under the request', async () => {
+    for (const id of ids.slice(0, 5)) {
+      origin.breaks = 1;
+      expect(await look(id)).toBe(200);
+    }
+    expect(origin.breaks).toBe(0);
+  });
+
+  it('keeps of what it read no more than it may', async () => {
+    const room = 40 * 1024;
+    const source = httpSource(`http://127.0.0.1:${origin.port}`, { cacheBytes: room });
+    const { url: base } = await snapshot.serve(snapshot.facade({ source }));
+    const sweep = ids.slice(0, 200);
+    const lookHere = async (id: string): Promise<void> => {
+      expect((await fetch(`${base}/api/public/verify/proof/${id}`)).status).toBe(200);
+    };
+    for (const id of sweep) await lookHere(id);
+    origin.asked = [];
+    await lookHere(sweep.at(-1)!);
+    expect(origin.asked).toEqual([]);
+    await lookHere(sweep[0]!);
+    expect(origin.asked).not.toEqual([]);
+    const [wanted] = facade.follower.current!.opened.manifest.index_parts;
+    const piece = await source.read({
+      segment: wanted!.sha256,
+      bytes: wanted!.bytes,
+      offset: 0,
+      length: 100,
+    });
+    // A part of a larger buffer would keep all of that.
+    expect(piece.buffer.byteLength).toBe(100);
   });
 });

@@ -1,5 +1,6 @@
-import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
+import { readdirSync, statSync } from 'node:fs';
 import { connect } from 'node:net';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { idsOf } from '#protocol/ids';
 import { facadeSchema, type Facade as FacadeBody } from '#protocol/schemas/facade';
@@ -7,6 +8,7 @@ import { notFoundSchema } from '#protocol/schemas/lookup';
 import { canAssertValidity } from '#protocol/status';
 import type { Facade } from '#api/public/facade';
 import { listen, type HttpServer } from '#runtime/http-server';
+import { callAt, sameness, type Call, type Reply as AnyReply } from './helpers/public-call.js';
 import { proofIdAt, TestSnapshot } from './helpers/snapshot.js';
 
 const snapshot = new TestSnapshot();
@@ -39,46 +41,11 @@ afterAll(async () => {
   await snapshot.close();
 });
 
-interface Reply {
-  status: number;
-  headers: IncomingHttpHeaders;
-  text: string;
-  body: FacadeBody;
-}
+type Reply = AnyReply & { body: FacadeBody };
 
-interface Call {
-  method?: string;
-  headers?: Record<string, string>;
-  body?: string | Buffer;
-  base?: string;
-}
-
-/** A request exactly as written: no normalization of the path, no headers of its own. */
-function call(
-  path: string,
-  { method = 'GET', headers = {}, body, base }: Call = {},
-): Promise<Reply> {
-  const { hostname, port } = new URL(base ?? server.url);
-  return new Promise((resolve, reject) => {
-    const req = httpRequest({ hostname, port, path, method, headers, agent: false }, (res) => {
-      const chunks: Buffer[] = [];
-      res.on('data', (chunk: Buffer) => chunks.push(chunk));
-      res.on('end', () => {
-        const text = Buffer.concat(chunks).toString('utf8');
-        const isJson = String(res.headers['content-type']).includes('json') && text !== '';
-        resolve({
-          status: res.statusCode ?? 0,
-          headers: res.headers,
-          text,
-          body: (isJson ? JSON.parse(text) : {}) as FacadeBody,
-        });
-      });
-      res.on('error', reject);
-    });
-    req.on('error', reject);
-    req.end(body);
-  });
-}
+const callOn = (at: HttpServer, path: string, options?: Call): Promise<Reply> =>
+  callAt(at, path, options) as Promise<Reply>;
+const call = (path: string, options?: Call): Promise<Reply> => callOn(server, path, options);
 
 const post = (body: unknown, headers: Record<string, string> = {}): Promise<Reply> =>
   call('/api/public/verify', {
@@ -387,6 +354,67 @@ describe('POST /api/public/verify', () => {
     expect(code(reply)).toBe(expected);
   });
 
+  it('refuses a body of no type with 415', async () => {
+    const body = JSON.stringify(good);
+    const reply = await call('/api/public/verify', { method: 'POST', body });
+    expect(reply.status).toBe(415);
+    expect(code(reply)).toBe('unsupported_media_type');
+    // With nothing in it there is nothing to be of a type: it is no JSON either way.
+    expect((await call('/api/public/verify', { method: 'POST' })).status).toBeOneOf([400, 415]);
+  });
+
+  it.each(['__proto__', 'constructor', 'toString', 'Proof_id', 'cert_id', 'q', ''])(
+    'refuses the unknown field "%s"',
+    async (name) => {
+      const reply = await post(`{"schema_version":"${LOOKUP}","proof_id":"x","${name}":"y"}`);
+      expect(reply.status).toBe(400);
+      expect(reply.body).toMatchObject({
+        code: 'unknown_field',
+        errors: [{ pointer: `/${name}` }],
+      });
+    },
+  );
+
+  it('passes over a query', async () => {
+    const reply = await call(`/api/public/verify?identifier=${old}&id=x`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify({ ...good, proof_id: recent }),
+    });
+    expect(reply.status).toBe(200);
+    expect(reply.body.identifier).toBe(recent);
+  });
+
+  it('takes an identifier of any characters, up to 1024 of them', async () => {
+    for (const id of [
+      'x'.repeat(1024),
+      ' ',
+      '愛🎈',
+      '"\\',
+      '\u007f',
+      'a/b',
+      recent.toUpperCase(),
+    ]) {
+      expectUnresolved(await post({ schema_version: LOOKUP, identifier: id }), 'proof', id);
+    }
+  });
+
+  it('changes nothing in the snapshot, whatever is sent', async () => {
+    // What begins with a dot is the publisher's own, which says there that it is alive.
+    const files = (): unknown =>
+      readdirSync(snapshot.directory, { recursive: true, encoding: 'utf8' })
+        .filter((path) => !path.startsWith('.'))
+        .sort()
+        .map((path) => [path, statSync(join(snapshot.directory, path)).mtimeMs]);
+    const before = files();
+    const served = facade.follower.current;
+    for (const body of [{ ...good, proof_id: recent }, good, { ...good, more: 1 }, '{', '']) {
+      await post(body);
+    }
+    expect(files()).toEqual(before);
+    expect(facade.follower.current).toBe(served);
+  });
+
   it('accepts a charset of UTF-8 in any spelling', async () => {
     const reply = await post(good, { 'Content-Type': 'Application/JSON; Charset="UTF-8"' });
     expect(reply.status).toBe(200);
@@ -414,6 +442,125 @@ describe('POST /api/public/verify', () => {
       for (let i = 0; i < 5; i++) socket.write(chunk);
     });
     expect(answered).toMatch(/^HTTP\/1.1 413 /);
+  });
+});
+
+describe('odd input', () => {
+  const BY_PATH = ['certificate', 'passport', 'trust', 'trust-asset', 'share', 'package'];
+  /** Written into the path as they are, and what is looked up because of it. */
+  const SEGMENTS: [what: string, segment: string, identifier: string][] = [
+    ['a NUL', '%00', '\0'],
+    ['an id with a NUL', `cert_${'0'.repeat(31)}%00`, `cert_${'0'.repeat(31)}\0`],
+    ['other scripts', '%E6%84%9B%F0%9F%8E%88', '愛🎈'],
+    ['bytes that are no UTF-8, as they were sent', '%ff%FE', '%ff%FE'],
+    ['half of a surrogate pair', '%ed%a0%80', '%ed%a0%80'],
+    ['an overlong slash', '%c0%af', '%c0%af'],
+    ['percent signs that encode nothing', '%%zz%1', '%%zz%1'],
+    ['an encoded slash', 'a%2Fb', 'a/b'],
+    ['dots', '..', '..'],
+    ['encoded dots', '%2e%2e%2f%2e%2e', '../..'],
+    ['what was encoded twice', '%2541', '%41'],
+    ['a plus', 'a+b', 'a+b'],
+    ['spaces', '%20x%20', ' x '],
+    ['a new header', 'x%0d%0aX-Y:%20z', 'x\r\nX-Y: z'],
+    ['markup', '%3Cscript%3E', '<script>'],
+    ['quotes', '%22%5C%22', '"\\"'],
+    ['a fragment', 'x#y', 'x#y'],
+    ['parameters of a path', 'x;y=z', 'x;y=z'],
+    ['the name of a property of every object', '__proto__', '__proto__'],
+    ['12,000 characters', 'x'.repeat(12_000), 'x'.repeat(12_000)],
+    ['4,000 encoded characters', '%41'.repeat(4000), 'A'.repeat(4000)],
+    ['a prefix alone', 'cert_', 'cert_'],
+    ['two prefixes', `cert_cert_${'0'.repeat(32)}`, `cert_cert_${'0'.repeat(32)}`],
+  ];
+
+  it.each(SEGMENTS)('%s: looked up like any other text', async (_what, segment, identifier) => {
+    for (const path of BY_PATH) {
+      const kind = ['trust-asset', 'package'].includes(path) ? 'trust' : path;
+      const reply = await call(`/api/public/verify/${path}/${segment}`);
+      expectUnresolved(reply, path === 'share' ? 'proof' : kind, identifier);
+      expect(reply.headers.etag).toBeUndefined();
+      expect(reply.headers['x-y']).toBeUndefined();
+    }
+    const reply = await call(`/api/public/verify/proof/${segment}`);
+    expect(reply.status).toBe(404);
+    expect(notFoundSchema.parse(reply.body)).toEqual(reply.body);
+  });
+
+  it('bytes that had to be encoded: no HTTP request', async () => {
+    for (const path of ['proof/\u00e9', 'trust/\u00ff', 'share/\u0080']) {
+      expect((await call(`/api/public/verify/${path}`)).status).toBe(400);
+    }
+  });
+
+  it('upper-case hex is no id, anywhere', async () => {
+    for (const [path, prefix, kind] of [
+      ['certificate', 'cert_', 'certificate'],
+      ['passport', 'pass_', 'passport'],
+      ['trust', 'trust_', 'trust'],
+    ] as const) {
+      for (const id of [prefix + recent.toUpperCase(), (prefix + recent).toUpperCase()]) {
+        expectUnresolved(await call(`/api/public/verify/${path}/${id}`), kind, id);
+        expectUnresolved(await call(`/api/public/verify?q=${id}`), 'proof', id);
+        expectUnresolved(await post({ schema_version: LOOKUP, identifier: id }), 'proof', id);
+      }
+    }
+  });
+
+  it.each<[query: string, identifier: string]>([
+    ['q=%00', '\0'],
+    ['q=%ff', '\ufffd'],
+    ['q=%', '%'],
+    ['q=%zz', '%zz'],
+    ['q=a+b', 'a b'],
+    ['q=a%2Bb', 'a+b'],
+    ['q=%E6%84%9B', '愛'],
+    ['q=a=b', 'a=b'],
+    ['%71=x', 'x'],
+    ['q=x&x=y', 'x'],
+    ['&&q=x&', 'x'],
+    [`q=${'x'.repeat(12_000)}`, 'x'.repeat(12_000)],
+    ['q=a/b?c', 'a/b?c'],
+  ])('the query %s is read as forms are', async (query, identifier) => {
+    expectUnresolved(await call(`/api/public/verify?${query}`), 'proof', identifier);
+  });
+
+  it.each(['Q=x', 'identifier[]=x', 'identifier.=x', 'q', 'q=', 'proof_id=x'])(
+    'the query %s names nothing to look up',
+    async (query) => {
+      const reply = await call(`/api/public/verify?${query}`);
+      expect(reply.status).toBe(400);
+      expect(code(reply)).toBe('identifier_missing');
+    },
+  );
+
+  it.each([
+    '/',
+    '//',
+    '/verify//x',
+    '/verify/',
+    '/verify/?q=x',
+    '/verify/trust',
+    '/verify/trust/',
+    '/verify/trust//',
+    '/verify/trust/x/',
+    '/verify/trust/x/y',
+    '/verify//trust/x',
+    '/verify/Trust/x',
+    '/verify/tru%73t/x',
+    '/verify/share/',
+    '/verify/package/x/y',
+    '//verify/trust/x',
+    '/verify%2Ftrust/x',
+    '/verify/./trust/x',
+    '/verify/constructor/x',
+    '/verify/%00/x',
+    '/verify/%ff',
+  ])('there is no route %s', async (path) => {
+    const reply = await call(`/api/public${path}`);
+    expect(reply.status).toBe(404);
+    expect(reply.headers['content-type']).toBe('application/problem+json');
+    expect(code(reply)).toBe('route_not_found');
   });
 });
 
@@ -542,13 +689,18 @@ describe('every answer', () => {
       `/api/public/verify?q=${recent}`,
       '/api/public/verify',
       '/api/public/verify/x/y',
+      `/api/public/certificate/cert_${old}`,
+      `/api/public/certificate/cert_${old}/history`,
+      `/api/public/passport/pass_${revoked}/trust-chain`,
+      `/api/public/trust/trust_${recent}/package`,
+      '/api/public/trust/%ff/timeline',
+      '/api/public/trust/x/nothing',
+      `/api/public/verify/share/share_${'A'.repeat(43)}`,
     ]) {
       for (const headers of [{}, { 'If-None-Match': '*' }] as Record<string, string>[]) {
         const front = await call(path, { headers });
-        const behind = await call(path, { headers, base: expressOnly.url });
-        expect(behind.text).toBe(front.text);
-        expect(behind.status).toBe(front.status);
-        expect({ ...behind.headers, date: '' }).toEqual({ ...front.headers, date: '' });
+        const behind = await callOn(expressOnly, path, { headers });
+        expect(sameness(behind)).toEqual(sameness(front));
       }
     }
   });

@@ -1,4 +1,4 @@
-import axe from 'axe-core';
+import axe, { type RunOnly } from 'axe-core';
 import { chromium, type Browser, type BrowserContextOptions, type Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { chromiumArgs, chromiumPath, withoutChromium } from './helpers/chromium.js';
@@ -8,7 +8,16 @@ const SIZES = [
   ['phone', 360, 740],
   ['desktop', 1280, 900],
 ] as const;
-const SCHEMES = ['light', 'dark'] as const;
+const ALL_RULES: RunOnly = {
+  type: 'tag',
+  values: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
+};
+const COLOURS: RunOnly = { type: 'rule', values: ['color-contrast', 'link-in-text-block'] };
+/** In the dark a page has other colours and nothing else, so the rest is looked at in the light. */
+const SCHEMES = [
+  ['light', ALL_RULES],
+  ['dark', COLOURS],
+] as const;
 
 describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
   `the page in a browser${withoutChromium}`,
@@ -55,23 +64,26 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
     /** One state of each kind of page: aliases of an identifier look the same. */
     function distinct(): string[] {
       const byLook = new Map(states.states.map(({ headline, name }) => [headline, name]));
-      return [...byLook.values(), 'outside the window', 'share token'];
+      const alike = ['valid', 'revoked trust', 'not confirmed', 'package', 'large package'];
+      return [...byLook.values(), ...alike, 'outside the window', 'share token'];
     }
 
-    async function violations(page: Page): Promise<string[]> {
+    async function violations(page: Page, rules = ALL_RULES): Promise<string[]> {
       // Through the debugger: the page's own policy would not let it in.
       await page.evaluate(axe.source);
-      const { violations: found } = await page.evaluate(() =>
-        (globalThis as unknown as { axe: typeof axe }).axe.run({
-          resultTypes: ['violations'],
-          runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice'],
-        }),
+      const { violations: found } = await page.evaluate(
+        (runOnly) =>
+          (globalThis as unknown as { axe: typeof axe }).axe.run({
+            resultTypes: ['violations'],
+            runOnly,
+          }),
+        rules,
       );
       return found.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(' ')}`);
     }
 
     for (const [size, width, height] of SIZES) {
-      for (const colorScheme of SCHEMES) {
+      for (const [colorScheme, rules] of SCHEMES) {
         it(`has no accessibility violation in any state: ${size}, ${colorScheme}`, async () => {
           const { page, requests, complaints } = await open({
             viewport: { width, height },
@@ -86,7 +98,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
           for (const [name, url] of pages) {
             await page.goto(url);
             for (const details of await page.locator('summary').all()) await details.click();
-            expect.soft(await violations(page), name).toEqual([]);
+            expect.soft(await violations(page, rules), name).toEqual([]);
             const overflow = await page.evaluate(
               'document.documentElement.scrollWidth - document.documentElement.clientWidth',
             );
@@ -114,8 +126,9 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       await page.goto(urlOf('valid'));
       await page.evaluate("document.querySelector('main').append(document.createElement('img'))");
       await page.evaluate("document.querySelector('h1').style.color = 'rgb(200, 255, 200)'");
-      const found = await violations(page);
-      expect(found.map((one) => one.split(':')[0])).toEqual(['color-contrast', 'image-alt']);
+      const names = (found: string[]): string[] => found.map((one) => one.split(':')[0]!);
+      expect(names(await violations(page))).toEqual(['color-contrast', 'image-alt']);
+      expect(names(await violations(page, COLOURS))).toEqual(['color-contrast']);
     });
 
     it('gives the verdict without JavaScript, by link and by form', async () => {
@@ -126,6 +139,35 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(page.url()).toBe(urlOf('revoked'));
       expect(await page.locator('h1').innerText()).toBe('Revoked proof');
       expect(await page.getByRole('button', { name: 'Copy' }).count()).toBe(0);
+    });
+
+    it.each(['large package', 'long history'])(
+      'shows all of "%s" without JavaScript, unfolded with the keyboard, and on paper',
+      async (name) => {
+        const { page } = await open({
+          javaScriptEnabled: false,
+          viewport: { width: 360, height: 740 },
+        });
+        await page.goto(urlOf(name));
+        const folded = page.locator('.more li').last();
+        expect(await folded.isVisible()).toBe(false);
+        await page.emulateMedia({ media: 'print' });
+        expect(await folded.isVisible()).toBe(true);
+        await page.emulateMedia({ media: 'screen' });
+        await page.locator('.more summary').focus();
+        await page.keyboard.press('Enter');
+        expect(await folded.isVisible()).toBe(true);
+      },
+    );
+
+    it('tells no other page of a share link, which it was asked for by', async () => {
+      const { page } = await open();
+      await page.goto(urlOf('shared'));
+      const [request] = await Promise.all([
+        page.waitForRequest((one) => one.url().includes('/api/public/verify/share/')),
+        page.getByRole('link', { name: 'The same answer as JSON' }).click(),
+      ]);
+      expect(request.headers()['referer']).toBeUndefined();
     });
 
     it('is used with the keyboard alone', async () => {

@@ -4,6 +4,7 @@ import {
   canAssertValidity,
   EFFECTS,
   NO_TRUST_CHAIN,
+  packageStatus,
   STATUSES,
   TRUST_CHAIN,
   verificationStatus,
@@ -73,6 +74,36 @@ describe('verification status', () => {
     for (const unknown of ['', 'valid', 'VALID ', 'toString', '__proto__', 'OK']) {
       expect(canAssertValidity(unknown)).toBe(false);
     }
+  });
+});
+
+describe('the status of a package', () => {
+  const sets = STATUSES.flatMap((a) => [
+    [a],
+    ...STATUSES.flatMap((b) => [[a, b], ...STATUSES.map((c) => [a, b, c])]),
+  ]);
+
+  it('follows its rules over every package of up to three members', () => {
+    expect(sets).toHaveLength(8 + 64 + 512);
+    const good = ['PASS', 'TRUST_ESTABLISHED', 'VALID', 'VERIFIED'];
+    for (const members of sets) {
+      let expected = 'TRUST_ESTABLISHED';
+      if (members.some((status) => status === 'EXPIRED')) expected = 'EXPIRED';
+      if (members.some((status) => !good.includes(status) && status !== 'EXPIRED')) {
+        expected = 'BACKEND_LOOKUP_REQUIRED';
+      }
+      if (members.some((status) => status === 'REVOKED')) expected = 'REVOKED';
+      expect(packageStatus(members), members.join()).toBe(expected);
+    }
+  });
+
+  it('asserts only what every member does, and nothing of none', () => {
+    for (const members of sets) {
+      if (canAssertValidity(packageStatus(members))) {
+        expect(members.every(canAssertValidity)).toBe(true);
+      }
+    }
+    expect(packageStatus([])).toBe('BACKEND_LOOKUP_REQUIRED');
   });
 });
 

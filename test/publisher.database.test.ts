@@ -1,9 +1,12 @@
+import { randomBytes } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { createFacade, type Facade } from '#api/public/facade';
 import { directorySource } from '#api/public/snapshot/source';
+import { utf8 } from '#protocol/bytes';
+import { canonicalBytes } from '#protocol/canonical-json';
 import { formatVkey } from '#protocol/note';
 import type { Facade as FacadeBody } from '#protocol/schemas/facade';
 import { DatabaseClaim } from '#publisher/database-claim';
@@ -17,13 +20,18 @@ import { logger } from '#runtime/log';
 import { connect } from '#runtime/postgres';
 import { appendRevocation } from '#sql/lifecycle';
 import type { Pool } from '#sql/db';
+import { createPackage } from '#sql/packages';
 import { assertRole } from '#sql/roles';
+import { createShareToken, type ShareTarget } from '#sql/share-tokens';
+import { databaseTime } from '#sql/upkeep';
 import { frontier, insertVerdicts } from '#sql/verdicts';
 import { expire } from '#workers/verify/expire';
 import { advanceFrontier } from '#workers/verify/frontier';
 import { VERDICT_LOCK } from '#workers/verify/lock';
 import { scrub } from '#workers/verify/scrub';
+import { upkeep } from '#workers/verify/upkeep';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
+import { PublishedGrants } from './helpers/published.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from './helpers/snapshot.js';
 
@@ -236,6 +244,66 @@ describe('the publisher on a real registry', () => {
     await db.sql`
       update svc.tenant set validity = '{"proof":null,"passport":null,"certificate":null,"trust":null}'
       where tenant_id = ${TENANT}`;
+  });
+
+  it('publishes what a token shows until it is over, and packages with their members', async () => {
+    const proofIds = await admit(2);
+    const engine = db.as('svc_engine');
+    const made = await createPackage(engine, registry.tenantNo, {
+      packageId: `pkg_${registry.item().proofId}`,
+      keyNo: 1,
+      proofIds,
+      membersHash: nativeSha256(canonicalBytes(proofIds)),
+    });
+    if (made.outcome === 'unfit') throw new Error('unfit');
+    const { packageId } = made.package;
+    const share = async (target: ShareTarget, endsIn: number | null) => {
+      const token = `share_${randomBytes(32).toString('base64url')}`;
+      const expiresAt = endsIn === null ? null : (await databaseTime(db.sql)) + endsIn;
+      const tokenHash = nativeSha256(utf8(token));
+      await createShareToken(engine, registry.tenantNo, { tokenHash, keyNo: 1, target, expiresAt });
+      return token;
+    };
+    const lasting = await share({ artifactKind: 'package', packageId }, null);
+    const ending = await share({ artifactKind: 'trust', proofId: proofIds[0]! }, 60_000);
+    const publisher = publisherIn(directory);
+    const published = new PublishedGrants({
+      directory,
+      logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
+      snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
+    });
+    // Its members are not verified yet, and the tokens came after it.
+    expect(await publisher.tick()).toMatchObject({ grants: 0 });
+    await registry.verifyAll();
+    expect(await publisher.tick()).toMatchObject({ newProofs: 2, grants: 3 });
+    expect(await published.statusOf(packageId)).toBe('TRUST_ESTABLISHED');
+    expect(await published.share(lasting)).toMatchObject({ package_id: packageId });
+    expect(await published.share(ending)).toMatchObject({ proof_id: proofIds[0] });
+
+    await db.sql`update svc.share_due set expires_at = now()`;
+    expect(await publisher.tick()).toMatchObject({ grants: 0 });
+    await upkeep(registry.verify, 100);
+    await appendRevocation(registry.admin, nativeSha256, {
+      proofId: proofIds[1]!,
+      artifactKind: 'proof',
+      reason: 'an audit found it wrong',
+      actor: 'auditor',
+      salt: '6'.repeat(64),
+    });
+    await registry.verifyAll();
+    expect(await publisher.tick()).toMatchObject({ grants: 1, judgedAnew: 1 });
+    expect(await published.share(ending)).toMatchObject({ artifact_kind: null });
+    expect(await published.share(lasting)).toMatchObject({ package_id: packageId });
+    expect(await published.statusOf(packageId)).toBe('REVOKED');
+  });
+
+  it('signs nothing new while the verifier has not looked for as long as that is valid', async () => {
+    const publisher = publisherIn(directory);
+    await publisher.tick();
+    await db.sql`update svc.upkeep set done_at = now() - interval '61 seconds'`;
+    expect(await publisher.tick()).toMatchObject({ outcome: 'verifier_silent' });
+    await upkeep(registry.verify, 100);
+    expect(await publisher.tick()).toMatchObject({ outcome: 'published' });
   });
 
   it('stops asserting a proof whose stored AEP was changed, once the scrubber has seen it', async () => {

@@ -6,6 +6,7 @@ import { equalBytes, fromUtf8 } from '#protocol/bytes';
 import { openCheckpoint } from '#protocol/checkpoint';
 import { leafHash } from '#protocol/merkle';
 import { runLookup } from '#protocol/snapshot/find';
+import { recordBody } from '#protocol/snapshot/record';
 import { directorySource } from '#api/public/snapshot/source';
 import type { Facade } from '#api/public/facade';
 import {
@@ -67,9 +68,10 @@ function statusIn(facade: Facade, proofId: string): string {
   const current = facade.follower.current!;
   const source = directorySource(snapshot.directory);
   try {
-    const found = runLookup(current.find(proofId, 'proof', 0), (wanted) => source.read(wanted));
+    const found = runLookup(current.proof(proofId, 0), (wanted) => source.read(wanted));
     if (found === null || found instanceof Promise) return 'NOT_FOUND';
-    return /"verification_status":"([A-Z_]+)"/.exec(fromUtf8(found.part))![1]!;
+    const { part } = recordBody(found.bytes, found.id, 'proof')!;
+    return /"verification_status":"([A-Z_]+)"/.exec(fromUtf8(part))![1]!;
   } finally {
     source.close();
   }
@@ -198,7 +200,7 @@ describe('a registry that fails', () => {
     'statusEntriesOf',
     'keyEntries',
     'verdictsForRange',
-    'verdictsForLeaves',
+    'verdictHistories',
     'verdictChangesSince',
   ] as const)('at %s leaves the published snapshot as it was', async (question) => {
     const publisher = snapshot.publisher();

@@ -171,13 +171,13 @@ describe('a publisher that stops because the registry contradicts itself', () =>
     damage();
     snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
     const before = manifestBytes();
-    const asked = snapshot.registry.verdictsForLeaves.bind(snapshot.registry);
-    snapshot.registry.verdictsForLeaves = () => Promise.reject(new Error('the database is away'));
+    const asked = snapshot.registry.verdictHistories.bind(snapshot.registry);
+    snapshot.registry.verdictHistories = () => Promise.reject(new Error('the database is away'));
     const failed: unknown = await publisher.tick().catch((reason: unknown) => reason);
     expect(failed).not.toBeInstanceOf(PublisherStopped);
     expect(String(failed)).toMatch(/could not be withdrawn.*contradicts itself/);
     expect(manifestBytes()).toEqual(before);
-    snapshot.registry.verdictsForLeaves = asked;
+    snapshot.registry.verdictHistories = asked;
     await expectStopped();
     expect(manifestBytes()).not.toEqual(before);
   });

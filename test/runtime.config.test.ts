@@ -256,9 +256,11 @@ describe('configuration', () => {
         snapshotDir: null,
         snapshotUrl: 'https://example.org/s',
       });
-      expect(problemsOf(() => facadeConfig({ ...facade, SNAPSHOT_URL: 'file:///x' }))).toEqual([
-        'SNAPSHOT_URL must be an http or https URL',
-      ]);
+      for (const url of ['file:///x', 'x', 'https://u:p@example.org', 'https://example.org/?a']) {
+        expect(problemsOf(() => facadeConfig({ ...facade, SNAPSHOT_URL: url }))).toEqual([
+          'SNAPSHOT_URL must be an http or https URL without a user, a query or a fragment',
+        ]);
+      }
     });
   });
 

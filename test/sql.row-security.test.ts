@@ -8,7 +8,7 @@ import { nativeSha256 } from '#runtime/crypto';
 import { createTenant, setAllowlisted } from '#sql/administration';
 import type { Transaction } from '#sql/db';
 import { acceptIntake } from '#sql/intake';
-import { assertRole } from '#sql/roles';
+import { assertRole, GRANTS } from '#sql/roles';
 import { settledIn } from '#sql/settlement';
 import { asTenants } from '#sql/tenant-scope';
 import { TENANT_TABLES } from '#sql/tenant-tables';
@@ -44,6 +44,7 @@ beforeAll(async () => {
     await asTenants(registry.engine, [tenant], (tx) => fill(tx, tenant, proof));
   }
   await db.sql`insert into svc.refusal select proof_id, 'lane_locked', '' from svc.intake`;
+  await db.sql`insert into svc.share_expiry select token_hash from svc.share_token`;
 });
 afterAll(() => db.drop());
 
@@ -79,8 +80,9 @@ async function fill(tx: Transaction, tenant: number, proof: string): Promise<voi
     insert into svc.package_member (package_id, position, proof_id)
     select package_id, 0, ${proof}::uuid from svc.trust_package where tenant_no = ${tenant}`;
   await tx`
-    insert into svc.share_token (token_hash, tenant_no, key_no, artifact_kind, proof_id)
-    values (${hash}, ${tenant}, 1, 'proof', ${proof}::uuid)`;
+    insert into svc.share_token
+      (token_hash, tenant_no, key_no, artifact_kind, proof_id, created_at, expires_at)
+    values (${hash}, ${tenant}, 1, 'proof', ${proof}::uuid, now(), now() + interval '1 day')`;
   await tx`insert into svc.share_revocation (token_hash, key_no) values (${hash}, 1)`;
 }
 
@@ -88,6 +90,9 @@ const count = async (tx: Pick<Transaction, 'unsafe'>, table: string): Promise<nu
   const rows = await tx.unsafe<{ n: number }[]>(`select count(*)::int as n from svc.${table}`);
   return rows[0]?.n ?? -1;
 };
+
+/** Those of which the engine has no business with any row. */
+const kept = TENANT_TABLES.filter((table) => GRANTS.engine.SELECT?.includes(table) !== true);
 
 describe('the tables of tenants', () => {
   it('are all that a tenant owns anything in, and all are guarded', async () => {
@@ -105,7 +110,20 @@ describe('the tables of tenants', () => {
     expect(guarded.map(({ name }) => name)).toEqual([...TENANT_TABLES]);
   });
 
-  it.each(TENANT_TABLES)('%s shows the engine what is in scope and nothing else', async (table) => {
+  it.each(kept)('%s is closed to the engine, and would show it nothing', async (table) => {
+    const look = () => asTenants(registry.engine, [ours, theirs], (tx) => count(tx, table));
+    await expect(look()).rejects.toThrow(/permission denied/);
+    await db.sql.unsafe(`grant select on svc.${table} to svc_engine`);
+    try {
+      expect(await look()).toBe(0);
+    } finally {
+      await db.sql.unsafe(`revoke select on svc.${table} from svc_engine`);
+    }
+    expect(await count(db.sql, table)).toBeGreaterThan(0);
+  });
+
+  const open = TENANT_TABLES.filter((table) => !kept.includes(table));
+  it.each(open)('%s shows the engine what is in scope and nothing else', async (table) => {
     const all = await count(db.sql, table);
     const ofBoth = await asTenants(registry.engine, [ours, theirs], (tx) => count(tx, table));
     const ofOurs = await asTenants(registry.engine, [ours], (tx) => count(tx, table));

@@ -598,14 +598,15 @@ describe('validity', () => {
   it('over is a verdict, and stays one when the leaf is verified again', async () => {
     const validity: Record<ArtifactKind, number | null> = {
       proof: null,
-      certificate: 0,
-      passport: 3600,
-      trust: 0,
+      certificate: 3600,
+      passport: 7200,
+      trust: 3600,
     };
     await setValidity(registry.admin, TENANT, validity);
     const [id = ''] = await registry.admitAll([registry.item()]);
     expect(await expire(registry.verify, 100)).toBe(0);
     await registry.verifyAll();
+    await tamper(`update svc.expiry set expires_at = now() where artifact_kind <> 'passport'`, []);
     expect(await expire(registry.verify, 100)).toBe(1);
     expect(await expire(registry.verify, 100)).toBe(0);
     const leaf = await leafOf(id);
@@ -653,22 +654,25 @@ describe('validities', () => {
   });
 
   it('of leaves that are not verified yet wait for that, and the others go in portions', async () => {
-    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 0 });
+    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     await registry.verifyAll();
     ids.push(...(await registry.admitAll([registry.item()])));
+    await end('trust');
     expect(await expire(registry.verify, 1)).toBe(1);
     expect(await expire(registry.verify, 1)).toBe(1);
     expect(await expire(registry.verify, 1)).toBe(0);
     await registry.verifyAll();
+    await end('trust');
     expect(await expire(registry.verify, 1)).toBe(1);
     for (const id of ids) expect((await said(id))?.expired).toEqual(['trust']);
   });
 
   it('are not taken without a verdict on them', async () => {
-    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 0 });
+    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
+    await end('trust');
     await db.sql.unsafe(`
       create function public.failing() returns trigger language plpgsql as $$ begin
         raise exception 'not now'; end $$;
@@ -678,10 +682,52 @@ describe('validities', () => {
     expect(await expire(registry.verify, 100)).toBe(1);
     expect((await said(id))?.expired).toEqual(['trust']);
   });
+
+  it('that are over by the time of the first look are never said to go on', async () => {
+    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 0, passport: 0, proof: 3600 });
+    const ids = await registry.admitAll([registry.item(), registry.item()]);
+    await tamper(FLIP.signature, [ids[1]!]);
+    await advanceFrontier(registry.verify, 1000);
+    const over = { outcome: 'pass', expired: ['passport', 'trust'], own: true };
+    expect(await said(ids[0]!)).toMatchObject(over);
+    expect(await said(ids[1]!)).toMatchObject({ outcome: 'fail', expired: [] });
+    const due = await db.sql`select artifact_kind from svc.expiry`;
+    expect(due).toEqual([{ artifact_kind: 'proof' }]);
+    expect(await expire(registry.verify, 100)).toBe(0);
+  });
+
+  it('of a leaf that was mended end in their time, however rarely the scrubber comes by', async () => {
+    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await tamper(FLIP.signature, [id]);
+    await registry.verifyAll();
+    expect(await said(id)).toMatchObject({ outcome: 'fail' });
+    await tamper(FLIP.signature, [id]);
+    await scrub(registry.verify, 1000);
+    expect(await said(id)).toMatchObject({ outcome: 'pass', expired: [] });
+    await end('trust');
+    expect(await expire(registry.verify, 100)).toBe(1);
+    expect(await said(id)).toMatchObject({ outcome: 'pass', expired: ['trust'] });
+  });
+
+  it('are not taken from an AEP that does not verify', async () => {
+    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3_600_000_000 });
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    const [row] = await db.sql<{ aep: Buffer }[]>`select aep from svc.proof`;
+    const ended = row!.aep.toString().replace(/"trust":"[0-9]{4}/, '"trust":"2020');
+    const put = `update svc.proof set aep = decode($1, 'hex')`;
+    await tamper(put, [Buffer.from(ended).toString('hex')]);
+    await scrub(registry.verify, 1000);
+    expect(await said(id)).toMatchObject({ outcome: 'fail', expired: [] });
+    await tamper(put, [row!.aep.toString('hex')]);
+    await scrub(registry.verify, 1000);
+    expect(await said(id)).toMatchObject({ outcome: 'pass', expired: [] });
+  });
 });
 
 describe('the running verifier', () => {
-  const options = { batch: 10, idleMs: 5, upkeepMs: 5, scrubBatch: 10 };
+  const options = { batch: 10, idleMs: 5, upkeepMs: 5, scrubMs: 5, scrubBatch: 10 };
   async function whileItRuns(
     work: () => Promise<void>,
     overrides: Partial<typeof options> = {},
@@ -753,7 +799,7 @@ describe('the running verifier', () => {
         });
         await becomes(ids[59]!, 'fail');
       },
-      { upkeepMs: 1500, scrubBatch: 1 },
+      { scrubMs: 1500, scrubBatch: 1 },
     );
   });
 });

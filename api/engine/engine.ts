@@ -6,7 +6,7 @@ import { createAuthenticate } from './http/authenticate.js';
 import { createBackpressure } from './admission/backpressure.js';
 import type { EngineContext } from './context.js';
 import { exchange, requestIdOf } from './http/exchange.js';
-import { openApiDocument } from './openapi/document.js';
+import { engineOpenApi } from './openapi/document.js';
 import { routePath, type EngineDeps, type Operation } from './operation.js';
 import { OPERATIONS } from './operations.js';
 import { Problem, sendProblem } from './http/problem.js';
@@ -20,7 +20,7 @@ export function createEngine(ctx: EngineContext): Express {
     backpressure: createBackpressure(ctx),
     submit: createSubmit(ctx),
     answer: createAnswer(ctx),
-    openApi: openApiDocument(OPERATIONS.map(({ spec }) => spec)),
+    openApi: engineOpenApi(OPERATIONS.map(({ spec }) => spec)),
   };
   const router = routerOf(OPERATIONS, deps);
 

@@ -1,11 +1,11 @@
 import type { RequestHandler } from 'express';
-import type { z } from 'zod';
 import type { Answer } from './admission/answer.js';
 import type { Authenticate } from './http/authenticate.js';
 import type { Backpressure } from './admission/backpressure.js';
 import type { EngineContext } from './context.js';
 import type { Scope } from './http/gates.js';
-import type { OpenApiDocument } from './openapi/types.js';
+import type { OperationSpec as DescribedOperation } from '../openapi/operation-spec.js';
+import type { OpenApiDocument } from '../openapi/types.js';
 import type { ProblemCode } from './http/problem.js';
 import type { Submit } from './admission/submit.js';
 
@@ -20,48 +20,13 @@ export interface EngineDeps {
   openApi: OpenApiDocument;
 }
 
-/** A body as one media type has it: a document's schema, or bytes that no schema describes. */
-export type Content = z.ZodType | 'text' | 'binary';
-
-export interface ResponseSpec {
-  description: string;
-  /** By media type; absent when the answer has no body. */
-  content?: Record<string, Content>;
-  /** Headers that only this answer has, each with what it says. */
-  headers?: Record<string, string>;
-  example?: unknown;
-}
-
 /** One operation as it is documented. The served OpenAPI is made of these and of nothing else. */
-export interface OperationSpec {
-  /** operationId */
-  id: string;
-  method: 'get' | 'post' | 'delete';
-  /** As OpenAPI writes it: `/v1/proofs/{proof_id}`. */
-  path: string;
+export interface OperationSpec extends DescribedOperation<ProblemCode> {
   tag: 'Admission' | 'Proofs' | 'Verification' | 'Lifecycle' | 'Service';
-  summary: string;
-  description?: string;
   /** A key with any one of them will do; none: no key is asked for. */
   scopes: readonly Scope[];
-  /** Members are strings, as they are sent. */
-  query?: z.ZodObject;
-  /** Request headers besides those that every operation takes. */
-  headers?: Record<string, string>;
-  /** Headers that any answer may have, problems too, each with what it says. */
-  answerHeaders?: Record<string, string>;
-  body?: {
-    schema: z.ZodType;
-    examples: Record<string, unknown>;
-    /** The largest one, in bytes; absent: the engine's own limit. */
-    limit?: number;
-  };
   /** Media types of the successful answer, the preferred one first. */
   produces: readonly [string, ...string[]];
-  /** Every answer that is not a problem, by status. */
-  responses: Record<number, ResponseSpec>;
-  /** Problems of its own, besides those that its kind of operation has (`problemsOf`). */
-  problems: readonly ProblemCode[];
 }
 
 export interface Operation {

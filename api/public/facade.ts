@@ -1,5 +1,6 @@
 import type { Express } from 'express';
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Ed25519Verify } from '#protocol/ed25519';
 import type { Sha256 } from '#protocol/hash';
 import { pinKeys } from '#protocol/snapshot/trust';
@@ -36,12 +37,16 @@ export interface Facade {
   /** The whole API as an Express app. */
   app: Express;
   follower: SnapshotFollower;
-  /** Loads the snapshot and keeps following. Resolves also when there is none to load yet. */
+  /**
+   * Keeps following from now on. Resolves when the snapshot is loaded, or there is none, or after a
+   * second: an origin that is slow or hangs must not keep a process from saying that it is not ready.
+   */
   start(): Promise<void>;
   close(): void;
 }
 
 const POLL_MS = 250;
+const START_MS = 1_000;
 
 /** The public API over a snapshot: read-only, keyless, and without any state but the snapshot. */
 export function createFacade(options: FacadeOptions): Facade {
@@ -70,7 +75,14 @@ export function createFacade(options: FacadeOptions): Facade {
     handler: (req, res) => {
       if (!handleLookup(ctx, req, res)) app(req, res);
     },
-    start: () => follower.start(options.pollMs ?? POLL_MS),
+    start: async () => {
+      const patience = new AbortController();
+      await Promise.race([
+        follower.start(options.pollMs ?? POLL_MS),
+        sleep(START_MS, undefined, { signal: patience.signal }).catch(() => undefined),
+      ]);
+      patience.abort();
+    },
     close: () => {
       follower.stop();
       source.close();

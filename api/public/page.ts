@@ -2,19 +2,20 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { toHex, utf8 } from '#protocol/bytes';
 import { CACHE_NEVER, CACHE_PRIVATE, CACHE_VERDICT, send, type Answer } from './http/answer.js';
 import type { PublicContext } from './context.js';
-import { isSecret, lookupUrl, MAX_IDENTIFIER, pageUrl } from './page/ask.js';
+import { lookupUrl, MAX_IDENTIFIER } from './page/ask.js';
 import { renderPage, type SnapshotFacts } from './page/document.js';
 import { homeView, refusedView, TOO_LONG, unavailableView } from './page/plain-views.js';
-import { readAnswer } from './page/relayed.js';
 import { ICON } from './page/icon.js';
+import { retell } from './page/retell.js';
 import { SCRIPT } from './page/script.js';
 import { STYLE } from './page/style.js';
 import { verdictView } from './page/verdict-view.js';
 import { Problem } from './http/problem.js';
+import { mayHoldToken } from './http/secrets.js';
 import { assertingSnapshot, unreadable } from './snapshot/serving.js';
 import type { Snapshot } from './snapshot/snapshot.js';
-import { lookUp } from './lookup/verdict.js';
-import { lookupAt, originForm } from './lookup/routes.js';
+import { QUERY_NAMES } from './lookup/generic.js';
+import { originForm } from './lookup/routes.js';
 
 /** A style sheet, an icon and a script of our own; no inline ones, no other origin, no frame. */
 const CONTENT_POLICY = [
@@ -34,7 +35,7 @@ const PAGE_HEADERS = {
   'X-Robots-Tag': 'noindex',
 };
 
-/** GET /: a form, and with `?id=` the verdict that the JSON route gives, as a page. */
+/** GET /: a form, and with `?id=`, or another name of the JSON lookup, the verdict that the JSON route gives, as a page. */
 export async function getPage(
   ctx: PublicContext,
   req: IncomingMessage,
@@ -55,7 +56,8 @@ export async function getPage(
 /** The identifier in the URL, without the spaces that pasting brings; null for more than one. */
 function askedIn(url: string): string | null {
   const query = url.indexOf('?');
-  const given = new URLSearchParams(query < 0 ? '' : url.slice(query + 1)).getAll('id');
+  const parameters = new URLSearchParams(query < 0 ? '' : url.slice(query + 1));
+  const given = QUERY_NAMES.flatMap((name) => parameters.getAll(name));
   return given.length > 1 ? null : (given[0] ?? '').trim();
 }
 
@@ -72,23 +74,19 @@ async function sendVerdict(
   identifier: string,
 ): Promise<void> {
   const jsonUrl = lookupUrl(identifier);
-  const asked = lookupAt(jsonUrl);
-  if (asked === null) throw new Error(`no lookup at ${jsonUrl}`);
-  const { snapshot, answer } = await lookUp(ctx, asked.route, asked.requested);
+  const { snapshot, answer, ...told } = await retell(ctx, jsonUrl);
   const { manifest } = snapshot.opened;
-  const base = ctx.publicUrl ?? askedBase(req);
   const view = verdictView({
+    ...told,
     identifier,
-    relayed: readAnswer(answer),
     jsonUrl,
-    link: base === null ? null : pageUrl(identifier, base),
+    base: ctx.publicUrl ?? askedBase(req),
     issuedAt: manifest.issued_at,
     treeSize: manifest.tree_size,
     window: Math.min(manifest.window, ctx.windowProofs),
   });
   const page = renderPage({ ...view, asked: identifier, snapshot: factsOf(ctx, snapshot) });
-  const cache = isSecret(identifier) ? CACHE_PRIVATE : answer.cache;
-  sendPage(ctx, req, res, snapshot, answer.status, cache, page);
+  sendPage(ctx, req, res, snapshot, answer.status, answer.cache, page);
 }
 
 /** Whatever went wrong, the page asserts nothing, and looks like no verdict. */
@@ -100,7 +98,7 @@ function sendTrouble(
   error: unknown,
 ): void {
   const problem = error instanceof Problem ? error : unreadable(ctx, error);
-  // Without the URL: it may hold a share token.
+  // The URL is not logged: it may hold a share token.
   if (problem !== error) ctx.log.error({ err: error }, problem.message);
   const { current } = ctx.follower;
   const view =
@@ -108,7 +106,8 @@ function sendTrouble(
   const asked = identifier === null || identifier.length > MAX_IDENTIFIER ? '' : identifier;
   const snapshot = current && factsOf(ctx, current);
   const page = renderPage({ ...view, asked, snapshot });
-  sendPage(ctx, req, res, null, problem.status, CACHE_NEVER, page, problem.options.headers);
+  const cache = mayHoldToken(req.url ?? '') ? CACHE_PRIVATE : CACHE_NEVER;
+  sendPage(ctx, req, res, null, problem.status, cache, page, problem.options.headers);
 }
 
 function sendPage(

@@ -12,3 +12,7 @@ export const problemSchema = z.looseObject({
   errors: z.array(z.strictObject({ pointer: z.string(), detail: z.string() })).exactOptional(),
 });
 export type ProblemDocument = z.infer<typeof problemSchema>;
+
+/** An error of the public API, which gives requests no ids and keeps nothing of them. */
+export const publicProblemSchema = problemSchema.omit({ request_id: true });
+export type PublicProblemDocument = z.infer<typeof publicProblemSchema>;

@@ -19,29 +19,57 @@ import { verdictStatementSchema } from './verdict.js';
 /** What the verification system found, at a time and of a log of so many leaves. */
 const foundMembers = { at: timeSchema, log_size: logIndexSchema };
 
+const acceptedEventSchema = z.strictObject({ event: z.literal('accepted'), at: timeSchema });
+/** The commit point. The log orders; it has no clock of its own. */
+const appendedEventSchema = z.strictObject({
+  event: z.literal('appended'),
+  leaf_index: logIndexSchema,
+});
+const verifiedEventSchema = z.strictObject({ event: z.literal('verified'), ...foundMembers });
+/** Some check did not pass; nothing is asserted from here on, until it is verified again. */
+const failedEventSchema = z.strictObject({
+  event: z.literal('failed'),
+  ...foundMembers,
+  checks: z.array(z.string()),
+});
+const expiredEventSchema = z.strictObject({
+  event: z.literal('expired'),
+  ...foundMembers,
+  artifacts: z.array(artifactKindSchema),
+});
+const revokedEventSchema = z.strictObject({
+  event: z.literal('revoked'),
+  at: timeSchema,
+  artifact: artifactKindSchema,
+  /** Of the log entry that says so. */
+  leaf_index: logIndexSchema,
+  reason_hash: hashSchema,
+});
+
 /** One thing that became of a proof. */
 export const proofEventSchema = z.discriminatedUnion('event', [
-  z.strictObject({ event: z.literal('accepted'), at: timeSchema }),
-  /** The commit point. The log orders; it has no clock of its own. */
-  z.strictObject({ event: z.literal('appended'), leaf_index: logIndexSchema }),
-  z.strictObject({ event: z.literal('verified'), ...foundMembers }),
-  /** Some check did not pass; nothing is asserted from here on, until it is verified again. */
-  z.strictObject({ event: z.literal('failed'), ...foundMembers, checks: z.array(z.string()) }),
-  z.strictObject({
-    event: z.literal('expired'),
-    ...foundMembers,
-    artifacts: z.array(artifactKindSchema),
-  }),
-  z.strictObject({
-    event: z.literal('revoked'),
-    at: timeSchema,
-    artifact: artifactKindSchema,
-    /** Of the log entry that says so. */
-    leaf_index: logIndexSchema,
-    reason_hash: hashSchema,
-  }),
+  acceptedEventSchema,
+  appendedEventSchema,
+  verifiedEventSchema,
+  failedEventSchema,
+  expiredEventSchema,
+  revokedEventSchema,
 ]);
 export type ProofEvent = z.infer<typeof proofEventSchema>;
+
+/**
+ * The same as the public is told it. Of a proof of which there is nothing to tell but that it was
+ * verified, the snapshot has when, and not how large the log was.
+ */
+export const publicEventSchema = z.discriminatedUnion('event', [
+  acceptedEventSchema,
+  appendedEventSchema,
+  verifiedEventSchema.extend({ log_size: logIndexSchema.exactOptional() }),
+  failedEventSchema,
+  expiredEventSchema,
+  revokedEventSchema,
+]);
+export type PublicEvent = z.infer<typeof publicEventSchema>;
 
 /**
  * A proof as its tenant reads it: the proof record with everything that it belongs to, what the

@@ -2,9 +2,10 @@ import { z } from 'zod';
 import { canAssertValidity, STATUSES, TRUST_CHAIN_SEQUENCE } from '../status.js';
 import { facadeSchema } from './facade.js';
 import { SCHEMA } from './ids.js';
-import { logEntrySchema } from './log-entry.js';
+import { proofEntrySchema } from './log-entry.js';
 import { artifactKindSchema, logIndexSchema } from './primitives.js';
-import { proofEventSchema } from './proof-view.js';
+import { publicEventSchema } from './proof-view.js';
+import { publicKeysSchema } from '../snapshot/keys.js';
 
 /** What is asked about, and the verdict on it: every view of an artifact begins so. */
 const viewMembers = {
@@ -32,7 +33,7 @@ export const historySchema = z
   .strictObject({
     schema_version: z.literal(SCHEMA.history),
     ...viewMembers,
-    events: z.array(proofEventSchema),
+    events: z.array(publicEventSchema),
   })
   .refine(followsFromStatus, DOES_NOT_FOLLOW);
 export type PublicHistory = z.infer<typeof historySchema>;
@@ -72,12 +73,13 @@ export const trustPackageSchema = z
     chain: trustChainSchema,
     evidence: z
       .strictObject({
-        log_entry: logEntrySchema,
+        /** The entry that commits to the proof. */
+        log_entry: proofEntrySchema,
         leaf_index: logIndexSchema,
         /** A C2SP `.tlog-proof`: leaf index, path and signed checkpoint. */
         tlog_proof: z.string(),
         /** The document at `/api/public/keys`. */
-        keys: z.looseObject({}),
+        keys: publicKeysSchema,
       })
       .nullable(),
   })

@@ -175,20 +175,11 @@ export function leafRange(rows: IndexRows): { first: number; last: number } {
   return { first, last };
 }
 
-/** The bodies files that a part refers to, from its file table once that is checked. */
-export function listFiles(
-  sha256: Sha256,
-  part: IndexPart,
-  table: Uint8Array,
-): { name: string; bytes: number }[] {
+/** Throws `malformed_snapshot` unless the bytes are the file table that a part pins. */
+export function requireFileTable(sha256: Sha256, part: IndexPart, table: Uint8Array): void {
   if (!equalBytes(blockDigests(sha256, table, FILE_BYTES * BLOCK), part.fileDigests)) {
     throw malformed('the file table of an index part is corrupt');
   }
-  const files = [];
-  for (let at = 0; at < table.length; at += FILE_BYTES) {
-    files.push(decodeFileLine(table.subarray(at, at + FILE_BYTES)));
-  }
-  return files;
 }
 
 /** Negative, zero or positive as the id of row `i` of `a` is less than that of row `j` of `b`. */

@@ -37,6 +37,15 @@ export const keysFileSchema = z.strictObject({
 });
 export type KeysFile = z.infer<typeof keysFileSchema>;
 
+/** `GET /api/public/keys`: the keys file, and the verifier keys of what is served. */
+export const publicKeysSchema = z.strictObject({
+  schema_version: z.literal(KEYS_SCHEMA),
+  aep: z.array(aepKeySchema),
+  log: z.strictObject({ origin: z.string().min(1), vkey: z.string(), retired: vkeysSchema }),
+  snapshot: z.strictObject({ vkey: z.string(), retired: vkeysSchema }),
+});
+export type PublicKeys = z.infer<typeof publicKeysSchema>;
+
 /**
  * The AEP keys by what the log says of them, oldest activation first. It says the same as
  * `keyStateAt` does of any position, in whatever order a key's entries came.

@@ -24,6 +24,7 @@ export const RECORD_HEADER_BYTES = 40;
 const HISTORY_HEADER_BYTES = 44;
 const PLAIN = 1;
 const WITH_HISTORY = 2;
+const LENGTHS_AT = 4;
 const TAIL_LENGTH_AT = 20;
 const ID_AT = 24;
 const HISTORY_LENGTH_AT = 40;
@@ -50,7 +51,7 @@ export function encodeRecord({ id, parts, tail, history }: RecordTexts): Uint8Ar
   const record = new Uint8Array(headerBytes + body.length);
   const view = new DataView(record.buffer);
   record[0] = history === undefined ? PLAIN : WITH_HISTORY;
-  texts.forEach((text, i) => view.setUint32(4 + 4 * i, lengthOf(text), true));
+  texts.forEach((text, i) => view.setUint32(LENGTHS_AT + 4 * i, lengthOf(text), true));
   record.set(fromHex(id), ID_AT);
   if (history !== undefined) view.setUint32(HISTORY_LENGTH_AT, lengthOf(history), true);
   record.set(body, headerBytes);
@@ -72,25 +73,29 @@ export function recordBody(
   id: Uint8Array,
   kind: ArtifactKind,
 ): RecordBody | null {
-  const { starts, tail } = openRecord(record, id);
-  const [start, end] = starts[RECORD_KINDS.indexOf(kind)]!;
-  if (start === end) return null;
-  return { part: record.subarray(start, end), tail: record.subarray(...tail) };
+  const view = openRecord(record, id);
+  const index = RECORD_KINDS.indexOf(kind);
+  const length = view.getUint32(LENGTHS_AT + 4 * index, true);
+  if (length === 0) return null;
+  let start = headerBytesOf(record);
+  for (let i = 0; i < index; i++) start += view.getUint32(LENGTHS_AT + 4 * i, true);
+  const end = record.length - historyBytesOf(record, view);
+  return {
+    part: record.subarray(start, start + length),
+    tail: record.subarray(end - view.getUint32(TAIL_LENGTH_AT, true), end),
+  };
 }
 
 /** The JSON text of the events that a record carries; null when its body says all there is. */
 export function recordHistory(record: Uint8Array, id: Uint8Array): Uint8Array | null {
-  const { history } = openRecord(record, id);
-  return history && record.subarray(...history);
+  const view = openRecord(record, id);
+  if (record[0] === PLAIN) return null;
+  return record.subarray(record.length - historyBytesOf(record, view));
 }
 
-type Range = [start: number, end: number];
-
-function openRecord(
-  record: Uint8Array,
-  id: Uint8Array,
-): { starts: Range[]; tail: Range; history: Range | null } {
-  const headerBytes = record[0] === WITH_HISTORY ? HISTORY_HEADER_BYTES : RECORD_HEADER_BYTES;
+/** A view of a record that is well formed. On the public API's hot path, so it makes nothing else. */
+function openRecord(record: Uint8Array, id: Uint8Array): DataView {
+  const headerBytes = headerBytesOf(record);
   if (record.length < headerBytes || (record[0] !== PLAIN && record[0] !== WITH_HISTORY)) {
     throw malformed('not a snapshot record of version 1 or 2');
   }
@@ -98,11 +103,16 @@ function openRecord(
     throw malformed("the index points to another one's record");
   }
   const view = new DataView(record.buffer, record.byteOffset, record.length);
-  let at = headerBytes;
-  const next = (length: number): Range => [at, (at += length)];
-  const starts = RECORD_KINDS.map((_kind, i) => next(view.getUint32(4 + 4 * i, true)));
-  const tail = next(view.getUint32(TAIL_LENGTH_AT, true));
-  const history = record[0] === WITH_HISTORY ? next(view.getUint32(HISTORY_LENGTH_AT, true)) : null;
-  if (at !== record.length) throw malformed('the lengths in a snapshot record do not add up');
-  return { starts, tail, history };
+  let end = headerBytes + historyBytesOf(record, view);
+  for (let at = LENGTHS_AT; at <= TAIL_LENGTH_AT; at += 4) end += view.getUint32(at, true);
+  if (end !== record.length) throw malformed('the lengths in a snapshot record do not add up');
+  return view;
+}
+
+function headerBytesOf(record: Uint8Array): number {
+  return record[0] === WITH_HISTORY ? HISTORY_HEADER_BYTES : RECORD_HEADER_BYTES;
+}
+
+function historyBytesOf(record: Uint8Array, view: DataView): number {
+  return record[0] === WITH_HISTORY ? view.getUint32(HISTORY_LENGTH_AT, true) : 0;
 }

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
-import type { JsonObject } from '#api/engine/openapi/json';
-import type { OpenApiParameter } from '#api/engine/openapi/types';
-import type { Call } from './engine.js';
+import type { JsonObject } from '#api/openapi/json';
+import type { OpenApiParameter } from '#api/openapi/types';
+import type { Call } from './send.js';
 import { hostileText, mutated, schemaArbitrary, type Known } from './schema-arbitrary.js';
 import type { ServedOpenApi, ServedOperation } from './served-openapi.js';
 

@@ -20,10 +20,28 @@ export interface PageStates {
   state(name: string): PageState;
 }
 
+const DAY = 86_400_000;
+
+/** A proof that was judged anew every day of a month, each time differently. */
+function longHistory({ registry, clock }: TestSnapshot): string {
+  const { at } = clock;
+  clock.at -= 30 * DAY;
+  const proof = registry.addProof({ environment: 'live' });
+  registry.verify();
+  for (let day = 1; day <= 20; day++) {
+    clock.at += DAY;
+    registry.judge(proof, { outcome: day % 2 === 0 ? 'pass' : 'fail' });
+  }
+  clock.at = at;
+  return proof;
+}
+
 /** A facade whose registry has an artifact in every state that there is. */
 export async function everyPageState(options: { publicUrl?: string } = {}): Promise<PageStates> {
   const snapshot = new TestSnapshot();
   const { registry } = snapshot;
+  const eventful = longHistory(snapshot);
+  const others = Array.from({ length: 16 }, () => registry.addProof({ environment: 'live' }));
   const outside = registry.addProof({ environment: 'live' });
   const sandbox = registry.addProof();
   const live = registry.addProof({ environment: 'live' });
@@ -42,6 +60,17 @@ export async function everyPageState(options: { publicUrl?: string } = {}): Prom
   registry.judge(expired, { expired: ['proof'] });
   registry.judge(deniedExpired, { expired: ['proof'] });
   registry.judge(failed, { outcome: 'fail' });
+  const good = registry.bundle([live, eventful, outside]);
+  const withRevoked = registry.bundle([live, outside, passportRevoked, eventful]);
+  const large = registry.bundle([...others, passportRevoked, failed]);
+  const withExpired = registry.bundle([live, expired]);
+  const withFailed = registry.bundle([failed, live]);
+  const shared = registry.share('proof', live);
+  const sharedDenied = registry.share('proof', denied);
+  const sharedRevoked = registry.share('certificate', revoked);
+  const sharedPackage = registry.share('package', withRevoked);
+  const ended = registry.share('trust', live);
+  registry.endShare(ended);
   await snapshot.publisher({ windowProofs: 9 }).tick();
   snapshot.clock.at += 3500;
   const server = await snapshot.serve(snapshot.facade(options));
@@ -91,7 +120,24 @@ export async function everyPageState(options: { publicUrl?: string } = {}): Prom
       '?identifier=',
     ],
     ['share token', `share_${'A'.repeat(43)}`, 'BACKEND_LOOKUP_REQUIRED', 'Not resolved', 'share/'],
-    ['package', `pkg_${unknown}`, 'BACKEND_LOOKUP_REQUIRED', 'Not resolved', 'package/'],
+    ['ended share token', ended, 'BACKEND_LOOKUP_REQUIRED', 'Not resolved', 'share/'],
+    ['shared', shared, 'VALID', 'Valid proof', 'share/'],
+    ['shared denial', sharedDenied, 'VALID', 'Denied', 'share/'],
+    ['shared and revoked', sharedRevoked, 'REVOKED', 'Revoked certificate', 'share/'],
+    ['shared package', sharedPackage, 'REVOKED', 'Revoked package', 'share/'],
+    ['package', good, 'TRUST_ESTABLISHED', 'Trust established', 'package/'],
+    ['package with a revoked member', withRevoked, 'REVOKED', 'Revoked package', 'package/'],
+    ['large package', large, 'REVOKED', 'Revoked package', 'package/'],
+    ['package with an expired member', withExpired, 'EXPIRED', 'Expired package', 'package/'],
+    [
+      'package that is not confirmed',
+      withFailed,
+      'BACKEND_LOOKUP_REQUIRED',
+      'Not confirmed',
+      'package/',
+    ],
+    ['unknown package', `pkg_${unknown}`, 'BACKEND_LOOKUP_REQUIRED', 'Not resolved', 'package/'],
+    ['long history', `trust_${eventful}`, 'TRUST_ESTABLISHED', 'Trust established', 'trust/'],
     ['anything', 'anything', 'BACKEND_LOOKUP_REQUIRED', 'Not resolved', '?identifier='],
   ];
   const states = rows.map(([name, identifier, status, headline, path]): PageState => {

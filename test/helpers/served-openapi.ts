@@ -1,10 +1,10 @@
 import type { ValidateFunction } from 'ajv';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
-import type { OpenApiDocument, OpenApiOperation } from '#api/engine/openapi/types';
-import { send, type Reply } from './engine.js';
+import type { OpenApiDocument, OpenApiOperation } from '#api/openapi/types';
+import { send, type Reply } from './send.js';
 
-const ADDRESS = 'https://engine.test/openapi.json';
+const ADDRESS = 'https://api.test/openapi.json';
 
 /** One operation of a served document, with where it is. */
 export interface ServedOperation {
@@ -14,7 +14,7 @@ export interface ServedOperation {
   operation: OpenApiOperation;
 }
 
-/** What a client knows of an engine that has read nothing but its `/openapi.json`. */
+/** What a client knows of an API that has read nothing but its `/openapi.json`. */
 export interface ServedOpenApi {
   document: OpenApiDocument;
   operations: ServedOperation[];
@@ -94,6 +94,8 @@ export function step(name: string): string {
 
 /** Headers that HTTP itself or good manners put on every answer, and that say nothing of this API. */
 const ORDINARY = new Set([
+  'access-control-allow-origin',
+  'access-control-expose-headers',
   'cache-control',
   'connection',
   'content-length',

@@ -6,6 +6,7 @@ import { createFacade, type Facade } from '#api/public/facade';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { toBase64Url, toHex, utf8 } from '#protocol/bytes';
 import { keyEntryBytes, proofEntryBytes, statusEntryBytes } from '#protocol/entries';
+import type { VerdictInHistory } from '#protocol/history';
 import { jwkThumbprint } from '#protocol/keys';
 import { CompactRange, leafHash } from '#protocol/merkle';
 import { formatVkey } from '#protocol/note';
@@ -13,10 +14,20 @@ import type { ArtifactKind } from '#protocol/status';
 import { extendTiles, tilesForAppend, type Tile } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import { createPublisher, type Publisher, type PublisherContext } from '#publisher/publisher';
-import type { Leaf, LeafVerdict, ProofLeaf, RegistryView } from '#publisher/registry-view';
+import type {
+  GrantChange,
+  Leaf,
+  LeafVerdict,
+  PackageRow,
+  ProofLeaf,
+  RegistryView,
+  ShareTarget,
+} from '#publisher/registry-view';
 import { nativeSha256, nativeVerify } from '#runtime/crypto';
 import { listen, type HttpServer } from '#runtime/http-server';
-import { logger } from '#runtime/log';
+import { logger, type Logger } from '#runtime/log';
+import { startNginx, type TestNginx } from './nginx.js';
+import { servedFrom, sourceThroughNginx } from './served-from.js';
 
 export const ORIGIN = 'test.example/log';
 export const SNAPSHOT_NAME = 'test.example/snapshot';
@@ -55,10 +66,15 @@ export function proofIdAt(at: number, seed: string | number): string {
 export class MemoryRegistry implements RegistryView {
   readonly all: Leaf[] = [];
   private tiles = new Map<string, Tile>();
-  private readonly verdictRows: ({ verdictId: number; leafIndex: number } & LeafVerdict)[] = [];
+  private verdictRows: ({ firstIndex: number; lastIndex: number } & VerdictInHistory)[] = [];
   private verdictId = 0;
   private verified: { treeSize: number; root: Uint8Array; verdictId: number } | null = null;
   checkpoints: { treeSize: number; root: Uint8Array; note: string }[] = [];
+  readonly grantChanges: GrantChange[] = [];
+  readonly shares = new Map<string, ShareTarget | null>();
+  readonly bundles: PackageRow[] = [];
+  /** When the verifier last looked at what may be over; undefined: now, whenever that is. */
+  lookedAt: number | null | undefined;
   /** Called before every question; a test makes it throw. */
   asked: (what: keyof RegistryView) => void = () => undefined;
 
@@ -109,22 +125,71 @@ export class MemoryRegistry implements RegistryView {
 
   /** The verifier goes over everything that was appended. */
   verify(): void {
-    this.verified = { treeSize: this.all.length, root: this.root(), verdictId: ++this.verdictId };
+    const from = this.verified?.treeSize ?? 0;
+    const treeSize = this.all.length;
+    this.verified = { treeSize, root: this.root(), verdictId: ++this.verdictId };
+    if (from === treeSize) return;
+    const row = { verdictId: this.verdictId, firstIndex: from, lastIndex: treeSize - 1 };
+    const seen = { treeSize, verifiedAt: this.clock.now() };
+    // What was judged before is what the verifier found when it came by.
+    const judged = this.verdictRows.filter(({ firstIndex }) => firstIndex >= from);
+    for (const single of judged) Object.assign(single, seen);
+    const found = { outcome: 'pass', expired: [], failedChecks: [] } as const;
+    this.verdictRows.push({ ...row, ...seen, ...found, frontier: true });
   }
 
   /** The verifier changes its mind about one leaf. */
-  judge(proofId: string, verdict: Partial<LeafVerdict>): void {
+  judge(
+    proofId: string,
+    verdict: Partial<
+      Pick<VerdictInHistory, 'outcome' | 'expired' | 'verifiedAt' | 'failedChecks'>
+    > = {},
+  ): void {
     const leafIndex = this.all.findIndex(
       (leaf) => leaf.kind === 'proof' && leaf.proofId === proofId,
     );
     this.verdictRows.push({
       verdictId: ++this.verdictId,
-      leafIndex,
+      frontier: false,
+      firstIndex: leafIndex,
+      lastIndex: leafIndex,
+      treeSize: this.verified?.treeSize ?? 0,
       outcome: 'pass',
       expired: [],
       verifiedAt: this.clock.now(),
+      failedChecks: verdict.outcome === 'fail' ? ['aep_hash'] : [],
       ...verdict,
     });
+  }
+
+  /** A new token for an artifact of a proof, or for a package. */
+  share(artifactKind: ArtifactKind | 'package', id: string): string {
+    const seed = sha256(utf8(`token ${this.shares.size}`));
+    const token = `share_${toBase64Url(seed)}`;
+    const target: ShareTarget =
+      artifactKind === 'package' ? { artifactKind, packageId: id } : { artifactKind, proofId: id };
+    this.changeShare(token, target);
+    return token;
+  }
+
+  /** The token is revoked, or over. */
+  endShare(token: string): void {
+    this.changeShare(token, null);
+  }
+
+  private changeShare(token: string, target: ShareTarget | null): void {
+    const tokenHash = toHex(sha256(utf8(token)));
+    this.shares.set(tokenHash, target);
+    this.grantChanges.push({ changeNo: this.grantChanges.length + 1, tokenHash });
+  }
+
+  /** A package of the proofs, in their order. */
+  bundle(proofIds: string[]): string {
+    const packageId = `pkg_${proofIdAt(this.clock.now(), `package ${this.grantChanges.length}`)}`;
+    const membersHash = toHex(sha256(utf8(JSON.stringify(proofIds))));
+    this.bundles.push({ packageId, proofIds, membersHash });
+    this.grantChanges.push({ changeNo: this.grantChanges.length + 1, packageId });
+    return packageId;
   }
 
   /** Forgets everything from leaf `size` on, as a restored backup would. */
@@ -134,6 +199,7 @@ export class MemoryRegistry implements RegistryView {
     this.tiles = new Map();
     this.checkpoints = this.checkpoints.filter((checkpoint) => checkpoint.treeSize <= size);
     this.verified = null;
+    this.verdictRows = this.verdictRows.filter((row) => !row.frontier && row.lastIndex < size);
     kept.forEach((leaf) => this.append(leaf));
     this.verify();
   }
@@ -164,10 +230,17 @@ export class MemoryRegistry implements RegistryView {
     for (const tile of touched) this.tiles.set(`${tile.level}/${tile.index}`, tile);
   }
 
-  private effective(leafIndex: number): LeafVerdict | undefined {
-    if (this.verified === null || leafIndex >= this.verified.treeSize) return undefined;
-    const own = this.verdictRows.findLast((row) => row.leafIndex === leafIndex);
-    return own ?? { outcome: 'pass', expired: [], verifiedAt: START };
+  private covering(leafIndex: number): VerdictInHistory[] {
+    if (this.verified === null || leafIndex >= this.verified.treeSize) return [];
+    return this.verdictRows
+      .filter(({ firstIndex, lastIndex }) => firstIndex <= leafIndex && leafIndex <= lastIndex)
+      .map(({ firstIndex: _first, lastIndex: _last, ...row }) => row)
+      .sort(
+        (a, b) =>
+          a.treeSize - b.treeSize ||
+          Number(b.frontier) - Number(a.frontier) ||
+          a.verdictId - b.verdictId,
+      );
   }
 
   private async answer<T>(what: keyof RegistryView, value: () => T): Promise<T> {
@@ -219,23 +292,60 @@ export class MemoryRegistry implements RegistryView {
   }
   verdictsForRange(from: number, to: number) {
     return this.answer('verdictsForRange', () =>
-      this.effectives(Array.from({ length: to - from }, (_, i) => from + i)),
+      this.inForce(Array.from({ length: to - from }, (_, i) => from + i)),
     );
   }
-  verdictsForLeaves(leafIndexes: number[]) {
-    return this.answer('verdictsForLeaves', () => this.effectives(leafIndexes));
+  verdictHistories(leafIndexes: number[]) {
+    return this.answer('verdictHistories', () => {
+      const histories = leafIndexes.map((leaf) => [leaf, this.covering(leaf)] as const);
+      return new Map(histories.filter(([, rows]) => rows.length > 0));
+    });
   }
   verdictChangesSince(verdictId: number, limit: number) {
     return this.answer('verdictChangesSince', () =>
-      this.verdictRows.filter((row) => row.verdictId > verdictId).slice(0, limit),
+      this.verdictRows
+        .filter((row) => row.verdictId > verdictId && !row.frontier)
+        .map((row) => ({ verdictId: row.verdictId, leafIndex: row.firstIndex }))
+        .slice(0, limit),
     );
   }
 
-  private effectives(leafIndexes: number[]): Map<number, LeafVerdict> {
+  upkeepDoneAt() {
+    return this.answer('upkeepDoneAt', () =>
+      this.lookedAt === undefined ? this.clock.now() : this.lookedAt,
+    );
+  }
+  grantChangesSince(changeNo: number, limit: number) {
+    return this.answer('grantChangesSince', () =>
+      this.grantChanges.filter((change) => change.changeNo > changeNo).slice(0, limit),
+    );
+  }
+  sharesNow(tokenHashes: string[]) {
+    return this.answer(
+      'sharesNow',
+      () => new Map(tokenHashes.map((hash) => [hash, this.shares.get(hash) ?? null])),
+    );
+  }
+  packages(packageIds: string[]) {
+    return this.answer('packages', () =>
+      this.bundles.filter(({ packageId }) => packageIds.includes(packageId)),
+    );
+  }
+  packagesWith(proofIds: string[]) {
+    return this.answer('packagesWith', () =>
+      this.bundles
+        .filter((bundle) => bundle.proofIds.some((id) => proofIds.includes(id)))
+        .map(({ packageId }) => packageId),
+    );
+  }
+
+  private inForce(leafIndexes: number[]): Map<number, LeafVerdict> {
     const found = new Map<number, LeafVerdict>();
     for (const leafIndex of leafIndexes) {
-      const verdict = this.effective(leafIndex);
-      if (verdict !== undefined) found.set(leafIndex, verdict);
+      const verdict = this.covering(leafIndex).at(-1);
+      if (verdict === undefined) continue;
+      const { outcome, expired, verifiedAt, frontier } = verdict;
+      found.set(leafIndex, { outcome, expired, verifiedAt, own: !frontier });
     }
     return found;
   }
@@ -281,6 +391,8 @@ export class TestSnapshot {
   readonly logVkey = formatVkey(sha256, ORIGIN, this.logKey.publicKey);
   readonly snapshotVkey = formatVkey(sha256, SNAPSHOT_NAME, this.snapshotKey.publicKey);
   private readonly closers: (() => unknown)[] = [];
+  /** The one that its facades are fed from, if they are. */
+  nginx: Promise<TestNginx> | null = null;
 
   publisher(overrides: Partial<PublisherContext> = {}): Publisher {
     const publisher = createPublisher({
@@ -302,12 +414,28 @@ export class TestSnapshot {
     return publisher;
   }
 
+  /** Reads the directory, or fetches it from an nginx that serves it: see served-from.ts. */
+  source(): SnapshotSource {
+    if (servedFrom() === 'directory') return directorySource(this.directory);
+    if (this.nginx === null) {
+      const nginx = startNginx(this.directory);
+      this.nginx = nginx;
+      this.closers.push(async () => (await nginx).close());
+    }
+    return sourceThroughNginx(this.nginx);
+  }
+
   facade(
-    overrides: { source?: SnapshotSource; windowProofs?: number; publicUrl?: string } = {},
+    overrides: {
+      source?: SnapshotSource;
+      windowProofs?: number;
+      publicUrl?: string;
+      log?: Logger;
+    } = {},
   ): Facade {
     const { source, ...rest } = overrides;
     const facade = createFacade({
-      snapshotSource: source ?? directorySource(this.directory),
+      snapshotSource: source ?? this.source(),
       logVkey: this.logVkey,
       snapshotVkey: this.snapshotVkey,
       clock: this.clock,
@@ -324,6 +452,11 @@ export class TestSnapshot {
     const server = await listen(facade.handler, { host: '127.0.0.1', port: 0 });
     this.closers.push(() => server.close(0));
     return server;
+  }
+
+  /** What to close before the directory goes. */
+  onClose(close: () => unknown): void {
+    this.closers.push(close);
   }
 
   async close(): Promise<void> {

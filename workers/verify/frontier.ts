@@ -10,6 +10,7 @@ import {
   type Tile,
   type TileReader,
 } from '#protocol/tiles';
+import type { ArtifactKind } from '#protocol/status';
 import { allPassed, type Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto';
 import { transaction } from '#sql/transaction';
@@ -79,30 +80,21 @@ export async function advanceFrontier(context: VerifyContext, limit: number): Pr
     }
   });
 
-  const verdicts: NewVerdict[] = [
-    {
-      prefix: { subtrees: Buffer.concat(range.hashes), keysDigest: keys.digest },
-      firstIndex: from,
-      lastIndex: to - 1,
-      treeSize: to,
-      root,
-      outcome: 'pass',
-      expired: [],
-      checks: passed,
-    },
-    ...failures.map(({ leaf, checks }): NewVerdict => {
-      return {
-        prefix: null,
-        firstIndex: leaf.leafIndex,
-        lastIndex: leaf.leafIndex,
-        treeSize: to,
-        root,
-        outcome: 'fail',
-        expired: [],
-        checks,
-      };
-    }),
-  ];
+  const prefix: NewVerdict = {
+    prefix: { subtrees: Buffer.concat(range.hashes), keysDigest: keys.digest },
+    firstIndex: from,
+    lastIndex: to - 1,
+    treeSize: to,
+    root,
+    outcome: 'pass',
+    expired: [],
+    checks: passed,
+  };
+  const failed = failures.map(({ leaf: { leafIndex }, checks }): NewVerdict => ({
+    ...single(prefix, leafIndex),
+    outcome: 'fail',
+    checks,
+  }));
   for (const { leaf, checks } of failures) {
     context.log.error(
       { leaf_index: leaf.leafIndex, failed: checks.filter((check) => check.result === 'fail') },
@@ -111,8 +103,8 @@ export async function advanceFrontier(context: VerifyContext, limit: number): Pr
   }
   const won = await commit(
     context,
-    from,
-    verdicts,
+    prefix,
+    failed,
     compromises(keys.entries, from),
     endsOf(passing),
   );
@@ -190,18 +182,41 @@ function compromises(keys: readonly KeyedEntry[], from: number): { from: number;
 /** Compare-and-swap: of several verifiers at the same place one writes, the others look again. */
 function commit(
   context: VerifyContext,
-  from: number,
-  verdicts: NewVerdict[],
+  prefix: NewVerdict,
+  failed: NewVerdict[],
   compromised: { from: number; until: number }[],
   ends: Expiry[],
 ): Promise<boolean> {
   return transaction(context.sql, async (tx) => {
-    await lockVerdicts(tx);
-    const now = (await frontier(tx))?.treeSize ?? 0;
-    if (now !== from) return false;
-    await insertVerdicts(tx, verdicts);
+    const now = await lockVerdicts(tx);
+    if (((await frontier(tx))?.treeSize ?? 0) !== prefix.firstIndex) return false;
+    // Verified so late that it is over: it must not be said to be valid until somebody looks.
+    const isOver = ({ expiresAt }: Expiry): boolean => expiresAt <= now;
+    const over = expiredAlready(prefix, ends.filter(isOver));
+    await insertVerdicts(tx, [prefix, ...failed, ...over]);
     for (const range of compromised) await scrubUrgently(tx, range.from, range.until);
-    await insertExpiries(tx, ends);
+    await insertExpiries(
+      tx,
+      ends.filter((end) => !isOver(end)),
+    );
     return true;
   });
+}
+
+/** Verdicts on leaves of the prefix that pass and of which something is over. */
+function expiredAlready(prefix: NewVerdict, ends: readonly Expiry[]): NewVerdict[] {
+  const kinds = new Map<number, ArtifactKind[]>();
+  for (const { leafIndex, kind } of ends) {
+    kinds.set(leafIndex, [...(kinds.get(leafIndex) ?? []), kind]);
+  }
+  return [...kinds].map(([leafIndex, expired]) => ({
+    ...single(prefix, leafIndex),
+    expired: expired.sort(),
+    checks: [],
+  }));
+}
+
+/** A row about one leaf of the prefix, of the same look at the log. */
+function single(prefix: NewVerdict, leafIndex: number): NewVerdict {
+  return { ...prefix, prefix: null, firstIndex: leafIndex, lastIndex: leafIndex };
 }

@@ -7,6 +7,7 @@ import { transaction } from '#sql/transaction';
 import { readEvidence } from '#sql/evidence';
 import {
   frontier,
+  insertExpiries,
   insertVerdicts,
   moveScrub,
   scrubPosition,
@@ -15,7 +16,7 @@ import {
 } from '#sql/verdicts';
 import { checkLeaf } from './check-leaf.js';
 import type { VerifyContext } from './context.js';
-import { overAt } from './ends.js';
+import { endsOf, overAt } from './ends.js';
 import { trustedKeys } from './keys.js';
 import { lockVerdicts } from './lock.js';
 import { tileCache } from './tile-cache.js';
@@ -67,7 +68,8 @@ export async function scrub(
       const before = said.get(index);
       // Another verifier has looked since: what was read here may be older than what it saw.
       if (before?.verifiedAt !== saidBefore.get(index)?.verifiedAt) continue;
-      const over = overAt(now, leaves.get(index));
+      // Of a leaf that does not verify it is not known what was signed; what was found once stays.
+      const over = outcome === 'pass' ? overAt(now, leaves.get(index)) : [];
       const expired = [...new Set([...(before?.expired ?? []), ...over])].sort();
       if (before?.outcome === outcome && before.expired.length === expired.length) continue;
       verdicts.push({
@@ -82,6 +84,13 @@ export async function scrub(
       });
     }
     await insertVerdicts(tx, verdicts);
+    // When it ends was not to be believed while it failed, so it may not have been noted.
+    const mended = verdicts.filter(({ outcome }) => outcome === 'pass');
+    const ends = endsOf(mended.flatMap(({ firstIndex }) => leaves.get(firstIndex) ?? []));
+    await insertExpiries(
+      tx,
+      ends.filter(({ expiresAt }) => expiresAt > now),
+    );
     await moveScrub(tx, to);
     return verdicts;
   });

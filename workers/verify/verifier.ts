@@ -1,15 +1,17 @@
 import type { VerifyContext } from './context.js';
-import { expire } from './expire.js';
 import { advanceFrontier } from './frontier.js';
 import { scrub } from './scrub.js';
+import { upkeep } from './upkeep.js';
 
 export interface VerifierOptions {
   /** Leaves verified in one go. */
   batch: number;
   /** Milliseconds between looks at a log that has not grown. */
   idleMs: number;
-  /** Milliseconds between looks at what has expired, and between steps of the scrubber. */
+  /** Milliseconds between looks at what may be over. */
   upkeepMs: number;
+  /** Milliseconds between steps of the scrubber. */
+  scrubMs: number;
   /** Leaves that the scrubber verifies again in a step. */
   scrubBatch: number;
 }
@@ -17,12 +19,13 @@ export interface VerifierOptions {
 export const VERIFIER_DEFAULTS: VerifierOptions = {
   batch: 1000,
   idleMs: 50,
-  upkeepMs: 1000,
+  upkeepMs: 200,
+  scrubMs: 1000,
   scrubBatch: 200,
 };
 
 /**
- * Verifies until told to stop: what is new first, then what has expired, then once more what was
+ * Verifies until told to stop: what is new first, then what may be over, then once more what was
  * verified long ago. An error stops nothing but its own round; nothing is asserted meanwhile.
  */
 export async function runVerifier(
@@ -31,23 +34,23 @@ export async function runVerifier(
   options: VerifierOptions = VERIFIER_DEFAULTS,
 ): Promise<void> {
   let upkeepDue = 0;
+  let scrubDue = 0;
   let urgent = false;
   while (!signal.aborted) {
     const covered = await round(context, () => advanceFrontier(context, options.batch));
-    if (urgent || Date.now() >= upkeepDue) {
-      await round(context, () => expireAll(context, options.batch));
+    if (Date.now() >= upkeepDue) {
+      const isFollowing = covered !== null;
+      await round(context, () => upkeep(context, options.batch, isFollowing));
+      upkeepDue = Date.now() + options.upkeepMs;
+    }
+    if (urgent || Date.now() >= scrubDue) {
       const count: number = urgent ? options.batch : options.scrubBatch;
       const scrubbed = await round(context, () => scrub(context, count));
       urgent = scrubbed?.urgent ?? false;
-      upkeepDue = Date.now() + options.upkeepMs;
+      scrubDue = Date.now() + options.scrubMs;
     }
     if ((covered ?? 0) === 0 && !urgent) await pause(options.idleMs, signal);
   }
-}
-
-/** All that is over, in steps: a backlog must not wait a second for each step. */
-async function expireAll(context: VerifyContext, batch: number): Promise<void> {
-  while ((await expire(context, batch)) > 0);
 }
 
 async function round<T>(context: VerifyContext, work: () => Promise<T>): Promise<T | null> {

@@ -17,7 +17,8 @@ import {
   requireScope,
   requireTenantHeader,
 } from '../http/gates.js';
-import type { EngineDeps, OperationSpec, ResponseSpec } from '../operation.js';
+import type { ResponseSpec } from '../../openapi/operation-spec.js';
+import type { EngineDeps, OperationSpec } from '../operation.js';
 import { parseBody } from '../http/parse-body.js';
 import { Problem, type ProblemCode } from '../http/problem.js';
 import { readBody } from '../http/read-body.js';

@@ -1,7 +1,8 @@
 import type { z } from 'zod';
 import { ProtocolError } from '#protocol/errors';
 import { parseStrict, pointerStep, type JsonValue } from '#protocol/json';
-import { Problem, PROBLEMS, type ProblemCode, type ProblemMember } from './problem.js';
+import type { ProblemMember } from '../../http/problem.js';
+import { Problem, PROBLEMS, type ProblemCode } from './problem.js';
 
 export interface ParsedBody<T> {
   /** As sent: what is canonicalized and hashed. */

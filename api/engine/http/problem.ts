@@ -1,6 +1,7 @@
 import type { Request, Response } from 'express';
+import { ApiProblem, type ProblemOptions } from '../../http/problem.js';
+import { endDiscarding, leavesLongBody } from '../../http/unread-body.js';
 import { requestIdOf } from './exchange.js';
-import { endWithoutReading } from './unread-body.js';
 
 /**
  * Every error of the engine, by its code: what a client may switch on. The texts are for people
@@ -72,52 +73,14 @@ export const PROBLEMS = {
 
 export type ProblemCode = keyof typeof PROBLEMS;
 
-export interface ProblemMember {
-  /** RFC 6901; the empty string is the whole body. */
-  pointer: string;
-  detail: string;
-}
-
-export interface ProblemOptions {
-  errors?: ProblemMember[];
-  /** Members of the document besides the standard ones. */
-  members?: Record<string, unknown>;
-  headers?: Record<string, string>;
-  cause?: unknown;
-}
-
-/** An answer that is an error, thrown from wherever it is found out. */
-export class Problem extends Error {
-  override readonly name = 'Problem';
-  readonly status: number;
-
-  constructor(
-    readonly code: ProblemCode,
-    detail: string,
-    readonly options: ProblemOptions = {},
-  ) {
-    super(detail, options.cause === undefined ? undefined : { cause: options.cause });
-    this.status = PROBLEMS[code][0];
+export class Problem extends ApiProblem<ProblemCode> {
+  constructor(code: ProblemCode, detail: string, options: ProblemOptions = {}) {
+    super(PROBLEMS, code, detail, options);
   }
 }
 
-/** RFC 9457. `type` is a name, not an address: it stays true wherever the engine is deployed. */
-export function problemDocument(problem: Problem, requestId: string): Record<string, unknown> {
-  const { code, status, message, options } = problem;
-  return {
-    type: `urn:svc:problem:${code}`,
-    title: PROBLEMS[code][1],
-    status,
-    detail: message,
-    code,
-    request_id: requestId,
-    ...(options.errors && { errors: options.errors }),
-    ...options.members,
-  };
-}
-
 export function sendProblem(req: Request, res: Response, problem: Problem): void {
-  const body = Buffer.from(JSON.stringify(problemDocument(problem, requestIdOf(res))));
+  const body = Buffer.from(JSON.stringify(problem.document(requestIdOf(res))));
   res.statusCode = problem.status;
   res.setHeader('Content-Type', 'application/problem+json');
   res.setHeader('Content-Length', body.length);
@@ -125,5 +88,8 @@ export function sendProblem(req: Request, res: Response, problem: Problem): void
   for (const [name, value] of Object.entries(problem.options.headers ?? {})) {
     res.setHeader(name, value);
   }
-  endWithoutReading(req, res, body);
+  if (leavesLongBody(req)) {
+    res.setHeader('Connection', 'close');
+    endDiscarding(req, res, body);
+  } else res.end(body);
 }

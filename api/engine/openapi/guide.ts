@@ -1,10 +1,4 @@
-/** What a reader has to know besides the operations: shown on the page and told in the document. */
-export interface GuideSection {
-  id: string;
-  title: string;
-  /** Paragraphs; one that begins with "- " is an item of a list. Backticks mark code. */
-  text: readonly string[];
-}
+import type { GuideSection } from '../../openapi/description.js';
 
 export const GUIDE: readonly GuideSection[] = [
   {

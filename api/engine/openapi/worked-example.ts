@@ -7,15 +7,8 @@ import { leafHash } from '#protocol/merkle';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { formatTlogProof } from '#protocol/tlog-proof';
 import { nativeSha256 as sha256 } from '#runtime/crypto';
-import { exampleExport } from './examples.js';
-
-export interface WorkedExample {
-  /** Whole documents, by the name of their component. */
-  documents: Record<string, unknown>;
-  /** Single values, by the name of the member that has them. */
-  members: Record<string, unknown>;
-  tlogProof: string;
-}
+import type { WorkedExample } from '../../openapi/description.js';
+import { exampleExport } from '../../openapi/example-export.js';
 
 /**
  * The documents around one worked proof, derived from its export, so that what the documentation
@@ -87,6 +80,8 @@ export function workedExample(): WorkedExample {
       // What the next page is asked for with is the server's own affair.
       next_cursor: null,
     },
-    tlogProof: formatTlogProof({ index: leaf_index, path: path.map(fromBase64), checkpoint }),
+    texts: {
+      'text/plain': formatTlogProof({ index: leaf_index, path: path.map(fromBase64), checkpoint }),
+    },
   };
 }

@@ -1,12 +1,9 @@
 import { utf8 } from '#protocol/bytes';
-import { renderDocs } from '../docs/page.js';
-import { STYLE } from '../docs/style.js';
+import { PAGE_POLICY, renderDocs } from '../../docs/page.js';
+import { STYLE } from '../../docs/style.js';
 import { serveFixed } from '../http/fixed-document.js';
+import { READER_TEXT } from '../openapi/reader.js';
 import type { Operation, OperationSpec } from '../operation.js';
-
-/** Nothing but our own style sheet is loaded, and nothing is run. */
-const PAGE_POLICY =
-  "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const responses = (what: string, type: string): OperationSpec['responses'] => ({
   200: {
@@ -32,7 +29,7 @@ export const docsOperation: Operation = {
   handler: ({ openApi }) =>
     serveFixed({
       contentType: 'text/html; charset=utf-8',
-      bytes: utf8(renderDocs(openApi)),
+      bytes: utf8(renderDocs(openApi, READER_TEXT)),
       headers: { 'Content-Security-Policy': PAGE_POLICY },
     }),
 };

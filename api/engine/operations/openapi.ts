@@ -1,17 +1,7 @@
-import { z } from 'zod';
 import { utf8 } from '#protocol/bytes';
+import { exampleOpenApi, openApiSchema } from '../../openapi/self.js';
 import { serveFixed } from '../http/fixed-document.js';
 import type { Operation } from '../operation.js';
-
-/** What a reader can rely on; the rest is the OpenAPI Specification's own affair. */
-const openApiSchema = z
-  .looseObject({
-    openapi: z.literal('3.1.1'),
-    info: z.looseObject({ title: z.string(), version: z.string() }),
-    paths: z.record(z.string(), z.looseObject({})),
-    components: z.looseObject({}),
-  })
-  .meta({ description: 'An OpenAPI 3.1 document: this one.' });
 
 export const openApiOperation: Operation = {
   spec: {
@@ -28,12 +18,7 @@ export const openApiOperation: Operation = {
         description: 'OpenAPI 3.1 of everything that is served here.',
         content: { 'application/json': openApiSchema },
         headers: { ETag: 'Strong; send it back in `If-None-Match`.' },
-        example: {
-          openapi: '3.1.1',
-          info: { title: 'Engine API', version: '1.0.0' },
-          paths: {},
-          components: {},
-        },
+        example: exampleOpenApi('Engine API'),
       },
       304: { description: 'Not changed since the ETag that was sent.' },
     },

@@ -1,5 +1,6 @@
 import type { Request, Response } from 'express';
 import { canonicalBytes } from '#protocol/canonical-json';
+import { eventsOf } from '#protocol/history';
 import { isProofId } from '#protocol/ids';
 import { proofHistory, type ProofHistory } from '#sql/proof-history';
 import { readProof as readStoredProof, type StoredProof } from '#sql/proofs';
@@ -12,7 +13,6 @@ import { Problem } from '../http/problem.js';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { proofViewSchema, type ProofView } from '#protocol/schemas/proof-view';
 import { sendRevalidatable } from '../http/send-json.js';
-import { eventsOf } from '../proofs/proof-events.js';
 import { statementOf } from '../proofs/standing.js';
 import { documentsOf } from '../proofs/stored-proof.js';
 

@@ -20,7 +20,7 @@ import type { StoredProof } from '#sql/proofs';
 import type { Caller } from '../http/authenticate.js';
 import type { EngineContext } from '../context.js';
 import { enter } from '../http/enter.js';
-import { EXAMPLE_PROOF_ID, exampleExport } from '../openapi/examples.js';
+import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
 import { noteOn } from '../http/exchange.js';
 import { hasScope } from '../http/gates.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';

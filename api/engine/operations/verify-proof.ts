@@ -4,7 +4,7 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { verdictSchema } from '#protocol/schemas/verdict';
 import { verifyBodySchema } from '#protocol/schemas/verify-request';
 import { enter } from '../http/enter.js';
-import { EXAMPLE_PROOF_ID, exampleExport } from '../openapi/examples.js';
+import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
 import { noteOn } from '../http/exchange.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { parseBody } from '../http/parse-body.js';

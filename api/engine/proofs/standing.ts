@@ -1,3 +1,4 @@
+import { everInForce, type RevocationInHistory, type VerdictInHistory } from '#protocol/history';
 import type { VerdictStatement } from '#protocol/schemas/verdict';
 import {
   canAssertValidity,
@@ -6,7 +7,7 @@ import {
   type Effect,
 } from '#protocol/status';
 import { formatTime } from '#protocol/time';
-import type { ProofHistory, RevocationInHistory, VerdictInHistory } from '#sql/proof-history';
+import type { ProofHistory } from '#sql/proof-history';
 
 type Told = Pick<ProofHistory, 'verdicts' | 'revocations' | 'isDamaged'>;
 
@@ -72,19 +73,4 @@ function statement(
 function firstOfEachKind(revocations: readonly RevocationInHistory[]): RevocationInHistory[] {
   const kinds = new Set<ArtifactKind>();
   return revocations.filter(({ kind }) => !kinds.has(kind) && kinds.add(kind));
-}
-
-/**
- * A leaf that fails when it is first looked at gets its own row in the transaction that moves the
- * frontier past it. The frontier's row was never in force for it, and VALID was never said.
- */
-export function everInForce(verdicts: readonly VerdictInHistory[]): VerdictInHistory[] {
-  const singles = verdicts.filter(({ frontier }) => !frontier);
-  return verdicts.filter(
-    (row) =>
-      !row.frontier ||
-      !singles.some(
-        ({ treeSize, verifiedAt }) => treeSize === row.treeSize && verifiedAt === row.verifiedAt,
-      ),
-  );
 }

@@ -1,6 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { endDiscarding, leavesLongBody } from '../../http/unread-body.js';
 import type { PublicContext } from '../context.js';
 import { Problem } from './problem.js';
+import { maskedUrl, mayHoldToken } from './secrets.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
 
 /** A verdict may change with the next snapshot, so nobody may keep it for longer than about that. */
@@ -13,15 +15,15 @@ export const CACHE_PRIVATE = 'private, no-store';
 
 export const JSON_TYPE = 'application/json; charset=utf-8';
 
+/** Any page may read any answer; no answer depends on who asks, so none varies with `Origin`. */
+export const READABLE_ANYWHERE = {
+  'Access-Control-Allow-Origin': '*',
+  'Access-Control-Expose-Headers':
+    'Allow, ETag, Retry-After, X-Svc-Tree-Size, X-Svc-Snapshot-Generation, X-Svc-Snapshot-Age',
+};
+
 /** On every answer: readable from any page, and never taken for anything but what it is. */
-const ALWAYS = [
-  'X-Content-Type-Options',
-  'nosniff',
-  'Access-Control-Allow-Origin',
-  '*',
-  'Access-Control-Expose-Headers',
-  'ETag, Retry-After, X-Svc-Tree-Size, X-Svc-Snapshot-Generation, X-Svc-Snapshot-Age',
-];
+const ALWAYS = ['X-Content-Type-Options', 'nosniff', ...Object.entries(READABLE_ANYWHERE).flat()];
 
 export interface Answer {
   status: number;
@@ -59,7 +61,8 @@ export function send(
     );
   }
   if (answer.headers !== undefined) headers.push(...Object.entries(answer.headers).flat());
-  if (answer.etag !== undefined) {
+  // What a POST is answered with is no representation of its address, which is what a tag is of.
+  if (answer.etag !== undefined && req.method !== 'POST') {
     headers.push('ETag', answer.etag);
     if (answer.status === 200 && has(req.headers['if-none-match'], answer.etag)) {
       res.writeHead(304, headers);
@@ -70,22 +73,27 @@ export function send(
   if (answer.status !== 204) {
     headers.push('Content-Type', answer.type, 'Content-Length', String(answer.body.length));
   }
+  const isRead = req.method === 'GET' || req.method === 'HEAD' || !leavesLongBody(req);
+  if (!isRead) headers.push('Connection', 'close');
   res.writeHead(answer.status, headers);
-  if (req.method === 'HEAD') res.end();
+  if (!isRead) endDiscarding(req, res, Buffer.from(answer.body));
+  else if (req.method === 'HEAD') res.end();
   else if (typeof answer.body === 'string') res.end(answer.body, 'latin1');
   else res.end(answer.body);
 }
 
+/** `secret`: whether the request may have been about a share token, when its URL does not say. */
 export function sendProblem(
   ctx: PublicContext,
   req: IncomingMessage,
   res: ServerResponse,
   problem: Problem,
+  secret = false,
 ): void {
   send(ctx, req, res, null, {
     status: problem.status,
     type: 'application/problem+json',
-    cache: CACHE_NEVER,
+    cache: secret || mayHoldToken(req.url ?? '') ? CACHE_PRIVATE : CACHE_NEVER,
     body: Buffer.from(JSON.stringify(problem.document())),
     ...(problem.options.headers && { headers: problem.options.headers }),
   });
@@ -101,15 +109,16 @@ export function sendFailure(
   res: ServerResponse,
   error: unknown,
   otherwise: (ctx: PublicContext, cause: unknown) => Problem,
+  secret = false,
 ): void {
   if (error instanceof Problem) {
-    sendProblem(ctx, req, res, error);
+    sendProblem(ctx, req, res, error, secret);
     return;
   }
   const problem = otherwise(ctx, error);
-  ctx.log.error({ err: error, url: req.url }, problem.message);
+  ctx.log.error({ err: error, url: maskedUrl(req.url ?? '') }, problem.message);
   if (res.headersSent) res.destroy();
-  else sendProblem(ctx, req, res, problem);
+  else sendProblem(ctx, req, res, problem, secret);
 }
 
 /** RFC 9110 §13.1.2; the comparison of tags is weak there. */

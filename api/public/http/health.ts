@@ -1,24 +1,110 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { CACHE_NEVER, JSON_TYPE, send } from './answer.js';
+import { z } from 'zod';
+import { logIndexSchema, timeSchema } from '#protocol/schemas/primitives';
 import type { PublicContext } from '../context.js';
+import type { Operation, PublicSpec } from '../operation.js';
+import { CACHE_NEVER, JSON_TYPE, send } from './answer.js';
 
-/** GET /healthz: the process answers. */
-export function getHealth(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
-  sendState(ctx, req, res, 200, { status: 'ok' });
+const healthSchema = z.strictObject({ status: z.literal('ok') });
+
+const readinessMembers = {
+  source: z.enum(['directory', 'http']).meta({ description: 'Where snapshots are read from.' }),
+  refusal: z.string().nullable().meta({
+    description: 'Why the newest snapshot is not the one that is served; null when it is.',
+  }),
+};
+
+const servedMembers = {
+  ...readinessMembers,
+  generation: z.int().nonnegative(),
+  tree_size: logIndexSchema,
+  proofs: z.int().nonnegative(),
+  window: z.int().nonnegative().meta({ description: 'How many proofs generic lookups cover.' }),
+  issued_at: timeSchema,
+  valid_until: timeSchema,
+  age_ms: z.int().nonnegative(),
+};
+
+const readySchema = z.strictObject({ status: z.literal('ready'), ...servedMembers });
+const notReadySchema = z.discriminatedUnion('status', [
+  z.strictObject({ status: z.literal('no snapshot'), ...readinessMembers }),
+  z.strictObject({ status: z.literal('snapshot expired'), ...servedMembers }),
+]);
+
+/** Soon enough for a snapshot that is on its way. */
+const RETRY_AFTER_S = '2';
+
+const healthz: PublicSpec = {
+  id: 'healthz',
+  method: 'get',
+  path: '/healthz',
+  tag: 'Service',
+  summary: 'Whether the process answers',
+  fromSnapshot: true,
+  responses: {
+    200: { description: 'It does.', content: { 'application/json': healthSchema } },
+  },
+  problems: [],
+};
+
+const readyz: PublicSpec = {
+  id: 'readyz',
+  method: 'get',
+  path: '/readyz',
+  tag: 'Service',
+  summary: 'Whether verdicts are given, and from which snapshot',
+  description:
+    'Ready as long as the served snapshot is within its signed end, also while a newer one is ' +
+    'refused or cannot be read: `refusal` says why then.',
+  fromSnapshot: true,
+  responses: {
+    200: {
+      description: 'They are.',
+      content: { 'application/json': readySchema },
+      example: {
+        status: 'ready',
+        source: 'directory',
+        generation: 4711,
+        tree_size: 5,
+        proofs: 3,
+        window: 100_000,
+        issued_at: '2026-11-22T08:00:01.000Z',
+        valid_until: '2026-11-22T08:15:01.000Z',
+        age_ms: 420,
+        refusal: null,
+      },
+    },
+    503: {
+      description: 'There is no snapshot yet, or it is past its end.',
+      content: { 'application/json': notReadySchema },
+      headers: { 'Retry-After': 'Seconds.' },
+      example: {
+        status: 'no snapshot',
+        source: 'directory',
+        refusal: 'no snapshot is published',
+      },
+    },
+  },
+  problems: [],
+};
+
+/** The process answers. Nothing that it depends on is asked. */
+function getHealth(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
+  const state: z.infer<typeof healthSchema> = { status: 'ok' };
+  sendState(ctx, req, res, 200, state);
 }
 
-/** GET /readyz: whether verdicts are given, from which snapshot, and what is wrong with a newer one. */
-export function getReadiness(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
+function getReadiness(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
   const { current, refusal } = ctx.follower;
+  const source = ctx.source.kind;
   if (current === null) {
-    sendState(ctx, req, res, 503, { status: 'no snapshot', refusal });
+    sendState(ctx, req, res, 503, { status: 'no snapshot', source, refusal });
     return;
   }
   const { manifest, issuedAt, validUntil } = current.opened;
   const now = ctx.clock.now();
-  const ready = now < validUntil;
-  sendState(ctx, req, res, ready ? 200 : 503, {
-    status: ready ? 'ready' : 'snapshot expired',
+  const state = {
+    source,
     generation: manifest.generation,
     tree_size: manifest.tree_size,
     proofs: manifest.proofs,
@@ -27,20 +113,31 @@ export function getReadiness(ctx: PublicContext, req: IncomingMessage, res: Serv
     valid_until: manifest.valid_until,
     age_ms: Math.max(0, now - issuedAt),
     refusal,
-  });
+  };
+  if (now < validUntil) sendState(ctx, req, res, 200, { status: 'ready', ...state });
+  else sendState(ctx, req, res, 503, { status: 'snapshot expired', ...state });
 }
+
+type State =
+  z.infer<typeof healthSchema> | z.infer<typeof readySchema> | z.infer<typeof notReadySchema>;
 
 function sendState(
   ctx: PublicContext,
   req: IncomingMessage,
   res: ServerResponse,
-  status: number,
-  state: Record<string, unknown>,
+  status: 200 | 503,
+  state: State,
 ): void {
   send(ctx, req, res, ctx.follower.current, {
     status,
     type: JSON_TYPE,
     cache: CACHE_NEVER,
     body: Buffer.from(JSON.stringify(state)),
+    ...(status === 503 && { headers: { 'Retry-After': RETRY_AFTER_S } }),
   });
 }
+
+export const HEALTH_OPERATIONS: readonly Operation[] = [
+  { spec: healthz, handler: getHealth },
+  { spec: readyz, handler: getReadiness },
+];

@@ -1,3 +1,5 @@
+import { ApiProblem, type ProblemOptions } from '../../http/problem.js';
+
 /** Every error of the public API, by its code: status and code are stable, the texts are not. */
 export const PROBLEMS = {
   malformed_request: [400, 'The request is malformed'],
@@ -30,36 +32,8 @@ export const PROBLEMS = {
 
 export type ProblemCode = keyof typeof PROBLEMS;
 
-export interface ProblemOptions {
-  /** RFC 6901 pointers into the body; '' is all of it. */
-  errors?: { pointer: string; detail: string }[];
-  headers?: Record<string, string>;
-  cause?: unknown;
-}
-
-/** An answer that is an error, thrown from wherever it is found out. */
-export class Problem extends Error {
-  override readonly name = 'Problem';
-  readonly status: number;
-
-  constructor(
-    readonly code: ProblemCode,
-    detail: string,
-    readonly options: ProblemOptions = {},
-  ) {
-    super(detail, options.cause === undefined ? undefined : { cause: options.cause });
-    this.status = PROBLEMS[code][0];
-  }
-
-  /** RFC 9457. */
-  document(): Record<string, unknown> {
-    return {
-      type: `urn:svc:problem:${this.code}`,
-      title: PROBLEMS[this.code][1],
-      status: this.status,
-      detail: this.message,
-      code: this.code,
-      ...(this.options.errors && { errors: this.options.errors }),
-    };
+export class Problem extends ApiProblem<ProblemCode> {
+  constructor(code: ProblemCode, detail: string, options: ProblemOptions = {}) {
+    super(PROBLEMS, code, detail, options);
   }
 }

@@ -11,9 +11,6 @@ export async function readBody(req: IncomingMessage): Promise<Buffer> {
     return await readJsonBody(req, BODY_LIMIT);
   } catch (error) {
     if (!(error instanceof BodyRefusedError)) throw error;
-    // The rest of a body that is too large is not read, so the connection cannot go on.
-    const rest = error.code === 'body_too_large' ? { Connection: 'close' } : {};
-    const headers = { ...error.headers, ...rest };
-    throw new Problem(error.code, error.message, { headers, cause: error });
+    throw new Problem(error.code, error.message, { headers: error.headers, cause: error });
   }
 }

@@ -50,8 +50,17 @@ export async function getTile(
     level === null
       ? await readEntries(ctx.source, index, width)
       : await readTile(ctx.source, level, index, width);
-  if (bytes === null) throw noSuchFile();
-  send(ctx, req, res, ctx.follower.current, {
+  const { current } = ctx.follower;
+  if (bytes === null) {
+    // What the served tree ends in, and every full tile of it, has been published and stays.
+    const size = current?.opened.checkpoint.size ?? 0;
+    if (width === tileWidth(level ?? 0, index, size)) throw malformed(`${path} cannot be read`);
+    throw noSuchFile();
+  }
+  if (level !== null && bytes.length !== width * HASH_BYTES) {
+    throw malformed(`${path} has another length than ${width} hashes`);
+  }
+  send(ctx, req, res, current, {
     status: 200,
     type: BYTES_TYPE,
     cache: CACHE_IMMUTABLE,
@@ -67,19 +76,27 @@ export async function getEntry(
   leafIndex: string,
 ): Promise<void> {
   const snapshot = loadedSnapshot(ctx);
-  const index = leafIn(snapshot, leafIndex);
+  send(ctx, req, res, snapshot, {
+    status: 200,
+    type: JSON_TYPE,
+    cache: CACHE_IMMUTABLE,
+    body: await entryAt(ctx, snapshot, leafIn(snapshot, leafIndex)),
+  });
+}
+
+/** The entry at a leaf index below the snapshot's tree size, shown to be under its checkpoint. */
+export async function entryAt(
+  ctx: PublicContext,
+  snapshot: Snapshot,
+  index: number,
+): Promise<Uint8Array> {
   const { size } = snapshot.opened.checkpoint;
   const bundleIndex = Math.floor(index / TILE_WIDTH);
   const bundle = await readEntries(ctx.source, bundleIndex, tileWidth(0, bundleIndex, size));
   const entry = bundle === null ? undefined : decodeEntryBundle(bundle)[index % TILE_WIDTH];
   if (entry === undefined) throw malformed(`the bundle of leaf ${index} cannot be read`);
   await inclusionPathOf(ctx, snapshot, index, leafHash(ctx.sha256, entry));
-  send(ctx, req, res, snapshot, {
-    status: 200,
-    type: JSON_TYPE,
-    cache: CACHE_IMMUTABLE,
-    body: entry,
-  });
+  return entry;
 }
 
 /** GET /log/proof/{leaf_index}: inclusion under the served checkpoint, as a C2SP tlog-proof. */
@@ -91,15 +108,23 @@ export async function getInclusionProof(
 ): Promise<void> {
   const snapshot = loadedSnapshot(ctx);
   const index = leafIn(snapshot, leafIndex);
-  const path = await inclusionPathOf(ctx, snapshot, index);
-  const { checkpoint } = snapshot.opened.manifest;
   send(ctx, req, res, snapshot, {
     status: 200,
     type: TEXT_TYPE,
     cache: CACHE_VERDICT,
-    body: utf8(formatTlogProof({ index, path, checkpoint })),
+    body: utf8(await tlogProofAt(ctx, snapshot, index)),
     headers: { 'Content-Disposition': `inline; filename="${index}.tlog-proof"` },
   });
+}
+
+/** Inclusion of a leaf under the snapshot's own checkpoint, as a C2SP tlog-proof. */
+export async function tlogProofAt(
+  ctx: PublicContext,
+  snapshot: Snapshot,
+  index: number,
+): Promise<string> {
+  const path = await inclusionPathOf(ctx, snapshot, index);
+  return formatTlogProof({ index, path, checkpoint: snapshot.opened.manifest.checkpoint });
 }
 
 /** The inclusion path of a leaf, which is shown to lead to the signed root before it is given out. */

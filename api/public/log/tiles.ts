@@ -8,12 +8,15 @@ import {
 } from '#protocol/tiles';
 import type { SnapshotSource } from '../snapshot/source.js';
 
+/** What of a source the log is read through. */
+type LogFiles = Pick<SnapshotSource, 'logFile'>;
+
 /**
  * A tile at the given width, or null. Partial tiles are taken away some time after the full one is
  * there; their content is its beginning, so their paths work for ever.
  */
 export async function readTile(
-  source: SnapshotSource,
+  source: LogFiles,
   level: number,
   index: number,
   width: number,
@@ -26,7 +29,7 @@ export async function readTile(
 
 /** An entry bundle, likewise. */
 export async function readEntries(
-  source: SnapshotSource,
+  source: LogFiles,
   index: number,
   width: number,
 ): Promise<Uint8Array | null> {

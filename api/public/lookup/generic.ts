@@ -1,11 +1,9 @@
-import type { IdField } from '#protocol/ids';
 import { ProtocolError } from '#protocol/errors';
 import { parseStrict, type JsonValue } from '#protocol/json';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { LOOKUP_FIELDS, type LookupField } from '#protocol/schemas/lookup';
-import type { ArtifactKind } from '#protocol/status';
 import { Problem, PROBLEMS, type ProblemCode } from '../http/problem.js';
-import type { VerdictRoute } from './verdict.js';
+import { PACKAGE_KIND, SHARED, type VerdictRoute } from './resolve.js';
 
 /** The ids that a generic lookup matches (spec 4.1), and what each stands for. */
 const MATCHES = {
@@ -16,11 +14,14 @@ const MATCHES = {
   passport_id: 'passport',
   trust_id: 'trust',
   trust_asset_id: 'trust',
-} as const satisfies Partial<Record<IdField, ArtifactKind>>;
+  share_token: SHARED,
+  package_id: PACKAGE_KIND,
+} as const satisfies VerdictRoute['matches'];
 
 export const genericRoute: VerdictRoute = { matches: MATCHES, windowed: true, unmatched: 'proof' };
 
-const QUERY_NAMES = ['identifier', 'q', 'id'] as const;
+/** What the identifier of a lookup by query may be called. */
+export const QUERY_NAMES = ['identifier', 'q', 'id'] as const;
 
 /** The identifier that a query names, by `identifier` or one of its aliases, exactly once. */
 export function requestedByQuery(query: string): string {
@@ -68,8 +69,8 @@ export function requestedByBody(body: Uint8Array): { route: VerdictRoute; reques
 /** `identifier` matches every kind of id; a field of its own kind matches that kind only. */
 function routeFor(field: LookupField): VerdictRoute {
   if (field === 'identifier') return genericRoute;
-  const kind = (MATCHES as Partial<Record<LookupField, ArtifactKind>>)[field];
-  return { ...genericRoute, matches: kind === undefined ? {} : { [field]: kind } };
+  const matches = { [field]: MATCHES[field] };
+  return { ...genericRoute, matches, ...(field === 'share_token' && { isSecret: true }) };
 }
 
 function parseBody(body: Uint8Array): JsonValue {

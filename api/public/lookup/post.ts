@@ -1,7 +1,10 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { PublicContext } from '../context.js';
-import { requestedByBody } from './generic.js';
+import { sendFailure } from '../http/answer.js';
 import { readBody } from '../http/read-body.js';
+import type { PublicContext } from '../context.js';
+import { unreadable } from '../snapshot/serving.js';
+import { requestedByBody } from './generic.js';
+import type { AskedLookup } from './routes.js';
 import { answerVerdict } from './verdict.js';
 
 /** POST /api/public/verify: the generic lookup with its question in a body. Changes nothing. */
@@ -10,6 +13,13 @@ export async function postLookup(
   req: IncomingMessage,
   res: ServerResponse,
 ): Promise<void> {
-  const { route, requested } = requestedByBody(await readBody(req));
-  answerVerdict(ctx, req, res, route, requested);
+  let asked: AskedLookup;
+  try {
+    asked = requestedByBody(await readBody(req));
+  } catch (error) {
+    // There may have been a share token in it, wherever.
+    sendFailure(ctx, req, res, error, unreadable, true);
+    return;
+  }
+  answerVerdict(ctx, req, res, asked.route, asked.requested);
 }

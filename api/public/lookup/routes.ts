@@ -1,12 +1,14 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { PublicContext } from '../context.js';
-import { genericRoute, requestedByQuery } from './generic.js';
 import { sendFailure } from '../http/answer.js';
 import { unreadable } from '../snapshot/serving.js';
-import { answerVerdict, type VerdictRoute } from './verdict.js';
+import { answerView, VIEW_PATHS, type ViewName } from '../views/answer.js';
+import { genericRoute, requestedByQuery } from './generic.js';
+import { PACKAGE_KIND, SHARED, type VerdictRoute } from './resolve.js';
+import { answerVerdict } from './verdict.js';
 
 /** Lookups by path, over the whole history (spec 4.1). */
-const BY_PATH: Record<string, VerdictRoute> = {
+export const BY_PATH: Record<string, VerdictRoute> = {
   proof: { matches: { proof_id: 'proof' }, windowed: false, unmatched: 'not-found' },
   certificate: {
     matches: {
@@ -32,14 +34,17 @@ const BY_PATH: Record<string, VerdictRoute> = {
     unmatched: 'trust',
   },
   'trust-asset': { matches: { trust_asset_id: 'trust' }, windowed: false, unmatched: 'trust' },
-  // Nothing is shared or packaged in a snapshot of this version: neither resolves.
-  share: { matches: {}, windowed: false, unmatched: 'proof' },
-  package: { matches: {}, windowed: false, unmatched: 'trust' },
+  share: { matches: { share_token: SHARED }, windowed: false, unmatched: 'proof', isSecret: true },
+  package: { matches: { package_id: PACKAGE_KIND }, windowed: false, unmatched: PACKAGE_KIND },
 };
 
-export const VERIFY = '/api/public/verify';
-/** The paths below it that are lookups; an identifier follows. */
-export const LOOKUP_PATHS = Object.keys(BY_PATH).map((name) => `${VERIFY}/${name}`);
+const PUBLIC = '/api/public';
+export const VERIFY = `${PUBLIC}/verify`;
+/** The paths that are lookups, aliases included; an identifier follows. */
+export const LOOKUP_PATHS = [
+  ...Object.keys(BY_PATH).map((name) => `${VERIFY}/${name}`),
+  ...Object.keys(VIEW_PATHS).map((name) => `${PUBLIC}/${name}`),
+];
 
 /**
  * Answers GET and HEAD on the lookup routes; false, with nothing done, for every other request.
@@ -52,11 +57,13 @@ export function handleLookup(
 ): boolean {
   if (req.method !== 'GET' && req.method !== 'HEAD') return false;
   const url = originForm(req.url ?? '/');
-  if (!url.startsWith(VERIFY)) return false;
+  if (!url.startsWith(PUBLIC)) return false;
   try {
     const asked = lookupAt(url);
     if (asked === null) return false;
-    answerVerdict(ctx, req, res, asked.route, asked.requested);
+    const { route, requested, view } = asked;
+    if (view === undefined) answerVerdict(ctx, req, res, route, requested);
+    else answerView(ctx, req, res, route, requested, view);
   } catch (error) {
     sendFailure(ctx, req, res, error, unreadable);
   }
@@ -67,6 +74,8 @@ export function handleLookup(
 export interface AskedLookup {
   route: VerdictRoute;
   requested: string;
+  /** What to tell of it; the verdict when absent. */
+  view?: ViewName;
 }
 
 /**
@@ -76,7 +85,7 @@ export interface AskedLookup {
 export function lookupAt(url: string): AskedLookup | null {
   const query = url.indexOf('?');
   const path = query < 0 ? url : url.slice(0, query);
-  if (path !== VERIFY) return verdictRouteOf(path);
+  if (path !== VERIFY) return lookupByPath(path);
   return {
     route: genericRoute,
     requested: requestedByQuery(query < 0 ? '' : url.slice(query + 1)),
@@ -89,21 +98,27 @@ export function originForm(url: string): string {
 }
 
 /** The lookup route that a path is, and what stands at its end. */
-function verdictRouteOf(path: string): AskedLookup | null {
-  if (!path.startsWith(VERIFY + '/')) return null;
-  const start = VERIFY.length + 1;
+function lookupByPath(path: string): AskedLookup | null {
+  if (!path.startsWith(PUBLIC + '/')) return null;
+  const isAlias = !path.startsWith(VERIFY + '/');
+  const start = (isAlias ? PUBLIC : VERIFY).length + 1;
   const slash = path.indexOf('/', start);
   if (slash < 0) return null;
   const name = path.slice(start, slash);
   const route = Object.hasOwn(BY_PATH, name) ? BY_PATH[name] : undefined;
-  const requested = path.slice(slash + 1);
-  if (route === undefined) return null;
+  if (route === undefined || (isAlias && !Object.hasOwn(VIEW_PATHS, name))) return null;
+  const rest = path.slice(slash + 1);
   // To the proof route everything is an identifier, however malformed; elsewhere it is one segment.
-  if (route.unmatched !== 'not-found' && (requested === '' || requested.includes('/'))) return null;
-  return { route, requested: decoded(requested) };
+  if (route.unmatched === 'not-found') return { route, requested: decoded(rest) };
+  const end = rest.indexOf('/');
+  if (rest === '' || end === 0) return null;
+  if (end < 0) return { route, requested: decoded(rest) };
+  const view = isAlias ? VIEW_PATHS[name]!.get(rest.slice(end + 1)) : undefined;
+  return view === undefined ? null : { route, requested: decoded(rest.slice(0, end)), view };
 }
 
-function decoded(segment: string): string {
+/** What a segment encodes; a segment that is no encoding stands for itself. */
+export function decoded(segment: string): string {
   if (!segment.includes('%')) return segment;
   try {
     return decodeURIComponent(segment);

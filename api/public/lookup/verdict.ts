@@ -1,9 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { IdField } from '#protocol/ids';
-import { isShareToken, resolveIdentifier } from '#protocol/ids';
-import { runLookup } from '#protocol/snapshot/find';
 import { NOT_FOUND_BODY, responseHead, unresolvedBody } from '#protocol/snapshot/head';
-import type { ArtifactKind } from '#protocol/status';
 import {
   CACHE_PRIVATE,
   CACHE_VERDICT,
@@ -13,18 +9,10 @@ import {
   type Answer,
 } from '../http/answer.js';
 import type { PublicContext } from '../context.js';
+import { mayHoldToken } from '../http/secrets.js';
 import { assertingSnapshot, unreadable } from '../snapshot/serving.js';
-import type { FoundBody, Snapshot } from '../snapshot/snapshot.js';
-
-/** What a route looks up: which ids it matches, what they stand for, and what it says of none. */
-export interface VerdictRoute {
-  /** The kind of artifact that each matched id resolves to. */
-  matches: Partial<Record<IdField, ArtifactKind>>;
-  /** Only among the latest proofs. */
-  windowed: boolean;
-  /** Without a match: the not-found record, or the unresolved body of a kind. */
-  unmatched: 'not-found' | ArtifactKind;
-}
+import type { Snapshot } from '../snapshot/snapshot.js';
+import { resolve, type Resolved, type VerdictRoute } from './resolve.js';
 
 /** The answer to a lookup, and the snapshot that it was drawn from. */
 export interface RelayedVerdict {
@@ -43,25 +31,45 @@ export function lookUp(
   requested: string,
 ): RelayedVerdict | Promise<RelayedVerdict> {
   const snapshot = assertingSnapshot(ctx);
-  const named = resolveIdentifier(requested);
-  const kind = named === null ? undefined : route.matches[named.matched_on];
-  if (named === null || kind === undefined) {
-    return { snapshot, answer: unmatchedAnswer(route, requested) };
-  }
-  const { manifest } = snapshot.opened;
-  const window = Math.min(manifest.window, ctx.windowProofs);
-  const newerThan = route.windowed ? Math.max(0, manifest.proofs - window) : 0;
-  const relayed = (found: FoundBody | null): RelayedVerdict => ({
+  const relayed = (resolved: Resolved | null): RelayedVerdict => ({
     snapshot,
-    answer:
-      found === null
-        ? unmatchedAnswer(route, requested)
-        : foundAnswer(kind, requested, named.matched_on, found),
+    answer: verdictAnswer(route, requested, resolved),
   });
-  const found = runLookup(snapshot.find(named.proof_id, kind, newerThan), (wanted) =>
-    ctx.source.read(wanted),
-  );
-  return found instanceof Promise ? found.then(relayed) : relayed(found);
+  const resolved = resolve(ctx, snapshot, route, requested);
+  return resolved instanceof Promise ? resolved.then(relayed) : relayed(resolved);
+}
+
+/** What a route says of `requested`, once it is known what that leads to there. */
+export function verdictAnswer(
+  route: VerdictRoute,
+  requested: string,
+  resolved: Resolved | null,
+): Answer {
+  if (resolved === null) return unmatchedAnswer(route, requested);
+  return foundAnswer(requested, resolved, isSecret(route, requested));
+}
+
+/** Sends what `look` comes to, also when that is an error. */
+export function answerWith(
+  ctx: PublicContext,
+  req: IncomingMessage,
+  res: ServerResponse,
+  look: () => RelayedVerdict | Promise<RelayedVerdict>,
+  secret: boolean,
+): void {
+  const finish = ({ snapshot, answer }: RelayedVerdict): void => {
+    send(ctx, req, res, snapshot, answer);
+  };
+  const fail = (error: unknown): void => {
+    sendFailure(ctx, req, res, error, unreadable, secret);
+  };
+  try {
+    const relayed = look();
+    if (relayed instanceof Promise) relayed.then(finish).catch(fail);
+    else finish(relayed);
+  } catch (error) {
+    fail(error);
+  }
 }
 
 /** Answers a request with one lookup. */
@@ -72,45 +80,38 @@ export function answerVerdict(
   route: VerdictRoute,
   requested: string,
 ): void {
-  const finish = ({ snapshot, answer }: RelayedVerdict): void => {
-    send(ctx, req, res, snapshot, answer);
-  };
-  const fail = (error: unknown): void => {
-    sendFailure(ctx, req, res, error, unreadable);
-  };
-  try {
-    const relayed = lookUp(ctx, route, requested);
-    if (relayed instanceof Promise) relayed.then(finish).catch(fail);
-    else finish(relayed);
-  } catch (error) {
-    fail(error);
-  }
+  answerWith(ctx, req, res, () => lookUp(ctx, route, requested), isSecret(route, requested));
+}
+
+/** Whether the answer may be about a share token: no cache may have it then, and no tag names it. */
+export function isSecret(route: VerdictRoute, requested: string): boolean {
+  return route.isSecret === true || mayHoldToken(requested);
 }
 
 function foundAnswer(
-  kind: ArtifactKind,
   requested: string,
-  matchedOn: string,
-  { part, tail, digest }: FoundBody,
+  { kind, matchedOn, record, body }: Resolved,
+  secret: boolean,
 ): Answer {
   return {
     status: 200,
     type: JSON_TYPE,
-    cache: CACHE_VERDICT,
+    cache: secret ? CACHE_PRIVATE : CACHE_VERDICT,
     // An identifier that resolves is ASCII, and Latin-1 keeps the record's bytes as they are.
-    body: responseHead(kind, requested, matchedOn) + latin1(part) + latin1(tail),
-    etag: `"${hex(digest)}-${kind}"`,
+    body: responseHead(kind, requested, matchedOn) + latin1(body.part) + latin1(body.tail),
+    ...(secret ? {} : { etag: `"${hex(record.digest)}-${kind}"` }),
   };
 }
 
 function unmatchedAnswer(route: VerdictRoute, requested: string): Answer {
+  const cache = isSecret(route, requested) ? CACHE_PRIVATE : CACHE_VERDICT;
   if (route.unmatched === 'not-found') {
-    return { status: 404, type: JSON_TYPE, cache: CACHE_VERDICT, body: NOT_FOUND_BODY };
+    return { status: 404, type: JSON_TYPE, cache, body: NOT_FOUND_BODY };
   }
   return {
     status: 200,
     type: JSON_TYPE,
-    cache: isShareToken(requested) ? CACHE_PRIVATE : CACHE_VERDICT,
+    cache,
     body: Buffer.from(unresolvedBody(route.unmatched, requested)),
   };
 }

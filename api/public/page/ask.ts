@@ -26,11 +26,6 @@ export function pageUrl(identifier: string, base = ''): string {
   return `${base}/?id=${encodeURIComponent(identifier)}`;
 }
 
-/** A page about a share token is for whoever has the token, and for no cache. */
-export function isSecret(identifier: string): boolean {
-  return /^share_/i.test(identifier);
-}
-
 /**
  * The proof that an execution or registry entry id names by its form. Such ids resolve among recent
  * proofs only, the proof's own always.

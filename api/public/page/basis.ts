@@ -1,7 +1,7 @@
 import { pageUrl } from './ask.js';
 import { html, type Html } from './html.js';
 import { copyButton, fact, time } from './pieces.js';
-import { stringsIn, type Relayed } from './relayed.js';
+import { membersIn, stringsIn, type Relayed } from './relayed.js';
 import { ownPath } from './safe.js';
 import { count } from './words.js';
 
@@ -10,6 +10,7 @@ export function basisSection(resolved: Relayed, treeSize: number): Html {
   const { artifact, integrity, verification } = resolved;
   const { log_origin: origin, leaf_index: leaf, key_id: key } = integrity;
   const { aep_hash: aep, proof_record_hash: record } = artifact;
+  const { members_hash: members } = integrity;
   const { verified_at: verifiedAt, can_assert_validity: asserts } = verification;
   return html`<section aria-labelledby="basis-title">
     <h2 id="basis-title">What it rests on</h2>
@@ -20,6 +21,7 @@ export function basisSection(resolved: Relayed, treeSize: number): Html {
       ${key !== undefined && fact('Signed by key', copied('key id', key))}
       ${aep !== undefined && fact('AEP hash', copied('AEP hash', aep))}
       ${record !== undefined && fact('Proof record hash', copied('proof record hash', record))}
+      ${members !== undefined && fact('Members hash', copied('members hash', members))}
     </dl>
     <p>The verdict is the verification system’s, passed on as it is. Nothing was computed here.</p>
   </section>`;
@@ -38,13 +40,14 @@ const NAMES: Record<string, string> = {
   keys: 'Keys',
 };
 
-export function downloadsSection({ downloads }: Relayed): Html {
+export function downloadsSection(relayed: Relayed): Html {
   return html`<section aria-labelledby="downloads-title">
     <h2 id="downloads-title">Check it yourself</h2>
     <p>Downloads to check the log’s side of it without this service:</p>
     <ul class="links">
-      ${stringsIn(downloads).map(([name, to]) => download(name, to))}
+      ${stringsIn(relayed.downloads).map(([name, to]) => download(name, to))}
     </ul>
+    ${membersIn(relayed) !== null && html`<p>The page of each member has its entry in the log, and what proves that it is there.</p>`}
   </section>`;
 }
 
@@ -55,7 +58,10 @@ function download(name: string, to: string): Html {
   return html`<li><a href="${path}">${label}</a></li>`;
 }
 
-export function identifiersSection({ references }: Relayed): Html {
+/** Nothing for a package: it has one id, and its members are listed elsewhere. */
+export function identifiersSection(relayed: Relayed): Html | null {
+  if (membersIn(relayed) !== null) return null;
+  const { references } = relayed;
   const ids = stringsIn(references);
   return html`<section aria-labelledby="ids-title">
     <h2 id="ids-title">Related identifiers</h2>

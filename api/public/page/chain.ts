@@ -1,57 +1,83 @@
 import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
 import { pageUrl } from './ask.js';
 import { html, type Html } from './html.js';
-import type { Relayed } from './relayed.js';
-import { upperFirst } from './words.js';
+import { membersIn, type Relayed } from './relayed.js';
+import type { ChainLink } from './retell.js';
+import { MARK, upperFirst, WORD, type Mark } from './words.js';
 
-/** The links that have a page of their own, and the reference that leads there. */
-const REFERENCE: Record<string, string> = {
-  verification: 'proof_id',
-  passport: 'passport_id',
-  certificate: 'certificate_id',
-  trust_established: 'trust_id',
-};
+/** Stages that are facts: they have no verdict, and no page of their own. */
+const FACTS = ['execution', 'evidence'];
 
 /** The chain as far as it reaches, and after it, in the documented order, what it does not reach. */
-export function chainSection({
-  trust_chain: chain,
-  references,
-  verification,
-  artifact,
-}: Relayed): Html {
-  const missing = TRUST_CHAIN_SEQUENCE.filter((link) => !chain.sequence.includes(link));
+export function chainSection(relayed: Relayed, links: readonly ChainLink[]): Html {
+  const { sequence } = relayed.trust_chain;
+  const isDenial = relayed.artifact.effect === 'DENY';
+  const missing = TRUST_CHAIN_SEQUENCE.filter((stage) => !sequence.includes(stage));
   return html`<section aria-labelledby="chain-title">
     <h2 id="chain-title">Trust chain</h2>
-    <p>${sentence(chain, artifact.effect === 'DENY', verification.can_assert_validity)}</p>
+    <p>${sentence(relayed)}</p>
     <ol class="chain">
-      ${chain.sequence.map((link) => linkOf(link, true, references[REFERENCE[link] ?? '']))}
-      ${missing.map((link) => linkOf(link, false, undefined))}
+      ${sequence.map((stage) =>
+        reached(
+          stage,
+          links.find((link) => link.stage === stage),
+          isDenial,
+        ),
+      )}
+      ${missing.map(
+        (stage) =>
+          html`<li class="missing">
+            <span class="name">${nameOf(stage)}</span>
+            <span class="state">not in the chain</span>
+          </li>`,
+      )}
     </ol>
   </section>`;
 }
 
-function sentence(
-  { available, sequence }: Relayed['trust_chain'],
-  isDenial: boolean,
-  asserts: boolean,
-): string {
-  if (sequence.length === 0) return 'There is no chain: nothing in it is confirmed.';
-  if (isDenial) {
+function sentence(relayed: Relayed): string {
+  const { trust_chain: chain, artifact, verification } = relayed;
+  if (membersIn(relayed) !== null) {
+    return chain.available
+      ? 'Every member of the package has the whole chain, with a verdict on each link.'
+      : 'Not every member of the package has the whole chain.';
+  }
+  if (chain.sequence.length === 0) return 'There is no chain: nothing in it is confirmed.';
+  if (artifact.effect === 'DENY') {
     return 'A denial has no passport, certificate or trust: its chain ends with the verification.';
   }
-  if (!available) return 'The chain is not complete. It ends where nothing more follows.';
-  if (!asserts) return 'The chain was complete. It does not make valid what has ended since.';
+  if (!chain.available) return 'The chain is not complete. It ends where nothing more follows.';
+  if (!verification.can_assert_validity) {
+    return 'The chain was complete. It does not make valid what has ended since.';
+  }
   return 'The chain is complete. Each link has a verdict of its own: follow it to see.';
 }
 
-function linkOf(link: string, reached: boolean, reference: unknown): Html {
-  const name = upperFirst(link.replaceAll('_', ' '));
-  const shown =
-    reached && typeof reference === 'string'
-      ? html`<a href="${pageUrl(reference)}">${name}</a>`
-      : html`${name}`;
-  return html`<li class="${reached ? 'reached' : 'missing'}">
-    <span class="name">${shown}</span>
-    <span class="state">${reached ? 'in the chain' : 'not in the chain'}</span>
+function reached(stage: string, link: ChainLink | undefined, isDenial: boolean): Html {
+  const verdict = verdictOn(link, isDenial);
+  const name =
+    link === undefined || FACTS.includes(stage)
+      ? html`${nameOf(stage)}`
+      : html`<a href="${pageUrl(link.identifier)}">${nameOf(stage)}</a>`;
+  return html`<li class="reached${verdict && ` ${verdict.mark}`}">
+    <span class="name">${name}</span>
+    <span class="state">in the chain${verdict && html`: <b>${verdict.word}</b>`}</span>
   </li>`;
+}
+
+/** In words; what is good about a denial is its proof alone. */
+function verdictOn(
+  link: ChainLink | undefined,
+  isDenial: boolean,
+): { word: string; mark: Mark } | null {
+  const status = link?.verification_status ?? null;
+  if (status === null) return null;
+  const [word, mark] = [WORD[status], MARK[status]];
+  return isDenial && mark === 'good'
+    ? { word: `${word}, of the denial`, mark: 'denied' }
+    : { word, mark };
+}
+
+function nameOf(stage: string): string {
+  return upperFirst(stage.replaceAll('_', ' '));
 }

@@ -82,5 +82,6 @@ function snapshotSection(snapshot: SnapshotFacts | null): Html {
       Free, without an account, without cookies. The
       <a href="/log/checkpoint">signed checkpoint</a> and the
       <a href="/api/public/keys">keys</a> are public, so nobody has to take this page’s word for it.
+      Programs ask the <a href="/docs">public API</a>.
     </p>`;
 }

@@ -1,5 +1,5 @@
 import { html, type Html } from './html.js';
-import type { Mark } from './words.js';
+import { count, type Mark } from './words.js';
 
 /** A button that the script brings to life; without it, it stays hidden. */
 export function copyButton(what: string, text: string): Html {
@@ -62,4 +62,29 @@ export function markOf(mark: Mark): Html {
   return html`<svg class="mark" viewBox="0 0 32 32" width="56" height="56" aria-hidden="true">
     ${SHAPES[mark]}
   </svg>`;
+}
+
+/** The items of a list; those in the middle of a long one are unfolded by whoever wants them. */
+export function fold(
+  items: readonly Html[],
+  { first, last, what, list }: { first: number; last: number; what: string; list: string },
+): readonly Html[] {
+  const end = items.length - last;
+  const inside = items.slice(first, end);
+  if (inside.length < 3) return items;
+  const folded = html`<li class="more">
+    <details>
+      <summary>${count(inside.length)} more ${what}</summary>
+      <ol class="${list}">
+        ${inside}
+      </ol>
+    </details>
+  </li>`;
+  return [...items.slice(0, first), folded, ...items.slice(end)];
+}
+
+/** One, or one and another, or one, another and a third. */
+export function listed(names: readonly string[]): string {
+  const last = names.at(-1) ?? '';
+  return names.length < 2 ? last : `${names.slice(0, -1).join(', ')} and ${last}`;
 }

@@ -26,8 +26,9 @@ export function homeView(): View {
           ${fact('Certificate', html`<code>cert_…</code> or <code>certref_…</code>`)}
           ${fact('Passport', html`<code>pass_…</code>, <code>passref_…</code> or <code>execpass_…</code>`)}
           ${fact('Trust', html`<code>trust_…</code>, <code>trustref_…</code> or <code>asset_…</code>`)}
-          ${fact('Shared or packaged', html`<code>share_…</code>, <code>pkg_…</code>`)}
           ${fact('Recent execution', html`<code>exec_…</code> or <code>reg_…</code>`)}
+          ${fact('Package', html`<code>pkg_…</code>`)}
+          ${fact('Share link', html`<code>share_…</code>`)}
         </dl>
       </section>
       <section aria-labelledby="answers-title">

@@ -4,47 +4,59 @@ import { notFoundSchema } from '#protocol/schemas/lookup';
 import { canAssertValidity, STATUSES } from '#protocol/status';
 import type { Answer } from '../http/answer.js';
 
+const toldMembers = { verification_status: z.enum(STATUSES), can_assert_validity: z.boolean() };
+const followsFromStatus = (told: z.infer<z.ZodObject<typeof toldMembers>>): boolean =>
+  told.can_assert_validity === canAssertValidity(told.verification_status);
+const DOES_NOT_FOLLOW = 'can_assert_validity does not follow from the status';
+
+/** One proof in a package, and the verdict on its trust artifact. */
+const memberSchema = z
+  .object({ proof_id: z.string(), trust_id: z.string(), ...toldMembers })
+  .refine(followsFromStatus, DOES_NOT_FOLLOW);
+export type Member = z.infer<typeof memberSchema>;
+
 /**
  * What the page shows of a lookup's answer. It has to know every word that decides what a reader
  * is told: an answer with a status or an effect that it does not know is shown as no answer at all.
  */
-const relayedSchema = z.object({
-  artifact_kind: artifactKindSchema,
-  lookup: z.object({ matched_on: z.string().nullable() }),
-  verification: z
-    .object({
-      verification_status: z.enum(STATUSES),
-      can_assert_validity: z.boolean(),
-      verified_at: z.string().optional(),
-    })
-    .refine(
-      (told) => told.can_assert_validity === canAssertValidity(told.verification_status),
-      'can_assert_validity does not follow from the status',
-    ),
-  artifact: z
-    .object({
-      effect: effectSchema,
-      environment: environmentSchema,
-      aep_hash: z.string(),
-      proof_record_hash: z.string(),
-    })
-    .partial(),
-  trust_chain: z.object({ available: z.boolean(), sequence: z.array(z.string()) }),
-  references: z.record(z.string(), z.unknown()),
-  downloads: z.record(z.string(), z.unknown()),
-  integrity: z
-    .object({
-      log_origin: z.string(),
-      leaf_index: z.number(),
-      key_id: z.string(),
-      accepted_at: z.string(),
-    })
-    .partial(),
-});
+const relayedSchema = z
+  .object({
+    artifact_kind: artifactKindSchema,
+    lookup: z.object({ matched_on: z.string().nullable() }),
+    verification: z
+      .object({ ...toldMembers, verified_at: z.string().optional() })
+      .refine(followsFromStatus, DOES_NOT_FOLLOW),
+    artifact: z
+      .object({
+        effect: effectSchema,
+        environment: environmentSchema,
+        aep_hash: z.string(),
+        proof_record_hash: z.string(),
+        package_id: z.string(),
+      })
+      .partial(),
+    trust_chain: z.object({ available: z.boolean(), sequence: z.array(z.string()) }),
+    references: z.looseObject({ members: z.array(memberSchema).min(1).optional() }),
+    downloads: z.record(z.string(), z.unknown()),
+    integrity: z
+      .object({
+        log_origin: z.string(),
+        leaf_index: z.number(),
+        key_id: z.string(),
+        accepted_at: z.string(),
+        members_hash: z.string(),
+      })
+      .partial(),
+  })
+  .refine(
+    ({ artifact, references }) =>
+      (artifact.package_id === undefined) === (references.members === undefined),
+    'a package without members, or members without a package',
+  );
 export type Relayed = z.infer<typeof relayedSchema>;
 
 /** Reads the answer that the JSON route would have sent; null is the not-found record. */
-export function readAnswer(answer: Answer): Relayed | null {
+export function readAnswer(answer: Pick<Answer, 'status' | 'body'>): Relayed | null {
   const { body } = answer;
   const bytes = typeof body === 'string' ? Buffer.from(body, 'latin1') : Buffer.from(body);
   // Not strictly: it is our own text, and may hold whatever somebody asked for.
@@ -54,6 +66,28 @@ export function readAnswer(answer: Answer): Relayed | null {
     return null;
   }
   return relayedSchema.parse(document);
+}
+
+/** The proofs in a package; null of everything else. */
+export function membersIn({ references }: Relayed): Member[] | null {
+  return references.members ?? null;
+}
+
+const OWN_ID = {
+  proof: 'proof_id',
+  certificate: 'certificate_id',
+  passport: 'passport_id',
+  trust: 'trust_id',
+} as const;
+
+/** The id by which everybody can ask for what resolved, however it was asked for this time. */
+export function ownId({ artifact_kind: kind, artifact, references }: Relayed): string | null {
+  const id = artifact.package_id ?? references[OWN_ID[kind]];
+  return typeof id === 'string' ? id : null;
+}
+
+export function wasShared({ lookup }: Relayed): boolean {
+  return lookup.matched_on === 'share_token';
 }
 
 export function stringsIn(record: Record<string, unknown>): [name: string, value: string][] {

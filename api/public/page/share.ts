@@ -1,41 +1,66 @@
+import { VIEW_PATHS, type ViewName } from '../views/answer.js';
 import { pageUrl } from './ask.js';
 import { html, type Html } from './html.js';
-import { copyButton, fact } from './pieces.js';
+import { copyButton } from './pieces.js';
 import { qrCode } from './qr.js';
+import { membersIn, ownId, wasShared, type Relayed } from './relayed.js';
 
-/** Links to what resolved, and a QR code of the one to this page. */
-export function shareSection(view: {
-  identifier: string;
-  link: string | null;
-  jsonUrl: string;
-}): Html {
-  const { identifier, link, jsonUrl } = view;
+/**
+ * A link to what resolved, and a QR code of it. Of what a share token showed it is the artifact's own
+ * one: pictures and print-outs are passed on by accident, and a token is not for everybody.
+ *
+ * @param base where the page can be reached from elsewhere; null when that is not known
+ */
+export function shareSection(
+  relayed: Relayed,
+  identifier: string,
+  base: string | null,
+): Html | null {
+  const shared = wasShared(relayed);
+  const id = shared ? ownId(relayed) : identifier;
+  if (base === null || id === null) return null;
+  const link = pageUrl(id, base);
   return html`<section class="share" aria-labelledby="share-title">
     <div>
       <h2 id="share-title">Pass it on</h2>
       <p>Whoever follows the link sees the verdict of that moment, not a copy of this one.</p>
-      <dl class="facts">
-        ${
-          link !== null &&
-          fact(
-            'Link',
-            html`<a href="${pageUrl(identifier)}">${link}</a> ${copyButton('link', link)}`,
-          )
-        }
-        ${fact('For programs', jsonLink(jsonUrl))}
-      </dl>
+      <p><a href="${pageUrl(id)}">${link}</a> ${copyButton('link', link)}</p>
+      ${
+        shared &&
+        html`<p>
+          It is the lasting link to the same, for anybody. The share link that you came by is in
+          neither the link nor the code.
+        </p>`
+      }
     </div>
-    ${link !== null && qrCode(link, 'QR code of the link to this page')}
+    ${qrCode(link, shared ? 'QR code of this link' : 'QR code of the link to this page')}
   </section>`;
 }
 
-export function forProgramsSection(jsonUrl: string): Html {
+const VIEW_NAMES: Record<ViewName, string> = {
+  history: 'History',
+  chain: 'Trust chain',
+  package: 'Everything, with its evidence,',
+};
+
+/** What a program would ask for: the answer that this page tells, and the views that it was made of. */
+export function forProgramsSection(jsonUrl: string, resolved: Relayed | null): Html {
   return html`<section aria-labelledby="programs-title">
     <h2 id="programs-title">For programs</h2>
-    <p>${jsonLink(jsonUrl)}</p>
+    <ul class="links">
+      <li><a href="${jsonUrl}">The same answer as JSON</a></li>
+      ${resolved !== null && viewsOf(resolved)}
+      <li><a href="/docs">API documentation</a></li>
+    </ul>
   </section>`;
 }
 
-function jsonLink(jsonUrl: string): Html {
-  return html`<a href="${jsonUrl}">The same answer as JSON</a>`;
+function viewsOf(resolved: Relayed): Html[] {
+  const kind = resolved.artifact_kind;
+  const id = ownId(resolved);
+  if (id === null || membersIn(resolved) !== null) return [];
+  return [...(VIEW_PATHS[kind] ?? [])].map(
+    ([end, view]) =>
+      html`<li><a href="/api/public/${kind}/${id}/${end}">${VIEW_NAMES[view]} as JSON</a></li>`,
+  );
 }

@@ -77,8 +77,11 @@ p { margin: 0.5rem 0; }
 ul { margin: 0; padding-left: 1.2rem; }
 li { margin: 0.25rem 0; }
 .lead { font-size: 1.125rem; }
+main { --tone: var(--open); }
+.good { --tone: var(--good); }
+.denied, .revoked { --tone: var(--bad); }
+.expired { --tone: var(--warn); }
 .verdict {
-  --tone: var(--open);
   display: grid;
   grid-template-columns: auto minmax(0, 1fr);
   gap: 0 1.25rem;
@@ -88,9 +91,6 @@ li { margin: 0.25rem 0; }
   border-left: 8px solid var(--tone);
   border-radius: 8px;
 }
-.verdict.good { --tone: var(--good); }
-.verdict.denied, .verdict.revoked { --tone: var(--bad); }
-.verdict.expired { --tone: var(--warn); }
 .verdict.absent, .verdict.open { border-left-style: dashed; }
 .verdict h1 { color: var(--tone); }
 .verdict .facts { margin-top: 1rem; }
@@ -151,10 +151,31 @@ dd { margin: 0; overflow-wrap: anywhere; }
 .chain .name { display: block; font-weight: 600; line-height: 1.3; }
 .chain .missing .name { font-weight: 400; color: var(--quiet); }
 .chain .state { display: block; color: var(--quiet); font-size: 0.875rem; }
-.history { margin: 0; padding: 0; list-style: none; border-left: 2px solid var(--line); }
-.history li { position: relative; display: grid; grid-template-columns: 17.5rem minmax(0, 1fr); gap: 0 1rem; margin: 0; padding: 0.3rem 0 0.3rem 1.1rem; }
+.chain .state b { color: var(--tone); }
+.chain .revoked::before, .chain .expired::before, .chain .open::before, .chain .absent::before { border-color: var(--tone); color: var(--tone); }
+.members { margin: 0; padding: 0; list-style: none; }
+.members li {
+  display: grid;
+  grid-template-columns: 1.75rem 13.5rem minmax(0, 1fr);
+  gap: 0 0.75rem;
+  align-items: center;
+  margin: 0;
+  padding: 0.5rem 0;
+  border-top: 1px solid var(--line);
+}
+.members .mark { width: 1.75rem; height: 1.75rem; }
+.members .number { color: var(--quiet); }
+.members .name { font-weight: 600; color: var(--tone); }
+.members li.more, .history li.more { display: block; }
+.history { margin: 0; padding: 0; list-style: none; }
+.history li { position: relative; display: grid; grid-template-columns: 17.5rem minmax(0, 1fr); gap: 0 1rem; margin: 0; padding: 0.3rem 0 0.3rem 1.1rem; border-left: 2px solid var(--line); }
 .history li::before { content: ''; position: absolute; left: -6px; top: 0.85rem; width: 10px; height: 10px; border-radius: 50%; background: var(--quiet); }
+.history li.more { padding: 0; border-left: 0; }
+.history li.more::before { display: none; }
+.history summary { padding-left: 1.1rem; border-left: 2px dotted var(--line); }
+.history .turn::before { background: var(--tone); outline: 2px solid var(--tone); outline-offset: 2px; }
 .when { color: var(--quiet); }
+.detail { display: block; color: var(--quiet); font-size: 0.875rem; }
 .links { display: flex; flex-wrap: wrap; gap: 0.25rem 1.5rem; padding: 0; list-style: none; }
 summary { cursor: pointer; color: var(--link); padding: 0.3rem 0; }
 .share { display: flex; gap: 2rem; align-items: flex-start; justify-content: space-between; }
@@ -179,6 +200,8 @@ footer .facts > div { padding: 0.15rem 0; border: 0; }
   .chain li.missing::after, .chain .reached:has(+ .missing)::after { border-top: 0; border-left: 2px dashed var(--quiet); }
   .chain li { padding-top: 0; }
   .history li { grid-template-columns: minmax(0, 1fr); }
+  .members li { grid-template-columns: 1.75rem minmax(0, 1fr); }
+  .members a { grid-column: 2; }
   .links { display: block; }
   .links a { display: inline-block; padding: 0.25rem 0; }
   .share { display: block; }
@@ -190,6 +213,8 @@ footer .facts > div { padding: 0.15rem 0; border: 0; }
 @media print {
   :root { --text: #000; --quiet: #333; --page: #fff; --card: #fff; --line: #999; --link: #000; --good: #000; --bad: #000; --warn: #000; --open: #000; }
   form, .copy, .skip, details { display: none; }
+  .more details { display: block; }
+  .more details::details-content { content-visibility: visible; block-size: auto; }
   header { border: 0; padding: 0; }
   .verdict { border: 2px solid #000; border-left-width: 8px; }
   section { break-inside: avoid; }

@@ -1,4 +1,4 @@
-import type { ArtifactKind } from '#protocol/status';
+import type { ArtifactKind, VerificationStatus } from '#protocol/status';
 import type { Relayed } from './relayed.js';
 
 /** How a verdict is told to a person. The shape of the mark and the words differ, not only the colour. */
@@ -15,8 +15,30 @@ export interface Telling {
 
 export type Mark = 'good' | 'denied' | 'revoked' | 'expired' | 'absent' | 'open';
 
+/** A status in a word or two, and its mark, where it stands beside others. The worst come first. */
+export const WORD: Record<VerificationStatus, string> = {
+  REVOKED: 'Revoked',
+  EXPIRED: 'Expired',
+  NOT_FOUND: 'Not found',
+  BACKEND_LOOKUP_REQUIRED: 'Not confirmed',
+  VALID: 'Valid',
+  VERIFIED: 'Verified',
+  PASS: 'Passes',
+  TRUST_ESTABLISHED: 'Trust established',
+};
+export const MARK: Record<VerificationStatus, Mark> = {
+  REVOKED: 'revoked',
+  EXPIRED: 'expired',
+  NOT_FOUND: 'absent',
+  BACKEND_LOOKUP_REQUIRED: 'open',
+  VALID: 'good',
+  VERIFIED: 'good',
+  PASS: 'good',
+  TRUST_ESTABLISHED: 'good',
+};
+
 const COPIED = 'Check that the whole identifier was copied, and nothing else.';
-const ENDS = 'A printed or saved copy is no verdict: ask again before you rely on it.';
+export const ENDS = 'A printed or saved copy is no verdict: ask again before you rely on it.';
 
 export function tellNotFound(treeSize: number): Telling {
   return {
@@ -32,9 +54,10 @@ export function tellNotFound(treeSize: number): Telling {
   };
 }
 
-export function tell(relayed: Relayed): Telling {
+/** @param byToken whether a share token was asked for, or something that may have been meant as one */
+export function tell(relayed: Relayed, byToken = false): Telling {
   const { lookup, verification, artifact } = relayed;
-  if (lookup.matched_on === null) return tellUnresolved();
+  if (lookup.matched_on === null) return byToken ? tellDarkToken() : tellUnresolved();
   if (artifact.effect === 'DENY') return tellDenied(relayed);
   const kind = relayed.artifact_kind;
   switch (verification.verification_status) {
@@ -80,9 +103,9 @@ export function tell(relayed: Relayed): Telling {
 }
 
 const ADMITTED = 'An action was admitted, and the log holds the signed proof of it.';
-const HOLDS = 'That it still holds.';
+export const HOLDS = 'That it still holds.';
 
-const NOUN = {
+export const NOUN = {
   proof: 'proof',
   certificate: 'certificate',
   passport: 'passport',
@@ -91,11 +114,11 @@ const NOUN = {
 
 /** What rests on something ends with it, and the answer does not say which of them ended. */
 function ended(kind: ArtifactKind, how: string): string {
-  const rests = kind === 'proof' ? '' : ', or something that it rests on';
+  const rests = kind === 'proof' ? '' : ', or something that it rests on,';
   return `This ${NOUN[kind]}${rests} ${how}.`;
 }
 
-const POSITIVE = {
+export const POSITIVE = {
   VALID: (kind: string) => `Valid ${kind}`,
   VERIFIED: (kind: string) => `Verified ${kind}`,
   PASS: (kind: string) => `${upperFirst(kind)} passes`,
@@ -141,7 +164,7 @@ function tellDenied({ artifact_kind: kind, verification }: Relayed): Telling {
 }
 
 const ALLOWED = 'That anything was allowed.';
-const UNDECIDED =
+export const UNDECIDED =
   'That it is valid, or that it is not. It may not have been checked yet, or a check did not pass.';
 
 function tellUnconfirmed(kind: string): Telling {
@@ -162,6 +185,20 @@ function tellUnresolved(): Telling {
     advice: `${COPIED} Whoever gave it to you can also give you the identifier of the proof.`,
     says: [],
     saysNot: ['That it is valid, or that it is not.', 'That nothing has such an identifier.'],
+  };
+}
+
+/** Whatever the reason: who holds a token that shows nothing is not told whether it ever did. */
+function tellDarkToken(): Telling {
+  return {
+    mark: 'open',
+    headline: 'Not resolved',
+    lead: 'This share link shows nothing.',
+    advice:
+      'There may be no such link, it may have been revoked or be over, or what it is for is not published. ' +
+      'Check that the whole of it was copied, or ask whoever gave it to you.',
+    says: [],
+    saysNot: ['Which of these it is.', 'That what it is for is valid, or that it is not.'],
   };
 }
 

@@ -1,8 +1,8 @@
 import { equalBytes } from '#protocol/bytes';
 import type { Ed25519Verify } from '#protocol/ed25519';
-import { ProtocolError } from '#protocol/errors';
 import type { Sha256 } from '#protocol/hash';
 import { HASH_BYTES, verifyConsistency } from '#protocol/merkle';
+import type { LoadedPart } from '#protocol/snapshot/find';
 import { malformed } from '#protocol/snapshot/malformed';
 import { openManifest, type OpenedManifest } from '#protocol/snapshot/manifest';
 import type { SnapshotTrust } from '#protocol/snapshot/trust';
@@ -33,6 +33,9 @@ export interface FollowerOptions {
   log: Logger;
 }
 
+/** While something is wrong, looking for a newer snapshot pauses for up to so long. */
+const SLOWEST_MS = 2_000;
+
 /**
  * Holds the snapshot that is served and goes over to newer ones. Whatever is wrong with a newer
  * one, the last good one stays: its age shows in the headers, and its own end ends it.
@@ -40,8 +43,12 @@ export interface FollowerOptions {
 export class SnapshotFollower {
   private served: Snapshot | null = null;
   private problem: string | null = null;
+  private isFailing = false;
+  /** Parts of the served snapshot, and of one that has not come whole yet. */
+  private readonly inHand = new Map<string, LoadedPart>();
   private timer: NodeJS.Timeout | undefined;
   private following = false;
+  private refreshing = Promise.resolve();
 
   constructor(private readonly options: FollowerOptions) {}
 
@@ -54,33 +61,27 @@ export class SnapshotFollower {
     return this.problem;
   }
 
-  /** Looks for a newer snapshot once. Never rejects. */
-  async refresh(): Promise<void> {
-    try {
-      const next = await this.next();
-      if (next !== null) this.served = next;
-      if (this.problem !== null) this.options.log.info('a good snapshot is there');
-      this.problem = null;
-    } catch (error) {
-      if (error instanceof ProtocolError) this.options.source.forget();
-      const problem = error instanceof Error ? error.message : String(error);
-      // The same problem comes back with every poll; it is news only once.
-      if (problem !== this.problem) {
-        const isExpected = error instanceof RefusedSnapshot && error.code === 'no_manifest';
-        if (isExpected) this.options.log.info(problem);
-        else this.options.log.error({ err: error }, 'the newest snapshot is not served');
-      }
-      this.problem = problem;
-    }
+  /**
+   * Looks for a newer snapshot once. Never rejects. One at a time: of two, the one that began first
+   * could end last, and go back to the older snapshot that it found.
+   */
+  refresh(): Promise<void> {
+    this.refreshing = this.refreshing.then(() => this.refreshAlone());
+    return this.refreshing;
   }
 
   /** Refreshes now, and then again and again until `stop`. */
   async start(intervalMs: number): Promise<void> {
     this.following = true;
     await this.refresh();
+    let pauseMs = intervalMs;
     const again = (): void => {
       if (!this.following) return;
-      this.timer = setTimeout(() => void this.refresh().then(again), intervalMs);
+      // What went wrong may be large, and an origin that comes back has many who wait for it.
+      pauseMs = this.isFailing
+        ? Math.min(2 * pauseMs, Math.max(intervalMs, SLOWEST_MS))
+        : intervalMs;
+      this.timer = setTimeout(() => void this.refresh().then(again), pauseMs);
       this.timer.unref();
     };
     again();
@@ -91,16 +92,47 @@ export class SnapshotFollower {
     clearTimeout(this.timer);
   }
 
+  private async refreshAlone(): Promise<void> {
+    try {
+      const next = await this.next();
+      if (next !== null) this.served = next;
+      if (this.problem !== null) this.options.log.info('a good snapshot is there');
+      this.problem = null;
+      this.isFailing = false;
+    } catch (error) {
+      this.options.source.forgetManifest();
+      this.isFailing = !(error instanceof RefusedSnapshot && error.code === 'no_manifest');
+      const problem = error instanceof Error ? error.message : String(error);
+      // The same problem comes back with every poll; it is news only once.
+      if (problem !== this.problem) {
+        if (this.isFailing)
+          this.options.log.error({ err: error }, 'the newest snapshot is not served');
+        else this.options.log.info(problem);
+      }
+      this.problem = problem;
+    }
+  }
+
   /** The snapshot to go over to, or null when the one that is served is the newest. */
   private async next(): Promise<Snapshot | null> {
     const { source, sha256, verify, trust } = this.options;
-    const { served } = this;
+    const { served, inHand } = this;
     const bytes = await source.manifest();
     if (bytes === null) throw new RefusedSnapshot('no_manifest', 'no snapshot is published');
     if (served !== null && equalBytes(bytes, served.bytes)) return null;
     const opened = openManifest(verify, bytes, trust);
     if (served !== null) await this.requireSuccessor(served.opened, opened);
-    return Snapshot.load(sha256, source, bytes, opened, served);
+    this.keepParts(served === null ? [opened] : [served.opened, opened]);
+    const next = await Snapshot.load(sha256, source, bytes, opened, served, inHand);
+    this.keepParts([opened]);
+    return next;
+  }
+
+  private keepParts(snapshots: readonly OpenedManifest[]): void {
+    const kept = new Set(
+      snapshots.flatMap(({ manifest }) => manifest.index_parts.map(({ sha256 }) => sha256)),
+    );
+    for (const name of this.inHand.keys()) if (!kept.has(name)) this.inHand.delete(name);
   }
 
   private async requireSuccessor(served: OpenedManifest, next: OpenedManifest): Promise<void> {
@@ -125,12 +157,13 @@ export class SnapshotFollower {
       );
     }
     const { sha256, source } = this.options;
+    const growth = { logFile: (file: string) => source.logFile(file, true) };
     const path = await consistencyFromTiles(
       sha256,
       from.size,
       to.size,
       async (level, index, width) => {
-        const hashes = await readTile(source, level, index, width);
+        const hashes = await readTile(growth, level, index, width);
         if (hashes?.length !== width * HASH_BYTES) {
           throw malformed(`tile ${level}/${index} of ${width} hashes cannot be read`);
         }

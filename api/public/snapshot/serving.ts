@@ -1,4 +1,3 @@
-import { ProtocolError } from '#protocol/errors';
 import type { PublicContext } from '../context.js';
 import { Problem } from '../http/problem.js';
 import type { Snapshot } from './snapshot.js';
@@ -24,8 +23,7 @@ export function assertingSnapshot(ctx: PublicContext): Snapshot {
 }
 
 /** A reading error is never "not found": the record may well be there. */
-export function unreadable(ctx: PublicContext, cause: unknown): Problem {
-  if (cause instanceof ProtocolError) ctx.source.forget();
+export function unreadable(_ctx: PublicContext, cause: unknown): Problem {
   return new Problem('snapshot_unreadable', 'The snapshot cannot be read right now.', {
     cause,
     headers: { 'Retry-After': '5' },

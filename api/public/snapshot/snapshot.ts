@@ -1,4 +1,5 @@
 import { fromHex, toHex } from '#protocol/bytes';
+import { ProtocolError } from '#protocol/errors';
 import { parseStrict } from '#protocol/json';
 import type { Sha256 } from '#protocol/hash';
 import {
@@ -7,19 +8,34 @@ import {
   readRecord,
   type LoadedPart,
   type Lookup,
+  type SegmentRead,
 } from '#protocol/snapshot/find';
 import { openIndexPart } from '#protocol/snapshot/index-part';
 import { keysFileSchema, type KeysFile } from '#protocol/snapshot/keys';
 import { malformed } from '#protocol/snapshot/malformed';
-import { PROOF_PARTS, type IndexPartPin, type OpenedManifest } from '#protocol/snapshot/manifest';
-import { recordBody, type RecordBody } from '#protocol/snapshot/record';
-import type { ArtifactKind } from '#protocol/status';
+import {
+  PACKAGE_PARTS,
+  PROOF_PARTS,
+  SHARE_PARTS,
+  type IndexPartPin,
+  type OpenedManifest,
+} from '#protocol/snapshot/manifest';
+import { openShare, shareIndexId, tokenHash, type Share } from '#protocol/snapshot/share';
 import type { SnapshotSource } from './source.js';
 
-export interface FoundBody extends RecordBody {
+/** The published record of a proof or a package, as record.ts has it. */
+export interface FoundRecord {
+  /** 16 bytes. */
+  id: Uint8Array;
+  bytes: Uint8Array;
   /** First bytes of the record's SHA-256: a new one for every change of what it says. */
   digest: Uint8Array;
 }
+
+/** The parts that are looked up by different ids, each kind oldest first. */
+type PartsByKind = Readonly<
+  Record<typeof PROOF_PARTS | typeof SHARE_PARTS | typeof PACKAGE_PARTS, readonly LoadedPart[]>
+>;
 
 /** One published state of the registry, loaded and checked; never changed once it serves. */
 export class Snapshot {
@@ -27,24 +43,33 @@ export class Snapshot {
     readonly bytes: Uint8Array,
     readonly opened: OpenedManifest,
     readonly keys: KeysFile,
-    private readonly parts: readonly LoadedPart[],
+    private readonly parts: PartsByKind,
     private readonly sha256: Sha256,
   ) {}
 
-  /** Loads what `opened` pins, taking over the parts that `previous` has loaded already. */
+  /**
+   * Loads what `opened` pins. `inHand` are the parts that were loaded before; those that are not
+   * among them are added one by one, so that nothing is loaded twice when this breaks off.
+   */
   static async load(
     sha256: Sha256,
     source: SnapshotSource,
     bytes: Uint8Array,
     opened: OpenedManifest,
     previous: Snapshot | null,
+    inHand: Map<string, LoadedPart>,
   ): Promise<Snapshot> {
-    const known = new Map(previous?.parts.map((part) => [part.segment, part]));
-    const parts: LoadedPart[] = [];
+    const parts = {
+      [PROOF_PARTS]: [] as LoadedPart[],
+      [SHARE_PARTS]: [] as LoadedPart[],
+      [PACKAGE_PARTS]: [] as LoadedPart[],
+    };
     for (const pin of opened.manifest.index_parts) {
       // Parts of other kinds belong to routes that this program does not have.
-      if (pin.kind !== PROOF_PARTS) continue;
-      parts.push(known.get(pin.sha256) ?? (await loadPart(sha256, source, pin)));
+      if (!isPartKind(pin.kind)) continue;
+      const part = inHand.get(pin.sha256) ?? (await loadPart(sha256, source, pin));
+      inHand.set(pin.sha256, part);
+      parts[pin.kind].push(part);
     }
     const pin = opened.manifest.keys;
     const keys =
@@ -55,18 +80,40 @@ export class Snapshot {
   }
 
   /**
-   * What is published for a proof's artifact, or null when it does not resolve.
+   * The record of a proof, or null when there is none.
    *
-   * @param newerThan proofs with a smaller number do not resolve; 0 for the whole history
+   * @param newerThan proofs with a smaller number are passed over; 0 for the whole history
    */
-  *find(proofId: string, kind: ArtifactKind, newerThan: number): Lookup<FoundBody | null> {
-    const id = fromHex(proofId);
-    const place = yield* findPlace(this.sha256, this.parts, id);
-    if (place === null || place.proofNumber < newerThan) return null;
-    const record = yield* readRecord(this.sha256, place);
-    const body = recordBody(record, id, kind);
-    return body === null ? null : { ...body, digest: place.digest };
+  proof(proofId: string, newerThan: number): Lookup<FoundRecord | null> {
+    return this.record(PROOF_PARTS, proofId, newerThan);
   }
+
+  /** The record of a package by its uuid in hex; its number is that of its newest member. */
+  package(uuid: string, newerThan: number): Lookup<FoundRecord | null> {
+    return this.record(PACKAGE_PARTS, uuid, newerThan);
+  }
+
+  /** What a token shows, or null when there is no such token. */
+  *share(token: string): Lookup<Share | null> {
+    const hash = tokenHash(this.sha256, token);
+    const place = yield* findPlace(this.sha256, this.parts[SHARE_PARTS], shareIndexId(hash));
+    return place === null ? null : openShare(yield* readRecord(this.sha256, place), hash);
+  }
+
+  private *record(
+    kind: typeof PROOF_PARTS | typeof PACKAGE_PARTS,
+    hex: string,
+    newerThan: number,
+  ): Lookup<FoundRecord | null> {
+    const id = fromHex(hex);
+    const place = yield* findPlace(this.sha256, this.parts[kind], id);
+    if (place === null || place.proofNumber < newerThan) return null;
+    return { id, bytes: yield* readRecord(this.sha256, place), digest: place.digest };
+  }
+}
+
+function isPartKind(kind: string): kind is keyof PartsByKind {
+  return kind === PROOF_PARTS || kind === SHARE_PARTS || kind === PACKAGE_PARTS;
 }
 
 async function loadPart(
@@ -74,13 +121,15 @@ async function loadPart(
   source: SnapshotSource,
   pin: IndexPartPin,
 ): Promise<LoadedPart> {
-  const resident = await source.read({
+  const wanted = {
     segment: pin.sha256,
     bytes: pin.bytes,
     offset: 0,
     length: pin.resident_bytes,
-  });
-  return loadedPart(pin.sha256, openIndexPart(sha256, resident, pin));
+  };
+  return load(source, wanted, (resident) =>
+    loadedPart(pin.sha256, openIndexPart(sha256, resident, pin)),
+  );
 }
 
 async function loadKeys(
@@ -89,9 +138,24 @@ async function loadKeys(
   pin: { sha256: string; bytes: number },
 ): Promise<KeysFile> {
   const { sha256: segment, bytes: length } = pin;
-  const bytes = await source.read({ segment, bytes: length, offset: 0, length });
-  if (toHex(sha256(bytes)) !== segment) {
-    throw malformed('the keys file is not the one that the manifest pins');
+  return load(source, { segment, bytes: length, offset: 0, length }, (bytes) => {
+    if (toHex(sha256(bytes)) !== segment) {
+      throw malformed('the keys file is not the one that the manifest pins');
+    }
+    return keysFileSchema.parse(parseStrict(bytes));
+  });
+}
+
+/** What is wrong is forgotten, so that it is read anew if it is mended. */
+async function load<T>(
+  source: SnapshotSource,
+  wanted: SegmentRead,
+  open: (bytes: Uint8Array) => T,
+): Promise<T> {
+  try {
+    return open(await source.load(wanted));
+  } catch (error) {
+    if (error instanceof ProtocolError) source.forget(wanted);
+    throw error;
   }
-  return keysFileSchema.parse(parseStrict(bytes));
 }

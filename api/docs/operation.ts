@@ -1,0 +1,180 @@
+import type { JsonObject } from '../openapi/json.js';
+import type {
+  OpenApiContent,
+  OpenApiDocument,
+  OpenApiHeader,
+  OpenApiOperation,
+  OpenApiParameter,
+  OpenApiResponse,
+} from '../openapi/types.js';
+import { curlOf } from './curl.js';
+import { fieldsOf, valueOf } from './fields.js';
+import { html, paragraphs, prose, type Html } from './html.js';
+import type { ReaderText } from './reader.js';
+
+/** One operation: what it does, what it takes, how to try it, and everything it can answer. */
+export function operationSection(
+  method: string,
+  path: string,
+  operation: OpenApiOperation,
+  document: OpenApiDocument,
+  text: ReaderText,
+): Html {
+  const { schemas } = document.components;
+  const { operationId: id, parameters, requestBody } = operation;
+  const taken = [...text.credentialsOf(operation), ...parameters];
+  const body = requestBody?.content['application/json'];
+  return html`<section class="operation" id="${id}" aria-labelledby="${id}-title">
+    <h3 id="${id}-title">${operation.summary}</h3>
+    <p class="call">
+      <span class="method ${method.toLowerCase()}">${method}</span> <code>${breakable(path)}</code>
+    </p>
+    ${paragraphs(operation.description)} ${taken.length > 0 && parametersOf(taken, schemas)}
+    ${
+      body?.schema !== undefined &&
+      html`<h4>Body</h4>
+        ${fieldsOf(body.schema, schemas)}`
+    }
+    ${examplesOf(method, path, operation, body, text)}
+    <h4>Answers</h4>
+    <dl class="answers">
+      ${Object.entries(operation.responses).map(([status, response]) =>
+        answerOf(status, response, operation, document),
+      )}
+    </dl>
+  </section>`;
+}
+
+/** A long path may break after a slash, on a narrow screen. */
+function breakable(path: string): Html {
+  return html`${path.split(/(?<=\/)/).map((piece) => html`${piece}<wbr />`)}`;
+}
+
+function parametersOf(
+  parameters: readonly OpenApiParameter[],
+  schemas: Record<string, JsonObject>,
+): Html {
+  return html`<h4>Parameters and headers</h4>
+    <div class="scroll" tabindex="0" role="region" aria-label="Parameters and headers">
+      <table>
+        <thead>
+          <tr>
+            <th scope="col">Name</th>
+            <th scope="col">Value</th>
+          </tr>
+        </thead>
+        <tbody>
+          ${parameters.map(
+            ({ name, required, description, schema, ...parameter }) =>
+              html`<tr>
+                <th scope="row">
+                  <code>${name}</code>
+                  <span class="need">${parameter.in}, ${required ? 'required' : 'optional'}</span>
+                </th>
+                <td>
+                  ${description !== undefined && html`${prose(description)}<br />`}${valueOf(
+                    schema,
+                    schemas,
+                  )}
+                </td>
+              </tr>`,
+          )}
+        </tbody>
+      </table>
+    </div>`;
+}
+
+function examplesOf(
+  method: string,
+  path: string,
+  operation: OpenApiOperation,
+  body: OpenApiContent | undefined,
+  { shell }: ReaderText,
+): Html {
+  const named = Object.entries(body?.examples ?? {});
+  const calls: [string | null, string][] =
+    named.length === 0
+      ? [[null, curlOf(method, path, operation, shell)]]
+      : named.map(([name, { value }]) => [name, curlOf(method, path, operation, shell, value)]);
+  return html`<h4>Try it</h4>
+    ${calls.map(
+      ([name, text]) =>
+        html`${name !== null && calls.length > 1 && html`<p class="name">${name.replaceAll('_', ' ')}</p>`}${codeBlock(
+          text,
+          'Shell command',
+        )}`,
+    )}`;
+}
+
+export function codeBlock(text: string, label: string): Html {
+  return html`<pre tabindex="0" role="region" aria-label="${label}"><code>${text}</code></pre>`;
+}
+
+function answerOf(
+  status: string,
+  response: OpenApiResponse,
+  operation: OpenApiOperation,
+  document: OpenApiDocument,
+): Html {
+  const { schemas } = document.components;
+  const own = Object.entries(response.content ?? {}).filter(
+    ([type]) => type !== 'application/problem+json',
+  );
+  const isProblem = own.length === 0 && response.content !== undefined;
+  const [first] = Object.values(operation.responses);
+  // A header that every answer has is told of with the first.
+  const told = isProblem ? Object.keys(first?.headers ?? {}) : [];
+  const headers = Object.entries(response.headers).filter(([name]) => !told.includes(name));
+  return html`<div>
+    <dt class="s${status.charAt(0)}">${status}</dt>
+    <dd>
+      ${isProblem ? codesOf(response) : paragraphs(response.description)}
+      ${headersOf(Object.fromEntries(headers), document)}
+      ${own.map(([type, content]) => contentOf(type, content, schemas))}
+    </dd>
+  </div>`;
+}
+
+function codesOf({ description }: OpenApiResponse): Html {
+  return html`<ul class="codes">
+    ${description.split('\n\n').map((line) => html`<li>${prose(line)}</li>`)}
+  </ul>`;
+}
+
+/** Headers of this answer alone; those that many have are told of once. */
+function headersOf(headers: OpenApiResponse['headers'], document: OpenApiDocument): Html {
+  const own = Object.entries(headers).filter(
+    (entry): entry is [string, OpenApiHeader] =>
+      !('$ref' in entry[1]) && document.components.headers[entry[0]] === undefined,
+  );
+  if (own.length === 0) return html``;
+  return html`<ul class="headers">
+    ${own.map(
+      ([name, { description }]) => html`<li><code>${name}</code>: ${prose(description)}</li>`,
+    )}
+  </ul>`;
+}
+
+function contentOf(
+  type: string,
+  { schema, examples }: OpenApiContent,
+  schemas: Record<string, JsonObject>,
+): Html {
+  const isJson = /json$/.test(type);
+  const shown = Object.values(examples ?? {}).map(({ value }) =>
+    codeBlock(
+      typeof value === 'string' ? value : JSON.stringify(value, null, 2),
+      `Example of ${type}`,
+    ),
+  );
+  return html`<p>
+      <code>${type}</code>${isJson && schema !== undefined && html`: ${valueOf(schema, schemas)}`}
+    </p>
+    ${
+      shown.length > 0 &&
+      html`<details>
+        <summary>Example</summary>
+        ${shown}
+      </details>`
+    }`;
+}

@@ -1,0 +1,160 @@
+import { z } from 'zod';
+import * as documents from '#protocol/schemas/index';
+import * as primitives from '#protocol/schemas/primitives';
+import type { DescribedProblems } from './description.js';
+import { COMPONENT, componentOf, type JsonObject } from './json.js';
+import type { OperationSpec } from './operation-spec.js';
+
+/** The JSON Schemas of an API: one component a document, and one for each part they share. */
+export interface Components {
+  schemas: Record<string, JsonObject>;
+  /** How another schema mentions this one. */
+  refTo(schema: z.ZodType): JsonObject;
+  /** The members of an operation's query, as they are sent. */
+  query(spec: OperationSpec): { properties: Record<string, JsonObject>; required: string[] };
+}
+
+type Registry = ReturnType<typeof z.registry<{ id: string }>>;
+
+type Problems = Pick<DescribedProblems<never>, 'schema' | 'members'>;
+
+export function componentsOf(specs: readonly OperationSpec[], problems: Problems): Components {
+  const members = Object.entries(problems.members).flatMap(([code, schema]) =>
+    schema === undefined ? [] : [{ code, schema }],
+  );
+  const registry = nameSchemas(specs, members);
+  const idOf = (schema: z.ZodType): string => registry.get(schema)?.id ?? '';
+  const schemas = convert(registry, 'output');
+  const asSent = convert(registry, 'input');
+  const roots = [
+    ...specs.flatMap((spec) => bodiesOf(spec).map(([schema]) => schema)),
+    ...members.map(({ schema }) => schema),
+    problems.schema,
+  ];
+  const used = reachable(schemas, roots.map(idOf));
+  return {
+    schemas: Object.fromEntries([...used].sort().map((id) => [id, schemas[id] ?? {}])),
+    refTo: (schema) => ({ $ref: COMPONENT + idOf(schema) }),
+    query: ({ query }) => {
+      const converted = query === undefined ? {} : (asSent[idOf(query)] ?? {});
+      return {
+        properties: (converted['properties'] ?? {}) as Record<string, JsonObject>,
+        required: (converted['required'] ?? []) as string[],
+      };
+    },
+  };
+}
+
+/** The schemas of an operation's bodies, with the name that each has if it has no better one. */
+function bodiesOf(spec: OperationSpec): [z.ZodType, string][] {
+  const bodies: [z.ZodType, string][] = [];
+  const name = capital(spec.id);
+  if (spec.body !== undefined) bodies.push([spec.body.schema, `${name}Request`]);
+  for (const [status, { content = {} }] of Object.entries(spec.responses)) {
+    for (const schema of Object.values(content)) {
+      if (typeof schema !== 'string')
+        bodies.push([schema, `${name}Response${status === '200' ? '' : status}`]);
+    }
+  }
+  return bodies;
+}
+
+/**
+ * A document is called what the kernel calls it; one that the kernel does not export, by its
+ * `schema_version`; and what has neither, after its operation.
+ */
+function nameSchemas(
+  specs: readonly OperationSpec[],
+  members: readonly { code: string; schema: z.ZodType }[],
+): Registry {
+  const registry = z.registry<{ id: string }>();
+  const taken = new Set<string>();
+  const name = (schema: z.ZodType, ...ids: (string | undefined)[]): void => {
+    const id = ids.find((one) => one !== undefined && !taken.has(one));
+    if (id === undefined || registry.has(schema)) return;
+    taken.add(id);
+    registry.add(schema, { id });
+  };
+  // The parts first: some documents export them under a second name.
+  for (const [key, value] of Object.entries<unknown>({ ...primitives, ...documents })) {
+    if (value instanceof z.ZodType) name(value, capital(key.replace(/Schema$/, '')));
+  }
+  for (const spec of specs) {
+    for (const [schema, fallback] of bodiesOf(spec)) name(schema, versionName(schema), fallback);
+    if (spec.query !== undefined) name(spec.query, `${capital(spec.id)}Query`);
+  }
+  for (const { code, schema } of members) {
+    name(
+      schema,
+      `${capital(code.replaceAll(/_(\w)/g, (_, letter: string) => letter.toUpperCase()))}Problem`,
+    );
+  }
+  return registry;
+}
+
+function versionName(schema: z.ZodType): string | undefined {
+  if (!(schema instanceof z.ZodObject)) return undefined;
+  const version: unknown = schema.shape['schema_version'];
+  if (!(version instanceof z.ZodLiteral)) return undefined;
+  const found = Object.entries(documents.SCHEMA).find(([, text]) => text === version.value);
+  return found === undefined ? undefined : capital(found[0]);
+}
+
+function convert(registry: Registry, io: 'input' | 'output'): Record<string, JsonObject> {
+  const { schemas } = z.toJSONSchema(registry, {
+    io,
+    uri: (id) => COMPONENT + id,
+    // A query may turn text into something else; what it turns into is nobody's business here.
+    unrepresentable: 'any',
+    override: ({ zodSchema, jsonSchema }) => tidy(zodSchema, jsonSchema as JsonObject),
+  });
+  // Said once for the whole document, or meant for schemas that stand alone.
+  for (const schema of Object.values(schemas)) {
+    delete schema.$schema;
+    delete schema.$id;
+  }
+  return schemas;
+}
+
+const FORMATS: readonly unknown[] = ['date-time', 'uri', 'uuid'];
+
+/** Keeps in words what the keywords cannot say, and leaves out formats that only zod knows. */
+function tidy(zodSchema: z.core.$ZodType, jsonSchema: JsonObject): void {
+  if ('format' in jsonSchema && !FORMATS.includes(jsonSchema['format']))
+    delete jsonSchema['format'];
+  const rules = (zodSchema._zod.def.checks ?? []).flatMap(ruleOf);
+  if (rules.length === 0 || '$ref' in jsonSchema) return;
+  const said = jsonSchema['description'];
+  const words = [...(typeof said === 'string' ? [said] : []), ...rules];
+  jsonSchema['description'] = [...new Set(words)].join(' ');
+}
+
+function ruleOf(check: z.core.$ZodCheck): string[] {
+  const def = check._zod.def as z.core.$ZodCheckDef & { path?: (string | number)[] };
+  const message = def.error?.({ code: 'custom', input: undefined, path: [] } as never);
+  const text = typeof message === 'string' ? message : message?.message;
+  if (text === undefined) return [];
+  const rule = text.replace(/^expected /, '');
+  return [def.path === undefined ? `${capital(rule)}.` : `\`${def.path.join('.')}\`: ${rule}.`];
+}
+
+function reachable(schemas: Record<string, JsonObject>, roots: readonly string[]): Set<string> {
+  const found = new Set<string>();
+  const visit = (node: unknown): void => {
+    if (node === null || typeof node !== 'object') return;
+    const id = componentOf(node);
+    if (id !== null) follow(id);
+    Object.values(node).forEach(visit);
+  };
+  const follow = (id: string): void => {
+    if (found.has(id) || schemas[id] === undefined) return;
+    found.add(id);
+    visit(schemas[id]);
+  };
+  roots.forEach(follow);
+  return found;
+}
+
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}

@@ -1,0 +1,81 @@
+import { componentsOf } from './components.js';
+import type { ApiDescription, GuideSection } from './description.js';
+import type { Making } from './making.js';
+import type { OperationSpec } from './operation-spec.js';
+import { parametersOf } from './parameters.js';
+import { responsesOf } from './responses.js';
+import { sampler } from './sample.js';
+import type { OpenApiDocument, OpenApiOperation } from './types.js';
+import { valuesOf } from './values.js';
+
+/**
+ * OpenAPI 3.1 of an API, from the specs of its operations and what it says of itself, and nothing
+ * else. Not cheap: once at start will do.
+ */
+export function openApiDocument<Spec extends OperationSpec>(
+  specs: readonly Spec[],
+  api: ApiDescription<Spec>,
+): OpenApiDocument {
+  const components = componentsOf(specs, api.problems);
+  const making = { api, components, sample: sampler(components.schemas, api.worked) };
+  const paths: OpenApiDocument['paths'] = {};
+  for (const spec of specs) {
+    paths[spec.path] = { ...paths[spec.path], [spec.method]: operationOf(spec, making) };
+  }
+  return {
+    openapi: '3.1.1',
+    jsonSchemaDialect: 'https://json-schema.org/draft/2020-12/schema',
+    info: {
+      title: api.title,
+      version: '1.0.0',
+      summary: api.summary,
+      description: api.guide.map(markdownOf).join('\n\n'),
+      license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
+    },
+    servers: [{ url: '/', description: 'Where this document was served.' }],
+    tags: Object.entries(api.tags)
+      .filter(([name]) => specs.some(({ tag }) => tag === name))
+      .map(([name, description]) => ({ name, description })),
+    paths,
+    components: {
+      schemas: components.schemas,
+      headers: api.commonHeaders,
+      ...(api.securitySchemes !== null && { securitySchemes: api.securitySchemes }),
+    },
+  };
+}
+
+function markdownOf({ title, text }: GuideSection): string {
+  return [`## ${title}`, ...text].join('\n\n');
+}
+
+function operationOf<Spec extends OperationSpec>(
+  spec: Spec,
+  making: Making<Spec>,
+): OpenApiOperation {
+  const { body } = spec;
+  const { words, members } = making.api.access(spec);
+  return {
+    operationId: spec.id,
+    tags: [spec.tag],
+    summary: spec.summary,
+    description: [spec.description, words].filter((text) => typeof text === 'string').join('\n\n'),
+    ...members,
+    parameters: parametersOf(spec, making),
+    ...(body !== undefined && {
+      requestBody: {
+        required: true,
+        ...(body.limit !== undefined && {
+          description: `At most ${body.limit.toLocaleString('en')} bytes.`,
+        }),
+        content: {
+          'application/json': {
+            schema: making.components.refTo(body.schema),
+            examples: valuesOf(body.examples),
+          },
+        },
+      },
+    }),
+    responses: responsesOf(spec, making),
+  };
+}

@@ -1,0 +1,53 @@
+import type { JsonObject } from './json.js';
+
+/** The parts of OpenAPI 3.1 that the document uses. */
+export interface OpenApiDocument extends JsonObject {
+  info: JsonObject & { title: string; version: string; summary: string };
+  tags: { name: string; description: string }[];
+  paths: Record<string, Record<string, OpenApiOperation>>;
+  components: JsonObject & {
+    schemas: Record<string, JsonObject>;
+    headers: Record<string, OpenApiHeader>;
+  };
+}
+
+export interface OpenApiOperation extends JsonObject {
+  operationId: string;
+  tags: string[];
+  summary: string;
+  description: string;
+  parameters: OpenApiParameter[];
+  requestBody?: { required: true; content: Record<string, OpenApiContent> };
+  responses: Record<string, OpenApiResponse>;
+  /** A key with any one of them will do; absent in an API that knows no keys. */
+  'x-scopes'?: readonly string[];
+}
+
+export interface OpenApiParameter extends JsonObject {
+  name: string;
+  in: 'path' | 'query' | 'header';
+  required: boolean;
+  description?: string;
+  schema: JsonObject;
+}
+
+export interface OpenApiHeader extends JsonObject {
+  description: string;
+  schema: JsonObject;
+}
+
+export type OpenApiExamples = Record<string, { value: unknown }>;
+
+export interface OpenApiContent extends JsonObject {
+  /** Absent for bytes that no schema describes. */
+  schema?: JsonObject;
+  examples?: OpenApiExamples;
+}
+
+export interface OpenApiResponse extends JsonObject {
+  description: string;
+  headers: Record<string, OpenApiHeader | { $ref: string }>;
+  content?: Record<string, OpenApiContent>;
+  /** The `code`s of the problems among the answers of this status. */
+  'x-codes'?: string[];
+}

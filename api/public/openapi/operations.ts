@@ -1,0 +1,64 @@
+import { openApiSchema, exampleOpenApi } from '../../openapi/self.js';
+import { openApiDocument } from '../../openapi/document.js';
+import { PAGE_POLICY, renderDocs } from '../../docs/page.js';
+import { STYLE } from '../../docs/style.js';
+import type { OpenApiDocument } from '../../openapi/types.js';
+import { serveFixed } from '../http/fixed-document.js';
+import { JSON_TYPE } from '../http/answer.js';
+import type { Operation, PublicSpec } from '../operation.js';
+import { publicDescription } from './description.js';
+import { READER_TEXT } from './reader.js';
+
+const ETAG = { ETag: 'Strong; send it back in `If-None-Match`.' };
+const NOT_CHANGED = { description: 'Not changed since the ETag that was sent.' };
+
+const served = (
+  id: string,
+  path: string,
+  summary: string,
+  response: PublicSpec['responses'][number],
+): PublicSpec => ({
+  id,
+  method: 'get',
+  path,
+  tag: 'Service',
+  summary,
+  responses: { 200: { ...response, headers: ETAG }, 304: NOT_CHANGED },
+  problems: [],
+});
+
+/** What is served, said for programs and for people. */
+export function documentation(specs: () => readonly PublicSpec[]): readonly Operation[] {
+  let document: OpenApiDocument | undefined;
+  const described = (): OpenApiDocument =>
+    (document ??= openApiDocument(specs(), publicDescription()));
+  return [
+    {
+      spec: {
+        ...served('openApi', '/openapi.json', 'This description', {
+          description: 'OpenAPI 3.1 of everything that is served here.',
+          content: { 'application/json': openApiSchema },
+          example: exampleOpenApi('Public verification API'),
+        }),
+        description: 'The same is on [/docs](/docs) for people.',
+      },
+      handler: serveFixed(JSON_TYPE, () => JSON.stringify(described())),
+    },
+    {
+      spec: served('docs', '/docs', 'This description, as a page', {
+        description: 'A page that needs no script.',
+        content: { 'text/html': 'text' },
+      }),
+      handler: serveFixed('text/html; charset=utf-8', () => renderDocs(described(), READER_TEXT), {
+        'Content-Security-Policy': PAGE_POLICY,
+      }),
+    },
+    {
+      spec: served('docsStyle', '/docs/style.css', 'The style sheet of that page', {
+        description: 'The style sheet.',
+        content: { 'text/css': 'text' },
+      }),
+      handler: serveFixed('text/css; charset=utf-8', () => STYLE),
+    },
+  ];
+}

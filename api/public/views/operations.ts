@@ -1,0 +1,95 @@
+import type { z } from 'zod';
+import {
+  historySchema,
+  trustChainSchema,
+  trustPackageSchema,
+} from '#protocol/schemas/public-views';
+import { answeredInFront, ETAG, SNAPSHOT_PROBLEMS } from '../lookup/operations.js';
+import {
+  exampleChain,
+  exampleHistory,
+  exampleTrustPackage,
+  exampleUnresolvedHistory,
+} from '../openapi/examples.js';
+import type { Operation } from '../operation.js';
+
+type Kind = 'certificate' | 'passport' | 'trust';
+
+const PARAMETER = {
+  certificate: 'certificate_id',
+  passport: 'passport_id',
+  trust: 'trust_id',
+} as const;
+
+const NAME = { certificate: 'certificate', passport: 'passport', trust: 'trust artifact' } as const;
+
+interface View {
+  id: string;
+  summary: string;
+  description: string;
+  schema: z.ZodType;
+  examples: Record<string, unknown>;
+}
+
+const history = (kind: Kind): View => ({
+  id: `${kind}History`,
+  summary: `What became of a ${NAME[kind]}`,
+  description:
+    'The events of its proof, and the end of every artifact that this one rests on, oldest first; ' +
+    'none when the lookup does not resolve.',
+  schema: historySchema,
+  examples: { resolved: exampleHistory(kind), unresolved: exampleUnresolvedHistory(kind) },
+});
+
+const chain = (kind: Kind): View => ({
+  id: `${kind}Chain`,
+  summary: `The trust chain of a ${NAME[kind]}`,
+  description:
+    'Each stage with the identifier to look it up by, and the verdict on it where it has one.',
+  schema: trustChainSchema,
+  examples: { resolved: exampleChain(kind) },
+});
+
+const trustPackage: View = {
+  id: 'trustPackage',
+  summary: 'All that the public has on a trust artifact, in one document',
+  description:
+    'Facade, history and chain, and what proves that its proof is in the log: `evidence` is null ' +
+    'when the lookup does not resolve. All of it is drawn from one snapshot.',
+  schema: trustPackageSchema,
+  examples: { resolved: exampleTrustPackage },
+};
+
+const VIEWS: readonly [kind: Kind, end: string, view: View][] = [
+  ['certificate', 'history', history('certificate')],
+  ['certificate', 'trust-chain', chain('certificate')],
+  ['passport', 'history', history('passport')],
+  ['passport', 'trust-chain', chain('passport')],
+  ['trust', 'timeline', history('trust')],
+  ['trust', 'chain', chain('trust')],
+  ['trust', 'package', trustPackage],
+];
+
+/** What there is beside the verdict on an artifact (spec 4.1). */
+export const VIEW_OPERATIONS: readonly Operation[] = VIEWS.map(([kind, end, view]) => ({
+  spec: {
+    id: view.id,
+    method: 'get',
+    path: `/api/public/${kind}/{${PARAMETER[kind]}}/${end}`,
+    tag: 'Artifacts',
+    summary: view.summary,
+    description: view.description,
+    fromSnapshot: true,
+    responses: {
+      200: {
+        description: 'What was asked for, also when the lookup does not resolve.',
+        content: { 'application/json': view.schema },
+        headers: ETAG,
+        examples: view.examples,
+      },
+      304: { description: 'Not changed since the ETag that was sent.' },
+    },
+    problems: SNAPSHOT_PROBLEMS,
+  },
+  handler: answeredInFront,
+}));

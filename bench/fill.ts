@@ -1,0 +1,99 @@
+import { randomBytes } from 'node:crypto';
+import { newUuidHex } from '#api/engine/http/new-id';
+import { fromHex, utf8 } from '#protocol/bytes';
+import { documentHash } from '#protocol/hash';
+import type { ExecuteRequest } from '#protocol/schemas/execute';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { nativeSha256 } from '#runtime/crypto';
+import type { Pool } from '#sql/db';
+import { acceptIntake, type IntakeItem } from '#sql/intake';
+import { pendingOlderThan } from '#sql/settlement';
+import type { AdmitContext } from '#workers/admit/context';
+import { processAdmissions } from '#workers/admit/process';
+
+/** Who asks, and what the engine and a worker would work with. */
+export interface FillContext {
+  engine: Pool;
+  admit: AdmitContext;
+  tenant: { tenantId: string; tenantNo: number; keyNo: number };
+}
+
+export interface FillOptions {
+  count: number;
+  /** Admissions in one intake transaction, one policy round and one append. */
+  group: number;
+  /** Groups in work beside each other, so that one computes while another waits for the database. */
+  lanes: number;
+  signal: AbortSignal;
+  /** After each group: how many, and how long its two halves took, in milliseconds. */
+  onGroup: (count: number, took: { acceptMs: number; settleMs: number }) => void;
+}
+
+/** Of so many admissions one is of an action that the shipped policy denies: denials are proofs too. */
+const ONE_DENIED_IN = 50;
+
+/** Admits `count` executions: accepted as by the engine, settled as by a worker. */
+export async function fill(context: FillContext, options: FillOptions): Promise<void> {
+  const { engine, admit, tenant } = context;
+  const { group, lanes, signal, onGroup } = options;
+  const run = randomBytes(6).toString('hex');
+  let begun = 0;
+  const lane = async (): Promise<void> => {
+    while (begun < options.count && !signal.aborted) {
+      const first = begun;
+      begun = Math.min(begun + group, options.count);
+      const items = Array.from({ length: begun - first }, (_, i) =>
+        intakeItem(tenant, `${run}-${String(first + i)}`, (i + 1) % ONE_DENIED_IN === 0),
+      );
+      const began = performance.now();
+      const outcomes = await acceptIntake(engine, items);
+      const accepted = performance.now();
+      const ids = outcomes.flatMap((one) => (one.outcome === 'accepted' ? [one.proofId] : []));
+      if (ids.length !== items.length) throw new Error('an admission was made twice');
+      await processAdmissions(admit, ids);
+      onGroup(ids.length, { acceptMs: accepted - began, settleMs: performance.now() - accepted });
+    }
+  };
+  await Promise.all(Array.from({ length: lanes }, lane));
+}
+
+/** What the engine hands over for an execution of this tenant. */
+function intakeItem(
+  { tenantId, tenantNo, keyNo }: FillContext['tenant'],
+  name: string,
+  denied: boolean,
+): IntakeItem {
+  const request: ExecuteRequest = {
+    schema_version: SCHEMA.executeRequest,
+    intent_id: `bench-${name}`,
+    tenant_id: tenantId,
+    action: denied ? 'DELETE_AUDIT_LOG' : 'BOOK_RESERVATION',
+  };
+  return {
+    proofId: newUuidHex(),
+    tenantNo,
+    lane: 1,
+    request: utf8(JSON.stringify(request)),
+    requestHash: fromHex(documentHash(nativeSha256, { ...request })),
+    salt: randomBytes(32),
+    fixtureRef: null,
+    idempotencyKey: null,
+    keyNo,
+  };
+}
+
+const SWEPT_AT_ONCE = 256;
+
+/** Settles what an earlier run accepted and did not come to settle. Returns how many. */
+export async function settleLeftovers(admit: AdmitContext): Promise<number> {
+  let settled = 0;
+  for (;;) {
+    const left = await pendingOlderThan(admit.sql, 0, SWEPT_AT_ONCE);
+    if (left.length === 0) return settled;
+    await processAdmissions(
+      admit,
+      left.map(({ proofId }) => proofId),
+    );
+    settled += left.length;
+  }
+}

@@ -1,0 +1,65 @@
+import cluster from 'node:cluster';
+import type { FacadeConfig } from '#runtime/config';
+import { listen } from '#runtime/http-server';
+import type { ProgramContext } from '#runtime/lifecycle';
+import { OperatorError } from '#runtime/operator-error';
+import { supervise, type Supervised } from '#runtime/supervise';
+
+/** None of the processes can be brought up; what they wrote says why. */
+export class NothingServesError extends OperatorError {
+  override name = 'NothingServesError';
+}
+
+/** Starts in a row that may fail while no other process serves. */
+const MAX_FAILED_STARTS = 4;
+
+/**
+ * Keeps so many processes serving one port, and returns where they do once all of them do. They
+ * accept from one socket that this process opened and only they use: no connection takes a way
+ * through here, and whoever connects while one of them is replaced is taken by another.
+ */
+export async function superviseProcesses(
+  config: FacadeConfig,
+  program: ProgramContext,
+): Promise<string> {
+  const { log } = program;
+  cluster.schedulingPolicy = cluster.SCHED_NONE;
+  const port = await freePort(config);
+  const children: Supervised[] = [];
+  program.onStop(() => Promise.all(children.map((child) => child.stop())));
+
+  const start = (number: number): Supervised => {
+    const child = supervise(
+      { name: `facade ${number}`, file: '', env: { PUBLIC_PORT: String(port) } },
+      {
+        log,
+        launch: ({ env }) => cluster.fork(env).process,
+        onFailedStart: (times) => {
+          if (times < MAX_FAILED_STARTS || children.some((one) => one.isReady())) return;
+          program.fail(
+            new NothingServesError(
+              `No process serves, and facade ${number} ended ${times} times in a row before it was ready: see what it wrote.`,
+            ),
+          );
+        },
+      },
+    );
+    children.push(child);
+    return child;
+  };
+
+  // The first alone: what is wrong with the configuration is said once.
+  const url = await start(1).ready;
+  program.signal.throwIfAborted();
+  const others = Array.from({ length: config.processes - 1 }, (_, at) => start(at + 2));
+  await Promise.all(others.map((child) => child.ready));
+  if (url === undefined) throw new Error('facade 1 did not say where it serves');
+  return url;
+}
+
+/** Asked for here, so that all processes have the same one, and a port that is taken is said once. */
+async function freePort({ bind, port }: FacadeConfig): Promise<number> {
+  const probe = await listen(() => undefined, { host: bind, port, portVariable: 'PUBLIC_PORT' });
+  await probe.close();
+  return probe.port;
+}

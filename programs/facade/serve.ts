@@ -1,0 +1,38 @@
+import { createFacade } from '#api/public/facade';
+import { httpSource } from '#api/public/snapshot/http-source';
+import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
+import { unreadProblem } from '#api/public/http/unread-request';
+import { systemClock } from '#runtime/clock';
+import type { FacadeConfig } from '#runtime/config';
+import { listen } from '#runtime/http-server';
+import type { ProgramContext } from '#runtime/lifecycle';
+import { pinning } from '../pinning.js';
+
+function sourceOf({ snapshotDir, snapshotUrl }: FacadeConfig): SnapshotSource {
+  return snapshotDir === null ? httpSource(snapshotUrl ?? '') : directorySource(snapshotDir);
+}
+
+/** Serves the public API in this process, and returns where. */
+export async function serve(config: FacadeConfig, program: ProgramContext): Promise<string> {
+  const facade = pinning('LOG_VKEY or SNAPSHOT_VKEY', () =>
+    createFacade({
+      snapshotSource: sourceOf(config),
+      logVkey: config.logVkeys,
+      snapshotVkey: config.snapshotVkeys,
+      windowProofs: config.windowProofs,
+      publicUrl: config.publicUrl,
+      clock: systemClock,
+      log: program.log,
+    }),
+  );
+  program.onStop(() => facade.close());
+  await facade.start();
+  const server = await listen(facade.handler, {
+    host: config.bind,
+    port: config.port,
+    portVariable: 'PUBLIC_PORT',
+    answerUnread: unreadProblem,
+  });
+  program.onStop(() => server.close());
+  return server.url;
+}

@@ -1,0 +1,31 @@
+import type { Db } from './db.js';
+import { asking } from './errors.js';
+
+/** The database's time, in epoch milliseconds. */
+export function databaseTime(sql: Db): Promise<number> {
+  return asking(async () => {
+    const [row] = await sql<{ now: Date }[]>`
+      select date_trunc('milliseconds', clock_timestamp()) as now`;
+    if (row === undefined) throw new Error('the database told no time');
+    return row.now.getTime();
+  });
+}
+
+/**
+ * A look at everything that may be over is finished that began at `beganAt`, in epoch milliseconds
+ * of the database. Of several verifiers' looks the latest counts.
+ */
+export function recordUpkeep(sql: Db, beganAt: number): Promise<void> {
+  return asking(async () => {
+    await sql`
+      update svc.upkeep set done_at = greatest(done_at, ${new Date(beganAt)}::timestamptz)`;
+  });
+}
+
+/** When the last look that was finished began, in epoch milliseconds; null when there was none. */
+export function upkeepDoneAt(sql: Db): Promise<number | null> {
+  return asking(async () => {
+    const [row] = await sql<{ done_at: Date | null }[]>`select done_at from svc.upkeep`;
+    return row?.done_at?.getTime() ?? null;
+  });
+}

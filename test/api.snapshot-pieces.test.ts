@@ -1,0 +1,43 @@
+import { describe, expect, it } from 'vitest';
+import { Lanes } from '#api/public/snapshot/lanes';
+import { PieceCache } from '#api/public/snapshot/piece-cache';
+
+describe('the pieces that are kept', () => {
+  it('are the last used, up to their memory, what each costs besides its bytes included', () => {
+    const cache = new PieceCache(100 * 1024);
+    for (let i = 0; i < 1000; i++) cache.put(`piece ${i}`, new Uint8Array(1));
+    const kept = Array.from({ length: 1000 }, (_, i) => cache.get(`piece ${i}`) !== undefined);
+    expect(kept.lastIndexOf(false)).toBe(1000 - kept.filter(Boolean).length - 1);
+    expect(kept.filter(Boolean).length).toBeGreaterThan(100);
+    expect(kept.filter(Boolean).length).toBeLessThanOrEqual(200);
+  });
+
+  it('do not count twice', () => {
+    const cache = new PieceCache(10 * 1024);
+    for (let i = 0; i < 100; i++) cache.put('the same', new Uint8Array(1024));
+    cache.put('another', new Uint8Array(1024));
+    cache.delete('nothing');
+    expect(cache.get('the same')).toBeDefined();
+    expect(cache.get('another')).toBeDefined();
+    cache.put('too large', new Uint8Array(11 * 1024));
+    expect(cache.get('the same')).toBeDefined();
+    cache.delete('the same');
+    expect(cache.get('the same')).toBeUndefined();
+  });
+});
+
+describe('lanes', () => {
+  it('turn away at its turn who has waited too long, and serve the next', async () => {
+    const lanes = (patienceMs: number): Lanes =>
+      new Lanes({ width: 1, room: 5, patienceMs, busy: () => new Error('busy') });
+    const wait = (): Promise<string> => new Promise((resolve) => setTimeout(resolve, 5, 'done'));
+    const impatient = lanes(1);
+    const outcomes = await Promise.allSettled([1, 2, 3].map(() => impatient.run(wait)));
+    expect(outcomes.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'rejected']);
+    expect(await impatient.run(wait)).toBe('done');
+    const patient = lanes(10_000);
+    expect(await Promise.all([1, 2, 3].map(() => patient.run(wait)))).toHaveLength(3);
+    await expect(patient.run(() => Promise.reject(new Error('failed')))).rejects.toThrow('failed');
+    expect(await patient.run(wait)).toBe('done');
+  });
+});

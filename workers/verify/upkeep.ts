@@ -1,0 +1,23 @@
+import { databaseTime, recordUpkeep } from '#sql/upkeep';
+import type { VerifyContext } from './context.js';
+import { expire } from './expire.js';
+import { expireShares } from './expire-shares.js';
+
+/**
+ * Looks at everything that may be over, validities and share tokens, in steps of `batch`: a backlog
+ * must not wait for the next look. Then, and only if nothing failed, says when it began: what was
+ * over by then is recorded. That is how far the publisher may go on asserting.
+ *
+ * @param isFollowing whether the log could be followed. While it cannot, what is over is recorded
+ *   all the same, but nothing is said: revocations are in the part of the log that is not read.
+ */
+export async function upkeep(
+  context: VerifyContext,
+  batch: number,
+  isFollowing = true,
+): Promise<void> {
+  const began = await databaseTime(context.sql);
+  while ((await expire(context, batch)) > 0);
+  while ((await expireShares(context, batch)) > 0);
+  if (isFollowing) await recordUpkeep(context.sql, began);
+}
