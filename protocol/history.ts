@@ -91,7 +91,7 @@ function changes(verdict: VerdictInHistory, before: VerdictInHistory | undefined
 /**
  * What the public was told of a proof, and what is known now: nothing that was told is taken back,
  * also when the registry has lost it. `told` is what {@link eventsOf}, {@link plainEvents} or this
- * made before; the result is as long as `told` exactly if there is nothing new.
+ * made before, as far as it was published.
  */
 export function mergeEvents(
   told: readonly PublicEvent[],
@@ -109,6 +109,30 @@ export function mergeEvents(
   return [...kept, ...added.values()]
     .sort(inOrder)
     .filter((event) => state.changesBy(event) || isTold.has(event));
+}
+
+/** How many times over it is told that a proof was found good or bad, at the beginning and at the end. */
+const OUTCOMES_AT_EACH_END = 50;
+
+/**
+ * As much of a history as is published. A leaf can fail and be mended again and again, and each time
+ * its record is written anew: of very many findings those in the middle are left out. All else that
+ * becomes of a proof does so a few times at most.
+ */
+export function publishedEvents(events: readonly PublicEvent[]): PublicEvent[] {
+  const isOutcome = ({ event }: PublicEvent): boolean => event === 'verified' || event === 'failed';
+  const outcomes = events.filter(isOutcome);
+  const leftOut = new Set(outcomes.slice(OUTCOMES_AT_EACH_END, -OUTCOMES_AT_EACH_END));
+  return events.filter((event) => !leftOut.has(event));
+}
+
+/** Whether two histories are of the same events, also if one says less of some. */
+export function areSameEvents(
+  some: readonly PublicEvent[],
+  others: readonly PublicEvent[],
+): boolean {
+  const keys = new Set(keyed(some).map(([key]) => key));
+  return some.length === others.length && keyed(others).every(([key]) => keys.has(key));
 }
 
 /**

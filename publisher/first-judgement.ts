@@ -1,4 +1,4 @@
-import { eventsOf } from '#protocol/history';
+import { eventsOf, publishedEvents } from '#protocol/history';
 import type { LeafVerdict, ProofLeaf, RegistryView } from './registry-view.js';
 import type { Judgement } from './render.js';
 import type { Revocations } from './revocations.js';
@@ -32,7 +32,7 @@ export async function firstJudgements(
       // Of the same reading as the events: no record asserts what its own history denies.
       verdict: history.verdicts.at(-1),
       revoked: history.revocations.map(({ kind }) => kind),
-      events: eventsOf(leaf, history),
+      events: publishedEvents(eventsOf(leaf, history)),
     });
   }
   return judgements;

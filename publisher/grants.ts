@@ -4,17 +4,18 @@ import { encodeShare, shareIndexId, type Share } from '#protocol/snapshot/share'
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { RenderedRecord } from './bodies.js';
 import type { TickContext } from './context.js';
+import { packageIndexId } from './package-record.js';
 import { newPackage, type PublishedMembers } from './packages.js';
 import type { GrantChange, ShareTarget } from './registry-view.js';
 import { PublisherStopped } from './stopped.js';
 
 /** Changes, and members of new packages, that one tick takes up; more wait for the next. */
-const CHANGES_PER_TICK = 20_000;
+export const GRANTS_PER_TICK = 20_000;
 const MEMBERS_PER_TICK = 20_000;
 const CHANGES_AT_ONCE = 500;
 
 /** The number of the last change that is in a snapshot, which its index rows have; 0 without any. */
-export function lastChange(pins: readonly IndexPartPin[]): number {
+function lastChange(pins: readonly IndexPartPin[]): number {
   return pins.reduce(
     (last, { kind, last_leaf }) =>
       kind === SHARE_PARTS || kind === PACKAGE_PARTS ? Math.max(last, last_leaf) : last,
@@ -32,20 +33,38 @@ export async function grantChanges(
 ): Promise<GrantChange[]> {
   const last = lastChange(pins);
   const from = Math.max(last, 1);
-  const limit = CHANGES_PER_TICK + (last === 0 ? 0 : 1);
+  const limit = GRANTS_PER_TICK + (last === 0 ? 0 : 1);
   const changes = await ctx.registry.grantChangesSince(from - 1, limit);
   changes.forEach(({ changeNo }, i) => {
     // One left out would be left out for ever, and might be the end of a token.
     if (changeNo !== from + i) throw new Error(`the registry did not list change ${from + i}`);
   });
   if (last === 0) return changes;
-  if (changes.length === 0) throw behind(last);
-  return changes.slice(1);
+  const [published, ...others] = changes;
+  if (published === undefined || !(await isPublished(ctx, pins, published))) throw behind(last);
+  return others;
+}
+
+/**
+ * Whether the last change that is published is this one. A registry that lost changes and has made
+ * others since has another of the same number, and those before it were never looked at.
+ */
+async function isPublished(
+  ctx: TickContext,
+  pins: readonly IndexPartPin[],
+  change: GrantChange,
+): Promise<boolean> {
+  const [id, kind] =
+    'packageId' in change
+      ? [packageIndexId(change.packageId), PACKAGE_PARTS]
+      : [toHex(shareIndexId(fromHex(change.tokenHash))), SHARE_PARTS];
+  const place = await ctx.index.place(pins, id, kind);
+  return place?.leafIndex === change.changeNo;
 }
 
 /**
  * What the changes come to, in their order: records of tokens and of packages. Ends before a package
- * with a member that is not published yet, and what comes after it waits with it.
+ * with a member that is not published yet, and what comes after it waits with it: `waits`.
  *
  * @param members as of the pins that have the proofs of this tick in them
  */
@@ -53,7 +72,12 @@ export async function* changedGrants(
   ctx: TickContext,
   members: PublishedMembers,
   changes: readonly GrantChange[],
-): AsyncGenerator<{ shares: RenderedRecord[]; packages: RenderedRecord[]; taken: number }> {
+): AsyncGenerator<{
+  shares: RenderedRecord[];
+  packages: RenderedRecord[];
+  taken: number;
+  waits: boolean;
+}> {
   let looked = 0;
   for (let at = 0; at < changes.length && looked < MEMBERS_PER_TICK; at += CHANGES_AT_ONCE) {
     const some = changes.slice(at, at + CHANGES_AT_ONCE);
@@ -71,8 +95,9 @@ export async function* changedGrants(
       }
       taken += 1;
     }
-    yield { shares: await shares(ctx, some.slice(0, taken)), packages, taken };
-    if (taken < some.length) return;
+    const waits = taken < some.length;
+    yield { shares: await shares(ctx, some.slice(0, taken)), packages, taken, waits };
+    if (waits) return;
   }
 }
 

@@ -6,6 +6,7 @@ import {
   readRecord,
   runLookup,
   type LoadedPart,
+  type Lookup,
   type Place,
 } from '#protocol/snapshot/find';
 import {
@@ -42,12 +43,21 @@ export class PublishedIndex {
     id: string,
     kind: string = PROOF_PARTS,
   ): Promise<{ place: Place; record: Uint8Array } | null> {
+    const place = await this.place(pins, id, kind);
+    if (place === null) return null;
+    const record = await this.looked(kind, id, readRecord(this.sha256, place));
+    return { place, record };
+  }
+
+  /** Where the record of an id is, as of {@link find}, whether or not it can be read. */
+  async place(pins: readonly IndexPartPin[], id: string, kind: string): Promise<Place | null> {
     const parts = this.load(pins, kind);
-    const read = this.directory.readSegment.bind(this.directory);
+    return this.looked(kind, id, findPlace(this.sha256, parts, fromHex(id)));
+  }
+
+  private async looked<T>(kind: string, id: string, lookup: Lookup<T>): Promise<T> {
     try {
-      const place = await runLookup(findPlace(this.sha256, parts, fromHex(id)), read);
-      if (place === null) return null;
-      return { place, record: await runLookup(readRecord(this.sha256, place), read) };
+      return await runLookup(lookup, this.directory.readSegment.bind(this.directory));
     } catch (cause) {
       throw this.directory.damaged(`the record of ${kind} ${id} cannot be read`, cause);
     }

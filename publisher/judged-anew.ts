@@ -1,5 +1,5 @@
 import { parseEntry } from '#protocol/entries';
-import { eventsOf, mergeEvents } from '#protocol/history';
+import { eventsOf, mergeEvents, publishedEvents } from '#protocol/history';
 import type { Place } from '#protocol/snapshot/find';
 import type { IndexPartPin } from '#protocol/snapshot/manifest';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
@@ -93,7 +93,7 @@ async function judge(
       revoked: ofLeaf.revocations.map(({ kind }) => kind),
       toldRevoked: revokedIn(record, proofId),
       // What was told of it stays told, whatever the registry has lost since.
-      events: mergeEvents(eventsIn(record, proofId), eventsOf(facts, ofLeaf)),
+      events: publishedEvents(mergeEvents(eventsIn(record, proofId), eventsOf(facts, ofLeaf))),
     };
     if (saysAlready(record, facts, judgement)) return [];
     const { leafIndex, proofNumber } = place;

@@ -88,6 +88,8 @@ export interface RegistryView {
     verdictId: number,
     limit: number,
   ): Promise<{ verdictId: number; leafIndex: number }[]>;
+  /** The number of the last verdict that there is, of whatever leaves; 0 without any. */
+  lastVerdictId(): Promise<number>;
   /** When the verifier last began a look at all that may be over that it finished; null: never. */
   upkeepDoneAt(): Promise<number | null>;
   /** Changes with greater numbers, in order: those that are committed, with none missing before them. */

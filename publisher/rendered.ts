@@ -1,5 +1,5 @@
 import { fromHex, fromUtf8 } from '#protocol/bytes';
-import { plainEvents } from '#protocol/history';
+import { areSameEvents, plainEvents } from '#protocol/history';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
 import { RECORD_KINDS, recordBody, recordHistory } from '#protocol/snapshot/record';
 import { canAssertValidity, type ArtifactKind, type Effect } from '#protocol/status';
@@ -69,10 +69,8 @@ export function eventsIn(record: Uint8Array, proofId: string): PublicEvent[] {
  * proof was last verified is no reason to say it again.
  */
 export function saysAlready(record: Uint8Array, facts: ProofFacts, judgement: Judgement): boolean {
-  // None is ever taken back, so there are as many exactly if there is no new one.
   const { events } = judgement;
-  if (events !== undefined && events.length !== eventsIn(record, facts.proofId).length)
-    return false;
+  if (events !== undefined && !areSameEvents(events, eventsIn(record, facts.proofId))) return false;
   return RECORD_KINDS.every((kind) => {
     const status = publishedStatus(record, facts.proofId, kind);
     if (status === null) return facts.effect === 'DENY' && kind !== 'proof';

@@ -10,7 +10,13 @@ import {
   statusEntriesOf,
 } from '#sql/log';
 import { upkeepDoneAt } from '#sql/upkeep';
-import { frontier, verdictChangesSince, verdictHistories, verdictsForRange } from '#sql/verdicts';
+import {
+  frontier,
+  lastVerdictId,
+  verdictChangesSince,
+  verdictHistories,
+  verdictsForRange,
+} from '#sql/verdicts';
 import type { Leaf, RegistryView } from './registry-view.js';
 
 /** The registry in Postgres. */
@@ -28,6 +34,7 @@ export function sqlRegistry(sql: Pool): RegistryView {
     verdictsForRange: (from, to) => verdictsForRange(sql, from, to),
     verdictHistories: (leafIndexes) => verdictHistories(sql, leafIndexes),
     verdictChangesSince: (verdictId, limit) => verdictChangesSince(sql, verdictId, limit),
+    lastVerdictId: () => lastVerdictId(sql),
     upkeepDoneAt: () => upkeepDoneAt(sql),
     grantChangesSince: (changeNo, limit) => grantChangesSince(sql, changeNo, limit),
     sharesNow: (tokenHashes) => sharesNow(sql, tokenHashes),

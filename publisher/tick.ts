@@ -16,7 +16,7 @@ import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { formatTime } from '#protocol/time';
 import type { TickContext } from './context.js';
 import type { Published } from './directory.js';
-import { changedGrants, grantChanges } from './grants.js';
+import { changedGrants, grantChanges, GRANTS_PER_TICK } from './grants.js';
 import { IndexBuilder } from './index-builder.js';
 import { judgedAnew } from './judged-anew.js';
 import { newLeaves } from './new-leaves.js';
@@ -25,6 +25,8 @@ import type { PublishedFile } from './publish.js';
 import { nextGeneration, putManifest } from './put-manifest.js';
 import { LeadershipLost, PublisherStopped } from './stopped.js';
 import { behind, forked, VerifiedTree, type TreeHead } from './tree.js';
+import { validity } from './validity.js';
+import { verdictChanges, VERDICTS_PER_TICK } from './verdict-changes.js';
 import { withdrawFailed } from './withdraw.js';
 
 export type TickReport =
@@ -46,9 +48,6 @@ export type TickReport =
       /** Changes of share tokens and packages that were taken up. */
       grants: number;
     };
-
-/** Verdicts on single leaves that one tick takes up; more wait for the next. */
-const CHANGES_PER_TICK = 20_000;
 
 /**
  * One publication, from the registry to the public. The order of its steps is what makes it safe
@@ -82,9 +81,6 @@ async function publishNext(ctx: TickContext, published: Published | null): Promi
   // Read first: what was over by then is among what is read from here on.
   const lookedAt = await ctx.registry.upkeepDoneAt();
   const frontier = await ctx.registry.frontier();
-  // Read before the verdicts themselves: what is decided in between is taken up again, not missed.
-  const changes = await verdictChanges(ctx, published, frontier?.verdictId ?? 0);
-  const grants = await grantChanges(ctx, pinned);
   const stored = await storedCheckpoint(ctx);
 
   // What may be published is what the verifier found and what extends everything ever published:
@@ -100,8 +96,11 @@ async function publishNext(ctx: TickContext, published: Published | null): Promi
   }
   const head: TreeHead = { size: frontier.treeSize, root: frontier.root };
   const tree = await extending(ctx, head, anchors);
-  const validUntil = Math.min(began, lookedAt ?? -Infinity) + ctx.validForMs;
-  if (validUntil <= began) {
+  // Read before the verdicts themselves: what is decided in between is taken up again, not missed.
+  const changes = await verdictChanges(ctx, published, frontier.verdictId);
+  const grants = await grantChanges(ctx, pinned);
+  const vouchedUntil = Math.min(began, lookedAt ?? -Infinity) + ctx.validForMs;
+  if (vouchedUntil <= began) {
     return {
       outcome: 'verifier_silent',
       looked_at: lookedAt === null ? null : formatTime(lookedAt),
@@ -143,10 +142,16 @@ async function publishNext(ctx: TickContext, published: Published | null): Promi
     await index.addRecords(records, PACKAGE_PARTS);
   }
   let granted = 0;
-  for await (const { packages, shares, taken } of changedGrants(ctx, members, grants)) {
+  let waits = false;
+  for await (const { packages, shares, taken, waits: isWaiting } of changedGrants(
+    ctx,
+    members,
+    grants,
+  )) {
     await index.addRecords(packages, PACKAGE_PARTS);
     await index.addRecords(shares, SHARE_PARTS);
     granted += taken;
+    waits = isWaiting;
   }
   const keys = await keysAt(ctx, head.size);
   await ctx.writer.put([keys.file]);
@@ -160,13 +165,14 @@ async function publishNext(ctx: TickContext, published: Published | null): Promi
   // Commit point of the snapshot: the manifest, last, and only over the one that this tick began
   // with. Also when nothing is new, because a manifest asserts for a short time only.
   const now = ctx.clock.now();
+  const isCut =
+    changes.leaves.length === VERDICTS_PER_TICK ||
+    grants.length === GRANTS_PER_TICK ||
+    (granted < grants.length && !waits);
   const manifest: Manifest = {
     schema_version: SNAPSHOT_SCHEMA,
     generation: nextGeneration(published, now),
-    // A tick that took longer than what it publishes may assert is published as over, so that the
-    // next one goes on from it.
-    issued_at: formatTime(now < validUntil ? now : began),
-    valid_until: formatTime(validUntil),
+    ...validity(isCut ? published : null, vouchedUntil, began, now),
     tree_size: head.size,
     root: toBase64(head.root),
     checkpoint: note,
@@ -256,21 +262,6 @@ async function signCheckpoint(ctx: TickContext, head: TreeHead, previous: number
     throw new LeadershipLost('another publisher has signed a checkpoint in the meantime');
   }
   return note;
-}
-
-async function verdictChanges(
-  ctx: TickContext,
-  published: Published | null,
-  verdictId: number,
-): Promise<{ leaves: number[]; cursor: number }> {
-  // A snapshot that is written from nothing is rendered from the verdicts in force.
-  if (published === null) return { leaves: [], cursor: verdictId };
-  const since = published.opened.manifest.verdict_cursor;
-  const changes = await ctx.registry.verdictChangesSince(since, CHANGES_PER_TICK);
-  return {
-    leaves: changes.map((change) => change.leafIndex),
-    cursor: changes.at(-1)?.verdictId ?? since,
-  };
 }
 
 async function keysAt(

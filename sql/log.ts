@@ -291,16 +291,6 @@ export function proofRowsAt(sql: Db, leafIndexes: number[]): Promise<PublicProof
   });
 }
 
-/** The leaf indexes of the given proofs. */
-export function leafIndexesOf(sql: Db, proofIds: string[]): Promise<Map<string, number>> {
-  return asking(async () => {
-    const rows = await sql<{ proof_id: string; leaf_index: string }[]>`
-      select proof_id::text, leaf_index from svc.proof
-      where proof_id = any(${proofIds.map(toUuid)}::uuid[])`;
-    return new Map(rows.map((row) => [fromUuid(row.proof_id), Number(row.leaf_index)]));
-  });
-}
-
 /** The canonical entry bytes with indexes in [from, to), in order. */
 export function entryRows(
   sql: Db,

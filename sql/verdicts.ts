@@ -83,6 +83,15 @@ export function verdictChangesSince(
   });
 }
 
+/** The id of the last verdict; 0 without any. */
+export function lastVerdictId(sql: Db): Promise<number> {
+  return asking(async () => {
+    const [row] = await sql<{ last: string | null }[]>`
+      select max(verdict_id) as last from svc.verdict`;
+    return Number(row?.last ?? 0);
+  });
+}
+
 interface VerdictRow {
   frontier: boolean;
   first_index: number;

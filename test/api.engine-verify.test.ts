@@ -224,10 +224,11 @@ describe('POST /v1/proofs/verify', () => {
   });
 
   it('says when the validity is over', async () => {
-    await setValidity(registry.admin, TENANT, { ...NO_END, proof: 0 });
+    await setValidity(registry.admin, TENANT, { ...NO_END, proof: 3600 });
     const document = await exported(await admitOne());
     await setValidity(registry.admin, TENANT, NO_END);
     expect((await verdictOn(document)).status).toBe('VALID');
+    await db.sql`update svc.expiry set expires_at = now()`;
     await expire(registry.verify, 100);
     for (const body of allWays(document)) {
       const verdict = await verdictOn(body);

@@ -19,7 +19,7 @@ import {
   type PublicTrustPackage,
 } from '#protocol/schemas/public-views';
 import { encodeRecord, recordBody, type RecordTexts } from '#protocol/snapshot/record';
-import { TRUST_CHAIN_SEQUENCE, type ArtifactKind } from '#protocol/status';
+import { canAssertValidity, TRUST_CHAIN_SEQUENCE, type ArtifactKind } from '#protocol/status';
 import { parseTlogProof } from '#protocol/tlog-proof';
 import { formatTime } from '#protocol/time';
 import { nativeSha256, nativeVerify } from '#runtime/crypto';
@@ -222,16 +222,19 @@ describe('the history', () => {
     });
   });
 
-  it('takes the time of a failure for no verification, where nothing else is recorded', () => {
+  it('takes the time of no other finding for a verification, where nothing else is recorded', () => {
     const verified_at = formatTime(START);
-    const [passed, not] = [TRUST_CHAIN_SEQUENCE, []].map((sequence) => {
-      const { facade, resolved } = published(plain, {});
+    const told = (statuses: Parameters<typeof published>[1]): string[] => {
+      const { facade, resolved } = published(plain, statuses);
       const verification = { ...facade.verification, verified_at };
-      const trust_chain = { available: sequence.length > 0, sequence: [...sequence] };
-      return historyOf({ ...facade, verification, trust_chain }, resolved).events;
-    });
-    expect(passed!.map(({ event }) => event)).toEqual(['accepted', 'appended', 'verified']);
-    expect(not!.map(({ event }) => event)).toEqual(['accepted', 'appended']);
+      return historyOf({ ...facade, verification }, resolved).events.map(({ event }) => event);
+    };
+    expect(told({})).toEqual(['accepted', 'appended', 'verified']);
+    for (const status of ['BACKEND_LOOKUP_REQUIRED', 'EXPIRED', 'REVOKED']) {
+      for (const kind of ['proof', 'passport', 'certificate', 'trust'] as const) {
+        expect(told({ [kind]: status })).toEqual(['accepted', 'appended']);
+      }
+    }
   });
 
   it('tells of a failure, and claims nothing else', async () => {
@@ -665,7 +668,7 @@ function published(
   integrity: Record<string, unknown> = {},
 ) {
   const part = (status = 'VERIFIED'): string =>
-    `"verification":${JSON.stringify({ verification_status: status, can_assert_validity: false })},"artifact":{`;
+    `"verification":${JSON.stringify({ verification_status: status, can_assert_validity: canAssertValidity(status) })},"artifact":{`;
   const parts: RecordTexts['parts'] = {
     proof: part(statuses.proof),
     passport: part(statuses.passport),

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { fromUtf8, toHex } from '#protocol/bytes';
+import { fromUtf8, toHex, utf8 } from '#protocol/bytes';
 import { encodeShare, openShare, shareIndexId, tokenHash } from '#protocol/snapshot/share';
 import lifecycle from '../protocol/vectors/lifecycle.json' with { type: 'json' };
 import { sha256 } from './helpers/leaves.js';
@@ -23,5 +23,32 @@ describe('the worked share token', () => {
     const examples = [...chapter.matchAll(/```\n(.*?)\n```/gs)].map(([, text]) => text);
     expect(examples).toEqual([shown, ended].map((one) => fromUtf8(encodeShare(one))));
     for (const one of [shown, ended]) expect(openShare(encodeShare(one), hash)).toEqual(one);
+  });
+
+  it('is refused when it is another token’s, or no record of one', () => {
+    const shown = { ...share, artifact_kind: 'trust', proof_id: admitted.proofId } as const;
+    const refusal = { code: 'malformed_snapshot' };
+    // An index row is found by the first half of the hash: a token that shares
+    // that half with another must not show what the other shows.
+    const halfTheSame = hash.slice();
+    halfTheSame[31]! ^= 1;
+    expect(shareIndexId(halfTheSame)).toEqual(shareIndexId(hash));
+    expect(() => openShare(encodeShare(shown), halfTheSame)).toThrow(
+      expect.objectContaining(refusal),
+    );
+    for (const wrong of [
+      { ...shown, artifact_kind: 'package' },
+      { ...shown, artifact_kind: null },
+      { ...shown, expires_at: '2026-11-20T17:29:00.123Z' },
+      { ...shown, proof_id: undefined },
+      { ...shown, schema_version: 'svc.public_verification.share/1.1' },
+    ]) {
+      expect(() => openShare(utf8(JSON.stringify(wrong)), hash)).toThrow(
+        expect.objectContaining(refusal),
+      );
+    }
+    expect(() => openShare(encodeShare(shown).slice(1), hash)).toThrow(
+      expect.objectContaining(refusal),
+    );
   });
 });

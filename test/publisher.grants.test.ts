@@ -458,15 +458,32 @@ describe('a snapshot', () => {
     for (const id of ids) registry.share('proof', id);
     await tick();
     const before = readFileSync(join(snapshot.directory, 'lookup/manifest'));
-    registry.grantChanges.length = 4;
+    const lost = registry.grantChanges.splice(4);
     const error: unknown = await tick().catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(PublisherStopped);
     expect((error as PublisherStopped).code).toBe('database_behind');
     expect(String(error)).toMatch(/change 6 .*revoke those tokens again/);
     expect(readFileSync(join(snapshot.directory, 'lookup/manifest'))).toEqual(before);
+    // It has made as many since: those, and what they end, were never looked at.
+    registry.bundle(ids.slice(0, 2));
     registry.share('proof', ids[0]!);
     registry.share('proof', ids[0]!);
+    await expect(tick()).rejects.toMatchObject({ code: 'database_behind' });
+    registry.grantChanges.splice(4, Infinity, ...lost);
     await expect(tick()).resolves.toMatchObject({ outcome: 'published' });
+  });
+
+  it('whose last change is a package is known by it', async () => {
+    const { registry } = snapshot;
+    const packageId = registry.bundle(ids.slice(0, 2));
+    await tick();
+    registry.judge(ids[0]!, { outcome: 'fail' });
+    await tick();
+    await expect(tick()).resolves.toMatchObject({ outcome: 'published' });
+    expect(await published.statusOf(packageId)).toBe('BACKEND_LOOKUP_REQUIRED');
+    registry.grantChanges.length = 0;
+    registry.bundle(ids.slice(1, 3));
+    await expect(tick()).rejects.toMatchObject({ code: 'database_behind' });
   });
 
   it('takes up no change while one before it is not listed', async () => {
@@ -725,4 +742,39 @@ describe('a verifier that is silent', () => {
     expect(await publisher.tick()).toMatchObject({ outcome: 'published', newProofs: 0 });
     expect(await validUntil()).toBe(formatTime(clock.at + VALID_FOR));
   });
+});
+
+describe('more changes than one tick takes up', () => {
+  const VALID_FOR = 15 * 60_000;
+  const ends = async () => Date.parse((await published.manifest()).valid_until);
+
+  it('of verdicts: nothing asserts for longer until they are all in, nor for ever', async () => {
+    const { registry, clock } = snapshot;
+    const until = await ends();
+    for (let i = 0; i < 40_000; i++) registry.judge(ids[0]!);
+    registry.judge(ids[1]!, { expired: ['proof'] });
+    await tick();
+    expect(await ends()).toBe(until);
+    // The end of what it had said is there meanwhile: it goes on all the same, and asserts nothing.
+    clock.at = until + 1000;
+    expect(await publisher.tick()).toMatchObject({ outcome: 'published', judgedAnew: 0 });
+    expect(await ends()).toBe(until);
+    expect(await publisher.tick()).toMatchObject({ outcome: 'published', judgedAnew: 1 });
+    expect(await ends()).toBe(clock.at + VALID_FOR);
+  });
+
+  it('of tokens and packages, likewise; to wait for a member is something else', async () => {
+    const { registry, clock } = snapshot;
+    const until = await ends();
+    for (let i = 0; i < 20_001; i++) registry.share('proof', ids[0]!);
+    await tick();
+    expect(await ends()).toBe(until);
+    for (let i = 0; i < 3501; i++) registry.bundle(ids);
+    await tick();
+    expect(await ends()).toBe(until);
+    const waiting = registry.bundle([registry.addProof()]);
+    await tick();
+    expect(await published.package(waiting)).toBeNull();
+    expect(await ends()).toBe(clock.at + VALID_FOR);
+  }, 30_000);
 });

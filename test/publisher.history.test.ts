@@ -292,6 +292,50 @@ describe('the history of a published proof', () => {
   });
 });
 
+describe('a proof that fails and is mended again and again', () => {
+  async function flap(proofId: string, times: number): Promise<void> {
+    for (let i = 0; i < times; i++) {
+      pass();
+      snapshot.registry.judge(proofId, { outcome: i % 2 === 0 ? 'fail' : 'pass' });
+    }
+    await publisher.tick();
+  }
+
+  it('has the beginning and the end of it told, and all else that became of it', async () => {
+    const proofId = snapshot.registry.addProof();
+    snapshot.registry.verify();
+    await publisher.tick();
+    await flap(proofId, 60);
+    expect(await told(proofId)).toHaveLength(61);
+    snapshot.registry.revoke(proofId);
+    snapshot.registry.verify();
+    await flap(proofId, 60);
+    const [events, { length }] = [await told(proofId), await record(proofId)];
+    expect(events).toHaveLength(101);
+    expect(events.slice(0, 2)).toEqual(['verified 0', 'failed 1000 aep_hash']);
+    expect(events.slice(48, 52)).toEqual([
+      'verified 48000',
+      'failed 49000 aep_hash',
+      'revoked 60000 proof',
+      'failed 71000 aep_hash',
+    ]);
+    expect(events.at(-1)).toBe('verified 120000');
+
+    // Revoked it stays, so nothing but the history can say that it goes on.
+    await flap(proofId, 2000);
+    expect((await told(proofId)).at(-1)).toBe('verified 2120000');
+    const again = await record(proofId);
+    expect(again.length).toBeLessThan(length + 1000);
+    expect(await publisher.tick()).toMatchObject({ judgedAnew: 0 });
+
+    // Of one that is published for the first time no more is told.
+    const facts = [(await recorded(proofId))!, again] as const;
+    rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
+    await publisher.tick();
+    expect(await recorded(proofId)).toEqual(facts[0]);
+  });
+});
+
 describe('what was told', () => {
   it('stays told when the registry has lost it', async () => {
     const { registry } = snapshot;

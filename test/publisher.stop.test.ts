@@ -42,6 +42,25 @@ describe('a publisher stops, and says how to go on,', () => {
     expect((await stop(publisher.tick())).code).toBe('database_behind');
   });
 
+  it('when the log is whole and verdicts that the public knows are gone', async () => {
+    const publisher = snapshot.publisher();
+    await publisher.tick();
+    const proofId = snapshot.registry.addProof();
+    snapshot.registry.verify();
+    snapshot.registry.judge(proofId, { expired: ['proof'] });
+    await publisher.tick();
+    await publisher.tick();
+    const before = manifest();
+    snapshot.registry.loseVerdict();
+    const { code, message } = await stop(publisher.tick());
+    expect(code).toBe('database_behind');
+    expect(message).toMatch(/verdict.*delete lookup\//s);
+    expect(manifest()).toBe(before);
+    // Of a log that lost leaves as well, that is what is said: lookup/ is not to be deleted there.
+    snapshot.registry.truncate(300);
+    expect((await stop(publisher.tick())).message).not.toContain('delete lookup/');
+  });
+
   it('when the database was restored and then went another way', async () => {
     const publisher = snapshot.publisher();
     await publisher.tick();

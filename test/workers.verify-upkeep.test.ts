@@ -168,6 +168,35 @@ describe('the running verifier', () => {
     }
   });
 
+  it('vouches for nothing while it cannot find what a compromised key has signed', async () => {
+    const stopping = new AbortController();
+    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, upkeepMs: 5, scrubMs: 5 };
+    while ((await advanceFrontier(registry.verify, 1000)) > 0);
+    const urgent = (until: number) => db.sql`update svc.scrub set urgent_until = ${until}`;
+    await urgent(1);
+    // It cannot write down how far it has come.
+    await db.sql.unsafe(`
+      create function public.failing() returns trigger language plpgsql as
+        $$ begin raise exception 'not now'; end $$;
+      create trigger failing before update on svc.scrub execute function public.failing()`);
+    const running = runVerifier(registry.verify, stopping.signal, options);
+    const step = async (what: string, look: () => Promise<boolean>) =>
+      eventually(async () => ((await look()) ? true : null), 10_000, what);
+    try {
+      // The first may be over before the look that found it is.
+      for (const token of [await share(60_000), await share(60_000)]) {
+        await letEnd(token);
+        await step('the end of a token', async () => !(await isLive(token)));
+      }
+      expect(await upkeepDoneAt(db.sql)).toBeNull();
+      await db.sql`drop trigger failing on svc.scrub`;
+      await step('a look that counts', async () => (await upkeepDoneAt(db.sql)) !== null);
+    } finally {
+      stopping.abort();
+      await running;
+    }
+  });
+
   it('vouches for nothing while it cannot follow the log, and goes on ending what is over', async () => {
     const stopping = new AbortController();
     const options = { ...VERIFIER_DEFAULTS, idleMs: 5, upkeepMs: 5, scrubMs: 3_600_000 };

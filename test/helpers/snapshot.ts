@@ -204,6 +204,12 @@ export class MemoryRegistry implements RegistryView {
     this.verify();
   }
 
+  /** Forgets the last verdict, as a replica that lagged behind would. */
+  loseVerdict(): void {
+    const lost = this.verdictRows.pop();
+    this.verdictId = lost === undefined ? 0 : lost.verdictId - 1;
+  }
+
   root(): Uint8Array {
     const range = new CompactRange(sha256);
     for (const leaf of this.all) range.append(leafHash(sha256, entryOf(leaf)));
@@ -310,6 +316,9 @@ export class MemoryRegistry implements RegistryView {
     );
   }
 
+  lastVerdictId() {
+    return this.answer('lastVerdictId', () => this.verdictId);
+  }
   upkeepDoneAt() {
     return this.answer('upkeepDoneAt', () =>
       this.lookedAt === undefined ? this.clock.now() : this.lookedAt,

@@ -1,3 +1,4 @@
+import { scrubPosition } from '#sql/verdicts';
 import type { VerifyContext } from './context.js';
 import { advanceFrontier } from './frontier.js';
 import { scrub } from './scrub.js';
@@ -36,17 +37,22 @@ export async function runVerifier(
   let upkeepDue = 0;
   let scrubDue = 0;
   let urgent = false;
+  let isScrubbing = false;
   while (!signal.aborted) {
     const covered = await round(context, () => advanceFrontier(context, options.batch));
     if (Date.now() >= upkeepDue) {
-      const isFollowing = covered !== null;
-      await round(context, () => upkeep(context, options.batch, isFollowing));
+      await round(context, async () => {
+        // Whether or not it scrubs matters where leaves wait that may not verify any more.
+        const isSure = isScrubbing || (await scrubPosition(context.sql)).urgentUntil === 0;
+        await upkeep(context, options.batch, covered !== null && isSure);
+      });
       upkeepDue = Date.now() + options.upkeepMs;
     }
     if (urgent || Date.now() >= scrubDue) {
       const count: number = urgent ? options.batch : options.scrubBatch;
       const scrubbed = await round(context, () => scrub(context, count));
       urgent = scrubbed?.urgent ?? false;
+      isScrubbing = scrubbed !== null;
       scrubDue = Date.now() + options.scrubMs;
     }
     if ((covered ?? 0) === 0 && !urgent) await pause(options.idleMs, signal);

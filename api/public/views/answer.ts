@@ -46,7 +46,7 @@ export const VIEW_PATHS: Record<string, ReadonlyMap<string, ViewName>> = {
 };
 
 /** One view of what `requested` resolves to on a route; errors as of `lookUp`. */
-export async function lookUpView(
+async function lookUpView(
   ctx: PublicContext,
   route: VerdictRoute,
   requested: string,

@@ -5,10 +5,10 @@ import type { Facade } from '#protocol/schemas/facade';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { publicEventSchema, type PublicEvent } from '#protocol/schemas/proof-view';
 import type { PublicHistory } from '#protocol/schemas/public-views';
-import { recordHistory } from '#protocol/snapshot/record';
+import { RECORD_KINDS, recordHistory } from '#protocol/snapshot/record';
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
 import type { Resolved } from '../lookup/resolve.js';
-import { integrityOf, membersOf } from './published.js';
+import { integrityOf, membersOf, verificationOf } from './published.js';
 
 const eventsSchema = z.array(publicEventSchema);
 
@@ -21,18 +21,23 @@ export function historyOf(facade: Facade, resolved: Resolved | null): PublicHist
   };
 }
 
-function eventsOn({ kind, record }: Resolved, facade: Facade): PublicEvent[] {
+function eventsOn(resolved: Resolved, facade: Facade): PublicEvent[] {
+  const { kind, record } = resolved;
   const recorded = recordHistory(record.bytes, record.id);
   const events =
-    recorded === null ? eventsInBody(facade) : eventsSchema.parse(parseStrict(recorded));
+    recorded === null ? eventsInBody(resolved, facade) : eventsSchema.parse(parseStrict(recorded));
   return concerning(kind, events);
 }
 
 /** What became of a proof whose record has no history: its body says all of it. */
-function eventsInBody(facade: Facade): PublicEvent[] {
-  // Without a chain it did not pass, and the time is that of the failure.
-  const passed = facade.trust_chain.sequence.length > 0;
-  return plainEvents(integrityOf(facade), passed ? facade.verification.verified_at : undefined);
+function eventsInBody(resolved: Resolved, facade: Facade): PublicEvent[] {
+  // Where something is not asserted, of any kind, the time may be that at which it was found out:
+  // records were written so before there were histories.
+  const { verified_at: verifiedAt } = facade.verification;
+  const isAsserted = RECORD_KINDS.every(
+    (kind) => verificationOf(resolved, kind)?.can_assert_validity !== false,
+  );
+  return plainEvents(integrityOf(facade), isAsserted ? verifiedAt : undefined);
 }
 
 /** An artifact rests on those before it: what ended one of these ended it, and nothing else did. */
