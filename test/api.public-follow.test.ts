@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
@@ -181,6 +182,23 @@ describe('a facade that follows', () => {
     await publisher.tick();
     await facade.follower.refresh();
     expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
+  });
+
+  it('tells who runs it that nothing is asserted any more, once, and when it is again', async () => {
+    const lines: string[] = [];
+    const log = pino({ base: null }, { write: (line) => lines.push(line) });
+    const facade = snapshot.facade({ log });
+    const said = () => lines.splice(0).map((line) => (JSON.parse(line) as { msg: string }).msg);
+    await facade.follower.refresh();
+    expect(said()).toEqual([]);
+    snapshot.clock.at = facade.follower.current!.opened.validUntil;
+    await facade.follower.refresh();
+    expect(said()).toEqual(['ALARM: the snapshot is over: nothing is asserted']);
+    await facade.follower.refresh();
+    expect(said()).toEqual([]);
+    await publisher.tick();
+    await facade.follower.refresh();
+    expect(said()).toEqual(['verdicts are given again']);
   });
 
   it('refuses an older generation than it has served, and keeps the newer', async () => {

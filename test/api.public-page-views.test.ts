@@ -455,4 +455,13 @@ describe('the page computes nothing', () => {
     for (const change of spoiled) await expect(packagePage(change)).rejects.toThrow();
     await packagePage(() => undefined);
   });
+
+  it.each(['x', 'share_token'])('stays private under a name that is not read: %s', async (name) => {
+    const { identifier } = page.state('shared');
+    const { status, headers } = await call(`/?${name}=${identifier}`);
+    expect(status).toBe(200);
+    expect(headers['cache-control']).toBe('private, no-store');
+    expect(headers['etag']).toBeUndefined();
+    expect((await call('/')).headers['cache-control']).not.toContain('private');
+  });
 });

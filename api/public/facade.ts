@@ -57,7 +57,7 @@ export function createFacade(options: FacadeOptions): Facade {
     log: pinKeys(sha256, [options.logVkey].flat()),
     snapshot: pinKeys(sha256, [options.snapshotVkey].flat()),
   };
-  const follower = new SnapshotFollower({ source, trust, sha256, verify, log });
+  const follower = new SnapshotFollower({ source, trust, sha256, verify, clock, log });
   const ctx: PublicContext = {
     source,
     follower,

@@ -64,7 +64,9 @@ function askedIn(url: string): string | null {
 function sendHome(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
   const snapshot = assertingSnapshot(ctx);
   const page = { ...homeView(), asked: '', snapshot: factsOf(ctx, snapshot) };
-  sendPage(ctx, req, res, snapshot, 200, CACHE_VERDICT, renderPage(page));
+  // A mistyped link may hold a token under a name that nobody reads.
+  const cache = mayHoldToken(req.url ?? '') ? CACHE_PRIVATE : CACHE_VERDICT;
+  sendPage(ctx, req, res, snapshot, 200, cache, renderPage(page));
 }
 
 async function sendVerdict(

@@ -7,6 +7,7 @@ import { malformed } from '#protocol/snapshot/malformed';
 import { openManifest, type OpenedManifest } from '#protocol/snapshot/manifest';
 import type { SnapshotTrust } from '#protocol/snapshot/trust';
 import { consistencyFromTiles } from '#protocol/tiles';
+import type { Clock } from '#runtime/clock';
 import type { Logger } from '#runtime/log';
 import { readTile } from '../log/tiles.js';
 import { Snapshot } from './snapshot.js';
@@ -30,6 +31,7 @@ export interface FollowerOptions {
   trust: SnapshotTrust;
   sha256: Sha256;
   verify: Ed25519Verify;
+  clock: Clock;
   log: Logger;
 }
 
@@ -44,6 +46,7 @@ export class SnapshotFollower {
   private served: Snapshot | null = null;
   private problem: string | null = null;
   private isFailing = false;
+  private isOver = false;
   /** Parts of the served snapshot, and of one that has not come whole yet. */
   private readonly inHand = new Map<string, LoadedPart>();
   private timer: NodeJS.Timeout | undefined;
@@ -111,6 +114,18 @@ export class SnapshotFollower {
       }
       this.problem = problem;
     }
+    this.tellEnd();
+  }
+
+  /** The public is told with every verdict that it does not get; whoever runs this is told here. */
+  private tellEnd(): void {
+    const { clock, log } = this.options;
+    const { served, isOver } = this;
+    this.isOver = served !== null && clock.now() >= served.opened.validUntil;
+    if (this.isOver === isOver) return;
+    const valid_until = served?.opened.manifest.valid_until;
+    if (this.isOver) log.error({ valid_until }, 'ALARM: the snapshot is over: nothing is asserted');
+    else log.info({ valid_until }, 'verdicts are given again');
   }
 
   /** The snapshot to go over to, or null when the one that is served is the newest. */
