@@ -17,7 +17,7 @@ import {
   type TestEngine,
 } from './helpers/engine.js';
 import { expectProblem } from './helpers/problem.js';
-import { startRedis, type TestRedis } from './helpers/redis.js';
+import { skipsRedis, startRedis, withoutRedis, type TestRedis } from './helpers/redis.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
 
 const LIMIT = 8;
@@ -169,7 +169,7 @@ describe('the rate limit', { retry: 2 }, () => {
   });
 });
 
-describe('counted in Redis', { retry: 2 }, () => {
+describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () => {
   let redis: TestRedis;
   beforeAll(async () => {
     redis = await startRedis();

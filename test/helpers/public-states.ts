@@ -40,8 +40,16 @@ export function tokenName({ kind, of, end }: { kind: string; of: string; end: st
   return kind === 'unknown' ? kind : `${kind} of ${of}${end === NONE ? '' : `: ${end}`}`;
 }
 
-/** Brings a new stack to all that the tables describe, by calls of the engine and nothing else. */
-export async function bringAbout(stack: PublicStack): Promise<PublicStates> {
+/**
+ * Brings a new stack to all that the tables describe: what tenants do, by calls of the engine; what
+ * only operators can, tenants, lanes and validities, as the admin program does it.
+ *
+ * @param onFading called as soon as what comes to its end by itself is public, long before it does
+ */
+export async function bringAbout(
+  stack: PublicStack,
+  onFading: (fading: PublicStates['fading']) => void,
+): Promise<PublicStates> {
   const { registry, engine } = stack;
   await createTenant(registry.admin, { tenantId: LIVE, environment: 'live' });
   await setAllowlisted(registry.admin, LIVE, true);
@@ -55,6 +63,7 @@ export async function bringAbout(stack: PublicStack): Promise<PublicStates> {
   const fading = await admitFading(registry, acme);
   await stack.settle();
   await requireAsserted(stack, fading);
+  onFading(fading);
 
   const proofs = new Map<string, string>();
   for (const { state, by, ends } of STATES) {

@@ -1,9 +1,17 @@
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { freePort } from './free-port.js';
+
+const hasRedis = spawnSync('redis-server', ['--version']).status === 0;
+
+/** Whether tests that start one are left out. CI skips nothing, so there they fail instead. */
+export const skipsRedis = !hasRedis && process.env['CI'] === undefined;
+
+/** Appended to what is skipped for want of it. */
+export const withoutRedis = hasRedis ? '' : ' (skipped: no redis-server here; install one)';
 
 export interface TestRedis {
   url: string;
