@@ -39,7 +39,7 @@ export function banner(stack: Stack, dataDir: string): string {
 Ready.
 
   engine API   ${stack.engineUrl}   (tenant ${stack.tenantId}; the key is in ${join(dataDir, 'ready.json')})
-  public API   ${stack.publicUrl}   (no key)
+  public API   ${stack.publicUrl}   (no key; in a browser, a page)
 
 Admit an action and get its receipt:
 

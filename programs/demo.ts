@@ -42,7 +42,7 @@ Proof ${receipt.registry_proof_id}, checked offline under the pinned keys:
 }
 
 async function demonstrate(ctx: ProgramContext): Promise<void> {
-  console.log('Bringing up a database, the five programs and a public API …');
+  console.log('Bringing up a database and the five programs …');
   const stack = await bringUp(demoConfig(await temporaryData(ctx)), ctx);
 
   const actions = await readActions(join(packageRoot, 'examples', 'agent-actions.ndjson'));

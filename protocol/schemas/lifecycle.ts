@@ -61,7 +61,7 @@ export const shareTokenSchema = z
   .regex(SHARE_TOKEN_PATTERN, 'expected share_ and 43 base64url characters');
 export const packageIdSchema = z
   .string()
-  .regex(PACKAGE_ID_PATTERN, 'expected pkg_ and 32 lower-case hex characters');
+  .regex(PACKAGE_ID_PATTERN, 'expected a package id: pkg_ and 32 lower-case hex characters');
 
 /** What a token shows: an artifact of one proof, or a package. */
 const sharedArtifact = { artifact_kind: artifactKindSchema, proof_id: proofIdSchema };

@@ -33,7 +33,8 @@ const spec: OperationSpec = {
     'The token is shown in this answer and never again: only its SHA-256 is stored. So the same ' +
     'body again makes another token, and one whose answer was lost is best revoked by its hash, ' +
     'which the list has. `/api/public/verify/share/{token}` of the public API shows what it is for ' +
-    'about two seconds later, and nothing any more once it is revoked or over.',
+    'about two seconds later, and nothing any more once it is revoked or over. The link for ' +
+    'people is `/?id={token}` there.',
   scopes: ['lifecycle'],
   body: {
     schema: shareTokenRequestSchema,

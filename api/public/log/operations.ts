@@ -83,7 +83,7 @@ export const LOG_OPERATIONS: readonly Operation[] = [
       fromSnapshot: true,
       responses: {
         200: {
-          description: 'The bytes whose hash is the leaf.',
+          description: 'The bytes of the entry: SHA-256 of 0x00 and these is the leaf hash.',
           content: { 'application/json': logEntrySchema },
           example: exampleExport.entry,
         },

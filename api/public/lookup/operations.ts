@@ -98,8 +98,9 @@ const LOOKUPS: readonly PathLookup[] = [
     parameter: 'package_id',
     summary: 'Verify a trust package',
     description:
-      'A package is as good as its members: REVOKED when one of them is, EXPIRED when one of them ' +
-      'is, and TRUST_ESTABLISHED when all of them are.',
+      'A package is as good as its members: REVOKED when one of them is, else ' +
+      'BACKEND_LOOKUP_REQUIRED when one of them is, else EXPIRED when one of them is, and ' +
+      'TRUST_ESTABLISHED when all of them are.',
     response: facade('The verdict on the package, with that on each member.', {
       resolved: examplePackageFacade,
       unresolved: exampleUnresolved('trust', 'pkg_unknown'),

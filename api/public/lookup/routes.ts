@@ -40,11 +40,6 @@ export const BY_PATH: Record<string, VerdictRoute> = {
 
 const PUBLIC = '/api/public';
 export const VERIFY = `${PUBLIC}/verify`;
-/** The paths that are lookups, aliases included; an identifier follows. */
-export const LOOKUP_PATHS = [
-  ...Object.keys(BY_PATH).map((name) => `${VERIFY}/${name}`),
-  ...Object.keys(VIEW_PATHS).map((name) => `${PUBLIC}/${name}`),
-];
 
 /**
  * Answers GET and HEAD on the lookup routes; false, with nothing done, for every other request.

@@ -56,7 +56,7 @@ export function publicDescription(): ApiDescription<PublicSpec> {
       share_token: { description: ANY_TEXT },
       package_id: { description: ANY_TEXT },
       tile: { description: '`<level>/<index>`, or `entries/<index>`.' },
-      leaf_index: { description: 'From 0 up to the size of the log.' },
+      leaf_index: { description: 'From 0 on, less than the size of the log.' },
     },
     headerSchemas: {},
     requestHeadersOf: () => [],

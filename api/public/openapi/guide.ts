@@ -6,11 +6,11 @@ export const GUIDE: readonly GuideSection[] = [
     id: 'verdicts',
     title: 'Verdicts',
     text: [
-      'A verdict is established by the verification system and relayed as it is: nothing is recomputed here (`frontend_recomputed` is false), and nothing can be changed here. `can_assert_validity` is true for PASS, VALID, VERIFIED and TRUST_ESTABLISHED, and false for everything else. Look at it, and at nothing else, to decide whether something is valid.',
-      '- `VALID` (proof), `PASS` (passport), `VERIFIED` (certificate), `TRUST_ESTABLISHED` (trust artifact, trust package): everything was checked and holds.',
-      '- `REVOKED`: revoked by its owner, for ever. `EXPIRED`: its validity is over.',
-      '- `NOT_FOUND`, with 404: the registry holds no such proof as of the log size in `X-Svc-Tree-Size`.',
-      '- `BACKEND_LOOKUP_REQUIRED`, with 200: the lookup did not resolve here, or the verification system asserts nothing of it. It is no verdict in either direction.',
+      'A verdict is established by the verification system and relayed as it is: nothing is recomputed here (`frontend_recomputed` is false), and nothing can be changed here. `can_assert_validity` is true for PASS, VALID, VERIFIED and TRUST_ESTABLISHED, and false for everything else. Look at it, and at nothing else, to decide whether something is valid. That a proof is valid does not say that its action was admitted: a denial is proved as well, and is `VALID` as a proof. What was decided is in `artifact.effect`; only what was admitted has a passport, a certificate and trust.',
+      '`VALID` (proof), `PASS` (passport), `VERIFIED` (certificate), `TRUST_ESTABLISHED` (trust artifact, trust package): everything was checked and holds.',
+      '`REVOKED`: revoked by its owner, for ever. `EXPIRED`: its validity is over.',
+      '`NOT_FOUND`, with 404: the registry holds no such proof as of the log size in `X-Svc-Tree-Size`.',
+      '`BACKEND_LOOKUP_REQUIRED`, with 200: the lookup did not resolve here, or the verification system asserts nothing of it. It is no verdict in either direction.',
     ],
   },
   {
@@ -42,7 +42,8 @@ export const GUIDE: readonly GuideSection[] = [
     id: 'checking',
     title: 'Checking it yourself',
     text: [
-      'Nobody has to take this service’s word for it. The log is at `/log`, a prefix for clients of C2SP tlog-tiles: a signed checkpoint, tiles, and entries that commit to each proof. `downloads` of a facade leads to the entry of a proof and to its inclusion.',
+      'Nobody has to take this service’s word for it. The log is at `/log`, a prefix for clients of C2SP tlog-tiles: a signed checkpoint, tiles, and entries that commit to each proof. `downloads` of a facade leads to the entry of a proof and to its inclusion: the leaf hash is SHA-256 of a byte 0x00 and the bytes of `/log/entry/…`, and the path in `/log/proof/…` leads from it to the root of the checkpoint.',
+      'The log proves that a proof is in it, not what was found out about it. Verdicts are in the snapshot, under a key of its own; its files are not served here. An operator may serve them elsewhere, and a facade of your own answers from them.',
     ],
   },
   {

@@ -6,7 +6,7 @@ import type { Snapshot } from './snapshot.js';
 export function loadedSnapshot(ctx: PublicContext): Snapshot {
   const snapshot = ctx.follower.current;
   if (snapshot !== null) return snapshot;
-  throw new Problem('snapshot_missing', 'Nothing has been published yet; try again shortly.', {
+  throw new Problem('snapshot_missing', 'Nothing has been published yet.', {
     headers: { 'Retry-After': '2' },
   });
 }
