@@ -52,7 +52,7 @@ export class EventfulRegistry {
     old.push(...(await this.admit(169)));
     await publish();
     for (let part = 0; part < 3; part++) {
-      if (part === 2) await this.setPassportValidity(0);
+      if (part === 2) await this.setPassportValidity(3600);
       old.push(...(await this.admit(1)));
       await this.setPassportValidity(null);
       old.push(...(await this.admit(19)));
@@ -90,6 +90,8 @@ export class EventfulRegistry {
       where proof_id = '${old[6]!}'::uuid`);
     await registry.verifyAll();
     await scrub(registry.verify, 10_000);
+    // An hour is over for the passport that had one, and a fifth of a second for the token.
+    await this.tamper("update svc.expiry set expires_at = now() - interval '1 second'");
     await sleep(250);
     await upkeep(registry.verify, 100);
   }
