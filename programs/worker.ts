@@ -18,7 +18,7 @@ const code = await runProgram('worker', async (program) => {
   await policySelfTest();
   const sql = connect(config.databaseUrl, {
     application: 'svc-worker',
-    max: WORKER_DEFAULTS.concurrency + 2,
+    max: WORKER_DEFAULTS.concurrency + WORKER_DEFAULTS.batchConcurrency + 2,
   });
   program.onStop(() => sql.end({ timeout: 5 }));
   await assertRole(sql, 'worker');

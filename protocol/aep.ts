@@ -189,7 +189,12 @@ export function buildReceipt(sha256: Sha256, facts: ReceiptFacts): Receipt {
 
 /** The receipt as it goes over the wire: its RFC 8785 form. */
 export function receiptBytes(receipt: Receipt): Uint8Array {
-  return orderedBytes({
+  return orderedBytes(orderedReceipt(receipt));
+}
+
+/** With its members in canonical order, as `orderedBytes` wants them. */
+export function orderedReceipt(receipt: Receipt) {
+  return {
     receipt_id: receipt.receipt_id,
     registry_proof_id: receipt.registry_proof_id,
     request_hash: receipt.request_hash,
@@ -197,7 +202,7 @@ export function receiptBytes(receipt: Receipt): Uint8Array {
     schema_version: receipt.schema_version,
     status: receipt.status,
     vee_recorded: receipt.vee_recorded,
-  });
+  };
 }
 
 /** The DSSE envelope of an AEP's bytes; `signature` is over their pre-authentication encoding. */

@@ -17,18 +17,55 @@ export class BodyRefusedError extends Error {
   }
 }
 
+const JSON_TYPE = 'application/json';
+
 /**
  * The bytes of a JSON body as they were sent. Refuses by its headers what is not plain JSON, and
  * counts while reading, so that one byte over `limit` is refused whatever Content-Length said. What
  * is refused is not read on; the caller decides what becomes of the connection.
  */
 export async function readJsonBody(req: IncomingMessage, limit: number): Promise<Buffer> {
-  requireJson(req);
-  if (Number(req.headers['content-length'] ?? 0) > limit) throw tooLarge(limit);
+  requireType(req, [JSON_TYPE]);
+  requireShort(req, limit);
   return read(req, limit);
 }
 
-function requireJson(req: IncomingMessage): void {
+/** A body of one of `types`, as it comes: refused as by `readJsonBody`, the last of it too. */
+export function streamBody(
+  req: IncomingMessage,
+  limit: number,
+  types: readonly string[],
+): { type: string; chunks: AsyncGenerator<Buffer, void> } {
+  const type = requireType(req, types);
+  requireShort(req, limit);
+  return { type, chunks: chunksOf(req, limit) };
+}
+
+async function* chunksOf(req: IncomingMessage, limit: number): AsyncGenerator<Buffer, void> {
+  let length = 0;
+  try {
+    // Whoever stops reading still has an answer to send on this connection.
+    for await (const chunk of req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+      length += chunk.length;
+      if (length > limit) throw tooLarge(limit);
+      yield chunk;
+    }
+  } catch (error) {
+    if (error instanceof BodyRefusedError) throw error;
+    throw incomplete();
+  }
+  if (!req.complete) throw incomplete();
+}
+
+function requireShort(req: IncomingMessage, limit: number): void {
+  if (Number(req.headers['content-length'] ?? 0) > limit) throw tooLarge(limit);
+}
+
+function incomplete(): BodyRefusedError {
+  return new BodyRefusedError('incomplete_body', 'The connection ended before the body did.');
+}
+
+function requireType(req: IncomingMessage, types: readonly string[]): string {
   const encoding = req.headers['content-encoding']?.trim().toLowerCase() ?? 'identity';
   if (encoding !== 'identity') {
     throw new BodyRefusedError(
@@ -40,13 +77,14 @@ function requireJson(req: IncomingMessage): void {
   const [type = '', ...parameters] = (req.headers['content-type'] ?? '').toLowerCase().split(';');
   const charset = parameters.map((text) => text.trim()).find((text) => text.startsWith('charset='));
   const isUtf8 = charset === undefined || /^charset="?utf-8"?$/.test(charset);
-  if (type.trim() !== 'application/json' || !isUtf8) {
+  if (!types.includes(type.trim()) || !isUtf8) {
     throw new BodyRefusedError(
       'unsupported_media_type',
-      'Send Content-Type: application/json, in UTF-8.',
-      { Accept: 'application/json' },
+      `Send Content-Type: ${types.join(' or ')}, in UTF-8.`,
+      { Accept: types.join(', ') },
     );
   }
+  return type.trim();
 }
 
 function tooLarge(limit: number): BodyRefusedError {
@@ -79,8 +117,7 @@ function read(req: IncomingMessage, limit: number): Promise<Buffer> {
     };
     const onBroken = (): void => {
       stop();
-      const ended = 'The connection ended before the body did.';
-      reject(new BodyRefusedError('incomplete_body', ended));
+      reject(incomplete());
     };
     req.on('data', onData).on('end', onEnd).on('error', onBroken).on('close', onBroken);
   });

@@ -15,8 +15,11 @@ import { openRedis, type RedisClient } from './redis.js';
 
 export { UnrecoverableError };
 
-/** The queue's name; on Redis its keys share the hash tag of `PREFIX`, as a cluster demands. */
-const NAME = 'admit';
+/**
+ * The queues' names; on Redis their keys share the hash tag of `PREFIX`, as a cluster demands. Work
+ * of batches has a queue of its own, so that what comes alone never stands behind it.
+ */
+export type QueueName = 'admit' | 'batch';
 const PREFIX = '{svc}';
 /** BullMQ's tables in the database. */
 export const SCHEMA = 'bullmq';
@@ -26,7 +29,7 @@ export interface AdmitData {
 }
 
 /** What a job's ids are ids of, by the job's name. */
-export const JOB = { admissions: 'admit', revocations: 'revoke' } as const;
+export const JOB = { admissions: 'admit', revocations: 'revoke', batches: 'batches' } as const;
 
 export type AdmitProcessor = Processor<AdmitData, string[]>;
 
@@ -104,15 +107,16 @@ function open<M extends Member>(
 
 export function openQueue(
   config: QueueConfig,
+  name: QueueName,
   onError: OnError,
 ): Opened<Pick<Queue<AdmitData, string[]>, 'add' | 'getWaitingCount'> & Member> {
   if (config.redisUrl === null) {
     const options = { ...queueOptions, connection: postgresConnection(config, 3) };
-    return open(new Queue(NAME, options, createPostgresBackend), onError, null);
+    return open(new Queue(name, options, createPostgresBackend), onError, null);
   }
   const client = openRedis(config.redisUrl, { whenAway: 'fail_fast', onError });
   const options: QueueOptions = { ...queueOptions, connection: client, prefix: PREFIX };
-  return open(new Queue(NAME, options, createRedisBackend), onError, client);
+  return open(new Queue(name, options, createRedisBackend), onError, client);
 }
 
 export interface Events extends Member {
@@ -131,7 +135,9 @@ export interface Events extends Member {
  */
 const OLDEST_EVENT = '0';
 
+/** Of admissions that came alone: nobody waits for those of a batch. */
 export function openEvents(config: QueueConfig, onError: OnError): Opened<Events> {
+  const name: QueueName = 'admit';
   if (config.redisUrl === null) {
     const connection = postgresConnection(config, 2);
     const options = {
@@ -140,7 +146,7 @@ export function openEvents(config: QueueConfig, onError: OnError): Opened<Events
       lastEventId: OLDEST_EVENT,
       blockingTimeout: POSTGRES_EVENTS_WAIT_MS,
     };
-    return open(new QueueEvents(NAME, options, createPostgresBackend), onError, null);
+    return open(new QueueEvents(name, options, createPostgresBackend), onError, null);
   }
   const client = openRedis(config.redisUrl, { whenAway: 'wait', onError });
   const options = {
@@ -149,11 +155,12 @@ export function openEvents(config: QueueConfig, onError: OnError): Opened<Events
     lastEventId: OLDEST_EVENT,
     prefix: PREFIX,
   };
-  return open(new QueueEvents(NAME, options, createRedisBackend), onError, client);
+  return open(new QueueEvents(name, options, createRedisBackend), onError, client);
 }
 
 export function openWorker(
   config: QueueConfig,
+  name: QueueName,
   processor: AdmitProcessor,
   concurrency: number,
   onError: OnError,
@@ -166,7 +173,7 @@ export function openWorker(
       concurrency,
       drainDelay: POSTGRES_IDLE_WAIT_S,
     };
-    return open(new Worker(NAME, processor, options, createPostgresBackend), onError, null);
+    return open(new Worker(name, processor, options, createPostgresBackend), onError, null);
   }
   const client = openRedis(config.redisUrl, { whenAway: 'wait', onError });
   const options: WorkerOptions = {
@@ -175,5 +182,5 @@ export function openWorker(
     concurrency,
     prefix: PREFIX,
   };
-  return open(new Worker(NAME, processor, options, createRedisBackend), onError, client);
+  return open(new Worker(name, processor, options, createRedisBackend), onError, client);
 }

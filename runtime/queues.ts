@@ -10,6 +10,7 @@ import {
   openQueue,
   openWorker,
   type Opened,
+  type QueueName,
   UnrecoverableError,
 } from './queue-backend.js';
 
@@ -97,6 +98,8 @@ export interface AdmitQueue {
   add(proofIds: readonly string[]): Promise<string>;
   /** The same for revocations that were asked for, by their request ids. */
   addRevocations(requestIds: readonly string[]): Promise<string>;
+  /** Says that batches have come, by their ids without what stands in front: the registry has them. */
+  addBatches(batchIds: readonly string[]): Promise<string>;
   /** Rejects when the queue is away. */
   ping(): Promise<void>;
   /** Jobs that no worker has taken yet. */
@@ -104,15 +107,51 @@ export interface AdmitQueue {
   close(): Promise<void>;
 }
 
+/** Carries the turns of batches from whoever hands them out to whoever works them. */
+export interface BatchQueue {
+  add(proofIds: readonly string[]): Promise<string>;
+  /** Turns that no worker has taken yet. */
+  depth(): Promise<number>;
+  close(): Promise<void>;
+}
+
 type OpenQueue = ReturnType<typeof openQueue>;
 
 export function openAdmitQueue(config: QueueConfig, options: QueueOptions = {}): AdmitQueue {
+  const sender = openSender(config, 'admit', options);
+  return {
+    add: (proofIds) => sender.add(JOB.admissions, proofIds),
+    addRevocations: (requestIds) => sender.add(JOB.revocations, requestIds),
+    addBatches: (batchIds) => sender.add(JOB.batches, batchIds),
+    ping: () => sender.ping(),
+    depth: () => sender.depth(),
+    close: () => sender.close(),
+  };
+}
+
+export function openBatchQueue(config: QueueConfig, options: QueueOptions = {}): BatchQueue {
+  const sender = openSender(config, 'batch', options);
+  return {
+    add: (proofIds) => sender.add(JOB.admissions, proofIds),
+    depth: () => sender.depth(),
+    close: () => sender.close(),
+  };
+}
+
+interface Sender {
+  add(job: string, ids: readonly string[]): Promise<string>;
+  ping(): Promise<void>;
+  depth(): Promise<number>;
+  close(): Promise<void>;
+}
+
+function openSender(config: QueueConfig, name: QueueName, options: QueueOptions): Sender {
   const onError = seldom(options.log ?? logger('queue'), 'enqueueing');
   let current: Promise<OpenQueue> | null = null;
   let closed = false;
 
   async function openOnce(): Promise<OpenQueue> {
-    const opened = openQueue(config, onError);
+    const opened = openQueue(config, name, onError);
     await connected(opened);
     return opened;
   }
@@ -145,16 +184,15 @@ export function openAdmitQueue(config: QueueConfig, options: QueueOptions = {}):
   }
 
   // The id is ours because making one is a right that the programs' database roles do not have.
-  const add = (name: string, ids: readonly string[]): Promise<string> =>
+  const add = (job: string, ids: readonly string[]): Promise<string> =>
     ask(async (queue) => {
       const jobId = randomUUID();
-      await queue.add(name, { ids: [...ids] }, { jobId });
+      await queue.add(job, { ids: [...ids] }, { jobId });
       return jobId;
     });
 
   return {
-    add: (proofIds) => add(JOB.admissions, proofIds),
-    addRevocations: (requestIds) => add(JOB.revocations, requestIds),
+    add,
     ping: async () => {
       await ask((queue) => queue.getWaitingCount());
     },
@@ -273,6 +311,8 @@ export interface AdmitWorkerOptions extends QueueOptions {
   concurrency: number;
   /** Called with the ids of jobs that ask for revocations; without it they are left to the sweeper. */
   revocations?: (requestIds: string[]) => Promise<void>;
+  /** Called when batches have come; without it their turns are handed out when they are looked for. */
+  batches?: (batchIds: string[]) => Promise<void>;
 }
 
 /**
@@ -285,10 +325,31 @@ export function openAdmitWorker(
   handler: (proofIds: string[]) => Promise<void>,
   options: AdmitWorkerOptions,
 ): Running {
-  const handlers: Record<string, ((ids: string[]) => Promise<void>) | undefined> = {
+  const handlers: Handlers = {
     [JOB.admissions]: handler,
     [JOB.revocations]: options.revocations,
+    [JOB.batches]: options.batches,
   };
+  return openTaker(config, 'admit', handlers, options);
+}
+
+/** The same for the turns of batches. */
+export function openBatchWorker(
+  config: QueueConfig,
+  handler: (proofIds: string[]) => Promise<void>,
+  options: QueueOptions & { concurrency: number },
+): Running {
+  return openTaker(config, 'batch', { [JOB.admissions]: handler }, options);
+}
+
+type Handlers = Record<string, ((ids: string[]) => Promise<void>) | undefined>;
+
+function openTaker(
+  config: QueueConfig,
+  name: QueueName,
+  handlers: Handlers,
+  options: QueueOptions & { concurrency: number },
+): Running {
   const report = seldom(options.log ?? logger('queue'), 'taking jobs');
   const processor: AdmitProcessor = async (job) => {
     const { ids } = job.data as { ids?: unknown };
@@ -299,7 +360,7 @@ export function openAdmitWorker(
     return ids;
   };
   return keepRunning(
-    () => openWorker(config, processor, options.concurrency, report),
+    () => openWorker(config, name, processor, options.concurrency, report),
     report,
     CLOSE_WORKER_MS,
   );

@@ -1,7 +1,7 @@
 import type { JsonValue } from '#protocol/json';
 import type { Db, Transaction } from './db.js';
 import { asking } from './errors.js';
-import { fromUuid, toUuid } from './ids.js';
+import { batchIdOf, fromUuid, toUuid } from './ids.js';
 import { pinnedColumns, pinnedIntake, type PinnedIntake, type PinnedRow } from './pinned-intake.js';
 import type { Environment } from './tenants.js';
 
@@ -22,15 +22,30 @@ export function loadPending(sql: Db, proofIds: string[]): Promise<PendingIntake[
   });
 }
 
+/** What a batch counts when an admission of it is settled: that many of its items. */
+export interface BatchShare {
+  batchId: string;
+  items: number;
+}
+
 /**
- * Claims admissions for settlement in this transaction. Only what is still pending is claimed, and
- * only one transaction can ever commit the claim, so nothing is settled twice.
+ * Claims admissions for settlement in this transaction, and says which batch each came with. Only
+ * what is still pending is claimed, and only one transaction can ever commit the claim, so nothing
+ * is settled twice.
  */
-export async function claimPending(tx: Transaction, proofIds: string[]): Promise<Set<string>> {
-  const rows = await tx<{ proof_id: string }[]>`
+export async function claimPending(
+  tx: Transaction,
+  proofIds: string[],
+): Promise<Map<string, BatchShare | null>> {
+  const rows = await tx<{ proof_id: string; batch_id: string | null; batch_items: number }[]>`
     delete from svc.intake_pending where proof_id = any(${proofIds.map(toUuid)}::uuid[])
-    returning proof_id::text`;
-  return new Set(rows.map((row) => fromUuid(row.proof_id)));
+    returning proof_id::text, batch_id::text, batch_items`;
+  return new Map(
+    rows.map(({ proof_id, batch_id, batch_items }) => [
+      fromUuid(proof_id),
+      batch_id === null ? null : { batchId: batchIdOf(batch_id), items: batch_items },
+    ]),
+  );
 }
 
 /** What the gates say of an accepted admission, as of now. */

@@ -19,3 +19,15 @@ export function packageUuid(packageId: string): string {
 export function packageIdOf(uuid: string): string {
   return PACKAGE + fromUuid(uuid);
 }
+
+const BATCH = 'batch_';
+
+/** `batch_id` as Postgres' uuid text. */
+export function batchUuid(batchId: string): string {
+  return toUuid(batchId.slice(BATCH.length));
+}
+
+/** Postgres' uuid text as `batch_id`. */
+export function batchIdOf(uuid: string): string {
+  return BATCH + fromUuid(uuid);
+}

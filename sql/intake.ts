@@ -116,15 +116,27 @@ async function bindIdempotencyKeys(tx: Transaction, items: IntakeItem[]): Promis
   return new Set(keyed.filter((item, i) => !bound[i]?.request_hash.equals(item.requestHash)));
 }
 
-async function insertIntake(tx: Transaction, items: IntakeItem[]): Promise<Set<string>> {
+/** What is accepted at one moment is decided by the policy set that is in force at that moment. */
+export interface PinnedPolicy {
+  at: Date;
+  digest: Buffer;
+}
+
+/** @throws PolicyMissingError when no policy set is active */
+export async function pinPolicy(tx: Transaction): Promise<PinnedPolicy> {
   // One moment for both: what decides an admission is what is in force when it is accepted, and the
   // transaction may have begun, and waited for a neighbour, long before.
-  const [policy] = await tx<{ digest: Buffer; at: Date }[]>`
+  const [policy] = await tx<PinnedPolicy[]>`
     select a.digest, t.at
     from (select date_trunc('milliseconds', clock_timestamp()) as at) t
     cross join lateral (select digest from svc.policy_activation where active_from <= t.at
       order by active_from desc, activation_id desc limit 1) a`;
   if (policy === undefined) throw new PolicyMissingError('no policy set is active');
+  return policy;
+}
+
+async function insertIntake(tx: Transaction, items: IntakeItem[]): Promise<Set<string>> {
+  const policy = await pinPolicy(tx);
   const rows = await tx<{ proof_id: string }[]>`
       insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
         accepted_at, salt, policy_digest, fixture_hash, validity, key_no)
@@ -168,7 +180,10 @@ async function insertIntake(tx: Transaction, items: IntakeItem[]): Promise<Set<s
 }
 
 /** For each item, the proof id that its identity already has, or null. */
-async function firstsOf(tx: Db, items: IntakeItem[]): Promise<(string | null)[]> {
+export async function firstsOf(
+  tx: Db,
+  items: Pick<IntakeItem, 'tenantNo' | 'lane' | 'requestHash'>[],
+): Promise<(string | null)[]> {
   const rows = await tx<{ proof_id: string | null }[]>`
     select i.proof_id::text
     from unnest(

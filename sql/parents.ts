@@ -8,14 +8,17 @@ export interface Parent {
   kind: 'action' | 'outcome';
 }
 
-/** The tenant's own proof of that id; another tenant's is as absent as one that never was. */
-export async function findParent(
+/**
+ * The tenant's own proofs of these ids, each null that it has not; another tenant's is as absent as
+ * one that never was.
+ */
+export function findParents(
   sql: Pool,
   tenantNo: number,
-  proofId: string,
-): Promise<Parent | null> {
-  const [parent] = await asTenants(sql, [tenantNo], (tx) => parentsOf(tx, [{ tenantNo, proofId }]));
-  return parent ?? null;
+  proofIds: readonly string[],
+): Promise<(Parent | null)[]> {
+  const asked = proofIds.map((proofId) => ({ tenantNo, proofId }));
+  return asTenants(sql, [tenantNo], (tx) => parentsOf(tx, asked));
 }
 
 /** For each of `asked`, the proof that its tenant has of that id, or null. */

@@ -9,6 +9,11 @@ type Privilege = 'SELECT' | 'INSERT' | 'UPDATE' | 'DELETE' | 'TRUNCATE' | 'REFER
 const READ_ALL: readonly string[] = [
   'api_key',
   'audit',
+  'batch',
+  'batch_part',
+  'batch_progress',
+  'batch_turn',
+  'batch_watch',
   'checkpoint',
   'expiry',
   'fixture',
@@ -43,6 +48,11 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
       (table) => !['audit', 'expiry', 'policy_input', 'revocation_reason', 'scrub'].includes(table),
     ),
     INSERT: [
+      'batch',
+      'batch_part',
+      'batch_progress',
+      'batch_turn',
+      'batch_watch',
       'idempotency_key',
       'intake',
       'intake_pending',
@@ -57,6 +67,10 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
   worker: {
     SELECT: [
       'api_key(key_id,tenant_no,expires_at,revoked_at,key_no)',
+      'batch_part',
+      'batch_progress',
+      'batch_turn',
+      'batch_watch',
       'fixture',
       'intake',
       'intake_pending',
@@ -75,12 +89,14 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
     ],
     INSERT: ['log_entry', 'policy_input', 'proof', 'refusal', 'revocation_reason', 'tile'],
     UPDATE: [
+      'batch_progress(pending,admitted,denied,refused,completed_at)',
+      'batch_turn(handed_at)',
       'intake(refused)',
       'log_head(tree_size)',
       'revocation_request(refused)',
       'tile(hashes)',
     ],
-    DELETE: ['intake_pending', 'revocation_pending'],
+    DELETE: ['batch_turn', 'batch_watch', 'intake_pending', 'revocation_pending'],
   },
   verifier: {
     SELECT: [

@@ -31,7 +31,8 @@ interface SettlementRow {
   detail: string | null;
 }
 
-function reasonsOf(aep: Buffer | null): string[] {
+/** The deciding policies of an AEP, sorted; none once it has been erased. */
+export function reasonsOf(aep: Buffer | null): string[] {
   if (aep === null) return [];
   const parsed = JSON.parse(aep.toString('utf8')) as { decision?: { reasons?: string[] } };
   return parsed.decision?.reasons ?? [];
@@ -105,8 +106,8 @@ export interface PendingPlace {
 }
 
 /**
- * Admissions that have waited longer than `ms` milliseconds, oldest first, from `after` on: what
- * cannot be settled must not stand in front of what can.
+ * Admissions of no batch that have waited longer than `ms` milliseconds, oldest first, from `after`
+ * on: what cannot be settled must not stand in front of what can. Batches come back by their turns.
  */
 export function pendingOlderThan(
   sql: Db,
@@ -117,7 +118,7 @@ export function pendingOlderThan(
   return asking(async () => {
     const rows = await sql<{ proof_id: string; accepted_at: Date }[]>`
       select proof_id::text, accepted_at from svc.intake_pending
-      where accepted_at < now() - ${`${ms} milliseconds`}::interval
+      where batch_id is null and accepted_at < now() - ${`${ms} milliseconds`}::interval
         and (accepted_at, proof_id) > (${after?.acceptedAt ?? new Date(0)}::timestamptz,
           ${toUuid(after?.proofId ?? '0'.repeat(32))}::uuid)
       order by accepted_at, proof_id limit ${limit}`;

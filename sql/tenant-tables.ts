@@ -2,6 +2,11 @@ import type { Db } from './db.js';
 
 /** The tables whose rows are one tenant's each, by a column of their own or through their parent. */
 export const TENANT_TABLES = [
+  'batch',
+  'batch_part',
+  'batch_progress',
+  'batch_turn',
+  'batch_watch',
   'grant_change',
   'idempotency_key',
   'intake',

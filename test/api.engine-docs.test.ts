@@ -31,12 +31,14 @@ describe('an example on the page', () => {
       (await world.engine.call(await SCENARIOS[operation]!.good(world))).json;
     const { package_id: packageId } = await made('createPackage');
     const { token_hash: tokenHash } = await made('createShareToken');
+    const { batch_id: batchId } = await made('createBatch');
     const { bytes } = await readDocs(world.engine.url);
     const outcomes = await pasteAll(bytes.toString(), {
       SVC_URL: world.engine.url,
       SVC_API_KEY: world.key,
       SVC_TENANT_ID: TENANT,
       PROOF_ID: id,
+      BATCH_ID: String(batchId),
       PACKAGE_ID: String(packageId),
       TOKEN_HASH: String(tokenHash),
     });

@@ -15,6 +15,7 @@ import {
   type Reply,
   type TestEngine,
   without,
+  workBatches,
 } from './helpers/engine.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
 import { testLog } from './helpers/checkpoints.js';
@@ -29,7 +30,7 @@ const ALL_SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle'];
  * Ids of one of everything, by the names that paths and bodies have for them; `second` is another
  * proof, for what takes several.
  */
-type Ids = Record<'proof_id' | 'second' | 'package_id' | 'token_hash', string>;
+type Ids = Record<'proof_id' | 'second' | 'package_id' | 'token_hash' | 'batch_id', string>;
 
 /** An export as its owner got it. */
 type Exported = Record<string, unknown>;
@@ -54,7 +55,7 @@ beforeAll(async () => {
   };
   ownerKey = await keyOf(OWNER);
   strangerKey = await keyOf(STRANGER);
-  const make = async (path: string, body: Record<string, unknown>): Promise<Reply['json']> => {
+  const make = async (path: string, body: object): Promise<Reply['json']> => {
     const headers = headersFor(ownerKey, OWNER);
     const reply = await engine.call({ path, headers, body: JSON.stringify(body) });
     expect(reply.status).toBeLessThan(300);
@@ -80,12 +81,15 @@ beforeAll(async () => {
     reason: 'a mistake',
     actor: 'ops',
   });
+  const batch = await make('/v1/batches', [executeBody({ tenant_id: OWNER })]);
+  await workBatches(registry);
   await registry.verifyAll();
   theirs = {
     proof_id: first,
     second,
     package_id: String(made['package_id']),
     token_hash: String(shared['token_hash']),
+    batch_id: String(batch['batch_id']),
   };
   await testLog(db).publish();
   const exportOf = async (proofId: string): Promise<Exported> => {
@@ -114,6 +118,7 @@ function nobodys(): Ids {
     second: hexId(),
     package_id: `pkg_${hexId()}`,
     token_hash: createHash('sha256').update(hexId()).digest('hex'),
+    batch_id: `batch_${hexId()}`,
   };
 }
 
@@ -255,7 +260,8 @@ describe('the matrix', () => {
   it('has every route that names something of a tenant', () => {
     const routes = new Set(cases.map(({ spec }) => spec.id));
     for (const { spec } of OPERATIONS) {
-      if (/proof_id|package_id|token_hash/.test(spec.path)) expect(routes).toContain(spec.id);
+      if (/proof_id|package_id|token_hash|batch_id/.test(spec.path))
+        expect(routes).toContain(spec.id);
     }
     expect(lists.map(({ id }) => id)).toContain('listProofs');
     expect(cases.length).toBeGreaterThan(12);

@@ -65,11 +65,18 @@ beforeAll(async () => {
     artifact_kind: 'proof',
     proof_id: ids[0],
   });
+  const batch = await make('/v1/batches', [
+    {
+      ...(JSON.parse(Buffer.from(items[0]!.request).toString()) as object),
+      intent_id: 'of a batch',
+    },
+  ]);
   known = {
     tenant_id: [TENANT],
     proof_id: ids,
     parent_proof_id: ids,
     package_id: [made['package_id']],
+    batch_id: [batch['batch_id']],
     token_hash: [share['token_hash']],
     action: actions,
     artifact_kind: ['proof', 'passport', 'certificate', 'trust'],

@@ -18,7 +18,7 @@ import { listen, type HttpServer } from '#runtime/http-server';
 import { logger } from '#runtime/log';
 import { openAdmitEvents, openAdmitQueue, type AdmitQueue, type Running } from '#runtime/queues';
 import { settledRevocations } from '#sql/revocations';
-import { startAdmitWorker, type AdmitWorker } from '#workers/admit/worker';
+import { startAdmitWorker, type AdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { startEngine, type TestEngine } from './helpers/engine.js';
 import { clientOf, revocationBody, type Client } from './helpers/lifecycle.js';
@@ -60,7 +60,7 @@ beforeAll(async () => {
   worker = startAdmitWorker(
     registry.admit,
     { databaseUrl: db.urlFor('svc_worker'), redisUrl: null },
-    { concurrency: 1, sweepEveryMs: 200, sweepOlderThanMs: 500 },
+    { ...WORKER_DEFAULTS, concurrency: 1, sweepEveryMs: 200, sweepOlderThanMs: 500 },
   );
   await Promise.all([events.ready, worker.ready]);
   engine = await startEngine(registry, {

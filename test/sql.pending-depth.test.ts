@@ -55,4 +55,25 @@ describe('the depth of the queue', () => {
     expect(await pendingDepth(engine, 5)).toBe(5);
     expect(await engine`select from svc.intake_pending`).toHaveLength(0);
   });
+
+  it('is told of batches too, of everybody’s and of one tenant’s', async () => {
+    const tenants = await inside<{ no: number }[]>`
+      select tenant_no as no from svc.tenant order by tenant_no limit 2`;
+    const [one = 0, two = 0] = tenants.map(({ no }) => no);
+    await inside.begin(async (tx) => {
+      await tx`set local session_replication_role = replica`;
+      for (const [tenant, pending] of [
+        [one, 3],
+        [one, 0],
+        [two, 4],
+      ] as const) {
+        await tx`
+          insert into svc.batch_progress values (gen_random_uuid(), ${tenant}, 5, ${pending}, 0, 0, 0,
+            0, 0, case when ${pending}::int = 0 then now() end)`;
+      }
+    });
+    const depth = await engine`select everybodys, own from svc.batch_pending(${two})`;
+    expect(depth).toMatchObject([{ everybodys: 7, own: 4 }]);
+    expect(await engine`select from svc.batch_progress`).toHaveLength(0);
+  });
 });

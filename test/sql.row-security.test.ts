@@ -22,6 +22,10 @@ let theirs: number;
 /** A proof of each tenant, and an admission of each that nobody has settled. */
 let ourProof: string;
 let theirProof: string;
+let ourBatch: string;
+let theirBatch: string;
+/** One of ours that nobody has settled. */
+let ourOpen: string;
 
 beforeAll(async () => {
   db = await freshDatabase();
@@ -45,6 +49,15 @@ beforeAll(async () => {
   }
   await db.sql`insert into svc.refusal select proof_id, 'lane_locked', '' from svc.intake`;
   await db.sql`insert into svc.share_expiry select token_hash from svc.share_token`;
+  const batchOf = async (tenant: number): Promise<string> => {
+    const [row] = await db.sql<{ id: string }[]>`
+      select batch_id::text as id from svc.batch where tenant_no = ${tenant}`;
+    return row!.id;
+  };
+  [ourBatch, theirBatch] = [await batchOf(ours), await batchOf(theirs)];
+  const open = registry.item();
+  await acceptIntake(registry.engine, [open]);
+  ourOpen = open.proofId;
 });
 afterAll(() => db.drop());
 
@@ -84,6 +97,17 @@ async function fill(tx: Transaction, tenant: number, proof: string): Promise<voi
       (token_hash, tenant_no, key_no, artifact_kind, proof_id, created_at, expires_at)
     values (${hash}, ${tenant}, 1, 'proof', ${proof}::uuid, now(), now() + interval '1 day')`;
   await tx`insert into svc.share_revocation (token_hash, key_no) values (${hash}, 1)`;
+  const [made] = await tx<{ batch: string }[]>`
+    insert into svc.batch (batch_id, tenant_no, key_no, items_hash, total, request_id, accepted_at)
+    values (gen_random_uuid(), ${tenant}, 1, ${hash}, 1, 'r', now()) returning batch_id::text as batch`;
+  const batch = made?.batch ?? '';
+  await tx`
+    insert into svc.batch_part (batch_id, first_index, proof_ids)
+    values (${batch}::uuid, 0, array[${proof}::uuid])`;
+  await tx`
+    insert into svc.batch_progress values (${batch}::uuid, ${tenant}, 1, 1, 0, 0, 0, 0, 0, null)`;
+  await tx`insert into svc.batch_turn values (${batch}::uuid, 0, ${tenant}, 1, null)`;
+  await tx`insert into svc.batch_watch values (${proof}::uuid, ${batch}::uuid, 1)`;
 }
 
 const count = async (tx: Pick<Transaction, 'unsafe'>, table: string): Promise<number> => {
@@ -216,6 +240,27 @@ describe('the engine can write for a tenant only', () => {
       (tx: Transaction) => tx`
         insert into svc.package_member (package_id, position, proof_id)
         select package_id, 9, ${theirProof}::uuid from svc.trust_package where tenant_no = ${ours}`,
+    ],
+    [
+      'a watch of a batch',
+      (tx: Transaction) => tx`
+        insert into svc.batch_watch values (${theirProof}::uuid, ${ourBatch}::uuid, 1)`,
+    ],
+    [
+      'an admission of a batch',
+      (tx: Transaction) => tx`
+        insert into svc.intake_pending values (${ourOpen}::uuid, now(), ${theirBatch}::uuid, 1)`,
+    ],
+    [
+      'the progress of a batch',
+      (tx: Transaction) => tx`
+        insert into svc.batch_progress
+        values (${theirBatch}::uuid, ${ours}, 0, 0, 0, 0, 0, 0, 0, now())`,
+    ],
+    [
+      'a turn of a batch',
+      (tx: Transaction) => tx`
+        insert into svc.batch_turn values (${theirBatch}::uuid, 9, ${ours}, 1, null)`,
     ],
   ])('%s that points to what is of that tenant', async (_, insert) => {
     const foreignKeyAlone = asTenants(registry.engine, [ours], (tx) => insert(tx));

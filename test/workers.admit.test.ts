@@ -32,7 +32,7 @@ import { asTenants } from '#sql/tenant-scope';
 import { SigningKeyInactiveError } from '#workers/admit/errors';
 import { processAdmissions } from '#workers/admit/process';
 import { sweep } from '#workers/admit/sweep';
-import { startAdmitWorker } from '#workers/admit/worker';
+import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/cache';
 import { IntakeMismatchError, UnknownLaneError } from '#policy/errors';
 import { CEDAR_VERSION, makePolicySet, PolicySetError, readPolicyFolder } from '#policy/policy-set';
@@ -641,7 +641,7 @@ describe('gates hold for what is accepted and not yet appended', () => {
         }),
       },
       { databaseUrl: db.urlFor('svc_worker'), redisUrl: null },
-      { concurrency: 1, sweepEveryMs: 20, sweepOlderThanMs: 0 },
+      { ...WORKER_DEFAULTS, concurrency: 1, sweepEveryMs: 20, sweepOlderThanMs: 0 },
     );
     try {
       await eventually(() => Promise.resolve(failed.length > 0 ? true : null), 10_000, 'a sweep');

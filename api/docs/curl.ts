@@ -26,7 +26,11 @@ export function curlOf(
 }
 
 /** JSON inside an unquoted here-document, where the shell puts in the reader's own values. */
-function inShell(body: unknown, { inBody }: Shell): string {
+function inShell(body: unknown, shell: Shell): string {
+  if (Array.isArray(body)) {
+    const items = body.map((item) => inShell(item, shell).replaceAll(/^/gm, '  '));
+    return `[\n${items.join(',\n')}\n]`;
+  }
   const text = JSON.stringify(body, null, 2).replaceAll(/[\\$`]/g, '\\$&');
-  return inBody.reduce((filled, [pattern, value]) => filled.replaceAll(pattern, value), text);
+  return shell.inBody.reduce((filled, [pattern, value]) => filled.replaceAll(pattern, value), text);
 }

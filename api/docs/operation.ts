@@ -160,7 +160,7 @@ function contentOf(
   { schema, examples }: OpenApiContent,
   schemas: Record<string, JsonObject>,
 ): Html {
-  const isJson = /json$/.test(type);
+  const isJson = /[/+]json$/.test(type);
   const shown = Object.values(examples ?? {}).map(({ value }) =>
     codeBlock(
       typeof value === 'string' ? value : JSON.stringify(value, null, 2),

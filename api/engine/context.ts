@@ -11,7 +11,7 @@ import type { Waiting } from './admission/wait.js';
 export interface EngineContext {
   sql: Pool;
   /** What wakes the workers. It carries ids only, and losing it loses nothing. */
-  queue: Pick<AdmitQueue, 'add' | 'addRevocations' | 'ping'>;
+  queue: Pick<AdmitQueue, 'add' | 'addBatches' | 'addRevocations' | 'ping'>;
   waiting: Waiting;
   /** The same for revocations, by request id. */
   revocations: Waiting<RevocationSettlement>;
@@ -26,6 +26,11 @@ export interface EngineContext {
   coalesceItems: number;
   /** The largest request body, in bytes. */
   bodyLimit: number;
+  /** The largest body of a batch; each of its items is a body like any other. */
+  batchLimit: number;
+  /** Batches that are taken in at a time, and of one tenant: each is in memory until it is durable. */
+  batchesAtOnce: number;
+  batchesOfOneTenant: number;
   /** The log's C2SP verifier key, which exports name; null when this engine was not told. */
   logVkey: string | null;
   /** Log keys of before, named in exports under checkpoints that they signed. */
@@ -49,6 +54,9 @@ export const ENGINE_DEFAULTS = {
   // More than the longest valid body of either lane needs, every character of it escaped. The rest
   // could only be white space, which is kept as received and read again by worker and verifier.
   bodyLimit: 32 * 1024,
+  batchLimit: 32 * 1024 * 1024,
+  batchesAtOnce: 4,
+  batchesOfOneTenant: 2,
   logVkey: null,
   retiredLogVkeys: [],
   // Half of what one log takes: one tenant alone never leaves the others without.

@@ -71,7 +71,7 @@ export function problemsOf(spec: OperationSpec): ProblemCode[] {
     ...new Set([
       ...(spec.path.includes('{') ? (['malformed_path'] as const) : []),
       ...(spec.scopes.length > 0 ? KEYED : []),
-      ...(spec.body === undefined ? [] : WITH_BODY),
+      ...(spec.body === undefined ? [] : (spec.body.problems ?? WITH_BODY)),
       ...spec.problems,
     ]),
   ];

@@ -1,5 +1,7 @@
 import { agentAdmissionOperation } from './operations/agent-admission.js';
 import { admissionOperation } from './operations/admission.js';
+import { batchResultsOperation } from './operations/batch-results.js';
+import { createBatchOperation } from './operations/create-batch.js';
 import { createPackageOperation } from './operations/create-package.js';
 import { createShareTokenOperation } from './operations/create-share-token.js';
 import { docsOperation, docsStyleOperation } from './operations/docs.js';
@@ -8,10 +10,12 @@ import { exportOperation } from './operations/export-proof.js';
 import { healthzOperation, readyzOperation } from './operations/health.js';
 import { inclusionOperation } from './operations/inclusion.js';
 import { openApiOperation } from './operations/openapi.js';
+import { listBatchesOperation } from './operations/list-batches.js';
 import { listPackagesOperation } from './operations/list-packages.js';
 import { listShareTokensOperation } from './operations/list-share-tokens.js';
 import { listProofsOperation } from './operations/list-proofs.js';
 import type { Operation } from './operation.js';
+import { readBatchOperation } from './operations/read-batch.js';
 import { readPackageOperation } from './operations/read-package.js';
 import { readProofOperation } from './operations/read-proof.js';
 import { readRevocationOperation } from './operations/read-revocation.js';
@@ -27,6 +31,10 @@ export const OPERATIONS: readonly Operation[] = [
   executeOperation,
   agentAdmissionOperation,
   admissionOperation,
+  createBatchOperation,
+  listBatchesOperation,
+  readBatchOperation,
+  batchResultsOperation,
   listProofsOperation,
   verifyOperation,
   replayOperation,

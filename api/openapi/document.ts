@@ -1,11 +1,11 @@
-import { componentsOf } from './components.js';
+import { componentsOf, type Components } from './components.js';
 import type { ApiDescription, GuideSection } from './description.js';
 import type { Making } from './making.js';
 import type { OperationSpec } from './operation-spec.js';
 import { parametersOf } from './parameters.js';
 import { responsesOf } from './responses.js';
 import { sampler } from './sample.js';
-import type { OpenApiDocument, OpenApiOperation } from './types.js';
+import type { OpenApiContent, OpenApiDocument, OpenApiOperation } from './types.js';
 import { valuesOf } from './values.js';
 
 /**
@@ -73,9 +73,22 @@ function operationOf<Spec extends OperationSpec>(
             schema: making.components.refTo(body.schema),
             examples: valuesOf(body.examples),
           },
+          ...otherTypes(body, making.components),
         },
       },
     }),
     responses: responsesOf(spec, making),
   };
+}
+
+function otherTypes(
+  { alsoAs = {} }: NonNullable<OperationSpec['body']>,
+  components: Components,
+): Record<string, OpenApiContent> {
+  return Object.fromEntries(
+    Object.entries(alsoAs).map(([type, content]) => [
+      type,
+      { schema: typeof content === 'string' ? { type: 'string' } : components.refTo(content) },
+    ]),
+  );
 }

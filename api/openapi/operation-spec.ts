@@ -35,6 +35,10 @@ export interface OperationSpec<Code extends string = string> {
     examples: Record<string, unknown>;
     /** The largest one, in bytes; absent: the API's own limit. */
     limit?: number;
+    /** Other media types that are taken, with what is sent in them. */
+    alsoAs?: Record<string, Content>;
+    /** What can be wrong with it, if that is not what can be wrong with any body. */
+    problems?: readonly Code[];
   };
   /** Every answer that is not a problem, by status. */
   responses: Record<number, ResponseSpec>;

@@ -2,6 +2,7 @@
 export * from './admission-status.js';
 export * from './aep.js';
 export * from './agent.js';
+export * from './batch.js';
 export * from './execute.js';
 export * from './facade.js';
 export * from './ids.js';

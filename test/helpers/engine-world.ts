@@ -34,6 +34,8 @@ export interface EngineWorld {
   full: TestEngine;
   /** Answers 202 rather than wait. */
   hasty: TestEngine;
+  /** Takes no batches in. */
+  batchless: TestEngine;
   /** Renders nothing. */
   paperless: TestEngine;
   /** Waits for no rendering. */
@@ -62,7 +64,7 @@ export async function openEngineWorld(): Promise<EngineWorld> {
     connectTimeoutMs: 1_000,
   });
   const log = testLog(db);
-  const generous = { logVkey: log.vkey, rateLimit: 100_000 };
+  const generous = { logVkey: log.vkey, rateLimit: 100_000, batchLimit: 1024 * 1024 };
   const engine = await startEngine(registry, generous);
   const cutOff = await startEngine(registry, { sql: nowhere });
   const broken = await startEngine(brokenRegistry);
@@ -71,11 +73,23 @@ export async function openEngineWorld(): Promise<EngineWorld> {
   const full = await startEngine(registry, { maxPending: 0 });
   const hasty = await startEngine(registry, { ...generous, waitMs: 50 });
   hasty.worker.rests = true;
+  const batchless = await startEngine(registry, { ...generous, batchesAtOnce: 0 });
   const noThreads = createPdfRenderer({ threads: 0, queued: 0, timeoutMs: 1_000 });
   const noTime = createPdfRenderer({ ...PDF_DEFAULTS, timeoutMs: 1 });
   const paperless = await startEngine(registry, { ...generous, pdf: noThreads });
   const impatient = await startEngine(registry, { ...generous, pdf: noTime });
-  const engines = [engine, cutOff, broken, bare, limited, full, hasty, paperless, impatient];
+  const engines = [
+    engine,
+    cutOff,
+    broken,
+    bare,
+    limited,
+    full,
+    hasty,
+    batchless,
+    paperless,
+    impatient,
+  ];
   return {
     db,
     registry,
@@ -88,6 +102,7 @@ export async function openEngineWorld(): Promise<EngineWorld> {
     limited,
     full,
     hasty,
+    batchless,
     paperless,
     impatient,
     close: async () => {

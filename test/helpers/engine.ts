@@ -10,6 +10,8 @@ import { nativeSha256 } from '#runtime/crypto';
 import { listen } from '#runtime/http-server';
 import { logger } from '#runtime/log';
 import { insertApiKey } from '#sql/administration';
+import { nextTurn, renewTurns, settleWatched } from '#sql/batch-work';
+import { PART_ITEMS } from '#sql/batches';
 import { settledRevocations } from '#sql/revocations';
 import { settledIn } from '#sql/settlement';
 import { processAdmissions } from '#workers/admit/process';
@@ -28,6 +30,7 @@ export interface TestEngine {
     rests: boolean;
     jobs: string[][];
     revocations: string[][];
+    batches: string[][];
     fails: Error | null;
     work(): Promise<void>;
   };
@@ -47,12 +50,14 @@ export async function startEngine(
     rests: false,
     jobs: [],
     revocations: [],
+    batches: [],
     fails: null,
     work: async () => {
       for (let ids = worker.jobs.shift(); ids !== undefined; ids = worker.jobs.shift()) {
         await processAdmissions(registry.admit, ids);
         waiting.wake(ids);
       }
+      if (worker.batches.splice(0).length > 0) await workTurns(registry);
       for (const ids of worker.revocations.splice(0)) {
         await settleRevocations(registry.admit, ids);
         revocations.wake(ids);
@@ -63,6 +68,12 @@ export async function startEngine(
     add: async (ids) => {
       if (worker.fails !== null) throw worker.fails;
       worker.jobs.push([...ids]);
+      if (!worker.rests) await worker.work();
+      return 'job';
+    },
+    addBatches: async (ids) => {
+      if (worker.fails !== null) throw worker.fails;
+      worker.batches.push([...ids]);
       if (!worker.rests) await worker.work();
       return 'job';
     },
@@ -102,6 +113,26 @@ export async function startEngine(
       await pdf.close();
     },
   };
+}
+
+/** Works batches as workers do until none has anything pending, whoever else works them. */
+export async function workBatches(registry: TestRegistry): Promise<void> {
+  const { sql } = registry.admit;
+  for (;;) {
+    await workTurns(registry);
+    const open = await sql`select from svc.batch_progress where pending > 0 limit 1`;
+    if (open.length === 0) return;
+    await renewTurns(sql, 0);
+  }
+}
+
+async function workTurns(registry: TestRegistry): Promise<void> {
+  const { sql } = registry.admit;
+  const turn = (): Promise<string[] | null> => nextTurn(sql, PART_ITEMS);
+  for (let ids = await turn(); ids !== null; ids = await turn()) {
+    await processAdmissions(registry.admit, ids);
+  }
+  await settleWatched(sql, 100_000);
 }
 
 export interface KeyOptions {

@@ -106,7 +106,7 @@ export function checkOpenApi(
 
     it('has an example of every JSON body', () => {
       for (const [where, { examples }] of contents()) {
-        if (/json$/.test(where)) expect(examples, where).not.toEqual({});
+        if (/[/+]json$/.test(where)) expect(examples, where).not.toEqual({});
       }
     });
 

@@ -3,6 +3,7 @@ import { expect } from 'vitest';
 import { AEP_PAYLOAD_TYPE } from '#protocol/schemas/proof-record';
 import { revokeApiKey, setAllowlisted, setLane } from '#sql/administration';
 import { processAdmissions } from '#workers/admit/process';
+import { BATCH_SCENARIOS } from './batch-scenarios.js';
 import type { GoodCall, Scenario } from './common-scenarios.js';
 import { executeBody, headersFor, issueKey, without, type Call, type Reply } from './engine.js';
 import { admitted, established, get, post, type EngineWorld } from './engine-world.js';
@@ -327,6 +328,7 @@ export const SCENARIOS: Record<string, OperationScenarios> = {
       ),
     },
   },
+  ...BATCH_SCENARIOS,
   ...LIFECYCLE_SCENARIOS,
   healthz: {
     good: () => Promise.resolve({ method: 'GET', path: '/healthz' }),

@@ -34,7 +34,7 @@ export function send(url: string, call: Call): Promise<Reply> {
         response.on('error', reject);
         response.on('end', () => {
           const bytes = Buffer.concat(chunks);
-          const isJson = /json/.test(response.headers['content-type'] ?? '');
+          const isJson = /[/+]json/.test(response.headers['content-type'] ?? '');
           resolve({
             status: response.statusCode ?? 0,
             headers: response.headers,

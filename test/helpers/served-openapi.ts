@@ -75,7 +75,7 @@ export function openApiReader(document: OpenApiDocument): ServedOpenApi {
     }
     const media = documented.content?.[type];
     if (media === undefined) return [...faults, `${type} is not documented for ${reply.status}`];
-    if (!/json$/.test(type) || media.schema === undefined) return faults;
+    if (!/[/+]json$/.test(type) || media.schema === undefined) return faults;
     const pointer = ['paths', path, method.toLowerCase(), 'responses', String(reply.status)]
       .concat('content', type, 'schema')
       .map(step)

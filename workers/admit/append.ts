@@ -3,6 +3,7 @@ import { keyStateAt } from '#protocol/key-state';
 import { nativeSha256 } from '#runtime/crypto';
 import { parentFault } from '#policy/parent';
 import { claimPending, gatesOf, insertProofs, refuse } from '#sql/append';
+import { countSettled, type BatchTally } from '#sql/batch-work';
 import type { Transaction } from '#sql/db';
 import { appendLocked, keyEntries, lockHead } from '#sql/log';
 import { parentsOf } from '#sql/parents';
@@ -106,6 +107,16 @@ async function appendIn(
       proofRecordHash: item.proofRecordHash,
     })),
   );
+  const tally = (proofId: string, became: BatchTally['became']): BatchTally[] => {
+    const share = claimed.get(proofId) ?? null;
+    return share === null ? [] : [{ share, became }];
+  };
+  await countSettled(tx, [
+    ...refusals.flatMap(({ proofId }) => tally(proofId, 'refused')),
+    ...admitted.flatMap(({ intake, effect }) =>
+      tally(intake.proofId, effect === 'ADMIT' ? 'admitted' : 'denied'),
+    ),
+  ]);
 }
 
 /** Those of `items` whose parent they cannot have. The engine asked this too; it is not believed. */

@@ -1,7 +1,9 @@
+import { setImmediate } from 'node:timers/promises';
 import { ZodError } from 'zod';
 import { IntakeMismatchError } from '#policy/errors';
 import { ProtocolError } from '#protocol/errors';
 import { claimPending, loadPending, refuse, type PendingIntake } from '#sql/append';
+import { countSettled } from '#sql/batch-work';
 import { transaction } from '#sql/transaction';
 import { append } from './append.js';
 import type { AdmitContext } from './context.js';
@@ -18,6 +20,8 @@ function isTheItems(error: unknown): boolean {
   return /^(22...|23...|P0001)$/.test(String((error as { code?: unknown }).code));
 }
 
+const AT_A_STRETCH_MS = 5;
+
 /**
  * Settles admissions: load → canonicalize → evaluate → hash → sign → append. Ids that are unknown,
  * not accepted or settled already are passed over, so any message may come any number of times.
@@ -28,7 +32,13 @@ export async function processAdmissions(context: AdmitContext, ids: string[]): P
   const pending = await loadPending(context.sql, ids);
   const prepared: Prepared[] = [];
   let heldBack: unknown;
+  let began = performance.now();
   for (const intake of pending) {
+    // A long job is no reason for a short one to wait until all of it is signed.
+    if (performance.now() - began > AT_A_STRETCH_MS) {
+      await setImmediate();
+      began = performance.now();
+    }
     try {
       prepared.push(await prepare(context, intake));
     } catch (error) {
@@ -67,8 +77,9 @@ async function setAside(
   context.log.error({ err: error, proof_id: intake.proofId }, 'admission set aside');
   const detail = error instanceof Error ? error.message : String(error);
   await transaction(context.sql, async (tx) => {
-    const claimed = await claimPending(tx, [intake.proofId]);
-    if (!claimed.has(intake.proofId)) return;
+    const share = (await claimPending(tx, [intake.proofId])).get(intake.proofId);
+    if (share === undefined) return;
     await refuse(tx, [{ proofId: intake.proofId, code: 'processing_failed', detail }]);
+    if (share !== null) await countSettled(tx, [{ share, became: 'refused' }]);
   });
 }

@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { QueueConfig } from '#runtime/config';
-import { openAdmitQueue, openAdmitWorker } from '#runtime/queues';
+import { openAdmitQueue, openAdmitWorker, openBatchQueue, openBatchWorker } from '#runtime/queues';
 import type { AdmitContext } from './context.js';
+import { startBatchTurns } from './batches.js';
 import { processAdmissions } from './process.js';
 import type { PendingPlace } from '#sql/settlement';
 import { startRevocationWorker } from '../lifecycle/worker.js';
@@ -10,16 +11,22 @@ import { sweep } from './sweep.js';
 export interface WorkerOptions {
   /** Jobs in work at a time. Everything before the append lock runs beside each other. */
   concurrency: number;
+  /** Of batches beside them. Few: what comes alone waits for the append lock behind each of these. */
+  batchConcurrency: number;
   /** Milliseconds between sweeps. */
   sweepEveryMs: number;
   /** Milliseconds after which an admission without a proof is enqueued again. */
   sweepOlderThanMs: number;
+  /** Milliseconds after which work of a batch that was handed out and is not done comes again. */
+  renewTurnsAfterMs: number;
 }
 
 export const WORKER_DEFAULTS: WorkerOptions = {
   concurrency: 4,
+  batchConcurrency: 1,
   sweepEveryMs: 1000,
   sweepOlderThanMs: 2000,
+  renewTurnsAfterMs: 5000,
 };
 
 const SWEEP_GROUP = 256;
@@ -59,10 +66,29 @@ export function startAdmitWorker(
   };
   const queue = openAdmitQueue(queueConfig, { log });
   const revocations = startRevocationWorker(context, queue, options);
+  const batchQueue = openBatchQueue(queueConfig, { log });
+  const turns = startBatchTurns({
+    sql: context.sql,
+    log,
+    queue: batchQueue,
+    ahead: options.batchConcurrency + 1,
+    sweepEveryMs: options.sweepEveryMs,
+    renewAfterMs: options.renewTurnsAfterMs,
+  });
+  const batchWorker = openBatchWorker(
+    queueConfig,
+    (ids) => {
+      // There is room for the next turn now, and no need to wait for the end of this one.
+      turns.wake();
+      return settle(ids);
+    },
+    { concurrency: options.batchConcurrency, log },
+  );
   const worker = openAdmitWorker(queueConfig, settle, {
     concurrency: options.concurrency,
     log,
     revocations: (ids) => revocations.settle(ids),
+    batches: () => Promise.resolve(turns.wake()),
   });
   const stopping = new AbortController();
   const sweeping = sweepUntilStopped();
@@ -90,11 +116,13 @@ export function startAdmitWorker(
   }
 
   return {
-    ready: worker.ready,
+    ready: Promise.all([worker.ready, batchWorker.ready]).then(() => undefined),
     close: async () => {
       stopping.abort();
-      await worker.close();
+      await Promise.all([worker.close(), batchWorker.close()]);
       await sweeping;
+      await turns.close();
+      await batchQueue.close();
       await revocations.close();
       await queue.close();
     },

@@ -3,7 +3,6 @@ import type { z } from 'zod';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { admissionStatusSchema } from '#protocol/schemas/admission-status';
 import { nativeSha256 } from '#runtime/crypto';
-import type { Lane } from '#sql/intake';
 import type { Caller } from '../http/authenticate.js';
 import { clientGone } from '../http/client-gone.js';
 import { noteOn } from '../http/exchange.js';
@@ -22,21 +21,11 @@ import type { EngineDeps, OperationSpec } from '../operation.js';
 import { parseBody } from '../http/parse-body.js';
 import { Problem, type ProblemCode } from '../http/problem.js';
 import { readBody } from '../http/read-body.js';
+import type { AdmissionBody, AdmissionLane } from './lanes.js';
 
-/** What every body that asks for an admission says. */
-export interface AdmissionBody {
-  tenant_id: string;
-  idempotency_key?: string;
-}
-
-/** Where the admission lanes differ; everything else is the same code. */
-export interface AdmissionLane<Body extends AdmissionBody> {
-  lane: Lane;
+export interface AdmissionOperation<Body extends AdmissionBody> {
   spec: OperationSpec;
-  schema: z.ZodType<Body>;
-  /** The `schema_version` that is served here. */
-  version: string;
-  fixtureRef?: (body: Body) => string | undefined;
+  lane: AdmissionLane<Body>;
   /** 422: what the registry has to say about the body. */
   requireSound?: (caller: Caller, body: Body) => Promise<void>;
 }
@@ -44,7 +33,7 @@ export interface AdmissionLane<Body extends AdmissionBody> {
 /** The order of the steps is the order in which a bad request is refused. */
 export function admit<Body extends AdmissionBody>(
   { ctx, authenticate, backpressure, submit, answer }: EngineDeps,
-  { lane, spec, schema, version, fixtureRef, requireSound }: AdmissionLane<Body>,
+  { spec, lane: { lane, schema, version, fixtureRef }, requireSound }: AdmissionOperation<Body>,
 ): RequestHandler {
   return async (req: Request, res: Response): Promise<void> => {
     const caller = await authenticate(req, res);
@@ -88,7 +77,7 @@ export function admit<Body extends AdmissionBody>(
   };
 }
 
-function idempotencyConflict(): Problem {
+export function idempotencyConflict(): Problem {
   return new Problem(
     'idempotency_conflict',
     'This X-Svc-Idempotency-Key was sent with another body before. Use a new key for a new body.',

@@ -26,7 +26,10 @@ export function createAnswer(ctx: EngineContext): Answer {
   return {
     async settled(res, proofId, settlement) {
       if (settlement.state === 'refused') throw refusal(settlement);
-      if (settlement.effect === 'DENY') throw await denial(ctx, proofId, settlement);
+      if (settlement.effect === 'DENY') {
+        const known = await policyAnnotations(ctx.sql, settlement.policyDigest);
+        throw denial(proofId, settlement, known);
+      }
       sendJson(res, 200, receiptBytes(receiptOf(proofId, settlement)));
     },
 
@@ -46,7 +49,7 @@ export function createAnswer(ctx: EngineContext): Answer {
   };
 }
 
-function receiptOf(proofId: string, settlement: Proved) {
+export function receiptOf(proofId: string, settlement: Proved) {
   return buildReceipt(nativeSha256, {
     proof_id: proofId,
     request_hash: toHex(settlement.requestHash),
@@ -56,9 +59,12 @@ function receiptOf(proofId: string, settlement: Proved) {
 }
 
 /** A denial is an answer too, with a receipt; its status stops a client that looks at nothing else. */
-async function denial(ctx: EngineContext, proofId: string, settlement: Proved): Promise<Problem> {
+export function denial(
+  proofId: string,
+  settlement: Proved,
+  known: Awaited<ReturnType<typeof policyAnnotations>>,
+): Problem {
   const { reasons } = settlement;
-  const known = await policyAnnotations(ctx.sql, settlement.policyDigest);
   const sentences = Object.fromEntries(
     reasons.flatMap((policy) => {
       const sentence = known.get(policy);
@@ -74,7 +80,7 @@ async function denial(ctx: EngineContext, proofId: string, settlement: Proved): 
 }
 
 /** Accepted, but closed before it was signed: by a gate, or because it could not be processed. */
-function refusal({ code }: Refused): Problem {
+export function refusal({ code }: Refused): Problem {
   switch (code) {
     case 'lane_locked':
       return new Problem(code, 'The lane was locked before this was signed. Nothing was admitted.');

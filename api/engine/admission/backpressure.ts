@@ -50,12 +50,16 @@ export function createBackpressure(options: BackpressureOptions): Backpressure {
         asking ??= ask();
         if (age > STALE_MS) await asking;
       }
-      if (!isTooDeep) return;
-      throw new Problem(
-        'queue_too_deep',
-        'More is waiting than can be settled soon. Nothing was accepted; send it again later.',
-        { headers: { 'Retry-After': RETRY_AFTER_S } },
-      );
+      if (isTooDeep) throw tooDeep();
     },
   };
+}
+
+/** 503 */
+export function tooDeep(): Problem {
+  return new Problem(
+    'queue_too_deep',
+    'More is waiting than can be settled soon. Nothing was accepted; send it again later.',
+    { headers: { 'Retry-After': RETRY_AFTER_S } },
+  );
 }

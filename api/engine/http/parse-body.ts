@@ -26,14 +26,20 @@ export function parseBody<T>(
   version?: string,
 ): ParsedBody<T> {
   const value = parseJson(bytes);
+  return { value, document: parseDocument(schema, value, version) };
+}
+
+/** The second half of `parseBody`, for a body whose schema depends on what it says. */
+export function parseDocument<T>(schema: z.ZodType<T>, value: JsonValue, version?: string): T {
   const result = schema.safeParse(value);
-  if (result.success) return { value, document: result.data };
+  if (result.success) return result.data;
   const found = result.error.issues.flatMap((issue) => findings(issue, value));
   const unversioned = !found.some(({ pointer }) => pointer === '/schema_version');
   throw violation([...(unversioned ? versionFindings(value, version) : []), ...found]);
 }
 
-function parseJson(bytes: Uint8Array): JsonValue {
+/** The first half: JSON that has one meaning. */
+export function parseJson(bytes: Uint8Array): JsonValue {
   try {
     return parseStrict(bytes);
   } catch (error) {
@@ -106,6 +112,27 @@ const PRECEDENCE: readonly ViolationCode[] = [
   'missing_field',
   'invalid_field',
 ];
+
+/**
+ * The same for a body that may be of several versions, and is of none of them: what else is wrong
+ * with it cannot be told.
+ */
+export function unknownVersion(value: JsonValue, versions: readonly string[]): Problem {
+  if (value === null || typeof value !== 'object' || Array.isArray(value)) {
+    const detail = 'Invalid input: expected object';
+    return violation([{ code: 'invalid_field', pointer: '', detail }]);
+  }
+  const path = ['schema_version'];
+  if (isAbsent(value, path)) return violation([missing(path)]);
+  const expected = versions.map((version) => `"${version}"`).join(' or ');
+  return violation([
+    {
+      code: 'unsupported_schema_version',
+      pointer: '/schema_version',
+      detail: `Invalid input: expected ${expected}`,
+    },
+  ]);
+}
 
 const SUMMARIES: Record<ViolationCode, string> = {
   unsupported_schema_version: 'The body has a schema_version that is not served here.',

@@ -56,7 +56,7 @@ export const GUIDE: readonly GuideSection[] = [
     id: 'body-rules',
     title: 'JSON that is taken',
     text: [
-      'Bodies are `application/json` in UTF-8 and have one meaning: no repeated names, no lone surrogates, no U+0000, no integer beyond 2^53 - 1, at most 32 levels. What is hashed is the RFC 8785 form of the body.',
+      'Bodies are `application/json` in UTF-8 (a batch may be `application/x-ndjson`) and have one meaning: no repeated names, no lone surrogates, no U+0000, no integer beyond 2^53 - 1, at most 32 levels. What is hashed is the RFC 8785 form of the body.',
     ],
   },
 ];

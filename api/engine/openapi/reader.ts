@@ -25,10 +25,12 @@ export const READER_TEXT: ReaderText = {
 export SVC_API_KEY=svc_sk_…
 export SVC_TENANT_ID=demo
 export PROOF_ID=… # registry_proof_id of a receipt
+export BATCH_ID=… # batch_id of a batch
 export PACKAGE_ID=… # package_id of a trust package
 export TOKEN_HASH=… # token_hash of a share token`,
     inPath: {
       proof_id: '$PROOF_ID',
+      batch_id: '$BATCH_ID',
       package_id: '$PACKAGE_ID',
       token_hash: '$TOKEN_HASH',
       artifact_kind: 'certificate',

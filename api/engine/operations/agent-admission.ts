@@ -1,4 +1,3 @@
-import { parentFault } from '#policy/parent';
 import {
   agentEnvelopeSchema,
   agentReceiptSchema,
@@ -6,7 +5,7 @@ import {
 } from '#protocol/schemas/agent';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { Pool } from '#sql/db';
-import { findParent } from '#sql/parents';
+import { findParents } from '#sql/parents';
 import {
   ADMISSION_ANSWER_HEADERS,
   ADMISSION_HEADERS,
@@ -15,10 +14,9 @@ import {
   admit,
 } from '../admission/admit.js';
 import type { Caller } from '../http/authenticate.js';
+import { AGENT_LANE } from '../admission/lanes.js';
+import { parentProblem } from '../admission/parent-problem.js';
 import type { Operation, OperationSpec } from '../operation.js';
-import { Problem } from '../http/problem.js';
-
-const AGENT_LANE = 2;
 
 const EXAMPLE = {
   schema_version: SCHEMA.agentEnvelope,
@@ -68,34 +66,16 @@ export const agentAdmissionOperation: Operation = {
   spec,
   handler: (deps) =>
     admit(deps, {
-      lane: AGENT_LANE,
       spec,
-      schema: agentEnvelopeSchema,
-      version: SCHEMA.agentEnvelope,
+      lane: AGENT_LANE,
       requireSound: (caller, envelope) => requireParent(deps.ctx.sql, caller, envelope),
     }),
 };
 
-/** 422: the parent that is named must be one that the envelope can have. */
 async function requireParent(sql: Pool, caller: Caller, envelope: AgentEnvelope): Promise<void> {
-  const parentId = envelope.parent_proof_id;
-  if (parentId === undefined) return;
-  const parent = await findParent(sql, caller.tenantNo, parentId);
-  const fault = parentFault(envelope.kind, parent);
-  if (fault === null) return;
-  throw new Problem(fault, DETAILS[fault], {
-    errors: [{ pointer: '/parent_proof_id', detail: POINTED_AT[fault] }],
-  });
+  const named = AGENT_LANE.parentOf?.(envelope) ?? null;
+  if (named === null) return;
+  const [parent = null] = await findParents(sql, caller.tenantNo, [named.proofId]);
+  const problem = parentProblem(named.kind, parent);
+  if (problem !== null) throw problem;
 }
-
-const DETAILS = {
-  parent_not_found:
-    'This tenant has no proof of the id in parent_proof_id. One that was answered with 202 has to be settled first.',
-  parent_not_admitted:
-    'An outcome is that of an admitted action: its parent is neither a denial nor an outcome itself.',
-} as const;
-
-const POINTED_AT = {
-  parent_not_found: 'must be the id of a proof of this tenant',
-  parent_not_admitted: 'must be the id of an admitted action',
-} as const;

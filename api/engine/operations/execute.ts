@@ -7,9 +7,8 @@ import {
   admissionResponses,
   admit,
 } from '../admission/admit.js';
+import { EXECUTE_LANE } from '../admission/lanes.js';
 import type { Operation, OperationSpec } from '../operation.js';
-
-const EXECUTE_LANE = 1;
 
 const spec: OperationSpec = {
   id: 'executeIntent',
@@ -40,12 +39,5 @@ const spec: OperationSpec = {
 
 export const executeOperation: Operation = {
   spec,
-  handler: (deps) =>
-    admit(deps, {
-      lane: EXECUTE_LANE,
-      spec,
-      schema: executeRequestSchema,
-      version: SCHEMA.executeRequest,
-      fixtureRef: (body) => body.proof_chain_fixture_ref,
-    }),
+  handler: (deps) => admit(deps, { spec, lane: EXECUTE_LANE }),
 };

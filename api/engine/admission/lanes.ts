@@ -1,0 +1,42 @@
+import type { z } from 'zod';
+import { agentEnvelopeSchema, type AgentEnvelope } from '#protocol/schemas/agent';
+import { executeRequestSchema, type ExecuteRequest } from '#protocol/schemas/execute';
+import { SCHEMA } from '#protocol/schemas/ids';
+import type { Lane } from '#sql/intake';
+
+/** What every body that asks for an admission says. */
+export interface AdmissionBody {
+  tenant_id: string;
+  idempotency_key?: string;
+}
+
+/** Where the admission lanes differ; everything else is the same code. */
+export interface AdmissionLane<Body extends AdmissionBody> {
+  lane: Lane;
+  schema: z.ZodType<Body>;
+  /** The `schema_version` that is served there. */
+  version: string;
+  fixtureRef?: (body: Body) => string | undefined;
+  /** The proof that the body follows from, which the registry must have. */
+  parentOf?: (body: Body) => NamedParent | null;
+}
+
+export interface NamedParent {
+  kind: AgentEnvelope['kind'];
+  proofId: string;
+}
+
+export const EXECUTE_LANE: AdmissionLane<ExecuteRequest> = {
+  lane: 1,
+  schema: executeRequestSchema,
+  version: SCHEMA.executeRequest,
+  fixtureRef: (body) => body.proof_chain_fixture_ref,
+};
+
+export const AGENT_LANE: AdmissionLane<AgentEnvelope> = {
+  lane: 2,
+  schema: agentEnvelopeSchema,
+  version: SCHEMA.agentEnvelope,
+  parentOf: ({ kind, parent_proof_id: proofId }) =>
+    proofId === undefined ? null : { kind, proofId },
+};

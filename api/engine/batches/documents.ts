@@ -1,0 +1,97 @@
+import { orderedReceipt } from '#protocol/aep';
+import { canonicalBytes, orderedBytes } from '#protocol/canonical-json';
+import type { JsonValue } from '#protocol/json';
+import type { Batch as BatchDocument, BatchResult } from '#protocol/schemas/batch';
+import { SCHEMA } from '#protocol/schemas/ids';
+import type { ProblemDocument } from '#protocol/schemas/problem';
+import { formatTime } from '#protocol/time';
+import type { Batch, ItemOutcome } from '#sql/batch-reads';
+import type { Settlement } from '#sql/settlement';
+import { denial, receiptOf, refusal } from '../admission/answer.js';
+import { Problem, type ProblemCode } from '../http/problem.js';
+
+export function batchDocument(batch: Batch): BatchDocument {
+  const { total, admitted, denied, refused, invalid, pending } = batch;
+  return {
+    schema_version: SCHEMA.batch,
+    batch_id: batch.batchId,
+    state: batch.completedAt === null ? 'processing' : 'completed',
+    counts: { total, admitted, denied, refused, invalid, pending },
+    replayed: batch.replayed,
+    rate: rateOf(batch),
+    accepted_at: formatTime(batch.acceptedAt),
+    completed_at: batch.completedAt === null ? null : formatTime(batch.completedAt),
+  };
+}
+
+/** To a tenth; what took no time took a millisecond. */
+function rateOf({ settled, elapsedMs }: Batch): number {
+  return Math.round((settled * 10_000) / Math.max(1, elapsedMs)) / 10;
+}
+
+/** The sentences of a policy set to people, by policy. */
+export type Sentences = (policyDigest: Buffer) => Promise<Map<string, string>>;
+
+/** What an item became, as `results` shows it: the answer of its lane, had it been sent alone. */
+export async function resultOf(
+  item: ItemOutcome,
+  requestId: string,
+  sentences: Sentences,
+): Promise<BatchResult> {
+  const { index } = item;
+  if (item.state === 'invalid') {
+    const { code, detail, errors } = item.problem;
+    const problem = new Problem(
+      code as ProblemCode,
+      detail,
+      errors === undefined ? {} : { errors },
+    );
+    return failed(index, 'invalid', problem, requestId);
+  }
+  const { proofId, settlement } = item;
+  const own = { proof_id: proofId, ...(item.replayed && { replayed: true as const }) };
+  if (settlement === null) return { index, state: 'pending', status: 202, ...own };
+  if (settlement.state === 'proved' && settlement.effect === 'ADMIT') {
+    const receipt = receiptOf(proofId, settlement);
+    return { index, state: 'admitted', status: 200, ...own, receipt };
+  }
+  const problem = await problemOf(proofId, settlement, sentences);
+  const state = settlement.state === 'refused' ? 'refused' : 'denied';
+  return { ...failed(index, state, problem, requestId), ...own };
+}
+
+async function problemOf(
+  proofId: string,
+  settlement: Settlement,
+  sentences: Sentences,
+): Promise<Problem> {
+  if (settlement.state === 'refused') return refusal(settlement);
+  return denial(proofId, settlement, await sentences(settlement.policyDigest));
+}
+
+function failed(
+  index: number,
+  state: BatchResult['state'],
+  problem: Problem,
+  requestId: string,
+): BatchResult {
+  const document = { ...problem.document(requestId), index } as unknown;
+  return { index, state, status: problem.status, problem: document as ProblemDocument };
+}
+
+/**
+ * A result's canonical bytes. Those without a problem are most, and are put in order here, which is
+ * several times faster: a page has a thousand.
+ */
+export function resultBytes(result: BatchResult): Uint8Array {
+  const { index, problem, proof_id, receipt, replayed, state, status } = result;
+  if (problem !== undefined) return canonicalBytes(result as unknown as JsonValue);
+  return orderedBytes({
+    index,
+    ...(proof_id !== undefined && { proof_id }),
+    ...(receipt && { receipt: orderedReceipt(receipt) }),
+    ...(replayed && { replayed }),
+    state,
+    status,
+  });
+}

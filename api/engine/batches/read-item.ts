@@ -1,0 +1,65 @@
+import { canonicalBytes } from '#protocol/canonical-json';
+import type { JsonValue } from '#protocol/json';
+import { nativeSha256 } from '#runtime/crypto';
+import type { Lane } from '#sql/intake';
+import {
+  AGENT_LANE,
+  EXECUTE_LANE,
+  type AdmissionBody,
+  type AdmissionLane,
+  type NamedParent,
+} from '../admission/lanes.js';
+import type { Caller } from '../http/authenticate.js';
+import { requireOwnTenantInBody } from '../http/gates.js';
+import { parseDocument, parseJson, unknownVersion } from '../http/parse-body.js';
+import { Problem } from '../http/problem.js';
+import type { SplitItem } from './split.js';
+
+/** An item that could be sent alone, as far as it says itself. */
+export interface ReadItem {
+  lane: Lane;
+  request: Buffer;
+  requestHash: Uint8Array;
+  fixtureRef: string | null;
+  /** What the registry has to be asked before it is accepted. */
+  parent: NamedParent | null;
+}
+
+/**
+ * Reads an item as its lane reads a body, with the same problems in the same order.
+ *
+ * @throws Problem
+ */
+export function readItem(item: SplitItem, limit: number, caller: Caller): ReadItem {
+  if ('tooLong' in item) {
+    throw new Problem('body_too_large', `An item must not be longer than ${String(limit)} bytes.`);
+  }
+  const value = parseJson(item.bytes);
+  const version = isObject(value) ? value['schema_version'] : undefined;
+  if (version === EXECUTE_LANE.version) return readOn(EXECUTE_LANE, item.bytes, value, caller);
+  if (version !== AGENT_LANE.version) {
+    throw unknownVersion(value, [EXECUTE_LANE.version, AGENT_LANE.version]);
+  }
+  return readOn(AGENT_LANE, item.bytes, value, caller);
+}
+
+function readOn<Body extends AdmissionBody>(
+  { lane, schema, version, fixtureRef, parentOf }: AdmissionLane<Body>,
+  request: Buffer,
+  value: JsonValue,
+  caller: Caller,
+): ReadItem {
+  const document = parseDocument(schema, value, version);
+  requireOwnTenantInBody(document.tenant_id, caller);
+  return {
+    lane,
+    request,
+    requestHash: nativeSha256(canonicalBytes(value)),
+    fixtureRef: fixtureRef?.(document) ?? null,
+    parent: parentOf?.(document) ?? null,
+  };
+}
+
+function isObject(value: JsonValue): value is Record<string, JsonValue> {
+  return value !== null && typeof value === 'object' && !Array.isArray(value);
+}

@@ -1,0 +1,49 @@
+import type { Request, Response } from 'express';
+import { canonicalBytes } from '#protocol/canonical-json';
+import { BATCH_ID_PATTERN } from '#protocol/ids';
+import { batchListSchema } from '#protocol/schemas/batch';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { listBatches, type Batch } from '#sql/batch-reads';
+import { batchDocument } from '../batches/documents.js';
+import { enter } from '../http/enter.js';
+import { pageOf, pageQuerySchema, readPage } from '../http/paging.js';
+import { parseQuery } from '../http/parse-query.js';
+import { sendJson } from '../http/send-json.js';
+import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
+
+const spec: OperationSpec = {
+  id: 'listBatches',
+  method: 'get',
+  path: '/v1/batches',
+  tag: 'Admission',
+  summary: "List the tenant's batches",
+  description: 'Newest first.',
+  scopes: ['admit', 'read'],
+  query: pageQuerySchema,
+  produces: ['application/json'],
+  responses: {
+    200: { description: 'A page of them.', content: { 'application/json': batchListSchema } },
+  },
+  problems: ['invalid_query'],
+};
+
+export const listBatchesOperation: Operation = { spec, handler: list };
+
+function list(deps: EngineDeps) {
+  return async (req: Request, res: Response): Promise<void> => {
+    const { caller } = await enter(deps, spec, req, res);
+    const page = pageOf(parseQuery(pageQuerySchema, req), BATCH_ID_PATTERN);
+    const after = page.after && { createdAt: page.after.createdAt, batchId: page.after.id };
+    const { members, nextCursor } = await readPage(
+      page,
+      ({ acceptedAt, batchId }: Batch) => ({ createdAt: acceptedAt, id: batchId }),
+      (limit) => listBatches(deps.ctx.sql, caller.tenantNo, limit, after),
+    );
+    const document = {
+      schema_version: SCHEMA.batchList,
+      batches: members.map(batchDocument),
+      next_cursor: nextCursor,
+    };
+    sendJson(res, 200, canonicalBytes(document));
+  };
+}

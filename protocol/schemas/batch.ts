@@ -1,0 +1,111 @@
+import { z } from 'zod';
+import { BATCH_ID_PATTERN } from '../ids.js';
+import { agentEnvelopeSchema, agentReceiptSchema } from './agent.js';
+import { executeReceiptSchema, executeRequestSchema } from './execute.js';
+import { SCHEMA } from './ids.js';
+import { proofIdSchema, timeSchema } from './primitives.js';
+import { problemSchema } from './problem.js';
+
+/** The most items that a batch may have. */
+export const BATCH_ITEMS_MAX = 10_000;
+
+export const batchIdSchema = z
+  .string()
+  .regex(BATCH_ID_PATTERN, 'expected a batch id')
+  .meta({ examples: ['batch_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f'] });
+
+/** Body of `POST /v1/batches`: what would be sent alone, in any order and mixture. */
+export const batchRequestSchema = z
+  .array(z.union([executeRequestSchema, agentEnvelopeSchema]))
+  .min(1)
+  .max(BATCH_ITEMS_MAX);
+export type BatchRequest = z.infer<typeof batchRequestSchema>;
+
+const countSchema = z.int().nonnegative();
+
+/** What became of an item, or has not yet become of it. */
+export const BATCH_ITEM_STATES = ['admitted', 'denied', 'refused', 'invalid', 'pending'] as const;
+export type BatchItemState = (typeof BATCH_ITEM_STATES)[number];
+
+/** Answer of `POST /v1/batches` and of `GET /v1/batches/{batch_id}`. */
+export const batchSchema = z
+  .strictObject({
+    schema_version: z.literal(SCHEMA.batch),
+    batch_id: batchIdSchema,
+    state: z.enum(['processing', 'completed']),
+    counts: z.strictObject({
+      total: countSchema.min(1).meta({ description: 'Items; the others add up to it.' }),
+      admitted: countSchema.meta({ description: 'Signed and in the log, with the effect ADMIT.' }),
+      denied: countSchema.meta({ description: 'Signed and in the log, with the effect DENY.' }),
+      refused: countSchema.meta({ description: 'Accepted, and closed before they were signed.' }),
+      invalid: countSchema.meta({ description: 'Never accepted: the item itself is at fault.' }),
+      pending: countSchema.meta({ description: 'Durable, not yet decided.' }),
+    }),
+    replayed: countSchema.meta({
+      description: 'Items that an earlier admission answers, in the batch or before it.',
+    }),
+    rate: z.number().nonnegative().meta({
+      description: 'Items settled a second, from acceptance until now or until completion.',
+    }),
+    accepted_at: timeSchema,
+    completed_at: timeSchema.nullable().meta({ description: 'Null while items are pending.' }),
+  })
+  .refine(
+    ({ counts, state, completed_at: completedAt }) =>
+      counts.admitted + counts.denied + counts.refused + counts.invalid + counts.pending ===
+        counts.total &&
+      (state === 'completed') === (counts.pending === 0) &&
+      (state === 'completed') === (completedAt !== null),
+    { path: ['counts'], message: 'the counts add up to the total, and say the state' },
+  )
+  .meta({
+    examples: [
+      {
+        schema_version: SCHEMA.batch,
+        batch_id: 'batch_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
+        state: 'processing',
+        counts: { total: 3, admitted: 1, denied: 0, refused: 0, invalid: 1, pending: 1 },
+        replayed: 0,
+        rate: 12.5,
+        accepted_at: '2026-11-20T17:29:00.123Z',
+        completed_at: null,
+      },
+    ],
+  });
+export type Batch = z.infer<typeof batchSchema>;
+
+/** Answer of `GET /v1/batches`. */
+export const batchListSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.batchList),
+  batches: z.array(batchSchema).max(200),
+  next_cursor: z.string().nullable(),
+});
+export type BatchList = z.infer<typeof batchListSchema>;
+
+/** One item of a batch. It has a receipt or a problem, or neither while it is pending. */
+export const batchResultSchema = z.strictObject({
+  index: countSchema.meta({ description: 'Its place in the batch, from 0.' }),
+  state: z.enum(BATCH_ITEM_STATES),
+  status: z.int().min(200).max(599).meta({
+    description: 'The HTTP status of the same item sent alone; 202 while it is pending.',
+  }),
+  proof_id: proofIdSchema
+    .meta({ description: 'Of its admission; an item that is invalid has none.' })
+    .exactOptional(),
+  replayed: z
+    .literal(true)
+    .meta({ description: 'An earlier admission answers it, in the batch or before it.' })
+    .exactOptional(),
+  receipt: z.union([executeReceiptSchema, agentReceiptSchema]).exactOptional(),
+  problem: problemSchema.exactOptional(),
+});
+export type BatchResult = z.infer<typeof batchResultSchema>;
+
+/** Answer of `GET /v1/batches/{batch_id}/results` as JSON, a page of items in their order. */
+export const batchResultsSchema = z.strictObject({
+  schema_version: z.literal(SCHEMA.batchResults),
+  batch_id: batchIdSchema,
+  results: z.array(batchResultSchema).max(1_000),
+  next_cursor: z.string().nullable(),
+});
+export type BatchResults = z.infer<typeof batchResultsSchema>;
