@@ -224,6 +224,42 @@ describe('append-only tables', () => {
     await expect(proof).rejects.toThrow(/may not append entries of kind 1/);
   });
 
+  it('has an intake behind everything that is pending or proved, and a tenant behind that', async () => {
+    const stranger = '0190aaaa-0000-7000-8000-000000000000';
+    const points = (statement: string) =>
+      expect(db.sql.unsafe(statement), statement).rejects.toMatchObject({ code: '23503' });
+    await points(`insert into svc.proof (proof_id, leaf_index, effect, environment, key_id, tenant_no, lane)
+      select id, 900, 'ADMIT', 'sandbox', 'k', 1, 1
+      from (select proof_id as id from svc.intake union select '${stranger}') as ids
+      where id not in (select proof_id from svc.proof)`);
+    await points(`insert into svc.intake_pending values ('${stranger}', now())`);
+    const copy = (tenant: string, digest: string) => `
+      insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
+        accepted_at, salt, policy_digest, validity)
+      select '${stranger}', ${tenant}, lane, environment, request, sha256('other'), accepted_at, salt,
+        ${digest}, validity from svc.intake limit 1`;
+    await points(copy('tenant_no + 99', 'policy_digest'));
+    await points(copy('tenant_no', `sha256('x')`));
+    for (const table of ['intake', 'tenant']) {
+      await expect(db.sql.unsafe(`delete from svc.${table}`)).rejects.toThrow(/append-only/);
+      const emptied = db.sql.unsafe(`truncate svc.${table} cascade`);
+      await expect(emptied).rejects.toThrow(/append-only/);
+    }
+    for (const column of ['proof_id', 'tenant_no', 'policy_digest']) {
+      const changed = db.sql.unsafe(`update svc.intake set ${column} = ${column}`);
+      await expect(changed).rejects.toThrow(/append-only/);
+    }
+    await expect(db.sql`update svc.tenant set tenant_no = default`).rejects.toThrow(/append-only/);
+  });
+
+  it('checks all the leaves that a statement adds', async () => {
+    const [head] = await db.sql<{ size: number }[]>`select tree_size as size from svc.log_head`;
+    const size = Number(head?.size);
+    const both = db.sql`insert into svc.log_entry (leaf_index, kind, at, body)
+      select n, 3, now(), '\\x01' from unnest(${[size + 5, size - 1, size + 6]}::bigint[]) as n`;
+    await expect(both).rejects.toThrow(`leaf ${size - 1} is behind the head`);
+  });
+
   it('never lets the log shrink, or stay while something is appended', async () => {
     for (const less of ['tree_size - 1', 'tree_size']) {
       const set = db.sql.unsafe(`update svc.log_head set tree_size = ${less}`);
