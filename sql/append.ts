@@ -1,5 +1,6 @@
 import type { JsonValue } from '#protocol/json';
 import type { Db, Transaction } from './db.js';
+import { arrayOf, bytesOf } from './columns.js';
 import { asking } from './errors.js';
 import { batchIdOf, fromUuid, toUuid } from './ids.js';
 import { pinnedColumns, pinnedIntake, type PinnedIntake, type PinnedRow } from './pinned-intake.js';
@@ -131,20 +132,27 @@ export interface NewProof {
 /** Stores the payload side of appended proofs: AEP, signature, policy input. */
 export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise<void> {
   if (proofs.length === 0) return;
-  const rows = proofs.map((proof) => ({
-    proof_id: toUuid(proof.proofId),
-    leaf_index: proof.leafIndex,
-    tenant_no: proof.tenantNo,
-    lane: proof.lane,
-    action: proof.action,
-    intent_id: proof.intentId,
-    effect: proof.effect,
-    environment: proof.environment,
-    key_id: proof.keyId,
-    aep: Buffer.from(proof.aep),
-    signature: Buffer.from(proof.signature),
-  }));
-  await tx`insert into svc.proof ${tx(rows)}`;
+  const ids = proofs.map((proof) => proof.proofId);
+  const aeps = bytesOf(proofs.map((proof) => proof.aep));
+  const signatures = bytesOf(proofs.map((proof) => proof.signature));
+  await tx`
+    insert into svc.proof (proof_id, leaf_index, tenant_no, lane, action, intent_id, effect,
+      environment, key_id, aep, signature)
+    select proof_id, leaf_index, tenant_no, lane, action, intent_id, effect, environment, key_id,
+      substring(${aeps.bytes}::bytea from aep_start for aep_length),
+      substring(${signatures.bytes}::bytea from signature_start for signature_length)
+    from unnest(${arrayOf(ids)}::uuid[], ${arrayOf(proofs.map((proof) => proof.leafIndex))}::bigint[],
+      ${arrayOf(proofs.map((proof) => proof.tenantNo))}::int[],
+      ${arrayOf(proofs.map((proof) => proof.lane))}::smallint[],
+      ${proofs.map((proof) => proof.action)}::text[],
+      ${proofs.map((proof) => proof.intentId)}::text[],
+      ${arrayOf(proofs.map((proof) => proof.effect))}::text[],
+      ${arrayOf(proofs.map((proof) => proof.environment))}::text[],
+      ${proofs.map((proof) => proof.keyId)}::text[],
+      ${aeps.starts}::int[], ${aeps.lengths}::int[],
+      ${signatures.starts}::int[], ${signatures.lengths}::int[])
+      as added(proof_id, leaf_index, tenant_no, lane, action, intent_id, effect, environment, key_id,
+        aep_start, aep_length, signature_start, signature_length)`;
   const inputs = new Map(
     proofs.map(({ inputHash, input }) => [
       Buffer.from(inputHash).toString('hex'),

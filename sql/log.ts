@@ -5,6 +5,7 @@ import { extendTiles, tilesForAppend, TILE_WIDTH, tileWidth, type Tile } from '#
 import { tileRoot } from '#protocol/tiles/append';
 import type { Sha256 } from '#protocol/hash';
 import { formatTime } from '#protocol/time';
+import { arrayOf } from './columns.js';
 import type { Db, Transaction } from './db.js';
 import { asking } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
@@ -88,16 +89,7 @@ export async function appendLocked(
   entries: NewEntry[],
 ): Promise<void> {
   if (entries.length === 0) return;
-  const rows = entries.map((entry, offset) => ({
-    leaf_index: size + offset,
-    kind: entry.kind === 'proof' ? PROOF : entry.kind === 'status' ? STATUS : KEY,
-    proof_id: entry.kind === 'key' ? null : toUuid(entry.proofId),
-    at: new Date(entry.at),
-    aep_hash: entry.kind === 'proof' ? Buffer.from(entry.aepHash) : null,
-    proof_record_hash: entry.kind === 'proof' ? Buffer.from(entry.proofRecordHash) : null,
-    body: entry.kind === 'proof' ? null : Buffer.from(entry.body),
-  }));
-  await tx`insert into svc.log_entry ${tx(rows)}`;
+  await insertEntries(tx, size, entries);
   const leaves = entries.map((entry) => leafHash(sha256, newEntryBytes(entry)));
   const edge = await rightEdge(tx, sha256, size, entries.length);
   for (const tile of extendTiles(sha256, size, leaves, edge)) {
@@ -107,6 +99,39 @@ export async function appendLocked(
       on conflict (level, tile_index) do update set hashes = excluded.hashes`;
   }
   await tx`update svc.log_head set tree_size = ${size + entries.length}`;
+}
+
+/** Proofs come by the hundred, entries that carry their bytes one by one. */
+async function insertEntries(tx: Transaction, size: number, entries: NewEntry[]): Promise<void> {
+  const proofs = entries.flatMap((entry, offset) =>
+    entry.kind === 'proof' ? [{ ...entry, leafIndex: size + offset }] : [],
+  );
+  if (proofs.length > 0) {
+    const hashes = Buffer.concat(proofs.flatMap((entry) => [entry.aepHash, entry.proofRecordHash]));
+    await tx`
+      insert into svc.log_entry (leaf_index, kind, proof_id, at, aep_hash, proof_record_hash)
+      select leaf_index, ${PROOF}, proof_id, to_timestamp(at / 1000.0),
+        substring(${hashes}::bytea from 64 * n::int - 63 for 32),
+        substring(${hashes}::bytea from 64 * n::int - 31 for 32)
+      from unnest(${arrayOf(proofs.map(({ leafIndex }) => leafIndex))}::bigint[],
+        ${arrayOf(proofs.map(({ proofId }) => proofId))}::uuid[],
+        ${arrayOf(proofs.map(({ at }) => at))}::bigint[])
+        with ordinality as added(leaf_index, proof_id, at, n)`;
+  }
+  const others = entries.flatMap((entry, offset) =>
+    entry.kind === 'proof'
+      ? []
+      : [
+          {
+            leaf_index: size + offset,
+            kind: entry.kind === 'status' ? STATUS : KEY,
+            proof_id: entry.kind === 'status' ? toUuid(entry.proofId) : null,
+            at: new Date(entry.at),
+            body: Buffer.from(entry.body),
+          },
+        ],
+  );
+  if (others.length > 0) await tx`insert into svc.log_entry ${tx(others)}`;
 }
 
 /**
