@@ -8,7 +8,7 @@ import { dsseEnvelopeSchema } from './schemas/proof-record.js';
  */
 export function pae(payloadType: string, payload: Uint8Array): Uint8Array {
   const type = utf8(payloadType);
-  return concat(utf8(`DSSEv1 ${type.length} `), type, utf8(` ${payload.length} `), payload);
+  return concat(utf8(`DSSEv1 ${type.length} ${payloadType} ${payload.length} `), payload);
 }
 
 export interface OpenEnvelope {

@@ -1,4 +1,4 @@
-import { equalBytes, utf8 } from './bytes.js';
+import { equalBytes, fromUtf8, utf8 } from './bytes.js';
 import { canonicalBytes } from './canonical-json.js';
 import { ProtocolError } from './errors.js';
 import { PROOF_ID_PATTERN } from './ids.js';
@@ -14,6 +14,7 @@ import {
   type StatusEntry,
 } from './schemas/log-entry.js';
 import { HASH_PATTERN } from './schemas/primitives.js';
+import { TemplateReader } from './template.js';
 import { TIME_PATTERN } from './time.js';
 
 /** An entry goes into bundles behind a 16-bit length (C2SP tlog-tiles). */
@@ -76,6 +77,8 @@ export function keyEntryBytes(input: KeyEntryInput): Uint8Array {
 /** Reads a leaf. Whatever is not a known entry in its canonical form is `malformed_entry`. */
 export function parseEntry(bytes: Uint8Array): LogEntry {
   try {
+    const plain = canonicalProofEntry(fromUtf8(bytes));
+    if (plain !== null) return plain;
     const entry = logEntrySchema.parse(parseStrict(bytes));
     const own = entry.type === 'proof' ? proofEntryBytes(entry) : canonicalBytes(entry);
     if (bytes.length <= MAX_ENTRY_BYTES && equalBytes(own, bytes)) return entry;
@@ -83,6 +86,26 @@ export function parseEntry(bytes: Uint8Array): LogEntry {
     throw new ProtocolError('malformed_entry', 'not a log entry', { cause });
   }
   throw new ProtocolError('malformed_entry', 'log entry is not in its canonical form');
+}
+
+/**
+ * The entry of a proof that a text is the canonical form of, or null: almost every leaf is one, and
+ * its text is one template. The general way decides about everything else.
+ */
+export function canonicalProofEntry(text: string): ProofEntry | null {
+  const reader = new TemplateReader(text);
+  reader.part('{"aep_hash":"');
+  const aep_hash = reader.hex(64);
+  reader.part('","proof_id":"');
+  const proof_id = reader.fitting(32, PROOF_ID_PATTERN);
+  reader.part('","proof_record_hash":"');
+  const proof_record_hash = reader.hex(64);
+  reader.part(`","schema_version":"${SCHEMA.logEntry}","time":"`);
+  const time = reader.time();
+  reader.part('","type":"proof"}');
+  if (!reader.ended) return null;
+  const schema_version = SCHEMA.logEntry;
+  return { schema_version, type: 'proof', proof_id, aep_hash, proof_record_hash, time };
 }
 
 function encode(schema: { parse(document: unknown): JsonValue }, document: JsonValue): Uint8Array {

@@ -1,16 +1,25 @@
 import { sha256 } from '@noble/hashes/sha2.js';
-import { toHex } from './bytes.js';
+import { toHex, utf8 } from './bytes.js';
 import { canonicalBytes } from './canonical-json.js';
 import type { JsonValue } from './json.js';
 
 /** SHA-256 of the bytes, 32 bytes. Servers pass the native one, browsers {@link nobleSha256}. */
-export type Sha256 = (data: Uint8Array) => Uint8Array;
+export interface Sha256 {
+  (data: Uint8Array): Uint8Array;
+  /** The same in lower-case hex, of bytes or of ASCII text, where the platform has a shorter way. */
+  hex?: (data: Uint8Array | string) => string;
+}
 
 export const nobleSha256: Sha256 = (data) => sha256(data);
 
 /** Lower-case hex SHA-256, without a domain tag. */
 export function hashHex(digest: Sha256, bytes: Uint8Array): string {
-  return toHex(digest(bytes));
+  return digest.hex === undefined ? toHex(digest(bytes)) : digest.hex(bytes);
+}
+
+/** {@link hashHex} of ASCII text. */
+export function asciiHashHex(digest: Sha256, text: string): string {
+  return digest.hex === undefined ? toHex(digest(utf8(text))) : digest.hex(text);
 }
 
 /** What every `*_hash` field holds: the hash of a document's RFC 8785 bytes. */

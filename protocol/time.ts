@@ -19,8 +19,10 @@ export function formatTime(epochMs: number): string {
 /** The inverse of {@link formatTime}; any other spelling, and 30 February, is `malformed_time`. */
 export function parseTime(text: string): number {
   const epochMs = TIME_PATTERN.test(text) ? Date.parse(text) : Number.NaN;
-  // Date.parse rolls 30 February over to March; writing it out again shows that.
-  if (Number.isNaN(epochMs) || new Date(epochMs).toISOString() !== text) {
+  // Date.parse rolls 30 February over to March, and 24:00 to the next day; up to the 28th and before
+  // that hour there is nothing to roll. Of the others, writing it out again shows it.
+  const cannotRoll = text.slice(8, 10) <= '28' && text.slice(11, 13) < '24';
+  if (Number.isNaN(epochMs) || (!cannotRoll && new Date(epochMs).toISOString() !== text)) {
     throw new ProtocolError('malformed_time', 'expected RFC 3339 UTC with milliseconds');
   }
   return epochMs;

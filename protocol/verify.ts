@@ -1,15 +1,16 @@
 import { equalBytes } from './bytes.js';
-import { canonicalBytes } from './canonical-json.js';
-import { AEP_PAYLOAD_TYPE, aepBytes, buildProofRecord, laneOf, proofRecordHash } from './aep.js';
+import { AEP_PAYLOAD_TYPE, laneOf } from './aep.js';
+import { proofCommitments, type Commitments } from './commitments.js';
 import { pae } from './dsse.js';
 import type { Ed25519Verify } from './ed25519.js';
 import { parseEntry } from './entries.js';
 import { documentHash, hashHex, type Sha256 } from './hash.js';
-import { parseStrict, type JsonValue } from './json.js';
+import { parseStrict } from './json.js';
 import { jwkThumbprint } from './keys.js';
 import type { KeyState } from './key-state.js';
 import { leafHash, verifyInclusion } from './merkle.js';
-import { aepSchema, type Aep } from './schemas/aep.js';
+import { readAep } from './read-aep.js';
+import type { Aep } from './schemas/aep.js';
 import type { ProofEntry } from './schemas/log-entry.js';
 import type { Check, CheckName } from './schemas/verdict.js';
 
@@ -46,6 +47,12 @@ export interface ProofEvidence {
     | { size: number; path: readonly Uint8Array[]; root: Uint8Array };
 }
 
+export interface ProofFindings {
+  checks: Check[];
+  /** The AEP that the bytes say, whether or not it is to be believed; null when they say none. */
+  aep: Aep | null;
+}
+
 /**
  * Re-derives a proof from its bytes, down to the leaf of the log. Every input may be an attacker's,
  * except the key's state and the tree; nothing throws. Each check stands for itself, so one forged
@@ -53,30 +60,31 @@ export interface ProofEvidence {
  * failure too. `not_applicable` is only the hash of a request that has been erased.
  */
 export function verifyProof(crypto: VerifyCrypto, evidence: ProofEvidence): Check[] {
+  return examineProof(crypto, evidence).checks;
+}
+
+/** {@link verifyProof}, with the AEP for whoever has more to ask of it. */
+export function examineProof(crypto: VerifyCrypto, evidence: ProofEvidence): ProofFindings {
   const { sha256 } = crypto;
-  const document = attempt(() => parseStrict(evidence.aep));
-  const aep = document === undefined ? undefined : aepSchema.safeParse(document).data;
+  const { aep, isCanonical } = readAep(evidence.aep);
   const parsed = attempt(() => parseEntry(evidence.entry));
   const entry = parsed?.type === 'proof' ? parsed : undefined;
-  return [
+  const made = aep === null ? undefined : commitments(sha256, evidence, aep);
+  const checks = [
     requestCheck(sha256, evidence, aep),
-    check(
-      'aep_canonical',
-      isOwnForm(document, aep, evidence.aep),
-      'the AEP is not its own RFC 8785 form',
-    ),
-    check('aep_schema', aep !== undefined, 'the AEP does not have the fields of svc.aep/1.0'),
+    check('aep_canonical', isCanonical, 'the AEP is not its own RFC 8785 form'),
+    check('aep_schema', aep !== null, 'the AEP does not have the fields of svc.aep/1.0'),
     identityCheck(evidence, aep, entry),
     check(
       'aep_hash',
-      entry?.aep_hash === hashHex(sha256, evidence.aep),
+      entry?.aep_hash === (made?.aep_hash ?? hashHex(sha256, evidence.aep)),
       'the log entry commits to another AEP',
     ),
     keyCheck(sha256, evidence.key, aep),
     signatureCheck(crypto, evidence),
     check(
       'proof_record_hash',
-      entry !== undefined && entry.proof_record_hash === recordHash(sha256, evidence, aep),
+      entry !== undefined && entry.proof_record_hash === made?.proof_record_hash,
       'the log entry commits to another proof record',
     ),
     check(
@@ -86,6 +94,7 @@ export function verifyProof(crypto: VerifyCrypto, evidence: ProofEvidence): Chec
     ),
     inclusionCheck(sha256, evidence),
   ];
+  return { checks, aep };
 }
 
 /** Whether at least one check was made and none failed. */
@@ -95,7 +104,7 @@ export function allPassed(checks: readonly Check[]): boolean {
   );
 }
 
-function requestCheck(sha256: Sha256, evidence: ProofEvidence, aep: Aep | undefined): Check {
+function requestCheck(sha256: Sha256, evidence: ProofEvidence, aep: Aep | null): Check {
   const { request } = evidence;
   if (request === null) {
     return {
@@ -114,17 +123,17 @@ function requestCheck(sha256: Sha256, evidence: ProofEvidence, aep: Aep | undefi
 
 function identityCheck(
   evidence: ProofEvidence,
-  aep: Aep | undefined,
+  aep: Aep | null,
   entry: ProofEntry | undefined,
 ): Check {
   return check(
     'aep_identity',
-    aep !== undefined && aep.proof_id === evidence.proof_id && aep.accepted_at === entry?.time,
+    aep !== null && aep.proof_id === evidence.proof_id && aep.accepted_at === entry?.time,
     'the AEP is of another proof, or of another time than its log entry',
   );
 }
 
-function keyCheck(sha256: Sha256, key: KeyState | null, aep: Aep | undefined): Check {
+function keyCheck(sha256: Sha256, key: KeyState | null, aep: Aep | null): Check {
   const state = key?.state ?? 'unknown';
   const publicKey = key?.publicKey ?? null;
   return check(
@@ -158,13 +167,8 @@ function inclusionCheck(sha256: Sha256, evidence: ProofEvidence): Check {
   return check('inclusion', included, `the entry is not leaf ${leafIndex} of the tree`);
 }
 
-function recordHash(
-  sha256: Sha256,
-  evidence: ProofEvidence,
-  aep: Aep | undefined,
-): string | undefined {
-  if (aep === undefined) return undefined;
-  const record = buildProofRecord(sha256, {
+function commitments(sha256: Sha256, evidence: ProofEvidence, aep: Aep): Commitments {
+  return proofCommitments(sha256, {
     proof_id: evidence.proof_id,
     aep: evidence.aep,
     signature: evidence.signature,
@@ -173,16 +177,6 @@ function recordHash(
     effect: aep.decision.effect,
     lane: laneOf(aep.subject),
   });
-  return proofRecordHash(sha256, record);
-}
-
-function isOwnForm(
-  document: JsonValue | undefined,
-  aep: Aep | undefined,
-  bytes: Uint8Array,
-): boolean {
-  if (document === undefined) return false;
-  return equalBytes(aep === undefined ? canonicalBytes(document) : aepBytes(aep), bytes);
 }
 
 function check(name: CheckName, passed: boolean, otherwise: string): Check {

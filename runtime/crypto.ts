@@ -15,7 +15,10 @@ import { OperatorError } from './operator-error.js';
 import { createPrivateFile } from './private-file.js';
 
 /** Node hands a string over sooner than a buffer: 0.38 µs against 0.65 for 65 bytes, Node 20. */
-export const nativeSha256: Sha256 = (data) => Buffer.from(hash('sha256', data, 'binary'), 'binary');
+export const nativeSha256: Sha256 = Object.assign(
+  (data: Uint8Array) => Buffer.from(hash('sha256', data, 'binary'), 'binary'),
+  { hex: (data: Uint8Array | string) => hash('sha256', data, 'hex') },
+);
 
 /** DER header of an Ed25519 SubjectPublicKeyInfo (RFC 8410); the 32 key bytes follow. */
 const SPKI_HEADER = Buffer.from('302a300506032b6570032100', 'hex');

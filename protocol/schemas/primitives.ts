@@ -60,7 +60,8 @@ function isTime(text: string): boolean {
   }
 }
 
-const TEXT_MAX = 512;
+/** Code points. */
+export const TEXT_MAX = 512;
 
 /**
  * A name or reference that somebody chose: 1 to 512 Unicode code points. Counted here, because what

@@ -1,13 +1,12 @@
 import { laneOf } from '#protocol/aep';
 import { parseEntry } from '#protocol/entries';
 import type { LogEntry } from '#protocol/schemas/log-entry';
-import { parseStrict } from '#protocol/json';
-import { aepSchema, type Aep } from '#protocol/schemas/aep';
+import type { Aep } from '#protocol/schemas/aep';
 import { keyStateAt, type KeyedEntry } from '#protocol/key-state';
 import { equalBytes } from '#protocol/bytes';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { ROW_CHECK_NAME } from '#protocol/schemas/verdict';
-import { verifyProof, type Check, type ProofEvidence } from '#protocol/verify';
+import { examineProof, type Check, type ProofEvidence, type ProofFindings } from '#protocol/verify';
 import { nativeSha256, nativeVerify } from '#runtime/crypto';
 import type { LeafEvidence } from '#sql/evidence';
 
@@ -19,13 +18,14 @@ export function checkLeaf(
   keys: readonly KeyedEntry[],
   logSize: number,
   inclusion: ProofEvidence['inclusion'],
-): Check[] {
-  if (leaf.proof === null) return checkOtherLeaf(leaf, inclusion);
+): ProofFindings {
+  if (leaf.proof === null) return { checks: checkOtherLeaf(leaf, inclusion), aep: null };
   const { proofId, request, aep, signature, keyId } = leaf.proof;
   if (aep === null || signature === null || keyId === null) {
-    return [{ name: 'aep_hash', result: 'fail', detail: 'the stored AEP is missing' }];
+    const detail = 'the stored AEP is missing';
+    return { checks: [{ name: 'aep_hash', result: 'fail', detail }], aep: null };
   }
-  const checks = verifyProof(crypto, {
+  const found = examineProof(crypto, {
     request,
     aep,
     signature,
@@ -35,7 +35,8 @@ export function checkLeaf(
     key: keyStateAt(keys, keyId, leaf.leafIndex, logSize),
     inclusion,
   });
-  return [...checks, checkColumns(leaf.proof, aep)];
+  found.checks.push(checkColumns(leaf.proof, found.aep));
+  return found;
 }
 
 type Columns = NonNullable<LeafEvidence['proof']>;
@@ -44,8 +45,7 @@ type Columns = NonNullable<LeafEvidence['proof']>;
  * The publisher never sees an AEP: it publishes columns, and those must be what the AEP says. So
  * must those that decide who may read a proof and in which lists it is.
  */
-function checkColumns(columns: Columns, aep: Uint8Array): Check {
-  const said = readAep(aep);
+function checkColumns(columns: Columns, said: Aep | null): Check {
   const same = said !== null && isSaid(columns, said);
   return same
     ? { name: ROW_CHECK_NAME, result: 'pass' }
@@ -62,14 +62,6 @@ function isSaid(columns: Columns, { subject, ...said }: Aep): boolean {
     columns.action === ('action' in subject ? subject.action : null) &&
     columns.intentId === ('intent_id' in subject ? subject.intent_id : null)
   );
-}
-
-export function readAep(bytes: Uint8Array): Aep | null {
-  try {
-    return aepSchema.parse(parseStrict(bytes));
-  } catch {
-    return null;
-  }
 }
 
 /** Status and key entries have no payload: they are well-formed and in the tree, or not. */

@@ -67,14 +67,14 @@ export async function advanceFrontier(context: VerifyContext, limit: number): Pr
 
   const failures: { leaf: LeafEvidence; checks: Check[] }[] = [];
   let passed: Check[] = [];
-  const passing: LeafEvidence[] = [];
+  const ends: Expiry[] = [];
   leaves.forEach((leaf, offset) => {
-    const checks = checkLeaf(leaf, keys.entries, to, {
+    const { checks, aep } = checkLeaf(leaf, keys.entries, to, {
       leafHashInTree: tree.sound ? (tree.leafHashes[offset] ?? new Uint8Array()) : new Uint8Array(),
     });
     if (allPassed(checks)) {
       passed = checks;
-      passing.push(leaf);
+      ends.push(...endsOf(leaf.leafIndex, aep));
     } else {
       failures.push({ leaf, checks });
     }
@@ -101,13 +101,7 @@ export async function advanceFrontier(context: VerifyContext, limit: number): Pr
       'a leaf does not verify',
     );
   }
-  const won = await commit(
-    context,
-    prefix,
-    failed,
-    compromises(keys.entries, from),
-    endsOf(passing),
-  );
+  const won = await commit(context, prefix, failed, compromises(keys.entries, from), ends);
   return won ? to - from : 0;
 }
 

@@ -12,11 +12,12 @@ import {
   moveScrub,
   scrubPosition,
   verdictsForRange,
+  type Expiry,
   type NewVerdict,
 } from '#sql/verdicts';
 import { checkLeaf } from './check-leaf.js';
 import type { VerifyContext } from './context.js';
-import { endsOf, overAt } from './ends.js';
+import { endsOf } from './ends.js';
 import { trustedKeys } from './keys.js';
 import { lockVerdicts } from './lock.js';
 import { tileCache } from './tile-cache.js';
@@ -46,14 +47,15 @@ export async function scrub(
 
   const tree = { size: prefix.treeSize, root: prefix.root };
   const inTree = leafHashesOf(tree, read);
-  const found = new Map<number, Check[]>();
+  const found = new Map<number, { checks: Check[]; ends: Expiry[] }>();
   for (let index = from; index < to; index += 1) {
     const leaf = leaves.get(index);
-    const checks =
+    const { checks, aep } =
       leaf === undefined
-        ? [{ name: 'log_entry' as const, result: 'fail' as const, detail: 'the leaf is missing' }]
+        ? MISSING
         : checkLeaf(leaf, keys, prefix.treeSize, { leafHashInTree: await inTree(index) });
-    found.set(index, checks);
+    // Of a leaf that does not verify it is not known what was signed.
+    found.set(index, { checks, ends: allPassed(checks) ? endsOf(index, aep) : [] });
   }
 
   const changed = await transaction(sql, async (tx) => {
@@ -63,13 +65,14 @@ export async function scrub(
     const present = (await frontier(tx)) ?? prefix;
     const said = await verdictsForRange(tx, from, to);
     const verdicts: NewVerdict[] = [];
-    for (const [index, checks] of found) {
+    const mended: Expiry[] = [];
+    for (const [index, { checks, ends }] of found) {
       const outcome = allPassed(checks) ? 'pass' : 'fail';
       const before = said.get(index);
       // Another verifier has looked since: what was read here may be older than what it saw.
       if (before?.verifiedAt !== saidBefore.get(index)?.verifiedAt) continue;
-      // Of a leaf that does not verify it is not known what was signed; what was found once stays.
-      const over = outcome === 'pass' ? overAt(now, leaves.get(index)) : [];
+      const over = ends.filter(({ expiresAt }) => expiresAt <= now).map(({ kind }) => kind);
+      // What was found once stays.
       const expired = [...new Set([...(before?.expired ?? []), ...over])].sort();
       if (before?.outcome === outcome && before.expired.length === expired.length) continue;
       verdicts.push({
@@ -82,15 +85,11 @@ export async function scrub(
         expired,
         checks,
       });
+      // When it ends was not to be believed while it failed, so it may not have been noted.
+      mended.push(...ends.filter(({ expiresAt }) => expiresAt > now));
     }
     await insertVerdicts(tx, verdicts);
-    // When it ends was not to be believed while it failed, so it may not have been noted.
-    const mended = verdicts.filter(({ outcome }) => outcome === 'pass');
-    const ends = endsOf(mended.flatMap(({ firstIndex }) => leaves.get(firstIndex) ?? []));
-    await insertExpiries(
-      tx,
-      ends.filter(({ expiresAt }) => expiresAt > now),
-    );
+    await insertExpiries(tx, mended);
     await moveScrub(tx, to);
     return verdicts;
   });
@@ -101,6 +100,11 @@ export async function scrub(
   }
   return { changed: changed.length, urgent: to < urgentUntil };
 }
+
+const MISSING: { checks: Check[]; aep: null } = {
+  checks: [{ name: 'log_entry', result: 'fail', detail: 'the leaf is missing' }],
+  aep: null,
+};
 
 const NO_HASH = new Uint8Array();
 
