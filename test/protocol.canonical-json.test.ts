@@ -1,3 +1,4 @@
+import serialize from 'canonicalize';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { fromHex, fromUtf8, toHex, utf8 } from '#protocol/bytes';
@@ -47,6 +48,26 @@ describe('canonical JSON', () => {
         expect(isCanonical(bytes)).toBe(true);
       }),
     );
+  });
+
+  it('is of plain documents what it is of all others', () => {
+    const plain = fc.letrec<{ value: JsonValue }>((tie) => ({
+      value: fc.oneof(
+        { maxDepth: 4 },
+        fc.string({ unit: 'binary' }),
+        fc.constant(null),
+        fc.dictionary(fc.oneof(fc.string({ unit: 'binary' }), fc.nat().map(String)), tie('value')),
+      ),
+    })).value;
+    fc.assert(
+      fc.property(fc.oneof(plain, strictJson), (value) => {
+        expect(canonicalize(value)).toBe(serialize(value));
+      }),
+    );
+    for (const lone of ['\ud800', '\udc00x']) {
+      expect(refusal(() => canonicalize({ a: { b: lone } })).pointer).toBe('/a/b');
+      expect(refusal(() => canonicalize({ a: { [lone]: 'b' } })).pointer).toBe('/a');
+    }
   });
 
   it('does not depend on the order or the spelling in which a value was written', () => {
