@@ -14,7 +14,8 @@ export interface Decision {
 export interface PolicyEngine {
   digest: string;
   engineVersion: string;
-  decide(input: PolicyInput): Decision;
+  /** `canonical` is the input's RFC 8785 form, for whoever has made it already. */
+  decide(input: PolicyInput, canonical?: string): Decision;
 }
 
 const MEMO_LIMIT = 10_000;
@@ -38,14 +39,13 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
   return {
     digest,
     engineVersion: CEDAR_VERSION,
-    decide(input) {
-      const key = canonicalize(policyInputJson(input));
-      const known = memo.get(key);
+    decide(input, canonical = canonicalize(policyInputJson(input))) {
+      const known = memo.get(canonical);
       if (known !== undefined) return known;
       const { decision, sound } = evaluate(digest, input);
       if (sound) {
         if (memo.size >= MEMO_LIMIT) memo.clear();
-        memo.set(key, decision);
+        memo.set(canonical, decision);
       }
       return decision;
     },

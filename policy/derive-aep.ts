@@ -1,11 +1,9 @@
 import { aepBytes, buildAep } from '#protocol/aep';
-import { fromHex, toHex } from '#protocol/bytes';
-import { canonicalBytes } from '#protocol/canonical-json';
-import { hashHex } from '#protocol/hash';
+import { canonicalize } from '#protocol/canonical-json';
 import { parseStrict } from '#protocol/json';
 import type { Aep } from '#protocol/schemas/aep';
 import { formatTime } from '#protocol/time';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeTextHash } from '#runtime/crypto';
 import type { PinnedIntake, Validity } from '#sql/pinned-intake';
 import type { PolicyEngine } from './decide.js';
 import { IntakeMismatchError } from './errors.js';
@@ -20,7 +18,7 @@ export interface DerivedAep {
   requestHash: string;
   /** The exact policy input that was evaluated, and its SHA-256. */
   input: Uint8Array;
-  inputHash: Uint8Array;
+  inputHash: string;
 }
 
 /**
@@ -32,16 +30,16 @@ export interface DerivedAep {
  */
 export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: string): DerivedAep {
   const request = parseStrict(intake.request);
-  const requestHash = hashHex(nativeSha256, canonicalBytes(request));
+  const requestHash = nativeTextHash(canonicalize(request));
   if (requestHash !== intake.requestHash.toString('hex')) {
     throw new IntakeMismatchError(
       'the stored request does not have the hash it was accepted under',
     );
   }
   const { subject, fixtureRef, policyInput } = readSubject(intake, request);
-  const decision = policy.decide(policyInput);
-  const input = canonicalBytes(policyInputJson(policyInput));
-  const inputHash = hashHex(nativeSha256, input);
+  const input = canonicalize(policyInputJson(policyInput));
+  const inputHash = nativeTextHash(input);
+  const decision = policy.decide(policyInput, input);
   const aep = buildAep({
     proof_id: intake.proofId,
     environment: intake.environment,
@@ -60,10 +58,10 @@ export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: str
     },
     valid_until: endsOf(intake.validity, intake.acceptedAt),
     accepted_at: formatTime(intake.acceptedAt),
-    salt: toHex(intake.salt),
+    salt: intake.salt.toString('hex'),
     key_id: keyId,
   });
-  return { aep, bytes: aepBytes(aep), requestHash, input, inputHash: fromHex(inputHash) };
+  return { aep, bytes: aepBytes(aep), requestHash, input: Buffer.from(input), inputHash };
 }
 
 /** When each artifact stops asserting: the settings pinned at intake, counted from acceptance. */

@@ -20,6 +20,9 @@ export const nativeSha256: Sha256 = Object.assign(
   { hex: (data: Uint8Array | string) => hash('sha256', data, 'hex') },
 );
 
+/** Lower-case hex SHA-256 of a text's UTF-8 form, which a text without a lone surrogate has. */
+export const nativeTextHash = (text: string): string => hash('sha256', text, 'hex');
+
 /** DER header of an Ed25519 SubjectPublicKeyInfo (RFC 8410); the 32 key bytes follow. */
 const SPKI_HEADER = Buffer.from('302a300506032b6570032100', 'hex');
 const PUBLIC_KEY_BYTES = 32;

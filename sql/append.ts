@@ -5,6 +5,7 @@ import { asking } from './errors.js';
 import { batchIdOf, fromUuid, toUuid } from './ids.js';
 import { pinnedColumns, pinnedIntake, type PinnedIntake, type PinnedRow } from './pinned-intake.js';
 import type { Environment } from './tenants.js';
+import { inOneGo } from './transaction.js';
 
 /** One that is not settled yet. */
 export type PendingIntake = PinnedIntake;
@@ -125,7 +126,8 @@ export interface NewProof {
   keyId: string;
   aep: Uint8Array;
   signature: Uint8Array;
-  inputHash: Uint8Array;
+  /** Lower-case hex. */
+  inputHash: string;
   input: Uint8Array;
 }
 
@@ -135,7 +137,7 @@ export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise
   const ids = proofs.map((proof) => proof.proofId);
   const aeps = bytesOf(proofs.map((proof) => proof.aep));
   const signatures = bytesOf(proofs.map((proof) => proof.signature));
-  await tx`
+  const storing = tx`
     insert into svc.proof (proof_id, leaf_index, tenant_no, lane, action, intent_id, effect,
       environment, key_id, aep, signature)
     select proof_id, leaf_index, tenant_no, lane, action, intent_id, effect, environment, key_id,
@@ -153,14 +155,16 @@ export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise
       ${signatures.starts}::int[], ${signatures.lengths}::int[])
       as added(proof_id, leaf_index, tenant_no, lane, action, intent_id, effect, environment, key_id,
         aep_start, aep_length, signature_start, signature_length)`;
-  const inputs = new Map(
-    proofs.map(({ inputHash, input }) => [
-      Buffer.from(inputHash).toString('hex'),
-      { input_hash: Buffer.from(inputHash), input: Buffer.from(input) },
-    ]),
-  );
-  await tx`
-    insert into svc.policy_input ${tx([...inputs.values()])} on conflict do nothing`;
+  // Equal inputs are common, and one row serves them.
+  const inputs = [...new Map(proofs.map(({ inputHash, input }) => [inputHash, input]))];
+  const storingInputs = tx`
+    insert into svc.policy_input ${tx(
+      inputs.map(([hash, input]) => ({
+        input_hash: Buffer.from(hash, 'hex'),
+        input: Buffer.from(input),
+      })),
+    )} on conflict do nothing`;
+  await inOneGo(storing, storingInputs);
 }
 
 /** The input that a decision was taken on, by its hash, or null. */

@@ -1,4 +1,4 @@
-import { concat, equalBytes } from '#protocol/bytes';
+import { concat, equalBytes, toHex } from '#protocol/bytes';
 import { proofEntryBytes } from '#protocol/entries';
 import { HASH_BYTES, leafHash } from '#protocol/merkle';
 import { extendTiles, tilesForAppend, TILE_WIDTH, tileWidth, type Tile } from '#protocol/tiles';
@@ -9,6 +9,7 @@ import { arrayOf } from './columns.js';
 import type { Db, Transaction } from './db.js';
 import { asking } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
+import { inOneGo } from './transaction.js';
 
 const PROOF = 1;
 const STATUS = 2;
@@ -53,8 +54,8 @@ function newEntryBytes(entry: NewEntry): Uint8Array {
   if (entry.kind !== 'proof') return entry.body;
   return proofEntryBytes({
     proof_id: entry.proofId,
-    aep_hash: Buffer.from(entry.aepHash).toString('hex'),
-    proof_record_hash: Buffer.from(entry.proofRecordHash).toString('hex'),
+    aep_hash: toHex(entry.aepHash),
+    proof_record_hash: toHex(entry.proofRecordHash),
     time: formatTime(entry.at),
   });
 }
@@ -89,16 +90,25 @@ export async function appendLocked(
   entries: NewEntry[],
 ): Promise<void> {
   if (entries.length === 0) return;
-  await insertEntries(tx, size, entries);
-  const leaves = entries.map((entry) => leafHash(sha256, newEntryBytes(entry)));
-  const edge = await rightEdge(tx, sha256, size, entries.length);
-  for (const tile of extendTiles(sha256, size, leaves, edge)) {
-    await tx`
-      insert into svc.tile (level, tile_index, hashes)
-      values (${tile.level}, ${tile.index}, ${Buffer.from(tile.hashes)})
-      on conflict (level, tile_index) do update set hashes = excluded.hashes`;
-  }
-  await tx`update svc.log_head set tree_size = ${size + entries.length}`;
+  const inserting = insertEntries(tx, size, entries);
+  // Hashed while the database is at work.
+  const hashing = Promise.resolve().then(() =>
+    entries.map((entry) => leafHash(sha256, newEntryBytes(entry))),
+  );
+  const [, leaves, edge] = await inOneGo(
+    inserting,
+    hashing,
+    rightEdge(tx, sha256, size, entries.length),
+  );
+  await inOneGo(
+    ...extendTiles(sha256, size, leaves, edge).map(
+      (tile) => tx`
+        insert into svc.tile (level, tile_index, hashes)
+        values (${tile.level}, ${tile.index}, ${Buffer.from(tile.hashes)})
+        on conflict (level, tile_index) do update set hashes = excluded.hashes`,
+    ),
+    tx`update svc.log_head set tree_size = ${size + entries.length}`,
+  );
 }
 
 /** Proofs come by the hundred, entries that carry their bytes one by one. */

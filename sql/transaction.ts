@@ -29,6 +29,21 @@ export function transaction<T>(sql: Pool, work: (tx: Transaction) => Promise<T>)
   });
 }
 
+/**
+ * Statements of one transaction that do not wait for each other's answers: they are sent one behind
+ * the other and take place in that order. Returns when all have ended, also when one fails: nothing
+ * of a transaction may still be under way when it is rolled back.
+ *
+ * @throws what the first of them in the list failed with, which is why those behind it did
+ */
+export async function inOneGo<T extends readonly Promise<unknown>[]>(
+  ...statements: T
+): Promise<{ -readonly [K in keyof T]: Awaited<T[K]> }> {
+  const settled = await Promise.allSettled(statements);
+  for (const one of settled) if (one.status === 'rejected') throw one.reason as Error;
+  return Promise.all(statements);
+}
+
 async function rollBack(connection: Transaction, error: unknown): Promise<void> {
   if (isConnectionLost(error)) {
     connection.discard();

@@ -6,7 +6,7 @@ import { Reservations } from '#runtime/reservations';
 import { within } from '#sql/audit';
 import type { Pool, Transaction } from '#sql/db';
 import { asking, DatabaseUnavailableError, isUnavailable } from '#sql/errors';
-import { transaction } from '#sql/transaction';
+import { inOneGo, transaction } from '#sql/transaction';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
 let db: TestDatabase;
@@ -70,6 +70,35 @@ describe('a transaction', () => {
     await expect(failing).rejects.toMatchObject({ code: '23505' });
     await transaction(sql, (tx) => tx`insert into public.note values ('b')`);
     expect(await notes()).toEqual(['b']);
+  });
+
+  it('sends statements in one go, and is rolled back when all of them have ended', async () => {
+    const work = transaction(sql, (tx) =>
+      inOneGo(
+        tx`insert into public.note values ('a')`,
+        tx`insert into public.note values ('a')`,
+        tx`select 1`,
+      ),
+    );
+    await expect(work).rejects.toMatchObject({ code: '23505' });
+    expect(await notes()).toEqual([]);
+    const both = await transaction(sql, (tx) =>
+      inOneGo(tx<{ n: number }[]>`select 1 as n`, Promise.resolve('b')),
+    );
+    expect(both[0][0]?.n).toBe(1);
+    expect(both[1]).toBe('b');
+  });
+
+  it('waits for what is under way before it is rolled back', async () => {
+    const work = transaction(sql, (tx) =>
+      inOneGo(
+        Promise.reject(new Error('no')),
+        sleep(50).then(() => tx`insert into public.note values ('late')`),
+      ),
+    );
+    await expect(work).rejects.toThrow('no');
+    await sleep(100);
+    expect(await notes()).toEqual([]);
   });
 
   it('that went on after a refused statement is not committed, and does not say so', async () => {

@@ -7,7 +7,7 @@ import { countSettled, type BatchTally } from '#sql/batch-work';
 import type { Transaction } from '#sql/db';
 import { appendLocked, keyEntries, lockHead } from '#sql/log';
 import { parentsOf } from '#sql/parents';
-import { transaction } from '#sql/transaction';
+import { inOneGo, transaction } from '#sql/transaction';
 import type { AdmitContext } from './context.js';
 import { SigningKeyInactiveError } from './errors.js';
 import type { Prepared } from './prepare.js';
@@ -29,15 +29,19 @@ async function appendIn(
   prepared: Prepared[],
 ): Promise<void> {
   const size = await lockHead(tx);
-  const claimed = await claimPending(
-    tx,
-    prepared.map((item) => item.intake.proofId),
+  const ids = prepared.map((item) => item.intake.proofId);
+  // Everything that is asked here is asked behind the lock: each statement sees what is committed
+  // when it begins, and no other append can be.
+  const [claimed, keys, gates] = await inOneGo(
+    claimPending(tx, ids),
+    keyEntries(tx),
+    gatesOf(tx, ids),
   );
   const open = prepared.filter((item) => claimed.has(item.intake.proofId));
   if (open.length === 0) return;
 
   const key = keyStateAt(
-    (await keyEntries(tx)).map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) })),
+    keys.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) })),
     context.keyId,
     size,
     size,
@@ -48,10 +52,6 @@ async function appendIn(
     );
   }
 
-  const gates = await gatesOf(
-    tx,
-    open.map((item) => item.intake.proofId),
-  );
   const unsound = await parentFaults(tx, open);
   const refusals: { proofId: string; code: string; detail: string }[] = [];
   const admitted: Prepared[] = [];
@@ -77,35 +77,37 @@ async function appendIn(
     }
   }
   await refuse(tx, refusals);
-  await insertProofs(
-    tx,
-    admitted.map((item, offset) => ({
-      proofId: item.intake.proofId,
-      tenantNo: item.intake.tenantNo,
-      lane: item.intake.lane,
-      action: 'action' in item.subject ? item.subject.action : null,
-      intentId: 'intent_id' in item.subject ? item.subject.intent_id : null,
-      leafIndex: size + offset,
-      effect: item.effect,
-      environment: item.intake.environment,
-      keyId: context.keyId,
-      aep: item.aep,
-      signature: item.signature,
-      inputHash: item.inputHash,
-      input: item.input,
-    })),
-  );
-  await appendLocked(
-    tx,
-    nativeSha256,
-    size,
-    admitted.map((item) => ({
-      kind: 'proof',
-      proofId: item.intake.proofId,
-      at: item.intake.acceptedAt,
-      aepHash: item.aepHash,
-      proofRecordHash: item.proofRecordHash,
-    })),
+  await inOneGo(
+    insertProofs(
+      tx,
+      admitted.map((item, offset) => ({
+        proofId: item.intake.proofId,
+        tenantNo: item.intake.tenantNo,
+        lane: item.intake.lane,
+        action: 'action' in item.subject ? item.subject.action : null,
+        intentId: 'intent_id' in item.subject ? item.subject.intent_id : null,
+        leafIndex: size + offset,
+        effect: item.effect,
+        environment: item.intake.environment,
+        keyId: context.keyId,
+        aep: item.aep,
+        signature: item.signature,
+        inputHash: item.inputHash,
+        input: item.input,
+      })),
+    ),
+    appendLocked(
+      tx,
+      nativeSha256,
+      size,
+      admitted.map((item) => ({
+        kind: 'proof',
+        proofId: item.intake.proofId,
+        at: item.intake.acceptedAt,
+        aepHash: item.aepHash,
+        proofRecordHash: item.proofRecordHash,
+      })),
+    ),
   );
   const tally = (proofId: string, became: BatchTally['became']): BatchTally[] => {
     const share = claimed.get(proofId) ?? null;

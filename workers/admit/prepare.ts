@@ -1,5 +1,5 @@
-import { AEP_PAYLOAD_TYPE, buildProofRecord, laneOf, proofRecordHash } from '#protocol/aep';
-import { fromHex } from '#protocol/bytes';
+import { AEP_PAYLOAD_TYPE, laneOf } from '#protocol/aep';
+import { proofCommitments } from '#protocol/commitments';
 import { pae } from '#protocol/dsse';
 import type { AepSubject } from '#protocol/schemas/aep';
 import type { Effect } from '#protocol/status';
@@ -17,7 +17,7 @@ export interface Prepared {
   signature: Uint8Array;
   aepHash: Uint8Array;
   proofRecordHash: Uint8Array;
-  inputHash: Uint8Array;
+  inputHash: string;
   input: Uint8Array;
 }
 
@@ -31,7 +31,7 @@ export async function prepare(context: AdmitContext, intake: PendingIntake): Pro
   const { aep, bytes } = derived;
   const { effect } = aep.decision;
   const signature = context.signer.sign(pae(AEP_PAYLOAD_TYPE, bytes));
-  const record = buildProofRecord(nativeSha256, {
+  const commitments = proofCommitments(nativeSha256, {
     proof_id: intake.proofId,
     aep: bytes,
     signature,
@@ -46,8 +46,8 @@ export async function prepare(context: AdmitContext, intake: PendingIntake): Pro
     subject: aep.subject,
     aep: bytes,
     signature,
-    aepHash: fromHex(record.aep_hash),
-    proofRecordHash: fromHex(proofRecordHash(nativeSha256, record)),
+    aepHash: Buffer.from(commitments.aep_hash, 'hex'),
+    proofRecordHash: Buffer.from(commitments.proof_record_hash, 'hex'),
     inputHash: derived.inputHash,
     input: derived.input,
   };
