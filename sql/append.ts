@@ -124,7 +124,8 @@ export interface NewProof {
   effect: 'ADMIT' | 'DENY';
   environment: Environment;
   keyId: string;
-  aep: Uint8Array;
+  /** As `packAep` makes it. */
+  packedAep: Uint8Array;
   signature: Uint8Array;
   /** Lower-case hex. */
   inputHash: string;
@@ -135,7 +136,7 @@ export interface NewProof {
 export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise<void> {
   if (proofs.length === 0) return;
   const ids = proofs.map((proof) => proof.proofId);
-  const aeps = bytesOf(proofs.map((proof) => proof.aep));
+  const aeps = bytesOf(proofs.map((proof) => proof.packedAep));
   const signatures = bytesOf(proofs.map((proof) => proof.signature));
   const storing = tx`
     insert into svc.proof (proof_id, leaf_index, tenant_no, lane, action, intent_id, effect,

@@ -2,8 +2,9 @@ import type { Db } from './db.js';
 import { asking } from './errors.js';
 import { fromUuid } from './ids.js';
 import { entryBytesOf, type EntryRow } from './log.js';
+import { unpackAep } from './packed-aep.js';
 
-/** One leaf as the verifier reads it back: the stored bytes, nothing that anyone derived from them. */
+/** One leaf as the verifier reads it back: the stored bytes, and nothing that says more than they do. */
 export interface LeafEvidence {
   leafIndex: number;
   /** Empty when the row's columns make no entry at all. */
@@ -67,7 +68,8 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
       where e.leaf_index >= ${from} and e.leaf_index < ${to}
       order by e.leaf_index`;
     return rows.map((row) => {
-      const { proof_id: id, request, aep, signature, effect, environment, lane, action } = row;
+      const { proof_id: id, request, signature, effect, environment, lane, action } = row;
+      const aep = row.aep === null ? null : unpackAep(row.aep);
       const proofId = id === null ? null : fromUuid(id);
       const leaf = {
         leafIndex: Number(row.leaf_index),

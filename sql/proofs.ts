@@ -1,5 +1,6 @@
 import type { Pool } from './db.js';
 import { fromUuid, toUuid } from './ids.js';
+import { unpackAep } from './packed-aep.js';
 import { asTenants } from './tenant-scope.js';
 import type { Environment } from './tenants.js';
 
@@ -71,7 +72,7 @@ export function readProof(
       effect: row.effect,
       environment: row.environment,
       keyId: row.key_id,
-      aep: row.aep,
+      aep: row.aep === null ? null : unpackAep(row.aep),
       signature: row.signature,
       requestHash: row.request_hash,
       acceptedAt: row.accepted_at.getTime(),

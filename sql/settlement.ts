@@ -1,6 +1,7 @@
 import type { Db, Pool } from './db.js';
 import { asking } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
+import { unpackAep } from './packed-aep.js';
 import { asTenants, type OwnId } from './tenant-scope.js';
 
 /** What became of an accepted admission. */
@@ -34,7 +35,9 @@ interface SettlementRow {
 /** The deciding policies of an AEP, sorted; none once it has been erased. */
 export function reasonsOf(aep: Buffer | null): string[] {
   if (aep === null) return [];
-  const parsed = JSON.parse(aep.toString('utf8')) as { decision?: { reasons?: string[] } };
+  const parsed = JSON.parse(unpackAep(aep).toString('utf8')) as {
+    decision?: { reasons?: string[] };
+  };
   return parsed.decision?.reasons ?? [];
 }
 

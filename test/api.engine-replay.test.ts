@@ -14,6 +14,7 @@ import { makePolicySet, manifestOf, readPolicyFolder } from '#policy/policy-set'
 import { createTenant, setAllowlisted } from '#sql/administration';
 import { acceptIntake } from '#sql/intake';
 import type { Transaction } from '#sql/db';
+import { unpackAep } from '#sql/packed-aep';
 import { readPolicySet, storePolicySet, type PolicyFiles } from '#sql/policies';
 import { readPinnedIntake } from '#sql/pinned-intake';
 import { processAdmissions } from '#workers/admit/process';
@@ -392,13 +393,17 @@ describe('replay of what was tampered with', () => {
   });
 
   it('holds a changed AEP against the log, even when everything else was changed to fit', async () => {
+    const rewrite = (proofId: string, change: (text: string) => string) =>
+      byHand(async (tx) => {
+        const [row] = await tx<{ aep: Buffer }[]>`
+          select aep from svc.proof where replace(proof_id::text, '-', '') = ${proofId}`;
+        const text = change(unpackAep(row!.aep).toString());
+        return tx`
+          update svc.proof set aep = convert_to(${text}, 'UTF8')
+          where replace(proof_id::text, '-', '') = ${proofId}`;
+      });
     const id = await admitOne();
-    await byHand(
-      (tx) => tx`
-      update svc.proof set aep = convert_to(
-        replace(convert_from(aep, 'UTF8'), '"effect":"ADMIT"', '"effect":"DENY"'), 'UTF8')
-      where replace(proof_id::text, '-', '') = ${id}`,
-    );
+    await rewrite(id, (text) => text.replace('"effect":"ADMIT"', '"effect":"DENY"'));
     expect((await replayOf(byId(id))).differences).toEqual([
       { pointer: '/decision/effect', recorded: 'DENY', replayed: 'ADMIT' },
     ]);
@@ -408,11 +413,8 @@ describe('replay of what was tampered with', () => {
       update svc.intake set salt = decode(repeat('00', 32), 'hex')
       where replace(proof_id::text, '-', '') = ${other}`,
     );
-    await byHand(
-      (tx) => tx`
-      update svc.proof set aep = convert_to(regexp_replace(
-        convert_from(aep, 'UTF8'), '"salt":"[0-9a-f]+"', '"salt":"' || repeat('00', 32) || '"'), 'UTF8')
-      where replace(proof_id::text, '-', '') = ${other}`,
+    await rewrite(other, (text) =>
+      text.replace(/"salt":"[0-9a-f]+"/, `"salt":"${'00'.repeat(32)}"`),
     );
     expect((await replayOf(byId(other))).differences).toMatchObject([
       { pointer: '', recorded: { aep_hash: expect.any(String) as string } },

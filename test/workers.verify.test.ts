@@ -10,6 +10,7 @@ import { setValidity } from '#sql/administration';
 import { appendKeyChange, appendRevocation } from '#sql/lifecycle';
 import { acceptIntake } from '#sql/intake';
 import { appendLocked, entryRows, lockHead, treeSize, type NewEntry } from '#sql/log';
+import { unpackAep } from '#sql/packed-aep';
 import { readProof } from '#sql/proofs';
 import { transaction } from '#sql/transaction';
 import {
@@ -715,7 +716,9 @@ describe('validities', () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     const [row] = await db.sql<{ aep: Buffer }[]>`select aep from svc.proof`;
-    const ended = row!.aep.toString().replace(/"trust":"[0-9]{4}/, '"trust":"2020');
+    const ended = unpackAep(row!.aep)
+      .toString()
+      .replace(/"trust":"[0-9]{4}/, '"trust":"2020');
     const put = `update svc.proof set aep = decode($1, 'hex')`;
     await tamper(put, [Buffer.from(ended).toString('hex')]);
     await scrub(registry.verify, 1000);

@@ -90,7 +90,7 @@ async function appendIn(
         effect: item.effect,
         environment: item.intake.environment,
         keyId: context.keyId,
-        aep: item.aep,
+        packedAep: item.packedAep,
         signature: item.signature,
         inputHash: item.inputHash,
         input: item.input,

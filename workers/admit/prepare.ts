@@ -6,6 +6,7 @@ import type { Effect } from '#protocol/status';
 import { deriveAep } from '#policy/derive-aep';
 import { nativeSha256 } from '#runtime/crypto';
 import type { PendingIntake } from '#sql/append';
+import { packAep } from '#sql/packed-aep';
 import type { AdmitContext } from './context.js';
 
 /** An admission that is evaluated, hashed and signed, and waits only for its place in the log. */
@@ -13,7 +14,8 @@ export interface Prepared {
   intake: PendingIntake;
   effect: Effect;
   subject: AepSubject;
-  aep: Uint8Array;
+  /** As it is stored. */
+  packedAep: Uint8Array;
   signature: Uint8Array;
   aepHash: Uint8Array;
   proofRecordHash: Uint8Array;
@@ -44,7 +46,7 @@ export async function prepare(context: AdmitContext, intake: PendingIntake): Pro
     intake,
     effect,
     subject: aep.subject,
-    aep: bytes,
+    packedAep: packAep(aep, bytes),
     signature,
     aepHash: Buffer.from(commitments.aep_hash, 'hex'),
     proofRecordHash: Buffer.from(commitments.proof_record_hash, 'hex'),

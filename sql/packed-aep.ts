@@ -1,0 +1,249 @@
+import type { Aep, AepSubject } from '#protocol/schemas/aep';
+import { formatTime, parseTime } from '#protocol/time';
+
+/**
+ * How an AEP lies in its column: what varies from one to the next, in a third of the bytes. The text
+ * that was signed comes back byte for byte, put together here by a template that is part of the
+ * stored format and never changes. An AEP that would not come back is stored as the text it is; that
+ * one begins with `{`, and a packed one with its version, so no reader needs to be told.
+ */
+export function packAep(aep: Aep, text: Uint8Array): Buffer {
+  const whole = Buffer.from(text.buffer, text.byteOffset, text.length);
+  try {
+    const packed = pack(aep);
+    if (unpackAep(packed).equals(whole)) return packed;
+  } catch {
+    // A field has a form that the template has no place for.
+  }
+  return whole;
+}
+
+/** The text of a stored AEP. What cannot be unpacked is no AEP, and is given back as it is. */
+export function unpackAep(stored: Buffer): Buffer {
+  if (stored[0] !== VERSION) return stored;
+  try {
+    return Buffer.from(unpack(new Reader(stored)));
+  } catch {
+    return stored;
+  }
+}
+
+const VERSION = 1;
+
+const KINDS = ['execute', 'admission', 'outcome'] as const;
+const EFFECTS = ['ADMIT', 'DENY'] as const;
+const ENVIRONMENTS = ['sandbox', 'live'] as const;
+const RESULTS = ['succeeded', 'failed'] as const;
+
+function pack(aep: Aep): Buffer {
+  const { decision, evidence, policy, subject, valid_until: ends } = aep;
+  const to = new Writer();
+  to.byte(VERSION);
+  to.byte(KINDS.indexOf(subject.kind));
+  to.byte(EFFECTS.indexOf(decision.effect));
+  to.byte(ENVIRONMENTS.indexOf(aep.environment));
+  to.hex(aep.proof_id + aep.request_hash + aep.salt + policy.digest + policy.input_hash);
+  to.bytes(Buffer.from(aep.key_id, 'base64url'));
+  to.time(aep.accepted_at);
+  to.text(aep.tenant_id);
+  to.text(policy.engine_version);
+  to.byte(decision.reasons.length);
+  for (const reason of decision.reasons) to.text(reason);
+  to.optional(evidence.fixture_hash, (hash) => to.hex(hash));
+  to.optional(evidence.fixture_ref, (ref) => to.text(ref));
+  to.optional(ends.proof, (end) => to.time(end));
+  if ('trust' in ends) {
+    for (const end of [ends.certificate, ends.passport, ends.trust]) {
+      to.optional(end, (time) => to.time(time));
+    }
+  }
+  packSubject(to, subject);
+  return to.written();
+}
+
+function packSubject(to: Writer, subject: AepSubject): void {
+  const text = (field: string): void => to.text(field);
+  const hex = (field: string): void => to.hex(field);
+  switch (subject.kind) {
+    case 'execute':
+      to.text(subject.action);
+      to.text(subject.intent_id);
+      return;
+    case 'admission':
+      to.text(subject.action);
+      to.optional(subject.agent.framework, text);
+      to.text(subject.agent.id);
+      to.optional(subject.arguments_hash, hex);
+      to.optional(subject.parent_proof_id, hex);
+      to.optional(subject.tool, text);
+      return;
+    case 'outcome':
+      to.hex(subject.parent_proof_id);
+      to.byte(RESULTS.indexOf(subject.result));
+      to.optional(subject.result_hash, hex);
+  }
+}
+
+function unpack(from: Reader): string {
+  from.byte();
+  const kind = from.oneOf(KINDS);
+  const effect = from.oneOf(EFFECTS);
+  const environment = from.oneOf(ENVIRONMENTS);
+  const id = from.hex(16);
+  const requestHash = from.hex(32);
+  const salt = from.hex(32);
+  const digest = from.hex(32);
+  const inputHash = from.hex(32);
+  const keyId = from.take(32).toString('base64url');
+  const acceptedAt = from.time();
+  const tenantId = from.text();
+  const engineVersion = from.text();
+  const reasons = Array.from({ length: from.byte() }, () => from.text()).join(',');
+  const hash = (): string => `"${from.hex(32)}"`;
+  const text = (): string => from.text();
+  const time = (): string => `"${from.time()}"`;
+  const fixtureHash = from.optional(hash) ?? 'null';
+  const fixtureRef = from.optional(text) ?? 'null';
+  const proofEnd = from.optional(time) ?? 'null';
+  const ends = (): string => {
+    const certificate = from.optional(time) ?? 'null';
+    const passport = from.optional(time) ?? 'null';
+    const trust = from.optional(time) ?? 'null';
+    return `{"certificate":${certificate},"passport":${passport},"proof":${proofEnd},"trust":${trust}}`;
+  };
+  const validUntil = effect === 'ADMIT' ? ends() : `{"proof":${proofEnd}}`;
+  const subject = unpackSubject(from, kind);
+  from.end();
+  return (
+    `{"accepted_at":"${acceptedAt}","decision":{"effect":"${effect}","reasons":[${reasons}]},` +
+    `"environment":"${environment}",` +
+    `"evidence":{"fixture_hash":${fixtureHash},"fixture_ref":${fixtureRef}},` +
+    `"execution_id":"exec_${id}","key_id":"${keyId}","policy":{"digest":"${digest}",` +
+    `"engine":"cedar","engine_version":${engineVersion},"input_hash":"${inputHash}"},` +
+    `"proof_id":"${id}","request_hash":"${requestHash}","salt":"${salt}",` +
+    `"schema_version":"svc.aep/1.0","subject":{${subject}},"tenant_id":${tenantId},` +
+    `"valid_until":${validUntil}}`
+  );
+}
+
+function unpackSubject(from: Reader, kind: (typeof KINDS)[number]): string {
+  const member = (name: string, value: string | null): string =>
+    value === null ? '' : `"${name}":${value},`;
+  const text = (): string => from.text();
+  const hex = (bytes: number) => (): string => `"${from.hex(bytes)}"`;
+  if (kind === 'execute') {
+    return `${member('action', text())}${member('intent_id', text())}"kind":"execute"`;
+  }
+  if (kind === 'admission') {
+    const action = text();
+    const framework = member('framework', from.optional(text));
+    const agent = `{${framework}"id":${text()}}`;
+    const argumentsHash = member('arguments_hash', from.optional(hex(32)));
+    const parent = member('parent_proof_id', from.optional(hex(16)));
+    const tool = from.optional(text);
+    const rest = `${parent}${tool === null ? '' : member('tool', tool)}`.replace(/,$/, '');
+    return `"action":${action},"agent":${agent},${argumentsHash}"kind":"admission"${rest === '' ? '' : `,${rest}`}`;
+  }
+  const parent = from.hex(16);
+  const result = from.oneOf(RESULTS);
+  const resultHash = from.optional(hex(32));
+  const rest = resultHash === null ? '' : `,"result_hash":${resultHash}`;
+  return `"kind":"outcome","parent_proof_id":"${parent}","result":"${result}"${rest}`;
+}
+
+/** Longer ones are stored as they are. */
+const LONGEST = 4096;
+// Nothing is awaited while one is packed, so one place serves all.
+const scratch = Buffer.allocUnsafe(LONGEST);
+
+class Writer {
+  private readonly buffer = scratch;
+  private at = 0;
+
+  byte(value: number): void {
+    this.at = this.buffer.writeUInt8(value, this.at);
+  }
+
+  bytes(value: Uint8Array): void {
+    this.room(value.length);
+    this.buffer.set(value, this.at);
+    this.at += value.length;
+  }
+
+  hex(value: string): void {
+    this.room(value.length / 2);
+    this.at += this.buffer.write(value, this.at, 'hex');
+  }
+
+  time(value: string): void {
+    this.at = this.buffer.writeIntBE(parseTime(value), this.at, 6);
+  }
+
+  text(value: string): void {
+    const length = Buffer.byteLength(value);
+    this.at = this.buffer.writeUInt16BE(length, this.at);
+    this.room(length);
+    this.at += this.buffer.write(value, this.at, 'utf8');
+  }
+
+  optional(value: string | null | undefined, write: (value: string) => void): void {
+    const given = value !== null && value !== undefined;
+    this.byte(given ? 1 : 0);
+    if (given) write(value);
+  }
+
+  written(): Buffer {
+    return Buffer.from(this.buffer.subarray(0, this.at));
+  }
+
+  private room(bytes: number): void {
+    if (this.at + bytes > this.buffer.length) throw new RangeError('too long to be packed');
+  }
+}
+
+/** Reads what a {@link Writer} wrote, and nothing but that. */
+class Reader {
+  private at = 0;
+
+  constructor(private readonly stored: Buffer) {}
+
+  byte(): number {
+    return this.stored.readUInt8(this.at++);
+  }
+
+  take(bytes: number): Buffer {
+    const taken = this.stored.subarray(this.at, (this.at += bytes));
+    if (taken.length < bytes) throw new RangeError('cut short');
+    return taken;
+  }
+
+  hex(bytes: number): string {
+    return this.take(bytes).toString('hex');
+  }
+
+  time(): string {
+    return formatTime(this.take(6).readIntBE(0, 6));
+  }
+
+  /** As a JSON string. */
+  text(): string {
+    const length = this.take(2).readUInt16BE(0);
+    return JSON.stringify(this.take(length).toString('utf8'));
+  }
+
+  oneOf<W extends string>(words: readonly W[]): W {
+    const word = words[this.byte()];
+    if (word === undefined) throw new RangeError('no such word');
+    return word;
+  }
+
+  optional(read: () => string): string | null {
+    const given = this.byte();
+    if (given > 1) throw new RangeError('neither given nor not');
+    return given === 1 ? read() : null;
+  }
+
+  end(): void {
+    if (this.at !== this.stored.length) throw new RangeError('more than an AEP');
+  }
+}
