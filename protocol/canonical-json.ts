@@ -12,31 +12,8 @@ import { parseStrict, pointerStep, type JsonValue } from './json.js';
  * (undefined, a bigint, a function) is `malformed_json`: leaving it out would change the document.
  */
 export function canonicalize(value: JsonValue): string {
-  const plain = plainText(value);
-  if (plain !== null) return plain;
   refuseForeign(value, '');
   return serialize(value)!;
-}
-
-/**
- * {@link canonicalize} of what most documents are made of, several times faster: strings, null, and
- * objects of them that have no prototype but Object's. Null for everything else, and for strings
- * that may have no form at all; the general way decides about those.
- */
-function plainText(value: unknown): string | null {
-  if (value === null) return 'null';
-  if (typeof value === 'string') return isWellFormed(value) ? JSON.stringify(value) : null;
-  if (typeof value !== 'object' || Object.getPrototypeOf(value) !== Object.prototype) return null;
-  const object = value as Record<string, unknown>;
-  // The order of UTF-16 code units is what RFC 8785 asks for.
-  const names = Object.keys(object).sort();
-  let text = '{';
-  for (const name of names) {
-    const member = plainText(object[name]);
-    if (member === null || !isWellFormed(name)) return null;
-    text += (text === '{' ? '' : ',') + JSON.stringify(name) + ':' + member;
-  }
-  return text + '}';
 }
 
 /** {@link canonicalize} as UTF-8: the bytes that are hashed and signed. */
@@ -50,14 +27,9 @@ export function canonicalBytes(value: JsonValue): Uint8Array {
  * for documents of fixed shape, each with a test that compares it with the general form.
  */
 export function orderedBytes(value: JsonValue): Uint8Array {
-  return utf8(orderedText(value));
-}
-
-/** {@link orderedBytes} as text. */
-export function orderedText(value: JsonValue): string {
   const text = JSON.stringify(value);
   // Printed as an escape, a lone surrogate would not be noticed; the general form looks closer.
-  return SURROGATE_ESCAPE.test(text) ? canonicalize(value) : text;
+  return SURROGATE_ESCAPE.test(text) ? canonicalBytes(value) : utf8(text);
 }
 
 const SURROGATE_ESCAPE = /\\ud[89a-f]/;
