@@ -12,8 +12,44 @@ import { parseStrict, pointerStep, type JsonValue } from './json.js';
  * (undefined, a bigint, a function) is `malformed_json`: leaving it out would change the document.
  */
 export function canonicalize(value: JsonValue): string {
+  const text = printed(value);
+  if (text !== undefined && !SURROGATE_ESCAPE.test(text)) return text;
   refuseForeign(value, '');
   return serialize(value)!;
+}
+
+/**
+ * The same text in one pass, or undefined for a value that has to be looked at more closely. Of a
+ * lone surrogate it shows as an escape; ECMAScript prints strings and numbers as RFC 8785 has it.
+ */
+function printed(value: unknown): string | undefined {
+  if (typeof value === 'string') return JSON.stringify(value);
+  if (typeof value === 'number') return Number.isFinite(value) ? String(value) : undefined;
+  if (typeof value === 'boolean' || value === null) return String(value);
+  if (Array.isArray(value)) return printedArray(value);
+  if (typeof value !== 'object' || !isPlain(value)) return undefined;
+  let text = '{';
+  for (const key of Object.keys(value).sort()) {
+    const member = printed(value[key]);
+    if (member === undefined) return undefined;
+    text += `${text === '{' ? '' : ','}${JSON.stringify(key)}:${member}`;
+  }
+  return text + '}';
+}
+
+function printedArray(values: readonly unknown[]): string | undefined {
+  let text = '[';
+  for (let i = 0; i < values.length; i++) {
+    const item = printed(values[i]);
+    if (item === undefined) return undefined;
+    text += i === 0 ? item : `,${item}`;
+  }
+  return text + ']';
+}
+
+function isPlain(value: object): value is Record<string, unknown> {
+  const prototype: unknown = Object.getPrototypeOf(value);
+  return (prototype === Object.prototype || prototype === null) && !('toJSON' in value);
 }
 
 /** {@link canonicalize} as UTF-8: the bytes that are hashed and signed. */

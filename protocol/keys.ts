@@ -1,4 +1,4 @@
-import { toBase64Url, utf8 } from './bytes.js';
+import { equalBytes, toBase64Url, utf8 } from './bytes.js';
 import { ProtocolError } from './errors.js';
 import type { Sha256 } from './hash.js';
 
@@ -23,9 +23,16 @@ export function jwkThumbprint(sha256: Sha256, publicKey: Uint8Array): string {
   if (publicKey.length !== ED25519_PUBLIC_KEY_BYTES) {
     throw new ProtocolError('malformed_key', 'an Ed25519 public key has 32 bytes');
   }
+  if (latest?.sha256 === sha256 && equalBytes(latest.publicKey, publicKey))
+    return latest.thumbprint;
   const members = `{"crv":"Ed25519","kty":"OKP","x":"${toBase64Url(publicKey)}"}`;
-  return toBase64Url(sha256(utf8(members)));
+  const thumbprint = toBase64Url(sha256(utf8(members)));
+  latest = { sha256, publicKey: Uint8Array.from(publicKey), thumbprint };
+  return thumbprint;
 }
+
+/** A log has few keys, and asks for the same one again and again. */
+let latest: { sha256: Sha256; publicKey: Uint8Array; thumbprint: string } | null = null;
 
 export function publicJwk(sha256: Sha256, publicKey: Uint8Array): PublicJwk {
   return {
