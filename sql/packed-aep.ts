@@ -35,6 +35,19 @@ const EFFECTS = ['ADMIT', 'DENY'] as const;
 const ENVIRONMENTS = ['sandbox', 'live'] as const;
 const RESULTS = ['succeeded', 'failed'] as const;
 
+// One key signs for months.
+let lastKey = { id: '', raw: Buffer.alloc(0) };
+
+function rawKeyId(id: string): Buffer {
+  if (id !== lastKey.id) lastKey = { id, raw: Buffer.from(id, 'base64url') };
+  return lastKey.raw;
+}
+
+function keyIdOf(raw: Buffer): string {
+  if (!raw.equals(lastKey.raw)) lastKey = { id: raw.toString('base64url'), raw: Buffer.from(raw) };
+  return lastKey.id;
+}
+
 function pack(aep: Aep): Buffer {
   const { decision, evidence, policy, subject, valid_until: ends } = aep;
   const to = new Writer();
@@ -43,7 +56,7 @@ function pack(aep: Aep): Buffer {
   to.byte(EFFECTS.indexOf(decision.effect));
   to.byte(ENVIRONMENTS.indexOf(aep.environment));
   to.hex(aep.proof_id + aep.request_hash + aep.salt + policy.digest + policy.input_hash);
-  to.bytes(Buffer.from(aep.key_id, 'base64url'));
+  to.bytes(rawKeyId(aep.key_id));
   to.time(aep.accepted_at);
   to.text(aep.tenant_id);
   to.text(policy.engine_version);
@@ -94,7 +107,7 @@ function unpack(from: Reader): string {
   const salt = from.hex(32);
   const digest = from.hex(32);
   const inputHash = from.hex(32);
-  const keyId = from.take(32).toString('base64url');
+  const keyId = keyIdOf(from.take(32));
   const acceptedAt = from.time();
   const tenantId = from.text();
   const engineVersion = from.text();
