@@ -628,7 +628,10 @@ describe('validities', () => {
     return (await verdictsForLeaves(registry.verify.sql, [leaf])).get(leaf);
   };
   const end = (kind: ArtifactKind) =>
-    tamper(`update svc.expiry set expires_at = now() where artifact_kind = '${kind}'`, []);
+    tamper(
+      `update svc.expiry set expires_at = now() - interval '1 second' where artifact_kind = '${kind}'`,
+      [],
+    );
 
   it('that end one after the other add up', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, passport: 3600, trust: 3600 });
