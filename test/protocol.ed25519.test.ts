@@ -180,6 +180,16 @@ describe('one verdict', () => {
     expect(yes(a, utf8('m'), concat(a, s))).toBe(true);
   });
 
+  it('refuses the R that differs in the sign of x alone', () => {
+    const message = utf8('m');
+    const point = Point.BASE.multiply(31n);
+    const [r, opposite] = [point.toBytes(), point.negate().toBytes()];
+    // With the scalar of the one and the encoding of the other, y is right.
+    const signed = { rScalar: 31n, aScalar, a, message };
+    expect(verdict(a, message, signAs({ ...signed, r }))).toBe(true);
+    expect(verdict(a, message, signAs({ ...signed, r: opposite }))).toBe(false);
+  });
+
   it('refuses an R with a torsion part, which verification with the cofactor would accept', () => {
     for (const part of torsion.slice(1)) {
       const r = Point.BASE.multiply(31n).add(part).toBytes();
