@@ -189,7 +189,7 @@ describe('admission', () => {
     const ids = items.map((item) => item.proofId);
     await db.sql.unsafe(`
       create function public.poison() returns trigger language plpgsql as $$ begin
-        if encode(new.aep, 'escape') like '%POISON%' then raise exception 'poison'; end if;
+        if new.action = 'POISON' then raise exception 'poison'; end if;
         return new; end $$;
       create trigger poison before insert on svc.proof for each row execute function public.poison()`);
     await acceptIntake(registry.engine, items);
