@@ -13,10 +13,10 @@ create trigger is_its_own before insert on svc.log_entry for each row
 
 create function svc.entries_follow_head() returns trigger language plpgsql as $$
 declare
-  least constant bigint := (select min(leaf_index) from added);
+  lowest constant bigint := (select min(leaf_index) from added);
 begin
-  if least < (select tree_size from svc.log_head) then
-    raise exception 'leaf % is behind the head of the log', least using errcode = 'insufficient_privilege';
+  if lowest < (select tree_size from svc.log_head) then
+    raise exception 'leaf % is behind the head of the log', lowest using errcode = 'insufficient_privilege';
   end if;
   return null;
 end $$;
