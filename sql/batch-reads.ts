@@ -1,6 +1,6 @@
 import type { Db, Pool } from './db.js';
 import { batchIdOf, batchUuid, fromUuid } from './ids.js';
-import { reasonsOf, type Settlement } from './settlement.js';
+import { settlementOf, type Settlement, type SettlementRow } from './settlement.js';
 import { asTenants } from './tenant-scope.js';
 
 /** What a batch is and how far it is. */
@@ -115,19 +115,9 @@ export interface BatchOutcomes {
   items: ItemOutcome[];
 }
 
-interface ItemRow {
+interface ItemRow extends SettlementRow {
   index: number;
-  proof_id: string;
   replayed: boolean | null;
-  lane: 1 | 2;
-  request_hash: Buffer;
-  accepted_at: Date;
-  policy_digest: Buffer;
-  effect: 'ADMIT' | 'DENY' | null;
-  leaf_index: number | null;
-  aep: Buffer | null;
-  code: string | null;
-  detail: string | null;
 }
 
 /**
@@ -198,20 +188,4 @@ function acceptedItem(row: ItemRow): ItemOutcome {
     replayed: row.replayed === true,
     settlement: settlementOf(row),
   };
-}
-
-function settlementOf(row: ItemRow): Settlement | null {
-  if (row.effect !== null) {
-    return {
-      state: 'proved',
-      lane: row.lane,
-      effect: row.effect,
-      requestHash: row.request_hash,
-      leafIndex: Number(row.leaf_index),
-      reasons: reasonsOf(row.aep),
-      policyDigest: row.policy_digest,
-      acceptedAt: row.accepted_at.getTime(),
-    };
-  }
-  return row.code === null ? null : { state: 'refused', code: row.code, detail: row.detail ?? '' };
 }

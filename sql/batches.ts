@@ -1,3 +1,4 @@
+import { bytesOf } from './columns.js';
 import type { Db, Pool, Transaction } from './db.js';
 import { batchIdOf, batchUuid, fromUuid, toUuid } from './ids.js';
 import { firstsOf, pinPolicy, type Lane, type PinnedPolicy } from './intake.js';
@@ -222,28 +223,26 @@ async function insertIntake(
   rows: BatchItem[],
   pins: PinnedPolicy,
 ): Promise<'all' | Set<string>> {
-  const ends: number[] = [];
-  let length = 0;
-  for (const { request } of rows) ends.push((length += request.length));
+  const requests = bytesOf(rows.map(({ request }) => request));
   const saltOf = ({ index }: BatchItem): Uint8Array => salts.subarray(index * 32, index * 32 + 32);
   const inserted = await tx`
     insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
       accepted_at, salt, policy_digest, fixture_hash, validity, key_no)
     select i.proof_id, t.tenant_no, i.lane, t.environment,
-      substring(packed.requests from i.until - i.length + 1 for i.length),
+      substring(packed.requests from i.start for i.length),
       substring(packed.hashes from (i.n::integer - 1) * 32 + 1 for 32), ${pins.at},
       substring(packed.salts from (i.n::integer - 1) * 32 + 1 for 32), ${pins.digest},
       f.fixture_hash, t.validity, ${keyNo}
-    from (select ${Buffer.concat(rows.map(({ request }) => request))}::bytea as requests,
+    from (select ${requests.bytes}::bytea as requests,
         ${Buffer.concat(rows.map(({ requestHash }) => requestHash))}::bytea as hashes,
         ${Buffer.concat(rows.map(saltOf))}::bytea as salts) packed
     cross join unnest(
       ${rows.map(({ proofId }) => toUuid(proofId))}::uuid[],
       ${rows.map(({ lane }) => lane)}::smallint[],
-      ${ends}::integer[],
-      ${rows.map(({ request }) => request.length)}::integer[],
+      ${requests.starts}::integer[],
+      ${requests.lengths}::integer[],
       ${rows.map(({ fixtureRef }) => fixtureRef)}::text[])
-      with ordinality as i(proof_id, lane, until, length, fixture_ref, n)
+      with ordinality as i(proof_id, lane, start, length, fixture_ref, n)
     join svc.tenant t on t.tenant_no = ${tenantNo}
     left join svc.fixture f using (fixture_ref)
     order by i.n

@@ -19,12 +19,13 @@ export type Settlement =
     }
   | { state: 'refused'; code: string; detail: string };
 
-interface SettlementRow {
+/** An intake beside what became of it. */
+export interface SettlementRow {
   proof_id: string;
   lane: 1 | 2;
   effect: 'ADMIT' | 'DENY' | null;
   request_hash: Buffer;
-  leaf_index: string | number;
+  leaf_index: string | number | null;
   aep: Buffer | null;
   policy_digest: Buffer;
   accepted_at: Date;
@@ -33,7 +34,7 @@ interface SettlementRow {
 }
 
 /** The deciding policies of an AEP, sorted; none once it has been erased. */
-export function reasonsOf(aep: Buffer | null): string[] {
+function reasonsOf(aep: Buffer | null): string[] {
   if (aep === null) return [];
   const parsed = JSON.parse(unpackAep(aep).toString('utf8')) as {
     decision?: { reasons?: string[] };
@@ -41,7 +42,8 @@ export function reasonsOf(aep: Buffer | null): string[] {
   return parsed.decision?.reasons ?? [];
 }
 
-function settlementOf(row: SettlementRow): Settlement | null {
+/** Null while it is pending. */
+export function settlementOf(row: SettlementRow): Settlement | null {
   if (row.effect !== null) {
     return {
       state: 'proved',
