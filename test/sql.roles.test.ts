@@ -260,6 +260,23 @@ describe('append-only tables', () => {
     await expect(both).rejects.toThrow(`leaf ${size - 1} is behind the head`);
   });
 
+  it('lets no worker fill a hole behind the head with a proof', async () => {
+    const [lost] = await db.sql<{ leaf_index: string }[]>`
+      select leaf_index from svc.log_entry where kind = 1 order by leaf_index limit 1`;
+    const leaf = Number(lost?.leaf_index);
+    const filled = db.sql.begin(async (tx) => {
+      await tx`set local session_replication_role = replica`; // no trigger refuses the loss
+      const [entry] = await tx<{ proof_id: string }[]>`
+        delete from svc.log_entry where leaf_index = ${leaf} returning proof_id::text`;
+      await tx`set local session_replication_role = origin`;
+      await tx`set local role svc_worker`;
+      await tx`
+        insert into svc.log_entry (leaf_index, kind, proof_id, at, aep_hash, proof_record_hash)
+        values (${leaf}, 1, ${entry?.proof_id ?? ''}::uuid, now(), ${Buffer.alloc(32)}, ${Buffer.alloc(32)})`;
+    });
+    await expect(filled).rejects.toThrow(`leaf ${leaf} is behind the head`);
+  });
+
   it('never lets the log shrink, or stay while something is appended', async () => {
     for (const less of ['tree_size - 1', 'tree_size']) {
       const set = db.sql.unsafe(`update svc.log_head set tree_size = ${less}`);
