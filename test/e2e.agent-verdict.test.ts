@@ -6,10 +6,9 @@ import { createFacade, type Facade } from '#api/public/facade';
 import { directorySource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
 import { facadeSchema } from '#protocol/schemas/facade';
-import { createPublisher, type Publisher } from '#publisher/publisher';
-import { sqlRegistry } from '#publisher/sql-registry';
+import type { Publisher } from '#publisher/publisher';
 import { systemClock } from '#runtime/clock';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto';
 import { listen, type HttpServer } from '#runtime/http-server';
 import { logger } from '#runtime/log';
 import { admissionEnvelope, agentCalls, outcomeEnvelope } from './helpers/agent.js';
@@ -24,6 +23,7 @@ import {
 } from './helpers/engine.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from './helpers/snapshot.js';
+import { sqlPublisher } from './helpers/sql-publisher.js';
 
 /** From an agent's envelope over HTTP, through pipeline, verifier and publisher, to the public. */
 
@@ -46,20 +46,7 @@ beforeAll(async () => {
   registry = await openRegistry(db);
   engine = await startEngine(registry);
   key = await issueKey(registry);
-  publisher = createPublisher({
-    registry: sqlRegistry(db.as('svc_publisher')),
-    directory,
-    origin: ORIGIN,
-    snapshotName: SNAPSHOT_NAME,
-    logKey,
-    snapshotKey,
-    sha256: nativeSha256,
-    verify: nativeVerify,
-    clock: systemClock,
-    log: logger('publisher', 'silent'),
-    validForMs: 60_000,
-    windowProofs: 100,
-  });
+  publisher = sqlPublisher(db.as('svc_publisher'), { directory, logKey, snapshotKey });
   facade = createFacade({
     snapshotSource: directorySource(directory),
     logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),

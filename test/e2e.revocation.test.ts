@@ -10,10 +10,9 @@ import { directorySource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
 import type { Facade as FacadeBody } from '#protocol/schemas/facade';
 import type { ArtifactKind } from '#protocol/status';
-import { createPublisher, type Publisher } from '#publisher/publisher';
-import { sqlRegistry } from '#publisher/sql-registry';
+import type { Publisher } from '#publisher/publisher';
 import { systemClock } from '#runtime/clock';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto';
 import { listen, type HttpServer } from '#runtime/http-server';
 import { logger } from '#runtime/log';
 import { openAdmitEvents, openAdmitQueue, type AdmitQueue, type Running } from '#runtime/queues';
@@ -24,6 +23,7 @@ import { startEngine, type TestEngine } from './helpers/engine.js';
 import { clientOf, revocationBody, type Client } from './helpers/lifecycle.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from './helpers/snapshot.js';
+import { sqlPublisher } from './helpers/sql-publisher.js';
 
 /** A revocation from the tenant's request, over the real queue, to what the public is told. */
 
@@ -75,20 +75,7 @@ beforeAll(async () => {
 
   const logKey = testKey();
   const snapshotKey = testKey();
-  publisher = createPublisher({
-    registry: sqlRegistry(db.as('svc_publisher')),
-    directory,
-    origin: ORIGIN,
-    snapshotName: SNAPSHOT_NAME,
-    logKey,
-    snapshotKey,
-    sha256: nativeSha256,
-    verify: nativeVerify,
-    clock: systemClock,
-    log,
-    validForMs: 60_000,
-    windowProofs: 100,
-  });
+  publisher = sqlPublisher(db.as('svc_publisher'), { directory, logKey, snapshotKey, log });
   facade = createFacade({
     snapshotSource: directorySource(directory),
     logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),

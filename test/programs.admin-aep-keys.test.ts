@@ -9,10 +9,9 @@ import { jwkThumbprint } from '#protocol/keys';
 import { formatVkey } from '#protocol/note';
 import type { Facade as FacadeBody } from '#protocol/schemas/facade';
 import type { AepKey } from '#protocol/snapshot/keys';
-import { createPublisher, type Publisher } from '#publisher/publisher';
-import { sqlRegistry } from '#publisher/sql-registry';
+import type { Publisher } from '#publisher/publisher';
 import { systemClock } from '#runtime/clock';
-import { createSigningKey, nativeSha256, nativeVerify, type SigningKey } from '#runtime/crypto';
+import { createSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto';
 import { listen, type HttpServer } from '#runtime/http-server';
 import { logger } from '#runtime/log';
 import { acceptIntake } from '#sql/intake';
@@ -24,6 +23,7 @@ import { adminOn, done, type AdminLine } from './helpers/admin.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from './helpers/snapshot.js';
+import { sqlPublisher } from './helpers/sql-publisher.js';
 
 /** The life of the keys that sign proofs, from the command line to the public. */
 
@@ -40,20 +40,7 @@ beforeAll(async () => {
   admin = adminOn(db);
   folder = mkdtempSync(join(tmpdir(), 'svc-aep-keys-'));
   const [logKey, snapshotKey] = [testKey(), testKey()];
-  publisher = createPublisher({
-    registry: sqlRegistry(db.as('svc_publisher')),
-    directory: folder,
-    origin: ORIGIN,
-    snapshotName: SNAPSHOT_NAME,
-    logKey,
-    snapshotKey,
-    sha256: nativeSha256,
-    verify: nativeVerify,
-    clock: systemClock,
-    log: logger('publisher', 'silent'),
-    validForMs: 60_000,
-    windowProofs: 100,
-  });
+  publisher = sqlPublisher(db.as('svc_publisher'), { directory: folder, logKey, snapshotKey });
   facade = createFacade({
     snapshotSource: directorySource(folder),
     logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),

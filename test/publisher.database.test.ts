@@ -10,11 +10,10 @@ import { canonicalBytes } from '#protocol/canonical-json';
 import { formatVkey } from '#protocol/note';
 import type { Facade as FacadeBody } from '#protocol/schemas/facade';
 import { DatabaseClaim } from '#publisher/database-claim';
-import { createPublisher, type Publisher } from '#publisher/publisher';
-import { sqlRegistry } from '#publisher/sql-registry';
+import type { Publisher } from '#publisher/publisher';
 import { PublisherStopped } from '#publisher/stopped';
 import { systemClock } from '#runtime/clock';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto';
 import { listen, type HttpServer } from '#runtime/http-server';
 import { logger } from '#runtime/log';
 import { connect } from '#runtime/postgres';
@@ -34,6 +33,7 @@ import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { PublishedGrants } from './helpers/published.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from './helpers/snapshot.js';
+import { sqlPublisher } from './helpers/sql-publisher.js';
 
 /** From the registry in a real Postgres, filled by the real pipeline, to HTTP. */
 
@@ -51,20 +51,11 @@ function publisherIn(where: string): Publisher {
   const sql = db.as('svc_publisher');
   const lock = connect(db.urlFor('svc_publisher'), { application: 'lock', max: 1 });
   pools.push(lock);
-  const publisher = createPublisher({
-    registry: sqlRegistry(sql),
+  const publisher = sqlPublisher(sql, {
     claims: [new DatabaseClaim(lock)],
     directory: where,
-    origin: ORIGIN,
-    snapshotName: SNAPSHOT_NAME,
     logKey,
     snapshotKey,
-    sha256: nativeSha256,
-    verify: nativeVerify,
-    clock: systemClock,
-    log: logger('publisher', 'silent'),
-    validForMs: 60_000,
-    windowProofs: 100,
   });
   publishers.push(publisher);
   return publisher;

@@ -10,10 +10,10 @@ import type { VerdictInHistory } from '#protocol/history';
 import { formatVkey } from '#protocol/note';
 import type { ProofEvent } from '#protocol/schemas/proof-view';
 import type { ArtifactKind } from '#protocol/status';
-import { createPublisher, type Publisher } from '#publisher/publisher';
+import type { Publisher } from '#publisher/publisher';
 import { sqlRegistry } from '#publisher/sql-registry';
 import { systemClock } from '#runtime/clock';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto';
 import { logger } from '#runtime/log';
 import { appendRevocation } from '#sql/lifecycle';
 import { insertVerdicts, type NewVerdict } from '#sql/verdicts';
@@ -25,6 +25,7 @@ import { clientOf, type Client } from './helpers/lifecycle.js';
 import { eventsIn, historyIn, publishedRecord, unsized } from './helpers/public-history.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
 import { MemoryRegistry, ORIGIN, SNAPSHOT_NAME, TestClock, testKey } from './helpers/snapshot.js';
+import { sqlPublisher } from './helpers/sql-publisher.js';
 
 /** Histories out of a real Postgres: what the publisher is answered, and what the public reads. */
 
@@ -148,20 +149,7 @@ describe('what became of a proof', () => {
   const publishers: Publisher[] = [];
 
   function publisher(): Publisher {
-    const opened = createPublisher({
-      registry: sqlRegistry(db.as('svc_publisher')),
-      directory,
-      origin: ORIGIN,
-      snapshotName: SNAPSHOT_NAME,
-      logKey,
-      snapshotKey,
-      sha256: nativeSha256,
-      verify: nativeVerify,
-      clock: systemClock,
-      log: logger('publisher', 'silent'),
-      validForMs: 60_000,
-      windowProofs: 100,
-    });
+    const opened = sqlPublisher(db.as('svc_publisher'), { directory, logKey, snapshotKey });
     publishers.push(opened);
     return opened;
   }

@@ -9,9 +9,8 @@ import { formatVkey } from '#protocol/note';
 import type { Manifest } from '#protocol/snapshot/manifest';
 import { ARTIFACT_KINDS } from '#protocol/status';
 import { DatabaseClaim } from '#publisher/database-claim';
-import { createPublisher, type Publisher } from '#publisher/publisher';
-import { sqlRegistry } from '#publisher/sql-registry';
-import { createSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto';
+import type { Publisher } from '#publisher/publisher';
+import { createSigningKey, nativeSha256 } from '#runtime/crypto';
 import { logger } from '#runtime/log';
 import { connect } from '#runtime/postgres';
 import type { Pool } from '#sql/db';
@@ -23,6 +22,7 @@ import { DyingPublishers, type Fate } from './helpers/killed-publisher.js';
 import { auditSnapshot } from './helpers/outsider.js';
 import { seenBy as facadeSees, type Seen } from './helpers/seen.js';
 import { ORIGIN, SNAPSHOT_NAME, TestClock } from './helpers/snapshot.js';
+import { sqlPublisher } from './helpers/sql-publisher.js';
 
 /**
  * A real publisher over a real database and a real directory is killed with SIGKILL at every write
@@ -65,20 +65,13 @@ let before: Seen;
 let after: Seen;
 
 function publisherIn(directory: string): Publisher {
-  const publisher = createPublisher({
-    registry: sqlRegistry(publisherPool),
+  const publisher = sqlPublisher(publisherPool, {
     claims: [new DatabaseClaim(lockPool)],
     directory,
-    origin: ORIGIN,
-    snapshotName: SNAPSHOT_NAME,
     logKey,
     snapshotKey,
-    sha256: nativeSha256,
-    verify: nativeVerify,
     clock,
-    log: logger('publisher', 'silent'),
     validForMs: 15 * 60_000,
-    windowProofs: 100,
   });
   publishers.push(publisher);
   return publisher;

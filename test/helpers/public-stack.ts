@@ -8,11 +8,10 @@ import { httpSource } from '#api/public/snapshot/http-source';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
 import { readPolicyFolder } from '#policy/policy-set';
-import { createPublisher, type Publisher } from '#publisher/publisher';
+import type { Publisher } from '#publisher/publisher';
 import { runPublisher } from '#publisher/run';
-import { sqlRegistry } from '#publisher/sql-registry';
 import { systemClock } from '#runtime/clock';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto';
 import { listen } from '#runtime/http-server';
 import { logger } from '#runtime/log';
 import { packageRoot } from '#runtime/package-root';
@@ -29,6 +28,7 @@ import { send, startEngine, type Call, type Reply, type TestEngine } from './eng
 import { nginxPath, startNginx } from './nginx.js';
 import { openRegistry, type TestRegistry } from './registry.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from './snapshot.js';
+import { sqlPublisher } from './sql-publisher.js';
 
 /** What the facade of each name is fed from. Through nginx only where there is one. */
 export type FedFrom = 'directory' | 'nginx';
@@ -110,16 +110,10 @@ export async function openPublicStack(): Promise<PublicStack> {
   const openPublic = async (windowProofs: number): Promise<void> => {
     const [logKey, snapshotKey] = [testKey(), testKey()];
     const publisher = closing(
-      createPublisher({
-        registry: sqlRegistry(db.as('svc_publisher')),
+      sqlPublisher(db.as('svc_publisher'), {
         directory,
-        origin: ORIGIN,
-        snapshotName: SNAPSHOT_NAME,
         logKey,
         snapshotKey,
-        sha256: nativeSha256,
-        verify: nativeVerify,
-        clock: systemClock,
         log,
         validForMs: QUARTER_OF_AN_HOUR,
         windowProofs,

@@ -1,0 +1,25 @@
+import { createPublisher, type Publisher, type PublisherContext } from '#publisher/publisher';
+import { sqlRegistry } from '#publisher/sql-registry';
+import { systemClock } from '#runtime/clock';
+import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { logger } from '#runtime/log';
+import type { Pool } from '#sql/db';
+import { ORIGIN, SNAPSHOT_NAME } from './snapshot.js';
+
+type Own = Pick<PublisherContext, 'directory' | 'logKey' | 'snapshotKey'>;
+
+/** The real publisher over a real registry. */
+export function sqlPublisher(sql: Pool, options: Own & Partial<PublisherContext>): Publisher {
+  return createPublisher({
+    registry: sqlRegistry(sql),
+    origin: ORIGIN,
+    snapshotName: SNAPSHOT_NAME,
+    sha256: nativeSha256,
+    verify: nativeVerify,
+    clock: systemClock,
+    log: logger('publisher', 'silent'),
+    validForMs: 60_000,
+    windowProofs: 100,
+    ...options,
+  });
+}
