@@ -1,6 +1,8 @@
 import { verifierConfig } from '#runtime/config';
+import { nativeSha256 } from '#runtime/crypto';
 import { reportReady, runProgram } from '#runtime/lifecycle';
 import { connect } from '#runtime/postgres';
+import { bulkVerification } from '#runtime/sodium';
 import { isConnectionLost } from '#sql/errors';
 import { assertRole } from '#sql/roles';
 import { runVerifier } from '#workers/verify/verifier';
@@ -12,7 +14,15 @@ const code = await runProgram('verifier', async (program) => {
   const sql = connect(config.databaseUrl, { application: 'svc-verifier', max: 2 });
   program.onStop(() => sql.end({ timeout: 5 }));
   await assertRole(sql, 'verifier');
-  const running = runVerifier({ sql, log }, signal);
+  const signatures = await bulkVerification();
+  if (signatures.library === 'OpenSSL') {
+    log.warn(
+      { err: signatures.reason },
+      'sodium-native has no binary for this platform: signatures are verified by OpenSSL, which takes half as long again',
+    );
+  }
+  const crypto = { sha256: nativeSha256, verify: signatures.verify };
+  const running = runVerifier({ sql, crypto, log }, signal);
   program.onStop(() => running);
   reportReady();
 });

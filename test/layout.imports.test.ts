@@ -118,6 +118,19 @@ describe('imports', () => {
     expect(wrong).toEqual([]);
   });
 
+  it('keep the binary of libsodium away from every process that holds a key', () => {
+    const importers = (of: string): string[] =>
+      all.filter((source) => source.text.includes(of)).map(({ file }) => file);
+    expect(importers(`'sodium-native'`)).toEqual([
+      'runtime/sodium-native.d.ts',
+      'runtime/sodium.ts',
+    ]);
+    const users = all.filter((source) =>
+      source.imports.some((one) => targetOf(source, one) === 'runtime/sodium.ts'),
+    );
+    expect(users.map(({ file }) => file)).toEqual(['programs/verifier.ts']);
+  });
+
   it('leave the environment to runtime/config.ts and the exit to the entry points', () => {
     const wrong = all.flatMap(({ file, folder, text }) => [
       ...(/\bprocess\.env\b/.test(text) && file !== 'runtime/config.ts' ? [`${file}: env`] : []),

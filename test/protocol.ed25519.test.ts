@@ -1,4 +1,10 @@
-import { sign as nodeSign, createPrivateKey } from 'node:crypto';
+import {
+  sign as nodeSign,
+  createPrivateKey,
+  generateKeyPairSync,
+  randomBytes,
+  randomInt,
+} from 'node:crypto';
 import { Point } from '@noble/ed25519';
 import { sha512 } from '@noble/hashes/sha2.js';
 import fc from 'fast-check';
@@ -6,15 +12,19 @@ import { describe, expect, it } from 'vitest';
 import { concat, fromHex, toHex, utf8 } from '#protocol/bytes';
 import { nobleVerify, strictEd25519, type Ed25519Verify } from '#protocol/ed25519';
 import { nativeVerify } from '#runtime/crypto';
+import { bulkVerification } from '#runtime/sodium';
 import rfc8032 from './vectors/rfc8032.json' with { type: 'json' };
 
 const P = Point.CURVE().p;
 const L = Point.CURVE().n;
 
-/** The verdict of both implementations, which has to be one. */
+const bulk = await bulkVerification();
+
+/** The verdict of all implementations, which has to be one. */
 function verdict(publicKey: Uint8Array, message: Uint8Array, signature: Uint8Array): boolean {
   const native = nativeVerify(publicKey, message, signature);
   expect(nobleVerify(publicKey, message, signature)).toBe(native);
+  expect(bulk.verify(publicKey, message, signature)).toBe(native);
   return native;
 }
 
@@ -92,6 +102,26 @@ describe('one verdict', () => {
         expect(verdict(turnedKey, message, signature)).toBe(false);
       }
     }
+  });
+
+  it('of both native ones on thousands of signatures, right or nearly so', () => {
+    expect(bulk.library).toBe('libsodium');
+    const { privateKey, publicKey } = generateKeyPairSync('ed25519');
+    const key = publicKey.export({ format: 'der', type: 'spki' }).subarray(-32);
+    const seen = { true: 0, false: 0 };
+    for (let i = 0; i < 4000; i++) {
+      const parts = [key, randomBytes(randomInt(1, 300))];
+      parts.push(nodeSign(null, parts[1]!, privateKey));
+      // Nothing, a bit, or a whole byte of the key, the message or the signature is another.
+      const turned = Buffer.from(parts[i % 3]!);
+      turned[randomInt(turned.length)]! ^= [0, 1 << randomInt(8), randomInt(256)][i % 4] ?? 0;
+      parts[i % 3] = turned;
+      const [a, message, signature] = parts as [Buffer, Buffer, Buffer];
+      const found = nativeVerify(a, message, signature);
+      expect(bulk.verify(a, message, signature)).toBe(found);
+      seen[`${found}`]++;
+    }
+    expect(Math.min(seen.true, seen.false)).toBeGreaterThan(1000);
   });
 
   it('on bytes that are no key and no signature', () => {

@@ -10,6 +10,7 @@ import { jwkThumbprint } from '#protocol/keys';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto';
 import { logger } from '#runtime/log';
 import { packageRoot } from '#runtime/package-root';
+import { bulkVerification } from '#runtime/sodium';
 import { createTenant, setAllowlisted, setLane } from '#sql/administration';
 import { ensureKeyActive } from '#sql/lifecycle';
 import type { Pool } from '#sql/db';
@@ -83,7 +84,12 @@ export async function openRegistry(
     policy: policyCache(worker),
     laneLocked: false,
   };
-  const verify: VerifyContext = { sql: db.as('svc_verifier'), log };
+  const { verify: signatures } = await bulkVerification();
+  const verify: VerifyContext = {
+    sql: db.as('svc_verifier'),
+    crypto: { sha256: nativeSha256, verify: signatures },
+    log,
+  };
   return {
     engine,
     admin,

@@ -6,14 +6,19 @@ import { keyStateAt, type KeyedEntry } from '#protocol/key-state';
 import { equalBytes } from '#protocol/bytes';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { ROW_CHECK_NAME } from '#protocol/schemas/verdict';
-import { examineProof, type Check, type ProofEvidence, type ProofFindings } from '#protocol/verify';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import {
+  examineProof,
+  type Check,
+  type ProofEvidence,
+  type ProofFindings,
+  type VerifyCrypto,
+} from '#protocol/verify';
+import { nativeSha256 } from '#runtime/crypto';
 import type { LeafEvidence } from '#sql/evidence';
-
-const crypto = { sha256: nativeSha256, verify: nativeVerify };
 
 /** Every check of one leaf, from the stored bytes alone. Nothing throws. */
 export function checkLeaf(
+  crypto: VerifyCrypto,
   leaf: LeafEvidence,
   keys: readonly KeyedEntry[],
   logSize: number,

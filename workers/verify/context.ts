@@ -1,9 +1,11 @@
+import type { VerifyCrypto } from '#protocol/verify';
 import type { Logger } from '#runtime/log';
 import type { Pool } from '#sql/db';
 
 /** What the verifier works with. It holds no key and asks nobody but the registry. */
 export interface VerifyContext {
   sql: Pool;
+  crypto: VerifyCrypto;
   log: Logger;
   /** What a round failed with last: the same again is not worth another line. */
   lastFailure?: { message: string; at: number };

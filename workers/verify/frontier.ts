@@ -69,7 +69,7 @@ export async function advanceFrontier(context: VerifyContext, limit: number): Pr
   let passed: Check[] = [];
   const ends: Expiry[] = [];
   leaves.forEach((leaf, offset) => {
-    const { checks, aep } = checkLeaf(leaf, keys.entries, to, {
+    const { checks, aep } = checkLeaf(context.crypto, leaf, keys.entries, to, {
       leafHashInTree: tree.sound ? (tree.leafHashes[offset] ?? new Uint8Array()) : new Uint8Array(),
     });
     if (allPassed(checks)) {

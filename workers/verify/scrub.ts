@@ -53,7 +53,9 @@ export async function scrub(
     const { checks, aep } =
       leaf === undefined
         ? MISSING
-        : checkLeaf(leaf, keys, prefix.treeSize, { leafHashInTree: await inTree(index) });
+        : checkLeaf(context.crypto, leaf, keys, prefix.treeSize, {
+            leafHashInTree: await inTree(index),
+          });
     // Of a leaf that does not verify it is not known what was signed.
     found.set(index, { checks, ends: allPassed(checks) ? endsOf(index, aep) : [] });
   }
