@@ -1,3 +1,4 @@
+import type sodium from 'sodium-native';
 import type { Ed25519Verify } from '#protocol/ed25519';
 import { strictEd25519 } from '#protocol/ed25519';
 import { nativeVerify } from './crypto.js';
@@ -9,7 +10,7 @@ export type BulkVerification =
   /** `reason`: why the binary could not be loaded. */
   | { library: 'OpenSSL'; verify: Ed25519Verify; reason: unknown };
 
-type Binding = typeof import('sodium-native').default;
+type Binding = typeof sodium;
 
 /**
  * libsodium behind the protocol's strictness: one verdict with every other implementation, in two
@@ -21,14 +22,14 @@ type Binding = typeof import('sodium-native').default;
 export async function bulkVerification(
   load: () => Promise<Binding> = async () => (await import('sodium-native')).default,
 ): Promise<BulkVerification> {
-  let sodium: Binding;
+  let binding: Binding;
   try {
-    sodium = await load();
+    binding = await load();
   } catch (reason) {
     return { library: 'OpenSSL', verify: nativeVerify, reason };
   }
   const verify = strictEd25519((publicKey, message, signature) =>
-    sodium.crypto_sign_verify_detached(signature, message, publicKey),
+    binding.crypto_sign_verify_detached(signature, message, publicKey),
   );
   if (!tellsRightFromWrong(verify)) {
     throw new OperatorError(
