@@ -1,5 +1,5 @@
 import { verifierConfig } from '#runtime/config';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeBase64, nativeSha256 } from '#runtime/crypto';
 import { reportReady, runProgram } from '#runtime/lifecycle';
 import { connect } from '#runtime/postgres';
 import { bulkVerification } from '#runtime/sodium';
@@ -21,7 +21,7 @@ const code = await runProgram('verifier', async (program) => {
       'sodium-native has no binary for this platform: signatures are verified by OpenSSL, which takes half as long again',
     );
   }
-  const crypto = { sha256: nativeSha256, verify: signatures.verify };
+  const crypto = { sha256: nativeSha256, verify: signatures.verify, base64: nativeBase64 };
   const running = runVerifier({ sql, crypto, log }, signal);
   program.onStop(() => running);
   reportReady();

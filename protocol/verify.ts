@@ -1,6 +1,6 @@
 import { equalBytes } from './bytes.js';
 import { AEP_PAYLOAD_TYPE, laneOf } from './aep.js';
-import { proofCommitments, type Commitments } from './commitments.js';
+import { proofCommitments, type Base64, type Commitments } from './commitments.js';
 import { pae } from './dsse.js';
 import type { Ed25519Verify } from './ed25519.js';
 import { parseEntry } from './entries.js';
@@ -20,6 +20,7 @@ export interface VerifyCrypto {
   sha256: Sha256;
   /** A strict verification, `nobleVerify` or one wrapped by `strictEd25519`. */
   verify: Ed25519Verify;
+  base64?: Base64;
 }
 
 export interface ProofEvidence {
@@ -69,7 +70,7 @@ export function examineProof(crypto: VerifyCrypto, evidence: ProofEvidence): Pro
   const { aep, isCanonical } = readAep(evidence.aep);
   const parsed = attempt(() => parseEntry(evidence.entry));
   const entry = parsed?.type === 'proof' ? parsed : undefined;
-  const made = aep === null ? undefined : commitments(sha256, evidence, aep);
+  const made = aep === null ? undefined : commitments(crypto, evidence, aep);
   const checks = [
     requestCheck(sha256, evidence, aep),
     check('aep_canonical', isCanonical, 'the AEP is not its own RFC 8785 form'),
@@ -167,8 +168,12 @@ function inclusionCheck(sha256: Sha256, evidence: ProofEvidence): Check {
   return check('inclusion', included, `the entry is not leaf ${leafIndex} of the tree`);
 }
 
-function commitments(sha256: Sha256, evidence: ProofEvidence, aep: Aep): Commitments {
-  return proofCommitments(sha256, {
+function commitments(
+  { sha256, base64 }: VerifyCrypto,
+  evidence: ProofEvidence,
+  aep: Aep,
+): Commitments {
+  const record = {
     proof_id: evidence.proof_id,
     aep: evidence.aep,
     signature: evidence.signature,
@@ -176,7 +181,8 @@ function commitments(sha256: Sha256, evidence: ProofEvidence, aep: Aep): Commitm
     request_hash: aep.request_hash,
     effect: aep.decision.effect,
     lane: laneOf(aep.subject),
-  });
+  };
+  return proofCommitments(sha256, record, base64);
 }
 
 function check(name: CheckName, passed: boolean, otherwise: string): Check {

@@ -20,6 +20,10 @@ export const nativeSha256: Sha256 = Object.assign(
   { hex: (data: Uint8Array | string) => hash('sha256', data, 'hex') },
 );
 
+/** Standard base64 with padding. */
+export const nativeBase64 = (bytes: Uint8Array): string =>
+  Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('base64');
+
 /** Lower-case hex SHA-256 of a text's UTF-8 form, which a text without a lone surrogate has. */
 export const nativeTextHash = (text: string): string => hash('sha256', text, 'hex');
 

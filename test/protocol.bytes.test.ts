@@ -13,6 +13,7 @@ import {
   toHex,
   utf8,
 } from '#protocol/bytes';
+import { nativeBase64 } from '#runtime/crypto';
 import { refusal } from './helpers/refusal.js';
 
 describe('encodings', () => {
@@ -22,6 +23,8 @@ describe('encodings', () => {
         const buffer = Buffer.from(bytes);
         expect(toHex(bytes)).toBe(buffer.toString('hex'));
         expect(toBase64(bytes)).toBe(buffer.toString('base64'));
+        expect(nativeBase64(bytes)).toBe(toBase64(bytes));
+        expect(nativeBase64(buffer.subarray(1))).toBe(toBase64(bytes.slice(1)));
         expect(toBase64Url(bytes)).toBe(buffer.toString('base64url'));
         expect(fromHex(toHex(bytes))).toEqual(bytes);
         expect(fromBase64(toBase64(bytes))).toEqual(bytes);

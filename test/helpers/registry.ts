@@ -7,7 +7,7 @@ import { fromHex, toBase64Url, utf8 } from '#protocol/bytes';
 import { documentHash } from '#protocol/hash';
 import type { JsonValue } from '#protocol/json';
 import { jwkThumbprint } from '#protocol/keys';
-import { createSigningKey, nativeSha256 } from '#runtime/crypto';
+import { createSigningKey, nativeBase64, nativeSha256 } from '#runtime/crypto';
 import { logger } from '#runtime/log';
 import { packageRoot } from '#runtime/package-root';
 import { bulkVerification } from '#runtime/sodium';
@@ -87,7 +87,7 @@ export async function openRegistry(
   const { verify: signatures } = await bulkVerification();
   const verify: VerifyContext = {
     sql: db.as('svc_verifier'),
-    crypto: { sha256: nativeSha256, verify: signatures },
+    crypto: { sha256: nativeSha256, verify: signatures, base64: nativeBase64 },
     log,
   };
   return {
