@@ -1,4 +1,4 @@
-import { concat, fromBase64, utf8 } from './bytes.js';
+import { fromBase64, utf8 } from './bytes.js';
 import { ProtocolError } from './errors.js';
 import { dsseEnvelopeSchema } from './schemas/proof-record.js';
 
@@ -7,8 +7,23 @@ import { dsseEnvelopeSchema } from './schemas/proof-record.js';
  * `"DSSEv1" SP LEN(type) SP type SP LEN(payload) SP payload`, lengths in bytes, as decimal ASCII.
  */
 export function pae(payloadType: string, payload: Uint8Array): Uint8Array {
-  const type = utf8(payloadType);
-  return concat(utf8(`DSSEv1 ${type.length} ${payloadType} ${payload.length} `), payload);
+  const head = headOf(payloadType);
+  const length = `${payload.length} `;
+  const encoding = new Uint8Array(head.length + length.length + payload.length);
+  encoding.set(head);
+  for (let i = 0; i < length.length; i++) encoding[head.length + i] = length.charCodeAt(i);
+  encoding.set(payload, head.length + length.length);
+  return encoding;
+}
+
+/** There is one type as a rule, and every proof asks for it. */
+let latest: { payloadType: string; head: Uint8Array } | null = null;
+
+function headOf(payloadType: string): Uint8Array {
+  if (latest?.payloadType === payloadType) return latest.head;
+  const head = utf8(`DSSEv1 ${utf8(payloadType).length} ${payloadType} `);
+  latest = { payloadType, head };
+  return head;
 }
 
 export interface OpenEnvelope {

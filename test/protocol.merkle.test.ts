@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { fromHex, toHex } from '#protocol/bytes';
+import { concat, fromHex, toHex } from '#protocol/bytes';
 import { nobleSha256 } from '#protocol/hash';
 import {
   CompactRange,
@@ -50,6 +50,19 @@ describe('RFC 6962 reference values', () => {
 const size = fc.integer({ min: 1, max: MAX });
 const indexAndSize = size.chain((n) => fc.tuple(fc.nat(n - 1), fc.constant(n)));
 const twoSizes = size.chain((n) => fc.tuple(fc.nat(n), fc.constant(n)));
+
+describe('hashes', () => {
+  it.each([0, 1, 300, 1022, 1023, 1024, 65_535])('are of all bytes of a leaf of %i', (length) => {
+    const entry = new Uint8Array(length).fill(7);
+    const [left, right] = [leaves[0]!, leaves[1]!];
+    const expected = (domain: number, ...parts: Uint8Array[]): string =>
+      toHex(nobleSha256(concat(Uint8Array.of(domain), ...parts)));
+    // One after the other, because they share the place in which their inputs are put together.
+    expect(toHex(nodeHash(nobleSha256, left, right))).toBe(expected(1, left, right));
+    expect(toHex(leafHash(nobleSha256, entry))).toBe(expected(0, entry));
+    expect(toHex(nodeHash(nobleSha256, right, left))).toBe(expected(1, right, left));
+  });
+});
 
 describe('inclusion proofs', () => {
   it('verify for every leaf of every small tree', () => {

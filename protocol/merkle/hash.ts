@@ -2,20 +2,26 @@ import type { Sha256 } from '../hash.js';
 
 export const HASH_BYTES = 32;
 
+// Nothing is awaited while something is hashed, and no hash keeps its input, so one place serves
+// all: an array made for each would cost as much as its hash.
+const scratch = new Uint8Array(1024);
+const node = scratch.subarray(0, 1 + 2 * HASH_BYTES);
+
 /** Hash of a leaf, RFC 6962 §2.1: SHA-256(0x00 || entry). */
 export function leafHash(sha256: Sha256, entry: Uint8Array): Uint8Array {
-  const input = new Uint8Array(1 + entry.length);
+  const length = 1 + entry.length;
+  const input = length <= scratch.length ? scratch.subarray(0, length) : new Uint8Array(length);
+  input[0] = 0;
   input.set(entry, 1);
   return sha256(input);
 }
 
 /** Hash of an inner node, RFC 6962 §2.1: SHA-256(0x01 || left || right). */
 export function nodeHash(sha256: Sha256, left: Uint8Array, right: Uint8Array): Uint8Array {
-  const input = new Uint8Array(1 + 2 * HASH_BYTES);
-  input[0] = 1;
-  input.set(left, 1);
-  input.set(right, 1 + HASH_BYTES);
-  return sha256(input);
+  node[0] = 1;
+  node.set(left, 1);
+  node.set(right, 1 + HASH_BYTES);
+  return sha256(node);
 }
 
 /** Root of the tree without leaves, RFC 6962 §2.1: SHA-256 of nothing. */
