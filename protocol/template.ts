@@ -1,5 +1,12 @@
 import { parseTime } from './time.js';
 
+/** A time that is one whatever the month: no later day than the 28th. The others are looked up. */
+const PLAIN_TIME =
+  /[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{3}Z/y;
+
+const HEX_32 = /[0-9a-f]{32}/y;
+const HEX_64 = /[0-9a-f]{64}/y;
+
 /**
  * Follows a text along a template of fixed parts and fields, in the order in which RFC 8785 has
  * them. A text that goes all the way is in canonical form by that alone: nothing is skipped, and no
@@ -30,16 +37,9 @@ export class TemplateReader {
     return true;
   }
 
-  /** `count` lower-case hexadecimal digits. */
-  hex(count: number): string {
-    const start = this.at;
-    const end = start + count;
-    for (let i = start; i < end; i++) {
-      const code = this.text.charCodeAt(i);
-      // NaN, past the end, is in neither range.
-      if (!((code >= 0x30 && code <= 0x39) || (code >= 0x61 && code <= 0x66))) return this.depart();
-    }
-    return this.taken(end);
+  /** 32 or 64 lower-case hexadecimal digits. */
+  hex(count: 32 | 64): string {
+    return this.matching(count === 64 ? HEX_64 : HEX_32);
   }
 
   /** `count` characters that fit the pattern. */
@@ -58,6 +58,8 @@ export class TemplateReader {
   /** A time in its one spelling. */
   time(): string {
     const end = this.at + 24;
+    PLAIN_TIME.lastIndex = this.at;
+    if (PLAIN_TIME.test(this.text)) return this.taken(end);
     try {
       parseTime(this.text.slice(this.at, end));
     } catch {

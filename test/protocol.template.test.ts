@@ -1,0 +1,59 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { TemplateReader } from '#protocol/template';
+import { parseTime } from '#protocol/time';
+
+const digits = (most: number, count: number) =>
+  fc.integer({ min: 0, max: most }).map((n) => String(n).padStart(count, '0'));
+
+/** Times, and what is one but for a number beyond its range. */
+const nearlyTimes = fc
+  .tuple(
+    digits(9999, 4),
+    digits(14, 2),
+    digits(33, 2),
+    digits(25, 2),
+    digits(61, 2),
+    digits(61, 2),
+    digits(999, 3),
+  )
+  .map(([y, mo, d, h, mi, s, ms]) => `${y}-${mo}-${d}T${h}:${mi}:${s}.${ms}Z`);
+
+function isTime(text: string): boolean {
+  try {
+    parseTime(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+describe('a field along a template', () => {
+  it('is a time where the parser knows one, and nowhere else', () => {
+    const seen = new Set<boolean>();
+    fc.assert(
+      fc.property(nearlyTimes, (text) => {
+        const reader = new TemplateReader(text);
+        const field = reader.time();
+        expect([reader.ended, field]).toEqual(isTime(text) ? [true, text] : [false, '']);
+        seen.add(reader.ended);
+      }),
+      { numRuns: 5000 },
+    );
+    expect(seen.size).toBe(2);
+  });
+
+  it.each([
+    ['a'.repeat(63), false],
+    ['a'.repeat(64), true],
+    ['a'.repeat(65), false],
+    ['0123456789abcdef'.repeat(4), true],
+    [`${'a'.repeat(63)}A`, false],
+    [`${'a'.repeat(63)}g`, false],
+    [` ${'a'.repeat(63)}`, false],
+  ])('is a hash in lower-case hex: %s', (text, isHash) => {
+    const reader = new TemplateReader(text);
+    expect(reader.hex(64)).toBe(reader.ended || text.length > 64 ? text.slice(0, 64) : '');
+    expect(reader.ended).toBe(isHash);
+  });
+});
