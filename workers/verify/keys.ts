@@ -17,8 +17,13 @@ export interface KeyHistory {
 
 export const NO_KEYS: KeyHistory = { entries: [], digest: Buffer.alloc(32), sound: true };
 
+/** Canonical, a key entry begins `{"change":`, and no other entry with that letter. */
+const FIRST_OF_NAME = 2;
+const C_OF_CHANGE = 0x63;
+
 /** The history with one more leaf, if that is a key entry. */
 export function withLeaf(history: KeyHistory, leafIndex: number, bytes: Uint8Array): KeyHistory {
+  if (bytes[FIRST_OF_NAME] !== C_OF_CHANGE) return history;
   const entry = readEntry(bytes);
   if (entry?.type !== 'key') return history;
   const index = Buffer.alloc(8);
