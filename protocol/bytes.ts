@@ -3,7 +3,10 @@ import { ProtocolError } from './errors.js';
 // The WHATWG encoders exist in every browser and in Node, but in no ECMAScript lib; naming just
 // what is used keeps the DOM types, and with them the temptation of I/O, out of this package.
 interface Encoding {
-  TextEncoder: new () => { encode(text: string): Uint8Array };
+  TextEncoder: new () => {
+    encode(text: string): Uint8Array;
+    encodeInto(text: string, to: Uint8Array): { read: number };
+  };
   TextDecoder: new (
     label: string,
     options: { fatal: boolean; ignoreBOM: boolean },
@@ -163,6 +166,15 @@ export function utf8(text: string): Uint8Array {
     throw new ProtocolError('lone_surrogate', 'text with a lone surrogate has no UTF-8 form');
   }
   return encoder.encode(text);
+}
+
+/**
+ * ASCII text behind `before` zero bytes, or null when the text is not all ASCII: any other character
+ * takes more bytes than it has code units, so that not all of it has room.
+ */
+export function asciiBehind(before: number, text: string): Uint8Array | null {
+  const bytes = new Uint8Array(before + text.length);
+  return encoder.encodeInto(text, bytes.subarray(before)).read === text.length ? bytes : null;
 }
 
 /** Decodes UTF-8; `invalid_utf8` where there is none. A byte order mark stays as U+FEFF. */

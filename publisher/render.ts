@@ -1,21 +1,18 @@
 import { canonicalize } from '#protocol/canonical-json';
 import type { VerdictInHistory } from '#protocol/history';
-import { idsOf } from '#protocol/ids';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
-import { PUBLIC_FLAGS } from '#protocol/snapshot/head';
 import { encodeRecord } from '#protocol/snapshot/record';
 import {
   canAssertValidity,
-  NO_TRUST_CHAIN,
-  TRUST_CHAIN,
   verificationStatus,
   type ArtifactKind,
   type Effect,
   type VerificationStatus,
 } from '#protocol/status';
-import { entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
+import { TILE_WIDTH, tileWidth } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import type { ProofLeaf } from './registry-view.js';
+import { tailOf } from './render-tail.js';
 
 /** What stands fixed about a proof once it is in the log, and where its leaf was first published. */
 export interface ProofFacts extends Omit<ProofLeaf, 'kind'> {
@@ -36,7 +33,18 @@ export interface Judgement {
 
 export function factsOfLeaf(leaf: ProofLeaf, logOrigin: string, treeSize: number): ProofFacts {
   const width = tileWidth(0, Math.floor(leaf.leafIndex / TILE_WIDTH), treeSize);
-  return { ...leaf, logOrigin, tileWidth: width };
+  return {
+    leafIndex: leaf.leafIndex,
+    proofId: leaf.proofId,
+    aepHash: leaf.aepHash,
+    proofRecordHash: leaf.proofRecordHash,
+    acceptedAt: leaf.acceptedAt,
+    effect: leaf.effect,
+    environment: leaf.environment,
+    keyId: leaf.keyId,
+    logOrigin,
+    tileWidth: width,
+  };
 }
 
 const LEVELS: Record<ArtifactKind, string> = {
@@ -52,19 +60,14 @@ const LEVELS: Record<ArtifactKind, string> = {
  * of the artifact, so that the rest is stored once.
  */
 export function renderRecord(facts: ProofFacts, judgement: Judgement): Uint8Array {
-  const verifiedAt =
-    judgement.verdict === undefined
-      ? {}
-      : { verified_at: formatTime(judgement.verdict.verifiedAt) };
+  const verified = verifiedText(judgement.verdict?.verifiedAt);
   const part = (kind: ArtifactKind): string => {
     const status = statusOf(kind, facts.effect, judgement);
-    const verification = {
-      verification_status: status,
-      can_assert_validity: canAssertValidity(status),
-      frontend_recomputed: false,
-      ...verifiedAt,
-    };
-    return `"verification":${JSON.stringify(verification)},"artifact":{"artifact_level":"${LEVELS[kind]}",`;
+    return (
+      `"verification":{"verification_status":"${status}",` +
+      `"can_assert_validity":${canAssertValidity(status)},"frontend_recomputed":false${verified}},` +
+      `"artifact":{"artifact_level":"${LEVELS[kind]}",`
+    );
   };
   const proof = part('proof');
   // A denial is a proof and nothing more: it has no certificate, passport or trust to resolve to.
@@ -77,54 +80,23 @@ export function renderRecord(facts: ProofFacts, judgement: Judgement): Uint8Arra
           passport: part('passport'),
           trust: part('trust'),
         };
-  const texts = { id: facts.proofId, parts, tail: tailOf(facts, judgement) };
+  const holds = judgement.verdict?.outcome === 'pass';
+  const texts = { id: facts.proofId, parts, tail: tailOf(facts, holds) };
   const { events } = judgement;
   return encodeRecord(
     events === undefined ? texts : { ...texts, history: canonicalize([...events]) },
   );
 }
 
-/** The rest of the artifact, its closing brace, and what all kinds have in common. */
-function tailOf(facts: ProofFacts, judgement: Judgement): string {
-  const tile = Math.floor(facts.leafIndex / TILE_WIDTH);
-  const artifact = {
-    execution_id: idsOf(facts.proofId).execution_id,
-    aep_hash: facts.aepHash,
-    proof_record_hash: facts.proofRecordHash,
-    effect: facts.effect,
-    environment: facts.environment,
-  };
-  const common = {
-    // Of what did not verify nothing is claimed, a chain least of all.
-    trust_chain: judgement.verdict?.outcome === 'pass' ? TRUST_CHAIN[facts.effect] : NO_TRUST_CHAIN,
-    ...PUBLIC_FLAGS,
-    references: referencesOf(facts.proofId, facts.effect),
-    downloads: {
-      log_entry: `/log/entry/${facts.leafIndex}`,
-      entry_bundle: `/log/${entriesPath(tile, facts.tileWidth)}`,
-      tile: `/log/${tilePath(0, tile, facts.tileWidth)}`,
-      checkpoint: '/log/checkpoint',
-      inclusion_proof: `/log/proof/${facts.leafIndex}`,
-      keys: '/api/public/keys',
-    },
-    integrity: {
-      aep_hash: facts.aepHash,
-      proof_record_hash: facts.proofRecordHash,
-      log_origin: facts.logOrigin,
-      leaf_index: facts.leafIndex,
-      key_id: facts.keyId,
-      accepted_at: formatTime(facts.acceptedAt),
-    },
-  };
-  return `${JSON.stringify(artifact).slice(1)},${JSON.stringify(common).slice(1)}`;
-}
+/** Thousands of proofs are verified in one go. */
+let latest = { verifiedAt: Number.NaN, text: '' };
 
-/** The ids that lead somewhere: all of them for an admission, the proof's own for a denial. */
-function referencesOf(proofId: string, effect: Effect): Record<string, string> {
-  const ids = idsOf(proofId);
-  if (effect === 'ADMIT') return { ...ids };
-  const { proof_id, registry_proof_id, registry_entry_id, execution_id } = ids;
-  return { proof_id, registry_proof_id, registry_entry_id, execution_id };
+function verifiedText(verifiedAt: number | undefined): string {
+  if (verifiedAt === undefined) return '';
+  if (verifiedAt !== latest.verifiedAt) {
+    latest = { verifiedAt, text: `,"verified_at":"${formatTime(verifiedAt)}"` };
+  }
+  return latest.text;
 }
 
 /** The status of one artifact, whatever a registry says of what was told to be revoked. */

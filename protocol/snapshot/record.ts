@@ -1,4 +1,4 @@
-import { equalBytes, fromHex, utf8 } from '../bytes.js';
+import { asciiBehind, concat, equalBytes, fromHex, utf8 } from '../bytes.js';
 import type { ArtifactKind } from '../status.js';
 import { malformed } from './malformed.js';
 
@@ -43,18 +43,17 @@ export interface RecordTexts {
 export function encodeRecord({ id, parts, tail, history }: RecordTexts): Uint8Array {
   const texts = [...RECORD_KINDS.map((kind) => parts[kind] ?? ''), tail];
   const whole = texts.join('') + (history ?? '');
-  const body = utf8(whole);
-  // Nearly always ASCII, and then encoded all at once: this is on the publisher's hot path.
-  const ascii = body.length === whole.length;
-  const lengthOf = (text: string): number => (ascii ? text.length : utf8(text).length);
   const headerBytes = history === undefined ? RECORD_HEADER_BYTES : HISTORY_HEADER_BYTES;
-  const record = new Uint8Array(headerBytes + body.length);
+  // Nearly always ASCII, and then encoded all at once and in its place: this is on the publisher's
+  // hot path.
+  const ascii = asciiBehind(headerBytes, whole);
+  const lengthOf = (text: string): number => (ascii === null ? utf8(text).length : text.length);
+  const record = ascii ?? concat(new Uint8Array(headerBytes), utf8(whole));
   const view = new DataView(record.buffer);
   record[0] = history === undefined ? PLAIN : WITH_HISTORY;
   texts.forEach((text, i) => view.setUint32(LENGTHS_AT + 4 * i, lengthOf(text), true));
   record.set(fromHex(id), ID_AT);
   if (history !== undefined) view.setUint32(HISTORY_LENGTH_AT, lengthOf(history), true);
-  record.set(body, headerBytes);
   return record;
 }
 
