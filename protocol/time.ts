@@ -8,12 +8,27 @@ export const TIME_PATTERN = /^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]
  * fraction of a millisecond and for years that do not have four digits.
  */
 export function formatTime(epochMs: number): string {
+  const second = Math.floor(epochMs / 1000);
+  if (second !== latest.second) latest = { second, text: formatSecond(epochMs) };
+  const end = MILLISECONDS[epochMs - 1000 * second];
+  if (end === undefined) throw noTime(epochMs);
+  return latest.text + end;
+}
+
+/** Thousands of proofs are of the same second, and a date costs as much as a hash. */
+let latest = { second: Number.NaN, text: '' };
+const MILLISECONDS = Array.from({ length: 1000 }, (_, ms) => `.${String(ms).padStart(3, '0')}Z`);
+
+function formatSecond(epochMs: number): string {
   const date = new Date(epochMs);
-  if (Number.isInteger(epochMs) && !Number.isNaN(date.getTime())) {
-    const text = date.toISOString();
-    if (text.length === 24) return text;
-  }
-  throw new ProtocolError('malformed_time', `${epochMs} ms is no time between years 0000 and 9999`);
+  const text = Number.isNaN(date.getTime()) ? '' : date.toISOString();
+  if (text.length !== 24) throw noTime(epochMs);
+  return text.slice(0, 19);
+}
+
+function noTime(epochMs: number): ProtocolError {
+  const message = `${epochMs} ms is no time between years 0000 and 9999`;
+  return new ProtocolError('malformed_time', message);
 }
 
 /** The inverse of {@link formatTime}; any other spelling, and 30 February, is `malformed_time`. */
