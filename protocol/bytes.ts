@@ -169,12 +169,11 @@ export function utf8(text: string): Uint8Array {
 }
 
 /**
- * ASCII text behind `before` zero bytes, or null when the text is not all ASCII: any other character
- * takes more bytes than it has code units, so that not all of it has room.
+ * Writes ASCII text into as many bytes as it is long. False when it is not all ASCII: any other
+ * character takes more bytes than it has code units, so that not all of it has room.
  */
-export function asciiBehind(before: number, text: string): Uint8Array | null {
-  const bytes = new Uint8Array(before + text.length);
-  return encoder.encodeInto(text, bytes.subarray(before)).read === text.length ? bytes : null;
+export function asciiInto(text: string, to: Uint8Array): boolean {
+  return to.length === text.length && encoder.encodeInto(text, to).read === text.length;
 }
 
 /** Decodes UTF-8; `invalid_utf8` where there is none. A byte order mark stays as U+FEFF. */

@@ -1,4 +1,4 @@
-import { asciiBehind, concat, equalBytes, fromHex, utf8 } from '../bytes.js';
+import { asciiInto, concat, equalBytes, fromHex, utf8 } from '../bytes.js';
 import type { ArtifactKind } from '../status.js';
 import { malformed } from './malformed.js';
 
@@ -46,15 +46,29 @@ export function encodeRecord({ id, parts, tail, history }: RecordTexts): Uint8Ar
   const headerBytes = history === undefined ? RECORD_HEADER_BYTES : HISTORY_HEADER_BYTES;
   // Nearly always ASCII, and then encoded all at once and in its place: this is on the publisher's
   // hot path.
-  const ascii = asciiBehind(headerBytes, whole);
-  const lengthOf = (text: string): number => (ascii === null ? utf8(text).length : text.length);
-  const record = ascii ?? concat(new Uint8Array(headerBytes), utf8(whole));
-  const view = new DataView(record.buffer);
+  let record = room(headerBytes + whole.length);
+  const ascii = asciiInto(whole, record.subarray(headerBytes));
+  if (!ascii) record = concat(new Uint8Array(headerBytes), utf8(whole));
+  const lengthOf = (text: string): number => (ascii ? text.length : utf8(text).length);
+  const view = new DataView(record.buffer, record.byteOffset, headerBytes);
   record[0] = history === undefined ? PLAIN : WITH_HISTORY;
   texts.forEach((text, i) => view.setUint32(LENGTHS_AT + 4 * i, lengthOf(text), true));
   record.set(fromHex(id), ID_AT);
   if (history !== undefined) view.setUint32(HISTORY_LENGTH_AT, lengthOf(history), true);
   return record;
+}
+
+const SLAB_BYTES = 1 << 18;
+let slab = new Uint8Array(0);
+let taken = 0;
+
+/** Zeros for one record. Records are made by the thousand, and an array for each costs as much as its text. */
+function room(bytes: number): Uint8Array {
+  if (taken + bytes > slab.length) {
+    slab = new Uint8Array(Math.max(SLAB_BYTES, bytes));
+    taken = 0;
+  }
+  return slab.subarray(taken, (taken += bytes));
 }
 
 /** The bytes of one kind's response after the head, or null when that kind does not resolve. */
