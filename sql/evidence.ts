@@ -1,7 +1,7 @@
+import { proofEntryBytes } from '#protocol/entries';
+import { formatTime } from '#protocol/time';
 import type { Db } from './db.js';
 import { asking } from './errors.js';
-import { fromUuid } from './ids.js';
-import { entryBytesOf, type EntryRow } from './log.js';
 import { unpackAep } from './packed-aep.js';
 
 /** One leaf as the verifier reads it back: the stored bytes, and nothing that says more than they do. */
@@ -30,12 +30,32 @@ export interface LeafEvidence {
   } | null;
 }
 
+const PROOF = 1;
 const KINDS: Record<number, LeafEvidence['kind']> = { 1: 'proof', 2: 'status', 3: 'key' };
 
+/** The log's own columns of a leaf, in the forms in which its entry has them. */
+interface LeafRow {
+  leaf_index: number;
+  kind: number;
+  /** Hex, like the hashes. */
+  proof_id: string | null;
+  /** Epoch milliseconds. */
+  at: number;
+  aep_hash: string | null;
+  proof_record_hash: string | null;
+  body: Buffer | null;
+}
+
 /** One damaged row must fail by itself, and not keep the others from being read. */
-function entryOrNothing(row: EntryRow): Uint8Array {
+function entryOrNothing(row: LeafRow): Uint8Array {
+  if (row.kind !== PROOF) return row.body ?? new Uint8Array();
   try {
-    return entryBytesOf(row);
+    return proofEntryBytes({
+      proof_id: row.proof_id ?? '',
+      aep_hash: row.aep_hash ?? '',
+      proof_record_hash: row.proof_record_hash ?? '',
+      time: formatTime(row.at),
+    });
   } catch {
     return new Uint8Array();
   }
@@ -45,7 +65,7 @@ function entryOrNothing(row: EntryRow): Uint8Array {
 export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvidence[]> {
   return asking(async () => {
     const rows = await sql<
-      (EntryRow & {
+      (LeafRow & {
         request: Buffer | null;
         aep: Buffer | null;
         signature: Buffer | null;
@@ -58,7 +78,10 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
         intent_id: string | null;
       })[]
     >`
-      select e.leaf_index, e.kind, e.proof_id::text, e.at, e.aep_hash, e.proof_record_hash, e.body,
+      select e.leaf_index, e.kind, encode(uuid_send(e.proof_id), 'hex') as proof_id,
+        round(date_part('epoch', e.at) * 1000) as at,
+        encode(e.aep_hash, 'hex') as aep_hash,
+        encode(e.proof_record_hash, 'hex') as proof_record_hash, e.body,
         i.request, p.aep, p.signature, p.key_id, p.effect, p.environment, t.tenant_id,
         case when i.lane = p.lane then p.lane end as lane, p.action, p.intent_id
       from svc.log_entry e
@@ -68,16 +91,15 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
       where e.leaf_index >= ${from} and e.leaf_index < ${to}
       order by e.leaf_index`;
     return rows.map((row) => {
-      const { proof_id: id, request, signature, effect, environment, lane, action } = row;
+      const { proof_id: proofId, request, signature, effect, environment, lane, action } = row;
       const aep = row.aep === null ? null : unpackAep(row.aep);
-      const proofId = id === null ? null : fromUuid(id);
       const leaf = {
-        leafIndex: Number(row.leaf_index),
+        leafIndex: row.leaf_index,
         entry: entryOrNothing(row),
         kind: KINDS[row.kind] ?? 'proof',
         filedUnder: proofId,
       };
-      if (proofId === null || row.kind !== 1) return { ...leaf, proof: null };
+      if (proofId === null || row.kind !== PROOF) return { ...leaf, proof: null };
       const columns = {
         keyId: row.key_id,
         effect,

@@ -102,11 +102,11 @@ function unpack(from: Reader): string {
   const kind = from.oneOf(KINDS);
   const effect = from.oneOf(EFFECTS);
   const environment = from.oneOf(ENVIRONMENTS);
-  const id = from.hex(16);
-  const requestHash = from.hex(32);
-  const salt = from.hex(32);
-  const digest = from.hex(32);
-  const inputHash = from.hex(32);
+  const hashes = from.hex(16 + 4 * 32);
+  const id = hashes.slice(0, 32);
+  const [requestHash, salt, digest, inputHash] = [32, 96, 160, 224].map((at) =>
+    hashes.slice(at, at + 64),
+  );
   const keyId = keyIdOf(from.take(32));
   const acceptedAt = from.time();
   const tenantId = from.text();
@@ -225,23 +225,24 @@ class Reader {
   }
 
   take(bytes: number): Buffer {
-    const taken = this.stored.subarray(this.at, (this.at += bytes));
-    if (taken.length < bytes) throw new RangeError('cut short');
-    return taken;
+    const start = this.pass(bytes);
+    return this.stored.subarray(start, this.at);
   }
 
   hex(bytes: number): string {
-    return this.take(bytes).toString('hex');
+    const start = this.pass(bytes);
+    return this.stored.toString('hex', start, this.at);
   }
 
   time(): string {
-    return formatTime(this.take(6).readIntBE(0, 6));
+    return formatTime(this.stored.readIntBE(this.pass(6), 6));
   }
 
   /** As a JSON string. */
   text(): string {
-    const length = this.take(2).readUInt16BE(0);
-    return JSON.stringify(this.take(length).toString('utf8'));
+    const length = this.stored.readUInt16BE(this.pass(2));
+    const start = this.pass(length);
+    return JSON.stringify(this.stored.toString('utf8', start, this.at));
   }
 
   oneOf<W extends string>(words: readonly W[]): W {
@@ -254,6 +255,14 @@ class Reader {
     const given = this.byte();
     if (given > 1) throw new RangeError('neither given nor not');
     return given === 1 ? read() : null;
+  }
+
+  /** Where the next bytes begin; behind them it goes on. */
+  private pass(bytes: number): number {
+    const start = this.at;
+    this.at += bytes;
+    if (this.at > this.stored.length) throw new RangeError('cut short');
+    return start;
   }
 
   end(): void {
