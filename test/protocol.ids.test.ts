@@ -99,6 +99,18 @@ describe('times', () => {
     );
   });
 
+  it('are those of the platform, one after the other and within one second', () => {
+    const times = fc.integer({ min: -62167219200000, max: 253402300799999 });
+    fc.assert(
+      fc.property(times, fc.array(fc.integer({ min: -1500, max: 1500 })), (start, steps) => {
+        for (const step of steps) {
+          const ms = Math.min(Math.max(start + step, -62167219200000), 253402300799999);
+          expect(formatTime(ms)).toBe(new Date(ms).toISOString());
+        }
+      }),
+    );
+  });
+
   it.each([
     '2026-11-20T17:29:00Z',
     '2026-11-20T17:29:00.1234Z',

@@ -228,6 +228,18 @@ describe('a leaf', () => {
     expect(await outcomeAt(1)).toBe('fail');
   });
 
+  it.each(['infinity', '-infinity', '10000-01-01', '0044-03-15 BC'])(
+    'whose time is %s fails by itself',
+    async (time) => {
+      const ids = await registry.admitAll([registry.item(), registry.item(), registry.item()]);
+      await registry.verifyAll();
+      await tamper(`update svc.log_entry set at = '${time}' where ${byId}`, [ids[1]!]);
+      await scrub(registry.verify, 1000);
+      const outcomes = await Promise.all(ids.map(outcomeOf));
+      expect(outcomes).toEqual(['pass', 'fail', 'pass']);
+    },
+  );
+
   it('that is no entry of the log is not asserted, although it is in the tree', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     const at = Date.now();
@@ -733,7 +745,7 @@ describe('validities', () => {
 });
 
 describe('the running verifier', () => {
-  const options = { batch: 10, idleMs: 5, upkeepMs: 5, scrubMs: 5, scrubBatch: 10 };
+  const options = { batch: 10, mostBatch: 40, idleMs: 5, upkeepMs: 5, scrubMs: 5, scrubBatch: 10 };
   async function whileItRuns(
     work: () => Promise<void>,
     overrides: Partial<typeof options> = {},
@@ -776,6 +788,21 @@ describe('the running verifier', () => {
         'the end of a validity',
       );
     });
+  });
+
+  it('takes more at once while the log is ahead, and less again when it is not', async () => {
+    await registry.verifyAll();
+    const before = await treeSize(registry.engine);
+    const ids = await registry.admitAll(Array.from({ length: 115 }, () => registry.item()));
+    await whileItRuns(async () => {
+      await becomes(ids.at(-1)!, 'pass');
+      const more = await registry.admitAll(Array.from({ length: 12 }, () => registry.item()));
+      await becomes(more.at(-1)!, 'pass');
+    });
+    const ranges = await db.sql<{ covered: number }[]>`
+      select (last_index - first_index + 1)::integer as covered from svc.verdict
+      where frontier and first_index >= ${before} order by first_index`;
+    expect(ranges.map(({ covered }) => covered)).toEqual([10, 20, 40, 40, 5, 10, 2]);
   });
 
   it('goes on after a round that failed', async () => {

@@ -131,10 +131,13 @@ async function readTree(
   root: Uint8Array,
 ): Promise<{ sound: boolean; leafHashes: Uint8Array[] }> {
   const leafHashes: Uint8Array[] = [];
-  for (let leaf = from; leaf < to; leaf += 1) {
-    const tile = await read(0, Math.floor(leaf / TILE_WIDTH), 1);
-    const at = (leaf % TILE_WIDTH) * HASH_BYTES;
-    leafHashes.push(tile.subarray(at, at + HASH_BYTES));
+  for (let leaf = from; leaf < to;) {
+    const index = Math.floor(leaf / TILE_WIDTH);
+    const tile = await read(0, index, 1);
+    for (const end = Math.min(to, (index + 1) * TILE_WIDTH); leaf < end; leaf += 1) {
+      const at = (leaf % TILE_WIDTH) * HASH_BYTES;
+      leafHashes.push(tile.subarray(at, at + HASH_BYTES));
+    }
   }
   return { sound: await isSound(read, from, to, hashes, root), leafHashes };
 }

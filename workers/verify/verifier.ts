@@ -7,6 +7,8 @@ import { upkeep } from './upkeep.js';
 export interface VerifierOptions {
   /** Leaves verified in one go. */
   batch: number;
+  /** As many as it comes to while the log is ahead: what a round costs by itself is then shared by more. */
+  mostBatch: number;
   /** Milliseconds between looks at a log that has not grown. */
   idleMs: number;
   /** Milliseconds between looks at what may be over. */
@@ -19,6 +21,7 @@ export interface VerifierOptions {
 
 export const VERIFIER_DEFAULTS: VerifierOptions = {
   batch: 1000,
+  mostBatch: 4000,
   idleMs: 50,
   upkeepMs: 200,
   scrubMs: 1000,
@@ -38,8 +41,11 @@ export async function runVerifier(
   let scrubDue = 0;
   let urgent = false;
   let isScrubbing = false;
+  let limit = options.batch;
   while (!signal.aborted) {
-    const covered = await round(context, () => advanceFrontier(context, options.batch));
+    const asked = limit;
+    const covered = await round(context, () => advanceFrontier(context, asked));
+    limit = covered === asked ? Math.min(2 * limit, options.mostBatch) : options.batch;
     if (Date.now() >= upkeepDue) {
       await round(context, async () => {
         // Whether or not it scrubs matters where leaves wait that may not verify any more.
