@@ -37,10 +37,18 @@ export function proofEntryBytes(input: ProofEntryInput): Uint8Array {
   ) {
     throw new ProtocolError('malformed_entry', 'a field of the proof entry is malformed');
   }
-  return utf8(
+  return utf8(proofEntryText(input));
+}
+
+/**
+ * The text of a proof's entry, its fields taken as they are. For whoever does not believe it before
+ * the tree has confirmed it, or {@link parseEntry} has read it.
+ */
+export function proofEntryText(input: ProofEntryInput): string {
+  return (
     `{"aep_hash":"${input.aep_hash}","proof_id":"${input.proof_id}",` +
-      `"proof_record_hash":"${input.proof_record_hash}",` +
-      `"schema_version":"${SCHEMA.logEntry}","time":"${input.time}","type":"proof"}`,
+    `"proof_record_hash":"${input.proof_record_hash}",` +
+    `"schema_version":"${SCHEMA.logEntry}","time":"${input.time}","type":"proof"}`
   );
 }
 

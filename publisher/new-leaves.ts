@@ -1,4 +1,4 @@
-import { parseEntry, proofEntryBytes } from '#protocol/entries';
+import { parseEntry, proofEntryText } from '#protocol/entries';
 import type { IndexRows } from '#protocol/snapshot/index-part';
 import {
   encodeEntryBundle,
@@ -118,14 +118,16 @@ async function upperTiles(tree: VerifiedTree, from: number): Promise<PublishedFi
   return files;
 }
 
+/** What the row says; the tree says whether that is the leaf. */
 function entryBytes(leaf: Leaf): Uint8Array {
   if (leaf.kind === 'other') return leaf.bytes;
-  return proofEntryBytes({
+  const text = proofEntryText({
     proof_id: leaf.proofId,
     aep_hash: leaf.aepHash,
     proof_record_hash: leaf.proofRecordHash,
     time: formatTime(leaf.acceptedAt),
   });
+  return Buffer.from(text);
 }
 
 /** Revocation dominates: none may be in the tree that is about to be signed and not be applied. */

@@ -1,4 +1,4 @@
-import { proofEntryBytes } from '#protocol/entries';
+import { proofEntryText } from '#protocol/entries';
 import { formatTime } from '#protocol/time';
 import type { Db } from './db.js';
 import { asking } from './errors.js';
@@ -50,12 +50,13 @@ interface LeafRow {
 function entryOrNothing(row: LeafRow): Uint8Array {
   if (row.kind !== PROOF) return row.body ?? new Uint8Array();
   try {
-    return proofEntryBytes({
+    const text = proofEntryText({
       proof_id: row.proof_id ?? '',
       aep_hash: row.aep_hash ?? '',
       proof_record_hash: row.proof_record_hash ?? '',
       time: formatTime(row.at),
     });
+    return Buffer.from(text);
   } catch {
     return new Uint8Array();
   }
