@@ -3,7 +3,7 @@ import { PUBLIC_FLAGS } from '#protocol/snapshot/head';
 import { NO_TRUST_CHAIN, TRUST_CHAIN, type Effect } from '#protocol/status';
 import { entriesPath, TILE_WIDTH, tilePath } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
-import type { ProofFacts } from './render.js';
+import type { ProofFacts } from './proof-facts.js';
 
 /**
  * The rest of the artifact, its closing brace, and what all kinds have in common. Of each proof it is

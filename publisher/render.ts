@@ -9,17 +9,9 @@ import {
   type Effect,
   type VerificationStatus,
 } from '#protocol/status';
-import { TILE_WIDTH, tileWidth } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
-import type { ProofLeaf } from './registry-view.js';
+import type { ProofFacts } from './proof-facts.js';
 import { tailOf } from './render-tail.js';
-
-/** What stands fixed about a proof once it is in the log, and where its leaf was first published. */
-export interface ProofFacts extends Omit<ProofLeaf, 'kind'> {
-  logOrigin: string;
-  /** How many leaves the tile of the leaf had when the proof was first published. */
-  tileWidth: number;
-}
 
 /** What the verification system and the log say of it now. */
 export interface Judgement {
@@ -29,22 +21,6 @@ export interface Judgement {
   toldRevoked?: readonly ArtifactKind[];
   /** All that became of it; absent when that is no more than that it was verified, once. */
   events?: readonly PublicEvent[];
-}
-
-export function factsOfLeaf(leaf: ProofLeaf, logOrigin: string, treeSize: number): ProofFacts {
-  const width = tileWidth(0, Math.floor(leaf.leafIndex / TILE_WIDTH), treeSize);
-  return {
-    leafIndex: leaf.leafIndex,
-    proofId: leaf.proofId,
-    aepHash: leaf.aepHash,
-    proofRecordHash: leaf.proofRecordHash,
-    acceptedAt: leaf.acceptedAt,
-    effect: leaf.effect,
-    environment: leaf.environment,
-    keyId: leaf.keyId,
-    logOrigin,
-    tileWidth: width,
-  };
 }
 
 const LEVELS: Record<ArtifactKind, string> = {

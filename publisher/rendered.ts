@@ -5,7 +5,8 @@ import { RECORD_KINDS, recordBody, recordHistory } from '#protocol/snapshot/reco
 import { canAssertValidity, type ArtifactKind, type Effect } from '#protocol/status';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { parseTime } from '#protocol/time';
-import { statusOf, type Judgement, type ProofFacts } from './render.js';
+import type { ProofFacts } from './proof-facts.js';
+import { statusOf, type Judgement } from './render.js';
 
 interface RenderedProof {
   artifact: { effect: Effect; environment: 'sandbox' | 'live' };

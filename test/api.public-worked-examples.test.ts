@@ -24,7 +24,8 @@ import { recordBody } from '#protocol/snapshot/record';
 import { encodeEntryBundle, entriesPath, tilePath } from '#protocol/tiles';
 import { parseTime } from '#protocol/time';
 import { memberOf, renderPackage } from '#publisher/package-record';
-import { factsOfLeaf, renderRecord } from '#publisher/render';
+import { factsOfLeaf } from '#publisher/proof-facts';
+import { renderRecord } from '#publisher/render';
 import { sha256 } from './helpers/leaves.js';
 import {
   admitted,

@@ -14,7 +14,8 @@ import {
 } from '#protocol/status';
 import { entriesPath, tilePath } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
-import { renderRecord, statusOf, type Judgement, type ProofFacts } from '#publisher/render';
+import type { ProofFacts } from '#publisher/proof-facts';
+import { renderRecord, statusOf, type Judgement } from '#publisher/render';
 
 const hex = (bytes: number) =>
   fc
