@@ -1,4 +1,4 @@
-import { aepBytes, buildAep } from '#protocol/aep';
+import { aepText, buildAep } from '#protocol/aep';
 import { canonicalize } from '#protocol/canonical-json';
 import { parseStrict } from '#protocol/json';
 import type { Aep } from '#protocol/schemas/aep';
@@ -7,18 +7,17 @@ import { nativeTextHash } from '#runtime/crypto';
 import type { PinnedIntake, Validity } from '#sql/pinned-intake';
 import type { PolicyEngine } from './decide.js';
 import { IntakeMismatchError } from './errors.js';
-import { policyInputJson } from './input.js';
-import { readSubject } from './subject.js';
+import { policyInputText, type PolicyInput } from './input.js';
+import { readPlain, readSubject } from './subject.js';
 
 /** What an admission comes to, before anybody signs it. */
 export interface DerivedAep {
   aep: Aep;
-  /** The AEP's canonical bytes: what is hashed and signed. */
-  bytes: Uint8Array;
+  /** The AEP's canonical form, whose bytes are hashed and signed. */
+  text: string;
   requestHash: string;
-  /** The exact policy input that was evaluated, and its SHA-256. */
-  input: Uint8Array;
-  inputHash: string;
+  /** The exact policy input that was evaluated. */
+  input: PrintedInput;
 }
 
 /**
@@ -30,16 +29,17 @@ export interface DerivedAep {
  */
 export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: string): DerivedAep {
   const request = parseStrict(intake.request);
-  const requestHash = nativeTextHash(canonicalize(request));
+  const plain = readPlain(intake, request);
+  const requestHash = nativeTextHash(plain?.canonical ?? canonicalize(request));
   if (requestHash !== intake.requestHash.toString('hex')) {
     throw new IntakeMismatchError(
       'the stored request does not have the hash it was accepted under',
     );
   }
-  const { subject, fixtureRef, policyInput } = readSubject(intake, request);
-  const input = canonicalize(policyInputJson(policyInput));
-  const inputHash = nativeTextHash(input);
-  const decision = policy.decide(policyInput, input);
+  const { subject, fixtureRef, policyInput } = readSubject(intake, request, plain?.body);
+  const input = printedInput(policyInput);
+  const decision = policy.decide(policyInput, input.text);
+  const times = timesOf(intake);
   const aep = buildAep({
     proof_id: intake.proofId,
     environment: intake.environment,
@@ -49,29 +49,74 @@ export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: str
     decision,
     policy: {
       digest: policy.digest,
-      input_hash: inputHash,
+      input_hash: input.hash,
       engine_version: policy.engineVersion,
     },
     evidence: {
       fixture_ref: fixtureRef,
       fixture_hash: intake.fixtureHash?.toString('hex') ?? null,
     },
-    valid_until: endsOf(intake.validity, intake.acceptedAt),
-    accepted_at: formatTime(intake.acceptedAt),
+    valid_until: times.ends,
+    accepted_at: times.accepted,
     salt: intake.salt.toString('hex'),
     key_id: keyId,
   });
-  return { aep, bytes: aepBytes(aep), requestHash, input: Buffer.from(input), inputHash };
+  return { aep, text: aepText(aep), requestHash, input };
 }
 
-/** When each artifact stops asserting: the settings pinned at intake, counted from acceptance. */
-function endsOf(validity: Validity, acceptedAt: number): Record<keyof Validity, string | null> {
+/** A policy input in its RFC 8785 form, and the SHA-256 of that. */
+export interface PrintedInput {
+  text: string;
+  hash: string;
+}
+
+const KEPT_INPUTS = 10_000;
+const inputs = new Map<string, PrintedInput>();
+
+/** Equal inputs are common: one hash serves them, as one decision does. */
+function printedInput(input: PolicyInput): PrintedInput {
+  const text = policyInputText(input);
+  const known = inputs.get(text);
+  if (known !== undefined) return known;
+  const printed = { text, hash: nativeTextHash(text) };
+  if (inputs.size >= KEPT_INPUTS) inputs.clear();
+  inputs.set(text, printed);
+  return printed;
+}
+
+type Ends = Record<keyof Validity, string | null>;
+
+// What is settled together was mostly accepted together, under the settings of one tenant.
+let latest: { validity: Validity; acceptedAt: number; times: Times } | null = null;
+
+interface Times {
+  accepted: string;
+  ends: Ends;
+}
+
+/**
+ * When it was accepted, and when each artifact stops asserting: the settings pinned at intake,
+ * counted from acceptance.
+ */
+function timesOf({ validity, acceptedAt }: PinnedIntake): Times {
+  if (latest?.acceptedAt === acceptedAt && sameValidity(latest.validity, validity)) {
+    return latest.times;
+  }
   const end = (seconds: number | null): string | null =>
     seconds === null ? null : formatTime(acceptedAt + seconds * 1000);
-  return {
+  const ends = {
     proof: end(validity.proof),
     certificate: end(validity.certificate),
     passport: end(validity.passport),
     trust: end(validity.trust),
   };
+  const times = { accepted: formatTime(acceptedAt), ends };
+  latest = { validity, acceptedAt, times };
+  return times;
 }
+
+const sameValidity = (a: Validity, b: Validity): boolean =>
+  a.proof === b.proof &&
+  a.certificate === b.certificate &&
+  a.passport === b.passport &&
+  a.trust === b.trust;

@@ -1,3 +1,4 @@
+import { orderedText } from '#protocol/canonical-json';
 import type { JsonValue } from '#protocol/json';
 
 /**
@@ -20,4 +21,20 @@ export const OUTCOME_ACTION = 'RECORD_OUTCOME';
 
 export function policyInputJson(input: PolicyInput): JsonValue {
   return input as unknown as JsonValue;
+}
+
+/** The RFC 8785 form of an input. It has one shape, so its members are put in their order here. */
+export function policyInputText(input: PolicyInput): string {
+  const { action, agent, environment, fixture, lane, tenant, tool } = input;
+  const ordered = {
+    action,
+    agent: agent === null ? null : { framework: agent.framework, id: agent.id },
+    environment,
+    fixture: fixture === null ? null : { hash: fixture.hash, ref: fixture.ref },
+    lane,
+    schema_version: input.schema_version,
+    tenant: { environment: tenant.environment, tenant_id: tenant.tenant_id },
+    tool,
+  };
+  return orderedText(ordered);
 }

@@ -1,9 +1,9 @@
 import { ZodError } from 'zod';
 import { canonicalize } from '#protocol/canonical-json';
-import { documentHash, hashHex } from '#protocol/hash';
+import { documentHash } from '#protocol/hash';
 import { parseStrict, pointerStep, type JsonValue } from '#protocol/json';
 import type { ReplayDifference } from '#protocol/schemas/replay';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256, nativeTextHash } from '#runtime/crypto';
 import type { PinnedIntake } from '#sql/pinned-intake';
 import { deriveAep, type DerivedAep } from './derive-aep.js';
 import { IntakeMismatchError } from './errors.js';
@@ -48,7 +48,7 @@ export function replay(intake: PinnedIntake, policy: ReplayPolicy, recorded: Rec
     };
   }
   const found = recorded.aep === null ? [] : differencesOf(recorded.aep, derived.aep);
-  const hash = hashHex(nativeSha256, derived.bytes);
+  const hash = nativeTextHash(derived.text);
   const unlogged = { recorded: { aep_hash: recorded.aepHash }, replayed: { aep_hash: hash } };
   return {
     differences:

@@ -1,7 +1,12 @@
 import type { JsonValue } from '#protocol/json';
+import {
+  plainAgentEnvelope,
+  plainExecuteRequest,
+  type PlainRequest,
+} from '#protocol/plain-request';
 import type { AepSubject } from '#protocol/schemas/aep';
 import { agentEnvelopeSchema, type AgentEnvelope } from '#protocol/schemas/agent';
-import { executeRequestSchema } from '#protocol/schemas/execute';
+import { executeRequestSchema, type ExecuteRequest } from '#protocol/schemas/execute';
 import type { PinnedIntake } from '#sql/pinned-intake';
 import { IntakeMismatchError, UnknownLaneError } from './errors.js';
 import { OUTCOME_ACTION, type PolicyInput } from './input.js';
@@ -13,20 +18,40 @@ export interface Subject {
   policyInput: PolicyInput;
 }
 
-/** Reads the request of an intake by the schema of its lane. */
-export function readSubject(intake: PinnedIntake, request: JsonValue): Subject {
+/** A request that was read without its schema, if its fields are plain. */
+export type PlainBody = ExecuteRequest | AgentEnvelope;
+
+/** The request of an intake without its schema, in its canonical form too; null if that is to decide. */
+export function readPlain(
+  { lane }: PinnedIntake,
+  request: JsonValue,
+): PlainRequest<PlainBody> | null {
+  return lane === 1 ? plainExecuteRequest(request) : plainAgentEnvelope(request);
+}
+
+/** Reads the request of an intake by the schema of its lane, unless it has been read without. */
+export function readSubject(
+  intake: PinnedIntake,
+  request: JsonValue,
+  plain: PlainBody | null = null,
+): Subject {
   switch (intake.lane) {
     case 1:
-      return readExecute(intake, request);
+      return readExecute(
+        intake,
+        (plain as ExecuteRequest | null) ?? executeRequestSchema.parse(request),
+      );
     case 2:
-      return readEnvelope(intake, request);
+      return readEnvelope(
+        intake,
+        (plain as AgentEnvelope | null) ?? agentEnvelopeSchema.parse(request),
+      );
     default:
       throw new UnknownLaneError(`this version does not know lane ${String(intake.lane)}`);
   }
 }
 
-function readExecute(intake: PinnedIntake, request: JsonValue): Subject {
-  const execute = executeRequestSchema.parse(request);
+function readExecute(intake: PinnedIntake, execute: ExecuteRequest): Subject {
   requireOwnTenant(intake, execute.tenant_id);
   const fixtureRef = execute.proof_chain_fixture_ref ?? null;
   const fixtureHash = intake.fixtureHash?.toString('hex') ?? null;
@@ -44,8 +69,7 @@ function readExecute(intake: PinnedIntake, request: JsonValue): Subject {
   };
 }
 
-function readEnvelope(intake: PinnedIntake, request: JsonValue): Subject {
-  const envelope = agentEnvelopeSchema.parse(request);
+function readEnvelope(intake: PinnedIntake, envelope: AgentEnvelope): Subject {
   requireOwnTenant(intake, envelope.tenant_id);
   const { agent } = envelope;
   return {

@@ -63,9 +63,14 @@ export function canonicalBytes(value: JsonValue): Uint8Array {
  * for documents of fixed shape, each with a test that compares it with the general form.
  */
 export function orderedBytes(value: JsonValue): Uint8Array {
+  return utf8(orderedText(value));
+}
+
+/** {@link orderedBytes} as text. */
+export function orderedText(value: JsonValue): string {
   const text = JSON.stringify(value);
   // Printed as an escape, a lone surrogate would not be noticed; the general form looks closer.
-  return SURROGATE_ESCAPE.test(text) ? canonicalBytes(value) : utf8(text);
+  return SURROGATE_ESCAPE.test(text) ? canonicalize(value) : text;
 }
 
 const SURROGATE_ESCAPE = /\\ud[89a-f]/;

@@ -127,9 +127,8 @@ export interface NewProof {
   /** As `packAep` makes it. */
   packedAep: Uint8Array;
   signature: Uint8Array;
-  /** Lower-case hex. */
-  inputHash: string;
-  input: Uint8Array;
+  /** What was decided on: its RFC 8785 form, and the SHA-256 of that in lower-case hex. */
+  input: { text: string; hash: string };
 }
 
 /** Stores the payload side of appended proofs: AEP, signature, policy input. */
@@ -157,12 +156,12 @@ export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise
       as added(proof_id, leaf_index, tenant_no, lane, action, intent_id, effect, environment, key_id,
         aep_start, aep_length, signature_start, signature_length)`;
   // Equal inputs are common, and one row serves them.
-  const inputs = [...new Map(proofs.map(({ inputHash, input }) => [inputHash, input]))];
+  const inputs = [...new Map(proofs.map(({ input }) => [input.hash, input.text]))];
   const storingInputs = tx`
     insert into svc.policy_input ${tx(
-      inputs.map(([hash, input]) => ({
+      inputs.map(([hash, text]) => ({
         input_hash: Buffer.from(hash, 'hex'),
-        input: Buffer.from(input),
+        input: Buffer.from(text),
       })),
     )} on conflict do nothing`;
   await inOneGo(storing, storingInputs);

@@ -1,4 +1,4 @@
-import { concat, equalBytes, toHex } from '#protocol/bytes';
+import { concat, equalBytes } from '#protocol/bytes';
 import { proofEntryBytes } from '#protocol/entries';
 import { HASH_BYTES, leafHash } from '#protocol/merkle';
 import { extendTiles, tilesForAppend, TILE_WIDTH, tileWidth, type Tile } from '#protocol/tiles';
@@ -22,8 +22,9 @@ export type NewEntry =
       proofId: string;
       /** Epoch milliseconds. */
       at: number;
-      aepHash: Uint8Array;
-      proofRecordHash: Uint8Array;
+      /** Lower-case hex. */
+      aepHash: string;
+      proofRecordHash: string;
     }
   | { kind: 'status'; proofId: string; at: number; body: Uint8Array }
   | { kind: 'key'; at: number; body: Uint8Array };
@@ -54,8 +55,8 @@ function newEntryBytes(entry: NewEntry): Uint8Array {
   if (entry.kind !== 'proof') return entry.body;
   return proofEntryBytes({
     proof_id: entry.proofId,
-    aep_hash: toHex(entry.aepHash),
-    proof_record_hash: toHex(entry.proofRecordHash),
+    aep_hash: entry.aepHash,
+    proof_record_hash: entry.proofRecordHash,
     time: formatTime(entry.at),
   });
 }
@@ -117,7 +118,8 @@ async function insertEntries(tx: Transaction, size: number, entries: NewEntry[])
     entry.kind === 'proof' ? [{ ...entry, leafIndex: size + offset }] : [],
   );
   if (proofs.length > 0) {
-    const hashes = Buffer.concat(proofs.flatMap((entry) => [entry.aepHash, entry.proofRecordHash]));
+    const hex = proofs.map(({ aepHash, proofRecordHash }) => aepHash + proofRecordHash).join('');
+    const hashes = Buffer.from(hex, 'hex');
     await tx`
       insert into svc.log_entry (leaf_index, kind, proof_id, at, aep_hash, proof_record_hash)
       select leaf_index, ${PROOF}, proof_id, to_timestamp(at / 1000.0),

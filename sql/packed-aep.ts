@@ -7,15 +7,14 @@ import { formatTime, parseTime } from '#protocol/time';
  * stored format and never changes. An AEP that would not come back is stored as the text it is; that
  * one begins with `{`, and a packed one with its version, so no reader needs to be told.
  */
-export function packAep(aep: Aep, text: Uint8Array): Buffer {
-  const whole = Buffer.from(text.buffer, text.byteOffset, text.length);
+export function packAep(aep: Aep, text: string): Buffer {
   try {
     const packed = pack(aep);
-    if (unpackAep(packed).equals(whole)) return packed;
+    if (unpack(new Reader(packed)) === text) return packed;
   } catch {
     // A field has a form that the template has no place for.
   }
-  return whole;
+  return Buffer.from(text);
 }
 
 /** The text of a stored AEP. What cannot be unpacked is no AEP, and is given back as it is. */
@@ -164,6 +163,28 @@ function unpackSubject(from: Reader, kind: (typeof KINDS)[number]): string {
   return `"kind":"outcome","parent_proof_id":"${parent}","result":"${result}"${rest}`;
 }
 
+// What lies beside each other was mostly accepted at one moment, and ends at the same few.
+const KEPT_TIMES = 64;
+const times = new Map<string, number>();
+const timeTexts = new Map<number, string>();
+
+function epochMs(text: string): number {
+  return remembered(times, text, parseTime);
+}
+
+function timeText(ms: number): string {
+  return remembered(timeTexts, ms, formatTime);
+}
+
+function remembered<K, V>(known: Map<K, V>, key: K, make: (key: K) => V): V {
+  const found = known.get(key);
+  if (found !== undefined) return found;
+  const made = make(key);
+  if (known.size >= KEPT_TIMES) known.clear();
+  known.set(key, made);
+  return made;
+}
+
 /** Longer ones are stored as they are. */
 const LONGEST = 4096;
 // Nothing is awaited while one is packed, so one place serves all.
@@ -189,7 +210,7 @@ class Writer {
   }
 
   time(value: string): void {
-    this.at = this.buffer.writeIntBE(parseTime(value), this.at, 6);
+    this.at = this.buffer.writeIntBE(epochMs(value), this.at, 6);
   }
 
   text(value: string): void {
@@ -235,7 +256,7 @@ class Reader {
   }
 
   time(): string {
-    return formatTime(this.stored.readIntBE(this.pass(6), 6));
+    return timeText(this.stored.readIntBE(this.pass(6), 6));
   }
 
   /** As a JSON string. */

@@ -17,9 +17,10 @@ export const agentSchema = z.strictObject({
 });
 
 /** Keeps two admissions of the same thing apart: two envelopes that differ in nothing are one. */
+export const NONCE_PATTERN = /^[A-Za-z0-9_-]{16,128}$/;
 export const nonceSchema = z
   .string()
-  .regex(/^[A-Za-z0-9_-]{16,128}$/, 'expected 16 to 128 characters of A-Z a-z 0-9 _ -');
+  .regex(NONCE_PATTERN, 'expected 16 to 128 characters of A-Z a-z 0-9 _ -');
 
 const envelopeMembers = {
   schema_version: z.literal(SCHEMA.agentEnvelope),

@@ -11,9 +11,10 @@ import {
 export const intentIdSchema = textSchema;
 export const fixtureRefSchema = textSchema;
 /** Opaque; printable ASCII because it travels back in a header. */
+export const IDEMPOTENCY_KEY_PATTERN = /^[\x20-\x7e]{1,255}$/;
 export const idempotencyKeySchema = z
   .string()
-  .regex(/^[\x20-\x7e]{1,255}$/, 'expected 1 to 255 printable ASCII characters');
+  .regex(IDEMPOTENCY_KEY_PATTERN, 'expected 1 to 255 printable ASCII characters');
 
 /** Body of `POST /v1/intents/execute` (spec 2.4). */
 export const executeRequestSchema = z.strictObject({

@@ -92,7 +92,6 @@ async function appendIn(
         keyId: context.keyId,
         packedAep: item.packedAep,
         signature: item.signature,
-        inputHash: item.inputHash,
         input: item.input,
       })),
     ),

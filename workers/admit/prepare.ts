@@ -3,8 +3,8 @@ import { proofCommitments } from '#protocol/commitments';
 import { pae } from '#protocol/dsse';
 import type { AepSubject } from '#protocol/schemas/aep';
 import type { Effect } from '#protocol/status';
-import { deriveAep } from '#policy/derive-aep';
-import { nativeSha256 } from '#runtime/crypto';
+import { deriveAep, type PrintedInput } from '#policy/derive-aep';
+import { nativeBase64, nativeSha256 } from '#runtime/crypto';
 import type { PendingIntake } from '#sql/append';
 import { packAep } from '#sql/packed-aep';
 import type { AdmitContext } from './context.js';
@@ -17,10 +17,10 @@ export interface Prepared {
   /** As it is stored. */
   packedAep: Uint8Array;
   signature: Uint8Array;
-  aepHash: Uint8Array;
-  proofRecordHash: Uint8Array;
-  inputHash: string;
-  input: Uint8Array;
+  /** What the log commits to, lower-case hex. */
+  aepHash: string;
+  proofRecordHash: string;
+  input: PrintedInput;
 }
 
 /**
@@ -29,28 +29,31 @@ export interface Prepared {
  */
 export async function prepare(context: AdmitContext, intake: PendingIntake): Promise<Prepared> {
   const policy = await context.policy(intake.policyDigest);
-  const derived = deriveAep(intake, policy, context.keyId);
-  const { aep, bytes } = derived;
+  const { aep, text, requestHash, input } = deriveAep(intake, policy, context.keyId);
+  const bytes = Buffer.from(text);
   const { effect } = aep.decision;
   const signature = context.signer.sign(pae(AEP_PAYLOAD_TYPE, bytes));
-  const commitments = proofCommitments(nativeSha256, {
-    proof_id: intake.proofId,
-    aep: bytes,
-    signature,
-    key_id: context.keyId,
-    request_hash: derived.requestHash,
-    effect,
-    lane: laneOf(aep.subject),
-  });
+  const commitments = proofCommitments(
+    nativeSha256,
+    {
+      proof_id: intake.proofId,
+      aep: bytes,
+      signature,
+      key_id: context.keyId,
+      request_hash: requestHash,
+      effect,
+      lane: laneOf(aep.subject),
+    },
+    nativeBase64,
+  );
   return {
     intake,
     effect,
     subject: aep.subject,
-    packedAep: packAep(aep, bytes),
+    packedAep: packAep(aep, text),
     signature,
-    aepHash: Buffer.from(commitments.aep_hash, 'hex'),
-    proofRecordHash: Buffer.from(commitments.proof_record_hash, 'hex'),
-    inputHash: derived.inputHash,
-    input: derived.input,
+    aepHash: commitments.aep_hash,
+    proofRecordHash: commitments.proof_record_hash,
+    input,
   };
 }
