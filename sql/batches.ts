@@ -1,6 +1,6 @@
-import { bytesOf } from './columns.js';
+import { arrayOf, bytesOf } from './columns.js';
 import type { Db, Pool, Transaction } from './db.js';
-import { batchIdOf, batchUuid, fromUuid, toUuid } from './ids.js';
+import { batchIdOf, batchUuid, fromUuid } from './ids.js';
 import { firstsOf, pinPolicy, type Lane, type PinnedPolicy } from './intake.js';
 import { asTenants } from './tenant-scope.js';
 
@@ -11,7 +11,8 @@ export interface BatchItem {
   proofId: string;
   lane: Lane;
   request: Uint8Array;
-  requestHash: Uint8Array;
+  /** Lower-case hex. */
+  requestHash: string;
   fixtureRef: string | null;
 }
 
@@ -50,8 +51,11 @@ export type BatchOutcome =
 
 /** Idempotency keys of batches are a space of their own, beside those of the two lanes. */
 const BATCHES = 3;
-/** Items of one part, which is what is handed to a worker at a time. */
-export const PART_ITEMS = 250;
+/**
+ * Items of one part, which is what is handed to a worker at a time: as many as a job may carry, for
+ * each costs some twelve statements and a commit however large it is.
+ */
+export const PART_ITEMS = 1_000;
 const ROWS_PER_STATEMENT = 1_000;
 
 /** Rolls back what was done so far, with an answer. */
@@ -89,17 +93,13 @@ async function accept(tx: Transaction, batch: NewBatch, room: Room): Promise<Bat
   await requireRoom(tx, batch, room);
 
   const pointing = await insertAdmissions(tx, batch, pins);
-  const fresh = new Map<string, number>();
-  const before = new Map<string, number>();
-  for (const { proofId, isNew } of pointing.values()) {
-    const counted = isNew ? fresh : before;
-    counted.set(proofId, (counted.get(proofId) ?? 0) + 1);
-  }
+  const fresh = pointing.admissions.filter((one) => one.isNew);
   await insertPending(tx, batch.batchId, fresh, pins.at);
+  const before = pointing.admissions.filter((one) => !one.isNew);
   const earlier = await insertWatches(tx, batch, before);
-  const awaited = sum(fresh.values()) + earlier.pending;
+  const awaited = fresh.reduce((sum, { items }) => sum + items, 0) + earlier.pending;
   await insertParts(tx, batch, pointing);
-  const replayed = [...pointing.values()].filter((one) => one.isReplay).length;
+  const replayed = pointing.isReplay.filter(Boolean).length;
   await tx`
     insert into svc.batch_progress (batch_id, tenant_no, awaited, pending, admitted, denied, refused,
       invalid, replayed, completed_at)
@@ -152,65 +152,85 @@ async function requireRoom(tx: Transaction, batch: NewBatch, room: Room): Promis
   if (!fits && length > 0) throw new Ended({ outcome: 'no_room' });
 }
 
-/** What an item points to. */
-interface Pointing {
+/** What items point to: one for all that are the same. */
+interface Admission {
+  /** The first of its items. */
+  first: BatchItem;
+  /** How many items point to it. */
+  items: number;
   proofId: string;
-  /** The admission is this batch's own. */
+  /** It is this batch's own. */
   isNew: boolean;
-  /** The item itself was answered by an admission before it, in this batch or earlier. */
-  isReplay: boolean;
 }
 
-const identityOf = ({ lane, requestHash }: BatchItem): string =>
-  `${lane}${Buffer.from(requestHash).toString('latin1')}`;
+/** Of each item, by its index; nothing of one that has a problem. */
+interface Pointing {
+  admissions: Admission[];
+  of: (Admission | undefined)[];
+  /** The item itself was answered by an admission before it, in this batch or earlier. */
+  isReplay: boolean[];
+}
 
 /** Everyone inserts in one order, so that waiting for a neighbour's unique key is never a cycle. */
-const byIdentity = (a: BatchItem, b: BatchItem): number =>
-  a.lane - b.lane || Buffer.compare(a.requestHash, b.requestHash);
+const byIdentity = ({ first: a }: Admission, { first: b }: Admission): number =>
+  a.lane - b.lane || (a.requestHash < b.requestHash ? -1 : a.requestHash > b.requestHash ? 1 : 0);
 
-/** Inserts the admissions that are new, and says by index what each item points to. */
+/** Inserts the admissions that are new, and says what each item points to. */
 async function insertAdmissions(
   tx: Transaction,
   batch: NewBatch,
   pins: PinnedPolicy,
-): Promise<Map<number, Pointing>> {
-  const firsts = new Map<string, BatchItem>();
-  for (const item of batch.items) {
-    const identity = identityOf(item);
-    if (!firsts.has(identity)) firsts.set(identity, item);
-  }
-  const found = new Map<BatchItem, { proofId: string; isNew: boolean }>();
-  let open = [...firsts.values()].sort(byIdentity);
+): Promise<Pointing> {
+  const pointing = admissionsOf(batch);
+  let open = pointing.admissions;
   while (open.length > 0) {
-    const inTheWay: BatchItem[] = [];
-    for (const rows of slices(open, ROWS_PER_STATEMENT)) {
-      const inserted = await insertIntake(tx, batch, rows, pins);
-      for (const item of rows) {
-        if (inserted === 'all' || inserted.has(item.proofId)) {
-          found.set(item, { proofId: item.proofId, isNew: true });
-        } else inTheWay.push(item);
+    const inTheWay: Admission[] = [];
+    for (const some of slices(open, ROWS_PER_STATEMENT)) {
+      const inserted = await insertIntake(tx, batch, some, pins);
+      for (const one of some) {
+        one.isNew = inserted === 'all' || inserted.has(one.proofId);
+        if (!one.isNew) inTheWay.push(one);
       }
     }
     open = [];
-    for (const items of slices(inTheWay, ROWS_PER_STATEMENT)) {
-      const asked = items.map((item) => ({ ...item, tenantNo: batch.tenantNo }));
+    for (const some of slices(inTheWay, ROWS_PER_STATEMENT)) {
+      const asked = some.map(({ first: { lane, requestHash } }) => ({
+        tenantNo: batch.tenantNo,
+        lane,
+        requestHash: Buffer.from(requestHash, 'hex'),
+      }));
       const proofIds = await firstsOf(tx, asked);
-      items.forEach((item, at) => {
+      some.forEach((one, at) => {
         const proofId = proofIds[at] ?? null;
         // One that was refused in between has given its identity back: those go round again.
-        if (proofId === null) open.push(item);
-        else found.set(item, { proofId, isNew: false });
+        if (proofId === null) open.push(one);
+        else one.proofId = proofId;
       });
     }
   }
-  const pointing = new Map<number, Pointing>();
-  for (const item of batch.items) {
-    const first = firsts.get(identityOf(item));
-    const what = first && found.get(first);
-    if (what === undefined) throw new Error('an item of a batch was left without an admission');
-    pointing.set(item.index, { ...what, isReplay: !what.isNew || first !== item });
-  }
+  batch.items.forEach((item) => {
+    const admission = pointing.of[item.index];
+    pointing.isReplay[item.index] = admission?.isNew !== true || admission.first !== item;
+  });
   return pointing;
+}
+
+/** The admissions that the items would be, none of which is in the registry yet. */
+function admissionsOf({ items, total }: NewBatch): Pointing {
+  const known = new Map<string, Admission>();
+  const of = new Array<Admission | undefined>(total).fill(undefined);
+  for (const item of items) {
+    const identity = item.requestHash + String(item.lane);
+    let admission = known.get(identity);
+    if (admission === undefined) {
+      admission = { first: item, items: 0, proofId: item.proofId, isNew: false };
+      known.set(identity, admission);
+    }
+    admission.items += 1;
+    of[item.index] = admission;
+  }
+  const admissions = [...known.values()].sort(byIdentity);
+  return { admissions, of, isReplay: new Array<boolean>(total).fill(false) };
 }
 
 /**
@@ -220,10 +240,13 @@ async function insertAdmissions(
 async function insertIntake(
   tx: Transaction,
   { tenantNo, keyNo, salts }: NewBatch,
-  rows: BatchItem[],
+  admissions: Admission[],
   pins: PinnedPolicy,
 ): Promise<'all' | Set<string>> {
+  const rows = admissions.map(({ first }) => first);
+  const proofIds = arrayOf(rows.map(({ proofId }) => proofId));
   const requests = bytesOf(rows.map(({ request }) => request));
+  const hashes = Buffer.from(rows.map(({ requestHash }) => requestHash).join(''), 'hex');
   const saltOf = ({ index }: BatchItem): Uint8Array => salts.subarray(index * 32, index * 32 + 32);
   const inserted = await tx`
     insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
@@ -234,11 +257,11 @@ async function insertIntake(
       substring(packed.salts from (i.n::integer - 1) * 32 + 1 for 32), ${pins.digest},
       f.fixture_hash, t.validity, ${keyNo}
     from (select ${requests.bytes}::bytea as requests,
-        ${Buffer.concat(rows.map(({ requestHash }) => requestHash))}::bytea as hashes,
+        ${hashes}::bytea as hashes,
         ${Buffer.concat(rows.map(saltOf))}::bytea as salts) packed
     cross join unnest(
-      ${rows.map(({ proofId }) => toUuid(proofId))}::uuid[],
-      ${rows.map(({ lane }) => lane)}::smallint[],
+      ${proofIds}::uuid[],
+      ${arrayOf(rows.map(({ lane }) => lane))}::smallint[],
       ${requests.starts}::integer[],
       ${requests.lengths}::integer[],
       ${rows.map(({ fixtureRef }) => fixtureRef)}::text[])
@@ -250,22 +273,22 @@ async function insertIntake(
   if (inserted.count === rows.length) return 'all';
   const found = await tx<{ proof_id: string }[]>`
     select proof_id::text from svc.intake
-    where proof_id = any(${rows.map(({ proofId }) => toUuid(proofId))}::uuid[])`;
+    where proof_id = any(${proofIds}::uuid[])`;
   return new Set(found.map((row) => fromUuid(row.proof_id)));
 }
 
 async function insertPending(
   tx: Transaction,
   batchId: string,
-  fresh: ReadonlyMap<string, number>,
+  fresh: readonly Admission[],
   at: Date,
 ): Promise<void> {
-  for (const rows of slices([...fresh], ROWS_PER_STATEMENT)) {
+  for (const rows of slices(fresh, ROWS_PER_STATEMENT)) {
     await tx`
       insert into svc.intake_pending (proof_id, accepted_at, batch_id, batch_items)
       select proof_id, ${at}, ${batchUuid(batchId)}, items
-      from unnest(${rows.map(([id]) => toUuid(id))}::uuid[], ${rows.map(([, items]) => items)}::smallint[])
-        as fresh(proof_id, items)`;
+      from unnest(${arrayOf(rows.map(({ proofId }) => proofId))}::uuid[],
+        ${arrayOf(rows.map(({ items }) => items))}::smallint[]) as fresh(proof_id, items)`;
   }
 }
 
@@ -276,27 +299,27 @@ async function insertPending(
 async function insertWatches(
   tx: Transaction,
   { batchId, tenantNo }: NewBatch,
-  before: ReadonlyMap<string, number>,
+  before: readonly Admission[],
 ): Promise<{ pending: number; admitted: number; denied: number }> {
   const counts = { pending: 0, admitted: 0, denied: 0 };
-  for (const rows of slices([...before], ROWS_PER_STATEMENT)) {
+  for (const rows of slices(before, ROWS_PER_STATEMENT)) {
     const effects = await effectsOf(
       tx,
       tenantNo,
-      rows.map(([id]) => id),
+      rows.map(({ proofId }) => proofId),
     );
-    const watched: [string, number][] = [];
-    rows.forEach(([proofId, items]) => {
-      const effect = effects.get(proofId);
-      if (effect === undefined) watched.push([proofId, items]);
-      counts[effect === undefined ? 'pending' : effect] += items;
+    const watched: Admission[] = [];
+    rows.forEach((one) => {
+      const effect = effects.get(one.proofId);
+      if (effect === undefined) watched.push(one);
+      counts[effect === undefined ? 'pending' : effect] += one.items;
     });
     if (watched.length === 0) continue;
     await tx`
       insert into svc.batch_watch (proof_id, batch_id, items)
       select proof_id, ${batchUuid(batchId)}, items
-      from unnest(${watched.map(([id]) => toUuid(id))}::uuid[],
-        ${watched.map(([, items]) => items)}::smallint[]) as watched(proof_id, items)`;
+      from unnest(${arrayOf(watched.map(({ proofId }) => proofId))}::uuid[],
+        ${arrayOf(watched.map(({ items }) => items))}::smallint[]) as watched(proof_id, items)`;
   }
   return counts;
 }
@@ -308,7 +331,7 @@ async function effectsOf(
 ): Promise<Map<string, 'admitted' | 'denied'>> {
   const rows = await tx<{ proof_id: string; effect: 'ADMIT' | 'DENY' }[]>`
     select proof_id::text, effect from svc.proof
-    where proof_id = any(${proofIds.map(toUuid)}::uuid[]) and tenant_no = ${tenantNo}`;
+    where proof_id = any(${arrayOf(proofIds)}::uuid[]) and tenant_no = ${tenantNo}`;
   return new Map(
     rows.map(({ proof_id, effect }) => [
       fromUuid(proof_id),
@@ -321,26 +344,23 @@ async function effectsOf(
 async function insertParts(
   tx: Transaction,
   { batchId, tenantNo, total, problems }: NewBatch,
-  pointing: ReadonlyMap<number, Pointing>,
+  { of, isReplay }: Pointing,
 ): Promise<void> {
   for (let start = 0; start < total; start += PART_ITEMS) {
-    const indexes = Array.from(
-      { length: Math.min(PART_ITEMS, total - start) },
-      (_, i) => start + i,
-    );
-    const items = indexes.map((index) => pointing.get(index));
-    const replayed = items.map((item) => String(item?.isReplay === true));
-    const wrong = indexes.flatMap((index) => {
+    const end = Math.min(start + PART_ITEMS, total);
+    const proofIds = of.slice(start, end).map((one) => one?.proofId ?? 'NULL');
+    const replayed = isReplay.slice(start, end);
+    const wrong: string[] = [];
+    for (let index = start; index < end; index += 1) {
       const problem = problems.get(index);
-      return problem === undefined ? [] : [`"${String(index)}":${problem}`];
-    });
+      if (problem !== undefined) wrong.push(`"${String(index)}":${problem}`);
+    }
     await tx`
       insert into svc.batch_part (batch_id, first_index, proof_ids, replayed, problems)
-      values (${batchUuid(batchId)}, ${start},
-        ${items.map((item) => (item === undefined ? null : toUuid(item.proofId)))}::uuid[],
-        ${replayed.includes('true') ? replayed : null}::text[]::boolean[],
+      values (${batchUuid(batchId)}, ${start}, ${arrayOf(proofIds)}::uuid[],
+        ${replayed.includes(true) ? arrayOf(replayed.map(String)) : null}::boolean[],
         ${wrong.length > 0 ? Buffer.from(`{${wrong.join(',')}}`) : null})`;
-    const fresh = items.filter((item) => item?.isReplay === false).length;
+    const fresh = proofIds.filter((id, at) => id !== 'NULL' && replayed[at] === false).length;
     if (fresh === 0) continue;
     await tx`
       insert into svc.batch_turn (batch_id, first_index, tenant_no, items)
@@ -352,10 +372,4 @@ function slices<T>(all: readonly T[], size: number): T[][] {
   return Array.from({ length: Math.ceil(all.length / size) }, (_, i) =>
     all.slice(i * size, (i + 1) * size),
   );
-}
-
-function sum(values: Iterable<number>): number {
-  let total = 0;
-  for (const value of values) total += value;
-  return total;
 }

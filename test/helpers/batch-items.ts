@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { expect } from 'vitest';
-import { fromHex, utf8 } from '#protocol/bytes';
+import { utf8 } from '#protocol/bytes';
 import { documentHash } from '#protocol/hash';
 import type { JsonValue } from '#protocol/json';
 import { nativeSha256 } from '#runtime/crypto';
@@ -32,7 +32,7 @@ export async function acceptedBatch(
       proofId: item.proofId,
       lane: item.lane,
       request: utf8(JSON.stringify(request)),
-      requestHash: fromHex(documentHash(nativeSha256, request)),
+      requestHash: documentHash(nativeSha256, request),
       fixtureRef: null,
     };
   });

@@ -76,7 +76,7 @@ function createReading(limits: ReadBatchLimits, caller: Caller) {
     try {
       const found = readItem(item, limits.item, caller);
       items.set(index, { ...found, proofId: newUuidHex() });
-      hash.update(tag(found.lane)).update(found.requestHash);
+      hash.update(tag(found.lane)).update(found.requestHash, 'hex');
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       problems.set(index, error);

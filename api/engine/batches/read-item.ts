@@ -1,6 +1,11 @@
-import { canonicalBytes } from '#protocol/canonical-json';
+import { canonicalize } from '#protocol/canonical-json';
 import type { JsonValue } from '#protocol/json';
-import { nativeSha256 } from '#runtime/crypto';
+import {
+  plainAgentEnvelope,
+  plainExecuteRequest,
+  type PlainRequest,
+} from '#protocol/plain-request';
+import { nativeTextHash } from '#runtime/crypto';
 import type { Lane } from '#sql/intake';
 import {
   AGENT_LANE,
@@ -19,7 +24,8 @@ import type { SplitItem } from './split.js';
 export interface ReadItem {
   lane: Lane;
   request: Buffer;
-  requestHash: Uint8Array;
+  /** Lower-case hex. */
+  requestHash: string;
   fixtureRef: string | null;
   /** What the registry has to be asked before it is accepted. */
   parent: NamedParent | null;
@@ -34,27 +40,31 @@ export function readItem(item: SplitItem, limit: number, caller: Caller): ReadIt
   if ('tooLong' in item) {
     throw new Problem('body_too_large', `An item must not be longer than ${String(limit)} bytes.`);
   }
-  const value = parseJson(item.bytes);
+  const { bytes } = item;
+  const value = parseJson(bytes);
   const version = isObject(value) ? value['schema_version'] : undefined;
-  if (version === EXECUTE_LANE.version) return readOn(EXECUTE_LANE, item.bytes, value, caller);
+  if (version === EXECUTE_LANE.version) {
+    return readOn(EXECUTE_LANE, bytes, value, plainExecuteRequest(value), caller);
+  }
   if (version !== AGENT_LANE.version) {
     throw unknownVersion(value, [EXECUTE_LANE.version, AGENT_LANE.version]);
   }
-  return readOn(AGENT_LANE, item.bytes, value, caller);
+  return readOn(AGENT_LANE, bytes, value, plainAgentEnvelope(value), caller);
 }
 
 function readOn<Body extends AdmissionBody>(
   { lane, schema, version, fixtureRef, parentOf }: AdmissionLane<Body>,
   request: Buffer,
   value: JsonValue,
+  plain: PlainRequest<Body> | null,
   caller: Caller,
 ): ReadItem {
-  const document = parseDocument(schema, value, version);
+  const document = plain?.body ?? parseDocument(schema, value, version);
   requireOwnTenantInBody(document.tenant_id, caller);
   return {
     lane,
     request,
-    requestHash: nativeSha256(canonicalBytes(value)),
+    requestHash: nativeTextHash(plain?.canonical ?? canonicalize(value)),
     fixtureRef: fixtureRef?.(document) ?? null,
     parent: parentOf?.(document) ?? null,
   };
