@@ -2,27 +2,66 @@ import type { JsonValue } from '#protocol/json';
 import type { Db, Transaction } from './db.js';
 import { arrayOf, bytesOf } from './columns.js';
 import { asking } from './errors.js';
-import { batchIdOf, fromUuid, toUuid } from './ids.js';
-import { pinnedColumns, pinnedIntake, type PinnedIntake, type PinnedRow } from './pinned-intake.js';
+import { batchIdOf, toUuid } from './ids.js';
+import { pinnedIntake, type PinnedIntake, type PinnedRow } from './pinned-intake.js';
 import type { Environment } from './tenants.js';
 import { inOneGo } from './transaction.js';
 
 /** One that is not settled yet. */
 export type PendingIntake = PinnedIntake;
 
-/** The intake rows of those of `proofIds` that are accepted and not yet settled. */
+/**
+ * The intake rows of those of `proofIds` that are accepted and not yet settled, in the order of their
+ * ids. What comes together is mostly the same in everything but four fields: a row has one value of
+ * those, of all admissions that share the rest.
+ */
 export function loadPending(sql: Db, proofIds: string[]): Promise<PendingIntake[]> {
   return asking(async () => {
-    const rows = await sql<PinnedRow[]>`
-      select ${pinnedColumns(sql)}
+    const rows = await sql<PendingRow[]>`
+      select i.tenant_no, t.tenant_id, i.lane, i.environment, i.accepted_at, i.policy_digest,
+        i.fixture_hash, i.validity,
+        string_agg(uuid_send(i.proof_id) || i.salt || i.request_hash
+          || int4send(length(i.request)) || i.request, '') as packed
       from svc.intake_pending p
       join svc.intake i using (proof_id)
       join svc.tenant t using (tenant_no)
-      where p.proof_id = any(${proofIds.map(toUuid)}::uuid[])
-      order by i.proof_id`;
-    return rows.map(pinnedIntake);
+      where p.proof_id = any(${arrayOf(proofIds)}::uuid[])
+      group by i.tenant_no, t.tenant_id, i.lane, i.environment, i.accepted_at, i.policy_digest,
+        i.fixture_hash, i.validity`;
+    return rows.flatMap(unpacked).sort((a, b) => (a.proofId < b.proofId ? -1 : 1));
   });
 }
+
+type Own = 'proof_id' | 'salt' | 'request_hash' | 'request';
+type PendingRow = Omit<PinnedRow, Own> & { packed: Buffer };
+
+const HEAD = 84;
+
+function unpacked(row: PendingRow): PendingIntake[] {
+  const { packed } = row;
+  const shared = pinnedIntake({
+    ...row,
+    proof_id: '',
+    salt: NONE,
+    request_hash: NONE,
+    request: NONE,
+  });
+  const found: PendingIntake[] = [];
+  for (let at = 0; at < packed.length;) {
+    const end = at + HEAD + packed.readInt32BE(at + HEAD - 4);
+    found.push({
+      ...shared,
+      proofId: packed.toString('hex', at, at + 16),
+      salt: packed.subarray(at + 16, at + 48),
+      requestHash: packed.subarray(at + 48, at + 80),
+      request: packed.subarray(at + HEAD, end),
+    });
+    at = end;
+  }
+  return found;
+}
+
+const NONE = Buffer.alloc(0);
 
 /** What a batch counts when an admission of it is settled: that many of its items. */
 export interface BatchShare {
@@ -39,14 +78,29 @@ export async function claimPending(
   tx: Transaction,
   proofIds: string[],
 ): Promise<Map<string, BatchShare | null>> {
-  const rows = await tx<{ proof_id: string; batch_id: string | null; batch_items: number }[]>`
-    delete from svc.intake_pending where proof_id = any(${proofIds.map(toUuid)}::uuid[])
-    returning proof_id::text, batch_id::text, batch_items`;
-  return new Map(
-    rows.map(({ proof_id, batch_id, batch_items }) => [
-      fromUuid(proof_id),
-      batch_id === null ? null : { batchId: batchIdOf(batch_id), items: batch_items },
-    ]),
+  // Of a batch all is the same but the ids: one row has them.
+  const rows = await tx<{ ids: string; batch_id: string | null; batch_items: number }[]>`
+    with claimed as (
+      delete from svc.intake_pending where proof_id = any(${arrayOf(proofIds)}::uuid[])
+      returning proof_id, batch_id, batch_items)
+    select ${idsTogether(tx)} as ids, batch_id::text, batch_items from claimed
+    group by batch_id, batch_items`;
+  const claimed = new Map<string, BatchShare | null>();
+  for (const { ids, batch_id, batch_items } of rows) {
+    const share = batch_id === null ? null : { batchId: batchIdOf(batch_id), items: batch_items };
+    for (const proofId of idsApart(ids)) claimed.set(proofId, share);
+  }
+  return claimed;
+}
+
+/** Of the rows of a group the proof ids, one after the other. */
+const idsTogether = (tx: Db) => tx`encode(string_agg(uuid_send(proof_id), ''), 'hex')`;
+
+const ID_LENGTH = 32;
+
+function idsApart(ids: string): string[] {
+  return Array.from({ length: ids.length / ID_LENGTH }, (_, i) =>
+    ids.slice(i * ID_LENGTH, (i + 1) * ID_LENGTH),
   );
 }
 
@@ -64,35 +118,37 @@ export interface Gate {
 export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, Gate>> {
   const rows = await tx<
     {
-      proof_id: string;
+      ids: string;
       allowlisted: boolean;
       lane_open: boolean;
       key_holds: boolean;
       pins_hold: boolean;
     }[]
   >`
-    select i.proof_id::text, t.allowlisted, l.open as lane_open,
-      i.key_no is null or exists (select from svc.api_key k where k.key_no = i.key_no
-        and k.tenant_no = i.tenant_no and k.revoked_at is null) as key_holds,
-      i.environment = t.environment
-        and i.accepted_at <= clock_timestamp() + interval '1 second'
-        and exists (select from svc.policy_activation a
-          where a.digest = i.policy_digest and a.active_from <= i.accepted_at) as pins_hold
-    from svc.intake i
-    join svc.tenant t using (tenant_no)
-    join svc.lane l on l.environment = t.environment
-    where i.proof_id = any(${proofIds.map(toUuid)}::uuid[])`;
-  return new Map(
-    rows.map((row) => [
-      fromUuid(row.proof_id),
-      {
-        allowlisted: row.allowlisted,
-        laneOpen: row.lane_open,
-        keyHolds: row.key_holds,
-        pinsHold: row.pins_hold,
-      },
-    ]),
-  );
+    select ${idsTogether(tx)} as ids, allowlisted, lane_open, key_holds, pins_hold
+    from (select i.proof_id, t.allowlisted, l.open as lane_open,
+        i.key_no is null or exists (select from svc.api_key k where k.key_no = i.key_no
+          and k.tenant_no = i.tenant_no and k.revoked_at is null) as key_holds,
+        i.environment = t.environment
+          and i.accepted_at <= clock_timestamp() + interval '1 second'
+          and exists (select from svc.policy_activation a
+            where a.digest = i.policy_digest and a.active_from <= i.accepted_at) as pins_hold
+      from svc.intake i
+      join svc.tenant t using (tenant_no)
+      join svc.lane l on l.environment = t.environment
+      where i.proof_id = any(${arrayOf(proofIds)}::uuid[])) asked
+    group by allowlisted, lane_open, key_holds, pins_hold`;
+  const gates = new Map<string, Gate>();
+  for (const row of rows) {
+    const gate = {
+      allowlisted: row.allowlisted,
+      laneOpen: row.lane_open,
+      keyHolds: row.key_holds,
+      pinsHold: row.pins_hold,
+    };
+    for (const proofId of idsApart(row.ids)) gates.set(proofId, gate);
+  }
+  return gates;
 }
 
 /** Closes claimed admissions without a proof, and gives their identity back. */

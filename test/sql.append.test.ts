@@ -4,6 +4,8 @@ import { leafHash } from '#protocol/merkle';
 import { extendTiles } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto';
 import { acceptIntake } from '#sql/intake';
+import { loadPending } from '#sql/append';
+import { readPinnedIntake } from '#sql/pinned-intake';
 import { appendLocked, lockHead, TileDamagedError, treeSize } from '#sql/log';
 import { transaction } from '#sql/transaction';
 import { processAdmissions } from '#workers/admit/process';
@@ -178,4 +180,27 @@ describe('an admission', () => {
     const failed = await db.sql`select from svc.verdict where outcome = 'fail'`;
     expect(failed).toHaveLength(0);
   });
+});
+
+it('reads what is pending as each was accepted, whatever it shares with the others', async () => {
+  const registry = await openRegistry(db);
+  const lengths = [0, 1, 400, 3, 9_000];
+  const items = lengths.map((length) => ({
+    ...registry.item(),
+    request: Buffer.alloc(length, length),
+  }));
+  // Several times of acceptance, and one setting among them.
+  await acceptIntake(registry.engine, items.slice(0, 2));
+  await db.sql`update svc.tenant set validity = '{"proof":7,"certificate":1,"passport":2,"trust":3}'`;
+  await acceptIntake(registry.engine, items.slice(2));
+  const ids = items.map(({ proofId }) => proofId);
+  const settled = registry.item();
+  await acceptIntake(registry.engine, [settled]);
+  await processAdmissions(registry.admit, [settled.proofId]);
+
+  const asked = [...ids.slice(2), registry.item().proofId, settled.proofId, ...ids.slice(0, 2)];
+  const pinned = [...ids]
+    .sort()
+    .map((id) => readPinnedIntake(registry.engine, registry.tenantNo, id));
+  expect(await loadPending(registry.admit.sql, asked)).toEqual(await Promise.all(pinned));
 });
