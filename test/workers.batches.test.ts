@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { QueueConfig } from '#runtime/config';
-import { openAdmitQueue, openBatchQueue, openBatchWorker } from '#runtime/queues';
+import { MAX_IDS_PER_JOB, openAdmitQueue, openBatchQueue, openBatchWorker } from '#runtime/queues';
 import { createTenant, setAllowlisted } from '#sql/administration';
 import { PART_ITEMS } from '#sql/batches';
 import { acceptIntake } from '#sql/intake';
@@ -141,6 +141,10 @@ describe.each([
     await worker.close();
     await queue.close();
   });
+});
+
+it('hands out no more at a time than a job may carry', () => {
+  expect(PART_ITEMS).toBeLessThanOrEqual(MAX_IDS_PER_JOB);
 });
 
 describe('a job of many', () => {
