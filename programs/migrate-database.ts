@@ -11,6 +11,7 @@ export const PROGRAM_ROLES = [
   'svc_verifier',
   'svc_publisher',
   'svc_admin',
+  'svc_fsck',
 ] as const;
 
 export type ProgramRole = (typeof PROGRAM_ROLES)[number];

@@ -2,7 +2,7 @@ import type { Pool } from './db.js';
 import { firstAsking } from './errors.js';
 import { unconfinedTables } from './tenant-tables.js';
 
-export type Program = 'engine' | 'worker' | 'verifier' | 'publisher' | 'admin';
+export type Program = 'engine' | 'worker' | 'verifier' | 'publisher' | 'admin' | 'fsck';
 
 type Privilege = 'SELECT' | 'INSERT' | 'UPDATE' | 'DELETE' | 'TRUNCATE' | 'REFERENCES' | 'TRIGGER';
 
@@ -152,6 +152,18 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
       'log_head(tree_size)',
       'tenant(allowlisted,validity,rate_limit)',
       'tile(hashes)',
+    ],
+  },
+  fsck: {
+    SELECT: [
+      ...READ_ALL.filter(
+        (table) => !['api_key', 'idempotency_key', 'lane', 'policy_activation'].includes(table),
+      ),
+      'grant_change',
+      'grant_head',
+      'share_due',
+      'share_expiry',
+      'upkeep',
     ],
   },
 };
