@@ -1,0 +1,93 @@
+import type { Db } from '../db.js';
+import { fromUuid, toUuid } from '../ids.js';
+
+/** What became of an admission, by the rows that there are. */
+export interface AdmissionRow {
+  proofId: string;
+  /** By its intake row, which gives its identity back when it is. */
+  isRefused: boolean;
+  hasProof: boolean;
+  hasRefusal: boolean;
+  isPending: boolean;
+}
+
+/** Admissions behind `after`, in the order of their ids. */
+export async function admissionsFrom(
+  sql: Db,
+  after: string,
+  limit: number,
+): Promise<AdmissionRow[]> {
+  const rows = await sql<
+    { proof_id: string; refused: boolean; proved: boolean; refusal: boolean; pending: boolean }[]
+  >`
+    select i.proof_id::text, i.refused,
+      (select true from svc.proof p where p.proof_id = i.proof_id) is not null as proved,
+      (select true from svc.refusal r where r.proof_id = i.proof_id) is not null as refusal,
+      (select true from svc.intake_pending q where q.proof_id = i.proof_id) is not null as pending
+    from (select proof_id, refused from svc.intake where proof_id > ${toUuid(after)}::uuid
+      order by proof_id limit ${limit}) i
+    order by i.proof_id`;
+  return rows.map((row) => ({
+    proofId: fromUuid(row.proof_id),
+    isRefused: row.refused,
+    hasProof: row.proved,
+    hasRefusal: row.refusal,
+    isPending: row.pending,
+  }));
+}
+
+export interface ProofPlace {
+  proofId: string;
+  leafIndex: number;
+  /** Whether the log has the proof at the leaf that its row names. */
+  isInLog: boolean;
+  isAccepted: boolean;
+}
+
+/** Proofs behind `after`, in the order of their ids. */
+export async function proofsFrom(sql: Db, after: string, limit: number): Promise<ProofPlace[]> {
+  const rows = await sql<
+    { proof_id: string; leaf_index: number; in_log: boolean; accepted: boolean }[]
+  >`
+    select p.proof_id::text, p.leaf_index,
+      (select true from svc.log_entry e where e.leaf_index = p.leaf_index and e.kind = 1
+        and e.proof_id = p.proof_id) is not null as in_log,
+      (select true from svc.intake i where i.proof_id = p.proof_id) is not null as accepted
+    from (select proof_id, leaf_index from svc.proof where proof_id > ${toUuid(after)}::uuid
+      order by proof_id limit ${limit}) p
+    order by p.proof_id`;
+  return rows.map((row) => ({
+    proofId: fromUuid(row.proof_id),
+    leafIndex: Number(row.leaf_index),
+    isInLog: row.in_log,
+    isAccepted: row.accepted,
+  }));
+}
+
+/** Pending admissions that were never accepted. */
+export async function strayPending(sql: Db, limit: number): Promise<string[]> {
+  const rows = await sql<{ proof_id: string }[]>`
+    select proof_id::text from svc.intake_pending q
+    where (select true from svc.intake i where i.proof_id = q.proof_id) is null
+    order by proof_id limit ${limit}`;
+  return rows.map((row) => fromUuid(row.proof_id));
+}
+
+/** How many admissions wait longer than `ms` milliseconds to be settled, and since when the oldest does. */
+export async function waitingLongerThan(
+  sql: Db,
+  ms: number,
+): Promise<{ count: number; oldest: Date | null }> {
+  const [row] = await sql<{ count: number; oldest: Date | null }[]>`
+    select count(*)::integer as count, min(accepted_at) as oldest from svc.intake_pending
+    where accepted_at < now() - ${`${ms} milliseconds`}::interval`;
+  return { count: row?.count ?? 0, oldest: row?.oldest ?? null };
+}
+
+/** Identities that more than one admission has, which no index allows. */
+export async function sharedIdentities(sql: Db, limit: number): Promise<string[][]> {
+  const rows = await sql<{ proof_ids: string[] }[]>`
+    select array_agg(proof_id::text order by proof_id) as proof_ids from svc.intake
+    where not refused group by tenant_no, lane, request_hash having count(*) > 1 limit ${limit}`;
+  return rows.map((row) => row.proof_ids.map(fromUuid));
+}

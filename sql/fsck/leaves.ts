@@ -1,0 +1,137 @@
+import type { Db } from '../db.js';
+import { fromUuid } from '../ids.js';
+import { entryBytesOf, type EntryRow } from '../log.js';
+import { unpackAep } from '../packed-aep.js';
+
+/** A leaf with every row that belongs to it: stored bytes, and columns that repeat what they say. */
+export interface StoredLeaf {
+  leafIndex: number;
+  /** Empty when the row's columns make no entry. */
+  entry: Uint8Array;
+  kind: 'proof' | 'status' | 'key';
+  /** The proof that the row is filed under; null for a key entry. */
+  filedUnder: string | null;
+  /** Epoch milliseconds. */
+  at: number;
+  /** Null when there is no such row, and for leaves that are no proofs. */
+  proof: {
+    leafIndex: number;
+    aep: Buffer | null;
+    signature: Buffer | null;
+    keyId: string;
+    effect: 'ADMIT' | 'DENY';
+    environment: 'sandbox' | 'live';
+    tenantNo: number;
+    tenantId: string | null;
+    lane: number;
+    action: string | null;
+    intentId: string | null;
+  } | null;
+  intake: {
+    request: Buffer | null;
+    requestHash: Buffer;
+    /** Epoch milliseconds. */
+    acceptedAt: number;
+    salt: Buffer | null;
+    policyDigest: Buffer;
+    fixtureHash: Buffer | null;
+    environment: string;
+    tenantNo: number;
+    lane: number;
+    validity: Record<string, number | null>;
+  } | null;
+}
+
+const KINDS: Record<number, StoredLeaf['kind']> = { 1: 'proof', 2: 'status', 3: 'key' };
+
+interface Row extends EntryRow {
+  proof_leaf: number | null;
+  aep: Buffer | null;
+  signature: Buffer | null;
+  key_id: string;
+  effect: 'ADMIT' | 'DENY';
+  environment: 'sandbox' | 'live';
+  tenant_no: number;
+  tenant_id: string | null;
+  lane: number;
+  action: string | null;
+  intent_id: string | null;
+  request: Buffer | null;
+  request_hash: Buffer | null;
+  accepted_at: Date;
+  salt: Buffer | null;
+  policy_digest: Buffer;
+  fixture_hash: Buffer | null;
+  intake_environment: string;
+  intake_tenant: number;
+  intake_lane: number;
+  validity: Record<string, number | null>;
+}
+
+/** The leaves with indexes in [from, to), in order. A leaf that is missing is absent. */
+export async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf[]> {
+  const rows = await sql<Row[]>`
+    select e.leaf_index, e.kind, e.proof_id::text, e.at, e.aep_hash, e.proof_record_hash, e.body,
+      p.leaf_index as proof_leaf, p.aep, p.signature, p.key_id, p.effect, p.environment,
+      p.tenant_no, t.tenant_id, p.lane, p.action, p.intent_id,
+      i.request, i.request_hash, i.accepted_at, i.salt, i.policy_digest, i.fixture_hash,
+      i.environment as intake_environment, i.tenant_no as intake_tenant, i.lane as intake_lane,
+      i.validity
+    from svc.log_entry e
+    left join svc.proof p on e.kind = 1 and p.proof_id = e.proof_id
+    left join svc.intake i on e.kind = 1 and i.proof_id = e.proof_id
+    left join svc.tenant t on t.tenant_no = p.tenant_no
+    where e.leaf_index >= ${from} and e.leaf_index < ${to}
+    order by e.leaf_index`;
+  return rows.map(storedLeaf);
+}
+
+function storedLeaf(row: Row): StoredLeaf {
+  return {
+    leafIndex: Number(row.leaf_index),
+    entry: entryOrNothing(row),
+    kind: KINDS[row.kind] ?? 'proof',
+    filedUnder: row.proof_id === null ? null : fromUuid(row.proof_id),
+    at: row.at.getTime(),
+    proof:
+      row.proof_leaf === null
+        ? null
+        : {
+            leafIndex: Number(row.proof_leaf),
+            aep: row.aep === null ? null : unpackAep(row.aep),
+            signature: row.signature,
+            keyId: row.key_id,
+            effect: row.effect,
+            environment: row.environment,
+            tenantNo: row.tenant_no,
+            tenantId: row.tenant_id,
+            lane: row.lane,
+            action: row.action,
+            intentId: row.intent_id,
+          },
+    intake:
+      row.request_hash === null
+        ? null
+        : {
+            request: row.request,
+            requestHash: row.request_hash,
+            acceptedAt: row.accepted_at.getTime(),
+            salt: row.salt,
+            policyDigest: row.policy_digest,
+            fixtureHash: row.fixture_hash,
+            environment: row.intake_environment,
+            tenantNo: row.intake_tenant,
+            lane: row.intake_lane,
+            validity: row.validity,
+          },
+  };
+}
+
+/** One damaged row must fail by itself, and not keep the others from being read. */
+function entryOrNothing(row: EntryRow): Uint8Array {
+  try {
+    return entryBytesOf(row);
+  } catch {
+    return new Uint8Array();
+  }
+}

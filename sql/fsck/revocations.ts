@@ -1,0 +1,58 @@
+import type { Db } from '../db.js';
+import { fromUuid, toUuid } from '../ids.js';
+
+/** The proof that an entry is about; null when there is none. */
+export async function proofAbout(
+  sql: Db,
+  proofId: string,
+): Promise<{ leafIndex: number; effect: 'ADMIT' | 'DENY' } | null> {
+  const [row] = await sql<{ leaf_index: number; effect: 'ADMIT' | 'DENY' }[]>`
+    select leaf_index, effect from svc.proof where proof_id = ${toUuid(proofId)}::uuid`;
+  return row === undefined ? null : { leafIndex: Number(row.leaf_index), effect: row.effect };
+}
+
+/** @param reasonHash in hex */
+export async function reasonDocument(sql: Db, reasonHash: string): Promise<Buffer | null> {
+  const [row] = await sql<{ document: Buffer }[]>`
+    select document from svc.revocation_reason where reason_hash = ${Buffer.from(reasonHash, 'hex')}`;
+  return row?.document ?? null;
+}
+
+export interface AskedRevocation {
+  requestId: string;
+  proofId: string;
+  artifactKind: string;
+}
+
+/** Requests behind `after` that are settled and were not refused: the log must have what they asked. */
+export async function settledRequests(
+  sql: Db,
+  after: string,
+  limit: number,
+): Promise<AskedRevocation[]> {
+  const rows = await sql<{ request_id: string; proof_id: string; artifact_kind: string }[]>`
+    select request_id::text, proof_id::text, artifact_kind from svc.revocation_request r
+    where request_id > ${toUuid(after)}::uuid and refused is null
+      and (select true from svc.revocation_pending q where q.request_id = r.request_id) is null
+    order by request_id limit ${limit}`;
+  return rows.map((row) => ({
+    requestId: fromUuid(row.request_id),
+    proofId: fromUuid(row.proof_id),
+    artifactKind: row.artifact_kind,
+  }));
+}
+
+/** Reason documents behind `after` (hex), which are written together with their entries. */
+export async function reasonsFrom(
+  sql: Db,
+  after: string,
+  limit: number,
+): Promise<{ reasonHash: string; document: Buffer }[]> {
+  const rows = await sql<{ reason_hash: Buffer; document: Buffer }[]>`
+    select reason_hash, document from svc.revocation_reason
+    where reason_hash > ${Buffer.from(after, 'hex')} order by reason_hash limit ${limit}`;
+  return rows.map((row) => ({
+    reasonHash: row.reason_hash.toString('hex'),
+    document: row.document,
+  }));
+}
