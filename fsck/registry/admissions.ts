@@ -1,0 +1,85 @@
+import {
+  admissionsFrom,
+  proofsFrom,
+  sharedIdentities,
+  strayPending,
+  waitingLongerThan,
+} from '#sql/fsck/admissions';
+import type { RegistryContext } from './context.js';
+
+const AT_ONCE = 5_000;
+const FIRST = '0'.repeat(32);
+const MOST = 1_000;
+
+/** What was accepted is pending, refused or proved, and nothing else is; what is proved is in the log. */
+export async function checkAdmissions(
+  ctx: RegistryContext,
+  damagedLeaves: ReadonlySet<number>,
+  waitMs: number,
+  step: (rows: number) => void,
+): Promise<void> {
+  const { sql, findings } = ctx;
+  for (let after = FIRST, more = true; more;) {
+    const rows = await admissionsFrom(sql, after, AT_ONCE);
+    for (const { proofId, isRefused, hasProof, hasRefusal, isPending } of rows) {
+      const where = `svc.intake proof_id=${proofId}`;
+      const states = [hasProof, hasRefusal, isPending].filter(Boolean).length;
+      if (states === 0) {
+        findings.add('intake_lost', where, 'a proof, a refusal, or a place among the pending');
+      } else if (states > 1 || isRefused !== hasRefusal) {
+        const found = `proved: ${String(hasProof)}, refused: ${String(hasRefusal)}, pending: ${String(isPending)}, refused by its row: ${String(isRefused)}`;
+        findings.add(
+          'intake_contradicts',
+          where,
+          `one of proved, refused, pending; found ${found}`,
+        );
+      }
+    }
+    after = rows.at(-1)?.proofId ?? after;
+    more = rows.length === AT_ONCE;
+    step(rows.length);
+  }
+  await checkProofRows(ctx, damagedLeaves, step);
+  for (const proofId of await strayPending(sql, MOST)) {
+    const where = `svc.intake_pending proof_id=${proofId}`;
+    findings.add('intake_missing', where, 'the admission that is pending');
+  }
+  for (const proofIds of await sharedIdentities(sql, MOST)) {
+    const where = `svc.intake proof_id=${proofIds.join(',')}`;
+    findings.add('identity_twice', where, 'one admission of a tenant, lane and request hash');
+  }
+  const { count, oldest } = await waitingLongerThan(sql, waitMs);
+  if (count > 0) {
+    const where = `svc.intake_pending, ${String(count)} rows`;
+    const since = oldest?.toISOString() ?? '';
+    findings.add(
+      'admissions_wait',
+      where,
+      `none older than ${String(waitMs)} ms, the oldest is of ${since}`,
+    );
+  }
+}
+
+async function checkProofRows(
+  { sql, findings, size }: RegistryContext,
+  damagedLeaves: ReadonlySet<number>,
+  step: (rows: number) => void,
+): Promise<void> {
+  for (let after = FIRST, more = true; more;) {
+    const rows = await proofsFrom(sql, after, AT_ONCE);
+    for (const { proofId, leafIndex, isInLog, isAccepted } of rows) {
+      const where = `svc.proof proof_id=${proofId}`;
+      // Of a leaf that is lost or altered it is told there, and what is in the log is checked there.
+      if (isInLog || damagedLeaves.has(leafIndex)) continue;
+      findings.add(
+        'proof_not_in_log',
+        where,
+        `the proof at leaf ${String(leafIndex)} of ${String(size)}`,
+      );
+      if (!isAccepted) findings.add('intake_missing', where, 'the admission that was proved');
+    }
+    after = rows.at(-1)?.proofId ?? after;
+    more = rows.length === AT_ONCE;
+    step(rows.length);
+  }
+}

@@ -1,0 +1,96 @@
+import { canonicalBytes } from '#protocol/canonical-json';
+import { hashHex } from '#protocol/hash';
+import { nativeSha256 } from '#runtime/crypto';
+import { asOfOneMoment } from '#sql/fsck/chunk';
+import {
+  grantNumbers,
+  packagesFrom,
+  tokensFrom,
+  type CheckedPackage,
+  type CheckedToken,
+} from '#sql/fsck/grants';
+import { upkeepDoneAt } from '#sql/upkeep';
+import type { RegistryContext } from './context.js';
+
+/** Each goes through all numbered changes once, so they are not few. */
+const AT_ONCE = 10_000;
+
+/** The packages of the registry, in the order of their ids, some at a time. */
+export async function* allPackages({
+  sql,
+}: Pick<RegistryContext, 'sql'>): AsyncGenerator<CheckedPackage[]> {
+  for (let after = `pkg_${'0'.repeat(32)}`, more = true; more;) {
+    const rows = await packagesFrom(sql, after, AT_ONCE);
+    yield rows;
+    after = rows.at(-1)?.packageId ?? after;
+    more = rows.length === AT_ONCE;
+  }
+}
+
+/** The share tokens of the registry, in the order of their hashes, some at a time. */
+export async function* allTokens({
+  sql,
+}: Pick<RegistryContext, 'sql'>): AsyncGenerator<CheckedToken[]> {
+  for (let after = '', more = true; more;) {
+    const rows = await asOfOneMoment(sql, (tx) => tokensFrom(tx, after, AT_ONCE));
+    yield rows;
+    after = rows.at(-1)?.tokenHash ?? after;
+    more = rows.length === AT_ONCE;
+  }
+}
+
+/** Packages are what they were made of, tokens lead somewhere and end when they said; all are numbered. */
+export async function checkGrants(ctx: RegistryContext): Promise<void> {
+  const { sql, findings } = ctx;
+  for await (const packages of allPackages(ctx)) {
+    for (const { packageId, membersHash, proofIds, areFit } of packages) {
+      const where = `svc.trust_package package_id=${packageId}`;
+      if (membersHashOf(proofIds) !== membersHash) {
+        findings.add('package_differs', where, `members of hash ${membersHash}`);
+      } else if (!areFit) {
+        findings.add('package_differs', where, "admissions of the package's tenant only");
+      }
+    }
+  }
+  const lookedAt = (await upkeepDoneAt(sql)) ?? -Infinity;
+  for await (const tokens of allTokens(ctx)) {
+    for (const token of tokens) checkToken(ctx, token, lookedAt);
+  }
+  const { count, last, head, packagesWithout } = await asOfOneMoment(sql, grantNumbers);
+  if (count !== last || last !== head) {
+    const found = `${String(count)} rows up to ${String(last)}`;
+    findings.add(
+      'grant_changes_differ',
+      'svc.grant_change',
+      `changes 1 to ${String(head)}, found ${found}`,
+    );
+  }
+  for (const packageId of packagesWithout) {
+    findings.add('grant_changes_differ', `svc.grant_change package_id=${packageId}`, 'a change');
+  }
+}
+
+export function membersHashOf(proofIds: readonly string[]): string {
+  return hashHex(nativeSha256, canonicalBytes([...proofIds]));
+}
+
+function checkToken({ findings }: RegistryContext, token: CheckedToken, lookedAt: number): void {
+  const { tokenHash, expiresAt, expiredAt, dueAt } = token;
+  const where = `svc.share_token token_hash=${tokenHash}`;
+  if (!token.hasTarget) {
+    findings.add('share_target_missing', where, "what it shows, of the token's own tenant");
+  }
+  const end = expiresAt?.getTime() ?? Infinity;
+  if (expiredAt !== null && expiredAt.getTime() < end) {
+    findings.add('share_end_differs', where, 'svc.share_expiry no sooner than expires_at');
+  } else if (expiredAt === null && dueAt?.getTime() !== expiresAt?.getTime()) {
+    findings.add('share_end_differs', where, 'svc.share_due at expires_at');
+  } else if (expiredAt === null && end <= lookedAt) {
+    findings.add('share_end_differs', where, 'svc.share_expiry: the verifier has looked since');
+  }
+  const expected = 1 + (token.isRevoked ? 1 : 0) + (expiredAt === null ? 0 : 1);
+  if (token.changes !== expected) {
+    const said = `${String(expected)} changes, found ${String(token.changes)}`;
+    findings.add('grant_changes_differ', `svc.grant_change token_hash=${tokenHash}`, said);
+  }
+}

@@ -1,0 +1,31 @@
+import type { Pool } from '#sql/db';
+import { asOfOneMoment } from '#sql/fsck/chunk';
+import { readHead } from '#sql/fsck/head';
+import type { Report } from '../findings.js';
+
+/** How long the log is. What is longer than it is told: then the database lost leaves, or gained rows. */
+export async function checkHead(sql: Pool, report: Report): Promise<number> {
+  const head = await asOfOneMoment(sql, readHead);
+  const size = String(head.size);
+  for (const index of head.entriesBeyond) {
+    report(
+      'leaf_beyond_head',
+      `svc.log_entry leaf_index=${String(index)}`,
+      `no leaf at ${size} or beyond`,
+    );
+  }
+  for (const { level, index, hashes } of head.tilesBeyond) {
+    const where = `svc.tile level=${String(level)} tile_index=${String(index)}`;
+    const expected = `a tile of a log of ${size} leaves, found ${String(hashes)} hashes`;
+    report('tile_beyond_head', where, expected);
+  }
+  if (head.lastCheckpoint > head.size) {
+    const where = `svc.checkpoint tree_size=${String(head.lastCheckpoint)}`;
+    report('checkpoint_beyond_log', where, `at most ${size} leaves, as the log has`);
+  }
+  if (head.lastVerdict > head.size) {
+    const where = `svc.verdict last_index=${String(head.lastVerdict - 1)}`;
+    report('verdict_beyond_log', where, `verdicts on ${size} leaves at most`);
+  }
+  return head.size;
+}

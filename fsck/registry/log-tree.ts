@@ -1,0 +1,154 @@
+import { equalBytes, toHex } from '#protocol/bytes';
+import { leafHash } from '#protocol/merkle';
+import { TILE_WIDTH } from '#protocol/tiles';
+import { nativeSha256 } from '#runtime/crypto';
+import type { Chunk } from '#sql/fsck/chunk';
+import type { StoredLeaf } from '#sql/fsck/leaves';
+import { readTile } from '#sql/log';
+import type { FindingCode } from '../codes.js';
+import { firstDifference, GrowingTree, type GrownTile, type TreeState } from '../tree.js';
+import type { RegistryContext } from './context.js';
+import { isSoundAlone } from './judge-proof.js';
+import { settleTile, type SettledTile } from './settle-tile.js';
+import type { ChunkVerdicts } from './verdicts.js';
+
+/** A root of the log that is known from elsewhere, and what it means when the registry's is another. */
+export interface Anchor {
+  size: number;
+  root: Uint8Array;
+  code: FindingCode;
+  where: string;
+}
+
+export interface LogTreeState {
+  tree: TreeState;
+  /** That the tree is not the one that was signed, or verified: all that follow are not either. */
+  isRootTold: { signed: boolean; verified: boolean };
+  /** The tree cannot be computed from here on: a leaf is lost, and so is what it hashed to. */
+  isBroken: boolean;
+}
+
+/** The tree that the leaves make, held against every tile and every root that somebody stated. */
+export class LogTree {
+  private readonly tree: GrowingTree;
+  private readonly told: LogTreeState['isRootTold'];
+  private isBroken: boolean;
+
+  constructor(
+    private readonly ctx: RegistryContext,
+    private readonly anchors: readonly Anchor[],
+    state?: LogTreeState,
+  ) {
+    this.tree = new GrowingTree(state?.tree);
+    this.told = { ...(state?.isRootTold ?? { signed: false, verified: false }) };
+    this.isBroken = state?.isBroken ?? false;
+  }
+
+  get size(): number {
+    return this.tree.size;
+  }
+
+  get state(): LogTreeState {
+    return { tree: this.tree.state, isRootTold: { ...this.told }, isBroken: this.isBroken };
+  }
+
+  /**
+   * What the leaves of one tile hash to, by their rows and by the stored tiles.
+   *
+   * @param signed roots of checkpoints, by their sizes
+   */
+  settle(
+    chunk: Chunk,
+    leaves: ReadonlyMap<number, StoredLeaf>,
+    range: { start: number; end: number },
+    signed: ReadonlyMap<number, Uint8Array>,
+  ): SettledTile {
+    const { start, end } = range;
+    const index = start / TILE_WIDTH;
+    const rows = Array.from({ length: end - start }, (_, place) => {
+      const leaf = leaves.get(start + place);
+      return leaf === undefined ? null : leafHash(nativeSha256, leaf.entry);
+    });
+    const tileAt = (level: number, at: number): Buffer | null =>
+      chunk.tiles.find((one) => one.level === level && one.index === at)?.hashes ?? null;
+    const at = (index % TILE_WIDTH) * 32;
+    const parent = tileAt(1, Math.floor(index / TILE_WIDTH))?.subarray(at, at + 32);
+    const size = [...signed.keys()].filter((one) => one > start && one <= end).at(-1);
+    return settleTile({
+      rows,
+      stored: tileAt(0, index),
+      parent: parent?.length === 32 ? parent : null,
+      isSigned: (hashes) =>
+        size === undefined || this.isBroken
+          ? null
+          : equalBytes(this.tree.rootWith(hashes.slice(0, size - start)), signed.get(size)!),
+      isSound: (place) => {
+        const leaf = leaves.get(start + place);
+        const hash = rows[place];
+        return (
+          leaf !== undefined &&
+          hash instanceof Uint8Array &&
+          isSoundAlone(leaf, this.ctx.keys, hash)
+        );
+      },
+    });
+  }
+
+  /** @param hash of the next leaf; undefined when nothing says it */
+  async append(
+    hash: Uint8Array | undefined,
+    signed: ReadonlyMap<number, Uint8Array>,
+    verdicts: ChunkVerdicts,
+  ): Promise<void> {
+    const { findings } = this.ctx;
+    if (hash === undefined && !this.isBroken) {
+      this.isBroken = true;
+      const from = `the tree from leaf ${String(this.tree.size)} on`;
+      findings.unchecked(`${from}: its row and what it hashed to are both lost`);
+    }
+    const full = this.tree.append(hash ?? new Uint8Array(32));
+    if (this.isBroken) return;
+    for (const tile of full) await this.checkTile(tile);
+    this.told.verified ||= verdicts.tellsOtherRoot(this.tree, findings.add);
+    this.checkRoots(signed.get(this.tree.size));
+  }
+
+  /** The tiles of the right edge. */
+  async finish(): Promise<void> {
+    if (this.isBroken) return;
+    for (const tile of this.tree.partial()) await this.checkTile(tile);
+  }
+
+  private checkRoots(signed: Uint8Array | undefined): void {
+    const { size } = this.tree;
+    const stated = this.anchors.filter((anchor) => anchor.size === size);
+    if (this.told.signed || (signed === undefined && stated.length === 0)) return;
+    const root = this.tree.root();
+    const expected = (other: Uint8Array): string =>
+      `root ${toHex(other)} of the first ${String(size)} leaves, which make ${toHex(root)}`;
+    if (signed !== undefined && !equalBytes(signed, root)) {
+      this.told.signed = true;
+      const where = `svc.checkpoint tree_size=${String(size)}`;
+      this.ctx.findings.add('checkpoint_root_differs', where, expected(signed));
+    }
+    for (const anchor of stated) {
+      if (equalBytes(anchor.root, root)) continue;
+      this.told.signed = true;
+      this.ctx.findings.add(anchor.code, anchor.where, expected(anchor.root));
+    }
+  }
+
+  private async checkTile({ level, index, hashes }: GrownTile): Promise<void> {
+    const { sql, findings } = this.ctx;
+    const where = `svc.tile level=${String(level)} tile_index=${String(index)}`;
+    const stored = await readTile(sql, level, index);
+    if (stored === null) {
+      findings.add('tile_missing', where, `a tile of ${String(hashes.length / 32)} hashes`);
+      return;
+    }
+    const at = firstDifference(stored, hashes);
+    if (at === null) return;
+    const hash = toHex(hashes.subarray(at, at + 32));
+    findings.add('tile_altered', where, `${hash} at offset ${String(at)}`);
+  }
+}

@@ -1,0 +1,70 @@
+import { parseRevocationReason } from '#protocol/revocation-reason';
+import { reasonsFrom, settledRequests } from '#sql/fsck/revocations';
+import { statusEntriesOf } from '#sql/log';
+import type { RegistryContext } from './context.js';
+import { readEntry } from './other-leaf.js';
+
+const AT_ONCE = 1_000;
+
+/** What was asked to be revoked, and why something was: each has its entry in the log. */
+export async function checkRevocations(ctx: RegistryContext): Promise<void> {
+  const lost = new Set<string>();
+  const tell = (where: string, kind: string, proofId: string): void => {
+    const artifact = `the ${kind} of ${proofId}`;
+    if (lost.has(artifact)) return;
+    lost.add(artifact);
+    ctx.findings.add('revocation_lost', where, `an entry in the log that revokes ${artifact}`);
+  };
+  for (let after = '0'.repeat(32), more = true; more;) {
+    const asked = await settledRequests(ctx.sql, after, AT_ONCE);
+    const entries = await entriesOf(
+      ctx,
+      asked.map(({ proofId }) => proofId),
+    );
+    for (const { requestId, proofId, artifactKind } of asked) {
+      const isThere = entries.some(
+        (entry) => entry.proof_id === proofId && entry.artifact_kind === artifactKind,
+      );
+      if (!isThere) tell(`svc.revocation_request request_id=${requestId}`, artifactKind, proofId);
+    }
+    after = asked.at(-1)?.requestId ?? after;
+    more = asked.length === AT_ONCE;
+  }
+  for (let after = '', more = true; more;) {
+    const rows = await reasonsFrom(ctx.sql, after, AT_ONCE);
+    const reasons = rows.flatMap(({ reasonHash, document }) => {
+      const reason = readReason(document);
+      return reason === null ? [] : [{ reasonHash, reason }];
+    });
+    const entries = await entriesOf(
+      ctx,
+      reasons.map(({ reason }) => reason.proof_id),
+    );
+    const named = new Set(entries.map((entry) => entry.reason_hash));
+    for (const { reasonHash, reason } of reasons) {
+      if (named.has(reasonHash)) continue;
+      const where = `svc.revocation_reason reason_hash=${reasonHash}`;
+      tell(where, reason.artifact_kind, reason.proof_id);
+    }
+    after = rows.at(-1)?.reasonHash ?? after;
+    more = rows.length === AT_ONCE;
+  }
+}
+
+async function entriesOf({ sql }: RegistryContext, proofIds: string[]) {
+  if (proofIds.length === 0) return [];
+  const rows = await statusEntriesOf(sql, [...new Set(proofIds)], Number.MAX_SAFE_INTEGER);
+  return rows.flatMap(({ body }) => {
+    const entry = readEntry(body);
+    return entry?.type === 'status' ? [entry] : [];
+  });
+}
+
+/** Null for one that is damaged, which is told where the entry that names it is. */
+function readReason(document: Uint8Array) {
+  try {
+    return parseRevocationReason(document);
+  } catch {
+    return null;
+  }
+}

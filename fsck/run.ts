@@ -1,0 +1,115 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { TILE_WIDTH } from '#protocol/tiles';
+import { Findings } from './findings.js';
+import type { FsckOptions, FsckResult } from './options.js';
+import { RegistryHalf } from './registry-half.js';
+import { SnapshotHalf } from './snapshot-half.js';
+
+const CHUNK = 4 * TILE_WIDTH;
+const SAVE_EVERY_MS = 2_000;
+/** Replaced files stay for an hour; before that is over a newer manifest is opened. */
+const MANIFEST_FOR_MS = 40 * 60 * 1000;
+
+/** Whoever runs this wants it to stop: what was found so far is kept. */
+export class Stopped extends Error {
+  override readonly name = 'Stopped';
+}
+
+/**
+ * Checks the whole registry, the whole snapshot, or both against each other. Both are gone through
+ * in the order of the log, some leaves at a time, so that of each proof it is known what its bytes
+ * say when what is published of it is looked at.
+ *
+ * @throws Stopped when the signal says so; the next run goes on from there
+ */
+export async function fsck(given: FsckOptions): Promise<FsckResult> {
+  const options = { ...given, progress: stoppable(given) };
+  const { state } = options;
+  const findings = new Findings(state.run?.findings);
+  if (options.registry === null) findings.leaveOut('the registry');
+  if (options.snapshot === null) findings.leaveOut('the snapshot');
+  let resumedFrom: number | null = null;
+  for (;;) {
+    // The manifest first: the database is never behind what it speaks of.
+    const openedAt = options.now();
+    const snapshot = options.snapshot && new SnapshotHalf(options.snapshot, options, findings);
+    await snapshot?.open();
+    const registry = options.registry && new RegistryHalf(options.registry, options, findings);
+    await registry?.open(snapshot?.anchors ?? []);
+    await snapshot?.compareWith(registry);
+    await snapshot?.readLog();
+    const from = (await registry?.resume(state.run)) ?? state.run?.position ?? 0;
+    if (from === 0 && (state.run?.position ?? 0) > 0) {
+      // It was of another log, though it was under the same name: nothing of it holds.
+      await state.save(null);
+      return fsck(given);
+    }
+    snapshot?.resume(state.run);
+    resumedFrom ??= from;
+    const isOver = () => options.now() - openedAt > MANIFEST_FOR_MS;
+    if (!(await walk(options, findings, registry, snapshot, from, isOver))) continue;
+    await registry?.finish();
+    await snapshot?.finish(registry);
+    await state.save(null);
+    return {
+      isComplete: findings.notChecked.length === 0,
+      isCorrupt: findings.isCorrupt,
+      findings: findings.all,
+      counts: findings.countOf,
+      unchecked: findings.notChecked,
+      leftOut: findings.leftOut,
+      leaves: registry?.size ?? null,
+      published: snapshot?.published ?? null,
+      resumedFrom,
+    };
+  }
+}
+
+/** Goes through the leaves; false when it is time to open a newer manifest and go on from here. */
+async function walk(
+  options: FsckOptions,
+  findings: Findings,
+  registry: RegistryHalf | null,
+  snapshot: SnapshotHalf | null,
+  from: number,
+  isOver: () => boolean,
+): Promise<boolean> {
+  const { chunkLeaves = CHUNK, saveEveryMs = SAVE_EVERY_MS } = options;
+  const end = Math.max(registry?.size ?? 0, snapshot?.size ?? 0);
+  const save = (position: number): Promise<void> =>
+    options.state.save({
+      position,
+      walk: registry?.state ?? null,
+      proofs: snapshot?.state ?? null,
+      findings: findings.state,
+    });
+  let saved = options.now();
+  for (let position = from; position < end;) {
+    const to = Math.min(position + chunkLeaves, end);
+    const judged = (await registry?.step(position, to)) ?? null;
+    await snapshot?.step(position, to, judged);
+    position = to;
+    options.progress('leaves', position, end);
+    // Lets whoever stops this be heard.
+    await sleep(0);
+    const isStopped = options.signal.aborted;
+    const renews = position < end && snapshot !== null && isOver();
+    // Whoever goes on begins with a tile; the end may be in the middle of one.
+    const isDue = isStopped || renews || options.now() - saved >= saveEveryMs || position === end;
+    if (isDue && position % TILE_WIDTH === 0) {
+      await save(position);
+      saved = options.now();
+    }
+    if (isStopped) throw new Stopped(`stopped at leaf ${String(position)} of ${String(end)}`);
+    if (renews) return false;
+  }
+  return true;
+}
+
+/** Between leaves the walk stops by itself, and writes down where; elsewhere a report is a place to stop. */
+function stoppable({ progress, signal }: FsckOptions): FsckOptions['progress'] {
+  return (stage, done, total) => {
+    progress(stage, done, total);
+    if (signal.aborted && stage !== 'leaves') throw new Stopped(`stopped while reading: ${stage}`);
+  };
+}

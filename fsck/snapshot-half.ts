@@ -1,0 +1,181 @@
+import type { Checkpoint } from '#protocol/checkpoint';
+import {
+  CHECKPOINT_PATH,
+  MANIFEST_PATH,
+  PACKAGE_PARTS,
+  SHARE_PARTS,
+  type OpenedManifest,
+} from '#protocol/snapshot/manifest';
+import type { SnapshotTrust } from '#protocol/snapshot/trust';
+import type { Findings } from './findings.js';
+import type { JudgedChunk } from './judged.js';
+import type { RegistryHalf } from './registry-half.js';
+import { allPackages, allTokens } from './registry/grants.js';
+import type { Anchor } from './registry/log-tree.js';
+import type { FsckOptions } from './options.js';
+import { Bodies } from './snapshot/bodies.js';
+import type { PublishedContext, SnapshotContext } from './snapshot/context.js';
+import { checkPublicLog, type PublicLog, type SignedHead } from './snapshot/log.js';
+import { readCheckpoint, readManifest } from './snapshot/manifest.js';
+import { checkOrphans } from './snapshot/orphans.js';
+import { checkPackages } from './snapshot/packages.js';
+import { checkParts } from './snapshot/part-rows.js';
+import { Parts } from './snapshot/parts.js';
+import { ProofWalk, type ProofsState } from './snapshot/proofs.js';
+import { checkShares } from './snapshot/shares.js';
+import type { SnapshotFiles } from './snapshot/source.js';
+import type { RunState } from './state.js';
+
+/** A publisher that runs publishes a checkpoint within seconds. */
+const PUBLISHED_WITHIN_MS = 60_000;
+
+/** Everything that hangs on a manifest that the pinned keys signed. */
+interface Published {
+  ctx: PublishedContext;
+  log: PublicLog;
+  parts: Parts;
+  bodies: Bodies;
+  proofs: ProofWalk;
+}
+
+/** The public snapshot, from its manifest down to the last body. */
+export class SnapshotHalf {
+  private readonly ctx: SnapshotContext;
+  private opened: OpenedManifest | null = null;
+  private checkpoint: Checkpoint | null = null;
+  private log: PublicLog | null = null;
+  private all: Published | null = null;
+
+  constructor(
+    snapshot: { files: SnapshotFiles; trust: SnapshotTrust; validForMs: number },
+    private readonly options: Pick<FsckOptions, 'progress' | 'now' | 'state'>,
+    findings: Findings,
+  ) {
+    this.ctx = { ...snapshot, findings, now: () => options.now() };
+  }
+
+  get size(): number {
+    return this.opened?.manifest.tree_size ?? 0;
+  }
+
+  get state(): ProofsState | null {
+    return this.all?.proofs.state ?? null;
+  }
+
+  get published() {
+    if (this.opened === null) return null;
+    const { generation, tree_size: leaves, proofs } = this.opened.manifest;
+    return { generation, leaves, proofs };
+  }
+
+  async open(): Promise<void> {
+    const { state } = this.options;
+    this.opened = await readManifest(this.ctx, state.generation);
+    // Behind the manifest, which is written last, the checkpoint is never older than it.
+    this.checkpoint = await readCheckpoint(this.ctx);
+    if (this.opened !== null) state.sawGeneration(this.opened.manifest.generation);
+    else this.ctx.findings.unchecked('what is published of proofs, packages and share tokens');
+  }
+
+  /** What the public knows of the log. */
+  get anchors(): Anchor[] {
+    return this.heads.map((head) => ({ ...head, code: 'log_forked' }));
+  }
+
+  private get heads(): SignedHead[] {
+    const heads: SignedHead[] = [];
+    if (this.opened !== null) heads.push({ ...this.opened.checkpoint, where: MANIFEST_PATH });
+    if (this.checkpoint !== null) heads.push({ ...this.checkpoint, where: CHECKPOINT_PATH });
+    return heads.sort((a, b) => a.size - b.size);
+  }
+
+  /** Whether what is published is what the database signed last. */
+  async compareWith(registry: RegistryHalf | null): Promise<void> {
+    const { findings } = this.ctx;
+    if (registry === null || this.opened === null) return;
+    const { tree_size: size, verdict_cursor: cursor } = this.opened.manifest;
+    if (cursor > (await registry.lastVerdictId())) {
+      const expected = `verdicts up to ${String(cursor)}, which are published`;
+      findings.add('verdict_beyond_log', 'svc.verdict', expected);
+    }
+    const latest = await registry.latestCheckpoint();
+    if (latest === null || latest.size <= size || latest.ageMs < PUBLISHED_WITHIN_MS) return;
+    const signed = `a manifest of the ${String(latest.size)} leaves that were signed ${String(Math.floor(latest.ageMs / 1000))} s ago`;
+    const expected = `${signed}, found one of ${String(size)}`;
+    // The checkpoint file is written a moment before the manifest.
+    const wentBack = (this.checkpoint?.size ?? 0) > size;
+    findings.add(wentBack ? 'manifest_went_back' : 'snapshot_behind', MANIFEST_PATH, expected);
+  }
+
+  async readLog(): Promise<void> {
+    const { heads } = this;
+    if (heads.length === 0) return;
+    const total = Math.max(...heads.map(({ size }) => size));
+    let done = 0;
+    this.log = await checkPublicLog(this.ctx, heads, this.size, (leaves) => {
+      done += leaves;
+      this.options.progress('public log', done, total);
+    });
+  }
+
+  resume(run: RunState | null): void {
+    const { opened, log } = this;
+    if (opened === null || log === null) return;
+    const ctx = { ...this.ctx, opened };
+    const parts = new Parts(ctx, opened.manifest.index_parts);
+    const bodies = new Bodies(ctx);
+    const logSize = Math.max(...this.heads.map(({ size }) => size));
+    const proofs = new ProofWalk(ctx, log, logSize, parts, bodies, run?.proofs ?? undefined);
+    this.all = { ctx, log, parts, bodies, proofs };
+  }
+
+  async step(from: number, to: number, judged: JudgedChunk | null): Promise<void> {
+    await this.all?.proofs.step(from, to, judged);
+  }
+
+  /** The index as a whole, tokens and packages, and what nothing refers to. */
+  async finish(registry: RegistryHalf | null): Promise<void> {
+    if (this.all === null) return;
+    const { ctx, log, parts, bodies, proofs } = this.all;
+    const { progress } = this.options;
+    progress('index', 0, 3);
+    const logSize = Math.max(...this.heads.map(({ size }) => size));
+    const found = { proofs: proofs.state.found, logSize };
+    const standing = await checkParts(ctx, parts, bodies, log, found);
+    progress('index', 1, 3);
+    if (registry === null) ctx.findings.leaveOut('share tokens and packages against the registry');
+    else await this.checkGrants(this.all, registry, standing);
+    progress('index', 2, 3);
+    await checkOrphans(ctx, parts);
+    progress('index', 3, 3);
+  }
+
+  private async checkGrants(
+    { ctx, parts, bodies }: Published,
+    registry: RegistryHalf,
+    standing: ReadonlyMap<string, number>,
+  ): Promise<void> {
+    const last = [...parts.ofKind(SHARE_PARTS), ...parts.ofKind(PACKAGE_PARTS)]
+      .map((pin) => pin.last_leaf)
+      .reduce((a, b) => Math.max(a, b), 0);
+    const found = new Map([
+      [SHARE_PARTS, 0],
+      [PACKAGE_PARTS, 0],
+    ]);
+    const add = (kind: string, count: number): void => {
+      found.set(kind, (found.get(kind) ?? 0) + count);
+    };
+    for await (const tokens of allTokens(registry.ctx)) {
+      add(SHARE_PARTS, await checkShares(ctx, parts, bodies, tokens, last));
+    }
+    for await (const packages of allPackages(registry.ctx)) {
+      add(PACKAGE_PARTS, await checkPackages(ctx, parts, bodies, packages, last));
+    }
+    for (const [kind, count] of found) {
+      const rows = standing.get(kind) ?? 0;
+      if (rows <= count) continue;
+      const expected = `${String(count)} that the registry has, found ${String(rows)}`;
+      ctx.findings.add('record_unknown', `index parts of kind ${kind}`, expected);
+    }
+  }
+}

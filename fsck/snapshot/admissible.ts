@@ -1,0 +1,78 @@
+import type { VerdictInHistory } from '#protocol/history';
+import {
+  ARTIFACT_KINDS,
+  verificationStatus,
+  type ArtifactKind,
+  type Effect,
+  type VerificationStatus,
+} from '#protocol/status';
+import type { JudgedLeaf } from '../judged.js';
+
+/** What a published proof may say of itself: more than one thing only while the registry moves. */
+export interface Admissible {
+  outcome: 'pass' | 'fail';
+  expired: readonly ArtifactKind[];
+}
+
+/** As far as a manifest goes. */
+export interface SpokenFor {
+  /** Leaves. */
+  size: number;
+  /** Verdicts on single leaves up to this one are in it; later ones may be. */
+  verdictCursor: number;
+  /** What was over by then must be said to be, in epoch milliseconds. */
+  lookedAt: number;
+}
+
+/** The verdicts that were in force when the snapshot was made, or came to be while it was. */
+export function candidates(judged: JudgedLeaf, spokenFor: SpokenFor): VerdictInHistory[][] {
+  const { verdicts } = judged;
+  const before = verdicts.filter(({ frontier, verdictId, treeSize }) =>
+    frontier ? treeSize <= spokenFor.size : verdictId <= spokenFor.verdictCursor,
+  );
+  const later = verdicts.filter((verdict) => !before.includes(verdict));
+  return [before, ...later.map((_, i) => [...before, ...later.slice(0, i + 1)])];
+}
+
+/**
+ * What is admissible to say of a proof. What was found here outweighs a verdict: a proof that does
+ * not verify asserts nothing, and what is over by its AEP is over, whatever a verdict says.
+ *
+ * @param judged null when only the public half is looked at: then nothing but what the log itself
+ *   says can be demanded
+ */
+export function admissible(judged: JudgedLeaf | null, spokenFor: SpokenFor): Admissible[] {
+  if (judged === null) {
+    return [
+      { outcome: 'pass', expired: [] },
+      ...ARTIFACT_KINDS.map((kind) => ({ outcome: 'pass' as const, expired: [kind] })),
+      { outcome: 'fail', expired: [] },
+    ];
+  }
+  const over = judged.ends.flatMap(({ kind, expiresAt }) =>
+    expiresAt <= spokenFor.lookedAt ? [kind] : [],
+  );
+  return candidates(judged, spokenFor).map((verdicts) => {
+    const inForce = verdicts.at(-1);
+    const passes = inForce?.outcome === 'pass' && judged.verifies !== false;
+    return { outcome: passes ? 'pass' : 'fail', expired: [...(inForce?.expired ?? []), ...over] };
+  });
+}
+
+/** The statuses that an artifact may be published with. */
+export function admissibleStatuses(
+  kind: ArtifactKind,
+  effect: Effect,
+  found: readonly Admissible[],
+  revoked: readonly ArtifactKind[],
+): Set<VerificationStatus> {
+  const statuses = new Set(
+    found.map(({ outcome, expired }) =>
+      verificationStatus({ kind, effect, verdict: outcome, revoked, expired }),
+    ),
+  );
+  // What the public was told is revoked stays so, also while the proof does not verify.
+  const wasRevoked = verificationStatus({ kind, effect, verdict: 'pass', revoked, expired: [] });
+  if (wasRevoked === 'REVOKED') statuses.add(wasRevoked);
+  return statuses;
+}

@@ -1,0 +1,182 @@
+import type { RevocationInHistory } from '#protocol/history';
+import { areSameEvents, eventsOf, plainEvents, publishedEvents } from '#protocol/history';
+import type { ProofEntry } from '#protocol/schemas/log-entry';
+import {
+  ARTIFACT_KINDS,
+  canAssertValidity,
+  type ArtifactKind,
+  type Effect,
+} from '#protocol/status';
+import { TILE_WIDTH } from '#protocol/tiles';
+import { formatTime, parseTime } from '#protocol/time';
+import type { FindingCode } from '../codes.js';
+import type { JudgedLeaf } from '../judged.js';
+import {
+  admissible,
+  admissibleStatuses,
+  candidates,
+  type Admissible,
+  type SpokenFor,
+} from './admissible.js';
+import { difference } from './difference.js';
+import { expectedTail, LEVELS, type Facts } from './expected-body.js';
+import type { PublishedRecord } from './read-record.js';
+
+export interface RecordFault {
+  code: FindingCode;
+  expected: string;
+}
+
+/** A published proof, and all that it must agree with. */
+export interface ProofToCheck {
+  entry: ProofEntry;
+  leafIndex: number;
+  record: PublishedRecord;
+  /** Null when the registry is not looked at. */
+  judged: JudgedLeaf | null;
+  /** By the log that the manifest speaks of. */
+  revocations: readonly RevocationInHistory[];
+  spokenFor: SpokenFor;
+  logOrigin: string;
+}
+
+/** What is wrong with what is published of a proof; null when it says exactly what it must. */
+export function recordFault(proof: ProofToCheck): RecordFault | null {
+  const { record, judged, revocations, spokenFor } = proof;
+  const facts = factsOf(proof);
+  if (facts === null || record.tail === null) {
+    return { code: 'record_malformed', expected: 'the facade of a proof' };
+  }
+  const found = admissible(judged, spokenFor);
+  const revoked = revocations.map(({ kind }) => kind);
+  return (
+    statusFault(record, facts.effect, found, revoked) ??
+    bodyFault(proof, facts, found) ??
+    verifiedAtFault(proof) ??
+    historyFault(proof)
+  );
+}
+
+/** By the AEP; where that is not at hand, by what is published, which must then agree with itself. */
+function factsOf({ entry, leafIndex, record, judged, logOrigin }: ProofToCheck): Facts | null {
+  const { artifact, integrity } = (record.tail ?? {}) as Partial<
+    Record<'artifact' | 'integrity', Record<string, string>>
+  >;
+  const said = judged?.said ?? {
+    effect: artifact?.['effect'] as Effect,
+    environment: artifact?.['environment'] as 'sandbox' | 'live',
+    keyId: integrity?.['key_id'] ?? '',
+  };
+  const isKnown =
+    ['ADMIT', 'DENY'].includes(said.effect) && ['sandbox', 'live'].includes(said.environment);
+  return isKnown ? { entry, leafIndex, logOrigin, ...said } : null;
+}
+
+function statusFault(
+  record: PublishedRecord,
+  effect: Effect,
+  found: readonly Admissible[],
+  revoked: readonly ArtifactKind[],
+): RecordFault | null {
+  let milder: RecordFault | null = null;
+  for (const kind of ARTIFACT_KINDS) {
+    const verification = record.parts[kind]?.verification;
+    const exists = kind === 'proof' || effect === 'ADMIT';
+    if (verification === undefined) {
+      if (exists) milder ??= { code: 'body_differs', expected: `a ${kind}` };
+      continue;
+    }
+    const statuses = exists ? admissibleStatuses(kind, effect, found, revoked) : new Set<string>();
+    const { verification_status: status, can_assert_validity: asserts } = verification;
+    const must = [...statuses].join(' or ') || 'nothing, as there is none';
+    const expected = `${must} of the ${kind}, found ${status}`;
+    const isAdmissible = statuses.has(status);
+    const doesAssert = canAssertValidity(status) || asserts;
+    if (doesAssert && !(isAdmissible && canAssertValidity(status))) {
+      return { code: 'body_asserts', expected };
+    }
+    if (!isAdmissible) milder ??= { code: 'body_differs', expected };
+  }
+  return milder;
+}
+
+function bodyFault(
+  { record, spokenFor }: ProofToCheck,
+  facts: Facts,
+  found: readonly Admissible[],
+): RecordFault | null {
+  for (const [kind, part] of Object.entries(record.parts)) {
+    const { verification_status: status, verified_at } = part.verification;
+    const expected = {
+      verification: {
+        verification_status: status,
+        can_assert_validity: canAssertValidity(status),
+        frontend_recomputed: false,
+        ...(verified_at === undefined ? {} : { verified_at }),
+      },
+      artifact: { artifact_level: LEVELS[kind as ArtifactKind] },
+    };
+    const differs = difference(expected, part);
+    if (differs !== null) return { code: 'body_differs', expected: `${kind}: ${differs}` };
+  }
+  const width = widthIn(record.tail, facts.leafIndex, spokenFor.size);
+  const outcomes = new Set(found.map(({ outcome }) => outcome));
+  const differences = [...outcomes].map((outcome) =>
+    difference(expectedTail(facts, width, outcome), record.tail),
+  );
+  if (differences.includes(null)) return null;
+  return { code: 'body_differs', expected: differences[0] ?? '' };
+}
+
+/** How wide the tile was when it was first published, if that can be; else as wide as it is now. */
+function widthIn(tail: PublishedRecord['tail'], leafIndex: number, size: number): number {
+  const widest = Math.min(TILE_WIDTH, size - Math.floor(leafIndex / TILE_WIDTH) * TILE_WIDTH);
+  const { tile = '' } = (tail?.['downloads'] ?? {}) as { tile?: string };
+  const partial = /\.p\/([0-9]+)$/.exec(String(tile));
+  const width = partial === null ? TILE_WIDTH : Number(partial[1]);
+  return width > leafIndex % TILE_WIDTH && width <= widest ? width : widest;
+}
+
+/** It is said when it was verified, and that is when it was. */
+function verifiedAtFault({ record, judged, entry }: ProofToCheck): RecordFault | null {
+  const times = new Set(judged?.verdicts.map(({ verifiedAt }) => formatTime(verifiedAt)));
+  for (const part of Object.values(record.parts)) {
+    const { verified_at: at } = part.verification;
+    const isKnown = judged === null ? at !== undefined && isTime(at) : times.has(at ?? '');
+    if (!isKnown) {
+      const expected = `a time at which ${entry.proof_id} was verified, found ${at ?? 'none'}`;
+      return { code: 'body_differs', expected };
+    }
+  }
+  return null;
+}
+
+function isTime(text: string): boolean {
+  try {
+    return parseTime(text) > 0;
+  } catch {
+    return false;
+  }
+}
+
+/** What became of it is told: all of it, and nothing else. */
+function historyFault(proof: ProofToCheck): RecordFault | null {
+  const { record, judged, entry, leafIndex, revocations, spokenFor } = proof;
+  if (judged === null) return null;
+  const verifications = Object.values(record.parts).map(({ verification }) => verification);
+  const isAsserted = verifications.every((one) => canAssertValidity(one.verification_status));
+  const told =
+    record.history ??
+    plainEvents(
+      { accepted_at: entry.time, leaf_index: leafIndex },
+      isAsserted ? verifications[0]?.verified_at : undefined,
+    );
+  const acceptedAt = parseTime(entry.time);
+  const isWhole = candidates(judged, spokenFor).some((verdicts) => {
+    const events = publishedEvents(eventsOf({ acceptedAt, leafIndex }, { verdicts, revocations }));
+    return areSameEvents(events, told);
+  });
+  if (isWhole) return null;
+  const expected = `what became of ${entry.proof_id} by verdicts and revocations, found ${String(told.length)} events`;
+  return { code: 'history_differs', expected };
+}

@@ -1,0 +1,71 @@
+import { idsOf } from '#protocol/ids';
+import type { ProofEntry } from '#protocol/schemas/log-entry';
+import { NO_TRUST_CHAIN, TRUST_CHAIN, type ArtifactKind, type Effect } from '#protocol/status';
+import { entriesPath, TILE_WIDTH, tilePath } from '#protocol/tiles';
+
+/** What stands fixed about a proof, by its entry in the log and by its AEP. */
+export interface Facts {
+  entry: ProofEntry;
+  leafIndex: number;
+  effect: Effect;
+  environment: 'sandbox' | 'live';
+  keyId: string;
+  logOrigin: string;
+}
+
+export const LEVELS: Record<ArtifactKind, string> = {
+  proof: 'PROOF_BACKED_PUBLIC_PROJECTION',
+  certificate: 'CERTIFICATE_BACKED_PUBLIC_PROJECTION',
+  passport: 'PASSPORT_BACKED_PUBLIC_PROJECTION',
+  trust: 'TRUST_BACKED_PUBLIC_PROJECTION',
+};
+
+/**
+ * All of a public answer that does not depend on its status, as protocol.md has it in section 16.
+ * Written down here once more, and not taken from the publisher: a mistake of its own must show.
+ *
+ * @param width how many leaves the tile of the leaf had when the proof was first published
+ * @param outcome of the verification that the answer rests on
+ */
+export function expectedTail(facts: Facts, width: number, outcome: 'pass' | 'fail') {
+  const { entry, effect, leafIndex } = facts;
+  const tile = Math.floor(leafIndex / TILE_WIDTH);
+  return {
+    artifact: {
+      execution_id: idsOf(entry.proof_id).execution_id,
+      aep_hash: entry.aep_hash,
+      proof_record_hash: entry.proof_record_hash,
+      effect,
+      environment: facts.environment,
+    },
+    trust_chain: outcome === 'pass' ? TRUST_CHAIN[effect] : NO_TRUST_CHAIN,
+    mutation_allowed: false,
+    serves_authoritative_truth: false,
+    references: expectedReferences(entry.proof_id, effect),
+    downloads: {
+      log_entry: `/log/entry/${String(leafIndex)}`,
+      entry_bundle: `/log/${entriesPath(tile, width)}`,
+      tile: `/log/${tilePath(0, tile, width)}`,
+      checkpoint: '/log/checkpoint',
+      inclusion_proof: `/log/proof/${String(leafIndex)}`,
+      keys: '/api/public/keys',
+    },
+    integrity: {
+      aep_hash: entry.aep_hash,
+      proof_record_hash: entry.proof_record_hash,
+      log_origin: facts.logOrigin,
+      leaf_index: leafIndex,
+      key_id: facts.keyId,
+      accepted_at: entry.time,
+    },
+  };
+}
+
+/** A denial has no other artifact that its ids could lead to. */
+function expectedReferences(proofId: string, effect: Effect) {
+  const ids = idsOf(proofId);
+  const { proof_id, registry_proof_id, registry_entry_id, execution_id } = ids;
+  return effect === 'ADMIT'
+    ? { ...ids }
+    : { proof_id, registry_proof_id, registry_entry_id, execution_id };
+}

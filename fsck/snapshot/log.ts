@@ -1,0 +1,189 @@
+import { equalBytes, toHex } from '#protocol/bytes';
+import type { RevocationInHistory } from '#protocol/history';
+import type { KeyedEntry } from '#protocol/key-state';
+import { leafHash } from '#protocol/merkle';
+import { decodeEntryBundle, entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
+import { parseTime } from '#protocol/time';
+import { nativeSha256 } from '#runtime/crypto';
+import { readEntry } from '../registry/other-leaf.js';
+import { settleTile } from '../registry/settle-tile.js';
+import { firstDifference, GrowingTree, type GrownTile } from '../tree.js';
+import type { SnapshotContext } from './context.js';
+
+export interface SignedHead {
+  size: number;
+  root: Uint8Array;
+  /** Where it stands. */
+  where: string;
+}
+
+/** What the public log says, as far as the rest of the snapshot hangs on it. */
+export interface PublicLog {
+  /** By proof id, in log order. They are few: everything else is read again when it is needed. */
+  revocations: Map<string, (RevocationInHistory & { leafIndex: number })[]>;
+  keys: KeyedEntry[];
+  /** Among the leaves of the manifest. */
+  proofs: number;
+  /** Whether all entries could be read: else there may be revocations that nobody can tell. */
+  isWhole: boolean;
+}
+
+/**
+ * Reads the log as any C2SP client would, all of it: every bundle and tile of the larger of the two
+ * heads is there, is what its leaves make, and comes to the signed roots.
+ *
+ * @param manifestSize leaves that the manifest speaks of
+ */
+export async function checkPublicLog(
+  ctx: SnapshotContext,
+  heads: readonly SignedHead[],
+  manifestSize: number,
+  step: (leaves: number) => void,
+): Promise<PublicLog> {
+  const size = Math.max(...heads.map((head) => head.size));
+  const tree = new GrowingTree();
+  const found: PublicLog = { revocations: new Map(), keys: [], proofs: 0, isWhole: true };
+  const reader = new PublicTiles(ctx, size);
+  let isTold = false;
+  for (let start = 0; start < size; start += TILE_WIDTH) {
+    const hashes = await leavesOf(ctx, reader, tree, heads, start, size, (entry, leafIndex) => {
+      if (entry === null) found.isWhole = false;
+      else collect(found, entry, leafIndex, leafIndex < manifestSize);
+    });
+    if (hashes === null) {
+      ctx.findings.unchecked(
+        `the public log from leaf ${String(start)} on: its bundle and tile are lost`,
+      );
+      return found;
+    }
+    for (const hash of hashes) {
+      for (const tile of tree.append(hash)) await reader.check(tile);
+      const head = heads.find((one) => one.size === tree.size);
+      if (head !== undefined && !isTold && !equalBytes(head.root, tree.root())) {
+        isTold = true;
+        const expected = `root ${toHex(head.root)} of ${String(head.size)} leaves, which make ${toHex(tree.root())}`;
+        ctx.findings.add('public_root_differs', head.where, expected);
+      }
+    }
+    step(hashes.length);
+  }
+  for (const tile of tree.partial()) await reader.check(tile);
+  return found;
+}
+
+/** The leaf hashes of one tile; null when neither bundle nor tile can say them. */
+async function leavesOf(
+  ctx: SnapshotContext,
+  reader: PublicTiles,
+  tree: GrowingTree,
+  heads: readonly SignedHead[],
+  start: number,
+  size: number,
+  each: (entry: Uint8Array | null, leafIndex: number) => void,
+): Promise<Uint8Array[] | null> {
+  const index = start / TILE_WIDTH;
+  const width = tileWidth(0, index, size);
+  const path = entriesPath(index, width);
+  const bundle = await ctx.files.read(path);
+  const entries = bundle === null ? [] : entriesIn(bundle);
+  const rows = Array.from({ length: width }, (_, i) => {
+    const entry = entries[i];
+    return entry === undefined ? null : leafHash(nativeSha256, entry);
+  });
+  const signed = heads.filter((one) => one.size > start && one.size <= start + width).at(-1);
+  const settled = settleTile({
+    rows,
+    stored: await reader.tile(0, index),
+    parent: await reader.parentOf(index),
+    isSigned: (hashes) =>
+      signed === undefined
+        ? null
+        : equalBytes(tree.rootWith(hashes.slice(0, signed.size - start)), signed.root),
+    isSound: () => false,
+  });
+  if (bundle === null) {
+    ctx.findings.add('bundle_missing', path, `an entry bundle of ${String(width)} entries`);
+  } else if (settled.wrongRows.size > 0 || entries.length !== width) {
+    const first = Math.min(...settled.wrongRows, entries.length);
+    const expected = `entries that are the leaves of the log, the first that is not is ${String(start + first)}`;
+    ctx.findings.add('bundle_altered', path, expected);
+  }
+  for (let place = 0; place < width; place += 1) {
+    const isRight = !settled.wrongRows.has(place);
+    each((isRight ? entries[place] : null) ?? null, start + place);
+  }
+  return settled.hashes;
+}
+
+/** The entries of a bundle, up to where it is damaged. */
+export function entriesIn(bundle: Uint8Array): Uint8Array[] {
+  try {
+    return decodeEntryBundle(bundle);
+  } catch {
+    return [];
+  }
+}
+
+function collect(
+  found: PublicLog,
+  bytes: Uint8Array,
+  leafIndex: number,
+  isSpokenOf: boolean,
+): void {
+  if (!isSpokenOf) return;
+  // Nearly all are proofs, of which nothing is kept: the others say so near their end.
+  if (Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).includes('"type":"proof"')) {
+    found.proofs += 1;
+    return;
+  }
+  const entry = readEntry(bytes);
+  if (entry?.type === 'key') found.keys.push({ leafIndex, entry });
+  if (entry?.type !== 'status') return;
+  const ofProof = found.revocations.get(entry.proof_id) ?? [];
+  found.revocations.set(entry.proof_id, ofProof);
+  ofProof.push({
+    leafIndex,
+    kind: entry.artifact_kind,
+    at: parseTime(entry.time),
+    reasonHash: entry.reason_hash,
+  });
+}
+
+/** The tile files of a log of one size. */
+class PublicTiles {
+  private above: { index: number; hashes: Uint8Array | null } | null = null;
+
+  constructor(
+    private readonly ctx: SnapshotContext,
+    private readonly size: number,
+  ) {}
+
+  tile(level: number, index: number): Promise<Uint8Array | null> {
+    return this.ctx.files.read(tilePath(level, index, tileWidth(level, index, this.size)));
+  }
+
+  /** What the tile above says of a tile of leaves; null of one that is not full. */
+  async parentOf(index: number): Promise<Uint8Array | null> {
+    if (tileWidth(0, index, this.size) < TILE_WIDTH) return null;
+    const above = Math.floor(index / TILE_WIDTH);
+    if (this.above?.index !== above)
+      this.above = { index: above, hashes: await this.tile(1, above) };
+    const at = (index % TILE_WIDTH) * 32;
+    const hash = this.above.hashes?.subarray(at, at + 32);
+    return hash?.length === 32 ? hash : null;
+  }
+
+  async check({ level, index, hashes }: GrownTile): Promise<void> {
+    const path = tilePath(level, index, hashes.length / 32);
+    const stored = await this.ctx.files.read(path);
+    if (stored === null) {
+      this.ctx.findings.add('public_tile_missing', path, `${String(hashes.length / 32)} hashes`);
+      return;
+    }
+    const at =
+      firstDifference(stored, hashes) ?? (stored.length === hashes.length ? null : hashes.length);
+    if (at === null) return;
+    const expected = `${toHex(hashes.subarray(at, at + 32)) || 'its end'} at offset ${String(at)}`;
+    this.ctx.findings.add('public_tile_altered', path, expected);
+  }
+}

@@ -1,0 +1,104 @@
+import { decodeFileLine, FILE_BYTES, type IndexRows } from '#protocol/snapshot/index-part';
+import { PROOF_PARTS, segmentPath, type IndexPartPin } from '#protocol/snapshot/manifest';
+import { entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
+import { readEntry } from '../registry/other-leaf.js';
+import type { Bodies } from './bodies.js';
+import type { PublishedContext } from './context.js';
+import { entriesIn, type PublicLog } from './log.js';
+import { readKeysFile } from './keys-file.js';
+import { rowAt, type Parts } from './parts.js';
+
+/**
+ * What the index has beside what lookups found: every part whole, every file of its table there, the
+ * records that newer ones shadow, and rows that no proof explains.
+ *
+ * @param found proofs that were found under their ids, each once
+ * @returns how many rows of each kind no newer part shadows
+ */
+export async function checkParts(
+  ctx: PublishedContext,
+  parts: Parts,
+  bodies: Bodies,
+  log: PublicLog,
+  found: { proofs: number; logSize: number },
+): Promise<Map<string, number>> {
+  const standing = new Map<string, number>();
+  let isWhole = log.isWhole;
+  for (const pin of parts.pins) {
+    const rows = await parts.rows(pin);
+    if (rows === null) {
+      isWhole = false;
+      continue;
+    }
+    const shadowed = await shadowedFiles(parts, pin, rows);
+    standing.set(pin.kind, (standing.get(pin.kind) ?? 0) + rows.high.length - shadowed.rows);
+    for (let number = 0; number * FILE_BYTES < rows.files.length; number++) {
+      // Files of proofs that nothing shadows were read when the proofs were looked up.
+      if (log.isWhole && pin.kind === PROOF_PARTS && !shadowed.files.has(number)) continue;
+      const line = decodeFileLine(
+        rows.files.subarray(number * FILE_BYTES, (number + 1) * FILE_BYTES),
+      );
+      await bodies.file(line.name, line.bytes);
+    }
+  }
+  if (isWhole && (standing.get(PROOF_PARTS) ?? 0) !== found.proofs) {
+    await tellUnknown(ctx, parts, found.logSize);
+  }
+  if (!log.isWhole) return standing;
+  const { manifest } = ctx.opened;
+  if (manifest.proofs !== log.proofs) {
+    const expected = `${String(log.proofs)} proofs, found ${String(manifest.proofs)}`;
+    ctx.findings.add('manifest_differs', 'lookup/manifest', expected);
+  }
+  await readKeysFile(ctx, log);
+  return standing;
+}
+
+/** Rows that newer parts shadow, and the files that their records are in. */
+async function shadowedFiles(
+  parts: Parts,
+  pin: IndexPartPin,
+  rows: IndexRows,
+): Promise<{ rows: number; files: Set<number> }> {
+  const files = new Set<number>();
+  const all = parts.ofKind(pin.kind);
+  let count = 0;
+  if (all.at(-1) === pin) return { rows: 0, files };
+  const table = new Map<string, number>();
+  for (let number = 0; number * FILE_BYTES < rows.files.length; number++) {
+    const at = number * FILE_BYTES;
+    table.set(decodeFileLine(rows.files.subarray(at, at + FILE_BYTES)).name, number);
+  }
+  for (let i = 0; i < rows.high.length; i++) {
+    const row = rowAt(rows, i, pin);
+    if ((await parts.find(pin.kind, row.id, pin)).state !== 'found') continue;
+    count += 1;
+    files.add(table.get(row.file.name) ?? 0);
+  }
+  return { rows: count, files };
+}
+
+/** There are more rows than proofs: those that lead to no proof of the log are told. */
+async function tellUnknown(ctx: PublishedContext, parts: Parts, logSize: number): Promise<void> {
+  const bundle = { index: -1, entries: [] as Uint8Array[] };
+  for (const pin of parts.ofKind(PROOF_PARTS)) {
+    const rows = await parts.rows(pin);
+    for (let i = 0; rows !== null && i < rows.high.length; i++) {
+      const row = rowAt(rows, i, pin);
+      const index = Math.floor(row.leafIndex / TILE_WIDTH);
+      if (bundle.index !== index) {
+        const width = tileWidth(0, index, logSize);
+        const bytes = width === 0 ? null : await ctx.files.read(entriesPath(index, width));
+        Object.assign(bundle, { index, entries: bytes === null ? [] : entriesIn(bytes) });
+      }
+      const entry = readEntry(bundle.entries[row.leafIndex % TILE_WIDTH] ?? new Uint8Array());
+      if (entry?.type === 'proof' && entry.proof_id === row.id) continue;
+      const where = `${segmentPath(pin.sha256)} id=${row.id}`;
+      ctx.findings.add(
+        'record_unknown',
+        where,
+        `a proof of that id at leaf ${String(row.leafIndex)}`,
+      );
+    }
+  }
+}

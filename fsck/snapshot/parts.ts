@@ -1,0 +1,148 @@
+import { compareBytes, fromHex, toHex } from '#protocol/bytes';
+import { ProtocolError } from '#protocol/errors';
+import {
+  decodeFileLine,
+  decodeIndexPart,
+  decodeRow,
+  FILE_BYTES,
+  ROW_BYTES,
+  rowId,
+  type IndexRows,
+} from '#protocol/snapshot/index-part';
+import { segmentPath, type IndexPartPin } from '#protocol/snapshot/manifest';
+import { nativeSha256 } from '#runtime/crypto';
+import { ByteCache } from '../byte-cache.js';
+import type { SnapshotContext } from './context.js';
+
+/** Where the index says that a record is. */
+export interface IndexedRow {
+  id: string;
+  /** Of a proof its leaf, of a token or package the number of the change that made it so. */
+  leafIndex: number;
+  proofNumber: number;
+  file: { name: string; bytes: number };
+  offset: number;
+  length: number;
+  digest: Uint8Array;
+  pin: IndexPartPin;
+}
+
+export type Looked =
+  { state: 'found'; row: IndexedRow } | { state: 'absent' } | { state: 'unknown' };
+
+const CACHED_BYTES = 192 * 1024 * 1024;
+
+/** The index parts of a manifest, each checked whole when it is first needed. */
+export class Parts {
+  private readonly cache = new ByteCache<IndexRows>(CACHED_BYTES);
+  private readonly damaged = new Set<string>();
+
+  constructor(
+    private readonly ctx: Pick<SnapshotContext, 'files' | 'findings'>,
+    readonly pins: readonly IndexPartPin[],
+  ) {}
+
+  ofKind(kind: string): IndexPartPin[] {
+    return this.pins.filter((pin) => pin.kind === kind);
+  }
+
+  /** The rows of a part; null for one that is missing or damaged, which is told once. */
+  async rows(pin: IndexPartPin): Promise<IndexRows | null> {
+    const known = this.cache.get(pin.sha256);
+    if (known !== undefined) return known;
+    if (this.damaged.has(pin.sha256)) return null;
+    const path = segmentPath(pin.sha256);
+    const bytes = await this.ctx.files.read(path);
+    const fault = bytes === null ? 'missing' : faultOf(bytes, pin);
+    if (bytes === null || fault !== null) {
+      this.damaged.add(pin.sha256);
+      if (bytes === null) {
+        this.ctx.findings.add('segment_missing', path, `index part of ${String(pin.entries)} rows`);
+      } else this.ctx.findings.add('part_altered', path, fault ?? '');
+      return null;
+    }
+    const rows = decodeIndexPart(nativeSha256, bytes, pin);
+    this.cache.put(pin.sha256, rows, bytes.length + 8 * pin.entries);
+    return rows;
+  }
+
+  /**
+   * The newest row of an id.
+   *
+   * @param newerThan only in parts that come after this one
+   */
+  async find(kind: string, id: string, newerThan?: IndexPartPin): Promise<Looked> {
+    const pins = this.ofKind(kind);
+    const oldest = newerThan === undefined ? 0 : pins.indexOf(newerThan) + 1;
+    let state: 'absent' | 'unknown' = 'absent';
+    for (let i = pins.length - 1; i >= oldest; i--) {
+      const pin = pins[i]!;
+      if (id < pin.least || id > pin.greatest) continue;
+      const rows = await this.rows(pin);
+      if (rows === null) state = 'unknown';
+      const at = rows === null ? null : placeOf(rows, id);
+      if (rows !== null && at !== null) return { state: 'found', row: rowAt(rows, at, pin) };
+    }
+    return { state };
+  }
+}
+
+export function rowAt(rows: IndexRows, i: number, pin: IndexPartPin): IndexedRow {
+  const row = decodeRow(rows.rows.subarray(i * ROW_BYTES, (i + 1) * ROW_BYTES));
+  const at = row.fileNumber * FILE_BYTES;
+  const line = rows.files.subarray(at, at + FILE_BYTES);
+  const file = line.length === FILE_BYTES ? decodeFileLine(line) : { name: '', bytes: 0 };
+  return { ...row, id: rowId(rows, i), file, pin };
+}
+
+function placeOf(rows: IndexRows, id: string): number | null {
+  const wanted = fromHex(id);
+  const view = new DataView(wanted.buffer, wanted.byteOffset, 16);
+  const [high, low] = [view.getUint32(0), view.getUint32(4)];
+  let from = 0;
+  let to = rows.high.length;
+  while (from < to) {
+    const middle = (from + to) >>> 1;
+    const order =
+      rows.high[middle]! - high ||
+      rows.low[middle]! - low ||
+      compareBytes(
+        rows.rows.subarray(middle * ROW_BYTES, middle * ROW_BYTES + 8),
+        wanted.subarray(8),
+      );
+    if (order === 0) return middle;
+    if (order < 0) from = middle + 1;
+    else to = middle;
+  }
+  return null;
+}
+
+/** What is wrong with a part: its digests, its order, or what the manifest says of it. */
+function faultOf(bytes: Uint8Array, pin: IndexPartPin): string | null {
+  if (toHex(nativeSha256(bytes)) !== pin.sha256) {
+    return `SHA-256 ${pin.sha256} and ${String(pin.bytes)} bytes, found ${String(bytes.length)}`;
+  }
+  let rows: IndexRows;
+  try {
+    rows = decodeIndexPart(nativeSha256, bytes, pin);
+  } catch (error) {
+    if (!(error instanceof ProtocolError)) throw error;
+    return error.message;
+  }
+  const entries = rows.high.length;
+  let [first, last] = [Infinity, 0];
+  for (let i = 0; i < entries; i++) {
+    const { id, leafIndex, file, offset, length } = rowAt(rows, i, pin);
+    if (i > 0 && rowId(rows, i - 1) >= id) return `ids in order, row ${String(i)} is not`;
+    if (offset + length > file.bytes) return `row ${String(i)} within a file of its table`;
+    first = Math.min(first, leafIndex);
+    last = Math.max(last, leafIndex);
+  }
+  if (rowId(rows, 0) !== pin.least || rowId(rows, entries - 1) !== pin.greatest) {
+    return `ids from ${pin.least} to ${pin.greatest}`;
+  }
+  if (first !== pin.first_leaf || last !== pin.last_leaf) {
+    return `leaves from ${String(pin.first_leaf)} to ${String(pin.last_leaf)}`;
+  }
+  return null;
+}

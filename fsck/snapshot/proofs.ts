@@ -1,0 +1,121 @@
+import { ProtocolError } from '#protocol/errors';
+import { PROOF_PARTS, segmentPath } from '#protocol/snapshot/manifest';
+import { entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
+import type { ProofEntry } from '#protocol/schemas/log-entry';
+import type { JudgedChunk, JudgedLeaf } from '../judged.js';
+import { readEntry } from '../registry/other-leaf.js';
+import type { Bodies } from './bodies.js';
+import { recordFault } from './check-record.js';
+import type { PublishedContext } from './context.js';
+import { entriesIn, type PublicLog } from './log.js';
+import type { Parts } from './parts.js';
+import { readRecord, type PublishedRecord } from './read-record.js';
+
+export interface ProofsState {
+  /** Proofs before the position: what their rows must count. */
+  proofs: number;
+  /** Proofs that were found under their ids. */
+  found: number;
+}
+
+/** Looks up every proof of the public log as a reader would, and holds what it finds against what must be said. */
+export class ProofWalk {
+  readonly state: ProofsState;
+
+  constructor(
+    private readonly ctx: PublishedContext,
+    private readonly log: PublicLog,
+    private readonly logSize: number,
+    private readonly parts: Parts,
+    private readonly bodies: Bodies,
+    state: ProofsState = { proofs: 0, found: 0 },
+  ) {
+    this.state = { ...state };
+  }
+
+  /**
+   * @param from a multiple of 256
+   * @param judged what the registry half found of these leaves; null when it was not looked at
+   */
+  async step(from: number, to: number, judged: JudgedChunk | null): Promise<void> {
+    if (!this.log.isWhole) {
+      const what = 'what is published of proofs: entries of the public log are lost or damaged';
+      this.ctx.findings.unchecked(what);
+      return;
+    }
+    const size = this.ctx.opened.manifest.tree_size;
+    for (let start = from; start < Math.min(to, size); start += TILE_WIDTH) {
+      const index = start / TILE_WIDTH;
+      const path = entriesPath(index, tileWidth(0, index, this.logSize));
+      const bundle = await this.ctx.files.read(path);
+      // One that is missing or damaged was told when the log was read.
+      const entries = bundle === null ? [] : entriesIn(bundle);
+      for (const [place, bytes] of entries.entries()) {
+        const leafIndex = start + place;
+        const entry = leafIndex < Math.min(to, size) ? readEntry(bytes) : null;
+        if (entry?.type !== 'proof') continue;
+        await this.check(entry, leafIndex, judged?.get(leafIndex) ?? null);
+        this.state.proofs += 1;
+      }
+    }
+  }
+
+  private async check(
+    entry: ProofEntry,
+    leafIndex: number,
+    judged: JudgedLeaf | null,
+  ): Promise<void> {
+    const { findings, opened } = this.ctx;
+    const looked = await this.parts.find(PROOF_PARTS, entry.proof_id);
+    const leaf = `id=${entry.proof_id} leaf_index=${String(leafIndex)}`;
+    if (looked.state === 'unknown') return;
+    if (looked.state === 'absent') {
+      findings.add(
+        'record_missing',
+        `index parts of kind proof, ${leaf}`,
+        'a row that leads to it',
+      );
+      return;
+    }
+    this.state.found += 1;
+    const { row } = looked;
+    const where = `${segmentPath(row.file.name)} at ${String(row.offset)}, ${leaf}`;
+    if (row.leafIndex !== leafIndex || row.proofNumber !== this.state.proofs) {
+      const expected = `leaf ${String(leafIndex)} and ${String(this.state.proofs)} proofs before it, found ${String(row.leafIndex)} and ${String(row.proofNumber)}`;
+      findings.add('row_differs', `${segmentPath(row.pin.sha256)} ${leaf}`, expected);
+    }
+    const bytes = await this.bodies.record(row);
+    if (bytes === null) return;
+    const record = published(bytes, entry.proof_id);
+    if (record === null) {
+      findings.add('record_malformed', where, 'the record of that proof');
+      return;
+    }
+    const { manifest, validUntil, checkpoint } = opened;
+    const fault = recordFault({
+      entry,
+      leafIndex,
+      record,
+      judged,
+      revocations: (this.log.revocations.get(entry.proof_id) ?? []).filter(
+        (one) => one.leafIndex < manifest.tree_size,
+      ),
+      spokenFor: {
+        size: manifest.tree_size,
+        verdictCursor: manifest.verdict_cursor,
+        lookedAt: validUntil - this.ctx.validForMs,
+      },
+      logOrigin: checkpoint.origin,
+    });
+    if (fault !== null) findings.add(fault.code, where, fault.expected);
+  }
+}
+
+function published(bytes: Uint8Array, id: string): PublishedRecord | null {
+  try {
+    return readRecord(bytes, id);
+  } catch (error) {
+    if (error instanceof ProtocolError || error instanceof SyntaxError) return null;
+    throw error;
+  }
+}

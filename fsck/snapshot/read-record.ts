@@ -1,0 +1,45 @@
+import { fromHex, fromUtf8 } from '#protocol/bytes';
+import type { PublicEvent } from '#protocol/schemas/proof-view';
+import { RECORD_KINDS, recordBody, recordHistory } from '#protocol/snapshot/record';
+import type { ArtifactKind } from '#protocol/status';
+
+/** What differs by kind in a public answer. */
+export interface PublishedPart {
+  verification: {
+    verification_status: string;
+    can_assert_validity: boolean;
+    frontend_recomputed: boolean;
+    verified_at?: string;
+  };
+  artifact: Record<string, unknown>;
+}
+
+/** A record taken apart into the documents that it makes. */
+export interface PublishedRecord {
+  parts: Partial<Record<ArtifactKind, PublishedPart>>;
+  /** What all kinds share: the rest of the artifact, and everything after it; null when none resolves. */
+  tail: Record<string, unknown> | null;
+  /** What became of it; null when its body says all of it. */
+  history: PublicEvent[] | null;
+}
+
+/** @throws ProtocolError or SyntaxError for bytes that are no record of this id, or no JSON */
+export function readRecord(record: Uint8Array, id: string): PublishedRecord {
+  const wanted = fromHex(id);
+  const parts: PublishedRecord['parts'] = {};
+  let tail: PublishedRecord['tail'] = null;
+  for (const kind of RECORD_KINDS) {
+    const body = recordBody(record, wanted, kind);
+    if (body === null) continue;
+    // The part ends inside the artifact, where the tail goes on.
+    parts[kind] = JSON.parse(`{${fromUtf8(body.part)}"":0}}`) as PublishedPart;
+    delete parts[kind].artifact[''];
+    tail ??= JSON.parse(`{"artifact":{${fromUtf8(body.tail)}`) as Record<string, unknown>;
+  }
+  const history = recordHistory(record, wanted);
+  return {
+    parts,
+    tail,
+    history: history === null ? null : (JSON.parse(fromUtf8(history)) as PublicEvent[]),
+  };
+}

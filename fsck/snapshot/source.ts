@@ -1,0 +1,78 @@
+import { opendir, readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+
+/** Where a snapshot is read from. Nothing that it gives is believed before it is checked. */
+export interface SnapshotFiles {
+  /** For people: the directory or URL. */
+  readonly where: string;
+  /** A whole file by its path in the snapshot; null when there is none. */
+  read(path: string): Promise<Uint8Array | null>;
+  /** The names in a folder, with when each was written, in epoch milliseconds; null when it cannot list. */
+  list(folder: string): AsyncIterable<{ name: string; writtenAt: number }> | null;
+}
+
+export function snapshotDirectory(root: string): SnapshotFiles {
+  return {
+    where: root,
+    read: (path) => orNull(readFile(join(root, path))),
+    list: (folder) => names(join(root, folder)),
+  };
+}
+
+async function* names(folder: string): AsyncGenerator<{ name: string; writtenAt: number }> {
+  const directory = await orNull(opendir(folder, { bufferSize: 256 }));
+  if (directory === null) return;
+  for await (const { name } of directory) {
+    // The publisher takes files away at any time.
+    const found = await orNull(stat(join(folder, name)));
+    if (found !== null) yield { name, writtenAt: found.mtimeMs };
+  }
+}
+
+async function orNull<T>(pending: Promise<T>): Promise<T | null> {
+  try {
+    return await pending;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' || code === 'ENOTDIR') return null;
+    throw error;
+  }
+}
+
+/** A file could not be read, and whether it is there is not known. */
+export class SourceUnreadableError extends Error {
+  override readonly name = 'SourceUnreadableError';
+}
+
+const TRIES = 4;
+const TIMEOUT_MS = 60_000;
+
+/** Any server of static files. What fails is tried again, a few times. */
+export function snapshotOrigin(base: string): SnapshotFiles {
+  const once = async (path: string): Promise<Uint8Array | null> => {
+    const answer = await fetch(`${base}/${path}`, {
+      redirect: 'error',
+      headers: { 'Cache-Control': 'no-cache' },
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
+    if (answer.status === 404) return null;
+    if (answer.status !== 200) throw new Error(`status ${String(answer.status)}`);
+    return new Uint8Array(await answer.arrayBuffer());
+  };
+  return {
+    where: base,
+    list: () => null,
+    async read(path) {
+      for (let left = TRIES; ; left -= 1) {
+        try {
+          return await once(path);
+        } catch (cause) {
+          if (left === 1) {
+            throw new SourceUnreadableError(`${base}/${path} cannot be read`, { cause });
+          }
+          await new Promise((resolve) => setTimeout(resolve, 250 * 2 ** (TRIES - left)));
+        }
+      }
+    },
+  };
+}
