@@ -1,0 +1,120 @@
+import { join } from 'node:path';
+import { toHex } from '#protocol/bytes';
+import type { FsckOptions, FsckResult } from '#fsck/options';
+import { fsck, Stopped } from '#fsck/run';
+import { StateStore } from '#fsck/state';
+import { fsckConfig, readLogLevel, type Environment } from '#runtime/config';
+import { isForOperator } from '#runtime/operator-error';
+import { progressBar } from './bar.js';
+import { databaseName, openRegistry, openSnapshot, trustedKeys } from './open.js';
+import { FsckUsageError, understand, USAGE, type CommandLine } from './options.js';
+import { document, readable } from './print.js';
+
+export interface FsckTerminal {
+  out(text: string): void;
+  err(text: string): void;
+  /** Whether a person watches `err`. */
+  isTerminal?: boolean;
+  signal?: AbortSignal;
+}
+
+/** 0 clean, 1 corruption found, 2 not understood or not configured, 3 not everything could be checked. */
+export type FsckExitCode = 0 | 1 | 2 | 3;
+
+/** Runs one command line and returns the exit code. */
+export async function check(
+  line: string[],
+  terminal: FsckTerminal,
+  env?: Environment,
+): Promise<FsckExitCode> {
+  let given: CommandLine;
+  try {
+    given = understand(line);
+  } catch (error) {
+    if (!(error instanceof FsckUsageError)) throw error;
+    terminal.err(error.message);
+    return 2;
+  }
+  if (given.help) {
+    terminal.out(USAGE);
+    return 0;
+  }
+  try {
+    return await run(given, terminal, env);
+  } catch (error) {
+    if (isForOperator(error)) {
+      terminal.err(`${error.message}\n`);
+      return 2;
+    }
+    terminal.err(`${trouble(error, env)}\n`);
+    return 3;
+  }
+}
+
+async function run(
+  given: CommandLine,
+  terminal: FsckTerminal,
+  env: Environment | undefined,
+): Promise<FsckExitCode> {
+  const began = performance.now();
+  const config = fsckConfig(given.only, env);
+  const logVkeys = trustedKeys('LOG', config.logKey);
+  const snapshot = await openSnapshot(config, logVkeys);
+  const { databaseUrl } = config;
+  const file = given.state ?? join(config.dataDir, 'fsck.json');
+  const identity = {
+    log: `${logVkeys[0].name}+${toHex(logVkeys[0].keyHash)}`,
+    database: databaseUrl === null ? null : databaseName(databaseUrl),
+    snapshot: snapshot?.files.where ?? null,
+  };
+  const state = await StateStore.open(file, identity, given.restart);
+  const sql = databaseUrl === null ? null : await openRegistry(databaseUrl);
+  const bar = progressBar(terminal.isTerminal === true);
+  try {
+    const result = await unbroken({
+      registry: sql && { sql, logVkeys },
+      snapshot,
+      waitMs: given.waitMs,
+      state,
+      now: Date.now,
+      progress: (stage, done, total) => bar.show(stage, done, total),
+      signal: terminal.signal ?? new AbortController().signal,
+    });
+    bar.end();
+    const code = result.isCorrupt ? 1 : result.isComplete ? 0 : 3;
+    const seconds = (performance.now() - began) / 1000;
+    const said = given.json
+      ? `${JSON.stringify(document(result, code, seconds), null, 2)}\n`
+      : readable(result, seconds);
+    terminal.out(said);
+    return code;
+  } finally {
+    bar.end();
+    await sql?.end({ timeout: 5 });
+  }
+}
+
+/** What breaks off in the middle is no matter of configuration, whatever it is. */
+class BrokenOff extends Error {
+  override readonly name = 'BrokenOff';
+}
+
+async function unbroken(options: FsckOptions): Promise<FsckResult> {
+  try {
+    return await fsck(options);
+  } catch (cause) {
+    throw new BrokenOff('the check broke off', { cause });
+  }
+}
+
+/** What was found before it broke off is in the state, and comes with the next run. */
+function trouble(error: unknown, env: Environment | undefined): string {
+  if (!(error instanceof Error)) return String(error);
+  const reason = error instanceof BrokenOff && error.cause instanceof Error ? error.cause : error;
+  const again = 'The next run goes on from where this one was.';
+  if (reason instanceof Stopped) return `${reason.message}. ${again}`;
+  const level = readLogLevel('info', env);
+  if (level === 'debug' || level === 'trace') return reason.stack ?? reason.message;
+  const cause = reason.cause instanceof Error ? `: ${reason.cause.message}` : '';
+  return `Not everything could be checked: ${reason.message}${cause}. ${again}`;
+}

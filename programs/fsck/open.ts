@@ -1,0 +1,68 @@
+import { stat } from 'node:fs/promises';
+import { formatVkey } from '#protocol/note';
+import { pinKeys, type PinnedKeys } from '#protocol/snapshot/trust';
+import type { FsckOptions } from '#fsck/options';
+import { snapshotDirectory, snapshotOrigin } from '#fsck/snapshot/source';
+import type { FsckConfig, TrustedKey } from '#runtime/config';
+import { loadSigningKey, nativeSha256 } from '#runtime/crypto';
+import { OperatorError } from '#runtime/operator-error';
+import { connect } from '#runtime/postgres';
+import type { Pool } from '#sql/db';
+import { assertRole } from '#sql/roles';
+import { pinning } from '../pinning.js';
+
+/** Some statements go through a whole table. */
+const STATEMENT_TIMEOUT_MS = 30 * 60 * 1000;
+
+/** Of a key file only the public half is used. */
+export function trustedKeys(variable: string, key: TrustedKey): PinnedKeys {
+  const vkeys =
+    'vkeys' in key
+      ? key.vkeys
+      : [formatVkey(nativeSha256, key.name, loadSigningKey(key.keyFile).publicKey)];
+  return pinning(`${variable}_VKEY`, () => pinKeys(nativeSha256, vkeys));
+}
+
+export async function openRegistry(url: string): Promise<Pool> {
+  const sql = connect(url, {
+    application: 'svc-fsck',
+    max: 2,
+    statementTimeoutMs: STATEMENT_TIMEOUT_MS,
+  });
+  try {
+    await assertRole(sql, 'fsck');
+    return sql;
+  } catch (error) {
+    await sql.end({ timeout: 1 });
+    throw error;
+  }
+}
+
+export async function openSnapshot(
+  config: FsckConfig,
+  log: PinnedKeys,
+): Promise<FsckOptions['snapshot']> {
+  const { snapshotDir, snapshotUrl, snapshotValidForMs: validForMs } = config;
+  if (snapshotDir === null && snapshotUrl === null) return null;
+  if (snapshotDir !== null && !(await isDirectory(snapshotDir))) {
+    throw new OperatorError(`SNAPSHOT_DIR: there is no directory ${snapshotDir}`);
+  }
+  const trust = { log, snapshot: trustedKeys('SNAPSHOT', config.snapshotKey) };
+  const files =
+    snapshotUrl === null ? snapshotDirectory(snapshotDir ?? '') : snapshotOrigin(snapshotUrl);
+  return { files, trust, validForMs };
+}
+
+async function isDirectory(path: string): Promise<boolean> {
+  try {
+    return (await stat(path)).isDirectory();
+  } catch {
+    return false;
+  }
+}
+
+/** Which database it is, without what gets one in. */
+export function databaseName(url: string): string {
+  const { host, pathname } = new URL(url);
+  return host + pathname;
+}

@@ -1,0 +1,50 @@
+import type { FsckResult } from '#fsck/options';
+import { FINDINGS, type FindingCode } from '#fsck/codes';
+
+/** What was found, for people: each finding with its place, what was expected and what to do. */
+export function readable(result: FsckResult, seconds: number): string {
+  const lines: string[] = [];
+  for (const { code, grave, where, expected, advice } of result.findings) {
+    lines.push(`${grave ? 'CORRUPT' : 'notice '} ${code}  ${where}`);
+    lines.push(`        expected: ${expected}`, `        do: ${advice}`);
+  }
+  const counts = Object.entries(result.counts) as [FindingCode, number][];
+  for (const [code, count] of counts) {
+    const told = result.findings.filter((finding) => finding.code === code).length;
+    if (count > told) lines.push(`${code}: ${String(count - told)} more`);
+  }
+  for (const what of result.unchecked) lines.push(`NOT CHECKED: ${what}`);
+  for (const what of result.leftOut) lines.push(`left out: ${what}`);
+  return `${[...lines, summary(result, counts, seconds)].join('\n')}\n`;
+}
+
+function summary(result: FsckResult, counts: [FindingCode, number][], seconds: number): string {
+  const { leaves, published, resumedFrom } = result;
+  const corrupt = counts.reduce((sum, [code, n]) => (FINDINGS[code].grave ? sum + n : sum), 0);
+  const parts = [
+    leaves === null ? null : `${String(leaves)} leaves of the registry`,
+    published &&
+      `${String(published.proofs)} published proofs (generation ${String(published.generation)})`,
+    resumedFrom > 0 ? `gone on from leaf ${String(resumedFrom)}` : null,
+    corrupt === 0 ? 'no corruption' : `${String(corrupt)} corruptions`,
+    result.isComplete ? null : 'not everything could be checked',
+    `${seconds.toFixed(1)} s`,
+  ];
+  return parts.filter((part) => part !== null).join(', ');
+}
+
+/** The same for machines. */
+export function document(result: FsckResult, exitCode: number, seconds: number) {
+  return {
+    clean: exitCode === 0,
+    exit_code: exitCode,
+    findings: result.findings,
+    counts: result.counts,
+    not_checked: result.unchecked,
+    left_out: result.leftOut,
+    leaves: result.leaves,
+    published: result.published,
+    resumed_from: result.resumedFrom,
+    seconds: Number(seconds.toFixed(3)),
+  };
+}
