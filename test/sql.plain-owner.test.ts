@@ -42,13 +42,18 @@ beforeAll(async () => {
   owner = open(urlFor(name, password));
   await migrate(owner, join(packageRoot, 'sql', 'migrations'));
   const roleUrl = (role: string): string => urlFor(role, inject('postgres').passwords[role] ?? '');
+  const close = async (): Promise<void> => {
+    await Promise.all(pools.splice(0).map((pool) => pool.end({ timeout: 5 })));
+  };
   db = {
+    name,
+    close,
     url: urlFor(name, password),
     urlFor: roleUrl,
     sql: owner,
     as: (role) => open(roleUrl(role)),
     drop: async () => {
-      await Promise.all(pools.map((pool) => pool.end({ timeout: 5 })));
+      await close();
       const last = postgres(inject('postgres').url, { max: 1, onnotice: () => undefined });
       await last.unsafe(`drop database ${name} with (force)`);
       await last.unsafe(`drop role ${name}`);

@@ -6,6 +6,7 @@ import type { Pool } from '#sql/db';
 import { TEMPLATE } from './global-setup.js';
 
 export interface TestDatabase {
+  name: string;
   /** Superuser URL. */
   url: string;
   /** URL of one of the programs' roles. */
@@ -14,6 +15,8 @@ export interface TestDatabase {
   sql: Pool;
   /** A pool as one of the programs' roles; closed by `drop`. */
   as(role: string): Pool;
+  /** Ends every connection to it; it stays. */
+  close(): Promise<void>;
   drop(): Promise<void>;
 }
 
@@ -39,13 +42,18 @@ export async function freshDatabase(): Promise<TestDatabase> {
     return pool;
   };
   const urlFor = (role: string): string => withDatabase(url, name, role, passwords[role] ?? '');
+  const close = async (): Promise<void> => {
+    await Promise.all(pools.splice(0).map((pool) => pool.end({ timeout: 5 })));
+  };
   return {
+    name,
+    close,
     url: withDatabase(url, name),
     urlFor,
     sql: open(withDatabase(url, name)),
     as: (role) => open(urlFor(role)),
     drop: async () => {
-      await Promise.all(pools.map((pool) => pool.end({ timeout: 5 })));
+      await close();
       const owner = postgres(url, { max: 1, onnotice: () => undefined });
       await owner`drop database ${owner(name)} with (force)`;
       await owner.end();

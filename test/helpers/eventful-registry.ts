@@ -32,7 +32,7 @@ export class EventfulRegistry {
   private constructor(
     private readonly db: TestDatabase,
     readonly registry: TestRegistry,
-    private readonly keyNo: number,
+    readonly keyNo: number,
   ) {}
 
   static async open(db: TestDatabase): Promise<EventfulRegistry> {
@@ -113,7 +113,7 @@ export class EventfulRegistry {
     return ids;
   }
 
-  private revoke(proofId: string, artifactKind: ArtifactKind): Promise<unknown> {
+  revoke(proofId: string, artifactKind: ArtifactKind): Promise<unknown> {
     return appendRevocation(this.registry.admin, nativeSha256, {
       proofId,
       artifactKind,
@@ -124,14 +124,14 @@ export class EventfulRegistry {
   }
 
   /** How long passports that are admitted from now on assert, in seconds; null: no end. */
-  private setPassportValidity(seconds: number | null): Promise<unknown> {
+  setPassportValidity(seconds: number | null): Promise<unknown> {
     return this.db.sql`
       update svc.tenant set validity = jsonb_build_object(
         'proof', null, 'certificate', null, 'passport', ${seconds}::int, 'trust', null)
       where tenant_id = ${TENANT}`;
   }
 
-  private async bundle(proofIds: string[]): Promise<string> {
+  async bundle(proofIds: string[]): Promise<string> {
     const { engine, tenantNo } = this.registry;
     const made = await createPackage(engine, tenantNo, {
       packageId: `pkg_${newUuidHex()}`,
@@ -144,7 +144,7 @@ export class EventfulRegistry {
     return made.package.packageId;
   }
 
-  private async share(target: ShareTarget, expiresAt: number | null = null): Promise<void> {
+  async share(target: ShareTarget, expiresAt: number | null = null): Promise<void> {
     const { engine, tenantNo } = this.registry;
     const token = `share_${randomBytes(32).toString('base64url')}`;
     const made = await createShareToken(engine, tenantNo, {

@@ -1,0 +1,179 @@
+import { fork } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { readFile, rm, writeFile } from 'node:fs/promises';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { databaseName } from '#programs/fsck/open';
+import { packageRoot } from '#runtime/package-root';
+import { toUuid } from '#sql/ids';
+import type { DyingCheck } from './helpers/dying-fsck.js';
+import { freshDatabase, type TestDatabase } from './helpers/database.js';
+import { checked, Plantation } from './helpers/planted.js';
+import { soundRegistry, type SoundRegistry } from './helpers/sound-registry.js';
+
+let db: TestDatabase;
+let sound: SoundRegistry;
+let plantation: Plantation;
+const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  sound = await soundRegistry(db, directory);
+  await sound.publisher.close();
+  await db.close();
+  plantation = new Plantation({ ...sound, directory, database: db.name });
+});
+afterEach(() => plantation.clear());
+afterAll(async () => {
+  await db.drop();
+  rmSync(directory, { recursive: true });
+});
+
+describe('a registry and a snapshot with nothing wrong', () => {
+  it('are clean', async () => {
+    const { env } = await plantation.copy();
+    const { code, corrupt, notices, document, findings, err } = await checked(env);
+    expect({ corrupt, findings, err }).toMatchObject({ corrupt: {}, err: '' });
+    expect(code).toBe(0);
+    expect(notices).toEqual({ orphans_young: 1 });
+    expect(document).toMatchObject({ clean: true, not_checked: [], left_out: [], resumed_from: 0 });
+  });
+});
+
+describe('a check that is killed', () => {
+  it('goes on where it was, with what it had found', async () => {
+    const { env, damage, directory: copy } = await plantation.copy();
+    const stateFile = join(env['DATA_DIR'] ?? '', 'fsck.json');
+    // One before the place where it dies, and one behind.
+    for (const id of [sound.world.old[100]!, sound.world.fresh[35]!]) {
+      await damage(`update svc.intake set salt = set_byte(salt, 1, get_byte(salt, 1) # 1)
+        where proof_id = '${toUuid(id)}'`);
+    }
+    const { LOG_VKEY: logVkey = '', SNAPSHOT_VKEY: snapshotVkey = '' } = env;
+    const [name = '', hash = ''] = logVkey.split('+');
+    const databaseUrl = env['DATABASE_URL'] ?? '';
+    const signal = await killed({
+      databaseUrl,
+      directory: copy,
+      stateFile,
+      logVkey,
+      snapshotVkey,
+      identity: { log: `${name}+${hash}`, database: databaseName(databaseUrl), snapshot: copy },
+      dieAt: 256,
+    });
+    expect(signal).toBe('SIGKILL');
+    const kept = await readFile(stateFile, 'utf8');
+
+    const { corrupt, document } = await checked(env);
+    expect(document['resumed_from']).toBe(256);
+    expect(corrupt).toEqual({ intake_differs: 2 });
+
+    await writeFile(stateFile, kept);
+    const anew = await checked(env, '--restart');
+    expect(anew.document['resumed_from']).toBe(0);
+    expect(anew.corrupt).toEqual({ intake_differs: 2 });
+
+    // A run that came to its end leaves nothing to go on with.
+    expect((await checked(env)).document['resumed_from']).toBe(0);
+
+    // What it was of was rewritten since: nothing of it holds.
+    await writeFile(stateFile, kept);
+    await damage(`update svc.tile set hashes = set_byte(hashes, 3, get_byte(hashes, 3) # 1)
+      where level = 1`);
+    const other = await checked(env);
+    expect(other.document['resumed_from']).toBe(0);
+    expect(other.corrupt).toEqual({ intake_differs: 2, tile_altered: 1 });
+  });
+});
+
+describe('the exit code', () => {
+  it('is 2 for what is not understood or not configured, and says what to set', async () => {
+    const { env } = await plantation.copy();
+    expect(await checked(env, '--only', 'facade')).toMatchObject({ code: 2 });
+    expect(await checked(env, '--wait', 'long')).toMatchObject({ code: 2 });
+    const cases: [Record<string, string>, RegExp][] = [
+      [{ ...env, DATABASE_URL: '' }, /DATABASE_URL is not set/],
+      [{ ...env, LOG_VKEY: '' }, /LOG_VKEY is not set: pin .* LOG_KEY_FILE/],
+      [{ ...env, SNAPSHOT_VKEY: '' }, /SNAPSHOT_VKEY is not set/],
+      [{ ...env, SNAPSHOT_DIR: '/nowhere' }, /there is no directory \/nowhere/],
+      [
+        { ...env, DATABASE_URL: db.urlFor('svc_admin') },
+        /fsck starts only with no more than its own/,
+      ],
+    ];
+    for (const [wrong, said] of cases) {
+      const { code, err } = await checked(wrong);
+      expect({ code, err }).toMatchObject({ code: 2, err: expect.stringMatching(said) as string });
+    }
+  });
+
+  it('is 3 when something cannot be read, which is no word on whether it is there', async () => {
+    const { env } = await plantation.copy();
+    const server = await serve((path) => (path.startsWith('/tile/') ? 500 : path), env);
+    try {
+      const { code, err } = await checked(server.env);
+      expect(code).toBe(3);
+      expect(err).toMatch(/tile\/.* cannot be read.*goes on from where this one was/s);
+    } finally {
+      await server.close();
+    }
+  }, 60_000);
+});
+
+describe('a snapshot on a static origin', () => {
+  it('is checked like a directory, but for what it does not list', async () => {
+    const { env, file } = await plantation.copy();
+    const server = await serve((path) => path, env);
+    try {
+      const whole = await checked(server.env);
+      expect(whole).toMatchObject({ code: 0, corrupt: {}, notices: {} });
+      expect(whole.document['left_out']).toEqual([expect.stringContaining('does not list')]);
+      await rm(file('tile/0/000'));
+      expect((await checked(server.env)).corrupt).toEqual({ public_tile_missing: 1 });
+    } finally {
+      await server.close();
+    }
+  });
+});
+
+function killed(task: DyingCheck): Promise<NodeJS.Signals | null> {
+  const child = fork(join(packageRoot, 'dist/test/helpers/dying-fsck.js'), [], {
+    env: {},
+    execArgv: [],
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  });
+  child.once('message', () => child.send(task));
+  return new Promise((resolve) => child.once('close', (_code, signal) => resolve(signal)));
+}
+
+/** Serves a copy's files, or fails where it is told to. */
+async function serve(
+  answer: (path: string) => string | number,
+  env: Record<string, string>,
+): Promise<{ env: Record<string, string>; close(): Promise<void> }> {
+  const root = env['SNAPSHOT_DIR'] ?? '';
+  const server: Server = createServer((request, response) => {
+    const what = answer(request.url ?? '');
+    if (typeof what === 'number') {
+      response.writeHead(what).end();
+      return;
+    }
+    readFile(join(root, what)).then(
+      (bytes) => response.end(bytes),
+      () => response.writeHead(404).end(),
+    );
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  return {
+    env: { ...env, SNAPSHOT_DIR: '', SNAPSHOT_URL: `http://127.0.0.1:${port}` },
+    close: () =>
+      new Promise((resolve) => {
+        server.closeAllConnections();
+        server.close(() => resolve());
+      }),
+  };
+}
