@@ -239,9 +239,9 @@ describe('the same proof and verdict', () => {
       CreationDate: 'D:20261122080000Z',
       ModDate: 'D:20261122080000Z',
     });
-    const year = new Date().toISOString().slice(0, 10).replaceAll('-', '');
     const source = Buffer.from(await render()).toString('latin1');
-    expect(source.match(/D:\d{14}Z/g)?.every((time) => time === 'D:20261122080000Z')).toBe(true);
-    expect(source).not.toContain(`D:${year}`);
+    const times = source.match(/D:\d+[^)]*/g);
+    expect(times?.length).toBeGreaterThan(0);
+    expect(new Set(times)).toEqual(new Set(['D:20261122080000Z']));
   });
 });
