@@ -190,6 +190,11 @@ export function fromUtf8Lossy(bytes: Uint8Array): string {
   return lossyDecoder.decode(bytes);
 }
 
+/** Whether a value is bytes, by its kind: those of another window or worker are of another class. */
+export function isBytes(value: unknown): value is Uint8Array {
+  return Object.prototype.toString.call(value) === '[object Uint8Array]';
+}
+
 export function concat(...parts: readonly Uint8Array[]): Uint8Array {
   let length = 0;
   for (const part of parts) length += part.length;

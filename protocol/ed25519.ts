@@ -62,6 +62,16 @@ export function isUsablePublicKey(publicKey: Uint8Array): boolean {
   return publicKey.length === 32 && isOrdinaryPoint(publicKey);
 }
 
+/** Whether 32 bytes are the encoding of a point of the curve. */
+export function isPoint(encoded: Uint8Array): boolean {
+  try {
+    Point.fromBytes(encoded, false);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /** Every encoding of a point of small order, those included that are not canonical. */
 export function smallOrderPublicKeys(): Uint8Array[] {
   return [...SMALL_ORDER_Y, ...[P, P + 1n].map(littleEndian)].flatMap((y) => {

@@ -17,6 +17,8 @@ export type ProtocolErrorCode =
   | 'malformed_time'
   | 'malformed_id'
   | 'malformed_key'
+  | 'unusable_key'
+  | 'key_id_mismatch'
   // documents
   | 'malformed_entry'
   | 'malformed_envelope'
@@ -28,6 +30,7 @@ export type ProtocolErrorCode =
   | 'malformed_vkey'
   | 'malformed_checkpoint'
   | 'malformed_tlog_proof'
+  | 'malformed_origin'
   | 'wrong_origin'
   | 'unknown_signer'
   | 'bad_signature';

@@ -1,9 +1,12 @@
+import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from 'vitest';
 import { buildProofRecord, proofRecordHash } from '#protocol/aep';
+import { toBase64Url } from '#protocol/bytes';
+import { canonicalBytes, canonicalize } from '#protocol/canonical-json';
 import { parseStrict, type JsonValue } from '#protocol/json';
-import { canonicalBytes } from '#protocol/canonical-json';
+import { publicJwk } from '#protocol/keys';
 import { nobleVerify } from '#protocol/ed25519';
-import { verifyOffline, type OfflineTrust } from '#protocol/offline';
+import { verifyOffline, verifyTlogProof, type OfflineTrust } from '#protocol/offline';
 import { proofExportSchema } from '#protocol/schemas/proof-export';
 import { STATUSES } from '#protocol/status';
 import { nativeVerify } from '#runtime/crypto';
@@ -125,7 +128,7 @@ describe('offline verification', () => {
     const lied = { ...exportOf(admitted).verdict, can_assert_validity: false };
     expect(verifyOffline({ ...exportOf(admitted), verdict: lied }, trust, crypto)).toMatchObject({
       authentic: false,
-      faults: ['malformed_export'],
+      faults: [{ code: 'malformed_export' }],
     });
   });
 
@@ -138,10 +141,10 @@ describe('offline verification', () => {
     }
     const more = { ...document, status: 'VALID' };
     expect(verifyOffline(more, trust, crypto)).toMatchObject({ authentic: false });
-    for (const nonsense of [null, 'VALID', [], {}, 7]) {
+    for (const nonsense of [null, undefined, [], {}, 7, new ArrayBuffer(8)]) {
       expect(verifyOffline(nonsense, trust, crypto)).toMatchObject({
         authentic: false,
-        faults: ['malformed_export'],
+        faults: [{ code: 'malformed_export' }],
       });
     }
   });
@@ -170,7 +173,7 @@ describe('offline verification', () => {
     };
     expect(verifyOffline(document, trust, crypto)).toMatchObject({
       authentic: false,
-      faults: ['inconsistent_export'],
+      faults: [{ code: 'proof_id_mismatch' }],
     });
   });
 
@@ -178,7 +181,7 @@ describe('offline verification', () => {
     const document = withChange(['aep', 'subject', 'intent_id'], () => '\ud800');
     expect(verifyOffline(document, trust, crypto)).toMatchObject({
       authentic: false,
-      faults: ['inconsistent_export'],
+      faults: [{ code: 'lone_surrogate' }],
     });
   });
 
@@ -188,7 +191,7 @@ describe('offline verification', () => {
     expect(verifyOffline(moved, trust, crypto)).toMatchObject({
       authentic: true,
       included: false,
-      faults: ['not_in_tree'],
+      faults: [{ code: 'not_in_tree' }],
     });
     const otherLog: OfflineTrust = {
       ...trust,
@@ -197,7 +200,7 @@ describe('offline verification', () => {
     expect(verifyOffline(exported, otherLog, crypto)).toMatchObject({
       authentic: true,
       included: false,
-      faults: ['bad_checkpoint'],
+      faults: [{ code: 'wrong_origin' }],
     });
   });
 
@@ -237,8 +240,59 @@ describe('offline verification', () => {
     expect(verifyOffline(exported, trust, no)).toMatchObject({
       authentic: false,
       included: false,
-      faults: ['bad_signature'],
+      faults: [{ code: 'bad_signature' }],
     });
+  });
+
+  it('takes text, bytes of any realm and a value that was parsed', () => {
+    const text = canonicalize(exported);
+    const bytes = Buffer.from(text);
+    const elsewhere: unknown = runInNewContext('Uint8Array.from(bytes)', { bytes: [...bytes] });
+    expect(elsewhere).not.toBeInstanceOf(Uint8Array);
+    const result = verifyOffline(exported, trust, crypto);
+    expect(result).toMatchObject({ authentic: true, aep: admitted.aep });
+    for (const given of [text, bytes, new Uint8Array(bytes), elsewhere]) {
+      expect(verifyOffline(given, trust, crypto)).toEqual(result);
+    }
+    const faulty = verifyOffline(
+      text.replace('"leaf_index":1', '"leaf_index":1e400'),
+      trust,
+      crypto,
+    );
+    expect(faulty).toMatchObject({
+      faults: [{ code: 'integer_out_of_range', pointer: '/inclusion/leaf_index' }],
+    });
+  });
+
+  it('takes a key as bytes, base64url and JWK', () => {
+    const { publicKey } = aepKey;
+    const spellings = [
+      publicKey,
+      Buffer.from(publicKey),
+      toBase64Url(publicKey),
+      publicJwk(sha256, publicKey),
+    ];
+    for (const key of spellings) {
+      expect(verifyOffline(exported, { ...trust, aepKeys: [key] }, crypto)).toMatchObject({
+        authentic: true,
+      });
+    }
+    // Pinned twice, the narrower pin counts.
+    const ended = { ...publicJwk(sha256, publicKey), retired_at: 1 };
+    expect(
+      verifyOffline(exported, { ...trust, aepKeys: [publicKey, ended] }, crypto),
+    ).toMatchObject({ authentic: false, faults: [{ code: 'key_not_in_force' }] });
+  });
+
+  it('decides nothing for a caller without types that pins nothing', () => {
+    for (const nothing of [{}, { aepKeys: undefined }, { aepKeys: [], log: null }]) {
+      expect(verifyOffline(exported, nothing, crypto)).toMatchObject({ cause: 'no_pinned_key' });
+      expect(verifyTlogProof('', '', nothing, crypto)).toMatchObject({ cause: 'no_pinned_log' });
+    }
+    for (const wrong of [aepKey.publicKey, toBase64Url(aepKey.publicKey), null]) {
+      const unlisted = { aepKeys: wrong } as unknown as OfflineTrust;
+      expect(refusal(() => verifyOffline(exported, unlisted, crypto)).code).toBe('malformed_key');
+    }
   });
 
   it('refuses pins that are none, which are the caller’s and not the document’s', () => {

@@ -19,7 +19,9 @@ describe('worked vectors', () => {
 
   it('are all described', () => {
     const readme = readFileSync(`${folder}README.md`, 'utf8');
-    for (const file of readdirSync(folder)) {
+    const files = readdirSync(folder, { recursive: true, encoding: 'utf8' });
+    expect(files.length).toBeGreaterThan(20);
+    for (const file of files) {
       if (file !== 'README.md') expect(readme).toContain(`\`${file}\``);
     }
   });
