@@ -6,7 +6,7 @@ export default defineConfig({
     // The package's own imports, from source: tests never see a stale build.
     alias: [
       {
-        find: /^#(protocol|runtime|sql|policy|api|workers|publisher|fsck|programs|bench)\//,
+        find: /^#(protocol|runtime|sql|policy|api|workers|publisher|fsck|programs|bench|sdk)\//,
         replacement: join(import.meta.dirname, '$1/'),
       },
     ],

@@ -10,6 +10,7 @@ import { packageRoot } from '#runtime/package-root';
 /** What each folder may import. Nothing else, and never each other. */
 const MAY_IMPORT: Record<string, string[]> = {
   protocol: [],
+  sdk: ['protocol'],
   runtime: ['protocol'],
   sql: ['protocol'],
   policy: ['protocol', 'runtime', 'sql'],
@@ -31,6 +32,10 @@ const MAY_IMPORT: Record<string, string[]> = {
     'programs',
   ],
 };
+/** Where the SDK meets Node, and what it is plugged into: the rest of it runs in a browser. */
+const SDK_RIM = /^sdk\/(?:cli|adapters)\//;
+/** The programs', and that of the command line, which is a program of another package. */
+const READS_ENVIRONMENT = ['runtime/config.ts', 'sdk/cli/config.ts'];
 const KERNEL_PACKAGES = [/^zod$/, /^canonicalize$/, /^@noble\//];
 
 interface Source {
@@ -44,7 +49,7 @@ async function sources(): Promise<Source[]> {
   const found: Source[] = [];
   for (const folder of Object.keys(MAY_IMPORT)) {
     for (const name of await readdir(join(packageRoot, folder), { recursive: true })) {
-      if (!name.endsWith('.ts')) continue;
+      if (!name.endsWith('.ts') || /(?:^|\/)(?:dist|node_modules)\//.test(name)) continue;
       const file = join(folder, name);
       const text = await readFile(join(packageRoot, file), 'utf8');
       const imports = ts.preProcessFile(text).importedFiles.map((one) => one.fileName);
@@ -130,6 +135,25 @@ describe('imports', () => {
     expect(wrong).toEqual([]);
   });
 
+  it('keep the core of the SDK free of Node and of all but the packages of the kernel', () => {
+    const core = all.filter(({ file, folder }) => folder === 'sdk' && !SDK_RIM.test(file));
+    expect(core.length).toBeGreaterThan(0);
+    const wrong = core.flatMap((source) =>
+      source.imports
+        .filter((one) => targetOf(source, one) === null)
+        .filter((one) => !KERNEL_PACKAGES.some((allowed) => allowed.test(one)))
+        .map((one) => `${source.file} imports ${one}`),
+    );
+    expect(wrong).toEqual([]);
+    const rim = core.flatMap((source) =>
+      source.imports
+        .map((one) => targetOf(source, one))
+        .filter((target) => target !== null && SDK_RIM.test(target))
+        .map((target) => `${source.file} imports ${target}`),
+    );
+    expect(rim).toEqual([]);
+  });
+
   it('keep the binary of libsodium away from every process that holds a key', () => {
     const importers = (of: string): string[] =>
       all.filter((source) => source.text.includes(of)).map(({ file }) => file);
@@ -143,10 +167,14 @@ describe('imports', () => {
     expect(users.map(({ file }) => file)).toEqual(['programs/verifier.ts']);
   });
 
-  it('leave the environment to runtime/config.ts and the exit to the entry points', () => {
+  it('leave the environment to one module of each package and the exit to the entry points', () => {
     const wrong = all.flatMap(({ file, folder, text }) => [
-      ...(/\bprocess\.env\b/.test(text) && file !== 'runtime/config.ts' ? [`${file}: env`] : []),
-      ...(/\bprocess\.exit\(/.test(text) && folder !== 'programs' ? [`${file}: exit`] : []),
+      ...(/\bprocess\.env\b/.test(text) && !READS_ENVIRONMENT.includes(file)
+        ? [`${file}: env`]
+        : []),
+      ...(/\bprocess\.exit\(/.test(text) && folder !== 'programs' && file !== 'sdk/cli/svc.ts'
+        ? [`${file}: exit`]
+        : []),
     ]);
     expect(wrong).toEqual([]);
   });

@@ -1,0 +1,93 @@
+import { SdkError } from '../errors.js';
+import type { Deadline } from './deadline.js';
+
+export interface HttpCall {
+  method: 'GET' | 'POST';
+  url: URL;
+  headers: Record<string, string>;
+  body?: Uint8Array;
+  /** The longest answer that is read. */
+  maxBytes: number;
+}
+
+export interface Answer {
+  status: number;
+  headers: Headers;
+  bytes: Uint8Array;
+}
+
+/**
+ * One request and its whole answer, whatever its status. Throws `network` when there is none or it
+ * breaks off, `timeout` after `timeoutMs`, `unexpected_response` for one that is too long or leads
+ * elsewhere, and the deadline's fault.
+ */
+export async function attempt(
+  fetcher: typeof fetch,
+  call: HttpCall,
+  deadline: Deadline,
+  timeoutMs: number,
+): Promise<Answer> {
+  const { method, url, headers, body } = call;
+  if (deadline.signal.aborted) throw deadline.fault();
+  const controller = new AbortController();
+  const stop = (): void => controller.abort();
+  deadline.signal.addEventListener('abort', stop, { once: true });
+  const timer = setTimeout(stop, timeoutMs);
+  try {
+    const response = await fetcher(url, {
+      method,
+      headers,
+      signal: controller.signal,
+      // A redirect would take the API key along to wherever it leads.
+      redirect: 'manual',
+      credentials: 'omit',
+      cache: 'no-store',
+      ...(body !== undefined && { body: body as Uint8Array<ArrayBuffer> }),
+    });
+    if (response.type === 'opaqueredirect' || (response.status >= 300 && response.status < 400)) {
+      await response.body?.cancel();
+      throw unexpected('redirects are not followed', response.status);
+    }
+    const bytes = await readBody(response, call.maxBytes);
+    return { status: response.status, headers: response.headers, bytes };
+  } catch (cause) {
+    if (deadline.signal.aborted) throw deadline.fault({ cause });
+    if (cause instanceof SdkError) throw cause;
+    if (controller.signal.aborted) {
+      throw new SdkError('timeout', `no whole answer within ${String(timeoutMs)} ms`, { cause });
+    }
+    throw new SdkError('network', `no whole answer from ${url.host}`, { cause });
+  } finally {
+    clearTimeout(timer);
+    deadline.signal.removeEventListener('abort', stop);
+  }
+}
+
+/** Counted while it comes: an answer without end would fill the memory. */
+async function readBody(response: Response, maxBytes: number): Promise<Uint8Array> {
+  if (response.body === null) return new Uint8Array(0);
+  const reader = response.body.getReader();
+  const parts: Uint8Array[] = [];
+  let length = 0;
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) break;
+    length += value.length;
+    if (length > maxBytes) {
+      await reader.cancel();
+      throw unexpected(`the answer is longer than ${String(maxBytes)} bytes`, response.status);
+    }
+    parts.push(value);
+  }
+  const whole = new Uint8Array(length);
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
+
+function unexpected(message: string, status: number): SdkError {
+  return new SdkError('unexpected_response', message, { status });
+}

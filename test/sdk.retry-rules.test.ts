@@ -1,0 +1,56 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { SDK_ERROR_CODES, SdkError } from '#sdk/errors';
+import { backoffMs } from '#sdk/http/backoff';
+import { retryAfterMs } from '#sdk/http/retry-after';
+
+describe('backoffMs', () => {
+  const retry = { baseDelayMs: 200, maxDelayMs: 10_000 };
+
+  it('doubles up to its cap, and is drawn from the upper half', () => {
+    const least = [1, 2, 3, 4, 5, 6, 7, 60].map((n) => backoffMs(n, retry, 0));
+    expect(least).toEqual([100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+    expect(backoffMs(1, retry, 0.5)).toBe(150);
+    fc.assert(
+      fc.property(
+        fc.integer({ min: 1, max: 10_000 }),
+        fc.double({ min: 0, max: 1, noNaN: true }),
+        (n, random) => {
+          const ms = backoffMs(n, retry, random);
+          expect(ms).toBeGreaterThanOrEqual(100);
+          expect(ms).toBeLessThanOrEqual(10_000);
+        },
+      ),
+    );
+  });
+});
+
+describe('retryAfterMs', () => {
+  const NOW = Date.parse('2026-11-20T12:00:00Z');
+  const of = (headers: Record<string, string>): number | null =>
+    retryAfterMs(new Headers(headers), NOW);
+
+  it('is seconds, or the way to a date', () => {
+    expect(of({ 'retry-after': '0' })).toBe(0);
+    expect(of({ 'retry-after': '120' })).toBe(120_000);
+    expect(of({ 'retry-after': 'Fri, 20 Nov 2026 12:00:07 GMT' })).toBe(7_000);
+    expect(of({ 'retry-after': 'Fri, 20 Nov 2026 11:00:00 GMT' })).toBe(0);
+    expect(
+      of({ 'retry-after': 'Fri, 20 Nov 2026 12:00:07 GMT', date: 'Fri, 20 Nov 2026 12:00:05 GMT' }),
+    ).toBe(2_000);
+  });
+
+  it.each(['', '-1', '1.5', 'soon', '1e9', '99999999999', '2026-11-20T12:00:07Z', '7 '.repeat(2)])(
+    'is nothing else: %j',
+    (text) => {
+      expect(of({ 'retry-after': text })).toBeNull();
+    },
+  );
+});
+
+describe('SdkError', () => {
+  it('may be tried again for what may pass, and for nothing else', () => {
+    const retryable = SDK_ERROR_CODES.filter((code) => new SdkError(code, '').retryable);
+    expect(retryable).toEqual(['timeout', 'network', 'not_ready', 'rate_limited', 'unavailable']);
+  });
+});
