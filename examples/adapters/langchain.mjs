@@ -1,0 +1,47 @@
+// Tools of LangChain.js, admitted before they run: node examples/adapters/langchain.mjs [ready.json]
+import { readFile } from 'node:fs/promises';
+import { tool } from '@langchain/core/tools';
+import { NotAdmittedError } from 'svc-sdk/adapters';
+import { admitTool } from 'svc-sdk/langchain';
+import { z } from 'zod';
+
+const ready = JSON.parse(await readFile(process.argv[2] ?? '.data/ready.json', 'utf8'));
+const options = {
+  engine: {
+    engineUrl: ready.engine_url,
+    apiKey: ready.api_key,
+    tenantId: ready.tenant_id,
+  },
+  agent: { id: 'concierge-7' },
+  onAdmitted: ({ tool, proofId }) => console.log(`${tool} admitted: ${proofId}`),
+  onOutcomeError: ({ tool, error }) => console.error(`${tool}: no outcome recorded:`, error),
+};
+
+const tools = [
+  tool(async ({ seats }) => `a table for ${seats}`, {
+    name: 'book_table',
+    description: 'Books a table.',
+    schema: z.object({ seats: z.int() }),
+  }),
+  // The shipped policy forbids DELETE_AUDIT_LOG, which is what this name stands for.
+  tool(async () => 'this is never said', {
+    name: 'delete_audit_log',
+    description: 'Covers the traces.',
+    schema: z.object({}),
+  }),
+].map((one) => admitTool(one, options));
+
+// As an agent does with what its model asks for.
+for (const call of [
+  { type: 'tool_call', id: 'call-1', name: 'book_table', args: { seats: 2 } },
+  { type: 'tool_call', id: 'call-2', name: 'delete_audit_log', args: {} },
+]) {
+  const asked = tools.find(({ name }) => name === call.name);
+  try {
+    const message = await asked.invoke(call);
+    console.log(`${call.name}: ${message.content}`);
+  } catch (error) {
+    if (!(error instanceof NotAdmittedError)) throw error;
+    console.log(`${call.name}: ${error.message}`);
+  }
+}

@@ -1,0 +1,17 @@
+export { actionOf } from './action.js';
+export { admitted, type AdmittedOptions } from './admitted.js';
+export {
+  NOT_ADMITTED_CODES,
+  NotAdmittedError,
+  type NotAdmittedCode,
+  type NotAdmittedDetails,
+} from './not-admitted.js';
+export type {
+  AdapterOptions,
+  Admission,
+  CommonOptions,
+  Enforce,
+  GateOptions,
+  LostOutcome,
+  Observe,
+} from './options.js';

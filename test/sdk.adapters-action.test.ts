@@ -1,0 +1,85 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { actionSchema } from '#protocol/schemas/primitives';
+import { actionOf } from '#sdk/adapters/index';
+import { openListHash, plainHash, resultHash } from '#sdk/adapters/plain-json';
+import { canonicalHash, SdkError, type JsonValue } from '#sdk/index';
+
+describe('the action of a tool', () => {
+  const spelled: [string, string][] = [
+    ['delete_audit_log', 'DELETE_AUDIT_LOG'],
+    ['deleteAuditLog', 'DELETE_AUDIT_LOG'],
+    ['DeleteAuditLog', 'DELETE_AUDIT_LOG'],
+    ['delete-audit-log', 'DELETE_AUDIT_LOG'],
+    ['Delete audit log!', 'DELETE_AUDIT_LOG'],
+    ['delete/audit//log', 'DELETE_AUDIT_LOG'],
+    ['__delete__audit__log__', 'DELETE_AUDIT_LOG'],
+    ['DELETE_AUDIT_LOG', 'DELETE_AUDIT_LOG'],
+    ['reservations.create', 'RESERVATIONS.CREATE'],
+    ['ns:readURLNow', 'NS:READ_URL_NOW'],
+    ['HTTPServer2', 'HTTP_SERVER2'],
+    ['v2Search', 'V2_SEARCH'],
+    ['Prüfe Größe', 'PRUFE_GROSSE'],
+    ['ｆｕｌｌ', 'FULL'],
+  ];
+  it.each(spelled)('%s is %s', (tool, action) => {
+    expect(actionOf(tool)).toBe(action);
+  });
+
+  it('is always one that the engine takes, the same each time, and its own', () => {
+    fc.assert(
+      fc.property(
+        fc.oneof(fc.string({ unit: 'binary' }), fc.string({ maxLength: 300 })),
+        (tool) => {
+          let action: string;
+          try {
+            action = actionOf(tool);
+          } catch (error) {
+            expect(error).toBeInstanceOf(SdkError);
+            return;
+          }
+          expect(actionSchema.safeParse(action).success).toBe(true);
+          expect(actionOf(tool)).toBe(action);
+          expect(actionOf(action)).toBe(action);
+        },
+      ),
+      { numRuns: 2_000 },
+    );
+    expect(actionOf('a'.repeat(500))).toBe('A'.repeat(128));
+  });
+
+  it('is none where a name leaves nothing', () => {
+    for (const tool of ['', '___', '...', '検索', '🍕']) {
+      expect(() => actionOf(tool)).toThrow(expect.objectContaining({ code: 'invalid_input' }));
+    }
+  });
+});
+
+describe('the hash of plain JSON', () => {
+  it('is that of its canonical form, item by item too', () => {
+    fc.assert(
+      fc.property(fc.array(fc.jsonValue({ maxDepth: 3 })), (values) => {
+        const items = JSON.parse(JSON.stringify(values)) as JsonValue[];
+        const list = openListHash();
+        for (const item of items) list.add(item);
+        const whole = canonicalHash(items);
+        expect([plainHash(items), resultHash(items), list.digest()]).toEqual([whole, whole, whole]);
+      }),
+    );
+  });
+
+  it('is the same for what another realm or no class made, and for a value met twice', () => {
+    const same = { a: 1 };
+    const bare = Object.assign(Object.create(null) as object, same);
+    expect(plainHash([bare, same, same])).toBe(canonicalHash([same, same, same]));
+  });
+
+  it('is none for a list once something in it has none', () => {
+    const list = openListHash();
+    list.add(1);
+    list.add(new Date(0));
+    list.add(2);
+    expect(list.digest()).toBeUndefined();
+    expect(resultHash(undefined)).toBeUndefined();
+  });
+});
