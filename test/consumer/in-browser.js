@@ -1,0 +1,3 @@
+import { everything } from './everything.js';
+
+globalThis.everything = everything;
