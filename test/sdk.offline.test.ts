@@ -23,6 +23,21 @@ describe('verifyOffline', () => {
     });
   });
 
+  it('throws for no document, however long its base64 is', () => {
+    const { envelope } = exported;
+    for (const [end, code] of [
+      ['', 'payload_not_canonical'],
+      ['A', 'malformed_base64'],
+    ]) {
+      const payload = `${'A'.repeat(8_000_000)}${end}`;
+      const long = JSON.stringify({ ...exported, envelope: { ...envelope, payload } });
+      expect(verifyOffline(long, trust)).toMatchObject({
+        authentic: false,
+        faults: [{ code, pointer: '/envelope/payload' }],
+      });
+    }
+  });
+
   it('throws its one error for an unusable pin, and says which it is', () => {
     const pins = { aepKeys: ['AAAA'] };
     const origin = { log: { vkey: logVkey, origin: '' } };

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { fromBase64 } from '../bytes.js';
 import { PROOF_ID_PATTERN } from '../ids.js';
 import { parseTime, TIME_PATTERN } from '../time.js';
 
@@ -9,7 +10,7 @@ export const BYTES32_BASE64URL_PATTERN = /^[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$/
 export const BYTES32_BASE64_PATTERN = /^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$/;
 /** 64 bytes in standard base64, likewise. */
 export const BYTES64_BASE64_PATTERN = /^[A-Za-z0-9+/]{85}[AQgw]==$/;
-export const BASE64_PATTERN =
+const BASE64_PATTERN =
   /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$/;
 export const TENANT_ID_PATTERN = /^[A-Za-z0-9][A-Za-z0-9_.:-]{0,127}$/;
 export const ACTION_PATTERN = /^[A-Z0-9_.:-]{1,128}$/;
@@ -30,6 +31,11 @@ export const merkleHashSchema = z
 export const signatureSchema = z
   .string()
   .regex(BYTES64_BASE64_PATTERN, 'expected 64 bytes in base64');
+/** Of any length: matched against the pattern, a text of some megabytes overflows the stack. */
+export const base64Schema = z
+  .string()
+  .refine(isBase64, 'expected canonical base64')
+  .meta({ pattern: BASE64_PATTERN.source });
 export const timeSchema = z
   .string()
   .refine(isTime, 'expected RFC 3339 UTC with milliseconds, as in 2026-11-20T17:29:00.123Z')
@@ -50,6 +56,15 @@ export const artifactKindSchema = z.enum(['proof', 'certificate', 'passport', 't
 export const logIndexSchema = z.int().nonnegative();
 
 export type Environment = z.infer<typeof environmentSchema>;
+
+function isBase64(text: string): boolean {
+  try {
+    fromBase64(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 function isTime(text: string): boolean {
   try {

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { SCHEMA } from './ids.js';
 import {
-  BASE64_PATTERN,
+  base64Schema,
   hashSchema,
   keyIdSchema,
   proofIdSchema,
@@ -13,7 +13,7 @@ export const AEP_PAYLOAD_TYPE = 'application/vnd.svc.aep+json';
 /** A DSSE envelope around an AEP: one signature, canonical base64. */
 export const dsseEnvelopeSchema = z.strictObject({
   payloadType: z.literal(AEP_PAYLOAD_TYPE),
-  payload: z.string().regex(BASE64_PATTERN, 'expected canonical base64'),
+  payload: base64Schema,
   signatures: z.tuple([z.strictObject({ keyid: keyIdSchema, sig: signatureSchema })]),
 });
 export type DsseEnvelope = z.infer<typeof dsseEnvelopeSchema>;

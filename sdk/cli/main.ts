@@ -24,14 +24,16 @@ export async function main(
       const about = COMMANDS.find((command) => command.name === rest[0]);
       const text = about === undefined ? programHelp() : commandHelp(about);
       if (name !== undefined) return printed(terminal, text);
-      terminal.say(text);
+      for (const line of text.split('\n')) terminal.say(line);
       return EXIT.usage;
     }
     const command = COMMANDS.find((one) => one.name === name);
     if (command === undefined) throw new UsageError(`no such command: ${name}; see svc --help`);
     return await run(command, rest, terminal, signal);
   } catch (error) {
-    return told(terminal, error, json);
+    const stopped = signal.aborted && !(error instanceof SdkError);
+    const why = stopped ? new SdkError('aborted', 'interrupted', { cause: error }) : error;
+    return told(terminal, why, json);
   }
 }
 
@@ -69,7 +71,7 @@ function parse(command: Command, args: string[]): { args: string[]; values: Valu
 }
 
 function printed(terminal: Terminal, text: string): ExitCode {
-  terminal.print(text);
+  for (const line of text.split('\n')) terminal.print(line);
   return EXIT.yes;
 }
 

@@ -1,4 +1,5 @@
 import { styleText } from 'node:util';
+import { fromUtf8Lossy } from '../../protocol/bytes.js';
 
 export type Style = 'green' | 'red' | 'yellow' | 'dim' | 'bold';
 export type Part = string | { style: Style; text: string };
@@ -19,27 +20,45 @@ type Stream = NodeJS.WriteStream & { fd: 1 | 2 };
 export function openTerminal(stdout: Stream, stderr: Stream): Terminal {
   return {
     print: (...parts) => write(stdout, parts),
-    printBytes: (bytes) => void stdout.write(bytes),
-    printJson: (value) => void stdout.write(`${JSON.stringify(value)}\n`),
+    printBytes: (bytes) => void stdout.write(stdout.isTTY ? shown(bytes) : bytes),
+    printJson: (value) => void stdout.write(`${json(value)}\n`),
     say: (...parts) => write(stderr, parts),
-    sayJson: (value) => void stderr.write(`${JSON.stringify(value)}\n`),
+    sayJson: (value) => void stderr.write(`${json(value)}\n`),
     outIsTerminal: stdout.isTTY,
     errorIsTerminal: stderr.isTTY,
   };
 }
 
-/** Node leaves the colours out where there is no terminal, and where NO_COLOR is set. */
+/** Not even FORCE_COLOR brings colours into a file; where NO_COLOR is set, Node leaves them out. */
 function write(stream: Stream, parts: readonly Part[]): void {
-  const line = parts.map((part) =>
-    typeof part === 'string' ? safe(part) : styleText(part.style, safe(part.text), { stream }),
-  );
+  const line = parts.map((part) => {
+    if (typeof part === 'string') return safe(part);
+    const text = safe(part.text);
+    return stream.isTTY ? styleText(part.style, text, { stream }) : text;
+  });
   stream.write(`${line.join('')}\n`);
 }
 
+const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu;
+
 /**
  * Texts come from wherever the proof does: a control character among them could rewrite the screen,
- * and with it the verdict. Line ends are ours, and stay.
+ * and with it the verdict, and a line end begin a line that looks like ours.
  */
 function safe(text: string): string {
-  return text.replace(/(?!\n)[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu, '\ufffd');
+  return text.replace(UNSAFE, '\ufffd');
+}
+
+/** The same document: JSON may have any character escaped, and leaves most of these as they are. */
+function json(value: unknown): string {
+  return JSON.stringify(value).replace(UNSAFE, (character) =>
+    Array.from({ length: character.length }, (_, at) => character.charCodeAt(at))
+      .map((unit) => `\\u${unit.toString(16).padStart(4, '0')}`)
+      .join(''),
+  );
+}
+
+/** A file on a screen; its own line ends stay. */
+function shown(bytes: Uint8Array): string {
+  return fromUtf8Lossy(bytes).split('\n').map(safe).join('\n');
 }

@@ -1,5 +1,5 @@
 import { SdkError } from '../errors.js';
-import type { Deadline } from './deadline.js';
+import { timerMs, type Deadline } from './deadline.js';
 
 export interface HttpCall {
   method: 'GET' | 'POST';
@@ -27,40 +27,57 @@ export async function attempt(
   deadline: Deadline,
   timeoutMs: number,
 ): Promise<Answer> {
-  const { method, url, headers, body } = call;
   if (deadline.signal.aborted) throw deadline.fault();
   const controller = new AbortController();
   const stop = (): void => controller.abort();
   deadline.signal.addEventListener('abort', stop, { once: true });
-  const timer = setTimeout(stop, timeoutMs);
+  const timer = setTimeout(stop, timerMs(timeoutMs));
   try {
-    const response = await fetcher(url, {
-      method,
-      headers,
-      signal: controller.signal,
-      // A redirect would take the API key along to wherever it leads.
-      redirect: 'manual',
-      credentials: 'omit',
-      cache: 'no-store',
-      ...(body !== undefined && { body: body as Uint8Array<ArrayBuffer> }),
-    });
-    if (response.type === 'opaqueredirect' || (response.status >= 300 && response.status < 400)) {
-      await response.body?.cancel();
-      throw unexpected('redirects are not followed', response.status);
-    }
-    const bytes = await readBody(response, call.maxBytes);
-    return { status: response.status, headers: response.headers, bytes };
+    return await Promise.race([
+      answerOf(fetcher, call, controller.signal),
+      ended(controller.signal),
+    ]);
   } catch (cause) {
     if (deadline.signal.aborted) throw deadline.fault({ cause });
     if (cause instanceof SdkError) throw cause;
     if (controller.signal.aborted) {
       throw new SdkError('timeout', `no whole answer within ${String(timeoutMs)} ms`, { cause });
     }
-    throw new SdkError('network', `no whole answer from ${url.host}`, { cause });
+    throw new SdkError('network', `no whole answer from ${call.url.host}`, { cause });
   } finally {
     clearTimeout(timer);
     deadline.signal.removeEventListener('abort', stop);
   }
+}
+
+async function answerOf(
+  fetcher: typeof fetch,
+  { method, url, headers, body, maxBytes }: HttpCall,
+  signal: AbortSignal,
+): Promise<Answer> {
+  const response = await fetcher(url, {
+    method,
+    headers,
+    signal,
+    // A redirect would take the API key along to wherever it leads.
+    redirect: 'manual',
+    credentials: 'omit',
+    cache: 'no-store',
+    ...(body !== undefined && { body: body as Uint8Array<ArrayBuffer> }),
+  });
+  if (response.type === 'opaqueredirect' || (response.status >= 300 && response.status < 400)) {
+    await response.body?.cancel();
+    throw unexpected('redirects are not followed', response.status);
+  }
+  const bytes = await readBody(response, maxBytes);
+  return { status: response.status, headers: response.headers, bytes };
+}
+
+/** A `fetch` that was handed in may not look at its signal; the time is up all the same. */
+function ended(signal: AbortSignal): Promise<never> {
+  return new Promise((_resolve, reject) => {
+    signal.addEventListener('abort', () => reject(new Error('ended')), { once: true });
+  });
 }
 
 /** Counted while it comes: an answer without end would fill the memory. */

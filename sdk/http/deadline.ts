@@ -1,6 +1,13 @@
 import { SdkError } from '../errors.js';
 import { DEFAULT_TIMEOUT_MS, type CallOptions } from '../options.js';
 
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+/** What a timer can be set to: one for longer would fire at once, and waiting become hammering. */
+export function timerMs(ms: number): number {
+  return Math.min(ms, LONGEST_TIMER_MS);
+}
+
 /** The time of one call, and its caller's wish to end it. */
 export interface Deadline {
   /** Fires when the time is up or the caller aborts. */
@@ -19,8 +26,8 @@ export function openDeadline({ signal: caller, timeoutMs }: CallOptions): Deadli
   const end = performance.now() + allowed;
   const controller = new AbortController();
   const abort = (): void => controller.abort();
-  // Timers hold no more than 31 bits of milliseconds; what is longer is as good as never.
-  const timer = allowed < 2 ** 31 ? setTimeout(abort, allowed) : undefined;
+  // What is longer than a timer can be is as good as never.
+  const timer = allowed <= LONGEST_TIMER_MS ? setTimeout(abort, allowed) : undefined;
   if (caller?.aborted === true) abort();
   caller?.addEventListener('abort', abort, { once: true });
 
@@ -40,7 +47,7 @@ export function openDeadline({ signal: caller, timeoutMs }: CallOptions): Deadli
           if (controller.signal.aborted) reject(fault());
           else resolve();
         };
-        const sleeping = setTimeout(wake, ms);
+        const sleeping = setTimeout(wake, timerMs(ms));
         if (controller.signal.aborted) wake();
         else controller.signal.addEventListener('abort', wake, { once: true });
       }),

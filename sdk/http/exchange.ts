@@ -22,7 +22,7 @@ export type Exchange = (call: HttpCall, deadline: Deadline) => Promise<Answer>;
  * gives up at once when the time of the call would run out first.
  */
 export function openExchange(options: CallOptions): Exchange {
-  const retry = { ...RETRY_DEFAULTS, ...defined(options.retry) };
+  const retry = checked({ ...RETRY_DEFAULTS, ...defined(options.retry) });
   const fetcher = options.fetch ?? fetch;
   return async (call, deadline) => {
     for (let made = 1; ; made++) {
@@ -50,4 +50,16 @@ async function outcomeOf(answering: Promise<Answer>): Promise<Answer | SdkError>
 
 function defined(retry: RetryOptions = {}): RetryOptions {
   return Object.fromEntries(Object.entries(retry).filter(([, value]) => value !== undefined));
+}
+
+/** With a NaN among them nothing would ever be given up, and nothing waited for. */
+function checked(retry: Required<RetryOptions>): Required<RetryOptions> {
+  const wrong = (Object.keys(RETRY_DEFAULTS) as (keyof RetryOptions)[]).find((name) => {
+    const least = name === 'attempts' || name === 'attemptTimeoutMs' ? 1 : 0;
+    return typeof retry[name] !== 'number' || !(retry[name] >= least);
+  });
+  if (wrong !== undefined) {
+    throw new SdkError('invalid_input', `retry.${wrong} is no number that can be counted to`);
+  }
+  return retry;
 }

@@ -49,7 +49,7 @@ export function openRegistry(options: PublicOptions): PublicRegistry {
   const base = baseOf('publicUrl', options.publicUrl);
   const exchange = openExchange(options);
   const ask: PublicRegistry['ask'] = ({ path, query = {}, body }, deadline) => {
-    const url = new URL(base.pathname + path.slice(1), base);
+    const url = new URL(path.slice(1), base);
     url.search = new URLSearchParams(query).toString();
     const method = body === undefined ? 'GET' : 'POST';
     const headers = {

@@ -12,10 +12,13 @@ export interface Ran {
 
 export interface RunOptions {
   env?: Record<string, string>;
-  stdin?: string;
+  /** What it reads; null for an input that neither comes nor ends. */
+  stdin?: string | null;
   cwd?: string;
   /** Nobody reads what it prints. */
   unread?: boolean;
+  /** Nor what it says on standard error. */
+  unheard?: boolean;
   /** Told as soon as the program runs. */
   started?: (program: { interrupt(): void }) => void;
 }
@@ -34,7 +37,7 @@ export function svcOnTerminal(args: string[], options: RunOptions = {}): Promise
 }
 
 function ran(program: string, args: string[], options: RunOptions): Promise<Ran> {
-  const { env = {}, stdin = '', cwd, unread = false, started } = options;
+  const { env = {}, stdin = '', cwd, unread = false, unheard = false, started } = options;
   return new Promise((resolve, reject) => {
     const child = spawn(program, args, {
       env: { PATH: process.env['PATH'] ?? '', ...env },
@@ -45,10 +48,11 @@ function ran(program: string, args: string[], options: RunOptions): Promise<Ran>
     child.stdout.on('data', (chunk: Buffer) => out.push(chunk));
     child.stderr.on('data', (chunk: Buffer) => err.push(chunk));
     if (unread) child.stdout.destroy();
+    if (unheard) child.stderr.destroy();
     child.on('error', reject);
     // It may end without having read a word.
     child.stdin.on('error', () => undefined);
-    child.stdin.end(stdin);
+    if (stdin !== null) child.stdin.end(stdin);
     started?.({ interrupt: () => void child.kill('SIGINT') });
     child.on('close', (code) => {
       const stdout = Buffer.concat(out).toString();

@@ -1,0 +1,87 @@
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { openTerminal, type Terminal } from '#sdk/cli/terminal';
+import { svc } from './helpers/svc.js';
+
+/** Streams that keep what is written to them. */
+function open(isTTY: boolean): { terminal: Terminal; out: () => string; err: () => string } {
+  const written = { out: '', err: '' };
+  const stream = (name: 'out' | 'err'): never =>
+    ({
+      isTTY,
+      write: (text: string | Uint8Array) => {
+        written[name] += typeof text === 'string' ? text : Buffer.from(text).toString();
+      },
+    }) as never;
+  const terminal = openTerminal(stream('out'), stream('err'));
+  return { terminal, out: () => written.out, err: () => written.err };
+}
+
+const HOSTILE = 'no\nauthentic, included\u001b[2J\u009b31m\u202e\u2028\r\u007f\u{e0001}';
+const CONTROL = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u202e\u2028\u{e0001}]/u;
+
+afterEach(() => {
+  vi.unstubAllEnvs();
+});
+
+describe('what a hostile answer says', () => {
+  it.each([true, false])('neither moves the cursor nor begins a line, terminal %s', (isTTY) => {
+    const { terminal, out, err } = open(isTTY);
+    terminal.print('a ', HOSTILE);
+    terminal.say(HOSTILE);
+    for (const line of [out(), err()]) {
+      expect(line.match(/\n/g)).toHaveLength(1);
+      expect(line).not.toMatch(CONTROL);
+      expect(line).toContain('authentic');
+    }
+  });
+
+  it('is escaped in JSON, which stays the same document', () => {
+    const { terminal, out, err } = open(true);
+    const value = { [HOSTILE]: HOSTILE, plain: 'réserver ✈' };
+    terminal.printJson(value);
+    terminal.sayJson(value);
+    for (const text of [out(), err()]) {
+      expect(text).not.toMatch(CONTROL);
+      expect(text.match(/\n/g)).toHaveLength(1);
+      expect(text).toContain('réserver ✈');
+      expect(JSON.parse(text)).toEqual(value);
+    }
+  });
+
+  it('is shown harmless when it is bytes, and is byte for byte where nobody looks', () => {
+    const bytes = Buffer.from(`first\n${HOSTILE.replaceAll('\n', '')}\n`);
+    const shown = open(true);
+    shown.terminal.printBytes(bytes);
+    expect(shown.out()).not.toMatch(CONTROL);
+    expect(shown.out()).toMatch(/^first\n.*authentic.*\n$/u);
+    const kept = open(false);
+    kept.terminal.printBytes(bytes);
+    expect(kept.out()).toBe(bytes.toString());
+  });
+});
+
+describe('colours', () => {
+  it('stay out of files, also where FORCE_COLOR is set', () => {
+    vi.stubEnv('FORCE_COLOR', '1');
+    const { terminal, out } = open(false);
+    terminal.print({ style: 'green', text: 'authentic' });
+    expect(out()).toBe('authentic\n');
+  });
+});
+
+describe('the exit code', () => {
+  it('is that of what happened, when nobody hears why', async () => {
+    expect(await svc(['frobnicate'], { unheard: true })).toMatchObject({ code: 2 });
+    const args = ['lookup', 'a', '--public-url', 'http://127.0.0.1:1', '--timeout', '0.2'];
+    expect(await svc(args, { unheard: true })).toMatchObject({ code: 3 });
+  });
+
+  it('is that of an interrupt, and no verdict, while the input is still to come', async () => {
+    const started = ({ interrupt }: { interrupt(): void }): void => {
+      setTimeout(interrupt, 1_500);
+    };
+    const run = await svc(['verify', '-', '--offline', '--json'], { stdin: null, started });
+    expect(run).toMatchObject({ code: 130, stdout: '' });
+    expect(JSON.parse(run.stderr)).toMatchObject({ error: { code: 'aborted' }, exit_code: 130 });
+  });
+});
