@@ -9,7 +9,7 @@ export const TIME_PATTERN = /^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]
  */
 export function formatTime(epochMs: number): string {
   const second = Math.floor(epochMs / 1000);
-  if (second !== latest.second) latest = { second, text: formatSecond(epochMs) };
+  if (second !== latest.second) latest = { second, text: formatSecond(1000 * second) };
   const end = MILLISECONDS[epochMs - 1000 * second];
   if (end === undefined) throw noTime(epochMs);
   return latest.text + end;
@@ -19,6 +19,7 @@ export function formatTime(epochMs: number): string {
 let latest = { second: Number.NaN, text: '' };
 const MILLISECONDS = Array.from({ length: 1000 }, (_, ms) => `.${String(ms).padStart(3, '0')}Z`);
 
+/** Of whole seconds: what a date does with a fraction before 1970 would be kept for the wrong second. */
 function formatSecond(epochMs: number): string {
   const date = new Date(epochMs);
   const text = Number.isNaN(date.getTime()) ? '' : date.toISOString();

@@ -133,4 +133,9 @@ describe('times', () => {
       expect(refusal(() => formatTime(ms)).code).toBe('malformed_time');
     },
   );
+
+  it('are not misled, before 1970, by what was refused in the same second', () => {
+    expect(refusal(() => formatTime(-0.5)).code).toBe('malformed_time');
+    expect(formatTime(-45)).toBe('1969-12-31T23:59:59.955Z');
+  });
 });

@@ -5,13 +5,15 @@ import { canonicalBytes } from '#protocol/canonical-json';
 import { documentHash } from '#protocol/hash';
 import { parseStrict, type JsonValue } from '#protocol/json';
 import { nativeSha256 } from '#runtime/crypto';
+import { connect } from '#runtime/postgres';
 import { createTenant, setAllowlisted } from '#sql/administration';
-import type { Transaction } from '#sql/db';
+import type { Pool, Transaction } from '#sql/db';
 import { acceptIntake } from '#sql/intake';
 import { assertRole, GRANTS } from '#sql/roles';
 import { settledIn } from '#sql/settlement';
-import { asTenants } from '#sql/tenant-scope';
+import { asTenants, readAsTenants } from '#sql/tenant-scope';
 import { TENANT_TABLES } from '#sql/tenant-tables';
+import { transaction } from '#sql/transaction';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
 
@@ -289,6 +291,28 @@ describe('settlements', () => {
       { tenantNo: ours, id: theirProof },
     ]);
     expect(crossed.size).toBe(0);
+  });
+});
+
+describe('the scope of a transaction', () => {
+  it.each([
+    ['was committed', (sql: Pool) => asTenants(sql, [ours], () => Promise.resolve(1))],
+    ['only read', (sql: Pool) => readAsTenants(sql, [ours], (tx) => tx`select 1`)],
+    ['failed', (sql: Pool) => asTenants(sql, [ours], (tx) => tx`select 1 / 0`)],
+    ['only read, and failed', (sql: Pool) => readAsTenants(sql, [ours], (tx) => tx`select 1 / 0`)],
+  ])('is not there for the next on its connection, once it %s', async (how, use) => {
+    const sql = connect(db.url, { application: 'test', max: 1 });
+    const left = () =>
+      transaction(
+        sql,
+        (tx) => tx<{ pid: number; scope: string }[]>`
+          select pg_backend_pid() as pid, coalesce(current_setting('svc.tenants', true), '') as scope`,
+      );
+    const [before] = await left();
+    const [outcome] = await Promise.allSettled([use(sql)]);
+    expect(outcome.status).toBe(how.includes('failed') ? 'rejected' : 'fulfilled');
+    expect([...(await left())]).toEqual([{ pid: before?.pid, scope: '' }]);
+    await sql.end();
   });
 });
 
