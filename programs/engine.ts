@@ -77,6 +77,7 @@ const exitCode = await runProgram('engine', async (program) => {
     port: config.port,
     portVariable: 'ENGINE_PORT',
     answerUnread: unreadProblem,
+    messages: engine,
   });
   program.onStop(() => {
     waiting.hurry(LAST_WAIT_MS);

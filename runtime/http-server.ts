@@ -8,6 +8,7 @@ import {
 } from 'node:http';
 import { isIPv6, type AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { messageClasses, type MessagePrototypes } from './message-classes.js';
 import { OperatorError } from './operator-error.js';
 
 /** Why a request never became one: not HTTP, not whole, not in time, or too much before its body. */
@@ -37,6 +38,8 @@ export interface ListenOptions {
   };
   /** What is said to a request that no handler can answer; nothing but its status when not given. */
   answerUnread?: (reason: UnreadReason) => UnreadAnswer;
+  /** What the handler expects requests and responses to inherit from; Node's own when not given. */
+  messages?: MessagePrototypes;
 }
 
 export interface HttpServer {
@@ -133,6 +136,7 @@ export async function listen(
       requestTimeout: requestMs,
       keepAliveTimeout: keepAliveMs,
       connectionsCheckingInterval: Math.min(CHECK_EVERY_MS, headersMs, requestMs),
+      ...(options.messages && messageClasses(options.messages)),
     },
     onRequest,
   );

@@ -38,15 +38,16 @@ export interface QueueOptions {
 }
 
 async function within<T>(promise: Promise<T>, ms: number, what: string): Promise<T> {
-  const done = new AbortController();
-  const late = sleep(ms, undefined, { signal: done.signal }).then(() => {
-    throw new QueueUnavailableError(`${what} took longer than ${String(ms)} ms`);
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      reject(new QueueUnavailableError(`${what} took longer than ${String(ms)} ms`));
+    }, ms);
   });
   try {
     return await Promise.race([promise, late]);
   } finally {
-    done.abort();
-    late.catch(() => undefined);
+    clearTimeout(timer);
   }
 }
 

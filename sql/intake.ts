@@ -1,7 +1,8 @@
 import type { Db, Pool, Transaction } from './db.js';
 import { PolicyMissingError } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
-import { asTenants } from './tenant-scope.js';
+import { asTenantsAfter } from './tenant-scope.js';
+import { inOneGo } from './transaction.js';
 
 /** 1 is the execute lane, 2 the agent gateway. */
 export type Lane = 1 | 2;
@@ -34,10 +35,14 @@ export type IntakeOutcome =
  * @throws DatabaseUnavailableError
  */
 export function acceptIntake(sql: Pool, items: IntakeItem[]): Promise<IntakeOutcome[]> {
-  return asTenants(
+  const tenants = items.map((item) => item.tenantNo);
+  // Keys are bound first, and for that one may wait: then the moment of acceptance is later.
+  const isKeyed = items.some((item) => item.idempotencyKey !== null);
+  return asTenantsAfter(
     sql,
-    items.map((item) => item.tenantNo),
-    (tx) => accept(tx, items),
+    tenants,
+    (tx) => (isKeyed ? Promise.resolve(null) : pinPolicy(tx)),
+    (tx, policy) => accept(tx, items, policy),
   );
 }
 
@@ -46,13 +51,17 @@ export function acceptIntake(sql: Pool, items: IntakeItem[]): Promise<IntakeOutc
 const byIdentity = (a: IntakeItem, b: IntakeItem): number =>
   a.tenantNo - b.tenantNo || a.lane - b.lane || Buffer.compare(a.requestHash, b.requestHash);
 
-async function accept(tx: Transaction, items: IntakeItem[]): Promise<IntakeOutcome[]> {
+async function accept(
+  tx: Transaction,
+  items: IntakeItem[],
+  pinned: PinnedPolicy | null,
+): Promise<IntakeOutcome[]> {
   const conflicts = await bindIdempotencyKeys(tx, items);
   const outcomes = new Map<IntakeItem, IntakeOutcome>();
   for (const item of conflicts) outcomes.set(item, { outcome: 'idempotency_conflict' });
   let open = items.filter((item) => !conflicts.has(item)).sort(byIdentity);
-  while (open.length > 0) {
-    const inserted = await insertIntake(tx, open);
+  for (let policy = pinned; open.length > 0; policy = null) {
+    const inserted = await insertIntake(tx, open, policy ?? (await pinPolicy(tx)));
     for (const item of open) {
       if (inserted.has(item.proofId)) {
         outcomes.set(item, { outcome: 'accepted', proofId: item.proofId });
@@ -135,16 +144,20 @@ export async function pinPolicy(tx: Transaction): Promise<PinnedPolicy> {
   return policy;
 }
 
-async function insertIntake(tx: Transaction, items: IntakeItem[]): Promise<Set<string>> {
-  const policy = await pinPolicy(tx);
-  const rows = await tx<{ proof_id: string }[]>`
+async function insertIntake(
+  tx: Transaction,
+  items: IntakeItem[],
+  policy: PinnedPolicy,
+): Promise<Set<string>> {
+  const ids = items.map((item) => toUuid(item.proofId));
+  const inserting = tx<{ proof_id: string }[]>`
       insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
         accepted_at, salt, policy_digest, fixture_hash, validity, key_no)
       select i.proof_id, i.tenant_no, i.lane, t.environment, i.request, i.request_hash,
         ${policy.at}, i.salt, ${policy.digest}, f.fixture_hash,
         t.validity, i.key_no
       from unnest(
-        ${items.map((item) => toUuid(item.proofId))}::uuid[],
+        ${ids}::uuid[],
         ${items.map((item) => item.tenantNo)}::int[],
         ${items.map((item) => item.lane)}::smallint[],
         ${byteas(
@@ -168,15 +181,13 @@ async function insertIntake(tx: Transaction, items: IntakeItem[]): Promise<Set<s
       order by i.n
       on conflict (tenant_no, lane, request_hash) where not refused do nothing
       returning proof_id::text`;
-  const inserted = rows.map((row) => row.proof_id);
   // In a statement of its own: a row is pending only beside an intake that its tenant can see, and
-  // a statement does not see what it inserts itself.
-  if (inserted.length > 0) {
-    await tx`
-      insert into svc.intake_pending (proof_id, accepted_at)
-      select proof_id, accepted_at from svc.intake where proof_id = any(${inserted}::uuid[])`;
-  }
-  return new Set(inserted.map(fromUuid));
+  // a statement does not see what it inserts itself. The ids are new, so what it finds was inserted.
+  const pending = tx`
+    insert into svc.intake_pending (proof_id, accepted_at)
+    select proof_id, accepted_at from svc.intake where proof_id = any(${ids}::uuid[])`;
+  const [inserted] = await inOneGo(inserting, pending);
+  return new Set(inserted.map((row) => fromUuid(row.proof_id)));
 }
 
 /** For each item, the proof id that its identity already has, or null. */

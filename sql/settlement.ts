@@ -2,7 +2,7 @@ import type { Db, Pool } from './db.js';
 import { asking } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
 import { unpackAep } from './packed-aep.js';
-import { asTenants, type OwnId } from './tenant-scope.js';
+import { readAsTenants, type OwnId } from './tenant-scope.js';
 
 /** What became of an accepted admission. */
 export type Settlement =
@@ -12,7 +12,7 @@ export type Settlement =
       effect: 'ADMIT' | 'DENY';
       requestHash: Buffer;
       leafIndex: number;
-      /** The deciding policies, sorted; empty once the payload has been erased. */
+      /** Of a denial the deciding policies, sorted; empty once the payload has been erased. */
       reasons: string[];
       policyDigest: Buffer;
       acceptedAt: number;
@@ -26,6 +26,7 @@ export interface SettlementRow {
   effect: 'ADMIT' | 'DENY' | null;
   request_hash: Buffer;
   leaf_index: string | number | null;
+  /** Of a denial, which has its reasons in it. */
   aep: Buffer | null;
   policy_digest: Buffer;
   accepted_at: Date;
@@ -33,7 +34,7 @@ export interface SettlementRow {
   detail: string | null;
 }
 
-/** The deciding policies of an AEP, sorted; none once it has been erased. */
+/** The deciding policies of an AEP, sorted; none without it. */
 function reasonsOf(aep: Buffer | null): string[] {
   if (aep === null) return [];
   const parsed = JSON.parse(unpackAep(aep).toString('utf8')) as {
@@ -51,7 +52,7 @@ export function settlementOf(row: SettlementRow): Settlement | null {
       effect: row.effect,
       requestHash: row.request_hash,
       leafIndex: Number(row.leaf_index),
-      reasons: reasonsOf(row.aep),
+      reasons: row.effect === 'DENY' ? reasonsOf(row.aep) : [],
       policyDigest: row.policy_digest,
       acceptedAt: row.accepted_at.getTime(),
     };
@@ -80,16 +81,19 @@ export async function settledIn(
 /** A row for each of `admissions` that was accepted, settled or not. */
 function readSettlements(sql: Pool, admissions: readonly OwnId[]): Promise<SettlementRow[]> {
   const tenants = admissions.map(({ tenantNo }) => tenantNo);
-  return asTenants(
+  // Of a proof its id alone finds it. Compared as a column, its tenant would be another way: as good while
+  // the table is empty, and with that plan kept, a look at each proof of the tenant for each id.
+  return readAsTenants(
     sql,
     tenants,
     (tx) => tx<SettlementRow[]>`
-      select i.proof_id::text, i.lane, p.effect, i.request_hash, p.leaf_index, p.aep, i.policy_digest,
-        i.accepted_at, r.code, r.detail
+      select i.proof_id::text, i.lane, p.effect, i.request_hash, p.leaf_index,
+        case when p.effect = 'DENY' then p.aep end as aep, i.policy_digest, i.accepted_at, r.code,
+        r.detail
       from unnest(${admissions.map(({ id }) => toUuid(id))}::uuid[], ${tenants}::int[])
         as asked(proof_id, tenant_no)
       join svc.intake i using (proof_id, tenant_no)
-      left join svc.proof p on p.proof_id = i.proof_id and p.tenant_no = i.tenant_no
+      left join svc.proof p on p.proof_id = i.proof_id and p.tenant_no + 0 = i.tenant_no
       left join svc.refusal r on r.proof_id = i.proof_id`,
   );
 }

@@ -1,5 +1,5 @@
 import type { Pool, Transaction } from './db.js';
-import { transaction } from './transaction.js';
+import { inOneGo, openedTransaction, readTransaction, type Statement } from './transaction.js';
 
 /** An id, and whose it is: nothing is read of it for anybody else. */
 export interface OwnId {
@@ -19,14 +19,32 @@ export function asTenants<T>(
   tenants: readonly number[],
   work: (tx: Transaction) => Promise<T>,
 ): Promise<T> {
-  return transaction(sql, async (tx) => {
-    // Sent ahead of the first statement of `work` and not waited for: the connection keeps their
-    // order, and were it to fail, the transaction would be aborted before that statement ran.
-    const scoped = tx`
-      select set_config('svc.tenants', ${`{${[...new Set(tenants)].join(',')}}`}, true)`.execute();
-    const [scope, result] = await Promise.allSettled([scoped, work(tx)]);
-    if (scope.status === 'rejected') throw scope.reason;
-    if (result.status === 'rejected') throw result.reason;
-    return result.value;
-  });
+  return openedTransaction(sql, (tx) => scopeTo(tx, tenants), work);
 }
+
+/** The same after something that is read first, without a round trip of its own. */
+export function asTenantsAfter<O, T>(
+  sql: Pool,
+  tenants: readonly number[],
+  opening: (tx: Transaction) => Promise<O>,
+  work: (tx: Transaction, opened: O) => Promise<T>,
+): Promise<T> {
+  const open = async (tx: Transaction): Promise<O> => {
+    const scoped = scopeTo(tx, tenants).execute();
+    const [, opened] = await inOneGo(scoped, opening(tx));
+    return opened;
+  };
+  return openedTransaction(sql, open, work);
+}
+
+/** The same for one statement that only reads: all of it is one round trip. */
+export function readAsTenants<T>(
+  sql: Pool,
+  tenants: readonly number[],
+  reading: (tx: Transaction) => Statement<T>,
+): Promise<T> {
+  return readTransaction(sql, (tx) => scopeTo(tx, tenants), reading);
+}
+
+const scopeTo = (tx: Transaction, tenants: readonly number[]) => tx`
+  select set_config('svc.tenants', ${`{${[...new Set(tenants)].join(',')}}`}, true)`;

@@ -12,14 +12,60 @@ import { asking, isConnectionLost } from './errors.js';
  *   whether the transaction took place is not known: whoever retries must be able to do it twice.
  */
 export function transaction<T>(sql: Pool, work: (tx: Transaction) => Promise<T>): Promise<T> {
+  return openedTransaction(sql, () => Promise.resolve(), work);
+}
+
+/**
+ * The same, with what `opening` asks sent right behind `begin`, and not after its answer. It may read,
+ * and set what is local to the transaction: were `begin` to fail, it would take place outside of one.
+ */
+export function openedTransaction<O, T>(
+  sql: Pool,
+  opening: (tx: Transaction) => Promise<O>,
+  work: (tx: Transaction, opened: O) => Promise<T>,
+): Promise<T> {
+  return reserved(sql, async (connection) => {
+    const begun = connection`begin`.execute();
+    const [, opened] = await inOneGo(begun, opening(connection));
+    const result = await work(connection, opened);
+    const { command } = await connection`commit`;
+    // What the database calls it when a statement had failed and `work` went on all the same.
+    if (command !== 'COMMIT') throw new Error('a statement failed, so nothing was committed');
+    return result;
+  });
+}
+
+/** A transaction that only reads, and is sent whole: `setting` and `reading` are a statement each. */
+export function readTransaction<T>(
+  sql: Pool,
+  setting: (tx: Transaction) => Statement<unknown>,
+  reading: (tx: Transaction) => Statement<T>,
+): Promise<T> {
+  return reserved(sql, async (connection) => {
+    const [, , found, { command }] = await inOneGo(
+      connection`begin read only`,
+      setting(connection),
+      reading(connection),
+      connection`commit`,
+    );
+    // The driver asks anew what it had prepared for a table that is different by now. That is behind the
+    // commit here, where nothing of `setting` holds any more: what was found then is not what is there.
+    if (command !== 'COMMIT') throw new Error('a statement failed, so nothing was read');
+    return found;
+  });
+}
+
+/** Not sent before it is waited for. */
+export interface Statement<T> extends Promise<T> {
+  execute(): unknown;
+}
+
+/** Uses a connection that is nobody else's meanwhile; when `work` throws, nothing of it stays. */
+function reserved<T>(sql: Pool, work: (connection: Transaction) => Promise<T>): Promise<T> {
   return asking(async () => {
     const connection = await sql.reserve();
     try {
-      await connection`begin`;
       const result = await work(connection);
-      const { command } = await connection`commit`;
-      // What the database calls it when a statement had failed and `work` went on all the same.
-      if (command !== 'COMMIT') throw new Error('a statement failed, so nothing was committed');
       connection.release();
       return result;
     } catch (error) {

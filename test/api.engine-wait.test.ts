@@ -1,3 +1,4 @@
+import { EventEmitter } from 'node:events';
 import { describe, expect, it, vi } from 'vitest';
 import { createWaiting, type Waiting } from '#api/engine/admission/wait';
 import { logger } from '#runtime/log';
@@ -32,6 +33,17 @@ function registry(options: { firstAskMs?: number; longestAskMs?: number } = {}) 
     ...options,
   });
   return { settled, questions, waiting, failing: (value: boolean) => void (fails = value) };
+}
+
+/** A response of which only matters whether it is closed. */
+class FakeResponse extends EventEmitter {
+  closed = false;
+  writableFinished = false;
+
+  close(): void {
+    this.closed = true;
+    this.emit('close');
+  }
 }
 
 const own = (id: string) => ({ tenantNo: 1, id });
@@ -114,15 +126,14 @@ describe('waiting for a settlement', () => {
 
   it('ends when the client goes, and asks no more', async () => {
     const { questions, waiting } = registry({ firstAskMs: 20 });
-    const gone = new AbortController();
-    const answer = waiting.settlement(own('a'), { timeoutMs: 5_000, signal: gone.signal });
-    gone.abort();
+    const client = new FakeResponse();
+    const answer = waiting.settlement(own('a'), { timeoutMs: 5_000, response: client });
+    client.close();
     expect(await answer).toBeNull();
+    expect(client.listenerCount('close')).toBe(0);
     await after(80);
     expect(questions).toEqual([]);
-    expect(
-      await waiting.settlement(own('a'), { timeoutMs: 5_000, signal: AbortSignal.abort() }),
-    ).toBeNull();
+    expect(await waiting.settlement(own('a'), { timeoutMs: 5_000, response: client })).toBeNull();
   });
 
   it('is cut short for those who wait and those who come when the server stops', async () => {

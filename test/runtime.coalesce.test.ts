@@ -1,8 +1,21 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { coalesce } from '#runtime/coalesce';
 
 /** Never leaves by time within a test. */
 const LONG_MS = 20_000;
+
+/** Groups that are done when they are told to be. */
+function held(options: { maxRunning: number; patienceMs?: number }) {
+  const groups: number[][] = [];
+  const ends: (() => void)[] = [];
+  const run = (items: number[]): Promise<number[]> => {
+    groups.push(items);
+    return new Promise((resolve) => ends.push(() => resolve(items)));
+  };
+  const send = coalesce<number, number>({ maxWaitMs: 1, maxItems: 10, ...options, run });
+  return { groups, send, finish: (group: number) => ends[group]?.() };
+}
 
 describe('coalesce', () => {
   it('sends what is in flight together as one group and answers each from its own item', async () => {
@@ -49,6 +62,38 @@ describe('coalesce', () => {
     expect(await second).toBe(2);
     release[0]?.();
     expect(await first).toBe(1);
+  });
+
+  it('gathers at the limit, and sends on what has come when there is a place', async () => {
+    const { groups, finish, send } = held({ maxRunning: 1 });
+    const first = send(1);
+    await expect.poll(() => groups.length).toBe(1);
+    const others = [send(2), send(3)];
+    await sleep(50);
+    expect(groups).toEqual([[1]]);
+    finish(0);
+    await first;
+    await expect.poll(() => groups).toEqual([[1], [2, 3]]);
+    finish(1);
+    expect(await Promise.all(others)).toEqual([2, 3]);
+  });
+
+  it('does not hold up others behind a few that wait long', async () => {
+    const { groups, finish, send } = held({ maxRunning: 1, patienceMs: 5 });
+    const all = [];
+    for (let n = 1; n <= 4; n += 1) {
+      all.push(send(n));
+      await expect.poll(() => groups.length).toBe(n);
+    }
+    all.push(send(5), send(6));
+    // Three have given up their places and the fourth has none to give.
+    await sleep(50);
+    expect(groups).toEqual([[1], [2], [3], [4]]);
+    finish(3);
+    await expect.poll(() => groups.length).toBe(5);
+    expect(groups[4]).toEqual([5, 6]);
+    for (const n of [0, 1, 2, 4]) finish(n);
+    expect(await Promise.all(all)).toEqual([1, 2, 3, 4, 5, 6]);
   });
 
   it('lets only the culprit of a failed group fail', async () => {

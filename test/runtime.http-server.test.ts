@@ -1,6 +1,8 @@
-import { Agent, request, type ServerResponse } from 'node:http';
+import { Agent, request, ServerResponse } from 'node:http';
+import express from 'express';
 import { afterEach, describe, expect, it } from 'vitest';
 import { type HttpServer, listen, ListenError } from '#runtime/http-server';
+import { makesMessages } from '#runtime/message-classes';
 
 const running: HttpServer[] = [];
 
@@ -96,5 +98,47 @@ describe('listen', () => {
     while (waiting.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
     await server.close(50);
     await hanging;
+  });
+});
+
+describe('a listener for a framework', () => {
+  it('makes requests and responses as the framework would have them where that is worth it', async () => {
+    const app = express();
+    const made: boolean[] = [];
+    app.use(express.json());
+    app.post('/echo/:name', (req, res) => {
+      res.status(201).json({ name: req.params.name, body: req.body as unknown });
+    });
+    const server = await listen(
+      (req, res) => {
+        // Before Express has seen them: what it sets anew costs every later look at them.
+        made.push(Object.getPrototypeOf(req) === app.request);
+        made.push(Object.getPrototypeOf(res) === app.response);
+        app(req, res);
+      },
+      { host: '127.0.0.1', port: 0, messages: app },
+    );
+    running.push(server);
+    const send = (): Promise<Response> =>
+      fetch(`${server.url}/echo/a`, {
+        method: 'POST',
+        headers: { 'Content-Type': 'application/json' },
+        body: '{"b":1}',
+      });
+    for (const response of [await send(), await send()]) {
+      expect(response.status).toBe(201);
+      expect(await response.json()).toEqual({ name: 'a', body: { b: 1 } });
+    }
+    expect(made).toEqual(Array(4).fill(makesMessages));
+  });
+
+  it('leaves Node its own where nothing else is wanted', async () => {
+    const prototypes: unknown[] = [];
+    const server = await serve((response) => {
+      prototypes.push(Object.getPrototypeOf(response));
+      response.end();
+    });
+    await fetch(server.url);
+    expect(prototypes).toEqual([ServerResponse.prototype]);
   });
 });

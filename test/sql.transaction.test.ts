@@ -6,7 +6,7 @@ import { Reservations } from '#runtime/reservations';
 import { within } from '#sql/audit';
 import type { Pool, Transaction } from '#sql/db';
 import { asking, DatabaseUnavailableError, isUnavailable } from '#sql/errors';
-import { inOneGo, transaction } from '#sql/transaction';
+import { inOneGo, openedTransaction, readTransaction, transaction } from '#sql/transaction';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
 let db: TestDatabase;
@@ -110,6 +110,97 @@ describe('a transaction', () => {
     expect(await notes()).toEqual([]);
     await transaction(sql, (tx) => tx`insert into public.note values ('b')`);
     expect(await notes()).toEqual(['b']);
+  });
+});
+
+describe('a transaction that begins with something', () => {
+  let sql: Pool;
+  beforeEach(async () => {
+    await db.sql`delete from public.note`;
+    sql = connect(db.url, { application: 'test', max: 1 });
+  });
+  afterEach(() => sql.end());
+
+  it('hands it on, within the same transaction', async () => {
+    const work = openedTransaction(
+      sql,
+      (tx) => tx<{ id: string }[]>`select pg_current_xact_id()::text as id`,
+      async (tx, [opened]) => {
+        const [own] = await tx<{ id: string }[]>`select pg_current_xact_id()::text as id`;
+        return own?.id === opened?.id;
+      },
+    );
+    expect(await work).toBe(true);
+  });
+
+  it('does nothing of its work when that fails, and the connection serves the next', async () => {
+    let worked = false;
+    const failing = openedTransaction(
+      sql,
+      (tx) => tx`select 1 / 0`,
+      async (tx) => {
+        worked = true;
+        await tx`insert into public.note values ('a')`;
+      },
+    );
+    await expect(failing).rejects.toMatchObject({ code: '22012' });
+    expect(worked).toBe(false);
+    await transaction(sql, (tx) => tx`insert into public.note values ('b')`);
+    expect(await notes()).toEqual(['b']);
+  });
+});
+
+describe('a transaction that only reads', () => {
+  let sql: Pool;
+  beforeEach(async () => {
+    await db.sql`delete from public.note`;
+    await db.sql`insert into public.note values ('a')`;
+    sql = connect(db.url, { application: 'test', max: 1 });
+  });
+  afterEach(() => sql.end());
+  const setting = (tx: Transaction) => tx`select set_config('svc.noted', 'yes', true)`;
+
+  it('reads with what is set for it, and leaves nothing of that behind', async () => {
+    const read = () =>
+      readTransaction(
+        sql,
+        setting,
+        (tx) => tx<{ text: string; noted: string }[]>`
+          select text, current_setting('svc.noted', true) as noted from public.note`,
+      );
+    expect([...(await read())]).toEqual([{ text: 'a', noted: 'yes' }]);
+    const [after] = await transaction(
+      sql,
+      (tx) => tx<{ noted: string | null }[]>`
+        select current_setting('svc.noted', true) as noted`,
+    );
+    expect(after?.noted ?? '').toBe('');
+  });
+
+  it('cannot write, and says which statement failed', async () => {
+    const writing = readTransaction(sql, setting, (tx) => tx`insert into public.note values ('b')`);
+    await expect(writing).rejects.toMatchObject({ cause: { code: '25006' } });
+    const wrong = readTransaction(sql, setting, (tx) => tx`select 1 / 0`);
+    await expect(wrong).rejects.toMatchObject({ code: '22012' });
+    await transaction(sql, (tx) => tx`insert into public.note values ('c')`);
+    expect(await notes()).toEqual(['a', 'c']);
+  });
+
+  it('never reads without what is set for it, also when a table changes under a prepared statement', async () => {
+    await db.sql`create table public.changing (text varchar(9))`;
+    await db.sql`insert into public.changing values ('a')`;
+    const read = (text: string) =>
+      readTransaction(
+        sql,
+        setting,
+        (tx) => tx<{ text: string }[]>`
+          select text from public.changing
+          where text = ${text} and current_setting('svc.noted', true) = 'yes'`,
+      );
+    expect(await read('a')).toHaveLength(1);
+    await db.sql`alter table public.changing alter column text type text`;
+    await expect(read('a')).rejects.toThrow('nothing was read');
+    expect(await read('a')).toHaveLength(1);
   });
 });
 

@@ -45,7 +45,8 @@ export interface Facade {
   close(): void;
 }
 
-const POLL_MS = 250;
+/** How often the manifest is looked at: a file is read, of an origin somebody else pays for each look. */
+const POLL_MS = { directory: 50, http: 250 } as const;
 const START_MS = 1_000;
 
 /** The public API over a snapshot: read-only, keyless, and without any state but the snapshot. */
@@ -78,7 +79,7 @@ export function createFacade(options: FacadeOptions): Facade {
     start: async () => {
       const patience = new AbortController();
       await Promise.race([
-        follower.start(options.pollMs ?? POLL_MS),
+        follower.start(options.pollMs ?? POLL_MS[source.kind]),
         sleep(START_MS, undefined, { signal: patience.signal }).catch(() => undefined),
       ]);
       patience.abort();

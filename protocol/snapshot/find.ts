@@ -1,5 +1,6 @@
 import { equalBytes } from '../bytes.js';
 import type { Sha256 } from '../hash.js';
+import { CheckedBlocks } from './checked-blocks.js';
 import {
   BLOCK,
   decodeFileLine,
@@ -27,18 +28,25 @@ export interface SegmentRead {
 
 export type Lookup<T> = Generator<SegmentRead, T, Uint8Array>;
 
-/** A part that is being served: its resident region and a small cache of its file table. */
+/** A part that is being served: its resident region, and what else of it was read and checked. */
 export interface LoadedPart {
   segment: string;
   part: IndexPart;
-  /** Blocks of the file table that were read and checked; bounded by {@link CACHED_FILE_BLOCKS}. */
-  fileBlocks: Map<number, Uint8Array>;
+  rows: CheckedBlocks;
+  /** Lines of the file table by their number; bounded by {@link CACHED_FILES}. */
+  files: Map<number, FileLine>;
 }
 
-const CACHED_FILE_BLOCKS = 64;
+/** A bodies file and its length. */
+interface FileLine {
+  name: string;
+  bytes: number;
+}
+
+const CACHED_FILES = 1024;
 
 export function loadedPart(segment: string, part: IndexPart): LoadedPart {
-  return { segment, part, fileBlocks: new Map() };
+  return { segment, part, rows: new CheckedBlocks(part.layout.entries), files: new Map() };
 }
 
 /** Where a record is and which proof it belongs to. */
@@ -57,34 +65,80 @@ export interface Place {
  * hold the id is searched, newest first: ids are nearly, not exactly, in log order, and a newer
  * part shadows what an older one says of the same proof. `parts` are in the manifest's order,
  * oldest first.
+ *
+ * One generator for all of it: every one that waits for another costs as much as a search does.
  */
 export function* findPlace(
   sha256: Sha256,
   parts: readonly LoadedPart[],
   id: Uint8Array,
 ): Lookup<Place | null> {
-  const prefix = new DataView(id.buffer, id.byteOffset, 8);
-  const high = prefix.getUint32(0);
-  const low = prefix.getUint32(4);
-  for (let i = parts.length - 1; i >= 0; i--) {
-    const loaded = parts[i]!;
-    const first = firstNotBelow(loaded.part, high, low);
-    if (!prefixIs(loaded.part, first, high, low)) continue;
-    const place = yield* findInRun(sha256, loaded, first, high, low, id.subarray(8));
-    if (place !== null) return place;
+  const high = uint32At(id, 0);
+  const low = uint32At(id, 4);
+  for (let p = parts.length - 1; p >= 0; p--) {
+    const loaded = parts[p]!;
+    const { part, rows } = loaded;
+    // Ids are nearly in log order, so nearly all parts but one are passed over here.
+    if (!isWithin(part, high, low)) continue;
+    // Ids that share their first half stand side by side; usually there is just one.
+    for (let i = firstNotBelow(part, high, low); prefixIs(part, i, high, low); i++) {
+      const number = Math.floor(i / BLOCK);
+      let start = rows.find(number);
+      if (start < 0) {
+        const block = yield blockRead(loaded, number, 'rows');
+        start = rows.put(number, checkedBlock(sha256, part, block, number, 'rows'));
+      }
+      const at = start + (i % BLOCK) * ROW_BYTES;
+      if (!hasSecondHalf(rows.memory, at, id)) continue;
+      // A copy: what is held may be driven out while the record is read.
+      const row = decodeRow(rows.memory.slice(at, at + ROW_BYTES));
+      if (row.fileNumber >= part.layout.files) {
+        throw malformed('a row names a file that is not listed');
+      }
+      let file = loaded.files.get(row.fileNumber);
+      if (file === undefined) {
+        const lines = Math.floor(row.fileNumber / BLOCK);
+        const block = yield blockRead(loaded, lines, 'files');
+        file = keepFileLines(
+          loaded,
+          checkedBlock(sha256, part, block, lines, 'files'),
+          row.fileNumber,
+        );
+      }
+      return {
+        segment: file.name,
+        segmentBytes: file.bytes,
+        offset: row.offset,
+        length: row.length,
+        digest: row.digest,
+        leafIndex: row.leafIndex,
+        proofNumber: row.proofNumber,
+      };
+    }
   }
   return null;
 }
 
-/** The record at a place, checked against the digest in its row. */
-export function* readRecord(sha256: Sha256, place: Place): Lookup<Uint8Array> {
-  const { segment, segmentBytes, offset, length } = place;
+/** What to read for the record at a place. */
+export function recordRead({ segment, segmentBytes, offset, length }: Place): SegmentRead {
   if (offset + length > segmentBytes) throw malformed('a row points past the end of its file');
-  const record = yield { segment, bytes: segmentBytes, offset, length };
-  if (!equalBytes(sha256(record).subarray(0, RECORD_DIGEST_BYTES), place.digest)) {
-    throw malformed('a record is not the one that its row pins');
+  return { segment, bytes: segmentBytes, offset, length };
+}
+
+/** The record that was read for a place, held against the digest in its row. */
+export function checkedRecord(sha256: Sha256, place: Place, record: Uint8Array): Uint8Array {
+  const digest = sha256(record);
+  for (let i = 0; i < RECORD_DIGEST_BYTES; i++) {
+    if (digest[i] !== place.digest[i]) {
+      throw malformed('a record is not the one that its row pins');
+    }
   }
   return record;
+}
+
+/** The record at a place, checked against the digest in its row. */
+export function* readRecord(sha256: Sha256, place: Place): Lookup<Uint8Array> {
+  return checkedRecord(sha256, place, yield recordRead(place));
 }
 
 /** Runs a lookup with a reader that may answer at once or later; no promise when it never waits. */
@@ -111,6 +165,14 @@ async function finishLater<T>(
   return step.value;
 }
 
+/** Whether the first half of an id is not outside of those of a part, which has one at least. */
+function isWithin({ high, low }: IndexPart, wantedHigh: number, wantedLow: number): boolean {
+  const last = high.length - 1;
+  if (wantedHigh < high[0]! || wantedHigh > high[last]!) return false;
+  if (wantedHigh === high[0] && wantedLow < low[0]!) return false;
+  return wantedHigh !== high[last] || wantedLow <= low[last]!;
+}
+
 function firstNotBelow(part: IndexPart, high: number, low: number): number {
   let from = 0;
   let to = part.high.length;
@@ -127,73 +189,53 @@ function prefixIs(part: IndexPart, i: number, high: number, low: number): boolea
   return i < part.high.length && part.high[i] === high && part.low[i] === low;
 }
 
-/** Ids that share their first half stand side by side; usually there is just one. */
-function* findInRun(
-  sha256: Sha256,
-  loaded: LoadedPart,
-  first: number,
-  high: number,
-  low: number,
-  rest: Uint8Array,
-): Lookup<Place | null> {
-  let block = new Uint8Array(0) as Uint8Array;
-  let blockNumber = -1;
-  for (let i = first; prefixIs(loaded.part, i, high, low); i++) {
-    if (Math.floor(i / BLOCK) !== blockNumber) {
-      blockNumber = Math.floor(i / BLOCK);
-      block = yield* readBlock(sha256, loaded, blockNumber, 'rows');
-    }
-    const at = (i % BLOCK) * ROW_BYTES;
-    if (!equalBytes(block.subarray(at, at + 8), rest)) continue;
-    const row = decodeRow(block.subarray(at, at + ROW_BYTES));
-    const file = yield* readFileLine(sha256, loaded, row.fileNumber);
-    return {
-      segment: file.name,
-      segmentBytes: file.bytes,
-      offset: row.offset,
-      length: row.length,
-      digest: row.digest,
-      leafIndex: row.leafIndex,
-      proofNumber: row.proofNumber,
-    };
-  }
-  return null;
+/** Whether the row at `at` has the second half of the id. */
+function hasSecondHalf(rows: Uint8Array, at: number, id: Uint8Array): boolean {
+  for (let i = 0; i < 8; i++) if (rows[at + i] !== id[8 + i]) return false;
+  return true;
 }
 
-function* readFileLine(
-  sha256: Sha256,
-  loaded: LoadedPart,
-  number: number,
-): Lookup<{ name: string; bytes: number }> {
-  if (number >= loaded.part.layout.files) throw malformed('a row names a file that is not listed');
-  const blockNumber = Math.floor(number / BLOCK);
-  let block = loaded.fileBlocks.get(blockNumber);
-  if (block === undefined) {
-    block = yield* readBlock(sha256, loaded, blockNumber, 'files');
-    if (loaded.fileBlocks.size >= CACHED_FILE_BLOCKS) loaded.fileBlocks.clear();
-    loaded.fileBlocks.set(blockNumber, block);
-  }
-  const at = (number % BLOCK) * FILE_BYTES;
-  return decodeFileLine(block.subarray(at, at + FILE_BYTES));
+function uint32At(bytes: Uint8Array, at: number): number {
+  return bytes[at]! * 0x1000000 + ((bytes[at + 1]! << 16) | (bytes[at + 2]! << 8) | bytes[at + 3]!);
 }
 
-function* readBlock(
-  sha256: Sha256,
-  { segment, part }: LoadedPart,
-  number: number,
-  table: 'rows' | 'files',
-): Lookup<Uint8Array> {
+/** Keeps all lines of a checked block of the file table, and returns that of the wanted number. */
+function keepFileLines(loaded: LoadedPart, block: Uint8Array, wanted: number): FileLine {
+  if (loaded.files.size + BLOCK > CACHED_FILES) loaded.files.clear();
+  const first = wanted - (wanted % BLOCK);
+  for (let at = 0; at < block.length; at += FILE_BYTES) {
+    const line = decodeFileLine(block.subarray(at, at + FILE_BYTES));
+    loaded.files.set(first + at / FILE_BYTES, line);
+  }
+  return loaded.files.get(wanted)!;
+}
+
+type Table = 'rows' | 'files';
+
+/** What to read for a block of a table. */
+function blockRead({ segment, part }: LoadedPart, number: number, table: Table): SegmentRead {
   const { layout } = part;
-  const [start, lines, lineBytes, digests] =
+  const [start, lines, lineBytes] =
     table === 'rows'
-      ? [layout.residentBytes, layout.entries, ROW_BYTES, part.rowDigests]
-      : [layout.filesAt, layout.files, FILE_BYTES, part.fileDigests];
-  const block = yield {
+      ? [layout.residentBytes, layout.entries, ROW_BYTES]
+      : [layout.filesAt, layout.files, FILE_BYTES];
+  return {
     segment,
     bytes: layout.totalBytes,
     offset: start + number * BLOCK * lineBytes,
     length: Math.min(BLOCK, lines - number * BLOCK) * lineBytes,
   };
+}
+
+/** The block that was read, held against its digest. */
+function checkedBlock(
+  sha256: Sha256,
+  part: IndexPart,
+  block: Uint8Array,
+  number: number,
+  table: Table,
+): Uint8Array {
+  const digests = table === 'rows' ? part.rowDigests : part.fileDigests;
   if (!equalBytes(sha256(block), digests.subarray(32 * number, 32 * number + 32))) {
     throw malformed('a block of an index part is corrupt');
   }

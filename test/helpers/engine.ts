@@ -103,6 +103,7 @@ export async function startEngine(
     host: '127.0.0.1',
     port: 0,
     answerUnread: unreadProblem,
+    messages: engine,
   });
   return {
     url: server.url,

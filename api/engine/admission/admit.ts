@@ -4,7 +4,6 @@ import { canonicalBytes } from '#protocol/canonical-json';
 import { admissionStatusSchema } from '#protocol/schemas/admission-status';
 import { nativeSha256 } from '#runtime/crypto';
 import type { Caller } from '../http/authenticate.js';
-import { clientGone } from '../http/client-gone.js';
 import { noteOn } from '../http/exchange.js';
 import {
   readIdempotencyKey,
@@ -70,7 +69,7 @@ export function admit<Body extends AdmissionBody>(
 
     const settlement = await ctx.waiting.settlement(
       { tenantNo: caller.tenantNo, id: proofId },
-      { timeoutMs: ctx.waitMs, askNow: isRepeat, signal: clientGone(res) },
+      { timeoutMs: ctx.waitMs, askNow: isRepeat, response: res },
     );
     if (settlement === null) answer.pending(res, proofId);
     else await answer.settled(res, proofId, settlement);

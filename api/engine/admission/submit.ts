@@ -8,13 +8,24 @@ import { newUuidHex } from '../http/new-id.js';
 /** One admission before it has an identity of its own. */
 export type Submission = Omit<IntakeItem, 'proofId' | 'salt'>;
 
+const SALT_BYTES = 32;
+
 export interface Submit {
   /** Resolves once the admission is durable in the registry, whatever becomes of the queue. */
   (submission: Submission): Promise<IntakeOutcome>;
 }
 
-/** Two, so that one gathers while the other commits; more only makes them smaller. */
-const GROUPS_AT_ONCE = 2;
+/**
+ * While one commits, the next one gathers. With more of them groups are smaller, and everything that is
+ * done for a group, in three programs, is done more often.
+ */
+const GROUPS_AT_ONCE = 1;
+
+/**
+ * A group with an admission that is in a batch as well waits until that batch is durable; by then the
+ * next ones, of whatever tenant, are no longer behind it.
+ */
+const PATIENCE_MS = 30;
 
 /**
  * Admissions in flight together travel together: one transaction makes them durable and one job
@@ -22,7 +33,12 @@ const GROUPS_AT_ONCE = 2;
  * neighbours are answered; not so when the database is away, where that would only multiply.
  */
 export function createSubmit(ctx: EngineContext): Submit {
-  const run = async (items: IntakeItem[]): Promise<IntakeOutcome[]> => {
+  const run = async (unsalted: Omit<IntakeItem, 'salt'>[]): Promise<IntakeOutcome[]> => {
+    const salts = randomBytes(unsalted.length * SALT_BYTES);
+    const items = unsalted.map((item, i) => ({
+      ...item,
+      salt: salts.subarray(i * SALT_BYTES, (i + 1) * SALT_BYTES),
+    }));
     const outcomes = await acceptIntake(ctx.sql, items);
     // From here the admissions are durable: the answer no longer depends on the queue.
     const accepted = outcomes.flatMap((one) => (one.outcome === 'accepted' ? [one.proofId] : []));
@@ -31,14 +47,15 @@ export function createSubmit(ctx: EngineContext): Submit {
   };
   const isRetryAlone = (error: unknown): boolean =>
     !isUnavailable(error) && !(error instanceof PolicyMissingError);
-  const submit = coalesce<IntakeItem, IntakeOutcome>({
+  const submit = coalesce<Omit<IntakeItem, 'salt'>, IntakeOutcome>({
     maxWaitMs: ctx.coalesceMs,
     maxItems: ctx.coalesceItems,
     maxRunning: GROUPS_AT_ONCE,
+    patienceMs: PATIENCE_MS,
     isRetryAlone,
     run,
   });
-  return (submission) => submit({ ...submission, proofId: newUuidHex(), salt: randomBytes(32) });
+  return (submission) => submit({ ...submission, proofId: newUuidHex() });
 }
 
 /** A queue that is away costs time, never an admission: the sweeper enqueues what was not. */

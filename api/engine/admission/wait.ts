@@ -7,7 +7,7 @@ import type { OwnId } from '#sql/tenant-scope';
  * the queue only says that now is a good time to ask, and when none comes, it is asked anyway.
  */
 export interface Waiting<T = Settlement> {
-  /** The settlement, or null when there was none in time or `signal` fired. */
+  /** The settlement, or null when there was none in time or the client has gone. */
   settlement(admission: OwnId, options: WaitOptions): Promise<T | null>;
   /** The queue says that these are done. */
   wake(proofIds: Iterable<string>): void;
@@ -19,7 +19,16 @@ export interface WaitOptions {
   timeoutMs: number;
   /** Ask at once: the admission is older than the request that waits for it. */
   askNow?: boolean;
-  signal?: AbortSignal;
+  /** What the client is answered with: when it is closed before that, nobody waits any more. */
+  response?: AwaitedResponse;
+}
+
+/** Of Node's `ServerResponse`, what matters here. */
+export interface AwaitedResponse {
+  readonly closed: boolean;
+  readonly writableFinished: boolean;
+  once(event: 'close', listener: () => void): unknown;
+  off(event: 'close', listener: () => void): unknown;
 }
 
 export interface WaitingOptions<T = Settlement> {
@@ -112,12 +121,15 @@ export function createWaiting<T = Settlement>(options: WaitingOptions<T>): Waiti
   const hurried = new Set<(by: number) => void>();
 
   return {
-    settlement(admission, { timeoutMs, askNow = false, signal }) {
+    settlement(admission, { timeoutMs, askNow = false, response }) {
       const { id } = admission;
-      if (signal?.aborted === true) return Promise.resolve(null);
+      if (response?.closed === true) return Promise.resolve(null);
       return new Promise((resolve) => {
         const entry = watch(admission);
         const giveUp = (): void => finish(null);
+        const leave = (): void => {
+          if (response?.writableFinished !== true) giveUp();
+        };
         const arm = (by: number): NodeJS.Timeout =>
           setTimeout(giveUp, Math.max(0, by - performance.now()));
         let deadline = Math.min(performance.now() + timeoutMs, stopBy);
@@ -130,7 +142,7 @@ export function createWaiting<T = Settlement>(options: WaitingOptions<T>): Waiti
         };
         const finish = (settlement: T | null): void => {
           clearTimeout(timer);
-          signal?.removeEventListener('abort', giveUp);
+          response?.off('close', leave);
           hurried.delete(hurry);
           entry.answer.delete(finish);
           if (entry.answer.size === 0) unwatch(id);
@@ -138,7 +150,7 @@ export function createWaiting<T = Settlement>(options: WaitingOptions<T>): Waiti
         };
         entry.answer.add(finish);
         hurried.add(hurry);
-        signal?.addEventListener('abort', giveUp, { once: true });
+        response?.once('close', leave);
         if (askNow) {
           due.add(id);
           void ask();

@@ -62,11 +62,15 @@ export function createRequestCounter({ redis, log }: RequestCounterOptions): Req
     }
   }
 
-  // An entry means that a count is under way; its list is who came meanwhile.
+  // An entry means that a count is under way, or about to be; its list is who came for the next one.
   const gathering = new Map<number, ((place: Place) => void)[]>();
 
-  async function countAll(tenantNo: number, first: (place: Place) => void): Promise<void> {
-    for (let group = [first]; group.length > 0; group = gathering.get(tenantNo) ?? []) {
+  async function countAll(tenantNo: number): Promise<void> {
+    // Whose keys were looked up together come together.
+    await nextTick();
+    for (;;) {
+      const group = gathering.get(tenantNo) ?? [];
+      if (group.length === 0) break;
       gathering.set(tenantNo, []);
       const { consumedPoints, msBeforeNext } = await add(String(tenantNo), group.length);
       const before = consumedPoints - group.length;
@@ -81,11 +85,18 @@ export function createRequestCounter({ redis, log }: RequestCounterOptions): Req
     count: (tenantNo) =>
       new Promise((resolve, reject) => {
         const others = gathering.get(tenantNo);
-        if (others === undefined) countAll(tenantNo, resolve).catch(reject);
-        else others.push(resolve);
+        if (others !== undefined) {
+          others.push(resolve);
+          return;
+        }
+        gathering.set(tenantNo, [resolve]);
+        countAll(tenantNo).catch(reject);
       }),
   };
 }
+
+/** When all that can go on by now has gone on. */
+const nextTick = (): Promise<void> => new Promise((resolve) => process.nextTick(resolve));
 
 async function inTime<T>(asked: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;

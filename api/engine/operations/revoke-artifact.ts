@@ -11,7 +11,6 @@ import {
 import { nativeSha256 } from '#runtime/crypto';
 import { askRevocation, type RevocationItem, type StandingRevocation } from '#sql/revocations';
 import type { Caller } from '../http/authenticate.js';
-import { clientGone } from '../http/client-gone.js';
 import type { EngineContext } from '../context.js';
 import { enter } from '../http/enter.js';
 import { noteOn } from '../http/exchange.js';
@@ -120,7 +119,6 @@ async function settled(
   item: RevocationItem,
 ): Promise<StandingRevocation | null> {
   const { tenantNo } = caller;
-  const signal = clientGone(res);
   const until = performance.now() + ctx.waitMs;
   for (;;) {
     const asked = await askRevocation(ctx.sql, tenantNo, item);
@@ -132,7 +130,7 @@ async function settled(
     const timeoutMs = Math.max(0, until - performance.now());
     const settlement = await ctx.revocations.settlement(
       { tenantNo, id: asked.requestId },
-      { timeoutMs, askNow: !isOwn, signal },
+      { timeoutMs, askNow: !isOwn, response: res },
     );
     if (settlement === null) return null;
     // Refused for what somebody else asked, or for the key that it was asked with: it gave way.

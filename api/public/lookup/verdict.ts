@@ -125,5 +125,6 @@ function hex(bytes: Uint8Array): string {
 }
 
 function buffer(bytes: Uint8Array): Buffer {
+  if (Buffer.isBuffer(bytes)) return bytes;
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
 }

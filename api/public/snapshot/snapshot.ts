@@ -3,9 +3,11 @@ import { ProtocolError } from '#protocol/errors';
 import { parseStrict } from '#protocol/json';
 import type { Sha256 } from '#protocol/hash';
 import {
+  checkedRecord,
   findPlace,
   loadedPart,
   readRecord,
+  recordRead,
   type LoadedPart,
   type Lookup,
   type SegmentRead,
@@ -108,7 +110,8 @@ export class Snapshot {
     const id = fromHex(hex);
     const place = yield* findPlace(this.sha256, this.parts[kind], id);
     if (place === null || place.proofNumber < newerThan) return null;
-    return { id, bytes: yield* readRecord(this.sha256, place), digest: place.digest };
+    const bytes = checkedRecord(this.sha256, place, yield recordRead(place));
+    return { id, bytes, digest: place.digest };
   }
 }
 
