@@ -2,7 +2,6 @@ import { randomBytes } from 'node:crypto';
 import { newUuidHex } from '#api/engine/http/new-id';
 import { fromHex, utf8 } from '#protocol/bytes';
 import { documentHash } from '#protocol/hash';
-import type { ExecuteRequest } from '#protocol/schemas/execute';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { nativeSha256 } from '#runtime/crypto';
 import type { Pool } from '#sql/db';
@@ -10,6 +9,7 @@ import { acceptIntake, type IntakeItem } from '#sql/intake';
 import { pendingOlderThan } from '#sql/settlement';
 import type { AdmitContext } from '#workers/admit/context';
 import { processAdmissions } from '#workers/admit/process';
+import { requestAt, type ItemSource } from './items.js';
 
 /** Who asks, and what the engine and a worker would work with. */
 export interface FillContext {
@@ -29,21 +29,18 @@ export interface FillOptions {
   onGroup: (count: number, took: { acceptMs: number; settleMs: number }) => void;
 }
 
-/** Of so many admissions one is of an action that the shipped policy denies: denials are proofs too. */
-const ONE_DENIED_IN = 50;
-
-/** Admits `count` executions: accepted as by the engine, settled as by a worker. */
+/** Admits `count` executions and envelopes: accepted as by the engine, settled as by a worker. */
 export async function fill(context: FillContext, options: FillOptions): Promise<void> {
   const { engine, admit, tenant } = context;
   const { group, lanes, signal, onGroup } = options;
-  const run = randomBytes(6).toString('hex');
+  const source = { tenantId: tenant.tenantId, run: randomBytes(6).toString('hex') };
   let begun = 0;
   const lane = async (): Promise<void> => {
     while (begun < options.count && !signal.aborted) {
       const first = begun;
       begun = Math.min(begun + group, options.count);
       const items = Array.from({ length: begun - first }, (_, i) =>
-        intakeItem(tenant, `${run}-${String(first + i)}`, (i + 1) % ONE_DENIED_IN === 0),
+        intakeItem(tenant, source, first + i),
       );
       const began = performance.now();
       const outcomes = await acceptIntake(engine, items);
@@ -57,22 +54,17 @@ export async function fill(context: FillContext, options: FillOptions): Promise<
   await Promise.all(Array.from({ length: lanes }, lane));
 }
 
-/** What the engine hands over for an execution of this tenant. */
+/** What the engine hands over for the `n`th request of this tenant. */
 function intakeItem(
-  { tenantId, tenantNo, keyNo }: FillContext['tenant'],
-  name: string,
-  denied: boolean,
+  { tenantNo, keyNo }: FillContext['tenant'],
+  source: ItemSource,
+  n: number,
 ): IntakeItem {
-  const request: ExecuteRequest = {
-    schema_version: SCHEMA.executeRequest,
-    intent_id: `bench-${name}`,
-    tenant_id: tenantId,
-    action: denied ? 'DELETE_AUDIT_LOG' : 'BOOK_RESERVATION',
-  };
+  const request = requestAt(source, n);
   return {
     proofId: newUuidHex(),
     tenantNo,
-    lane: 1,
+    lane: request.schema_version === SCHEMA.agentEnvelope ? 2 : 1,
     request: utf8(JSON.stringify(request)),
     requestHash: fromHex(documentHash(nativeSha256, { ...request })),
     salt: randomBytes(32),

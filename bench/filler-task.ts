@@ -1,11 +1,7 @@
-import type { FillContext } from './fill.js';
+import type { FillAs } from './fill-context.js';
 
 /** What a filling process is told, once. */
-export interface FillerTask {
-  engineUrl: string;
-  workerUrl: string;
-  aepKeyFile: string;
-  tenant: FillContext['tenant'];
+export interface FillerTask extends FillAs {
   count: number;
   group: number;
   lanes: number;

@@ -76,7 +76,11 @@ export async function fillAll(
   return { stage: 'fill', leaves, seconds, cpuSeconds, peakMiB, note };
 }
 
-async function whoAsks(registry: BenchRegistry, owner: Pool): Promise<FillContext['tenant']> {
+/** The tenant of the registry's API key, as the engine finds it. */
+export async function whoAsks(
+  registry: BenchRegistry,
+  owner: Pool,
+): Promise<FillContext['tenant']> {
   const { keyId } = parseApiKey(registry.apiKey) ?? {};
   const credential = (await authenticate(owner, [keyId ?? ''])).get(keyId ?? '');
   if (credential === undefined) throw new Error('the API key is not known');

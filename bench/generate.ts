@@ -25,8 +25,8 @@ const { values: given } = parseArgs({
 });
 
 const stopping = new AbortController();
-process.once('SIGINT', () => stopping.abort());
-process.once('SIGTERM', () => stopping.abort());
+process.on('SIGINT', () => stopping.abort());
+process.on('SIGTERM', () => stopping.abort());
 
 if (given.dir === undefined || given.proofs === undefined) {
   say(USAGE);

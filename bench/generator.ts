@@ -15,7 +15,7 @@ import { openBenchRegistry, type BenchRegistry } from './registry.js';
 import { resourcesOf } from './resources.js';
 import { say } from './say.js';
 import { reportStages, type Stage } from './stage.js';
-import { topSelfTimes } from './top-self-times.js';
+import { tellProfile } from './tell-profile.js';
 
 export interface Plan {
   /** How many there are to be in the end. */
@@ -31,27 +31,44 @@ export interface Plan {
 const STAGES = ['fill', 'verify', 'publish'] as const;
 type StageName = (typeof STAGES)[number];
 
-/**
- * Brings a registry up to `plan.proofs` proofs, all verified and published: admitted by the engine's
- * and the worker's own functions, verified and published by the programs themselves.
- */
+/** As {@link bringUpTo}, over the registry of a directory, and says what came of it. */
 export async function generate(dir: string, signal: AbortSignal, plan: Plan): Promise<void> {
   const began = performance.now();
   const registry = await openBenchRegistry(dir, logger('bench', 'warn'));
+  try {
+    const stages = await bringUpTo(registry, dir, signal, plan);
+    reportStages(stages, resourcesOf(registry.postgresPid), (performance.now() - began) / 1000);
+  } finally {
+    await registry.close();
+  }
+  if (!plan.profile) return;
+  for (const stage of STAGES) await tellProfile(stage, join(dir, 'profiles', stage), 25);
+}
+
+/**
+ * Brings a registry up to `plan.proofs` proofs, all verified and published: admitted by the engine's
+ * and the worker's own functions, verified and published by the programs themselves. One that has
+ * more keeps them, and has them verified and published.
+ *
+ * @param dir where CPU profiles go, if the plan asks for them
+ */
+export async function bringUpTo(
+  registry: BenchRegistry,
+  dir: string,
+  signal: AbortSignal,
+  plan: Plan,
+): Promise<Stage[]> {
   const owner = connect(registry.ownerUrl, { application: 'bench', max: 2, statementTimeoutMs: 0 });
   const children: Child[] = [];
   try {
     const there = await admittedIn(owner);
     say(`${String(there)} proofs are there, ${String(plan.proofs)} are to be; ${dir}`);
     const run = new Run(registry, owner, plan, dir, children, signal);
-    const stages = await run.all(Math.max(0, plan.proofs - there));
-    reportStages(stages, resourcesOf(registry.postgresPid), (performance.now() - began) / 1000);
+    return await run.all(Math.max(0, plan.proofs - there));
   } finally {
     for (const child of children) await child.stop();
     await owner.end({ timeout: 5 });
-    await registry.close();
   }
-  if (plan.profile) for (const stage of STAGES) await tellProfile(dir, stage);
 }
 
 /** Proofs, and what an earlier run had accepted and not yet settled. */
@@ -62,10 +79,20 @@ async function admittedIn(owner: Pool): Promise<number> {
   return row?.admitted ?? 0;
 }
 
-async function tellProfile(dir: string, stage: StageName): Promise<void> {
-  say(`\nwhere the time went: ${stage}`);
-  for (const { where, ms, share } of await topSelfTimes(join(dir, 'profiles', stage), 25)) {
-    say(`${(share * 100).toFixed(1).padStart(6)} % ${ms.toFixed(0).padStart(8)} ms  ${where}`);
+/** What an earlier run had accepted and not yet settled. */
+async function pendingIn(owner: Pool): Promise<number> {
+  const [row] = await owner<{ pending: number }[]>`
+    select count(*)::int as pending from svc.intake_pending`;
+  return row?.pending ?? 0;
+}
+
+/** How many a registry has, those that were accepted and are not settled among them. */
+export async function proofsIn(registry: BenchRegistry): Promise<number> {
+  const owner = connect(registry.ownerUrl, { application: 'bench', max: 1, statementTimeoutMs: 0 });
+  try {
+    return await admittedIn(owner);
+  } finally {
+    await owner.end({ timeout: 5 });
   }
 }
 
@@ -88,7 +115,10 @@ class Run {
     let publisher = plan.inTurn ? null : this.program('publisher', 'publish');
     const { processes, group, lanes } = plan;
     const filling = { count, processes, group, lanes, profileDir: this.profileDir('fill') };
-    const stages = [await fillAll(registry, owner, filling, this.children, progress, this.signal)];
+    const stages: Stage[] = [];
+    if (count > 0 || (await pendingIn(owner)) > 0) {
+      stages.push(await fillAll(registry, owner, filling, this.children, progress, this.signal));
+    }
     const leaves = await treeSize(owner);
 
     // In turn, each stage is timed alone; otherwise from when all began.

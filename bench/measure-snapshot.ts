@@ -1,15 +1,12 @@
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { logger } from '#runtime/log';
 import { connect } from '#runtime/postgres';
 import type { Pool } from '#sql/db';
-import { treeSize } from '#sql/log';
-import { frontier } from '#sql/verdicts';
+import { addProofs } from './add-proofs.js';
 import type { Child } from './child.js';
+import { databaseSize } from './database-size.js';
 import { countFiles } from './files.js';
-import { fillAll } from './filling.js';
 import { startProgram } from './programs.js';
-import { Progress } from './progress.js';
 import { publishedManifest } from './published.js';
 import { openBenchRegistry, type BenchRegistry } from './registry.js';
 import { resourcesOf } from './resources.js';
@@ -71,8 +68,9 @@ async function measurePublisher(
   for (let i = 0; i < options.ticks; i += 1) idle.push(await ticking.tick());
   tellTicks('ticks with nothing new', idle);
   const full: Ticked[] = [];
+  const { signal } = new AbortController();
   for (let i = 0; i < options.ticks; i += 1) {
-    await addProofs(registry, owner, options.proofsPerTick, children);
+    await addProofs(registry, owner, options.proofsPerTick, { children, signal });
     full.push(await ticking.tick());
   }
   tellTicks(`ticks with ${String(options.proofsPerTick)} new proofs`, full);
@@ -91,20 +89,6 @@ function tellTicks(what: string, ticks: Ticked[]): void {
   );
 }
 
-/** Admitted, and verified by the program that runs beside. */
-async function addProofs(
-  registry: BenchRegistry,
-  owner: Pool,
-  count: number,
-  children: Child[],
-): Promise<void> {
-  const plan = { count, processes: 1, group: 256, lanes: 3, profileDir: undefined };
-  const progress = new Progress(registry, owner, count);
-  await fillAll(registry, owner, plan, children, progress, new AbortController().signal);
-  const size = await treeSize(owner);
-  while (((await frontier(owner))?.treeSize ?? 0) < size) await sleep(20);
-}
-
 async function measureFiles({ snapshotDir }: BenchRegistry): Promise<void> {
   for (const part of ['tile', 'lookup/segments']) {
     const { files, bytes, mostInOneDirectory } = await countFiles(join(snapshotDir, part));
@@ -115,11 +99,8 @@ async function measureFiles({ snapshotDir }: BenchRegistry): Promise<void> {
 }
 
 async function measureDatabase(owner: Pool): Promise<void> {
-  const [row] = await owner<{ bytes: number; proofs: number }[]>`
-    select (select sum(pg_total_relation_size(oid))::bigint from pg_class
-        where relkind = 'r' and relnamespace = 'svc'::regnamespace) as bytes,
-      (select count(*) from svc.proof) as proofs`;
-  const each = (row?.bytes ?? 0) / (row?.proofs ?? 1);
+  const { bytes, proofs } = await databaseSize(owner);
+  const each = bytes / proofs;
   say(`Postgres: ${each.toFixed(0)} bytes a proof, all tables and indexes`);
 }
 

@@ -15,7 +15,7 @@ const TICKS = 100;
 export function resourcesOf(pid: number): Resources | null {
   const total = { residentMiB: 0, peakMiB: 0, cpuSeconds: 0 };
   try {
-    for (const one of [pid, ...childrenOf(pid)]) {
+    for (const one of processTree(pid)) {
       const status = readFileSync(`/proc/${String(one)}/status`, 'utf8');
       total.residentMiB += mebibytes(status, 'VmRSS');
       total.peakMiB += mebibytes(status, 'VmHWM');
@@ -43,6 +43,11 @@ function cpuTicks(pid: number): number {
 function statFields(pid: number): string[] {
   const stat = readFileSync(`/proc/${String(pid)}/stat`, 'utf8');
   return stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+}
+
+/** A process, its children, and theirs. */
+export function processTree(pid: number): number[] {
+  return [pid, ...childrenOf(pid)];
 }
 
 function childrenOf(pid: number): number[] {

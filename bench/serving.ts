@@ -33,7 +33,7 @@ export async function serve(
   const url = await facade.ready;
   if (url === undefined) throw new Error('the facade does not say where it serves');
   const listeningMs = since();
-  await untilReady(url);
+  await untilSnapshotIsServed(url);
   const readyMs = since();
   const [first, ...others] = lookups;
   if (first !== undefined) await requireAnswer(url, first);
@@ -46,7 +46,8 @@ export async function serve(
 
 const READY_WITHIN_MS = 60_000;
 
-async function untilReady(url: string): Promise<void> {
+/** Waits until a facade serves a snapshot: what it is asked from then on it can answer. */
+export async function untilSnapshotIsServed(url: string): Promise<void> {
   const deadline = performance.now() + READY_WITHIN_MS;
   while (performance.now() < deadline) {
     const response = await fetch(`${url}/readyz`);

@@ -1,0 +1,121 @@
+import type { Bare } from './bare.js';
+import type { BatchRun } from './batch-run.js';
+import type { DatabaseSize } from './database-size.js';
+import { DURABLE_SETTINGS } from './durability.js';
+import { rowOf, type Row } from './row.js';
+
+/** Everything that the batch rows are made of. */
+export interface BatchFound {
+  bare: readonly [before: Bare, after: Bare];
+  run: BatchRun;
+  workers: number;
+  size: DatabaseSize;
+  /** Settings of the database that were found on, of those that keep what is committed. */
+  durable: number;
+}
+
+/** Receipts that have to be checked for the figure to count. */
+const CHECKED_QUICK = 20;
+const CHECKED_WHOLE = 100;
+
+const whole = (value: number): string =>
+  value.toLocaleString('en-US', { maximumFractionDigits: 0 });
+
+/** What the batch measurement has to say. */
+export function batchRows(found: BatchFound, quick: boolean): Row[] {
+  return [
+    admission(found),
+    cpu(found),
+    checks(found, quick),
+    lost(found),
+    size(found),
+    durable(found),
+  ];
+}
+
+function admission({ bare, run, workers }: BatchFound): Row {
+  const [before, after] = bare;
+  const rate = run.proofs / run.seconds;
+  const others = run.cpu.others === null ? '' : `, others took ${whole(run.cpu.others * 100)} %`;
+  return rowOf({
+    row: 'batch admission',
+    value: rate,
+    unit: 'proofs/s',
+    against: {
+      what: `a bare loop in ${String(before.processes)} processes: ${whole(before.rate)} before, ${whole(after.rate)} after`,
+      value: (before.rate + after.rate) / 2,
+    },
+    reach: { ratio: { atLeast: 0.75 }, value: { atLeast: 10_000 } },
+    note:
+      `${whole(run.proofs)} proofs became public in ${whole(run.seconds)} s; one tenant, ${whole(run.batches)} batches of ` +
+      `${whole(run.items / run.batches)}, ${String(workers)} worker; bound by CPU: ${whole(run.cpu.total)} µs a proof ` +
+      `is at most ${whole((before.processes * 1e6) / run.cpu.total)}/s of ${String(before.processes)} free cores${others}`,
+  });
+}
+
+/** Who took how much: hardly changed by what else the machine does. */
+function cpu({ bare, run }: BatchFound): Row {
+  const [before, after] = bare;
+  const of = ({ loopMicros, postgresMicros }: typeof before): number => loopMicros + postgresMicros;
+  const parts = Object.entries(run.cpu.micros).map(([name, micros]) => `${name} ${whole(micros)}`);
+  const loop = (before.loopMicros + after.loopMicros) / 2;
+  return rowOf({
+    row: 'batch admission: CPU of a proof',
+    value: run.cpu.total,
+    unit: 'µs',
+    against: {
+      what: `the bare loop: itself ${whole(loop)}, Postgres ${whole((before.postgresMicros + after.postgresMicros) / 2)}`,
+      value: (of(before) + of(after)) / 2,
+    },
+    note: parts.join(', '),
+  });
+}
+
+function checks({ run }: BatchFound, quick: boolean): Row {
+  const { checked, denied, wrong } = run.checked;
+  const right = checked - wrong.length;
+  return rowOf({
+    row: 'receipts checked from outside',
+    value: right,
+    unit: 'right',
+    against: { what: 'all that were checked, at random, during the run', value: checked },
+    reach: {
+      ratio: { atLeast: 1 },
+      value: { atLeast: quick ? CHECKED_QUICK : CHECKED_WHOLE },
+    },
+    note:
+      `public verdict, response hash, export offline under pinned keys, inclusion under the public checkpoint; ` +
+      `${String(denied)} denials; ${wrong.length === 0 ? '0 wrong' : `${String(wrong.length)} WRONG: ${wrong.slice(0, 3).join('; ')}`}`,
+  });
+}
+
+function lost({ run }: BatchFound): Row {
+  const waited = Object.entries(run.waited).map(([code, count]) => `${String(count)} × ${code}`);
+  return rowOf({
+    row: 'batch items that never became public',
+    value: run.lost,
+    unit: 'items',
+    reach: { value: { atMost: 0, atLeast: 0 } },
+    note: `of ${whole(run.items)} accepted; told to come again: ${waited.join(', ') || 'never'}`,
+  });
+}
+
+function size({ size: { bytes, proofs } }: BatchFound): Row {
+  return rowOf({
+    row: 'bytes in Postgres per proof, after batches',
+    value: bytes / proofs,
+    unit: 'bytes',
+    reach: { value: { atMost: 1_600 } },
+    note: `all tables and indexes of ${whole(proofs)} proofs, just written, before any vacuum is done`,
+  });
+}
+
+function durable({ durable: on }: BatchFound): Row {
+  return rowOf({
+    row: 'settings that keep what is committed',
+    value: on,
+    unit: 'on',
+    reach: { value: { atLeast: DURABLE_SETTINGS } },
+    note: 'fsync, synchronous_commit and full_page_writes, as each of the roles that write sees them',
+  });
+}

@@ -1,0 +1,108 @@
+import { randomBytes } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { endedEarly, startBatchLoad, type BatchLoad } from './batch-load.js';
+import { Checker, type Checked } from './checker.js';
+import { cpuBetween, sampleCpu, type CpuShares, type Watched } from './cpu.js';
+import { outsideOf } from './outside.js';
+import { nextPublication, untilPublished } from './publications.js';
+import { readiness } from './readiness.js';
+import type { BenchStack } from './stack.js';
+
+export interface BatchRunOptions {
+  items: number;
+  underWay: number;
+  warmUpSeconds: number;
+  seconds: number;
+  redisPid: number;
+  /** Milliseconds from a few receipts that are checked to the next. */
+  checkEveryMs: number;
+  profileDir?: string | undefined;
+  signal: AbortSignal;
+}
+
+export interface BatchRun {
+  /** Became public in the window, and how long that was. */
+  proofs: number;
+  seconds: number;
+  cpu: CpuShares;
+  checked: Checked;
+  /** In all: batches, their items, and items of them that are not public when nothing moves any more. */
+  batches: number;
+  items: number;
+  lost: number;
+  waited: Readonly<Record<string, number>>;
+}
+
+/** The longest that the last batches may take to become public. */
+const DRAIN_MS = 60_000;
+const PATIENCE_MS = 30_000;
+
+/**
+ * Keeps the whole service busy with batches of one tenant, from HTTP to public, and counts what became
+ * public in a window after the warm-up. A checker looks at random receipts from the outside meanwhile.
+ */
+export async function runBatches(stack: BenchStack, options: BatchRunOptions): Promise<BatchRun> {
+  const { publicUrl, registry } = stack;
+  const { signal } = options;
+  const source = { tenantId: registry.tenantId, run: randomBytes(6).toString('hex') };
+  const before = (await readiness(publicUrl)).proofs;
+  const checker = new Checker({
+    outside: outsideOf(stack),
+    source,
+    everyMs: options.checkEveryMs,
+    patienceMs: PATIENCE_MS,
+  });
+  const { items, underWay, profileDir } = options;
+  const load = startBatchLoad(
+    { engineUrl: stack.engineUrl, publicUrl, apiKey: registry.apiKey, source, items, underWay },
+    { profileDir, onSent: (batch) => checker.add(batch) },
+  );
+  try {
+    const window = await Promise.race([measureWindow(stack, load, options), endedEarly(load)]);
+    await load.stop();
+    const sent = load.sent.reduce((sum, batch) => sum + batch.items, 0);
+    const drained = AbortSignal.any([signal, AbortSignal.timeout(DRAIN_MS)]);
+    await untilPublished(publicUrl, before + sent, drained).catch(() => signal.throwIfAborted());
+    const lost = before + sent - (await readiness(publicUrl)).proofs;
+    const checked = await checker.stop();
+    return {
+      ...window,
+      checked,
+      batches: load.sent.length,
+      items: sent,
+      lost,
+      waited: load.waited,
+    };
+  } finally {
+    await load.stop().catch(() => undefined);
+    await checker.stop();
+  }
+}
+
+/** From one publication to another: whole ones, or the rate would be off by one of them. */
+async function measureWindow(
+  stack: BenchStack,
+  load: BatchLoad,
+  { warmUpSeconds, seconds, redisPid, signal }: BatchRunOptions,
+): Promise<Pick<BatchRun, 'proofs' | 'seconds' | 'cpu'>> {
+  const watched: Watched = {
+    engine: [stack.engine.pid],
+    workers: stack.workers.map(({ pid }) => pid),
+    verifier: [stack.verifier.pid],
+    publisher: [stack.publisher.pid],
+    facade: [stack.facade.pid],
+    Postgres: [stack.registry.postgresPid],
+    Redis: [redisPid],
+    client: [load.pid],
+    checker: [process.pid],
+  };
+  await nextPublication(stack.publicUrl, signal);
+  await sleep(warmUpSeconds * 1000, undefined, { signal });
+  const from = await nextPublication(stack.publicUrl, signal);
+  const cpuFrom = sampleCpu(watched);
+  await sleep(seconds * 1000, undefined, { signal });
+  const to = await nextPublication(stack.publicUrl, signal);
+  const proofs = to.proofs - from.proofs;
+  const cpu = cpuBetween(cpuFrom, sampleCpu(watched), proofs);
+  return { proofs, seconds: (to.at - from.at) / 1000, cpu };
+}

@@ -1,0 +1,60 @@
+import { open, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { decodeFileLine, FILE_BYTES, partLayout } from '#protocol/snapshot/index-part';
+import {
+  CHECKPOINT_PATH,
+  MANIFEST_PATH,
+  segmentPath,
+  type IndexPartPin,
+  type Manifest,
+} from '#protocol/snapshot/manifest';
+import { entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
+import { HASH_BYTES } from '#protocol/merkle';
+
+/**
+ * Bytes of what a published snapshot consists of: what somebody has to copy to have all of it. Files
+ * that were replaced and are not yet taken away are no part of it.
+ */
+export async function liveBytes(snapshotDir: string, manifest: Manifest): Promise<number> {
+  const sizeOf = async (path: string): Promise<number> =>
+    (await stat(join(snapshotDir, path))).size;
+  let bytes = (await sizeOf(MANIFEST_PATH)) + (await sizeOf(CHECKPOINT_PATH));
+  bytes += manifest.keys.bytes + tileBytes(manifest.tree_size);
+  for (let index = 0; index * TILE_WIDTH < manifest.tree_size; index += 1) {
+    bytes += await sizeOf(entriesPath(index, tileWidth(0, index, manifest.tree_size)));
+  }
+  const bodies = new Map<string, number>();
+  for (const pin of manifest.index_parts) {
+    bytes += pin.bytes;
+    for (const { name, bytes: length } of await bodiesOf(snapshotDir, pin))
+      bodies.set(name, length);
+  }
+  for (const length of bodies.values()) bytes += length;
+  return bytes;
+}
+
+/** Of all tiles of a log: every level has the hashes of the full tiles below it. */
+function tileBytes(treeSize: number): number {
+  let bytes = 0;
+  for (let hashes = treeSize; hashes > 0; hashes = Math.floor(hashes / TILE_WIDTH)) {
+    bytes += hashes * HASH_BYTES;
+  }
+  return bytes;
+}
+
+async function bodiesOf(
+  snapshotDir: string,
+  pin: IndexPartPin,
+): Promise<{ name: string; bytes: number }[]> {
+  const { filesAt } = partLayout(pin.entries, pin.files);
+  const table = Buffer.alloc(pin.files * FILE_BYTES);
+  const file = await open(join(snapshotDir, segmentPath(pin.sha256)), 'r');
+  try {
+    await file.read(table, 0, table.length, filesAt);
+  } finally {
+    await file.close();
+  }
+  return Array.from({ length: pin.files }, (_, i) =>
+    decodeFileLine(table.subarray(i * FILE_BYTES, (i + 1) * FILE_BYTES)),
+  );
+}

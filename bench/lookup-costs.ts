@@ -1,0 +1,60 @@
+import { mkdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { loadInTurn, type LoadPlan, type Target } from './paired-load.js';
+import { LOAD_CORE, pin } from './pinning.js';
+import { startProgram } from './programs.js';
+import { startPinnedFacade } from './public-servers.js';
+import { publishedManifest } from './published.js';
+import { publishedIds } from './published-ids.js';
+import type { BenchRegistry } from './registry.js';
+
+export interface LookupCostOptions extends Pick<LoadPlan, 'rounds' | 'seconds' | 'signal'> {
+  windowProofs: number;
+}
+
+/** Ids that are asked for: enough that the processor's caches do not have all of them at hand. */
+const IDS = 5_000;
+
+/**
+ * CPU time of a facade for one lookup of a proof in the window, in microseconds: by registry, of each
+ * round. All of them are asked in turn.
+ */
+export async function lookupCosts(
+  registries: readonly BenchRegistry[],
+  dir: string,
+  { windowProofs, ...plan }: LookupCostOptions,
+): Promise<number[][]> {
+  const open: (() => Promise<unknown>)[] = [];
+  try {
+    const targets: Target[] = [];
+    for (const [i, registry] of registries.entries()) {
+      // A snapshot that is over says nothing any more.
+      for (const name of ['verifier', 'publisher'] as const) {
+        const program = startProgram(name, registry, { windowProofs });
+        open.push(() => program.stop());
+        await program.ready;
+        await pin(program.pid, LOAD_CORE);
+      }
+      const facade = await startPinnedFacade(registry, windowProofs);
+      open.push(() => facade.close());
+      const pathsFile = join(dir, `${String(i)}.paths`);
+      await mkdir(dir, { recursive: true });
+      await writeFile(pathsFile, await pathsInWindow(registry, windowProofs));
+      const { url, pid } = facade;
+      targets.push({ name: String(i), url, pid, pathsFile, isRefused: false });
+    }
+    const rounds = await loadInTurn(targets, { ...plan, connections: 64 });
+    return targets.map(({ name }) => (rounds.get(name) ?? []).map(({ cpuMicros }) => cpuMicros));
+  } finally {
+    for (const close of open.reverse()) await close();
+  }
+}
+
+async function pathsInWindow(registry: BenchRegistry, windowProofs: number): Promise<string> {
+  const manifest = await publishedManifest(registry);
+  if (manifest === null) throw new Error('nothing is published');
+  const { tree_size: to } = manifest;
+  const window = { from: Math.max(0, to - windowProofs), to };
+  const ids = await publishedIds(registry.snapshotDir, to, window, IDS);
+  return ids.map((id) => `/api/public/verify/proof/${id}\n`).join('');
+}

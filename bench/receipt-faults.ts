@@ -1,0 +1,115 @@
+import { canonicalBytes } from '#protocol/canonical-json';
+import { openCheckpoint } from '#protocol/checkpoint';
+import { documentHash } from '#protocol/hash';
+import type { JsonValue } from '#protocol/json';
+import { leafHash, verifyInclusion } from '#protocol/merkle';
+import { verifyOffline } from '#protocol/offline';
+import type { AgentReceipt } from '#protocol/schemas/agent';
+import type { ExecuteReceipt } from '#protocol/schemas/execute';
+import type { ProofExport } from '#protocol/schemas/proof-export';
+import type { Effect } from '#protocol/status';
+import { nativeSha256, nativeVerify } from '#runtime/crypto';
+
+/** What is believed beforehand, from elsewhere than the service's answers. */
+export interface OutsideTrust {
+  /** 32 bytes. */
+  aepKey: Uint8Array;
+  logVkey: string;
+  logOrigin: string;
+}
+
+/** What the service says of one admission, at every place where it says something. */
+export interface ReceiptEvidence {
+  /** As it was sent. */
+  request: JsonValue;
+  /** What the policy makes of that request. */
+  effect: Effect;
+  receipt: ExecuteReceipt | AgentReceipt;
+  /** The answer of the public lookup. */
+  verdict: PublicVerdict;
+  /** The engine's export. */
+  exported: ProofExport;
+  /** The public log: its signed checkpoint, and the path to it from the proof's leaf. */
+  checkpoint: string;
+  path: readonly Uint8Array[];
+}
+
+/** Of a public answer what is looked at here. */
+export interface PublicVerdict {
+  identifier: string;
+  verification: { verification_status: string; can_assert_validity: boolean };
+  artifact: { aep_hash: string; proof_record_hash: string; effect: string };
+  integrity: { leaf_index: number };
+}
+
+export type ReceiptFault =
+  | 'receipt_of_another_request'
+  | 'wrong_response_hash'
+  | 'wrong_effect'
+  | 'not_valid_in_public'
+  | 'public_of_another_proof'
+  | 'export_does_not_verify'
+  | 'export_of_another_proof'
+  | 'not_under_the_public_checkpoint';
+
+/** Everything that is wrong about a receipt, as somebody finds who trusts two keys and no program. */
+export function receiptFaults(evidence: ReceiptEvidence, trust: OutsideTrust): ReceiptFault[] {
+  const { receipt, verdict, exported, effect } = evidence;
+  const { response_hash: responseHash, ...answered } = receipt;
+  const proofId = receipt.registry_proof_id;
+  const status = effect === 'ADMIT' ? 'ADMITTED' : 'DENIED';
+  const effects = [verdict.artifact.effect, exported.aep.decision.effect];
+  const holds: Record<ReceiptFault, boolean> = {
+    receipt_of_another_request:
+      receipt.request_hash === documentHash(nativeSha256, evidence.request),
+    wrong_response_hash: responseHash === documentHash(nativeSha256, answered),
+    wrong_effect: receipt.status === status && effects.every((one) => one === effect),
+    not_valid_in_public:
+      verdict.verification.verification_status === 'VALID' &&
+      verdict.verification.can_assert_validity,
+    public_of_another_proof:
+      verdict.identifier === proofId &&
+      verdict.artifact.aep_hash === exported.entry.aep_hash &&
+      verdict.artifact.proof_record_hash === exported.entry.proof_record_hash,
+    export_does_not_verify: verifiesOffline(exported, trust),
+    export_of_another_proof:
+      exported.proof_id === proofId &&
+      exported.request_hash === receipt.request_hash &&
+      exported.response_hash === responseHash,
+    not_under_the_public_checkpoint: isIncluded(evidence, trust),
+  };
+  return Object.entries(holds)
+    .filter(([, isSo]) => !isSo)
+    .map(([fault]) => fault as ReceiptFault);
+}
+
+function verifiesOffline(
+  exported: ProofExport,
+  { aepKey, logVkey, logOrigin }: OutsideTrust,
+): boolean {
+  const result = verifyOffline(
+    exported,
+    { aepKeys: [aepKey], log: { vkey: logVkey, origin: logOrigin } },
+    { sha256: nativeSha256, verify: nativeVerify },
+  );
+  return result.decidable && result.authentic && result.included === true;
+}
+
+/** Whether the exported entry is in the tree that the facade shows, at the index that it says. */
+function isIncluded(
+  { checkpoint, path, exported, verdict }: ReceiptEvidence,
+  { logVkey, logOrigin }: OutsideTrust,
+): boolean {
+  try {
+    const { size, root } = openCheckpoint(checkpoint, logVkey, logOrigin, nativeVerify);
+    return verifyInclusion(nativeSha256, {
+      index: verdict.integrity.leaf_index,
+      size,
+      leafHash: leafHash(nativeSha256, canonicalBytes(exported.entry)),
+      path,
+      root,
+    });
+  } catch {
+    return false;
+  }
+}

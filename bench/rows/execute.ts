@@ -1,0 +1,41 @@
+import { join } from 'node:path';
+import { executeRows } from '../execute-rows.js';
+import { runExecutes } from '../execute-run.js';
+import { UNLIMITED } from '../limits.js';
+import type { BenchContext, Measurement, Row } from '../row.js';
+import { startStack } from '../stack.js';
+import { tellProfile } from '../tell-profile.js';
+
+/** As many as the claim is about. */
+const CONNECTIONS = 64;
+/** Seconds. */
+const QUICK = { rounds: 2, seconds: 2, warmUpSeconds: 2, halfSeconds: 2, receipts: 5 };
+const WHOLE = { rounds: 5, seconds: 8, warmUpSeconds: 8, halfSeconds: 10, receipts: 30 };
+
+/** Functions of each program that a profile tells of. */
+const TOLD = 15;
+const PROFILED = ['engine', 'worker'] as const;
+
+/** Single executes as fast as they are answered, and the same of an Express app that echoes. */
+async function measure(context: BenchContext): Promise<Row[]> {
+  const { dir, redisUrl, quick, profile } = context;
+  const profileDir = join(dir, 'profiles');
+  const stack = await startStack(dir, {
+    redisUrl,
+    workers: 1,
+    windowProofs: 100_000,
+    env: { engine: UNLIMITED },
+    ...(profile && { profileDir }),
+  });
+  let rows: Row[];
+  try {
+    const plan = { connections: CONNECTIONS, ...(quick ? QUICK : WHOLE) };
+    rows = executeRows(await runExecutes(stack, plan, context));
+  } finally {
+    await stack.close();
+  }
+  if (profile) for (const name of PROFILED) await tellProfile(name, join(profileDir, name), TOLD);
+  return rows;
+}
+
+export const execute: Measurement = { name: 'execute', needs: ['wrk'], measure };

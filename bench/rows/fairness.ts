@@ -1,0 +1,46 @@
+import { runFairness, type FairnessFound } from '../fairness-run.js';
+import { UNLIMITED } from '../limits.js';
+import { percentileOf } from '../percentile.js';
+import { rowOf, type BenchContext, type Measurement, type Row } from '../row.js';
+import { startStack } from '../stack.js';
+
+const BATCHES = { items: 10_000, underWay: 20_000 };
+const QUICK = { ...BATCHES, perSecond: 20, idle: 80, loaded: 120 };
+const WHOLE = { ...BATCHES, perSecond: 20, idle: 400, loaded: 800 };
+
+/** What the batches of one tenant do to another who sends alone. */
+async function measure(context: BenchContext): Promise<Row[]> {
+  const { dir, redisUrl, quick, signal } = context;
+  const options = { redisUrl, workers: 1, windowProofs: 100_000, env: { engine: UNLIMITED } };
+  const stack = await startStack(dir, options);
+  try {
+    return fairnessRows(await runFairness(stack, quick ? QUICK : WHOLE, signal));
+  } finally {
+    await stack.close();
+  }
+}
+
+/** What the fairness measurement has to say. */
+export function fairnessRows(found: FairnessFound): Row[] {
+  const { idleMs, loadedMs, items, underWay, perSecond, batchRate, unexpected } = found;
+  const all = idleMs.length + loadedMs.length;
+  const of = (percent: number) => `${percentileOf(loadedMs, percent).toFixed(1)} ms`;
+  return [
+    rowOf({
+      row: 'single execute beside batches, p99',
+      value: percentileOf(loadedMs, 99),
+      unit: 'ms',
+      against: { what: 'the same without batches', value: percentileOf(idleMs, 99) },
+      note:
+        `${String(perSecond)}/s of one tenant, ${String(loadedMs.length)} of them, while another has ${String(underWay / items)} × ` +
+        `${String(items)} items under way (${batchRate.toFixed(0)}/s became public); p50 ${of(50)}, without batches ` +
+        `${percentileOf(idleMs, 50).toFixed(1)} ms; bound by CPU that is shared, and by one part of a batch under the append lock`,
+    }),
+    unexpected.row(
+      'single execute beside batches, errors and timeouts',
+      `${String(all)} answered executions, and of the batches`,
+    ),
+  ];
+}
+
+export const fairness: Measurement = { name: 'fairness', measure };
