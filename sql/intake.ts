@@ -182,10 +182,12 @@ async function insertIntake(
       on conflict (tenant_no, lane, request_hash) where not refused do nothing
       returning proof_id::text`;
   // In a statement of its own: a row is pending only beside an intake that its tenant can see, and
-  // a statement does not see what it inserts itself. The ids are new, so what it finds was inserted.
+  // a statement does not see what it inserts itself. An id may have come before, by whoever does not
+  // know what became of it: what is pending is what this transaction inserted.
   const pending = tx`
     insert into svc.intake_pending (proof_id, accepted_at)
-    select proof_id, accepted_at from svc.intake where proof_id = any(${ids}::uuid[])`;
+    select proof_id, accepted_at from svc.intake
+    where proof_id = any(${ids}::uuid[]) and xmin = pg_current_xact_id()::xid`;
   const [inserted] = await inOneGo(inserting, pending);
   return new Set(inserted.map((row) => fromUuid(row.proof_id)));
 }
