@@ -37,7 +37,7 @@ export function fairnessRows(found: FairnessFound): Row[] {
         `${percentileOf(idleMs, 50).toFixed(1)} ms; bound by CPU that is shared, and by one part of a batch under the append lock`,
     }),
     unexpected.row(
-      'single execute beside batches, errors and timeouts',
+      'beside batches, errors and timeouts',
       `${String(all)} answered executions, and of the batches`,
     ),
   ];

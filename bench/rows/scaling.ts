@@ -21,7 +21,7 @@ async function measure({ quick, dir, redisUrl, signal }: BenchContext): Promise<
   try {
     const engineUrl = await engine.ready;
     if (engineUrl === undefined) throw new Error('the engine does not say where it serves');
-    const begin = () => sendBatches(registry, engineUrl, quick ? 3_000 : 20_000);
+    const begin = () => sendBatches(registry, engineUrl, quick ? 6_000 : 20_000);
     const scaled: Scaled[] = [];
     for (const workers of WORKERS) {
       const settled = await settleBacklog(registry, owner, workers, { redisUrl, begin, signal });
