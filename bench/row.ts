@@ -70,7 +70,7 @@ export function failedRow(measurement: string, error: unknown): Row {
 
 /** What every measurement is given. */
 export interface BenchContext {
-  /** Smaller and shorter, so that all of them together take less than two minutes; rows say so. */
+  /** Smaller and shorter, so that all of them together take minutes and not a quarter of an hour; rows say so. */
   quick: boolean;
   /** Leave CPU profiles in `profiles` of the directory, by program, and say where the time went. */
   profile: boolean;
