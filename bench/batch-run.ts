@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { endedEarly, startBatchLoad, type BatchLoad } from './batch-load.js';
 import { Checker, type Checked } from './checker.js';
-import { cpuBetween, sampleCpu, type CpuShares, type Watched } from './cpu.js';
+import { cpuBetween, sampleCpu, type CpuShares, type Watched } from './cpu-shares.js';
 import { outsideOf } from './outside.js';
 import { nextPublication, untilPublished } from './publications.js';
 import { readiness } from './readiness.js';

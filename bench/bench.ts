@@ -1,10 +1,7 @@
 import { parseArgs } from 'node:util';
+import { runCommand } from './command.js';
 import { MEASUREMENTS } from './measurements.js';
-import { resultsFile, writeResults } from './results.js';
 import { runBench } from './run-bench.js';
-import { say } from './say.js';
-import { table } from './table.js';
-import { isForOperator } from '#runtime/operator-error';
 
 const USAGE = `npm run bench               all rows; writes bench/results/latest.json
 npm run bench -- --quick    smaller, some three minutes; writes bench/results/quick.json
@@ -13,12 +10,7 @@ npm run bench -- --quick    smaller, some three minutes; writes bench/results/qu
   --dir <dir>    keeps the data there, on a real disk; else in a directory that is removed
 measurements: ${MEASUREMENTS.map(({ name }) => name).join(', ')}`;
 
-const stopping = new AbortController();
-// Ctrl-C comes twice where npm hands it on: the second must not end what closes things.
-process.on('SIGINT', () => stopping.abort());
-process.on('SIGTERM', () => stopping.abort());
-
-try {
+await runCommand(USAGE, async (signal) => {
   const { values: given } = parseArgs({
     options: {
       quick: { type: 'boolean', default: false },
@@ -27,25 +19,8 @@ try {
       dir: { type: 'string' },
     },
   });
+  const { quick, profile, dir } = given;
   const only = given.only?.split(',');
-  const rows = await runBench(MEASUREMENTS, {
-    quick: given.quick,
-    profile: given.profile,
-    only,
-    dir: given.dir,
-    signal: stopping.signal,
-  });
-  say(`\n${table(rows)}`);
-  const file = resultsFile(only !== undefined ? 'partial' : given.quick ? 'quick' : 'latest');
-  await writeResults(file, rows);
-  say(file);
-  if (rows.some(({ ok }) => ok === false)) process.exitCode = 1;
-} catch (error) {
-  process.exitCode = 1;
-  if (stopping.signal.aborted) say('Stopped; no results were written.');
-  else if (isForOperator(error)) say(error.message);
-  else if ((error as NodeJS.ErrnoException).code?.startsWith('ERR_PARSE_ARGS')) {
-    say(`${(error as Error).message}\n${USAGE}`);
-    process.exitCode = 2;
-  } else throw error;
-}
+  const rows = await runBench(MEASUREMENTS, { quick, profile, only, dir, signal });
+  return { rows, results: only !== undefined ? 'partial' : quick ? 'quick' : 'latest' };
+});

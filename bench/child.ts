@@ -51,3 +51,14 @@ export function startChild(options: ChildOptions): Child {
     },
   };
 }
+
+/**
+ * Where a child serves.
+ *
+ * @throws Error when it ends before it does, or serves nowhere
+ */
+export async function urlOf(child: Child, what: string): Promise<string> {
+  const url = await child.ready;
+  if (url === undefined) throw new Error(`${what} does not say where it serves`);
+  return url;
+}

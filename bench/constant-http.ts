@@ -1,7 +1,5 @@
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { reportReady } from '#runtime/lifecycle';
 import type { ConstantHttpTask } from './public-server-tasks.js';
+import { serveAlone } from './serve-alone.js';
 
 /**
  * Entry point of a process that answers every request with one and the same answer from memory: what
@@ -9,17 +7,8 @@ import type { ConstantHttpTask } from './public-server-tasks.js';
  */
 process.once('message', (message) => {
   const { headers, body } = message as ConstantHttpTask;
-  const server = createServer((_req, res) => {
+  serveAlone((_req, res) => {
     res.writeHead(200, headers);
     res.end(body, 'latin1');
-  });
-  server.listen(0, '127.0.0.1', () => {
-    const { port } = server.address() as AddressInfo;
-    reportReady(`http://127.0.0.1:${String(port)}`);
-  });
-  process.once('SIGTERM', () => {
-    server.close();
-    server.closeAllConnections();
-    if (process.connected) process.disconnect();
   });
 });

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
-import { startChild, type Child } from './child.js';
-import { cpuBetween, sampleCpu, type CpuShares, type Watched } from './cpu.js';
+import { startChild, urlOf, type Child } from './child.js';
+import { cpuBetween, sampleCpu, type CpuShares, type Watched } from './cpu-shares.js';
 import { bodyTemplates } from './execute-bodies.js';
 import { runExecuteLoad, type ExecuteLoadResult } from './execute-load.js';
 import { checkLoadReceipts, type CheckedReceipts } from './load-receipts.js';
@@ -49,8 +49,7 @@ export async function runExecutes(
 ): Promise<ExecuteFound> {
   const echo = startChild({ file: builtFile('bench/express-echo') });
   try {
-    const echoUrl = await echo.ready;
-    if (echoUrl === undefined) throw new Error('the echo does not say where it serves');
+    const echoUrl = await urlOf(echo, 'the echo');
     return await loadInTurn(stack, { pid: echo.pid, url: echoUrl }, plan, context);
   } finally {
     await echo.stop();

@@ -4,6 +4,7 @@ import { removeEmbeddedPostgres } from '#runtime/embedded/index';
 import { connect } from '#runtime/postgres';
 import { logger } from '#runtime/log';
 import { startAppending, type Appending } from './appending.js';
+import { closing } from './closing.js';
 import { proofsIn } from './generator.js';
 import type { GrowthPoint } from './growth-rows.js';
 import { lookupCosts } from './lookup-costs.js';
@@ -25,9 +26,6 @@ export interface GrowthOptions {
   signal: AbortSignal;
 }
 
-/** What has to be closed, last first. */
-type Open = (() => Promise<unknown>)[];
-
 /**
  * Fills the registry in `dir` up to the last step, and one for each smaller step beside it, and asks
  * all of them in turn: what happens to the machine meanwhile happens to all sizes. Those in
@@ -40,8 +38,7 @@ export async function measureGrowth(
 ): Promise<GrowthPoint[]> {
   const { steps } = options;
   const smaller = steps.slice(0, -1).map((step) => join(besideDir, String(step)));
-  const open: Open = [];
-  try {
+  const measured = closing(async (open) => {
     const registries: BenchRegistry[] = [];
     const opened = async (where: string): Promise<BenchRegistry> => {
       const registry = await openBenchRegistry(where, logger('bench', 'warn'));
@@ -70,10 +67,10 @@ export async function measureGrowth(
       append: appends[i] ?? [],
       lookup: lookups[i] ?? [],
     }));
-  } finally {
-    for (const close of open.reverse()) await close();
+  });
+  return measured.finally(async () => {
     for (const where of smaller) await removeRegistry(where);
-  }
+  });
 }
 
 /** Its database may live elsewhere than in its directory. */
@@ -90,8 +87,7 @@ async function appendCosts(
   registries: readonly BenchRegistry[],
   { stretches, proofs, signal }: GrowthOptions,
 ): Promise<number[][]> {
-  const open: Open = [];
-  try {
+  return closing(async (open) => {
     const all: { appending: Appending; costs: number[] }[] = [];
     for (const registry of registries) {
       const owner = connect(registry.ownerUrl, { application: 'bench', max: 1 });
@@ -108,7 +104,5 @@ async function appendCosts(
       }
     }
     return all.map(({ costs }) => costs);
-  } finally {
-    for (const close of open.reverse()) await close();
-  }
+  });
 }

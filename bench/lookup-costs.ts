@@ -1,8 +1,8 @@
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { closing } from './closing.js';
+import { keepPublished } from './keep-published.js';
 import { loadInTurn, type LoadPlan, type Target } from './paired-load.js';
-import { LOAD_CORE, pin } from './pinning.js';
-import { startProgram } from './programs.js';
 import { startPinnedFacade } from './public-servers.js';
 import { publishedManifest } from './published.js';
 import { publishedIds } from './published-ids.js';
@@ -24,17 +24,11 @@ export async function lookupCosts(
   dir: string,
   { windowProofs, ...plan }: LookupCostOptions,
 ): Promise<number[][]> {
-  const open: (() => Promise<unknown>)[] = [];
-  try {
+  return closing(async (open) => {
     const targets: Target[] = [];
     for (const [i, registry] of registries.entries()) {
       // A snapshot that is over says nothing any more.
-      for (const name of ['verifier', 'publisher'] as const) {
-        const program = startProgram(name, registry, { windowProofs });
-        open.push(() => program.stop());
-        await program.ready;
-        await pin(program.pid, LOAD_CORE);
-      }
+      await keepPublished(registry, windowProofs, open);
       const facade = await startPinnedFacade(registry, windowProofs);
       open.push(() => facade.close());
       const pathsFile = join(dir, `${String(i)}.paths`);
@@ -45,9 +39,7 @@ export async function lookupCosts(
     }
     const rounds = await loadInTurn(targets, { ...plan, connections: 64 });
     return targets.map(({ name }) => (rounds.get(name) ?? []).map(({ cpuMicros }) => cpuMicros));
-  } finally {
-    for (const close of open.reverse()) await close();
-  }
+  });
 }
 
 async function pathsInWindow(registry: BenchRegistry, windowProofs: number): Promise<string> {

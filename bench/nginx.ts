@@ -1,9 +1,8 @@
-import { spawn } from 'node:child_process';
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { freePort } from './redis.js';
-import { toolPath } from './tools.js';
+import { freePort } from './free-port.js';
+import { startInstalled } from './installed-server.js';
 
 export interface BenchNginx {
   url: string;
@@ -23,29 +22,17 @@ export async function startNginx(dir: string, root: string, files: number): Prom
   const port = await freePort();
   const config = join(dir, 'nginx.conf');
   await writeFile(config, configuration(dir, root, port, files));
-  const server = spawn(toolPath('nginx'), ['-p', dir, '-c', config], {
-    stdio: ['ignore', 'ignore', 'pipe'],
-  });
-  let said = '';
-  server.stderr.on('data', (chunk: Buffer) => (said += chunk.toString()));
-  let isGone = false;
-  const gone = new Promise<void>((resolve) => {
-    server.once('error', () => resolve()).once('exit', () => resolve());
-  }).then(() => void (isGone = true));
-  const close = async (): Promise<void> => {
-    if (!isGone) server.kill('SIGTERM');
-    await gone;
-  };
+  const server = startInstalled('nginx', ['-p', dir, '-c', config]);
   const url = `http://127.0.0.1:${String(port)}`;
   const deadline = performance.now() + START_MS;
   while (!(await answers(url))) {
-    if (isGone || performance.now() > deadline) {
-      await close();
-      throw new Error(`nginx does not serve: ${said}`);
+    if (server.isGone() || performance.now() > deadline) {
+      await server.close();
+      throw new Error(`nginx does not serve: ${server.said()}`);
     }
     await sleep(10);
   }
-  return { url, pid: server.pid ?? 0, close };
+  return { url, pid: server.pid, close: server.close };
 }
 
 /**

@@ -1,4 +1,4 @@
-import { startChild, type Child } from './child.js';
+import { startChild, urlOf, type Child } from './child.js';
 import { pin, SERVER_CORE } from './pinning.js';
 import { builtFile, startProgram } from './programs.js';
 import type { ConstantHttpTask, ExpressFacadeTask } from './public-server-tasks.js';
@@ -62,8 +62,7 @@ function ownHeaders(response: Response): string[] {
 
 async function pinned(child: Child): Promise<PinnedServer> {
   try {
-    const url = await child.ready;
-    if (url === undefined) throw new Error('a server does not say where it serves');
+    const url = await urlOf(child, 'a server');
     await pin(child.pid, SERVER_CORE);
     return { url, pid: child.pid, close: () => child.stop() };
   } catch (error) {

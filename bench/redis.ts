@@ -1,9 +1,8 @@
-import { spawn } from 'node:child_process';
 import { mkdir } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import { toolPath } from './tools.js';
+import { freePort } from './free-port.js';
+import { startInstalled } from './installed-server.js';
 
 /** A Redis of the bench's own. */
 export interface BenchRedis {
@@ -39,25 +38,17 @@ export async function startBenchRedis(dir: string): Promise<BenchRedis> {
     save: '',
     ...REDIS_SETTINGS,
   });
-  const server = spawn(
-    toolPath('redis-server'),
+  const server = startInstalled(
+    'redis-server',
     settings.flatMap(([name, value]) => [`--${name}`, value]),
-    { stdio: 'ignore' },
   );
-  let isGone = false;
-  const gone = new Promise<void>((resolve) => {
-    server.once('error', () => resolve()).once('exit', () => resolve());
-  }).then(() => void (isGone = true));
-  const close = async (): Promise<void> => {
-    if (!isGone) server.kill('SIGTERM');
-    await gone;
-  };
   const url = `redis://127.0.0.1:${String(port)}`;
   try {
-    const version = await untilServing(url, () => isGone);
-    return { url, pid: server.pid ?? 0, version, empty: () => empty(url), close };
+    const version = await untilServing(url, server.isGone);
+    const { pid, close } = server;
+    return { url, pid, version, empty: () => empty(url), close };
   } catch (error) {
-    await close();
+    await server.close();
     throw error;
   }
 }
@@ -85,14 +76,4 @@ async function empty(url: string): Promise<void> {
   const client = new Redis(url);
   await client.flushall();
   client.disconnect();
-}
-
-/** One that was free a moment ago: redis-server takes no port of the system's choice. */
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (address === null || typeof address === 'string') throw new Error('no port is free');
-  return address.port;
 }

@@ -9,7 +9,7 @@ export interface Resources {
 }
 
 /** Clock ticks a second in /proc: 100 on every Linux that Node runs on. */
-const TICKS = 100;
+export const TICKS = 100;
 
 /** Null where there is no /proc, or no such process any more. */
 export function resourcesOf(pid: number): Resources | null {

@@ -1,16 +1,14 @@
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { isForOperator } from '#runtime/operator-error';
+import { runCommand } from './command.js';
 import { openBenchDirectory } from './directory.js';
 import { describeNeed, diskNeeds, growingPlaces, requireRoom } from './disk-need.js';
 import { proofsIn } from './generator.js';
 import { measureGrowth } from './growth.js';
 import { growthRows } from './growth-rows.js';
-import { resultsFile, writeResults } from './results.js';
 import type { Row } from './row.js';
 import { say } from './say.js';
 import { scaleSteps } from './sizes.js';
-import { table } from './table.js';
 import { requireTools } from './tools.js';
 
 const USAGE = `npm run bench:scale               growth rows up to 10,000,000 proofs; hours, and a large disk
@@ -18,39 +16,20 @@ const USAGE = `npm run bench:scale               growth rows up to 10,000,000 pr
   --dir <dir>    keeps the data there, and goes on where it was; else in a directory that is removed
 What it takes on disk is measured on the first 10,000, and held against what is free before it goes on.`;
 
-const stopping = new AbortController();
-process.once('SIGINT', () => stopping.abort());
-process.once('SIGTERM', () => stopping.abort());
-
-const { values: given } = parseArgs({
-  options: {
-    proofs: { type: 'string', default: '10000000' },
-    dir: { type: 'string' },
-  },
+await runCommand(USAGE, async (signal) => {
+  const { values: given } = parseArgs({
+    options: {
+      proofs: { type: 'string', default: '10000000' },
+      dir: { type: 'string' },
+    },
+  });
+  const proofs = Number(given.proofs);
+  if (!Number.isSafeInteger(proofs) || proofs < 1_000) return null;
+  return { rows: await scale(proofs, given.dir, signal), results: 'scale' };
 });
-const proofs = Number(given.proofs);
-
-if (!Number.isSafeInteger(proofs) || proofs < 1_000) {
-  say(USAGE);
-  process.exitCode = 2;
-} else {
-  try {
-    const rows = await scale(proofs, given.dir);
-    say(`\n${table(rows)}`);
-    const file = resultsFile('scale');
-    await writeResults(file, rows);
-    say(file);
-    if (rows.some(({ ok }) => ok === false)) process.exitCode = 1;
-  } catch (error) {
-    process.exitCode = 1;
-    if (stopping.signal.aborted) say('Stopped; no results were written.');
-    else if (isForOperator(error)) say(error.message);
-    else throw error;
-  }
-}
 
 /** The same code that appends and publishes anywhere, over as many proofs. */
-async function scale(most: number, dir: string | undefined): Promise<Row[]> {
+async function scale(most: number, dir: string | undefined, signal: AbortSignal): Promise<Row[]> {
   requireTools(['wrk', 'taskset']);
   const steps = scaleSteps(most);
   const directory = await openBenchDirectory(dir);
@@ -65,7 +44,7 @@ async function scale(most: number, dir: string | undefined): Promise<Row[]> {
         proofs: 1_000,
         rounds: 6,
         seconds: 2,
-        signal: stopping.signal,
+        signal,
         before: async (registry) => {
           const ahead = Math.max(0, most - (await proofsIn(registry)));
           const more = ahead + steps.slice(0, -1).reduce((sum, step) => sum + step, 0);

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Child } from './child.js';
+import { urlOf, type Child } from './child.js';
 import { expectedLookups, requireAnswer, type Expected } from './lookups.js';
 import { startProgram } from './programs.js';
 import type { BenchRegistry } from './registry.js';
@@ -30,8 +30,7 @@ export async function serve(
   const since = (): number => performance.now() - began;
   const facade = startProgram('facade', registry, { windowProofs });
   children.push(facade);
-  const url = await facade.ready;
-  if (url === undefined) throw new Error('the facade does not say where it serves');
+  const url = await urlOf(facade, 'the facade');
   const listeningMs = since();
   await untilSnapshotIsServed(url);
   const readyMs = since();

@@ -1,7 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { logger } from '#runtime/log';
-import type { Child } from './child.js';
+import { urlOf, type Child } from './child.js';
 import { requireDurable } from './durability.js';
 import { startProgram, type ProgramName } from './programs.js';
 import { openBenchRegistry, type BenchRegistry } from './registry.js';
@@ -81,9 +81,9 @@ export async function startPrograms(
     const verifier = await start('verifier');
     const workers: Child[] = [];
     for (let i = 0; i < options.workers; i += 1) workers.push(await start('worker'));
-    const publicUrl = await urlOf('facade', facade);
+    const publicUrl = await urlOf(facade, 'the facade');
     const engine = await start('engine', { PUBLIC_URL: publicUrl });
-    const engineUrl = await urlOf('engine', engine);
+    const engineUrl = await urlOf(engine, 'the engine');
     await Promise.all([publisher, verifier, ...workers].map((child) => child.ready));
     await untilSnapshotIsServed(publicUrl);
     return { registry, engineUrl, publicUrl, engine, workers, verifier, publisher, facade, close };
@@ -91,10 +91,4 @@ export async function startPrograms(
     await close();
     throw error;
   }
-}
-
-async function urlOf(name: string, child: Child): Promise<string> {
-  const url = await child.ready;
-  if (url === undefined) throw new Error(`the ${name} does not say where it serves`);
-  return url;
 }

@@ -1,13 +1,13 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { logger } from '#runtime/log';
+import { closing, type Open } from '../closing.js';
+import { keepPublished } from '../keep-published.js';
 import { checkMeanwhile } from '../lookup-checks.js';
 import { lookupRows } from '../lookup-rows.js';
 import { takeSamples } from '../lookup-samples.js';
 import { startNginx } from '../nginx.js';
 import { loadInTurn } from '../paired-load.js';
-import { LOAD_CORE, pin } from '../pinning.js';
-import { startProgram } from '../programs.js';
 import { startConstantHttp, startExpressFacade, startPinnedFacade } from '../public-servers.js';
 import { openBenchRegistry, type BenchRegistry } from '../registry.js';
 import type { BenchContext, Measurement, Row } from '../row.js';
@@ -20,19 +20,13 @@ export const lookup: Measurement = {
   measure,
 };
 
-/** What has to be closed, last first. */
-type Open = (() => Promise<unknown>)[];
-
-async function measure(context: BenchContext): Promise<Row[]> {
-  const open: Open = [];
-  try {
+function measure(context: BenchContext): Promise<Row[]> {
+  return closing(async (open) => {
     const registry = await openBenchRegistry(context.sharedDir, logger('bench', 'warn'));
     open.push(() => registry.close());
     await fillTo(registry, { ...context, ...sizesOf(context) });
-    return await measureOver(registry, context, open);
-  } finally {
-    for (const close of open.reverse()) await close();
-  }
+    return measureOver(registry, context, open);
+  });
 }
 
 const CONNECTIONS = 64;
@@ -51,12 +45,7 @@ async function measureOver(
     return server;
   };
   // The snapshot is kept valid as it always is, by programs that share a core with the load.
-  for (const name of ['verifier', 'publisher'] as const) {
-    const program = startProgram(name, registry, { windowProofs });
-    open.push(() => program.stop());
-    await program.ready;
-    await pin(program.pid, LOAD_CORE);
-  }
+  await keepPublished(registry, windowProofs, open);
   const facade = await opened(startPinnedFacade(registry, windowProofs));
   const count = quick ? SAMPLE.quick : SAMPLE.whole;
   const samples = await takeSamples(registry, facade.url, { dir, windowProofs, count });

@@ -1,6 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { connect } from '#runtime/postgres';
 import { logger } from '#runtime/log';
+import { urlOf } from '../child.js';
 import { UNLIMITED } from '../limits.js';
 import { startProgram } from '../programs.js';
 import { openBenchRegistry } from '../registry.js';
@@ -19,8 +20,7 @@ async function measure({ quick, dir, redisUrl, signal }: BenchContext): Promise<
   const owner = connect(registry.ownerUrl, { application: 'bench', max: 1 });
   const engine = startProgram('engine', registry, { windowProofs: 1, redisUrl, env: UNLIMITED });
   try {
-    const engineUrl = await engine.ready;
-    if (engineUrl === undefined) throw new Error('the engine does not say where it serves');
+    const engineUrl = await urlOf(engine, 'the engine');
     const begin = () => sendBatches(registry, engineUrl, quick ? 6_000 : 20_000);
     const scaled: Scaled[] = [];
     for (const workers of WORKERS) {

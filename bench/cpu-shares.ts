@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { resourcesOf } from './resources.js';
+import { resourcesOf, TICKS } from './resources.js';
 
 /** Processes by the name that they go by in a report; several may share one. */
 export type Watched = Record<string, readonly number[]>;
@@ -53,9 +53,6 @@ export function cpuBetween(from: CpuSample, to: CpuSample, proofs: number): CpuS
     others: all > 0 ? Math.max(0, (busy - ours * TICKS) / all) : null,
   };
 }
-
-/** Clock ticks a second in /proc/stat. */
-const TICKS = 100;
 
 /** The first line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal, of all cores. */
 function machineTicks(): CpuSample['machine'] {
