@@ -1,0 +1,52 @@
+import type { LogLevel } from '../log.js';
+import { read, type Environment } from './environment.js';
+import { bind, locked, logLevel, maxPending, port, rateLimit } from './fields.js';
+import { vkeys } from './keys.js';
+import type { QueueConfig } from './queue.js';
+import { databaseUrl, localUrl, publicUrl, redisUrl, ROLE_URL } from './urls.js';
+
+export interface EngineConfig extends QueueConfig {
+  /** Requests a second of a tenant that has no limit of its own. */
+  rateLimit: number;
+  /** Admissions waiting to be settled from which on no more are accepted. */
+  maxPending: number;
+  bind: string;
+  port: number;
+  /** The public API's base URL, as others reach it: exported papers lead there. */
+  publicUrl: string;
+  /** Named in exports; null leaves it out of them. */
+  logVkey: string | null;
+  /** Named in exports under checkpoints that these signed. */
+  retiredLogVkeys: string[];
+  liveExecutionLocked: boolean;
+  logLevel: LogLevel;
+}
+
+export function readEngineConfig(env: Environment): EngineConfig {
+  const v = read(env, {
+    DATABASE_URL: databaseUrl(ROLE_URL('engine')),
+    REDIS_URL: redisUrl,
+    BIND: bind,
+    ENGINE_PORT: port(8080),
+    RATE_LIMIT: rateLimit,
+    MAX_PENDING: maxPending,
+    PUBLIC_URL: publicUrl.optional(),
+    PUBLIC_PORT: port(8081),
+    LOG_VKEY: vkeys('log').optional(),
+    LIVE_EXECUTION: locked,
+    LOG_LEVEL: logLevel,
+  });
+  return {
+    databaseUrl: v.DATABASE_URL,
+    redisUrl: v.REDIS_URL ?? null,
+    bind: v.BIND,
+    port: v.ENGINE_PORT,
+    rateLimit: v.RATE_LIMIT,
+    maxPending: v.MAX_PENDING,
+    publicUrl: v.PUBLIC_URL ?? localUrl(v.PUBLIC_PORT),
+    logVkey: v.LOG_VKEY?.[0] ?? null,
+    retiredLogVkeys: v.LOG_VKEY?.slice(1) ?? [],
+    liveExecutionLocked: v.LIVE_EXECUTION === 'locked',
+    logLevel: v.LOG_LEVEL,
+  };
+}

@@ -1,0 +1,55 @@
+import { join, resolve } from 'node:path';
+import { z } from 'zod';
+import type { LogLevel } from '../log.js';
+import { read, type Environment } from './environment.js';
+import { bind, dataDir, logLevel, port, wholeNumber, windowProofs } from './fields.js';
+import { vkeys } from './keys.js';
+import { publicUrl, snapshotUrl } from './urls.js';
+
+export interface FacadeConfig {
+  /** Null when the snapshot is read over http. */
+  snapshotDir: string | null;
+  snapshotUrl: string | null;
+  /** The pinned keys: the one in use, and while it is being changed the other as well. */
+  logVkeys: string[];
+  snapshotVkeys: string[];
+  bind: string;
+  port: number;
+  /** How many processes serve that port. */
+  processes: number;
+  /** Where others reach this facade; null: links to share are made of the host that was asked. */
+  publicUrl: string | null;
+  windowProofs: number;
+  logLevel: LogLevel;
+}
+
+/** Names no database, queue or secret, so that whoever takes over a facade takes over none of them. */
+export function readFacadeConfig(env: Environment): FacadeConfig {
+  const v = read(env, {
+    LOG_VKEY: vkeys('log'),
+    SNAPSHOT_VKEY: vkeys('snapshot'),
+    DATA_DIR: dataDir,
+    SNAPSHOT_DIR: z.string().optional(),
+    SNAPSHOT_URL: snapshotUrl,
+    BIND: bind,
+    PUBLIC_PORT: port(8081),
+    PUBLIC_PROCESSES: wholeNumber(1, 256, 1),
+    PUBLIC_URL: publicUrl.optional(),
+    WINDOW_PROOFS: windowProofs,
+    LOG_LEVEL: logLevel,
+  });
+  const snapshotUrlGiven = v.SNAPSHOT_URL ?? null;
+  return {
+    snapshotDir:
+      snapshotUrlGiven === null ? resolve(v.SNAPSHOT_DIR ?? join(v.DATA_DIR, 'public')) : null,
+    snapshotUrl: snapshotUrlGiven,
+    logVkeys: v.LOG_VKEY,
+    snapshotVkeys: v.SNAPSHOT_VKEY,
+    bind: v.BIND,
+    port: v.PUBLIC_PORT,
+    processes: v.PUBLIC_PROCESSES,
+    publicUrl: v.PUBLIC_URL ?? null,
+    windowProofs: v.WINDOW_PROOFS,
+    logLevel: v.LOG_LEVEL,
+  };
+}

@@ -1,0 +1,69 @@
+import { join, resolve } from 'node:path';
+import { z } from 'zod';
+import type { LogLevel } from '../log.js';
+import { ConfigError, read, type Environment } from './environment.js';
+import { dataDir, logLevel, validFor } from './fields.js';
+import { vkeys } from './keys.js';
+import { LOCAL_ORIGIN, origin, snapshotNameFor } from './log-names.js';
+import { databaseUrl, ROLE_URL, snapshotUrl } from './urls.js';
+
+/** What a check from the outside trusts: a public key, or the file of the private one it belongs to. */
+export type TrustedKey = { vkeys: string[] } | { name: string; keyFile: string };
+
+export interface FsckConfig {
+  /** Null when the registry is left out. */
+  databaseUrl: string | null;
+  logKey: TrustedKey;
+  snapshotKey: TrustedKey;
+  /** Null when the snapshot is left out, or read over http. */
+  snapshotDir: string | null;
+  snapshotUrl: string | null;
+  snapshotValidForMs: number;
+  dataDir: string;
+  logLevel: LogLevel;
+}
+
+/** Of the two that can be looked at. */
+export type FsckHalf = 'registry' | 'snapshot';
+
+/** @param only the half that is looked at; null for both */
+export function readFsckConfig(only: FsckHalf | null, env: Environment): FsckConfig {
+  const v = read(env, {
+    DATABASE_URL: only === 'snapshot' ? databaseUrl('').optional() : databaseUrl(ROLE_URL('fsck')),
+    LOG_VKEY: vkeys('log').optional(),
+    SNAPSHOT_VKEY: vkeys('snapshot').optional(),
+    LOG_KEY_FILE: z.string().optional(),
+    SNAPSHOT_KEY_FILE: z.string().optional(),
+    LOG_ORIGIN: origin.default(LOCAL_ORIGIN),
+    DATA_DIR: dataDir,
+    SNAPSHOT_DIR: z.string().optional(),
+    SNAPSHOT_URL: snapshotUrl,
+    SNAPSHOT_VALID_FOR: validFor,
+    LOG_LEVEL: logLevel,
+  });
+  const trusted = (pinned: string[] | undefined, keyFile: string | undefined, name: string) => {
+    if (pinned !== undefined) return { vkeys: pinned };
+    return keyFile === undefined ? null : { name, keyFile };
+  };
+  const logKey = trusted(v.LOG_VKEY, v.LOG_KEY_FILE, v.LOG_ORIGIN);
+  const snapshotName = snapshotNameFor(v.LOG_ORIGIN);
+  const snapshotKey = trusted(v.SNAPSHOT_VKEY, v.SNAPSHOT_KEY_FILE, snapshotName);
+  const pin = (variable: string, which: string): string =>
+    `${variable}_VKEY is not set: pin the ${which}'s public key, or name its file in ${variable}_KEY_FILE`;
+  if (logKey === null) throw new ConfigError([pin('LOG', 'log')]);
+  if (snapshotKey === null && only !== 'registry') {
+    throw new ConfigError([pin('SNAPSHOT', 'snapshot')]);
+  }
+  const url = v.SNAPSHOT_URL ?? null;
+  const directory = resolve(v.SNAPSHOT_DIR ?? join(v.DATA_DIR, 'public'));
+  return {
+    databaseUrl: only === 'snapshot' ? null : (v.DATABASE_URL ?? null),
+    logKey,
+    snapshotKey: snapshotKey ?? logKey,
+    snapshotDir: only === 'registry' || url !== null ? null : directory,
+    snapshotUrl: only === 'registry' ? null : url,
+    snapshotValidForMs: v.SNAPSHOT_VALID_FOR,
+    dataDir: resolve(v.DATA_DIR),
+    logLevel: v.LOG_LEVEL,
+  };
+}

@@ -1,0 +1,58 @@
+import { join, resolve } from 'node:path';
+import { z } from 'zod';
+import type { LogLevel } from '../log.js';
+import { read, type Environment } from './environment.js';
+import { dataDir, logLevel, validFor, windowProofs } from './fields.js';
+import { keyFile, retiredVkeys } from './keys.js';
+import { origin, originFor, snapshotNameFor } from './log-names.js';
+import { databaseUrl, ROLE_URL } from './urls.js';
+
+export interface PublisherConfig {
+  databaseUrl: string;
+  logKeyFile: string;
+  snapshotKeyFile: string;
+  /** Verifier keys of what signed before the keys in these files. */
+  retiredLogVkeys: string[];
+  retiredSnapshotVkeys: string[];
+  /** The log key's name and the checkpoints' first line. */
+  logOrigin: string;
+  /** The snapshot key's name. */
+  snapshotName: string;
+  snapshotDir: string;
+  snapshotValidForMs: number;
+  /** The newest so many proofs answer generic lookups. */
+  windowProofs: number;
+  logLevel: LogLevel;
+}
+
+export function readPublisherConfig(env: Environment): PublisherConfig {
+  const v = read(env, {
+    DATABASE_URL: databaseUrl(ROLE_URL('publisher')),
+    LOG_KEY_FILE: keyFile('key that signs checkpoints'),
+    SNAPSHOT_KEY_FILE: keyFile('key that signs snapshots'),
+    LOG_RETIRED_VKEYS: retiredVkeys,
+    SNAPSHOT_RETIRED_VKEYS: retiredVkeys,
+    LOG_ORIGIN: origin.optional(),
+    // Set by `start` for its children only: the database is the embedded one.
+    EMBEDDED_DATABASE: z.literal('yes').optional(),
+    DATA_DIR: dataDir,
+    SNAPSHOT_DIR: z.string().optional(),
+    SNAPSHOT_VALID_FOR: validFor,
+    WINDOW_PROOFS: windowProofs,
+    LOG_LEVEL: logLevel,
+  });
+  const logOrigin = originFor(v.LOG_ORIGIN, v.EMBEDDED_DATABASE === 'yes');
+  return {
+    databaseUrl: v.DATABASE_URL,
+    logKeyFile: v.LOG_KEY_FILE,
+    snapshotKeyFile: v.SNAPSHOT_KEY_FILE,
+    retiredLogVkeys: v.LOG_RETIRED_VKEYS ?? [],
+    retiredSnapshotVkeys: v.SNAPSHOT_RETIRED_VKEYS ?? [],
+    logOrigin,
+    snapshotName: snapshotNameFor(logOrigin),
+    snapshotDir: resolve(v.SNAPSHOT_DIR ?? join(v.DATA_DIR, 'public')),
+    snapshotValidForMs: v.SNAPSHOT_VALID_FOR,
+    windowProofs: v.WINDOW_PROOFS,
+    logLevel: v.LOG_LEVEL,
+  };
+}

@@ -1,0 +1,107 @@
+import { join, resolve } from 'node:path';
+import { z } from 'zod';
+import type { LogLevel } from '../log.js';
+import { read, type Environment } from './environment.js';
+import {
+  bind,
+  dataDir,
+  locked,
+  logLevel,
+  maxPending,
+  port,
+  rateLimit,
+  validFor,
+  windowProofs,
+} from './fields.js';
+import { retiredVkeys } from './keys.js';
+import { origin, originFor, snapshotNameFor } from './log-names.js';
+import { databaseUrl, OWNER_URL, publicUrl, redisUrl } from './urls.js';
+
+export interface StartConfig {
+  /** The owner's connection; null brings up the embedded database. */
+  databaseUrl: string | null;
+  redisUrl: string | null;
+  dataDir: string;
+  bind: string;
+  enginePort: number;
+  publicPort: number;
+  /** The public API's base URL, as others reach it; null: where the facade turns out to serve. */
+  publicUrl: string | null;
+  rateLimit: number;
+  maxPending: number;
+  snapshotDir: string;
+  aepKeyFile: string;
+  logKeyFile: string;
+  snapshotKeyFile: string;
+  retiredLogVkeys: string[];
+  retiredSnapshotVkeys: string[];
+  logOrigin: string;
+  /** The snapshot key's name. */
+  snapshotName: string;
+  snapshotValidForMs: number;
+  windowProofs: number;
+  liveExecutionLocked: boolean;
+  logLevel: LogLevel;
+}
+
+export function readStartConfig(env: Environment): StartConfig {
+  const v = read(env, {
+    DATABASE_URL: databaseUrl(OWNER_URL).optional(),
+    REDIS_URL: redisUrl,
+    DATA_DIR: dataDir,
+    BIND: bind,
+    ENGINE_PORT: port(8080),
+    PUBLIC_PORT: port(8081),
+    PUBLIC_URL: publicUrl.optional(),
+    RATE_LIMIT: rateLimit,
+    MAX_PENDING: maxPending,
+    SNAPSHOT_DIR: z.string().optional(),
+    AEP_KEY_FILE: z.string().optional(),
+    LOG_KEY_FILE: z.string().optional(),
+    SNAPSHOT_KEY_FILE: z.string().optional(),
+    LOG_RETIRED_VKEYS: retiredVkeys,
+    SNAPSHOT_RETIRED_VKEYS: retiredVkeys,
+    LOG_ORIGIN: origin.optional(),
+    SNAPSHOT_VALID_FOR: validFor,
+    WINDOW_PROOFS: windowProofs,
+    LIVE_EXECUTION: locked,
+    LOG_LEVEL: logLevel,
+  });
+  const logOrigin = originFor(v.LOG_ORIGIN, v.DATABASE_URL === undefined);
+  const data = resolve(v.DATA_DIR);
+  const file = (given: string | undefined, name: string): string =>
+    resolve(given ?? join(data, name));
+  return {
+    databaseUrl: v.DATABASE_URL ?? null,
+    redisUrl: v.REDIS_URL ?? null,
+    dataDir: data,
+    bind: v.BIND,
+    enginePort: v.ENGINE_PORT,
+    publicPort: v.PUBLIC_PORT,
+    publicUrl: v.PUBLIC_URL ?? null,
+    rateLimit: v.RATE_LIMIT,
+    maxPending: v.MAX_PENDING,
+    snapshotDir: file(v.SNAPSHOT_DIR, 'public'),
+    aepKeyFile: file(v.AEP_KEY_FILE, 'aep-key.pem'),
+    logKeyFile: file(v.LOG_KEY_FILE, 'log-key.pem'),
+    snapshotKeyFile: file(v.SNAPSHOT_KEY_FILE, 'snapshot-key.pem'),
+    retiredLogVkeys: v.LOG_RETIRED_VKEYS ?? [],
+    retiredSnapshotVkeys: v.SNAPSHOT_RETIRED_VKEYS ?? [],
+    logOrigin,
+    snapshotName: snapshotNameFor(logOrigin),
+    snapshotValidForMs: v.SNAPSHOT_VALID_FOR,
+    windowProofs: v.WINDOW_PROOFS,
+    liveExecutionLocked: v.LIVE_EXECUTION === 'locked',
+    logLevel: v.LOG_LEVEL,
+  };
+}
+
+/** A stack of its own beside whatever runs already: nothing of the environment counts but the log level. */
+export function readDemoConfig(dataDir: string, env: Environment): StartConfig {
+  return readStartConfig({
+    DATA_DIR: dataDir,
+    ENGINE_PORT: '0',
+    PUBLIC_PORT: '0',
+    LOG_LEVEL: env['LOG_LEVEL'] || 'error',
+  });
+}

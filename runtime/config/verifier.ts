@@ -1,0 +1,22 @@
+import type { LogLevel } from '../log.js';
+import { read, type Environment } from './environment.js';
+import { logLevel } from './fields.js';
+import type { QueueConfig } from './queue.js';
+import { databaseUrl, redisUrl, ROLE_URL } from './urls.js';
+
+export interface VerifierConfig extends QueueConfig {
+  logLevel: LogLevel;
+}
+
+export function readVerifierConfig(env: Environment): VerifierConfig {
+  const v = read(env, {
+    DATABASE_URL: databaseUrl(ROLE_URL('verifier')),
+    REDIS_URL: redisUrl,
+    LOG_LEVEL: logLevel,
+  });
+  return {
+    databaseUrl: v.DATABASE_URL,
+    redisUrl: v.REDIS_URL ?? null,
+    logLevel: v.LOG_LEVEL,
+  };
+}

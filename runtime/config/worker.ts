@@ -1,0 +1,29 @@
+import type { LogLevel } from '../log.js';
+import { read, type Environment } from './environment.js';
+import { locked, logLevel } from './fields.js';
+import { keyFile } from './keys.js';
+import type { QueueConfig } from './queue.js';
+import { databaseUrl, redisUrl, ROLE_URL } from './urls.js';
+
+export interface WorkerConfig extends QueueConfig {
+  aepKeyFile: string;
+  liveExecutionLocked: boolean;
+  logLevel: LogLevel;
+}
+
+export function readWorkerConfig(env: Environment): WorkerConfig {
+  const v = read(env, {
+    DATABASE_URL: databaseUrl(ROLE_URL('worker')),
+    REDIS_URL: redisUrl,
+    AEP_KEY_FILE: keyFile('key that signs AEPs'),
+    LIVE_EXECUTION: locked,
+    LOG_LEVEL: logLevel,
+  });
+  return {
+    databaseUrl: v.DATABASE_URL,
+    redisUrl: v.REDIS_URL ?? null,
+    aepKeyFile: v.AEP_KEY_FILE,
+    liveExecutionLocked: v.LIVE_EXECUTION === 'locked',
+    logLevel: v.LOG_LEVEL,
+  };
+}
