@@ -6,6 +6,8 @@ export function copyWith<T extends object>(object: T, name: string, value: unkno
   ) as T;
   return Object.defineProperty(copy, name, {
     value,
-    ...{ configurable: true, enumerable: true, writable: true },
+    configurable: true,
+    enumerable: true,
+    writable: true,
   });
 }

@@ -74,7 +74,9 @@ export function requireOptions(options: GateOptions): void {
   const parent_proof_id = options.parentProofId;
   openEngine(engine);
   agentEnvelope(engine.tenantId, {
-    ...{ kind: 'admission', agent, action: 'ANY' },
+    kind: 'admission',
+    agent,
+    action: 'ANY',
     ...(parent_proof_id !== undefined && { parent_proof_id }),
   });
   if (!['enforce', 'observe'].includes(mode)) throw invalid('/mode', 'is enforce or observe');

@@ -1,5 +1,4 @@
 import { toHex } from '../../protocol/bytes.js';
-import { hashHex, nobleSha256 } from '../../protocol/hash.js';
 import {
   agentEnvelopeSchema,
   agentReceiptSchema,
@@ -8,13 +7,10 @@ import {
 } from '../../protocol/schemas/agent.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
 import { formatTime } from '../../protocol/time.js';
-import { withDeadline } from '../http/deadline.js';
 import { checkedInput } from '../http/documents.js';
 import type { EngineOptions } from '../options.js';
-import { openEngine } from './engine.js';
-import { canonicalBody } from './envelope.js';
-import { settle } from './follow.js';
 import type { Admitted } from './receipt.js';
+import { submit } from './submit.js';
 
 /**
  * An agent's envelope: kind `admission` asks whether it may act, kind `outcome` says what became of
@@ -54,17 +50,6 @@ export async function admitHttp(
   options: EngineOptions,
   input: AgentInput,
 ): Promise<Admitted<AgentReceipt>> {
-  const engine = openEngine(options);
-  const body = canonicalBody(agentEnvelope(engine.tenantId, input));
-  const requestHash = hashHex(nobleSha256, body);
-  return withDeadline(options, async (deadline) => {
-    const request = {
-      method: 'POST',
-      path: '/v1/agent/admissions',
-      body,
-      idempotencyKey: requestHash,
-    } as const;
-    const answer = await engine.ask(request, deadline);
-    return settle(engine, answer, { schema: agentReceiptSchema, requestHash }, deadline);
-  });
+  const lane = { path: '/v1/agent/admissions', receipt: agentReceiptSchema } as const;
+  return submit(options, lane, (tenantId) => agentEnvelope(tenantId, input));
 }

@@ -1,12 +1,10 @@
-import { z } from 'zod';
-import { agentReceiptSchema } from '../../protocol/schemas/agent.js';
 import type { BatchResult } from '../../protocol/schemas/batch.js';
-import { executeReceiptSchema } from '../../protocol/schemas/execute.js';
 import type { Denial, ServiceProblem } from '../errors.js';
 import {
   denialIn,
   fits,
   isAdmitted,
+  receiptSchema,
   type Admitted,
   type Expected,
   type Receipt,
@@ -28,8 +26,6 @@ export type BatchItemResult = {
   | { state: 'refused' | 'invalid'; problem: ServiceProblem }
 );
 
-const anyReceipt = z.union([executeReceiptSchema, agentReceiptSchema]);
-
 /**
  * A result as the caller gets it; null when it does not say what it claims: no state is taken for an
  * admission without the receipt of one, with the hash of what was sent.
@@ -40,7 +36,7 @@ export function itemResult(
 ): BatchItemResult | null {
   const { proof_id: proofId, receipt, problem } = result;
   const expected: Expected<Receipt> = {
-    schema: anyReceipt,
+    schema: receiptSchema,
     requestHash,
     ...(proofId !== undefined && { proofId }),
   };

@@ -1,4 +1,3 @@
-import { hashHex, nobleSha256 } from '../../protocol/hash.js';
 import {
   executeReceiptSchema,
   executeRequestSchema,
@@ -6,13 +5,10 @@ import {
   type ExecuteRequest,
 } from '../../protocol/schemas/execute.js';
 import { SCHEMA } from '../../protocol/schemas/ids.js';
-import { withDeadline } from '../http/deadline.js';
 import { checkedInput } from '../http/documents.js';
 import type { EngineOptions } from '../options.js';
-import { openEngine } from './engine.js';
-import { canonicalBody } from './envelope.js';
-import { settle } from './follow.js';
 import type { Admitted } from './receipt.js';
+import { submit } from './submit.js';
 
 /** An execute request (spec 2.4); `schema_version` and the tenant are filled in where absent. */
 export type ExecuteInput = Omit<ExecuteRequest, 'schema_version' | 'tenant_id'> &
@@ -43,17 +39,6 @@ export async function executeIntentHttp(
   options: EngineOptions,
   input: ExecuteInput,
 ): Promise<Admitted<ExecuteReceipt>> {
-  const engine = openEngine(options);
-  const body = canonicalBody(executeRequest(engine.tenantId, input));
-  const requestHash = hashHex(nobleSha256, body);
-  return withDeadline(options, async (deadline) => {
-    const request = {
-      method: 'POST',
-      path: '/v1/intents/execute',
-      body,
-      idempotencyKey: requestHash,
-    } as const;
-    const answer = await engine.ask(request, deadline);
-    return settle(engine, answer, { schema: executeReceiptSchema, requestHash }, deadline);
-  });
+  const lane = { path: '/v1/intents/execute', receipt: executeReceiptSchema } as const;
+  return submit(options, lane, (tenantId) => executeRequest(tenantId, input));
 }

@@ -1,13 +1,9 @@
 import { aepSchema, type Aep } from '../../protocol/schemas/aep.js';
 import { proofExportSchema, type ProofExport } from '../../protocol/schemas/proof-export.js';
-import type { Answer } from '../http/attempt.js';
-import { withDeadline } from '../http/deadline.js';
 import { readDocument, requireType, unexpected } from '../http/documents.js';
-import { SdkError } from '../errors.js';
 import type { EngineOptions } from '../options.js';
-import { openEngine } from './engine.js';
-import { enveloped, type RequestHashEnvelope } from './envelope.js';
-import { requireProofId } from './receipt.js';
+import type { RequestHashEnvelope } from './envelope.js';
+import { proofInFormat, type Formats } from './in-format.js';
 import { requireSame } from './require-same.js';
 
 /** What each format is: all for checking offline, the signed AEP alone, or a paper for people. */
@@ -20,16 +16,29 @@ export interface ExportFormats {
 /** One of the keys of {@link ExportFormats}. */
 export type ExportFormat = keyof ExportFormats;
 
-const READ: { [F in ExportFormat]: (answer: Answer, proofId: string) => ExportFormats[F] } = {
-  json: (answer, proofId) => requireSame(answer, proofId, readDocument(answer, proofExportSchema)),
-  'aep-json': (answer, proofId) => requireSame(answer, proofId, readDocument(answer, aepSchema)),
-  pdf: (answer) => {
-    requireType(answer, 'application/pdf');
-    const starts = [0x25, 0x50, 0x44, 0x46, 0x2d];
-    if (!starts.every((byte, at) => answer.bytes[at] === byte)) {
-      throw unexpected(answer, 'the answer is not a PDF');
-    }
-    return answer.bytes;
+const JSON_TYPE = 'application/json';
+const PDF_TYPE = 'application/pdf';
+const PDF_START = [0x25, 0x50, 0x44, 0x46, 0x2d];
+
+const FORMATS: Formats<ExportFormats> = {
+  json: {
+    accept: JSON_TYPE,
+    read: (answer, proofId) =>
+      requireSame(answer, proofId, readDocument(answer, proofExportSchema)),
+  },
+  'aep-json': {
+    accept: JSON_TYPE,
+    read: (answer, proofId) => requireSame(answer, proofId, readDocument(answer, aepSchema)),
+  },
+  pdf: {
+    accept: PDF_TYPE,
+    read: (answer) => {
+      requireType(answer, PDF_TYPE);
+      if (!PDF_START.every((byte, at) => answer.bytes[at] === byte)) {
+        throw unexpected(answer, 'the answer is not a PDF');
+      }
+      return answer.bytes;
+    },
   },
 };
 
@@ -43,21 +52,9 @@ export async function exportProofHttp<F extends ExportFormat = 'json'>(
   options: EngineOptions,
   input: { proof_id: string; format?: F },
 ): Promise<RequestHashEnvelope<ExportFormats[F]>> {
-  const engine = openEngine(options);
-  const proofId = requireProofId(input.proof_id);
   const format = input.format ?? ('json' as F);
-  if (!Object.hasOwn(READ, format)) {
-    throw new SdkError('invalid_input', `no such format: ${Object.keys(READ).join(', ')}`, {
-      pointer: '/format',
-    });
-  }
-  const request = {
-    method: 'GET',
+  return proofInFormat(options, FORMATS, { proof_id: input.proof_id, format }, (proofId) => ({
     path: `/v1/proofs/${proofId}/export`,
     query: { format },
-    accept: format === 'pdf' ? 'application/pdf' : 'application/json',
-  } as const;
-  return withDeadline(options, (deadline) =>
-    enveloped(engine, request, deadline, (answer) => READ[format](answer, proofId)),
-  );
+  }));
 }

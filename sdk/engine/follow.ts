@@ -1,13 +1,16 @@
-import { agentReceiptSchema } from '../../protocol/schemas/agent.js';
-import { executeReceiptSchema } from '../../protocol/schemas/execute.js';
-import { z } from 'zod';
 import { SdkError } from '../errors.js';
 import type { Answer } from '../http/attempt.js';
 import { withDeadline, type Deadline } from '../http/deadline.js';
 import { retryAfterMs } from '../http/retry-after.js';
 import type { EngineOptions } from '../options.js';
 import { openEngine, type Engine } from './engine.js';
-import { requireProofId, type Admitted, type Expected, type Receipt } from './receipt.js';
+import {
+  receiptSchema,
+  requireProofId,
+  type Admitted,
+  type Expected,
+  type Receipt,
+} from './receipt.js';
 import { settledBy } from './settled.js';
 
 const ASK_EVERY_MS = 1_000;
@@ -24,9 +27,8 @@ export async function followAdmissionHttp(
 ): Promise<Admitted<Receipt>> {
   const engine = openEngine(options);
   const proofId = requireProofId(input.proof_id);
-  const schema = z.union([executeReceiptSchema, agentReceiptSchema]);
   return withDeadline(options, (deadline) =>
-    followed(engine, { schema, requestHash: null, proofId }, deadline),
+    followed(engine, { schema: receiptSchema, requestHash: null, proofId }, deadline),
   );
 }
 

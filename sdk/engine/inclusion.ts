@@ -4,14 +4,10 @@ import {
   type InclusionResponse,
 } from '../../protocol/schemas/inclusion.js';
 import { parseTlogProof } from '../../protocol/tlog-proof.js';
-import { SdkError } from '../errors.js';
-import type { Answer } from '../http/attempt.js';
-import { withDeadline } from '../http/deadline.js';
 import { readDocument, requireType, unexpected } from '../http/documents.js';
 import type { EngineOptions } from '../options.js';
-import { openEngine } from './engine.js';
-import { enveloped, type RequestHashEnvelope } from './envelope.js';
-import { requireProofId } from './receipt.js';
+import type { RequestHashEnvelope } from './envelope.js';
+import { proofInFormat, type Formats } from './in-format.js';
 import { requireSame } from './require-same.js';
 
 /** `json`: with `state`, which may be `pending_checkpoint`; `tlog-proof`: a C2SP `.tlog-proof`. */
@@ -22,18 +18,24 @@ export interface InclusionFormats {
 /** One of the keys of {@link InclusionFormats}. */
 export type InclusionFormat = keyof InclusionFormats;
 
-const READ: { [F in InclusionFormat]: (answer: Answer, proofId: string) => InclusionFormats[F] } = {
-  json: (answer, proofId) =>
-    requireSame(answer, proofId, readDocument(answer, inclusionResponseSchema)),
-  'tlog-proof': (answer) => {
-    requireType(answer, 'text/plain');
-    try {
-      const text = fromUtf8(answer.bytes);
-      parseTlogProof(text);
-      return text;
-    } catch (cause) {
-      throw unexpected(answer, 'the answer is not a tlog-proof', cause);
-    }
+const FORMATS: Formats<InclusionFormats> = {
+  json: {
+    accept: 'application/json',
+    read: (answer, proofId) =>
+      requireSame(answer, proofId, readDocument(answer, inclusionResponseSchema)),
+  },
+  'tlog-proof': {
+    accept: 'text/plain',
+    read: (answer) => {
+      requireType(answer, 'text/plain');
+      try {
+        const text = fromUtf8(answer.bytes);
+        parseTlogProof(text);
+        return text;
+      } catch (cause) {
+        throw unexpected(answer, 'the answer is not a tlog-proof', cause);
+      }
+    },
   },
 };
 
@@ -46,20 +48,8 @@ export async function getProofInclusionHttp<F extends InclusionFormat = 'json'>(
   options: EngineOptions,
   input: { proof_id: string; format?: F },
 ): Promise<RequestHashEnvelope<InclusionFormats[F]>> {
-  const engine = openEngine(options);
-  const proofId = requireProofId(input.proof_id);
   const format = input.format ?? ('json' as F);
-  if (!Object.hasOwn(READ, format)) {
-    throw new SdkError('invalid_input', `no such format: ${Object.keys(READ).join(', ')}`, {
-      pointer: '/format',
-    });
-  }
-  const request = {
-    method: 'GET',
+  return proofInFormat(options, FORMATS, { proof_id: input.proof_id, format }, (proofId) => ({
     path: `/v1/proofs/${proofId}/inclusion`,
-    accept: format === 'json' ? 'application/json' : 'text/plain',
-  } as const;
-  return withDeadline(options, (deadline) =>
-    enveloped(engine, request, deadline, (answer) => READ[format](answer, proofId)),
-  );
+  }));
 }

@@ -1,13 +1,14 @@
-import type { z } from 'zod';
+import { z } from 'zod';
 import { documentHash, nobleSha256 } from '../../protocol/hash.js';
 import { isProofId } from '../../protocol/ids.js';
 import type { JsonValue } from '../../protocol/json.js';
-import type { AgentReceipt } from '../../protocol/schemas/agent.js';
-import type { ExecuteReceipt } from '../../protocol/schemas/execute.js';
+import { agentReceiptSchema, type AgentReceipt } from '../../protocol/schemas/agent.js';
+import { executeReceiptSchema, type ExecuteReceipt } from '../../protocol/schemas/execute.js';
 import { SdkError, type Denial } from '../errors.js';
 
 /** What either lane answers with. */
 export type Receipt = ExecuteReceipt | AgentReceipt;
+export const receiptSchema = z.union([executeReceiptSchema, agentReceiptSchema]);
 /** A receipt that says yes: no other is ever returned. */
 export type Admitted<R extends Receipt> = R & { status: 'ADMITTED' };
 
