@@ -13,6 +13,7 @@ import {
   type QueueName,
   UnrecoverableError,
 } from './queue-backend.js';
+import { within } from './within.js';
 
 export { grantQueueAccess, migrateQueues } from './queue-schema.js';
 
@@ -37,18 +38,9 @@ export interface QueueOptions {
   log?: QueueLog;
 }
 
-async function within<T>(promise: Promise<T>, ms: number, what: string): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => {
-      reject(new QueueUnavailableError(`${what} took longer than ${String(ms)} ms`));
-    }, ms);
-  });
-  try {
-    return await Promise.race([promise, late]);
-  } finally {
-    clearTimeout(timer);
-  }
+function inTime<T>(promise: Promise<T>, ms: number, what: string): Promise<T> {
+  const late = `${what} took longer than ${String(ms)} ms`;
+  return within(promise, ms, () => new QueueUnavailableError(late));
 }
 
 /** A queue that is away says so many times a second; once in a while is enough to know. */
@@ -75,7 +67,7 @@ interface Closable {
 /** Waits until it is connected; what cannot connect has nothing to finish and is dropped at once. */
 async function connected<M extends Closable>(opened: Opened<M>): Promise<void> {
   try {
-    await within(opened.member.waitUntilReady(), READY_MS, 'connecting to the queue');
+    await inTime(opened.member.waitUntilReady(), READY_MS, 'connecting to the queue');
   } catch (error) {
     opened.abandon();
     await shut(opened, CLOSE_MS);
@@ -85,7 +77,7 @@ async function connected<M extends Closable>(opened: Opened<M>): Promise<void> {
 
 async function shut(opened: Opened<Closable>, ms: number): Promise<void> {
   try {
-    await within(opened.member.close(), ms, 'closing the queue');
+    await inTime(opened.member.close(), ms, 'closing the queue');
   } catch {
     // It is being left anyway; its connections are cut below.
   } finally {
@@ -173,7 +165,7 @@ function openSender(config: QueueConfig, name: QueueName, options: QueueOptions)
 
   async function ask<T>(question: (queue: OpenQueue['member']) => Promise<T>): Promise<T> {
     try {
-      return await within(
+      return await inTime(
         ready().then(({ member }) => question(member)),
         ANSWER_MS,
         'the queue',

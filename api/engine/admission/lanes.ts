@@ -1,4 +1,10 @@
 import type { z } from 'zod';
+import type { JsonValue } from '#protocol/json';
+import {
+  plainAgentEnvelope,
+  plainExecuteRequest,
+  type PlainRequest,
+} from '#protocol/plain-request';
 import { agentEnvelopeSchema, type AgentEnvelope } from '#protocol/schemas/agent';
 import { executeRequestSchema, type ExecuteRequest } from '#protocol/schemas/execute';
 import { SCHEMA } from '#protocol/schemas/ids';
@@ -14,6 +20,8 @@ export interface AdmissionBody {
 export interface AdmissionLane<Body extends AdmissionBody> {
   lane: Lane;
   schema: z.ZodType<Body>;
+  /** Reads what is plain without the schema, which then decides of the rest. */
+  readPlain: (value: JsonValue) => PlainRequest<Body> | null;
   /** The `schema_version` that is served there. */
   version: string;
   fixtureRef?: (body: Body) => string | undefined;
@@ -29,6 +37,7 @@ export interface NamedParent {
 export const EXECUTE_LANE: AdmissionLane<ExecuteRequest> = {
   lane: 1,
   schema: executeRequestSchema,
+  readPlain: plainExecuteRequest,
   version: SCHEMA.executeRequest,
   fixtureRef: (body) => body.proof_chain_fixture_ref,
 };
@@ -36,6 +45,7 @@ export const EXECUTE_LANE: AdmissionLane<ExecuteRequest> = {
 export const AGENT_LANE: AdmissionLane<AgentEnvelope> = {
   lane: 2,
   schema: agentEnvelopeSchema,
+  readPlain: plainAgentEnvelope,
   version: SCHEMA.agentEnvelope,
   parentOf: ({ kind, parent_proof_id: proofId }) =>
     proofId === undefined ? null : { kind, proofId },

@@ -1,10 +1,5 @@
 import { canonicalize } from '#protocol/canonical-json';
 import type { JsonValue } from '#protocol/json';
-import {
-  plainAgentEnvelope,
-  plainExecuteRequest,
-  type PlainRequest,
-} from '#protocol/plain-request';
 import { nativeTextHash } from '#runtime/crypto';
 import type { Lane } from '#sql/intake';
 import {
@@ -40,25 +35,22 @@ export function readItem(item: SplitItem, limit: number, caller: Caller): ReadIt
   if ('tooLong' in item) {
     throw new Problem('body_too_large', `An item must not be longer than ${String(limit)} bytes.`);
   }
-  const { bytes } = item;
-  const value = parseJson(bytes);
+  const value = parseJson(item.bytes);
   const version = isObject(value) ? value['schema_version'] : undefined;
-  if (version === EXECUTE_LANE.version) {
-    return readOn(EXECUTE_LANE, bytes, value, plainExecuteRequest(value), caller);
-  }
+  if (version === EXECUTE_LANE.version) return readOn(EXECUTE_LANE, item.bytes, value, caller);
   if (version !== AGENT_LANE.version) {
     throw unknownVersion(value, [EXECUTE_LANE.version, AGENT_LANE.version]);
   }
-  return readOn(AGENT_LANE, bytes, value, plainAgentEnvelope(value), caller);
+  return readOn(AGENT_LANE, item.bytes, value, caller);
 }
 
 function readOn<Body extends AdmissionBody>(
-  { lane, schema, version, fixtureRef, parentOf }: AdmissionLane<Body>,
+  { lane, schema, readPlain, version, fixtureRef, parentOf }: AdmissionLane<Body>,
   request: Buffer,
   value: JsonValue,
-  plain: PlainRequest<Body> | null,
   caller: Caller,
 ): ReadItem {
+  const plain = readPlain(value);
   const document = plain?.body ?? parseDocument(schema, value, version);
   requireOwnTenantInBody(document.tenant_id, caller);
   return {

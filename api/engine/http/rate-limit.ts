@@ -2,6 +2,7 @@ import type { Response } from 'express';
 import { RateLimiterMemory, RateLimiterRedis, type RateLimiterRes } from 'rate-limiter-flexible';
 import type { Logger } from '#runtime/log';
 import type { RedisClient } from '#runtime/redis';
+import { within } from '#runtime/within';
 import { Problem } from './problem.js';
 
 /** One request's place in its tenant's window of a second. */
@@ -51,7 +52,7 @@ export function createRequestCounter({ redis, log }: RequestCounterOptions): Req
   async function add(key: string, requests: number): Promise<Counted> {
     if (shared === null || performance.now() < restsUntil) return own.penalty(key, requests);
     try {
-      const counted = await inTime(shared.penalty(key, requests));
+      const counted = await within(shared.penalty(key, requests), PATIENCE_MS, tooLate);
       wasAway = false;
       return counted;
     } catch (error) {
@@ -98,20 +99,7 @@ export function createRequestCounter({ redis, log }: RequestCounterOptions): Req
 /** When all that can go on by now has gone on. */
 const nextTick = (): Promise<void> => new Promise((resolve) => process.nextTick(resolve));
 
-async function inTime<T>(asked: Promise<T>): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => {
-      reject(new Error(`no answer in ${String(PATIENCE_MS)} ms`));
-    }, PATIENCE_MS);
-  });
-  try {
-    return await Promise.race([asked, late]);
-  } finally {
-    clearTimeout(timer);
-    asked.catch(() => undefined);
-  }
-}
+const tooLate = (): Error => new Error(`no answer in ${String(PATIENCE_MS)} ms`);
 
 /**
  * 429 past the tenant's limit. Every answer from here on says what is left, in the fields of

@@ -1,5 +1,6 @@
 import type { Request, Response } from 'express';
 import { z } from 'zod';
+import { within } from '#runtime/within';
 import type { EngineDeps, Operation } from '../operation.js';
 import { sendJson } from '../http/send-json.js';
 
@@ -86,15 +87,8 @@ function readyz({ ctx }: EngineDeps) {
 }
 
 async function condition(ask: () => Promise<unknown>): Promise<Condition> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<Condition>((resolve) => {
-    timer = setTimeout(() => resolve('down'), PATIENCE_MS);
-  });
-  const asked = ask().then(
-    (): Condition => 'up',
-    (): Condition => 'down',
+  return within(ask(), PATIENCE_MS, () => new Error('no answer in time')).then(
+    () => 'up',
+    () => 'down',
   );
-  const result = await Promise.race([asked, late]);
-  clearTimeout(timer);
-  return result;
 }
