@@ -100,8 +100,13 @@ export function aepText(aep: Aep): string {
 
 const quoted = (value: string | null): string => JSON.stringify(value);
 
-const optional = (name: string, value: string | undefined): string =>
+/** A member that may be absent, before one that is not. */
+const leading = (name: string, value: string | undefined): string =>
   value === undefined ? '' : `"${name}":${quoted(value)},`;
+
+/** The same behind one. */
+const trailing = (name: string, value: string | undefined): string =>
+  value === undefined ? '' : `,"${name}":${quoted(value)}`;
 
 function subjectText(subject: AepSubject): string {
   switch (subject.kind) {
@@ -111,21 +116,18 @@ function subjectText(subject: AepSubject): string {
       const { action, agent, arguments_hash, parent_proof_id, tool } = subject;
       return (
         `{"action":${quoted(action)},` +
-        `"agent":{${optional('framework', agent.framework)}"id":${quoted(agent.id)}},` +
-        `${optional('arguments_hash', arguments_hash)}"kind":"admission"` +
-        `${last('parent_proof_id', parent_proof_id)}${last('tool', tool)}}`
+        `"agent":{${leading('framework', agent.framework)}"id":${quoted(agent.id)}},` +
+        `${leading('arguments_hash', arguments_hash)}"kind":"admission"` +
+        `${trailing('parent_proof_id', parent_proof_id)}${trailing('tool', tool)}}`
       );
     }
     case 'outcome':
       return (
         `{"kind":"outcome","parent_proof_id":${quoted(subject.parent_proof_id)},` +
-        `"result":"${subject.result}"${last('result_hash', subject.result_hash)}}`
+        `"result":"${subject.result}"${trailing('result_hash', subject.result_hash)}}`
       );
   }
 }
-
-const last = (name: string, value: string | undefined): string =>
-  value === undefined ? '' : `,"${name}":${quoted(value)}`;
 
 /** The way an admission came in: its request and its receipt have the lane's own schema. */
 export type AdmissionLane = 'execute' | 'agent';

@@ -96,6 +96,15 @@ export function parseEntry(bytes: Uint8Array): LogEntry {
   throw new ProtocolError('malformed_entry', 'log entry is not in its canonical form');
 }
 
+/** The same, or null for what {@link parseEntry} refuses. */
+export function readEntry(bytes: Uint8Array): LogEntry | null {
+  try {
+    return parseEntry(bytes);
+  } catch {
+    return null;
+  }
+}
+
 /**
  * The entry of a proof that a text is the canonical form of, or null: almost every leaf is one, and
  * its text is one template. The general way decides about everything else.

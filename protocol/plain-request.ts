@@ -4,7 +4,7 @@ import { NONCE_PATTERN, type AgentEnvelope } from './schemas/agent.js';
 import { IDEMPOTENCY_KEY_PATTERN, type ExecuteRequest } from './schemas/execute.js';
 import { SCHEMA } from './schemas/ids.js';
 import { ACTION_PATTERN, HASH_PATTERN, TENANT_ID_PATTERN, TEXT_MAX } from './schemas/primitives.js';
-import { parseTime } from './time.js';
+import { isTime } from './time.js';
 
 /** A request as its schema reads it, and its RFC 8785 form. */
 export interface PlainRequest<Body> {
@@ -58,15 +58,7 @@ const text: Reader = (value) =>
     ? JSON.stringify(value)
     : null;
 
-const time: Reader = (value) => {
-  try {
-    if (typeof value !== 'string') return null;
-    parseTime(value);
-    return `"${value}"`;
-  } catch {
-    return null;
-  }
-};
+const time: Reader = (value) => (typeof value === 'string' && isTime(value) ? `"${value}"` : null);
 
 /** A member, by its name; one that may be left out has a question mark behind it. */
 type Members = Record<string, Reader>;

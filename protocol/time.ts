@@ -43,3 +43,13 @@ export function parseTime(text: string): number {
   }
   return epochMs;
 }
+
+/** Whether {@link parseTime} reads it. */
+export function isTime(text: string): boolean {
+  try {
+    parseTime(text);
+    return true;
+  } catch {
+    return false;
+  }
+}

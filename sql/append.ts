@@ -35,7 +35,8 @@ export function loadPending(sql: Db, proofIds: string[]): Promise<PendingIntake[
 type Own = 'proof_id' | 'salt' | 'request_hash' | 'request';
 type PendingRow = Omit<PinnedRow, Own> & { packed: Buffer };
 
-const HEAD = 84;
+/** Before a request: proof id, salt, request hash, and how long it is. */
+const HEAD = 16 + 32 + 32 + 4;
 
 function unpacked(row: PendingRow): PendingIntake[] {
   const { packed } = row;

@@ -2,6 +2,7 @@ import { proofEntryText } from '#protocol/entries';
 import { formatTime } from '#protocol/time';
 import type { Db } from './db.js';
 import { asking } from './errors.js';
+import { LEAF_KINDS, PROOF } from './log.js';
 import { unpackAep } from './packed-aep.js';
 
 /** One leaf as the verifier reads it back: the stored bytes, and nothing that says more than they do. */
@@ -29,9 +30,6 @@ export interface LeafEvidence {
     intentId: string | null;
   } | null;
 }
-
-const PROOF = 1;
-const KINDS: Record<number, LeafEvidence['kind']> = { 1: 'proof', 2: 'status', 3: 'key' };
 
 /** The log's own columns of a leaf, in the forms in which its entry has them. */
 interface LeafRow {
@@ -97,7 +95,7 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
       const leaf = {
         leafIndex: row.leaf_index,
         entry: entryOrNothing(row),
-        kind: KINDS[row.kind] ?? 'proof',
+        kind: LEAF_KINDS[row.kind] ?? 'proof',
         filedUnder: proofId,
       };
       if (proofId === null || row.kind !== PROOF) return { ...leaf, proof: null };

@@ -11,9 +11,16 @@ import { asking } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
 import { inOneGo } from './transaction.js';
 
-const PROOF = 1;
+export const PROOF = 1;
 const STATUS = 2;
 const KEY = 3;
+
+/** The kinds of leaves, by their numbers in the column. */
+export const LEAF_KINDS: Record<number, 'proof' | 'status' | 'key'> = {
+  [PROOF]: 'proof',
+  [STATUS]: 'status',
+  [KEY]: 'key',
+};
 
 /** What is appended. A proof's entry bytes follow from its columns; the others carry theirs. */
 export type NewEntry =

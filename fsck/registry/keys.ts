@@ -1,6 +1,6 @@
 import { fromBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
-import { parseEntry } from '#protocol/entries';
+import { readEntry } from '#protocol/entries';
 import { keyStateAt, type KeyedEntry, type KeyState } from '#protocol/key-state';
 import { jwkThumbprint } from '#protocol/keys';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
@@ -91,10 +91,6 @@ function chainFault(entry: KeyEntry, leafIndex: number, active: string | undefin
 }
 
 export function readKeyEntry(body: Uint8Array): KeyEntry | null {
-  try {
-    const entry = parseEntry(body);
-    return entry.type === 'key' ? entry : null;
-  } catch {
-    return null;
-  }
+  const entry = readEntry(body);
+  return entry?.type === 'key' ? entry : null;
 }

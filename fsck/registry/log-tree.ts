@@ -6,10 +6,10 @@ import type { Chunk } from '#sql/fsck/chunk';
 import type { StoredLeaf } from '#sql/fsck/leaves';
 import { readTile } from '#sql/log';
 import type { FindingCode } from '../codes.js';
+import { settleTile, type SettledTile } from '../settle-tile.js';
 import { firstDifference, GrowingTree, type GrownTile, type TreeState } from '../tree.js';
 import type { RegistryContext } from './context.js';
 import { isSoundAlone } from './judge-proof.js';
-import { settleTile, type SettledTile } from './settle-tile.js';
 import type { ChunkVerdicts } from './verdicts.js';
 
 /** A root of the log that is known from elsewhere, and what it means when the registry's is another. */

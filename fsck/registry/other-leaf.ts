@@ -1,4 +1,4 @@
-import { parseEntry } from '#protocol/entries';
+import { readEntry } from '#protocol/entries';
 import { parseRevocationReason } from '#protocol/revocation-reason';
 import type { LogEntry } from '#protocol/schemas/log-entry';
 import { formatTime } from '#protocol/time';
@@ -63,14 +63,5 @@ function speaksOf(document: Uint8Array, entry: LogEntry & { type: 'status' }): b
     return reason.proof_id === entry.proof_id && reason.artifact_kind === entry.artifact_kind;
   } catch {
     return false;
-  }
-}
-
-/** The entry that bytes are, or null. */
-export function readEntry(bytes: Uint8Array): LogEntry | null {
-  try {
-    return parseEntry(bytes);
-  } catch {
-    return null;
   }
 }

@@ -1,8 +1,8 @@
+import { readEntry } from '#protocol/entries';
 import { parseRevocationReason } from '#protocol/revocation-reason';
 import { reasonsFrom, settledRequests } from '#sql/fsck/revocations';
 import { statusEntriesOf } from '#sql/log';
 import type { RegistryContext } from './context.js';
-import { readEntry } from './other-leaf.js';
 
 const AT_ONCE = 1_000;
 

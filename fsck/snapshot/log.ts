@@ -1,12 +1,12 @@
 import { equalBytes, toHex } from '#protocol/bytes';
+import { readEntry } from '#protocol/entries';
 import type { RevocationInHistory } from '#protocol/history';
 import type { KeyedEntry } from '#protocol/key-state';
 import { leafHash } from '#protocol/merkle';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
 import { parseTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto';
-import { readEntry } from '../registry/other-leaf.js';
-import { settleTile } from '../registry/settle-tile.js';
+import { settleTile } from '../settle-tile.js';
 import { firstDifference, GrowingTree, type GrownTile } from '../tree.js';
 import type { SnapshotContext } from './context.js';
 

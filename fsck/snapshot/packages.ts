@@ -1,4 +1,3 @@
-import { ProtocolError } from '#protocol/errors';
 import { idsOf } from '#protocol/ids';
 import { PACKAGE_PARTS, PROOF_PARTS, segmentPath } from '#protocol/snapshot/manifest';
 import {
@@ -49,7 +48,7 @@ export async function checkPackages(
     if (bytes === null) continue;
     const expected = await expectedPackage(ctx, parts, bodies, one);
     if (expected === 'unknown') continue;
-    const record = taken(bytes, id);
+    const record = readRecord(bytes, id);
     const found = record === null ? null : { parts: record.parts, tail: record.tail };
     const differs = difference(expected, found);
     if (differs !== null) ctx.findings.add('package_record_differs', where, differs);
@@ -69,7 +68,7 @@ async function expectedPackage(
   for (const proofId of proofIds) {
     const looked = await parts.find(PROOF_PARTS, proofId);
     const bytes = looked.state === 'found' ? await bodies.record(looked.row) : null;
-    const record = bytes === null ? null : taken(bytes, proofId);
+    const record = bytes === null ? null : readRecord(bytes, proofId);
     // Of a member that cannot be read it was told there.
     if (record === null) return 'unknown';
     members.push({ proofId, record });
@@ -127,13 +126,4 @@ async function expectedPackage(
 
 function memberOf({ tail }: PublishedRecord, name: string): Record<string, unknown> | undefined {
   return tail?.[name] as Record<string, unknown> | undefined;
-}
-
-function taken(bytes: Uint8Array, id: string): PublishedRecord | null {
-  try {
-    return readRecord(bytes, id);
-  } catch (error) {
-    if (error instanceof ProtocolError || error instanceof SyntaxError) return null;
-    throw error;
-  }
 }

@@ -1,7 +1,7 @@
+import { readEntry } from '#protocol/entries';
 import { decodeFileLine, FILE_BYTES, type IndexRows } from '#protocol/snapshot/index-part';
 import { PROOF_PARTS, segmentPath, type IndexPartPin } from '#protocol/snapshot/manifest';
 import { entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
-import { readEntry } from '../registry/other-leaf.js';
 import type { Bodies } from './bodies.js';
 import type { PublishedContext } from './context.js';
 import { entriesIn, type PublicLog } from './log.js';

@@ -1,15 +1,14 @@
-import { ProtocolError } from '#protocol/errors';
+import { readEntry } from '#protocol/entries';
 import { PROOF_PARTS, segmentPath } from '#protocol/snapshot/manifest';
 import { entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
 import type { JudgedChunk, JudgedLeaf } from '../judged.js';
-import { readEntry } from '../registry/other-leaf.js';
 import type { Bodies } from './bodies.js';
 import { recordFault } from './check-record.js';
 import type { PublishedContext } from './context.js';
 import { entriesIn, type PublicLog } from './log.js';
 import type { Parts } from './parts.js';
-import { readRecord, type PublishedRecord } from './read-record.js';
+import { readRecord } from './read-record.js';
 
 export interface ProofsState {
   /** Proofs before the position: what their rows must count. */
@@ -86,7 +85,7 @@ export class ProofWalk {
     }
     const bytes = await this.bodies.record(row);
     if (bytes === null) return;
-    const record = published(bytes, entry.proof_id);
+    const record = readRecord(bytes, entry.proof_id);
     if (record === null) {
       findings.add('record_malformed', where, 'the record of that proof');
       return;
@@ -108,14 +107,5 @@ export class ProofWalk {
       logOrigin: checkpoint.origin,
     });
     if (fault !== null) findings.add(fault.code, where, fault.expected);
-  }
-}
-
-function published(bytes: Uint8Array, id: string): PublishedRecord | null {
-  try {
-    return readRecord(bytes, id);
-  } catch (error) {
-    if (error instanceof ProtocolError || error instanceof SyntaxError) return null;
-    throw error;
   }
 }

@@ -1,4 +1,5 @@
 import { fromHex, fromUtf8 } from '#protocol/bytes';
+import { ProtocolError } from '#protocol/errors';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
 import { RECORD_KINDS, recordBody, recordHistory } from '#protocol/snapshot/record';
 import type { ArtifactKind } from '#protocol/status';
@@ -23,8 +24,17 @@ export interface PublishedRecord {
   history: PublicEvent[] | null;
 }
 
-/** @throws ProtocolError or SyntaxError for bytes that are no record of this id, or no JSON */
-export function readRecord(record: Uint8Array, id: string): PublishedRecord {
+/** Null for bytes that are no record of this id, or no JSON. */
+export function readRecord(record: Uint8Array, id: string): PublishedRecord | null {
+  try {
+    return takenApart(record, id);
+  } catch (error) {
+    if (error instanceof ProtocolError || error instanceof SyntaxError) return null;
+    throw error;
+  }
+}
+
+function takenApart(record: Uint8Array, id: string): PublishedRecord {
   const wanted = fromHex(id);
   const parts: PublishedRecord['parts'] = {};
   let tail: PublishedRecord['tail'] = null;

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { fromBase64 } from '../bytes.js';
 import { PROOF_ID_PATTERN } from '../ids.js';
-import { parseTime, TIME_PATTERN } from '../time.js';
+import { isTime, TIME_PATTERN } from '../time.js';
 
 export const HASH_PATTERN = /^[0-9a-f]{64}$/;
 /** 32 bytes in base64url: the last character leaves no trailing bits. */
@@ -60,15 +60,6 @@ export type Environment = z.infer<typeof environmentSchema>;
 function isBase64(text: string): boolean {
   try {
     fromBase64(text);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
-function isTime(text: string): boolean {
-  try {
-    parseTime(text);
     return true;
   } catch {
     return false;

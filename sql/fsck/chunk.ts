@@ -1,5 +1,6 @@
 import type { VerdictInHistory } from '#protocol/history';
 import type { ArtifactKind } from '#protocol/status';
+import { TILE_WIDTH } from '#protocol/tiles';
 import type { Pool, Transaction } from '../db.js';
 import { inOneGo, transaction } from '../transaction.js';
 import { readLeaves, type StoredLeaf } from './leaves.js';
@@ -92,14 +93,14 @@ export function readChunk(sql: Pool, from: number, to: number): Promise<Chunk> {
 }
 
 async function readTiles(tx: Transaction, from: number, to: number): Promise<StoredTile[]> {
-  const first = from / 256;
+  const first = from / TILE_WIDTH;
   const rows = await tx<{ level: number; tile_index: number; hashes: Buffer }[]>`
     select level, tile_index, hashes from svc.tile
-    where level = 0 and tile_index >= ${first} and tile_index < ${Math.ceil(to / 256)}
+    where level = 0 and tile_index >= ${first} and tile_index < ${Math.ceil(to / TILE_WIDTH)}
     union all
     select level, tile_index, hashes from svc.tile
-    where level = 1 and tile_index >= ${Math.floor(first / 256)}
-      and tile_index <= ${Math.floor((to - 1) / 65_536)}`;
+    where level = 1 and tile_index >= ${Math.floor(first / TILE_WIDTH)}
+      and tile_index <= ${Math.floor((to - 1) / TILE_WIDTH ** 2)}`;
   return rows.map(({ level, tile_index, hashes }) => ({
     level,
     index: Number(tile_index),

@@ -1,6 +1,6 @@
 import type { Db } from '../db.js';
 import { fromUuid } from '../ids.js';
-import { entryBytesOf, type EntryRow } from '../log.js';
+import { entryBytesOf, LEAF_KINDS, type EntryRow } from '../log.js';
 import { unpackAep } from '../packed-aep.js';
 
 /** A leaf with every row that belongs to it: stored bytes, and columns that repeat what they say. */
@@ -41,8 +41,6 @@ export interface StoredLeaf {
     validity: Record<string, number | null>;
   } | null;
 }
-
-const KINDS: Record<number, StoredLeaf['kind']> = { 1: 'proof', 2: 'status', 3: 'key' };
 
 interface Row extends EntryRow {
   proof_leaf: number | null;
@@ -90,7 +88,7 @@ function storedLeaf(row: Row): StoredLeaf {
   return {
     leafIndex: Number(row.leaf_index),
     entry: entryOrNothing(row),
-    kind: KINDS[row.kind] ?? 'proof',
+    kind: LEAF_KINDS[row.kind] ?? 'proof',
     filedUnder: row.proof_id === null ? null : fromUuid(row.proof_id),
     at: row.at.getTime(),
     proof:

@@ -1,6 +1,5 @@
 import { laneOf } from '#protocol/aep';
-import { parseEntry } from '#protocol/entries';
-import type { LogEntry } from '#protocol/schemas/log-entry';
+import { readEntry } from '#protocol/entries';
 import type { Aep } from '#protocol/schemas/aep';
 import { keyStateAt, type KeyedEntry } from '#protocol/key-state';
 import { equalBytes } from '#protocol/bytes';
@@ -87,13 +86,4 @@ function isOtherEntry(leaf: LeafEvidence): boolean {
   const entry = readEntry(leaf.entry);
   if (entry === null || entry.type === 'proof' || entry.type !== leaf.kind) return false;
   return (entry.type === 'status' ? entry.proof_id : null) === leaf.filedUnder;
-}
-
-/** The entry that a leaf's bytes are, or null. */
-export function readEntry(bytes: Uint8Array): LogEntry | null {
-  try {
-    return parseEntry(bytes);
-  } catch {
-    return null;
-  }
 }

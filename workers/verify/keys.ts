@@ -1,9 +1,9 @@
+import { readEntry } from '#protocol/entries';
 import type { KeyedEntry } from '#protocol/key-state';
 import { leafHash } from '#protocol/merkle';
 import { nativeSha256 } from '#runtime/crypto';
 import { keyEntries } from '#sql/log';
 import type { Frontier } from '#sql/verdicts';
-import { readEntry } from './check-leaf.js';
 import type { VerifyContext } from './context.js';
 
 /** The key entries of a prefix of the log, and what makes a lost or changed one show. */
