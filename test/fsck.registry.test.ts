@@ -1,31 +1,21 @@
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { toUuid } from '#sql/ids';
-import { freshDatabase, type TestDatabase } from './helpers/database.js';
-import { checked, Plantation } from './helpers/planted.js';
-import { soundRegistry, type SoundRegistry } from './helpers/sound-registry.js';
+import { checked, type Plantation } from './helpers/planted.js';
+import { soundPlantation, type SoundPlantation } from './helpers/sound-plantation.js';
+import type { SoundRegistry } from './helpers/sound-registry.js';
 
 /** One thing is damaged behind everybody's back in a copy of a sound registry, and just that is found. */
 
-let db: TestDatabase;
+let planted: SoundPlantation;
 let sound: SoundRegistry;
 let plantation: Plantation;
-const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
 
 beforeAll(async () => {
-  db = await freshDatabase();
-  sound = await soundRegistry(db, directory);
-  await sound.publisher.close();
-  await db.close();
-  plantation = new Plantation({ ...sound, directory, database: db.name });
+  planted = await soundPlantation();
+  ({ sound, plantation } = planted);
 });
 afterEach(() => plantation.clear());
-afterAll(async () => {
-  await db.drop();
-  rmSync(directory, { recursive: true });
-});
+afterAll(() => planted.drop());
 
 const flip = (column: string, at = 40): string =>
   `${column} = set_byte(${column}, ${String(at)}, get_byte(${column}, ${String(at)}) # 1)`;

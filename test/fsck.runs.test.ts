@@ -1,36 +1,27 @@
 import { fork } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
 import { readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { databaseName } from '#programs/fsck/open';
 import { packageRoot } from '#runtime/package-root';
 import { toUuid } from '#sql/ids';
 import type { DyingCheck } from './helpers/dying-fsck.js';
-import { freshDatabase, type TestDatabase } from './helpers/database.js';
-import { checked, Plantation } from './helpers/planted.js';
-import { soundRegistry, type SoundRegistry } from './helpers/sound-registry.js';
+import { checked, type Plantation } from './helpers/planted.js';
+import { soundPlantation, type SoundPlantation } from './helpers/sound-plantation.js';
+import type { SoundRegistry } from './helpers/sound-registry.js';
 
-let db: TestDatabase;
+let planted: SoundPlantation;
 let sound: SoundRegistry;
 let plantation: Plantation;
-const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
 
 beforeAll(async () => {
-  db = await freshDatabase();
-  sound = await soundRegistry(db, directory);
-  await sound.publisher.close();
-  await db.close();
-  plantation = new Plantation({ ...sound, directory, database: db.name });
+  planted = await soundPlantation();
+  ({ sound, plantation } = planted);
 });
 afterEach(() => plantation.clear());
-afterAll(async () => {
-  await db.drop();
-  rmSync(directory, { recursive: true });
-});
+afterAll(() => planted.drop());
 
 describe('a registry and a snapshot with nothing wrong', () => {
   it('are clean', async () => {
@@ -100,7 +91,7 @@ describe('the exit code', () => {
       [{ ...env, SNAPSHOT_VKEY: '' }, /SNAPSHOT_VKEY is not set/],
       [{ ...env, SNAPSHOT_DIR: '/nowhere' }, /there is no directory \/nowhere/],
       [
-        { ...env, DATABASE_URL: db.urlFor('svc_admin') },
+        { ...env, DATABASE_URL: planted.db.urlFor('svc_admin') },
         /fsck starts only with no more than its own/,
       ],
     ];

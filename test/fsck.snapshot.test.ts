@@ -29,33 +29,27 @@ import { pinKeys } from '#protocol/snapshot/trust';
 import { rowAt } from '#fsck/snapshot/parts';
 import { nativeSha256, nativeVerify } from '#runtime/crypto';
 import { toUuid } from '#sql/ids';
-import { freshDatabase, type TestDatabase } from './helpers/database.js';
-import { checked, flipped, Plantation, type Planted } from './helpers/planted.js';
+import { checked, flipped, type Plantation, type Planted } from './helpers/planted.js';
 import { SNAPSHOT_NAME, testKey, type TestKey } from './helpers/snapshot.js';
-import { soundRegistry, type SoundRegistry } from './helpers/sound-registry.js';
+import { soundPlantation, type SoundPlantation } from './helpers/sound-plantation.js';
+import type { SoundRegistry } from './helpers/sound-registry.js';
 
 /** One thing is damaged in a copy of a sound snapshot, and just that is found. */
 
-let db: TestDatabase;
+let planted: SoundPlantation;
 let sound: SoundRegistry;
 let plantation: Plantation;
 /** An earlier manifest, with all that it leads to. */
 const earlier = mkdtempSync(join(tmpdir(), 'svc-earlier-'));
-const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
 
 beforeAll(async () => {
-  db = await freshDatabase();
-  sound = await soundRegistry(db, directory, async () => {
-    await cp(directory, earlier, { recursive: true });
-  });
-  await sound.publisher.close();
-  await db.close();
-  plantation = new Plantation({ ...sound, directory, database: db.name });
+  planted = await soundPlantation((directory) => cp(directory, earlier, { recursive: true }));
+  ({ sound, plantation } = planted);
 });
 afterEach(() => plantation.clear());
 afterAll(async () => {
-  await db.drop();
-  for (const folder of [directory, earlier]) rmSync(folder, { recursive: true });
+  await planted.drop();
+  rmSync(earlier, { recursive: true });
 });
 
 const trust = () => ({

@@ -1,0 +1,152 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { toBase64Url } from '#protocol/bytes';
+import { nativeSha256 } from '#runtime/crypto';
+import { setValidity } from '#sql/administration';
+import { appendKeyChange } from '#sql/lifecycle';
+import { treeSize } from '#sql/log';
+import { verdictsForLeaves } from '#sql/verdicts';
+import { expire } from '#workers/verify/expire';
+import { scrub } from '#workers/verify/scrub';
+import { runVerifier } from '#workers/verify/verifier';
+import { untilWaiting } from './helpers/append-lock.js';
+import { freshDatabase, type TestDatabase } from './helpers/database.js';
+import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
+import { FLIP, tampering } from './helpers/tampering.js';
+import { eventually } from './helpers/stack.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+
+beforeEach(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+});
+afterEach(() => db.drop());
+
+const { leafOf, outcomeOf, tamper, holdVerdictLock } = tampering(() => ({ db, registry }));
+
+describe('the scrubber', () => {
+  it('goes round and round, and says nothing where nothing has changed', async () => {
+    const ids = await registry.admitAll(Array.from({ length: 299 }, () => registry.item()));
+    await registry.verifyAll();
+    for (let step = 0; step < 3; step += 1) {
+      expect(await scrub(registry.verify, 150)).toEqual({ changed: 0, urgent: false });
+    }
+    const [first, last] = [ids[0]!, ids[298]!];
+    for (const id of [first, last]) await tamper(FLIP.signature, [id]);
+    expect((await scrub(registry.verify, 150)).changed).toBe(1);
+    expect([await outcomeOf(first), await outcomeOf(last)]).toEqual(['pass', 'fail']);
+    expect((await scrub(registry.verify, 150)).changed).toBe(1);
+    expect([await outcomeOf(first), await outcomeOf(last)]).toEqual(['fail', 'fail']);
+    expect(await db.sql`select from svc.verdict where not frontier`).toHaveLength(2);
+  });
+
+  it.each([
+    ['the scrubber', () => scrub(registry.verify, 1000)],
+    ['what expires', () => expire(registry.verify, 1000)],
+  ])('%s waits while another writes verdicts', async (_, work) => {
+    await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    const lock = await holdVerdictLock();
+    const order: string[] = [];
+    const working = work().then(() => order.push('worked'));
+    await untilWaiting(db.sql);
+    order.push('released');
+    await lock.release();
+    await working;
+    expect(order).toEqual(['released', 'worked']);
+  });
+});
+
+describe('the running verifier', () => {
+  const options = { batch: 10, mostBatch: 40, idleMs: 5, upkeepMs: 5, scrubMs: 5, scrubBatch: 10 };
+  async function whileItRuns(
+    work: () => Promise<void>,
+    overrides: Partial<typeof options> = {},
+  ): Promise<void> {
+    const stopping = new AbortController();
+    const running = runVerifier(registry.verify, stopping.signal, { ...options, ...overrides });
+    try {
+      await work();
+    } finally {
+      stopping.abort();
+      await running;
+    }
+  }
+  const becomes = (id: string, outcome: string) =>
+    eventually(
+      async () => ((await outcomeOf(id)) === outcome ? true : null),
+      10_000,
+      `that it is ${outcome}`,
+    );
+
+  it('verifies what is new, and again what is old, and sees what is over', async () => {
+    await setValidity(registry.admin, TENANT, {
+      proof: null,
+      certificate: null,
+      passport: null,
+      trust: 0,
+    });
+    const ids = await registry.admitAll([registry.item(), registry.item()]);
+    await whileItRuns(async () => {
+      await becomes(ids[0]!, 'pass');
+      await tamper(FLIP.signature, [ids[0]!]);
+      await becomes(ids[0]!, 'fail');
+      await eventually(
+        async () => {
+          const leaf = await leafOf(ids[1]!);
+          const verdict = (await verdictsForLeaves(registry.verify.sql, [leaf])).get(leaf);
+          return verdict?.expired.length === 1 ? true : null;
+        },
+        10_000,
+        'the end of a validity',
+      );
+    });
+  });
+
+  it('takes more at once while the log is ahead, and less again when it is not', async () => {
+    await registry.verifyAll();
+    const before = await treeSize(registry.engine);
+    const ids = await registry.admitAll(Array.from({ length: 115 }, () => registry.item()));
+    await whileItRuns(async () => {
+      await becomes(ids.at(-1)!, 'pass');
+      const more = await registry.admitAll(Array.from({ length: 12 }, () => registry.item()));
+      await becomes(more.at(-1)!, 'pass');
+    });
+    const ranges = await db.sql<{ covered: number }[]>`
+      select (last_index - first_index + 1)::integer as covered from svc.verdict
+      where frontier and first_index >= ${before} order by first_index`;
+    expect(ranges.map(({ covered }) => covered)).toEqual([10, 20, 40, 40, 5, 10, 2]);
+  });
+
+  it('goes on after a round that failed', async () => {
+    const ids = await registry.admitAll([registry.item()]);
+    await db.sql`alter table svc.verdict rename to hidden`;
+    await whileItRuns(async () => {
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      await db.sql`alter table svc.hidden rename to verdict`;
+      await becomes(ids[0]!, 'pass');
+    });
+  });
+
+  it('does not let a compromise wait for the scrubber to come round', async () => {
+    const ids = await registry.admitAll(Array.from({ length: 60 }, () => registry.item()));
+    await registry.verifyAll();
+    await scrub(registry.verify, 1000);
+    const { keyId, signer } = registry.admit;
+    await whileItRuns(
+      async () => {
+        await becomes(ids[0]!, 'pass');
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        await appendKeyChange(registry.admin, nativeSha256, {
+          keyId,
+          publicKey: toBase64Url(signer.publicKey),
+          change: 'compromise',
+          fromIndex: 0,
+        });
+        await becomes(ids[59]!, 'fail');
+      },
+      { scrubMs: 1500, scrubBatch: 1 },
+    );
+  });
+});
