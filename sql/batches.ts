@@ -2,6 +2,7 @@ import { arrayOf, bytesOf } from './columns.js';
 import type { Db, Pool, Transaction } from './db.js';
 import { batchIdOf, batchUuid, fromUuid } from './ids.js';
 import { firstsOf, pinPolicy, type Lane, type PinnedPolicy } from './intake.js';
+import { pinnedValidity } from './pinned-intake.js';
 import { asTenants } from './tenant-scope.js';
 
 /** An item of a batch that an admission is made of. */
@@ -255,7 +256,7 @@ async function insertIntake(
       substring(packed.requests from i.start for i.length),
       substring(packed.hashes from (i.n::integer - 1) * 32 + 1 for 32), ${pins.at},
       substring(packed.salts from (i.n::integer - 1) * 32 + 1 for 32), ${pins.digest},
-      f.fixture_hash, t.validity, ${keyNo}
+      f.fixture_hash, ${pinnedValidity(tx)}, ${keyNo}
     from (select ${requests.bytes}::bytea as requests,
         ${hashes}::bytea as hashes,
         ${Buffer.concat(rows.map(saltOf))}::bytea as salts) packed

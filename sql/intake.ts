@@ -1,6 +1,7 @@
 import type { Db, Pool, Transaction } from './db.js';
 import { PolicyMissingError } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
+import { pinnedValidity } from './pinned-intake.js';
 import { asTenantsAfter } from './tenant-scope.js';
 import { inOneGo } from './transaction.js';
 
@@ -155,7 +156,7 @@ async function insertIntake(
         accepted_at, salt, policy_digest, fixture_hash, validity, key_no)
       select i.proof_id, i.tenant_no, i.lane, t.environment, i.request, i.request_hash,
         ${policy.at}, i.salt, ${policy.digest}, f.fixture_hash,
-        t.validity, i.key_no
+        ${pinnedValidity(tx)}, i.key_no
       from unnest(
         ${ids}::uuid[],
         ${items.map((item) => item.tenantNo)}::int[],

@@ -41,8 +41,19 @@ export interface PinnedRow {
   salt: Buffer;
   policy_digest: Buffer;
   fixture_hash: Buffer | null;
-  validity: Validity;
+  validity: StoredValidity;
 }
+
+/** As it is stored with an admission: null when nothing ends. */
+export type StoredValidity = Validity | null;
+
+const NO_END: Validity = { proof: null, certificate: null, passport: null, trust: null };
+
+/** What an admission pins of its tenant's validity, of `svc.tenant t`. */
+export const pinnedValidity = (sql: Db) => sql`
+  nullif(t.validity, '{"proof":null,"certificate":null,"passport":null,"trust":null}'::jsonb)`;
+
+export const validityOf = (stored: StoredValidity): Validity => stored ?? NO_END;
 
 /** What is selected of `svc.intake i join svc.tenant t`. */
 export const pinnedColumns = (sql: Db) => sql`
@@ -62,7 +73,7 @@ export function pinnedIntake(row: PinnedRow): PinnedIntake {
     salt: row.salt,
     policyDigest: row.policy_digest,
     fixtureHash: row.fixture_hash,
-    validity: row.validity,
+    validity: validityOf(row.validity),
   };
 }
 

@@ -234,6 +234,13 @@ describe('the registry half of fsck finds', () => {
       { intake_missing: 1 },
     ],
     [
+      'an admission that pins an end which its AEP does not have',
+      () =>
+        `update svc.intake set validity = '{"proof":null,"certificate":60,"passport":null,"trust":null}'
+          where proof_id = ${old()}`,
+      { intake_differs: 1 },
+    ],
+    [
       'an admission whose salt is another',
       () => `update svc.intake set ${flip('salt', 1)} where proof_id = ${old()}`,
       { intake_differs: 1 },

@@ -1,13 +1,14 @@
 import { randomBytes } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { createTenant } from '#sql/administration';
+import { createTenant, setValidity } from '#sql/administration';
 import type { Pool } from '#sql/db';
+import { toUuid } from '#sql/ids';
 import { acceptIntake, type IntakeItem } from '#sql/intake';
 import { readPinnedIntake } from '#sql/pinned-intake';
 import { pendingDepth } from '#sql/settlement';
 import { processAdmissions } from '#workers/admit/process';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
-import { openRegistry, type TestRegistry } from './helpers/registry.js';
+import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
 
 let db: TestDatabase;
 let registry: TestRegistry;
@@ -153,6 +154,28 @@ describe('a repeat', () => {
       { outcome: 'accepted', proofId: again.proofId },
     ]);
   });
+});
+
+it('pins what ends as it is at the time, and by nothing that nothing ends', async () => {
+  const stored = async ({ proofId }: IntakeItem): Promise<unknown> => {
+    const [row] = await db.sql<{ validity: unknown }[]>`
+      select validity from svc.intake where proof_id = ${toUuid(proofId)}::uuid`;
+    return row!.validity;
+  };
+  const read = async ({ proofId }: IntakeItem) =>
+    (await readPinnedIntake(registry.engine, registry.tenantNo, proofId))!.validity;
+  const none = { proof: null, certificate: null, passport: null, trust: null };
+  const some = { ...none, passport: 60 };
+
+  const [before, between, after] = [registry.item(), registry.item(), registry.item()];
+  await accept(before);
+  await setValidity(registry.admin, TENANT, some);
+  await accept(between);
+  await setValidity(registry.admin, TENANT, none);
+  await accept(after);
+
+  expect(await Promise.all([before, between, after].map(stored))).toEqual([null, some, null]);
+  expect(await Promise.all([before, between, after].map(read))).toEqual([none, some, none]);
 });
 
 /** A pool that does something else once, before the first statement that matches. */

@@ -161,10 +161,13 @@ function intakeFaults({ intake }: StoredLeaf, aep: Aep | null): Fault[] {
     policy_digest: toHex(intake.policyDigest) === aep.policy.digest,
     fixture_hash: (intake.fixtureHash?.toString('hex') ?? null) === aep.evidence.fixture_hash,
     environment: intake.environment === aep.environment,
-    validity: endsOf(aep).every(
-      ({ kind, expiresAt }) =>
-        expiresAt === intake.acceptedAt + (intake.validity[kind] ?? NaN) * 1000,
-    ),
+    validity: ARTIFACT_KINDS.every((kind) => {
+      const until = (aep.valid_until as Partial<Record<ArtifactKind, string | null>>)[kind];
+      // A denial has no certificate, passport or trust that could end.
+      if (until === undefined) return true;
+      const seconds = intake.validity[kind];
+      return until === (seconds === null ? null : formatTime(intake.acceptedAt + seconds * 1000));
+    }),
   }).flatMap(([column, holds]) => (holds ? [] : [column]));
   if (wrong.length === 0) return [];
   return [

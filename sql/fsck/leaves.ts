@@ -2,6 +2,7 @@ import type { Db } from '../db.js';
 import { fromUuid } from '../ids.js';
 import { entryBytesOf, LEAF_KINDS, type EntryRow } from '../log.js';
 import { unpackAep } from '../packed-aep.js';
+import { validityOf, type StoredValidity, type Validity } from '../pinned-intake.js';
 
 /** A leaf with every row that belongs to it: stored bytes, and columns that repeat what they say. */
 export interface StoredLeaf {
@@ -38,7 +39,7 @@ export interface StoredLeaf {
     environment: string;
     tenantNo: number;
     lane: number;
-    validity: Record<string, number | null>;
+    validity: Validity;
   } | null;
 }
 
@@ -63,7 +64,7 @@ interface Row extends EntryRow {
   intake_environment: string;
   intake_tenant: number;
   intake_lane: number;
-  validity: Record<string, number | null>;
+  validity: StoredValidity;
 }
 
 /** The leaves with indexes in [from, to), in order. A leaf that is missing is absent. */
@@ -120,7 +121,7 @@ function storedLeaf(row: Row): StoredLeaf {
             environment: row.intake_environment,
             tenantNo: row.intake_tenant,
             lane: row.intake_lane,
-            validity: row.validity,
+            validity: validityOf(row.validity),
           },
   };
 }
