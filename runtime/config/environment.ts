@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { OperatorError } from '../operator-error.js';
 
@@ -15,19 +16,60 @@ export class ConfigError extends OperatorError {
   }
 }
 
+/** What carries a secret, or an anchor of trust, may come from a file: `DATABASE_URL_FILE` names one. */
+const FROM_FILES: readonly string[] = [
+  'DATABASE_URL',
+  'DATABASE_READ_URL',
+  'REDIS_URL',
+  'LOG_VKEY',
+  'SNAPSHOT_VKEY',
+];
+
+const LONGEST_FILE = 64 * 1024;
+
+/** A value, or what is wrong with the file that should have held it; never what is in the file. */
+type Found = { value?: string } | { problem: string };
+
+function fromFile(variable: string, file: string): Found {
+  let value;
+  try {
+    value = readFileSync(file, 'utf8').trim();
+  } catch (cause) {
+    const { code = 'unknown' } = cause as NodeJS.ErrnoException;
+    return { problem: `${variable} names ${file}, which cannot be read (${code})` };
+  }
+  if (value === '') return { problem: `${variable} names ${file}, which is empty` };
+  if (value.length <= LONGEST_FILE) return { value };
+  return { problem: `${variable} names ${file}, which is too long` };
+}
+
+function find(env: Environment, name: string): Found {
+  const given = env[name]?.trim() ?? '';
+  const variable = `${name}_FILE`;
+  const file = FROM_FILES.includes(name) ? (env[variable]?.trim() ?? '') : '';
+  if (file === '') return given === '' ? {} : { value: given };
+  if (given === '') return fromFile(variable, file);
+  return { problem: `${name} and ${variable} are both set: keep one of them` };
+}
+
 /** An empty variable counts as unset; variables that `shape` does not name are never looked at. */
 export function read<Shape extends z.ZodRawShape>(
   env: Environment,
   shape: Shape,
 ): z.output<z.ZodObject<Shape>> {
-  const given = Object.fromEntries(
-    Object.keys(shape)
-      .map((name) => [name, env[name]?.trim()] as const)
-      .filter(([, value]) => value !== undefined && value !== ''),
-  );
+  const given: Record<string, string> = {};
+  const problems = new Map<string, string>();
+  for (const name of Object.keys(shape)) {
+    const found = find(env, name);
+    if ('problem' in found) problems.set(name, found.problem);
+    else if (found.value !== undefined) given[name] = found.value;
+  }
   const result = z.object(shape).safeParse(given);
-  if (result.success) return result.data;
-  throw new ConfigError(
-    result.error.issues.map((issue) => `${issue.path.join('.')} ${issue.message}`),
-  );
+  if (result.success && problems.size === 0) return result.data;
+  // Of a variable whose file is no good, only that is said.
+  const issues = (result.error?.issues ?? []).filter(({ path }) => !problems.has(String(path[0])));
+  throw new ConfigError([
+    ...problems.values(),
+    ...issues.map((issue) => `${issue.path.join('.')} ${issue.message}`),
+  ]);
 }
