@@ -1,5 +1,6 @@
 import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
+import { engineReadiness } from '#api/engine/operations/health';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { unreadProblem } from '#api/engine/http/unread-request';
 import { createWaiting } from '#api/engine/admission/wait';
@@ -7,6 +8,7 @@ import { systemClock } from '#runtime/clock';
 import { engineConfig } from '#runtime/config';
 import { listen } from '#runtime/http-server';
 import { reportReady, runProgram } from '#runtime/lifecycle';
+import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres';
 import { openAdmitEvents, openAdmitQueue } from '#runtime/queues';
 import { openRedis } from '#runtime/redis';
@@ -24,6 +26,7 @@ const STATEMENT_MS = 10_000;
 const exitCode = await runProgram('engine', async (program) => {
   const { log } = program;
   const config = engineConfig();
+  const ops = await openOps('engine', config.ops, program);
   program.survives(isConnectionLost);
   const sql = connect(config.databaseUrl, {
     application: 'svc-engine',
@@ -84,6 +87,7 @@ const exitCode = await runProgram('engine', async (program) => {
     revocations.hurry(LAST_WAIT_MS);
     return server.close();
   });
+  ops.readyWhen(engineReadiness({ sql, queue }));
   log.info({ url: server.url }, 'the engine serves');
   reportReady(server.url);
 });

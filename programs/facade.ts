@@ -1,5 +1,5 @@
 import cluster from 'node:cluster';
-import { facadeConfig } from '#runtime/config';
+import { facadeConfig, type FacadeConfig } from '#runtime/config';
 import { reportReady, runProgram } from '#runtime/lifecycle';
 import { superviseProcesses } from './facade/processes.js';
 import { serve } from './facade/serve.js';
@@ -13,8 +13,13 @@ if (cluster.worker !== undefined) cluster.worker.exitedAfterDisconnect = true;
 const code = await runProgram(
   'facade',
   async (program) => {
-    const config = facadeConfig();
     const isOneOfSeveral = cluster.isWorker;
+    const given = facadeConfig();
+    // One of several is asked by the first, which has the listener for all of them.
+    const config: FacadeConfig =
+      isOneOfSeveral && given.ops.kind === 'listener'
+        ? { ...given, ops: { kind: 'starter' } }
+        : given;
     const url =
       config.processes === 1 || isOneOfSeveral
         ? await serve(config, program)

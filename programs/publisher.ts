@@ -1,12 +1,14 @@
 import { DatabaseClaim } from '#publisher/database-claim';
 import { formatVkey } from '#protocol/note';
 import { createPublisher } from '#publisher/publisher';
+import { publisherReadiness } from '#publisher/readiness';
 import { runPublisher } from '#publisher/run';
 import { sqlRegistry } from '#publisher/sql-registry';
 import { systemClock } from '#runtime/clock';
 import { publisherConfig } from '#runtime/config';
 import { loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto';
 import { reportReady, runProgram } from '#runtime/lifecycle';
+import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres';
 import { isConnectionLost } from '#sql/errors';
 import { assertRole } from '#sql/roles';
@@ -15,6 +17,7 @@ import { pinning } from './pinning.js';
 const code = await runProgram('publisher', async (program) => {
   const { log, signal } = program;
   const config = publisherConfig();
+  const ops = await openOps('publisher', config.ops, program);
   program.survives(isConnectionLost);
   const logKey = loadSigningKey(config.logKeyFile);
   const snapshotKey = loadSigningKey(config.snapshotKeyFile);
@@ -49,8 +52,10 @@ const code = await runProgram('publisher', async (program) => {
     },
     'facades pin these keys',
   );
-  const running = runPublisher(publisher, { signal, log }).catch((error: unknown) =>
-    program.fail(error),
+  const readiness = publisherReadiness();
+  ops.readyWhen(() => readiness.find());
+  const running = runPublisher(publisher, { signal, log, watch: readiness }).catch(
+    (error: unknown) => program.fail(error),
   );
   program.onStop(() => running);
   reportReady();

@@ -9,9 +9,11 @@ import { createSigningKey, loadSigningKey, nativeSha256, type SigningKey } from 
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/index';
 import { listen } from '#runtime/http-server';
 import type { ProgramContext } from '#runtime/lifecycle';
+import { serveOps } from '#runtime/ops/ops';
 import { createPrivateFile } from '#runtime/private-file';
 import { type Supervised, supervise } from '#runtime/supervise';
 import { bootstrap, type Bootstrapped } from './bootstrap.js';
+import { programsTogether } from './ops-together.js';
 
 /** What somebody needs to use the stack, and to check what it says. */
 export interface Stack {
@@ -102,7 +104,10 @@ function environments(
   database: Bootstrapped,
   vkeys: { log: string; snapshot: string },
 ): Record<'engine' | 'worker' | 'verifier' | 'publisher' | 'facade', Environment> {
-  const common = { LOG_LEVEL: config.logLevel };
+  const common: Environment = {
+    LOG_LEVEL: config.logLevel,
+    ...(config.ops.kind === 'none' ? {} : { OPS_ASKED_BY_STARTER: 'yes' }),
+  };
   const queue: Environment = config.redisUrl === null ? {} : { REDIS_URL: config.redisUrl };
   const lane: Environment = config.liveExecutionLocked ? { LIVE_EXECUTION: 'locked' } : {};
   const snapshot = {
@@ -194,6 +199,8 @@ export async function bringUp(config: StartConfig, ctx: ProgramContext): Promise
   };
 
   await checkPorts(config);
+  const children: Supervised[] = [];
+  await serveOps(config.ops, ctx, programsTogether(children));
   await mkdir(config.dataDir, { recursive: true, mode: 0o755 });
   await mkdir(config.snapshotDir, { recursive: true, mode: 0o755 });
   const database =
@@ -232,6 +239,7 @@ export async function bringUp(config: StartConfig, ctx: ProgramContext): Promise
       },
       { log },
     );
+    children.push(child);
     ctx.onStop(() => child.stop());
     return child;
   };

@@ -1,15 +1,18 @@
 import { verifierConfig } from '#runtime/config';
 import { nativeBase64, nativeSha256 } from '#runtime/crypto';
 import { reportReady, runProgram } from '#runtime/lifecycle';
+import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres';
 import { bulkVerification } from '#runtime/sodium';
 import { isConnectionLost } from '#sql/errors';
 import { assertRole } from '#sql/roles';
+import { verifierPulses, verifierReadiness } from '#workers/verify/readiness';
 import { runVerifier } from '#workers/verify/verifier';
 
 const code = await runProgram('verifier', async (program) => {
   const { log, signal } = program;
   const config = verifierConfig();
+  const ops = await openOps('verifier', config.ops, program);
   program.survives(isConnectionLost);
   const sql = connect(config.databaseUrl, { application: 'svc-verifier', max: 2 });
   program.onStop(() => sql.end({ timeout: 5 }));
@@ -22,7 +25,9 @@ const code = await runProgram('verifier', async (program) => {
     );
   }
   const crypto = { sha256: nativeSha256, verify: signatures.verify, base64: nativeBase64 };
-  const running = runVerifier({ sql, crypto, log }, signal);
+  const pulses = verifierPulses();
+  ops.readyWhen(verifierReadiness(sql, pulses));
+  const running = runVerifier({ sql, crypto, log, pulses }, signal);
   program.onStop(() => running);
   reportReady();
 });

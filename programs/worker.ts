@@ -2,6 +2,7 @@ import { jwkThumbprint } from '#protocol/keys';
 import { workerConfig } from '#runtime/config';
 import { loadSigningKey, nativeSha256 } from '#runtime/crypto';
 import { reportReady, runProgram } from '#runtime/lifecycle';
+import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres';
 import { isConnectionLost } from '#sql/errors';
 import { assertRole } from '#sql/roles';
@@ -13,6 +14,7 @@ import { policySelfTest } from '#policy/self-test';
 const code = await runProgram('worker', async (program) => {
   const { log } = program;
   const config = workerConfig();
+  const ops = await openOps('worker', config.ops, program);
   program.survives(isConnectionLost);
   const signer = loadSigningKey(config.aepKeyFile);
   await policySelfTest();
@@ -37,6 +39,7 @@ const code = await runProgram('worker', async (program) => {
     config,
   );
   program.onStop(() => worker.close());
+  ops.readyWhen(() => worker.readiness());
   await worker.ready;
   reportReady();
 });

@@ -2,12 +2,21 @@ import { createTask } from 'node-cron';
 import type { Logger } from '#runtime/log';
 import type { Publisher } from './publisher.js';
 import { LeadershipLost, PublisherStopped } from './stopped.js';
+import type { TickReport } from './tick.js';
 
 const EVERY_SECOND = '* * * * * *';
+
+/** Learns how ticks go: for readiness and metrics. */
+export interface TickWatch {
+  went(report: TickReport, ms: number): void;
+  failed(error: unknown, ms: number): void;
+}
 
 export interface RunOptions {
   signal: AbortSignal;
   log: Logger;
+  /** Told how each tick went. */
+  watch?: TickWatch;
 }
 
 /**
@@ -16,7 +25,7 @@ export interface RunOptions {
  * decide. Every other fault is the next tick's to repair.
  */
 export async function runPublisher(publisher: Publisher, options: RunOptions): Promise<void> {
-  const { signal, log } = options;
+  const { signal, log, watch } = options;
   const reports = new Reports(log);
   let running: Promise<void> = Promise.resolve();
   let stop: (error?: PublisherStopped) => void = () => undefined;
@@ -26,9 +35,13 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
 
   const tick = async (): Promise<void> => {
     if (signal.aborted) return;
+    const began = performance.now();
     try {
-      reports.tell(await publisher.tick());
+      const report = await publisher.tick();
+      watch?.went(report, performance.now() - began);
+      reports.tell(report);
     } catch (error) {
+      watch?.failed(error, performance.now() - began);
       if (error instanceof PublisherStopped) stop(error);
       else reports.trouble(error);
     }
@@ -66,7 +79,7 @@ class Reports {
 
   constructor(private readonly log: Logger) {}
 
-  tell(report: Awaited<ReturnType<Publisher['tick']>>): void {
+  tell(report: TickReport): void {
     if (this.troubled !== '') this.log.info('publishing again');
     this.troubled = '';
     const { outcome } = report;

@@ -17,6 +17,7 @@ export type { EngineConfig } from './config/engine.js';
 export type { FacadeConfig } from './config/facade.js';
 export type { FsckConfig, TrustedKey } from './config/fsck.js';
 export type { MigrateConfig } from './config/migrate.js';
+export type { OpsConfig } from './config/ops.js';
 export type { PublisherConfig } from './config/publisher.js';
 export type { QueueConfig } from './config/queue.js';
 export type { StartConfig } from './config/start.js';

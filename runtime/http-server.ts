@@ -26,6 +26,8 @@ export interface ListenOptions {
   port: number;
   /** The variable that sets `port`, named in the message when the port is taken. */
   portVariable?: string;
+  /** The same of `host`; BIND when not given. */
+  hostVariable?: string;
   timeouts?: {
     /** For a request's headers to arrive, in milliseconds. */
     headersMs?: number;
@@ -56,12 +58,12 @@ export class ListenError extends OperatorError {
 }
 
 function explain(error: NodeJS.ErrnoException, options: ListenOptions): Error {
-  const { host, port, portVariable = 'the port' } = options;
+  const { host, port, portVariable = 'the port', hostVariable = 'BIND' } = options;
   const sayings: Record<string, string> = {
     EADDRINUSE: `Port ${String(port)} is taken: set ${portVariable} to another one, or to 0 for any free one.`,
     EACCES: `Port ${String(port)} may not be used: set ${portVariable} to one above 1023.`,
-    EADDRNOTAVAIL: `${host} is no address of this machine: set BIND to one that is.`,
-    ENOTFOUND: `${host} is no address of this machine: set BIND to one that is.`,
+    EADDRNOTAVAIL: `${host} is no address of this machine: set ${hostVariable} to one that is.`,
+    ENOTFOUND: `${host} is no address of this machine: set ${hostVariable} to one that is.`,
   };
   const saying = sayings[error.code ?? ''];
   return saying === undefined ? error : new ListenError(saying, { cause: error });

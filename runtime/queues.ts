@@ -202,6 +202,8 @@ function openSender(config: QueueConfig, name: QueueName, options: QueueOptions)
 export interface Running {
   /** Settles when it runs for the first time; a queue that is away at the start is waited for. */
   ready: Promise<void>;
+  /** Whether it does at the moment. */
+  isRunning(): boolean;
   close(): Promise<void>;
 }
 
@@ -235,7 +237,11 @@ function keepRunning(
       await run;
     } finally {
       // While closing, whoever closes waits for the job at hand.
-      if (!closing.signal.aborted) await shut(running, CLOSE_MS);
+      if (!closing.signal.aborted) {
+        const over = running;
+        running = null;
+        await shut(over, CLOSE_MS);
+      }
     }
   }
 
@@ -251,6 +257,7 @@ function keepRunning(
   const over = loop();
   return {
     ready,
+    isRunning: () => running !== null && !closing.signal.aborted,
     close: async () => {
       closing.abort();
       opening?.abandon();

@@ -23,6 +23,8 @@ export interface Supervised {
   isReady(): boolean;
   /** The process id at the moment, if it runs. */
   pid(): number | undefined;
+  /** The process of the moment, if it runs: to talk to, not to end. */
+  process(): ChildProcess | null;
   /** Asks it to drain, waits for it, and restarts it no more. */
   stop(): Promise<void>;
 }
@@ -169,5 +171,12 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
     clearTimeout(late);
   }
 
-  return { name: spec.name, ready, isReady: () => isReadyNow, pid: () => child?.pid, stop };
+  return {
+    name: spec.name,
+    ready,
+    isReady: () => isReadyNow,
+    pid: () => child?.pid,
+    process: () => child,
+    stop,
+  };
 }

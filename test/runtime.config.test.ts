@@ -51,6 +51,22 @@ describe('limits', () => {
   });
 });
 
+describe('the operations listener', () => {
+  const read = (env: Environment) => workerConfig({ DATABASE_URL: url, AEP_KEY_FILE: 'k', ...env });
+
+  it('is not there unless it is asked for, and on the loopback unless another address is', () => {
+    expect(read({}).ops).toEqual({ kind: 'none' });
+    expect(read({ OPS_PORT: '' }).ops).toEqual({ kind: 'none' });
+    expect(read({ OPS_PORT: '0' }).ops).toEqual({ kind: 'listener', port: 0, bind: '127.0.0.1' });
+    const elsewhere = { OPS_PORT: '9464', OPS_BIND: '0.0.0.0' };
+    expect(read(elsewhere).ops).toEqual({ kind: 'listener', port: 9464, bind: '0.0.0.0' });
+  });
+
+  it.each(['x', '-1', '65536'])('refuses OPS_PORT=%s and says what to set', (OPS_PORT) => {
+    expect(problemsOf(() => read({ OPS_PORT })).join()).toMatch(/^OPS_PORT must be/);
+  });
+});
+
 describe('configuration', () => {
   it('has the defaults of the operating contract', () => {
     expect(startConfig({})).toEqual({
@@ -74,6 +90,7 @@ describe('configuration', () => {
       snapshotValidForMs: 900_000,
       windowProofs: 100_000,
       liveExecutionLocked: false,
+      ops: { kind: 'none' },
       logLevel: 'info',
     });
   });
@@ -141,6 +158,7 @@ describe('configuration', () => {
       rateLimit: 5_000,
       maxPending: 100_000,
       liveExecutionLocked: false,
+      ops: { kind: 'none' },
       logLevel: 'info',
     });
   });

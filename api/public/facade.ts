@@ -7,8 +7,10 @@ import { pinKeys } from '#protocol/snapshot/trust';
 import type { Clock } from '#runtime/clock';
 import { nativeSha256, nativeVerify } from '#runtime/crypto';
 import type { Logger } from '#runtime/log';
+import type { Readiness } from '#runtime/ops/source';
 import { createApp } from './app.js';
 import type { PublicContext } from './context.js';
+import { publicReadiness } from './http/health.js';
 import { SnapshotFollower } from './snapshot/follow.js';
 import type { SnapshotSource } from './snapshot/source.js';
 import { handleLookup } from './lookup/routes.js';
@@ -37,6 +39,8 @@ export interface Facade {
   /** The whole API as an Express app. */
   app: Express;
   follower: SnapshotFollower;
+  /** What `/readyz` says. */
+  readiness(): Readiness;
   /**
    * Keeps following from now on. Resolves when the snapshot is loaded, or there is none, or after a
    * second: an origin that is slow or hangs must not keep a process from saying that it is not ready.
@@ -73,6 +77,7 @@ export function createFacade(options: FacadeOptions): Facade {
   return {
     app,
     follower,
+    readiness: () => publicReadiness(ctx),
     handler: (req, res) => {
       if (!handleLookup(ctx, req, res)) app(req, res);
     },

@@ -3,7 +3,9 @@ import type { FacadeConfig } from '#runtime/config';
 import { listen } from '#runtime/http-server';
 import type { ProgramContext } from '#runtime/lifecycle';
 import { OperatorError } from '#runtime/operator-error';
+import { serveOps } from '#runtime/ops/ops';
 import { supervise, type Supervised } from '#runtime/supervise';
+import { processesAsOne } from './as-one.js';
 
 /** None of the processes can be brought up; what they wrote says why. */
 export class NothingServesError extends OperatorError {
@@ -27,6 +29,8 @@ export async function superviseProcesses(
   const port = await freePort(config);
   const children: Supervised[] = [];
   program.onStop(() => Promise.all(children.map((child) => child.stop())));
+
+  await serveOps(config.ops, program, processesAsOne(children));
 
   const start = (number: number): Supervised => {
     const child = supervise(

@@ -6,6 +6,7 @@ import { systemClock } from '#runtime/clock';
 import type { FacadeConfig } from '#runtime/config';
 import { listen } from '#runtime/http-server';
 import type { ProgramContext } from '#runtime/lifecycle';
+import { openOps } from '#runtime/ops/ops';
 import { pinning } from '../pinning.js';
 
 function sourceOf({ snapshotDir, snapshotUrl }: FacadeConfig): SnapshotSource {
@@ -14,6 +15,7 @@ function sourceOf({ snapshotDir, snapshotUrl }: FacadeConfig): SnapshotSource {
 
 /** Serves the public API in this process, and returns where. */
 export async function serve(config: FacadeConfig, program: ProgramContext): Promise<string> {
+  const ops = await openOps('facade', config.ops, program);
   const facade = pinning('LOG_VKEY or SNAPSHOT_VKEY', () =>
     createFacade({
       snapshotSource: sourceOf(config),
@@ -26,6 +28,7 @@ export async function serve(config: FacadeConfig, program: ProgramContext): Prom
     }),
   );
   program.onStop(() => facade.close());
+  ops.readyWhen(() => facade.readiness());
   await facade.start();
   const server = await listen(facade.handler, {
     host: config.bind,

@@ -3,6 +3,7 @@ import { read, type Environment } from './environment.js';
 import { bind, locked, logLevel, maxPending, port, rateLimit } from './fields.js';
 import { vkeys } from './keys.js';
 import type { QueueConfig } from './queue.js';
+import { opsOf, opsVariables, type OpsConfig } from './ops.js';
 import { databaseUrl, localUrl, publicUrl, redisUrl, ROLE_URL } from './urls.js';
 
 export interface EngineConfig extends QueueConfig {
@@ -19,6 +20,7 @@ export interface EngineConfig extends QueueConfig {
   /** Named in exports under checkpoints that these signed. */
   retiredLogVkeys: string[];
   liveExecutionLocked: boolean;
+  ops: OpsConfig;
   logLevel: LogLevel;
 }
 
@@ -34,6 +36,7 @@ export function readEngineConfig(env: Environment): EngineConfig {
     PUBLIC_PORT: port(8081),
     LOG_VKEY: vkeys('log').optional(),
     LIVE_EXECUTION: locked,
+    ...opsVariables,
     LOG_LEVEL: logLevel,
   });
   return {
@@ -47,6 +50,7 @@ export function readEngineConfig(env: Environment): EngineConfig {
     logVkey: v.LOG_VKEY?.[0] ?? null,
     retiredLogVkeys: v.LOG_VKEY?.slice(1) ?? [],
     liveExecutionLocked: v.LIVE_EXECUTION === 'locked',
+    ops: opsOf(v),
     logLevel: v.LOG_LEVEL,
   };
 }

@@ -4,6 +4,7 @@ import type { LogLevel } from '../log.js';
 import { read, type Environment } from './environment.js';
 import { bind, dataDir, logLevel, port, wholeNumber, windowProofs } from './fields.js';
 import { vkeys } from './keys.js';
+import { opsOf, opsVariables, type OpsConfig } from './ops.js';
 import { publicUrl, snapshotUrl } from './urls.js';
 
 export interface FacadeConfig {
@@ -20,6 +21,7 @@ export interface FacadeConfig {
   /** Where others reach this facade; null: links to share are made of the host that was asked. */
   publicUrl: string | null;
   windowProofs: number;
+  ops: OpsConfig;
   logLevel: LogLevel;
 }
 
@@ -36,6 +38,7 @@ export function readFacadeConfig(env: Environment): FacadeConfig {
     PUBLIC_PROCESSES: wholeNumber(1, 256, 1),
     PUBLIC_URL: publicUrl.optional(),
     WINDOW_PROOFS: windowProofs,
+    ...opsVariables,
     LOG_LEVEL: logLevel,
   });
   const snapshotUrlGiven = v.SNAPSHOT_URL ?? null;
@@ -50,6 +53,7 @@ export function readFacadeConfig(env: Environment): FacadeConfig {
     processes: v.PUBLIC_PROCESSES,
     publicUrl: v.PUBLIC_URL ?? null,
     windowProofs: v.WINDOW_PROOFS,
+    ops: opsOf(v),
     logLevel: v.LOG_LEVEL,
   };
 }

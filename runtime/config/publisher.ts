@@ -5,6 +5,7 @@ import { read, type Environment } from './environment.js';
 import { dataDir, logLevel, validFor, windowProofs } from './fields.js';
 import { keyFile, retiredVkeys } from './keys.js';
 import { origin, originFor, snapshotNameFor } from './log-names.js';
+import { opsOf, opsVariables, type OpsConfig } from './ops.js';
 import { databaseUrl, ROLE_URL } from './urls.js';
 
 export interface PublisherConfig {
@@ -22,6 +23,7 @@ export interface PublisherConfig {
   snapshotValidForMs: number;
   /** The newest so many proofs answer generic lookups. */
   windowProofs: number;
+  ops: OpsConfig;
   logLevel: LogLevel;
 }
 
@@ -39,6 +41,7 @@ export function readPublisherConfig(env: Environment): PublisherConfig {
     SNAPSHOT_DIR: z.string().optional(),
     SNAPSHOT_VALID_FOR: validFor,
     WINDOW_PROOFS: windowProofs,
+    ...opsVariables,
     LOG_LEVEL: logLevel,
   });
   const logOrigin = originFor(v.LOG_ORIGIN, v.EMBEDDED_DATABASE === 'yes');
@@ -53,6 +56,7 @@ export function readPublisherConfig(env: Environment): PublisherConfig {
     snapshotDir: resolve(v.SNAPSHOT_DIR ?? join(v.DATA_DIR, 'public')),
     snapshotValidForMs: v.SNAPSHOT_VALID_FOR,
     windowProofs: v.WINDOW_PROOFS,
+    ops: opsOf(v),
     logLevel: v.LOG_LEVEL,
   };
 }

@@ -15,6 +15,7 @@ import {
 } from './fields.js';
 import { retiredVkeys } from './keys.js';
 import { origin, originFor, snapshotNameFor } from './log-names.js';
+import { opsOf, opsVariables, type OpsConfig } from './ops.js';
 import { databaseUrl, OWNER_URL, publicUrl, redisUrl } from './urls.js';
 
 export interface StartConfig {
@@ -41,6 +42,7 @@ export interface StartConfig {
   snapshotValidForMs: number;
   windowProofs: number;
   liveExecutionLocked: boolean;
+  ops: OpsConfig;
   logLevel: LogLevel;
 }
 
@@ -65,6 +67,7 @@ export function readStartConfig(env: Environment): StartConfig {
     SNAPSHOT_VALID_FOR: validFor,
     WINDOW_PROOFS: windowProofs,
     LIVE_EXECUTION: locked,
+    ...opsVariables,
     LOG_LEVEL: logLevel,
   });
   const logOrigin = originFor(v.LOG_ORIGIN, v.DATABASE_URL === undefined);
@@ -92,6 +95,7 @@ export function readStartConfig(env: Environment): StartConfig {
     snapshotValidForMs: v.SNAPSHOT_VALID_FOR,
     windowProofs: v.WINDOW_PROOFS,
     liveExecutionLocked: v.LIVE_EXECUTION === 'locked',
+    ops: opsOf(v),
     logLevel: v.LOG_LEVEL,
   };
 }

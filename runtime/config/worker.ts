@@ -3,11 +3,13 @@ import { read, type Environment } from './environment.js';
 import { locked, logLevel } from './fields.js';
 import { keyFile } from './keys.js';
 import type { QueueConfig } from './queue.js';
+import { opsOf, opsVariables, type OpsConfig } from './ops.js';
 import { databaseUrl, redisUrl, ROLE_URL } from './urls.js';
 
 export interface WorkerConfig extends QueueConfig {
   aepKeyFile: string;
   liveExecutionLocked: boolean;
+  ops: OpsConfig;
   logLevel: LogLevel;
 }
 
@@ -17,6 +19,7 @@ export function readWorkerConfig(env: Environment): WorkerConfig {
     REDIS_URL: redisUrl,
     AEP_KEY_FILE: keyFile('key that signs AEPs'),
     LIVE_EXECUTION: locked,
+    ...opsVariables,
     LOG_LEVEL: logLevel,
   });
   return {
@@ -24,6 +27,7 @@ export function readWorkerConfig(env: Environment): WorkerConfig {
     redisUrl: v.REDIS_URL ?? null,
     aepKeyFile: v.AEP_KEY_FILE,
     liveExecutionLocked: v.LIVE_EXECUTION === 'locked',
+    ops: opsOf(v),
     logLevel: v.LOG_LEVEL,
   };
 }

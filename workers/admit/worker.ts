@@ -1,5 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { QueueConfig } from '#runtime/config';
+import { condition } from '#runtime/ops/condition';
+import type { Readiness } from '#runtime/ops/source';
 import { openAdmitQueue, openAdmitWorker, openBatchQueue, openBatchWorker } from '#runtime/queues';
 import type { AdmitContext } from './context.js';
 import { startBatchTurns } from './batches.js';
@@ -35,6 +37,8 @@ const REPORT_EVERY_MS = 5_000;
 export interface AdmitWorker {
   /** Settles when the worker takes jobs. */
   ready: Promise<void>;
+  /** Whether it can settle what was taken in, and what is missing if not. */
+  readiness(): Promise<Readiness>;
   /** Finishes what is in work and takes no more. */
   close(): Promise<void>;
 }
@@ -91,6 +95,8 @@ export function startAdmitWorker(
     batches: () => Promise.resolve(turns.wake()),
   });
   const stopping = new AbortController();
+  const database = condition(() => context.sql`select 1`);
+  const reachesQueue = condition(() => queue.ping());
   const sweeping = sweepUntilStopped();
 
   async function sweepUntilStopped(): Promise<void> {
@@ -115,7 +121,23 @@ export function startAdmitWorker(
     }
   }
 
+  async function readiness(): Promise<Readiness> {
+    const [ofDatabase, ofQueue] = await Promise.all([database(), reachesQueue()]);
+    const jobs = worker.isRunning() && batchWorker.isRunning() ? 'up' : 'down';
+    // Without the queue nothing reaches a worker, the sweeper’s jobs included.
+    const ready = ofDatabase === 'up' && ofQueue === 'up' && jobs === 'up';
+    return {
+      ready,
+      says: {
+        status: ready ? 'ready' : 'unavailable',
+        dependencies: { database: ofDatabase, queue: ofQueue },
+        jobs,
+      },
+    };
+  }
+
   return {
+    readiness,
     ready: Promise.all([worker.ready, batchWorker.ready]).then(() => undefined),
     close: async () => {
       stopping.abort();

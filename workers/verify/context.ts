@@ -1,12 +1,15 @@
 import type { VerifyCrypto } from '#protocol/verify';
 import type { Logger } from '#runtime/log';
 import type { Pool } from '#sql/db';
+import type { VerifierPulses } from './pulses.js';
 
 /** What the verifier works with. It holds no key and asks nobody but the registry. */
 export interface VerifyContext {
   sql: Pool;
   crypto: VerifyCrypto;
   log: Logger;
+  /** Told of each round of the loop. */
+  pulses?: VerifierPulses;
   /** What a round failed with last: the same again is not worth another line. */
   lastFailure?: { message: string; at: number };
 }

@@ -1,6 +1,7 @@
 import { scrubPosition } from '#sql/verdicts';
 import type { VerifyContext } from './context.js';
 import { advanceFrontier } from './frontier.js';
+import type { VerifierPulses } from './pulses.js';
 import { scrub } from './scrub.js';
 import { upkeep } from './upkeep.js';
 
@@ -44,10 +45,10 @@ export async function runVerifier(
   let limit = options.batch;
   while (!signal.aborted) {
     const asked = limit;
-    const covered = await round(context, () => advanceFrontier(context, asked));
+    const covered = await round(context, 'log', () => advanceFrontier(context, asked));
     limit = covered === asked ? Math.min(2 * limit, options.mostBatch) : options.batch;
     if (Date.now() >= upkeepDue) {
-      await round(context, async () => {
+      await round(context, 'upkeep', async () => {
         // Whether or not it scrubs matters where leaves wait that may not verify any more.
         const isSure = isScrubbing || (await scrubPosition(context.sql)).urgentUntil === 0;
         await upkeep(context, options.batch, covered !== null && isSure);
@@ -56,7 +57,7 @@ export async function runVerifier(
     }
     if (urgent || Date.now() >= scrubDue) {
       const count: number = urgent ? options.batch : options.scrubBatch;
-      const scrubbed = await round(context, () => scrub(context, count));
+      const scrubbed = await round(context, 'scrub', () => scrub(context, count));
       urgent = scrubbed?.urgent ?? false;
       isScrubbing = scrubbed !== null;
       scrubDue = Date.now() + options.scrubMs;
@@ -65,10 +66,17 @@ export async function runVerifier(
   }
 }
 
-async function round<T>(context: VerifyContext, work: () => Promise<T>): Promise<T | null> {
+async function round<T>(
+  context: VerifyContext,
+  part: keyof VerifierPulses,
+  work: () => Promise<T>,
+): Promise<T | null> {
   try {
-    return await work();
+    const result = await work();
+    context.pulses?.[part].good();
+    return result;
   } catch (error) {
+    context.pulses?.[part].failed();
     const message = error instanceof Error ? error.message : String(error);
     if (message !== context.lastFailure?.message || Date.now() - context.lastFailure.at > 10_000) {
       context.lastFailure = { message, at: Date.now() };

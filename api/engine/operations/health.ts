@@ -1,12 +1,10 @@
 import type { Request, Response } from 'express';
 import { z } from 'zod';
-import { within } from '#runtime/within';
+import { condition } from '#runtime/ops/condition';
+import type { Readiness } from '#runtime/ops/source';
+import type { EngineContext } from '../context.js';
 import type { EngineDeps, Operation } from '../operation.js';
 import { sendJson } from '../http/send-json.js';
-
-const PATIENCE_MS = 1_000;
-
-type Condition = 'up' | 'down';
 
 const conditionSchema = z.enum(['up', 'down']);
 const readinessSchema = z.strictObject({
@@ -69,26 +67,25 @@ function healthz(_req: Request, res: Response): void {
  * nothing can be answered. Without the queue admissions are still durable and proofs still read,
  * and every other engine has the same queue, so that is `degraded` and no reason to send them away.
  */
-function readyz({ ctx }: EngineDeps) {
-  return async (_req: Request, res: Response): Promise<void> => {
-    const [database, queue] = await Promise.all([
-      condition(async () => ctx.sql`select 1`),
-      condition(() => ctx.queue.ping()),
-    ]);
-    const isReady = database === 'up';
-    const status = !isReady ? 'unavailable' : queue === 'up' ? 'ready' : 'degraded';
-    if (!isReady) res.setHeader('Retry-After', '1');
-    sendJson(
-      res,
-      isReady ? 200 : 503,
-      Buffer.from(JSON.stringify({ status, dependencies: { database, queue } })),
-    );
+export function engineReadiness({
+  sql,
+  queue,
+}: Pick<EngineContext, 'sql' | 'queue'>): () => Promise<Readiness> {
+  const database = condition(() => sql`select 1`);
+  const reachesQueue = condition(() => queue.ping());
+  return async () => {
+    const [ofDatabase, ofQueue] = await Promise.all([database(), reachesQueue()]);
+    const ready = ofDatabase === 'up';
+    const status = !ready ? 'unavailable' : ofQueue === 'up' ? 'ready' : 'degraded';
+    return { ready, says: { status, dependencies: { database: ofDatabase, queue: ofQueue } } };
   };
 }
 
-async function condition(ask: () => Promise<unknown>): Promise<Condition> {
-  return within(ask(), PATIENCE_MS, () => new Error('no answer in time')).then(
-    () => 'up',
-    () => 'down',
-  );
+function readyz({ ctx }: EngineDeps) {
+  const find = engineReadiness(ctx);
+  return async (_req: Request, res: Response): Promise<void> => {
+    const { ready, says } = await find();
+    if (!ready) res.setHeader('Retry-After', '1');
+    sendJson(res, ready ? 200 : 503, Buffer.from(JSON.stringify(says)));
+  };
 }

@@ -94,16 +94,16 @@ function getHealth(ctx: PublicContext, req: IncomingMessage, res: ServerResponse
   sendState(ctx, req, res, 200, state);
 }
 
-function getReadiness(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
+/** Whether verdicts are given, and from which snapshot. */
+export function publicReadiness(
+  ctx: Pick<PublicContext, 'follower' | 'source' | 'clock' | 'windowProofs'>,
+): PublicReadiness {
   const { current, refusal } = ctx.follower;
   const source = ctx.source.kind;
-  if (current === null) {
-    sendState(ctx, req, res, 503, { status: 'no snapshot', source, refusal });
-    return;
-  }
+  if (current === null) return { ready: false, says: { status: 'no snapshot', source, refusal } };
   const { manifest, issuedAt, validUntil } = current.opened;
   const now = ctx.clock.now();
-  const state = {
+  const served = {
     source,
     generation: manifest.generation,
     tree_size: manifest.tree_size,
@@ -114,9 +114,18 @@ function getReadiness(ctx: PublicContext, req: IncomingMessage, res: ServerRespo
     age_ms: Math.max(0, now - issuedAt),
     refusal,
   };
-  if (now < validUntil) sendState(ctx, req, res, 200, { status: 'ready', ...state });
-  else sendState(ctx, req, res, 503, { status: 'snapshot expired', ...state });
+  if (now < validUntil) return { ready: true, says: { status: 'ready', ...served } };
+  return { ready: false, says: { status: 'snapshot expired', ...served } };
 }
+
+function getReadiness(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
+  const { ready, says } = publicReadiness(ctx);
+  sendState(ctx, req, res, ready ? 200 : 503, says);
+}
+
+type PublicReadiness =
+  | { ready: true; says: z.infer<typeof readySchema> }
+  | { ready: false; says: z.infer<typeof notReadySchema> };
 
 type State =
   z.infer<typeof healthSchema> | z.infer<typeof readySchema> | z.infer<typeof notReadySchema>;

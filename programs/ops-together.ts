@@ -1,0 +1,43 @@
+import { besideEachOther } from '#runtime/ops/combine';
+import { processSource } from '#runtime/ops/over-ipc';
+import type { OpsSource } from '#runtime/ops/source';
+import type { Supervised } from '#runtime/supervise';
+
+/** Less than the listener's own patience. */
+const PATIENCE_MS = 2_000;
+
+/**
+ * All programs of `npm start` behind one listener. Each value says whose it is; a program that does
+ * not answer has none, and is named by readiness.
+ */
+export function programsTogether(programs: readonly Supervised[]): OpsSource {
+  const sources = (): { name: string; source: OpsSource | null }[] =>
+    programs.map((one) => {
+      const child = one.process();
+      return { name: one.name, source: child && processSource(child, PATIENCE_MS) };
+    });
+  return {
+    metrics: async () => {
+      const found = await Promise.all(
+        sources().map(async ({ source }) => (await source?.metrics().catch(() => [])) ?? []),
+      );
+      return besideEachOther(found);
+    },
+    readiness: async () => {
+      const found = await Promise.all(
+        sources().map(async ({ name, source }) => {
+          const state = await source?.readiness().catch(() => null);
+          return { name, state: state ?? { ready: false, says: { status: 'no answer' } } };
+        }),
+      );
+      const ready = found.length > 0 && found.every(({ state }) => state.ready);
+      return {
+        ready,
+        says: {
+          status: ready ? 'ready' : 'unavailable',
+          programs: Object.fromEntries(found.map(({ name, state }) => [name, state.says])),
+        },
+      };
+    },
+  };
+}

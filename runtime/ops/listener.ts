@@ -1,0 +1,92 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { listen, type HttpServer } from '../http-server.js';
+import { within } from '../within.js';
+import { exposition, EXPOSITION_TYPE } from './registry.js';
+import type { OpsSource } from './source.js';
+
+/** However much hangs, whoever asks has an answer by then. Less than a scraper is willing to wait. */
+const PATIENCE_MS = 3_000;
+
+const JSON_TYPE = 'application/json; charset=utf-8';
+const TEXT_TYPE = 'text/plain; charset=utf-8';
+
+interface Answer {
+  status: number;
+  type: string;
+  body: string;
+  headers?: Record<string, string>;
+}
+
+const AGAIN_SOON = { 'Retry-After': '1' };
+
+/** The operations listener: three paths, no key, and nothing that a tenant would mind. */
+export function openOpsListener(
+  source: OpsSource,
+  options: { host: string; port: number; patienceMs?: number },
+): Promise<HttpServer> {
+  const { patienceMs = PATIENCE_MS, ...address } = options;
+  const bounded = <T>(promise: Promise<T>): Promise<T> =>
+    within(promise, patienceMs, () => new Error('no answer in time'));
+
+  async function answer(path: string): Promise<Answer> {
+    switch (path) {
+      case '/healthz':
+        return { status: 200, type: JSON_TYPE, body: '{"status":"ok"}' };
+      case '/readyz':
+        return readyz();
+      case '/metrics':
+        return metrics();
+      default:
+        return { status: 404, type: TEXT_TYPE, body: 'Ask /healthz, /readyz or /metrics.\n' };
+    }
+  }
+
+  async function readyz(): Promise<Answer> {
+    const { ready, says } = await bounded(source.readiness()).catch(() => ({
+      ready: false,
+      says: { status: 'unavailable', detail: 'readiness could not be found out in time' },
+    }));
+    const body = JSON.stringify(says);
+    if (ready) return { status: 200, type: JSON_TYPE, body };
+    return { status: 503, type: JSON_TYPE, body, headers: AGAIN_SOON };
+  }
+
+  /** All of it or nothing: a counter that is there with a part of its value says something false. */
+  async function metrics(): Promise<Answer> {
+    try {
+      const body = await bounded(source.metrics().then(exposition));
+      return { status: 200, type: EXPOSITION_TYPE, body };
+    } catch {
+      const body = 'The metrics could not be gathered in time.\n';
+      return { status: 503, type: TEXT_TYPE, body, headers: AGAIN_SOON };
+    }
+  }
+
+  async function respond(req: IncomingMessage, res: ServerResponse): Promise<void> {
+    const isRead = req.method === 'GET' || req.method === 'HEAD';
+    const path = (req.url ?? '').replace(/\?.*$/s, '');
+    const { status, type, body, headers } = isRead
+      ? await answer(path)
+      : {
+          status: 405,
+          type: TEXT_TYPE,
+          body: 'Use GET or HEAD.\n',
+          headers: { Allow: 'GET, HEAD', Connection: 'close' },
+        };
+    res.writeHead(status, {
+      'Content-Type': type,
+      'Content-Length': String(Buffer.byteLength(body)),
+      'Cache-Control': 'no-store',
+      'X-Content-Type-Options': 'nosniff',
+      ...headers,
+    });
+    res.end(req.method === 'HEAD' ? undefined : body);
+  }
+
+  return listen((req, res) => void respond(req, res), {
+    ...address,
+    portVariable: 'OPS_PORT',
+    hostVariable: 'OPS_BIND',
+    timeouts: { headersMs: 5_000, requestMs: 5_000, idleMs: 30_000 },
+  });
+}

@@ -1,0 +1,82 @@
+import type { ChildProcess } from 'node:child_process';
+import { within } from '../within.js';
+import type { MetricOfMoment, OpsSource, Readiness } from './source.js';
+
+const QUESTIONS = ['metrics', 'readiness'] as const;
+type Question = (typeof QUESTIONS)[number];
+
+interface Asked {
+  svcOpsQuestion: Question;
+  id: number;
+}
+
+interface Told {
+  svcOpsAnswer: unknown;
+  id: number;
+}
+
+const isObject = (message: unknown): message is object =>
+  typeof message === 'object' && message !== null;
+
+const isAsked = (message: unknown): message is Asked =>
+  isObject(message) && QUESTIONS.some((one) => one === (message as Asked).svcOpsQuestion);
+
+const isTold = (message: unknown): message is Told =>
+  isObject(message) && 'svcOpsAnswer' in message;
+
+/** Answers the process that started this one, for as long as both are there. */
+export function answerStarter(source: OpsSource): () => void {
+  const onMessage = (message: unknown): void => {
+    if (!isAsked(message)) return;
+    source[message.svcOpsQuestion]().then(
+      (svcOpsAnswer) => {
+        const told: Told = { svcOpsAnswer, id: message.id };
+        // One that is gone meanwhile does not wait any more.
+        if (process.connected) process.send?.(told, () => undefined);
+      },
+      // Nothing is said, and whoever asked gives up in time.
+      () => undefined,
+    );
+  };
+  process.on('message', onMessage);
+  return () => void process.off('message', onMessage);
+}
+
+let asked = 0;
+
+async function ask(child: ChildProcess, svcOpsQuestion: Question, ms: number): Promise<unknown> {
+  const id = ++asked;
+  let onMessage: (message: unknown) => void = () => undefined;
+  const answer = new Promise<unknown>((resolve, reject) => {
+    onMessage = (message) => {
+      if (isTold(message) && message.id === id) resolve(message.svcOpsAnswer);
+    };
+    child.on('message', onMessage);
+    const question: Asked = { svcOpsQuestion, id };
+    child.send(question, (error) => {
+      if (error !== null) reject(error);
+    });
+  });
+  try {
+    return await within(answer, ms, () => new Error('the process does not answer'));
+  } finally {
+    child.off('message', onMessage);
+  }
+}
+
+/** On its way a number that is none becomes null. */
+type SentMetric = Omit<MetricOfMoment, 'values'> & {
+  values: (Omit<MetricOfMoment['values'][number], 'value'> & { value: number | null })[];
+};
+
+function received(metric: SentMetric): MetricOfMoment {
+  return { ...metric, values: metric.values.map((one) => ({ ...one, value: one.value ?? NaN })) };
+}
+
+/** A process that this one started and that calls {@link answerStarter}. Rejects after `ms`. */
+export function processSource(child: ChildProcess, ms: number): OpsSource {
+  return {
+    metrics: async () => ((await ask(child, 'metrics', ms)) as SentMetric[]).map(received),
+    readiness: () => ask(child, 'readiness', ms) as Promise<Readiness>,
+  };
+}

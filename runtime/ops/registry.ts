@@ -1,0 +1,48 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { collectDefaultMetrics, Gauge, Registry } from 'prom-client';
+import { packageRoot } from '../package-root.js';
+import type { MetricOfMoment } from './source.js';
+
+export type { Registry };
+
+/**
+ * The metrics of one program. Every value says whose it is, so that those of several programs can
+ * stand in one document.
+ */
+export function createRegistry(program: string): Registry {
+  const registry = new Registry();
+  registry.setDefaultLabels({ program });
+  collectDefaultMetrics({ register: registry });
+  const info = new Gauge({
+    name: 'svc_build_info',
+    help: 'Always 1; the version is in the label',
+    labelNames: ['version'],
+    registers: [registry],
+    aggregator: 'first',
+  });
+  info.set({ version: version() }, 1);
+  return registry;
+}
+
+function version(): string {
+  const text = readFileSync(join(packageRoot, 'package.json'), 'utf8');
+  return (JSON.parse(text) as { version: string }).version;
+}
+
+export async function valuesOf(registry: Registry): Promise<MetricOfMoment[]> {
+  return await registry.getMetricsAsJSON();
+}
+
+/** The text format that Prometheus reads. */
+export async function exposition(metrics: readonly MetricOfMoment[]): Promise<string> {
+  const document = new Registry();
+  for (const metric of metrics) {
+    // All that a registry wants of a metric for text is its values; the types ask for a whole one.
+    const holder = Object.assign({ get: () => metric }, metric);
+    document.registerMetric(holder as unknown as Parameters<Registry['registerMetric']>[0]);
+  }
+  return document.metrics();
+}
+
+export const EXPOSITION_TYPE = Registry.PROMETHEUS_CONTENT_TYPE;

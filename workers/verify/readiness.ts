@@ -1,0 +1,35 @@
+import { condition } from '#runtime/ops/condition';
+import { Pulse } from '#runtime/ops/pulse';
+import type { Readiness } from '#runtime/ops/source';
+import type { Pool } from '#sql/db';
+import type { VerifierPulses } from './pulses.js';
+
+/** Many times what a round takes, on a machine that has enough else to do. */
+const STALLED_MS = 10_000;
+
+export function verifierPulses(): VerifierPulses {
+  return {
+    log: new Pulse(STALLED_MS),
+    upkeep: new Pulse(STALLED_MS),
+    scrub: new Pulse(STALLED_MS),
+  };
+}
+
+/** Ready: the database answers, and every part of the loop went well lately. */
+export function verifierReadiness(sql: Pool, pulses: VerifierPulses): () => Promise<Readiness> {
+  const database = condition(() => sql`select 1`);
+  return async () => {
+    const dependencies = { database: await database() };
+    const rounds = {
+      log: pulses.log.state,
+      upkeep: pulses.upkeep.state,
+      scrub: pulses.scrub.state,
+    };
+    const ready =
+      dependencies.database === 'up' && Object.values(rounds).every((state) => state === 'up');
+    return {
+      ready,
+      says: { status: ready ? 'ready' : 'unavailable', dependencies, rounds },
+    };
+  };
+}
