@@ -26,6 +26,8 @@ export const SCHEMA = 'bullmq';
 
 export interface AdmitData {
   ids: string[];
+  /** By which requests they came, in one string; for log lines alone. */
+  requests?: string;
 }
 
 /** What a job's ids are ids of, by the job's name. */

@@ -13,6 +13,7 @@ import {
   type QueueName,
   UnrecoverableError,
 } from './queue-backend.js';
+import { packRequestIds, unpackRequestIds, type RequestIds } from './request-ids.js';
 import { within } from './within.js';
 
 export { grantQueueAccess, migrateQueues } from './queue-schema.js';
@@ -87,12 +88,15 @@ async function shut(opened: Opened<Closable>, ms: number): Promise<void> {
 
 /** Wakes workers. It promises nothing: the registry knows what is pending, and the sweeper asks it. */
 export interface AdmitQueue {
-  /** Rejects within seconds when the queue is away; returns the job's id. */
-  add(proofIds: readonly string[]): Promise<string>;
-  /** The same for revocations that were asked for, by their request ids. */
-  addRevocations(requestIds: readonly string[]): Promise<string>;
+  /**
+   * Rejects within seconds when the queue is away; returns the job's id. `requests` names for each
+   * id the request that brought it, for the worker's log lines.
+   */
+  add(proofIds: readonly string[], requests?: readonly string[]): Promise<string>;
+  /** The same for revocations that were asked for. */
+  addRevocations(revocationIds: readonly string[], requests?: readonly string[]): Promise<string>;
   /** Says that batches have come, by their ids without what stands in front: the registry has them. */
-  addBatches(batchIds: readonly string[]): Promise<string>;
+  addBatches(batchIds: readonly string[], requests?: readonly string[]): Promise<string>;
   /** Rejects when the queue is away. */
   ping(): Promise<void>;
   /** Jobs that no worker has taken yet. */
@@ -113,9 +117,9 @@ type OpenQueue = ReturnType<typeof openQueue>;
 export function openAdmitQueue(config: QueueConfig, options: QueueOptions = {}): AdmitQueue {
   const sender = openSender(config, 'admit', options);
   return {
-    add: (proofIds) => sender.add(JOB.admissions, proofIds),
-    addRevocations: (requestIds) => sender.add(JOB.revocations, requestIds),
-    addBatches: (batchIds) => sender.add(JOB.batches, batchIds),
+    add: (proofIds, requests) => sender.add(JOB.admissions, proofIds, requests),
+    addRevocations: (ids, requests) => sender.add(JOB.revocations, ids, requests),
+    addBatches: (batchIds, requests) => sender.add(JOB.batches, batchIds, requests),
     ping: () => sender.ping(),
     depth: () => sender.depth(),
     close: () => sender.close(),
@@ -132,7 +136,7 @@ export function openBatchQueue(config: QueueConfig, options: QueueOptions = {}):
 }
 
 interface Sender {
-  add(job: string, ids: readonly string[]): Promise<string>;
+  add(job: string, ids: readonly string[], requests?: readonly string[]): Promise<string>;
   ping(): Promise<void>;
   depth(): Promise<number>;
   close(): Promise<void>;
@@ -177,10 +181,14 @@ function openSender(config: QueueConfig, name: QueueName, options: QueueOptions)
   }
 
   // The id is ours because making one is a right that the programs' database roles do not have.
-  const add = (job: string, ids: readonly string[]): Promise<string> =>
+  const add: Sender['add'] = (job, ids, requests) =>
     ask(async (queue) => {
       const jobId = randomUUID();
-      await queue.add(job, { ids: [...ids] }, { jobId });
+      const data = {
+        ids: [...ids],
+        ...(requests !== undefined && { requests: packRequestIds(requests) }),
+      };
+      await queue.add(job, data, { jobId });
       return jobId;
     });
 
@@ -310,10 +318,13 @@ function idsFrom(returnvalue: unknown): string[] | null {
 export interface AdmitWorkerOptions extends QueueOptions {
   concurrency: number;
   /** Called with the ids of jobs that ask for revocations; without it they are left to the sweeper. */
-  revocations?: (requestIds: string[]) => Promise<void>;
+  revocations?: Handler;
   /** Called when batches have come; without it their turns are handed out when they are looked for. */
-  batches?: (batchIds: string[]) => Promise<void>;
+  batches?: Handler;
 }
+
+/** What is done with the ids of a job; by which requests they came is for log lines alone. */
+export type Handler = (ids: string[], requests: RequestIds) => Promise<void>;
 
 /**
  * Calls `handler` with the ids of each job that asks for admissions. A job of another kind, or that
@@ -322,7 +333,7 @@ export interface AdmitWorkerOptions extends QueueOptions {
  */
 export function openAdmitWorker(
   config: QueueConfig,
-  handler: (proofIds: string[]) => Promise<void>,
+  handler: Handler,
   options: AdmitWorkerOptions,
 ): Running {
   const handlers: Handlers = {
@@ -336,13 +347,13 @@ export function openAdmitWorker(
 /** The same for the turns of batches. */
 export function openBatchWorker(
   config: QueueConfig,
-  handler: (proofIds: string[]) => Promise<void>,
+  handler: Handler,
   options: QueueOptions & { concurrency: number },
 ): Running {
   return openTaker(config, 'batch', { [JOB.admissions]: handler }, options);
 }
 
-type Handlers = Record<string, ((ids: string[]) => Promise<void>) | undefined>;
+type Handlers = Record<string, Handler | undefined>;
 
 function openTaker(
   config: QueueConfig,
@@ -352,11 +363,11 @@ function openTaker(
 ): Running {
   const report = seldom(options.log ?? logger('queue'), 'taking jobs');
   const processor: AdmitProcessor = async (job) => {
-    const { ids } = job.data as { ids?: unknown };
+    const { ids, requests } = job.data as { ids?: unknown; requests?: unknown };
     if (!isIds(ids)) throw new UnrecoverableError('the job is not a list of ids');
     const handle = Object.hasOwn(handlers, job.name) ? handlers[job.name] : undefined;
     if (handle === undefined) throw new UnrecoverableError('there is no such kind of job');
-    await handle(ids);
+    await handle(ids, unpackRequestIds(requests, ids));
     return ids;
   };
   return keepRunning(

@@ -2,7 +2,7 @@ import { parseEntry } from '#protocol/entries';
 import { keyStateAt } from '#protocol/key-state';
 import { nativeSha256 } from '#runtime/crypto';
 import { parentFault } from '#policy/parent';
-import { claimPending, gatesOf, insertProofs, refuse } from '#sql/append';
+import { claimPending, gatesOf, insertProofs, refuse, type BatchShare } from '#sql/append';
 import { countSettled, type BatchTally } from '#sql/batch-work';
 import type { Transaction } from '#sql/db';
 import { appendLocked, keyEntries, lockHead } from '#sql/log';
@@ -12,13 +12,23 @@ import type { AdmitContext } from './context.js';
 import { SigningKeyInactiveError } from './errors.js';
 import type { Prepared } from './prepare.js';
 
+/** What became of a group. Of what somebody else had settled before, nothing is said. */
+export interface Appended {
+  admitted: readonly Prepared[];
+  refusals: readonly { proofId: string; code: string }[];
+  /** Which batch each came with. */
+  shares: ReadonlyMap<string, BatchShare | null>;
+}
+
+const NOTHING: Appended = { admitted: [], refusals: [], shares: new Map() };
+
 /**
  * Appends prepared proofs in one transaction. Under the append lock it claims what is still
  * pending, asks every gate once more, and gives the rest their indexes. When it returns, the
  * proofs are committed; when it throws, nothing happened.
  */
-export async function append(context: AdmitContext, prepared: Prepared[]): Promise<void> {
-  await transaction(context.sql, (tx) => appendIn(tx, context, prepared));
+export async function append(context: AdmitContext, prepared: Prepared[]): Promise<Appended> {
+  return transaction(context.sql, (tx) => appendIn(tx, context, prepared));
   // COMMIT POINT. From here on the admissions are proofs, on disk, and receipts may be given.
   // A crash before it leaves them pending; one after it leaves nothing to do.
 }
@@ -27,7 +37,7 @@ async function appendIn(
   tx: Transaction,
   context: AdmitContext,
   prepared: Prepared[],
-): Promise<void> {
+): Promise<Appended> {
   const size = await lockHead(tx);
   const ids = prepared.map((item) => item.intake.proofId);
   // Everything that is asked here is asked behind the lock: each statement sees what is committed
@@ -38,7 +48,7 @@ async function appendIn(
     gatesOf(tx, ids),
   );
   const open = prepared.filter((item) => claimed.has(item.intake.proofId));
-  if (open.length === 0) return;
+  if (open.length === 0) return NOTHING;
 
   const key = keyStateAt(
     keys.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) })),
@@ -118,6 +128,7 @@ async function appendIn(
       tally(intake.proofId, effect === 'ADMIT' ? 'admitted' : 'denied'),
     ),
   ]);
+  return { admitted, refusals, shares: claimed };
 }
 
 /** Those of `items` whose parent they cannot have. The engine asked this too; it is not believed. */

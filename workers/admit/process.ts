@@ -5,9 +5,11 @@ import { ProtocolError } from '#protocol/errors';
 import { claimPending, loadPending, refuse, type PendingIntake } from '#sql/append';
 import { countSettled } from '#sql/batch-work';
 import { transaction } from '#sql/transaction';
-import { append } from './append.js';
+import { NO_REQUEST_IDS, type RequestIds } from '#runtime/request-ids';
+import { append, type Appended } from './append.js';
 import type { AdmitContext } from './context.js';
 import { prepare, type Prepared } from './prepare.js';
+import { idsOf, tellSettled } from './tell.js';
 
 /**
  * Whether an error is the item's own: what was stored is not what was accepted, or the database
@@ -26,9 +28,14 @@ const AT_A_STRETCH_MS = 5;
  * Settles admissions: load → canonicalize → evaluate → hash → sign → append. Ids that are unknown,
  * not accepted or settled already are passed over, so any message may come any number of times.
  *
+ * @param requests who brought which, for log lines alone: it came out of the queue
  * @throws when something could not be settled for a reason that may pass; the sweeper comes back
  */
-export async function processAdmissions(context: AdmitContext, ids: string[]): Promise<void> {
+export async function processAdmissions(
+  context: AdmitContext,
+  ids: string[],
+  requests: RequestIds = NO_REQUEST_IDS,
+): Promise<void> {
   const pending = await loadPending(context.sql, ids);
   const prepared: Prepared[] = [];
   let heldBack: unknown;
@@ -42,30 +49,37 @@ export async function processAdmissions(context: AdmitContext, ids: string[]): P
     try {
       prepared.push(await prepare(context, intake));
     } catch (error) {
-      if (isTheItems(error)) await setAside(context, intake, error);
+      if (isTheItems(error)) await setAside(context, intake, error, requests);
       // A policy set that this process cannot run holds back what is pinned to it, and no more.
       else heldBack = error;
     }
   }
-  await appendOrIsolate(context, prepared);
+  await appendOrIsolate(context, prepared, requests);
   if (heldBack !== undefined) throw heldBack as Error;
 }
 
 /** One bad item never fails its neighbours: a group that fails is appended item by item. */
-async function appendOrIsolate(context: AdmitContext, prepared: Prepared[]): Promise<void> {
+async function appendOrIsolate(
+  context: AdmitContext,
+  prepared: Prepared[],
+  requests: RequestIds,
+): Promise<void> {
   if (prepared.length === 0) return;
+  let appended: Appended;
   try {
-    await append(context, prepared);
+    appended = await append(context, prepared);
   } catch (error) {
     if (!isTheItems(error)) throw error;
     const [only, ...others] = prepared;
     if (only !== undefined && others.length === 0) {
-      await setAside(context, only.intake, error);
+      await setAside(context, only.intake, error, requests);
       return;
     }
     context.log.warn({ err: error, items: prepared.length }, 'a group failed; going item by item');
-    for (const item of prepared) await appendOrIsolate(context, [item]);
+    for (const item of prepared) await appendOrIsolate(context, [item], requests);
+    return;
   }
+  tellSettled(context, appended, requests);
 }
 
 /** Closes the culprit with its error, so that its caller is answered and nobody retries for ever. */
@@ -73,13 +87,18 @@ async function setAside(
   context: AdmitContext,
   intake: PendingIntake,
   error: unknown,
+  requests: RequestIds,
 ): Promise<void> {
-  context.log.error({ err: error, proof_id: intake.proofId }, 'admission set aside');
+  const { proofId } = intake;
   const detail = error instanceof Error ? error.message : String(error);
-  await transaction(context.sql, async (tx) => {
-    const share = (await claimPending(tx, [intake.proofId])).get(intake.proofId);
-    if (share === undefined) return;
-    await refuse(tx, [{ proofId: intake.proofId, code: 'processing_failed', detail }]);
-    if (share !== null) await countSettled(tx, [{ share, became: 'refused' }]);
+  const share = await transaction(context.sql, async (tx) => {
+    const claimed = (await claimPending(tx, [proofId])).get(proofId);
+    if (claimed === undefined) return undefined;
+    await refuse(tx, [{ proofId, code: 'processing_failed', detail }]);
+    if (claimed !== null) await countSettled(tx, [{ share: claimed, became: 'refused' }]);
+    return claimed;
   });
+  if (share === undefined) return;
+  const batch = share === null ? {} : { batch_id: share.batchId };
+  context.log.error({ err: error, ...idsOf(proofId, requests), ...batch }, 'admission set aside');
 }

@@ -1,6 +1,8 @@
 import type { Logger } from '#runtime/log';
+import { NO_REQUEST_IDS } from '#runtime/request-ids';
 import type { Db } from '#sql/db';
 import { pendingOlderThan, type PendingPlace } from '#sql/settlement';
+import { firstOf } from './tell.js';
 
 export interface SweepOptions {
   sql: Db;
@@ -26,7 +28,14 @@ export async function sweep(
   for (let start = 0; start < waiting.length; start += groupSize) {
     await enqueue(waiting.slice(start, start + groupSize).map(({ proofId }) => proofId));
   }
-  if (waiting.length > 0) log.warn({ admissions: waiting.length }, 'swept: enqueued again');
+  if (waiting.length > 0) {
+    const ids = waiting.map(({ proofId }) => proofId);
+    // By which requests they came is known to the engine's log lines alone, beside the proof ids.
+    log.warn(
+      { admissions: waiting.length, first: firstOf(ids, NO_REQUEST_IDS) },
+      'swept: enqueued again',
+    );
+  }
   return {
     enqueued: waiting.length,
     next: waiting.length < limit ? null : (waiting.at(-1) ?? null),

@@ -3,12 +3,14 @@ import type { QueueConfig } from '#runtime/config';
 import { condition } from '#runtime/ops/condition';
 import type { Readiness } from '#runtime/ops/source';
 import { openAdmitQueue, openAdmitWorker, openBatchQueue, openBatchWorker } from '#runtime/queues';
+import type { RequestIds } from '#runtime/request-ids';
 import type { AdmitContext } from './context.js';
 import { startBatchTurns } from './batches.js';
 import { processAdmissions } from './process.js';
 import type { PendingPlace } from '#sql/settlement';
 import { startRevocationWorker } from '../lifecycle/worker.js';
 import { sweep } from './sweep.js';
+import { firstOf } from './tell.js';
 
 export interface WorkerOptions {
   /** Jobs in work at a time. Everything before the append lock runs beside each other. */
@@ -52,19 +54,19 @@ export function startAdmitWorker(
   const { log } = context;
   let reported = 0;
   // The queue only counts failures; why they fail is said here, once in a while.
-  const report = (error: unknown, admissions: number): void => {
+  const report = (error: unknown, ids: string[], requests: RequestIds): void => {
     if (Date.now() - reported < REPORT_EVERY_MS) return;
     reported = Date.now();
     log.error(
-      { err: error, admissions },
+      { err: error, admissions: ids.length, first: firstOf(ids, requests) },
       'admissions cannot be settled; they are kept and tried again',
     );
   };
-  const settle = async (ids: string[]): Promise<void> => {
+  const settle = async (ids: string[], requests: RequestIds): Promise<void> => {
     try {
-      await processAdmissions(context, ids);
+      await processAdmissions(context, ids, requests);
     } catch (error) {
-      report(error, ids.length);
+      report(error, ids, requests);
       throw error;
     }
   };
@@ -81,18 +83,24 @@ export function startAdmitWorker(
   });
   const batchWorker = openBatchWorker(
     queueConfig,
-    (ids) => {
+    (ids, requests) => {
       // There is room for the next turn now, and no need to wait for the end of this one.
       turns.wake();
-      return settle(ids);
+      return settle(ids, requests);
     },
     { concurrency: options.batchConcurrency, log },
   );
   const worker = openAdmitWorker(queueConfig, settle, {
     concurrency: options.concurrency,
     log,
-    revocations: (ids) => revocations.settle(ids),
-    batches: () => Promise.resolve(turns.wake()),
+    revocations: (ids, requests) => revocations.settle(ids, requests),
+    batches: (ids, requests) => {
+      for (const id of ids) {
+        log.debug({ batch_id: `batch_${id}`, request_id: requests.of(id) }, 'a batch has come');
+      }
+      turns.wake();
+      return Promise.resolve();
+    },
   });
   const stopping = new AbortController();
   const database = condition(() => context.sql`select 1`);

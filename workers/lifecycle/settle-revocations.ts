@@ -71,7 +71,10 @@ async function settleIn(
     if (!request.keyHolds) {
       refusals.push({ requestId: request.requestId, code: 'api_key_revoked' });
     } else if (!request.artifactHolds || !reasonHolds(request)) {
-      log.error({ request_id: request.requestId }, 'a revocation is not what was asked: set aside');
+      log.error(
+        { revocation_id: request.requestId },
+        'a revocation is not what was asked: set aside',
+      );
       refusals.push({ requestId: request.requestId, code: 'processing_failed' });
     } else {
       revoked.add(artifactOf(request));

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { AdmitQueue } from '#runtime/queues';
+import type { RequestIds } from '#runtime/request-ids';
 import type { PendingRevocation } from '#sql/revocations';
 import type { LifecycleContext } from './context.js';
 import { settleRevocations } from './settle-revocations.js';
@@ -16,7 +17,7 @@ const SWEEP_GROUP = 256;
 
 export interface RevocationWorker {
   /** What a job of the queue asks for. */
-  settle(requestIds: string[]): Promise<void>;
+  settle(revocationIds: string[], requests: RequestIds): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -53,11 +54,21 @@ export function startRevocationWorker(
   }
 
   return {
-    settle: async (requestIds) => {
+    settle: async (ids, requests) => {
+      const [first = ''] = ids;
+      const about = {
+        revocations: ids.length,
+        revocation_id: first,
+        request_id: requests.of(first),
+      };
       try {
-        await settleRevocations(context, requestIds);
+        await settleRevocations(context, ids);
+        log.debug(about, 'revocations settled');
       } catch (error) {
-        log.error({ err: error }, 'revocations cannot be settled; they are kept and tried again');
+        log.error(
+          { err: error, ...about },
+          'revocations cannot be settled; they are kept and tried again',
+        );
         throw error;
       }
     },

@@ -4,7 +4,7 @@ import { canonicalBytes } from '#protocol/canonical-json';
 import { admissionStatusSchema } from '#protocol/schemas/admission-status';
 import { nativeSha256 } from '#runtime/crypto';
 import type { Caller } from '../http/authenticate.js';
-import { noteOn } from '../http/exchange.js';
+import { noteOn, requestIdOf } from '../http/exchange.js';
 import {
   readIdempotencyKey,
   requireAcceptable,
@@ -60,10 +60,13 @@ export function admit<Body extends AdmissionBody>(
       requestHash: nativeSha256(canonicalBytes(value)),
       fixtureRef: fixtureRef?.(document) ?? null,
       idempotencyKey,
+      requestId: requestIdOf(res),
     });
     if (intake.outcome === 'idempotency_conflict') throw idempotencyConflict();
     const { proofId } = intake;
     noteOn(res, { proofId });
+    // The line of the request is written already, and without the id that leads on from here.
+    if (res.closed) ctx.log.info({ request_id: requestIdOf(res), proof_id: proofId }, 'accepted');
     const isRepeat = intake.outcome === 'repeat';
     if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
 

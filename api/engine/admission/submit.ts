@@ -6,7 +6,12 @@ import type { EngineContext } from '../context.js';
 import { newUuidHex } from '../http/new-id.js';
 
 /** One admission before it has an identity of its own. */
-export type Submission = Omit<IntakeItem, 'proofId' | 'salt'>;
+export type Submission = Omit<IntakeItem, 'proofId' | 'salt'> & {
+  /** Of the request that brings it: the worker names it where it has something to say. */
+  requestId: string;
+};
+
+type Unsalted = Submission & { proofId: string };
 
 const SALT_BYTES = 32;
 
@@ -33,7 +38,7 @@ const PATIENCE_MS = 30;
  * neighbours are answered; not so when the database is away, where that would only multiply.
  */
 export function createSubmit(ctx: EngineContext): Submit {
-  const run = async (unsalted: Omit<IntakeItem, 'salt'>[]): Promise<IntakeOutcome[]> => {
+  const run = async (unsalted: Unsalted[]): Promise<IntakeOutcome[]> => {
     const salts = randomBytes(unsalted.length * SALT_BYTES);
     const items = unsalted.map((item, i) => ({
       ...item,
@@ -41,13 +46,19 @@ export function createSubmit(ctx: EngineContext): Submit {
     }));
     const outcomes = await acceptIntake(ctx.sql, items);
     // From here the admissions are durable: the answer no longer depends on the queue.
-    const accepted = outcomes.flatMap((one) => (one.outcome === 'accepted' ? [one.proofId] : []));
-    if (accepted.length > 0) void enqueue(ctx, accepted);
+    const accepted: string[] = [];
+    const requests: string[] = [];
+    for (const [at, one] of outcomes.entries()) {
+      if (one.outcome !== 'accepted') continue;
+      accepted.push(one.proofId);
+      requests.push(unsalted[at]?.requestId ?? '');
+    }
+    if (accepted.length > 0) void enqueue(ctx, accepted, requests);
     return outcomes;
   };
   const isRetryAlone = (error: unknown): boolean =>
     !isUnavailable(error) && !(error instanceof PolicyMissingError);
-  const submit = coalesce<Omit<IntakeItem, 'salt'>, IntakeOutcome>({
+  const submit = coalesce<Unsalted, IntakeOutcome>({
     maxWaitMs: ctx.coalesceMs,
     maxItems: ctx.coalesceItems,
     maxRunning: GROUPS_AT_ONCE,
@@ -59,9 +70,9 @@ export function createSubmit(ctx: EngineContext): Submit {
 }
 
 /** A queue that is away costs time, never an admission: the sweeper enqueues what was not. */
-async function enqueue(ctx: EngineContext, proofIds: string[]): Promise<void> {
+async function enqueue(ctx: EngineContext, proofIds: string[], requests: string[]): Promise<void> {
   try {
-    await ctx.queue.add(proofIds);
+    await ctx.queue.add(proofIds, requests);
   } catch (error) {
     ctx.log.warn({ err: error, admissions: proofIds.length }, 'the queue cannot be reached');
   }

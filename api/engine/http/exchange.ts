@@ -1,5 +1,6 @@
 import type { NextFunction, Request, RequestHandler, Response } from 'express';
 import { v7 as uuidv7 } from 'uuid';
+import { isRequestId } from '#runtime/request-ids';
 import type { EngineContext } from '../context.js';
 
 /** What is remembered of a request while it is answered, for the answer and for the access log. */
@@ -8,9 +9,9 @@ interface Locals {
   keyId?: string;
   tenantId?: string;
   proofId?: string;
+  batchId?: string;
+  revocationId?: string;
 }
-
-const REQUEST_ID = /^[A-Za-z0-9._~:@/+=-]{1,128}$/;
 
 function localsOf(res: Response): Locals {
   return res.locals as Locals;
@@ -36,7 +37,7 @@ export function exchange({ log }: Pick<EngineContext, 'log'>): RequestHandler {
     const started = performance.now();
     const sent = req.get('x-request-id');
     const locals = localsOf(res);
-    locals.requestId = sent !== undefined && REQUEST_ID.test(sent) ? sent : uuidv7();
+    locals.requestId = sent !== undefined && isRequestId(sent) ? sent : uuidv7();
     res.setHeader('X-Request-Id', locals.requestId);
     res.setHeader('X-Content-Type-Options', 'nosniff');
     res.setHeader('Content-Security-Policy', "default-src 'none'; frame-ancestors 'none'");
@@ -54,6 +55,8 @@ export function exchange({ log }: Pick<EngineContext, 'log'>): RequestHandler {
           ...(locals.keyId !== undefined && { key_id: locals.keyId }),
           ...(locals.tenantId !== undefined && { tenant_id: locals.tenantId }),
           ...(locals.proofId !== undefined && { proof_id: locals.proofId }),
+          ...(locals.batchId !== undefined && { batch_id: locals.batchId }),
+          ...(locals.revocationId !== undefined && { revocation_id: locals.revocationId }),
         },
         'request',
       );

@@ -14,7 +14,7 @@ import { JSON_LINES, readBatch, type ReadBatch } from '../batches/read-batch.js'
 import { createBatchSlots } from '../batches/slots.js';
 import { ENGINE_DEFAULTS, type EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
-import { requestIdOf } from '../http/exchange.js';
+import { noteOn, requestIdOf } from '../http/exchange.js';
 import {
   readIdempotencyKey,
   requireAcceptable,
@@ -124,6 +124,7 @@ function createBatch({ ctx, authenticate, backpressure }: EngineDeps) {
       if (batch.fault !== null) throw batch.fault;
       const about = { requestId: requestIdOf(res), idempotencyKey };
       const { batchId, isRepeat } = await accept(ctx, caller, batch, about, room);
+      noteOn(res, { batchId });
       const stored = await readStored(ctx.sql, caller.tenantNo, batchId);
       if (stored === null) throw new Error('a batch that was accepted is not there');
       if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
@@ -182,7 +183,7 @@ async function accept(
     case 'repeat':
       return { batchId: outcome.batchId, isRepeat: true };
     case 'accepted':
-      if (outcome.awaited > 0) void wakeWorkers(ctx, batchHex);
+      if (outcome.awaited > 0) void wakeWorkers(ctx, batchHex, about.requestId);
       return { batchId: outcome.batchId, isRepeat: false };
   }
 }
@@ -193,10 +194,10 @@ function stored({ code, message: detail, options: { errors } }: Problem): string
 }
 
 /** A queue that is away costs time, never a batch: workers look for what waits. */
-async function wakeWorkers(ctx: EngineContext, batchHex: string): Promise<void> {
+async function wakeWorkers(ctx: EngineContext, batchHex: string, requestId: string): Promise<void> {
   try {
-    await ctx.queue.addBatches([batchHex]);
+    await ctx.queue.addBatches([batchHex], [requestId]);
   } catch (error) {
-    ctx.log.warn({ err: error }, 'the queue cannot be reached');
+    ctx.log.warn({ err: error, request_id: requestId }, 'the queue cannot be reached');
   }
 }

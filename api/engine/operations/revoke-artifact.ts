@@ -13,7 +13,7 @@ import { askRevocation, type RevocationItem, type StandingRevocation } from '#sq
 import type { Caller } from '../http/authenticate.js';
 import type { EngineContext } from '../context.js';
 import { enter } from '../http/enter.js';
-import { noteOn } from '../http/exchange.js';
+import { noteOn, requestIdOf } from '../http/exchange.js';
 import { newUuidHex } from '../http/new-id.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { parseBody } from '../http/parse-body.js';
@@ -126,7 +126,8 @@ async function settled(
     if (asked.outcome === 'absent_artifact') throw artifactAbsent();
     if (asked.outcome === 'revoked') return asked.standing;
     const isOwn = asked.outcome === 'asked';
-    if (isOwn) void enqueue(ctx, asked.requestId);
+    noteOn(res, { revocationId: asked.requestId });
+    if (isOwn) void enqueue(ctx, asked.requestId, requestIdOf(res));
     const timeoutMs = Math.max(0, until - performance.now());
     const settlement = await ctx.revocations.settlement(
       { tenantNo, id: asked.requestId },
@@ -140,11 +141,11 @@ async function settled(
 }
 
 /** A queue that is away costs time, never a revocation: the sweeper enqueues what was not. */
-async function enqueue(ctx: EngineContext, requestId: string): Promise<void> {
+async function enqueue(ctx: EngineContext, revocationId: string, requestId: string): Promise<void> {
   try {
-    await ctx.queue.addRevocations([requestId]);
+    await ctx.queue.addRevocations([revocationId], [requestId]);
   } catch (error) {
-    ctx.log.warn({ err: error, revocations: 1 }, 'the queue cannot be reached');
+    ctx.log.warn({ err: error, request_id: requestId }, 'the queue cannot be reached');
   }
 }
 

@@ -1,0 +1,34 @@
+import { describe, expect, it } from 'vitest';
+import { packRequestIds, unpackRequestIds } from '#runtime/request-ids';
+
+const ids = ['a'.repeat(32), 'b'.repeat(32)];
+const known = (packed: unknown) => ids.map((id) => unpackRequestIds(packed, ids).of(id));
+
+describe('request ids in a job', () => {
+  it('come back in the order of the ids that they brought', () => {
+    expect(known(packRequestIds(['trace-1', 'x'.repeat(128)]))).toEqual([
+      'trace-1',
+      'x'.repeat(128),
+    ]);
+    expect(unpackRequestIds('trace-1 trace-2', ids).of('c'.repeat(32))).toBeUndefined();
+  });
+
+  it.each([
+    ['nothing', undefined],
+    ['null', null],
+    ['a number', 7],
+    ['a list', ['trace-1', 'trace-2']],
+    ['an object', { length: 2, split: 'x' }],
+    ['too few', 'trace-1'],
+    ['too many', 'trace-1 trace-2 trace-3'],
+    ['one that is empty', 'trace-1 '],
+    ['one that is too long', `trace-1 ${'x'.repeat(129)}`],
+    ['a line break', 'trace-1 trace\n2'],
+    ['a colour', 'trace-1 \u001b[31mred'],
+    ['markup', 'trace-1 <b>'],
+    ['one of the names of objects', '__proto__ {}'],
+    ['megabytes', 'x'.repeat(4_000_000)],
+  ])('are not known when there is %s', (_what, packed) => {
+    expect(known(packed)).toEqual([undefined, undefined]);
+  });
+});

@@ -1,0 +1,145 @@
+import { pino } from 'pino';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
+import { openAdmitQueue, type AdmitQueue } from '#runtime/queues';
+import { setAllowlisted } from '#sql/administration';
+import { acceptIntake } from '#sql/intake';
+import { startAdmitWorker, WORKER_DEFAULTS, type AdmitWorker } from '#workers/admit/worker';
+import { freshDatabase, type TestDatabase } from './helpers/database.js';
+import {
+  executeBody,
+  headersFor,
+  issueKey,
+  startEngine,
+  type TestEngine,
+} from './helpers/engine.js';
+import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
+import { eventually } from './helpers/stack.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let key: string;
+let queue: AdmitQueue;
+let engine: TestEngine;
+let worker: AdmitWorker | null = null;
+
+type Line = Record<string, unknown> & { msg: string };
+let lines: Line[];
+const log = pino(
+  { level: 'debug' },
+  { write: (line: string) => void lines.push(JSON.parse(line) as Line) },
+);
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  key = await issueKey(registry);
+  queue = openAdmitQueue({ databaseUrl: db.urlFor('svc_engine'), redisUrl: null }, { log });
+  engine = await startEngine(registry, { queue, log, waitMs: 50 });
+});
+beforeEach(() => {
+  lines = [];
+});
+afterEach(async () => {
+  await worker?.close();
+  worker = null;
+  await setAllowlisted(registry.admin, TENANT, true);
+});
+afterAll(async () => {
+  await engine.close();
+  await queue.close();
+  await db.drop();
+});
+
+/** What `work` does is seen by a worker of the test's own, which says everything. */
+function startWorker(sweepOlderThanMs = 60_000): void {
+  worker = startAdmitWorker(
+    { ...registry.admit, log },
+    { databaseUrl: db.urlFor('svc_worker'), redisUrl: null },
+    { ...WORKER_DEFAULTS, sweepEveryMs: 100, sweepOlderThanMs },
+  );
+}
+
+const line = (msg: string): Promise<Line> =>
+  eventually(
+    () => Promise.resolve(lines.find((one) => one.msg === msg) ?? null),
+    20_000,
+    `the line "${msg}"`,
+  );
+
+async function execute(requestId: string, body = executeBody()): Promise<string> {
+  const headers = { ...headersFor(key), 'X-Request-Id': requestId };
+  const reply = await engine.call({
+    path: '/v1/intents/execute',
+    headers,
+    body: JSON.stringify(body),
+  });
+  expect(reply.status).toBe(202);
+  return reply.json['proof_id'] as string;
+}
+
+it('are in the line that says what the worker did with an admission', async () => {
+  const proofId = await execute('trace-settled');
+  startWorker();
+  expect(await line('settled')).toMatchObject({
+    admissions: 1,
+    alone: [{ proof_id: proofId, request_id: 'trace-settled', effect: 'ADMIT' }],
+  });
+});
+
+it('are told at the usual level with what was refused in the end', async () => {
+  const proofId = await execute('trace-refused');
+  await setAllowlisted(registry.admin, TENANT, false);
+  startWorker();
+  expect(await line('refused before signing')).toMatchObject({
+    level: 30,
+    alone: [{ proof_id: proofId, request_id: 'trace-refused', code: 'tenant_not_allowlisted' }],
+  });
+});
+
+it('are found by the proof id when the sweeper came back for it', async () => {
+  const lost = await engine.call({
+    path: '/v1/intents/execute',
+    headers: { ...headersFor(key), 'X-Request-Id': 'trace-lost' },
+    body: JSON.stringify(executeBody()),
+  });
+  const proofId = lost.json['proof_id'] as string;
+  // The job is gone, and what it said with it.
+  await db.sql`delete from bullmq.job`;
+  await new Promise((resolve) => setTimeout(resolve, 2_100));
+  startWorker(1_000);
+  expect(await line('swept: enqueued again')).toMatchObject({ first: [{ proof_id: proofId }] });
+  const late = await line('settled late');
+  expect(late).toMatchObject({ level: 30, alone: [{ proof_id: proofId }] });
+  expect(JSON.stringify(late)).not.toContain('request_id');
+  // The engine's line is where both meet.
+  expect(await line('request')).toMatchObject({ request_id: 'trace-lost', proof_id: proofId });
+});
+
+it('lead to a batch, and from there to its items', async () => {
+  const reply = await engine.call({
+    path: '/v1/batches',
+    headers: {
+      ...headersFor(key),
+      'Content-Type': 'application/x-ndjson',
+      'X-Request-Id': 'trace-batch',
+    },
+    body: [executeBody(), executeBody()].map((one) => JSON.stringify(one)).join('\n'),
+  });
+  expect(reply.status).toBe(202);
+  const batch_id = reply.json['batch_id'] as string;
+  startWorker();
+  expect(await line('settled')).toMatchObject({ batches: [{ batch_id, admissions: 2 }] });
+  expect(await line('a batch has come')).toMatchObject({ batch_id, request_id: 'trace-batch' });
+  expect(await line('request')).toMatchObject({ batch_id, request_id: 'trace-batch' });
+});
+
+it('are left out where the queue holds something else, and the job is done all the same', async () => {
+  const item = registry.item();
+  await acceptIntake(registry.engine, [item]);
+  const forged = { join: () => '\u001b[31m"}\n{"forged":true}' } as unknown as string[];
+  await queue.add([item.proofId], forged);
+  startWorker();
+  const told = await line('settled');
+  expect(told).toMatchObject({ alone: [{ proof_id: item.proofId, effect: 'ADMIT' }] });
+  expect(JSON.stringify(lines)).not.toContain('forged');
+});
