@@ -25,6 +25,7 @@ import {
   type Manifest,
 } from '#protocol/snapshot/manifest';
 import { keyId } from '#protocol/note';
+import { tokenHash } from '#protocol/snapshot/share';
 import { pinKeys } from '#protocol/snapshot/trust';
 import { rowAt } from '#fsck/snapshot/parts';
 import { nativeSha256, nativeVerify } from '#runtime/crypto';
@@ -371,19 +372,11 @@ const table: Row[] = [
   [
     'a token that is not in the index',
     async (at) => {
-      const drop = (rows: IndexRow[]) => rows.slice(0, -1);
-      const manifest = await manifestIn(at.directory);
-      const isOne = manifest.index_parts.filter((pin) => pin.kind === SHARE_PARTS).length;
-      expect(isOne).toBeGreaterThan(0);
-      let dropped = false;
-      await byPublisher(
-        at,
-        await reindexed(at, SHARE_PARTS, (rows) => {
-          if (dropped || rows.length < 2) return rows;
-          dropped = true;
-          return drop(rows);
-        }),
-      );
+      // The first, whatever its hash. Without the row of the last change the parts say of themselves
+      // that they end before it, and it is taken for one that the next tick publishes.
+      const id = toHex(tokenHash(nativeSha256, sound.world.tokens[0]!)).slice(0, 32);
+      const drop = (rows: IndexRow[]) => rows.filter((row) => row.id !== id);
+      await byPublisher(at, await reindexed(at, SHARE_PARTS, drop));
     },
     { share_record_missing: 1 },
   ],

@@ -3,8 +3,9 @@ import { join } from 'node:path';
 import { packageRoot } from '#runtime/package-root';
 import type { DyingTask, DyingTicks, LivedThrough } from './dying-publisher.js';
 
-/** What became of a publisher's process: it reported, or a signal ended it. */
-export type Fate = { lived: LivedThrough } | { signal: NodeJS.Signals | null };
+/** What became of a publisher's process: it reported, a signal ended it, or it failed by itself. */
+export type Fate =
+  { lived: LivedThrough } | { signal: NodeJS.Signals } | { exit: number | null; said: string };
 
 /**
  * Publishers in processes of their own, to be killed. One is always started ahead: a process takes
@@ -24,12 +25,16 @@ export class DyingPublishers {
     this.startAhead();
     let lived: LivedThrough | null = null;
     child.on('message', (message) => (lived = message as LivedThrough));
-    const over = new Promise<NodeJS.Signals | null>((resolve) => {
-      child.once('close', (_code, signal) => resolve(signal));
+    let said = '';
+    child.stderr?.on('data', (chunk: Buffer) => (said += chunk.toString()));
+    const over = new Promise<Fate>((resolve) => {
+      child.once('close', (exit, signal) => {
+        if (lived !== null) resolve({ lived });
+        else resolve(signal === null ? { exit, said } : { signal });
+      });
     });
     child.send(ticks);
-    const signal = await over;
-    return lived === null ? { signal } : { lived };
+    return over;
   }
 
   close(): void {
@@ -41,7 +46,7 @@ export class DyingPublishers {
     const child = fork(join(packageRoot, 'dist/test/helpers/dying-publisher.js'), [], {
       env: {},
       execArgv: [],
-      stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+      stdio: ['ignore', 'inherit', 'pipe', 'ipc'],
     });
     this.spare = child;
     this.spareReady = new Promise((resolve, reject) => {
