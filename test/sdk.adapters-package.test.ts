@@ -22,28 +22,6 @@ afterAll(async () => {
 });
 
 describe('the adapters, packed', () => {
-  it('import neither what they are plugged into nor Node', async () => {
-    const dist = join(sdk.directory, 'node_modules/svc-sdk/dist');
-    const files = (await readdir(dist, { recursive: true })).filter(
-      (file) => file.endsWith('.js') && !file.startsWith('cli/'),
-    );
-    expect(files).toEqual(expect.arrayContaining(['index.js', 'adapters/mcp.js']));
-    const imported = new Set<string>();
-    for (const file of files) {
-      const code = await readFile(join(dist, file), 'utf8');
-      for (const [, name] of code.matchAll(/\b(?:from|import)\s*\(?\s*"([^".][^"]*)"/g)) {
-        imported.add(name!);
-      }
-      expect(code).not.toMatch(/\brequire\(|\bprocess\.|\bBuffer\b/);
-    }
-    expect([...imported].sort()).toEqual([
-      '@noble/ed25519',
-      '@noble/hashes/sha2.js',
-      'canonicalize',
-      'zod',
-    ]);
-  });
-
   it('load where none of those libraries is installed, and share one error', async () => {
     await sdk.write(
       'load.js',

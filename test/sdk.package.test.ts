@@ -2,6 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/package-root';
+import { reachable } from './helpers/module-graph.js';
 import { packSdk, type PackedSdk } from './helpers/packed-sdk.js';
 import { openSdkWorld, type SdkWorld } from './helpers/sdk-world.js';
 
@@ -46,13 +47,19 @@ describe('the package', () => {
     }
   });
 
-  it('has no module of Node in its core', async () => {
-    const core = sdk.files.filter((file) => /^dist\/(?:index|chunks\/.+)\.js$/.test(file));
-    expect(core.length).toBeGreaterThan(1);
-    for (const file of core) {
-      const text = await readFile(join(sdk.directory, 'node_modules/svc-sdk', file), 'utf8');
-      expect(text).not.toMatch(/\bfrom ["']node:|\bimport\(|\brequire\(|\bprocess\.|\bBuffer\b/);
-    }
+  it('needs nothing of Node in whatever is reached from what it exports', async () => {
+    const root = join(sdk.directory, 'node_modules/svc-sdk');
+    const text = await readFile(join(root, 'package.json'), 'utf8');
+    const { exports } = JSON.parse(text) as { exports: Record<string, { default?: string }> };
+    const entries = Object.values(exports).flatMap((entry) => entry.default ?? []);
+    const { files, packages, globals } = await reachable(root, entries);
+    expect(packages).toEqual(
+      new Set(['@noble/ed25519', '@noble/hashes/sha2.js', 'canonicalize', 'zod']),
+    );
+    expect(globals).toEqual([]);
+    // All that is packed, but the command line: what nobody reaches is not shipped.
+    const shipped = sdk.files.filter((file) => /^dist\/(?!cli\/).+\.js$/.test(file));
+    expect([...files].sort()).toEqual(shipped.sort());
   });
 
   it('says of everything that it exports what it is', async () => {
