@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
+import { showsBar } from '#sdk/cli/progress';
 import { openTerminal, type Terminal } from '#sdk/cli/terminal';
 import { svc } from './helpers/svc.js';
 
@@ -66,6 +67,18 @@ describe('colours', () => {
     const { terminal, out } = open(false);
     terminal.print({ style: 'green', text: 'authentic' });
     expect(out()).toBe('authentic\n');
+  });
+});
+
+describe('the progress bar', () => {
+  const on = (outIsTerminal: boolean, errorIsTerminal: boolean, json = false, quiet = false) =>
+    showsBar({ outIsTerminal, errorIsTerminal }, { quiet, json });
+
+  it('is on a terminal that hears the errors, and never among JSON', () => {
+    expect([on(true, true), on(false, true), on(false, true, true)]).not.toContain(false);
+    expect([on(true, true, true), on(true, false), on(true, true, false, true)]).not.toContain(
+      true,
+    );
   });
 });
 

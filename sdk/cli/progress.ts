@@ -8,15 +8,19 @@ export interface Progress {
   end(): void;
 }
 
-/** A bar, on a terminal only: what goes into a file or a pipe has no use for one. */
-export async function openProgress(
-  { errorIsTerminal }: Terminal,
-  total: number,
-  quiet: boolean,
-): Promise<Progress> {
-  if (quiet || !errorIsTerminal) {
-    return { tell: () => undefined, aside: (print) => print(), end: () => undefined };
-  }
+/**
+ * A bar is for terminals only: what goes into a file or a pipe has no use for one, and JSON that comes
+ * up on the same screen would be torn by it.
+ */
+export function showsBar(
+  { outIsTerminal, errorIsTerminal }: Pick<Terminal, 'outIsTerminal' | 'errorIsTerminal'>,
+  { quiet, json }: { quiet: boolean; json: boolean },
+): boolean {
+  return errorIsTerminal && !quiet && !(json && outIsTerminal);
+}
+
+export async function openProgress(total: number, shown: boolean): Promise<Progress> {
+  if (!shown) return { tell: () => undefined, aside: (print) => print(), end: () => undefined };
   const { SingleBar } = await import('cli-progress');
   const bar = new SingleBar({
     format: 'settled {bar} {value} of {total}',

@@ -2,7 +2,7 @@ import { admitBatchHttp, type BatchItemResult } from '../../index.js';
 import { text, type Command } from '../command.js';
 import { EXIT, type ExitCode } from '../exit-code.js';
 import { readItems } from '../items.js';
-import { openProgress } from '../progress.js';
+import { openProgress, showsBar } from '../progress.js';
 import { countsOf, itemsExit, sayItem, sayCounts } from '../results.js';
 import { UsageError } from '../usage-error.js';
 
@@ -30,7 +30,10 @@ export const admit: Command = {
   run: async ({ args: [name = ''], values, json, engine, terminal }) => {
     const options = engine();
     const items = await readItems(name, options.tenantId);
-    const progress = await openProgress(terminal, items.length, values['quiet'] === true);
+    const progress = await openProgress(
+      items.length,
+      showsBar(terminal, { quiet: values['quiet'] === true, json }),
+    );
     const counts = countsOf();
     let worst: ExitCode = EXIT.yes;
     try {
