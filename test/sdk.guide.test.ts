@@ -49,7 +49,8 @@ describe('the guide', () => {
   });
 
   it('does the same from the command line', async () => {
-    const [, block = ''] = /from the command line\n\n```sh\n([\s\S]*?)```/.exec(guide) ?? [];
+    const [, block = ''] =
+      /from the command line\n\n[^`]*`npm start`[^\n]*\n\n```sh\n([\s\S]*?)```/.exec(guide) ?? [];
     const lines = block
       .replace('http://127.0.0.1:8080', stack.engineUrl)
       .replace('http://127.0.0.1:8081', stack.publicUrl)
