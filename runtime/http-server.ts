@@ -8,7 +8,10 @@ import {
 } from 'node:http';
 import { isIPv6, type AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { faultOf } from './http-faults.js';
+import { HTTP_LIMITS, type HttpLimits } from './http-limits.js';
 import { messageClasses, type MessagePrototypes } from './message-classes.js';
+import { boundConnections, createPipelineBound } from './http-bounds.js';
 import { OperatorError } from './operator-error.js';
 
 /** Why a request never became one: not HTTP, not whole, not in time, or too much before its body. */
@@ -28,16 +31,8 @@ export interface ListenOptions {
   portVariable?: string;
   /** The same of `host`; BIND when not given. */
   hostVariable?: string;
-  timeouts?: {
-    /** For a request's headers to arrive, in milliseconds. */
-    headersMs?: number;
-    /** For the whole request to arrive. */
-    requestMs?: number;
-    /** For an idle connection; longer than a load balancer's own, so that it is the one to hang up. */
-    keepAliveMs?: number;
-    /** For a connection on which nothing moves, such as one whose client does not read. */
-    idleMs?: number;
-  };
+  /** Other bounds than `HTTP_LIMITS`. */
+  limits?: Partial<HttpLimits>;
   /** What is said to a request that no handler can answer; nothing but its status when not given. */
   answerUnread?: (reason: UnreadReason) => UnreadAnswer;
   /** What the handler expects requests and responses to inherit from; Node's own when not given. */
@@ -112,31 +107,52 @@ function endUnread(
   socket.end(body, () => socket.destroy());
 }
 
+/** Refuses a request that could be read, and all that may come after it on its connection. */
+function refuse(
+  response: ServerResponse,
+  reason: UnreadReason,
+  answer: ListenOptions['answerUnread'],
+): void {
+  const { headers, body } = answer?.(reason) ?? NOTHING;
+  response.writeHead(UNREAD_STATUS[reason], { ...headers, Connection: 'close' });
+  response.end(body);
+}
+
 const DEFAULT_GRACE_MS = 15_000;
 
 export async function listen(
   handler: RequestListener,
   options: ListenOptions,
 ): Promise<HttpServer> {
-  const {
-    headersMs = 10_000,
-    requestMs = 30_000,
-    keepAliveMs = 65_000,
-    idleMs = 120_000,
-  } = options.timeouts ?? {};
+  const limits: HttpLimits = { ...HTTP_LIMITS, ...options.limits };
+  const { headersMs, requestMs } = limits;
   let closing = false;
   const exchanges = new WeakMap<Duplex, { request: IncomingMessage; response: ServerResponse }>();
+  const refused = new WeakSet<Duplex>();
   const onRequest: RequestListener = (request, response) => {
+    // What comes after a request that was refused is no request.
+    if (refused.has(request.socket)) return;
     exchanges.set(request.socket, { request, response });
+    const fault = faultOf(request, limits.headers);
+    if (fault !== null) {
+      refused.add(request.socket);
+      refuse(response, fault, options.answerUnread);
+      return;
+    }
     // A client that keeps its connection would otherwise come back on it for ever.
     if (closing) response.setHeader('Connection', 'close');
     handler(request, response);
+    if (!response.writableEnded) waiting.add(request.socket, response);
   };
+  const waiting = createPipelineBound(limits.pipelined);
   const server = createServer(
     {
+      maxHeaderSize: limits.headerBytes,
+      // Both are looked at by `faultOf`, so that what is refused is told so.
+      requireHostHeader: false,
       headersTimeout: headersMs,
       requestTimeout: requestMs,
-      keepAliveTimeout: keepAliveMs,
+      keepAliveTimeout: limits.keepAliveMs,
       connectionsCheckingInterval: Math.min(CHECK_EVERY_MS, headersMs, requestMs),
       ...(options.messages && messageClasses(options.messages)),
     },
@@ -144,8 +160,10 @@ export async function listen(
   );
   // An expectation that nobody knows may be passed over (RFC 9110, 10.1.1).
   server.on('checkExpectation', onRequest);
-  server.setTimeout(idleMs);
-  const refused = new WeakSet<Duplex>();
+  server.setTimeout(limits.idleMs);
+  // All of them are read, and too many refused: Node would pass over those behind the limit.
+  server.maxHeadersCount = 0;
+  boundConnections(server, limits.connections);
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     // The parser complains again of every piece that comes after the first.
     if (refused.has(socket)) return;

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { OPERATIONS } from '#api/engine/operations';
 import { send, without, type Reply } from './helpers/engine.js';
 import { openEngineWorld, type EngineWorld } from './helpers/engine-world.js';
+import { expectSecurityHeaders } from './helpers/security-headers.js';
 import { SCENARIOS } from './helpers/operation-scenarios.js';
 
 let world: EngineWorld;
@@ -29,6 +30,7 @@ describe('HEAD', () => {
       const head = await world.engine.call({ ...call, method: 'HEAD' });
       expect(head.status).toBe(get.status);
       expect(head.bytes).toHaveLength(0);
+      expectSecurityHeaders(head.headers, 'engine');
       const stable = (reply: Reply) =>
         without(reply.headers, 'date', 'x-request-id', 'ratelimit', 'keep-alive', 'connection');
       expect(stable(head)).toEqual(stable(get));
@@ -43,6 +45,7 @@ describe.each(paths)('%s', (path) => {
   it('answers OPTIONS with what it allows', async () => {
     const reply = await world.engine.call({ method: 'OPTIONS', path: address });
     expect(reply.status).toBe(204);
+    expectSecurityHeaders(reply.headers, 'engine');
     expect(reply.headers.allow?.split(', ').sort()).toEqual([...allowed, 'OPTIONS'].sort());
   });
 
@@ -51,6 +54,7 @@ describe.each(paths)('%s', (path) => {
     async (method) => {
       const reply = await world.engine.call({ method, path: address });
       expect(reply.status).toBe(405);
+      expectSecurityHeaders(reply.headers, 'engine');
       expect(reply.headers.allow?.split(', ').sort()).toEqual([...allowed, 'OPTIONS'].sort());
       expect(reply.headers['content-type']).toBe('application/problem+json');
       if (method !== 'HEAD') expect(reply.json['code']).toBe('method_not_allowed');
@@ -60,5 +64,6 @@ describe.each(paths)('%s', (path) => {
   it.each([`${address}/`, address.toUpperCase(), `${address}/y/z`])('is not %s', async (other) => {
     const reply = await send(world.engine.url, { method: 'GET', path: other });
     expect(reply.json).toMatchObject({ status: 404, code: 'route_not_found' });
+    expectSecurityHeaders(reply.headers, 'engine');
   });
 });

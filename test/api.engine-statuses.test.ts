@@ -6,6 +6,7 @@ import type { ProblemCode } from '#api/engine/http/problem';
 import { commonScenario, type Scenario } from './helpers/common-scenarios.js';
 import { openEngineWorld, type EngineWorld } from './helpers/engine-world.js';
 import { SCENARIOS } from './helpers/operation-scenarios.js';
+import { expectSecurityHeaders } from './helpers/security-headers.js';
 import { openApiReader, readOpenApi, type ServedOpenApi } from './helpers/served-openapi.js';
 
 const specs = OPERATIONS.map(({ spec }) => spec);
@@ -68,6 +69,7 @@ describe.each(table)('$id', ({ id, documented, scenarios }) => {
       const reply = await scenario!(world);
       const operation = served.operations.find((one) => one.id === id)!;
       expect(served.faultsOf(operation, reply)).toEqual([]);
+      expectSecurityHeaders(reply.headers, 'engine');
       const type = reply.headers['content-type']?.split(';')[0];
       const isProblem = type === 'application/problem+json';
       expect([String(reply.status), isProblem ? reply.json['code'] : type]).toEqual([status, what]);

@@ -15,7 +15,7 @@ afterEach(async () => {
   for (const server of servers.splice(0)) await server.close(0);
 });
 
-async function serve(timeouts: ListenOptions['timeouts'] = {}): Promise<HttpServer> {
+async function serve(limits: ListenOptions['limits'] = {}): Promise<HttpServer> {
   const server = await listen(
     (req, res) => {
       if (req.url === '/half') {
@@ -33,7 +33,7 @@ async function serve(timeouts: ListenOptions['timeouts'] = {}): Promise<HttpServ
       host: '127.0.0.1',
       port: 0,
       answerUnread: unreadProblem,
-      timeouts: { headersMs: 200, requestMs: 300, ...timeouts },
+      limits: { headersMs: 200, requestMs: 300, ...limits },
     },
   );
   servers.push(server);

@@ -17,7 +17,7 @@ async function serve(
   const server = await listen(handler, {
     host: '127.0.0.1',
     port: 0,
-    timeouts: { headersMs: 150, requestMs: 300 },
+    limits: { headersMs: 150, requestMs: 300 },
     answerUnread: unreadProblem,
   });
   running.push(server);
@@ -49,6 +49,8 @@ function problemIn(answer: string): { status: number; code: string } {
   const [head = '', body = ''] = answer.split('\r\n\r\n');
   expect(head).toMatch(/^Content-Type: application\/problem\+json$/im);
   expect(head).toMatch(/^Connection: close$/im);
+  expect(head).toMatch(/^Content-Security-Policy: default-src 'none'; frame-ancestors 'none'$/im);
+  expect(head).toMatch(/^Cross-Origin-Resource-Policy: same-origin$/im);
   const problem = problemSchema.parse(JSON.parse(body));
   expect(head).toContain(`X-Request-Id: ${problem.request_id}`);
   expect(head).toMatch(new RegExp(`^HTTP/1.1 ${problem.status} `));

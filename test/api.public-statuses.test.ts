@@ -5,6 +5,7 @@ import { publicDescription } from '#api/public/openapi/description';
 import { OPERATIONS } from '#api/public/operations';
 import { SCENARIOS, scenarioOf } from './helpers/facade-scenarios.js';
 import { openFacades, type Facades } from './helpers/facades.js';
+import { expectSecurityHeaders } from './helpers/security-headers.js';
 import { openApiReader, readOpenApi, type ServedOpenApi } from './helpers/served-openapi.js';
 import { SPOILED_BODIES } from './helpers/spoiled-call.js';
 
@@ -64,7 +65,9 @@ describe.each(table)('$id', ({ id, documented, scenarios }) => {
     const calls = [call, { ...call, headers: { ...call.headers, 'If-None-Match': '*' } }];
     for (const one of [world.good, world.empty, world.expired, world.unreadable]) {
       for (const asked of [...calls, ...spoiled.map((spoil) => spoil(call))]) {
-        expect(served.faultsOf(operation, await one.call(asked))).toEqual([]);
+        const reply = await one.call(asked);
+        expect(served.faultsOf(operation, reply)).toEqual([]);
+        expectSecurityHeaders(reply.headers, 'public');
       }
     }
   });
@@ -74,6 +77,7 @@ describe.each(table)('$id', ({ id, documented, scenarios }) => {
     const reply = await scenario(world);
     const operation = served.operations.find((one) => one.id === id)!;
     expect(served.faultsOf(operation, reply)).toEqual([]);
+    expectSecurityHeaders(reply.headers, 'public');
     const type = reply.headers['content-type']?.split(';')[0];
     const isProblem = type === 'application/problem+json';
     expect([String(reply.status), isProblem ? reply.json['code'] : type]).toEqual([status, what]);

@@ -17,7 +17,6 @@ export function unreadAnswer(
     headers: {
       'Content-Type': 'application/problem+json',
       'Cache-Control': 'no-store',
-      'X-Content-Type-Options': 'nosniff',
       ...headers,
     },
     body: Buffer.from(JSON.stringify(document)),

@@ -28,12 +28,7 @@ const CONTENT_POLICY = [
   "frame-ancestors 'none'",
 ].join('; ');
 
-/** A link to the page may hold a share token: no other site is told of it. */
-const PAGE_HEADERS = {
-  'Content-Security-Policy': CONTENT_POLICY,
-  'Referrer-Policy': 'no-referrer',
-  'X-Robots-Tag': 'noindex',
-};
+const PAGE_HEADERS = { 'X-Robots-Tag': 'noindex' };
 
 /** GET /: a form, and with `?id=`, or another name of the JSON lookup, the verdict that the JSON route gives, as a page. */
 export async function getPage(
@@ -123,7 +118,8 @@ function sendPage(
   headers: Record<string, string> = {},
 ): void {
   const body = utf8(page);
-  const answer: Answer = { status, type: 'text/html; charset=utf-8', cache, body };
+  const type = 'text/html; charset=utf-8';
+  const answer: Answer = { status, type, cache, body, policy: CONTENT_POLICY };
   if (status === 200 && cache === CACHE_VERDICT) answer.etag = etagOf(ctx, body);
   send(ctx, req, res, snapshot, { ...answer, headers: { ...PAGE_HEADERS, ...headers } });
 }

@@ -87,6 +87,6 @@ export function openOpsListener(
     ...address,
     portVariable: 'OPS_PORT',
     hostVariable: 'OPS_BIND',
-    timeouts: { headersMs: 5_000, requestMs: 5_000, idleMs: 30_000 },
+    limits: { headersMs: 5_000, requestMs: 5_000, idleMs: 30_000 },
   });
 }

@@ -1,7 +1,12 @@
 import type { NextFunction, Request, RequestHandler, Response } from 'express';
 import { v7 as uuidv7 } from 'uuid';
 import { isRequestId } from '#runtime/request-ids';
+import { securityHeaders } from '../../http/security-headers.js';
 import type { EngineContext } from '../context.js';
+
+/** On every answer. What tenants are told is for their own programs, not for pages of others. */
+export const ALWAYS = securityHeaders('same-origin');
+const ALWAYS_NAMES = Object.keys(ALWAYS) as (keyof typeof ALWAYS)[];
 
 /** What is remembered of a request while it is answered, for the answer and for the access log. */
 interface Locals {
@@ -39,10 +44,7 @@ export function exchange({ log }: Pick<EngineContext, 'log'>): RequestHandler {
     const locals = localsOf(res);
     locals.requestId = sent !== undefined && isRequestId(sent) ? sent : uuidv7();
     res.setHeader('X-Request-Id', locals.requestId);
-    res.setHeader('X-Content-Type-Options', 'nosniff');
-    res.setHeader('Content-Security-Policy', "default-src 'none'; frame-ancestors 'none'");
-    res.setHeader('Cross-Origin-Resource-Policy', 'same-origin');
-    res.setHeader('Referrer-Policy', 'no-referrer');
+    for (const name of ALWAYS_NAMES) res.setHeader(name, ALWAYS[name]);
     res.setHeader('Cache-Control', 'no-store');
     res.once('close', () => {
       log.info(

@@ -1,11 +1,15 @@
 import { v7 as uuidv7 } from 'uuid';
 import type { UnreadAnswer, UnreadReason } from '#runtime/http-server';
 import { unreadAnswer, UNREAD_DETAILS } from '../../http/unread-request.js';
+import { ALWAYS } from './exchange.js';
 import { Problem } from './problem.js';
 
 /** The answer to what never came as far as a route. */
 export function unreadProblem(reason: UnreadReason): UnreadAnswer {
   const requestId = uuidv7();
   const problem = new Problem(reason, UNREAD_DETAILS[reason]);
-  return unreadAnswer(problem.document(requestId), { 'X-Request-Id': requestId });
+  return unreadAnswer(problem.document(requestId), {
+    ...ALWAYS,
+    'X-Request-Id': requestId,
+  });
 }

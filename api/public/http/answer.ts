@@ -1,4 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { securityHeaders } from '../../http/security-headers.js';
 import { endDiscarding, leavesLongBody } from '../../http/unread-body.js';
 import type { PublicContext } from '../context.js';
 import { Problem } from './problem.js';
@@ -23,7 +24,14 @@ export const READABLE_ANYWHERE = {
 };
 
 /** On every answer: readable from any page, and never taken for anything but what it is. */
-const ALWAYS = ['X-Content-Type-Options', 'nosniff', ...Object.entries(READABLE_ANYWHERE).flat()];
+export const ALWAYS = { ...READABLE_ANYWHERE, ...securityHeaders('cross-origin') };
+
+/** As they are written, made once for what is answered most. */
+const PLAIN = Object.entries(ALWAYS).flat();
+
+function withPolicy(policy: string): string[] {
+  return Object.entries({ ...ALWAYS, 'Content-Security-Policy': policy }).flat();
+}
 
 export interface Answer {
   status: number;
@@ -33,6 +41,8 @@ export interface Answer {
   body: Uint8Array | string;
   /** With quotes. */
   etag?: string;
+  /** The Content-Security-Policy of a page. */
+  policy?: string;
   headers?: Record<string, string>;
 }
 
@@ -47,7 +57,8 @@ export function send(
   snapshot: Snapshot | null,
   answer: Answer,
 ): void {
-  const headers = [...ALWAYS, 'Cache-Control', answer.cache];
+  const headers = [...(answer.policy === undefined ? PLAIN : withPolicy(answer.policy))];
+  headers.push('Cache-Control', answer.cache);
   if (snapshot !== null) {
     const { manifest, issuedAt } = snapshot.opened;
     const age = Math.max(0, Math.floor((ctx.clock.now() - issuedAt) / 1000));

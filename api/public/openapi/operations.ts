@@ -49,9 +49,11 @@ export function documentation(specs: () => readonly PublicSpec[]): readonly Oper
         description: 'A page that needs no script.',
         content: { 'text/html': 'text' },
       }),
-      handler: serveFixed('text/html; charset=utf-8', () => renderDocs(described(), READER_TEXT), {
-        'Content-Security-Policy': PAGE_POLICY,
-      }),
+      handler: serveFixed(
+        'text/html; charset=utf-8',
+        () => renderDocs(described(), READER_TEXT),
+        PAGE_POLICY,
+      ),
     },
     {
       spec: served('docsStyle', '/docs/style.css', 'The style sheet of that page', {
