@@ -92,8 +92,15 @@ syncBuiltinESMExports();
 
 process.once('message', (message) => {
   const task = message as DyingTask;
-  const sql = connect(task.databaseUrl, { application: 'dying-publisher', max: 2 });
-  const lock = connect(task.databaseUrl, { application: 'dying-publisher-lock', max: 1 });
+  // It has one tick to die in, and opens connections in the middle of it: on a machine that is busy
+  // with other tests a program would fail, and try again with its next tick.
+  const patient = { connectTimeoutMs: 60_000, lockTimeoutMs: 30_000 };
+  const sql = connect(task.databaseUrl, { application: 'dying-publisher', max: 2, ...patient });
+  const lock = connect(task.databaseUrl, {
+    application: 'dying-publisher-lock',
+    max: 1,
+    ...patient,
+  });
   const keys = {
     logKey: loadSigningKey(task.logKeyFile),
     snapshotKey: loadSigningKey(task.snapshotKeyFile),
