@@ -1,0 +1,156 @@
+import { execFile } from 'node:child_process';
+import { rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import {
+  removeEmbeddedPostgres,
+  startEmbeddedPostgres,
+  type EmbeddedPostgres,
+} from '#runtime/embedded/index';
+import { findBinaries } from '#runtime/embedded/binaries';
+import { clusterOf, findPlace } from '#runtime/embedded/place';
+import { startServer, type Server } from '#runtime/embedded/server';
+import { connect } from '#runtime/postgres';
+import type { Pool } from '#sql/db';
+
+/** Small enough for a small disk; everything else is as it comes. */
+const SETTINGS = { max_wal_size: '96MB', min_wal_size: '32MB', max_connections: '160' };
+
+const quiet = { debug: () => undefined };
+
+/** A real Postgres that everything may happen to. */
+export class Cluster {
+  private standby: { server: Server; directory: string } | null = null;
+  /** As the superuser, past every link. */
+  sql: Pool;
+
+  private constructor(
+    private readonly dataDir: string,
+    private running: EmbeddedPostgres,
+  ) {
+    this.sql = this.connectTo(running.superuserUrl);
+  }
+
+  static async start(dataDir: string): Promise<Cluster> {
+    return new Cluster(dataDir, await startEmbeddedPostgres({ dataDir, settings: SETTINGS }));
+  }
+
+  get port(): number {
+    return this.running.port;
+  }
+  get superuserUrl(): string {
+    return this.running.superuserUrl;
+  }
+  rolePassword(role: string): string {
+    return this.running.rolePassword(role);
+  }
+  urlFor(role: string): string {
+    return this.running.urlFor(role);
+  }
+
+  /** To the server, its postmaster. */
+  signal(signal: 'SIGKILL' | 'SIGQUIT' | 'SIGINT' | 'SIGSTOP' | 'SIGCONT'): void {
+    process.kill(this.running.pid, signal);
+  }
+
+  async untilGone(): Promise<void> {
+    await this.running.exited;
+  }
+
+  /** On the port that it had, whatever ended it. */
+  async restart(): Promise<void> {
+    const { port } = this.running;
+    this.running = await startEmbeddedPostgres({ dataDir: this.dataDir, port, settings: SETTINGS });
+  }
+
+  /** Ends what the programs have open; resolves with how many there were. */
+  async terminateAll(application = 'svc-%'): Promise<number> {
+    const { count } = await this.sql`
+      select pg_terminate_backend(pid) from pg_stat_activity where application_name like ${application}`;
+    return count;
+  }
+
+  /**
+   * A standby that streams from this server, made of a copy of its files.
+   *
+   * @param isSynchronous whether a commit waits for it from now on
+   * @returns its port
+   */
+  async addStandby(isSynchronous: boolean): Promise<number> {
+    const place = await findPlace(this.dataDir);
+    const directory = join(this.dataDir, 'standby');
+    await this.running.stop();
+    await promisify(execFile)('cp', ['-a', place.directory, directory]);
+    await this.restart();
+    const copy = { ...place, directory };
+    const { port } = new URL(this.superuserUrl);
+    const { username, password } = new URL(this.superuserUrl);
+    await writeFile(join(clusterOf(copy), 'standby.signal'), '');
+    const binaries = await findBinaries(place.account);
+    const primary_conninfo = `host=127.0.0.1 port=${port} user=${username} password=${password} application_name=standby`;
+    // It answers while it follows, which is how its start is noticed.
+    const settings = { ...SETTINGS, primary_conninfo, hot_standby: 'on' };
+    const server = await startServer(binaries, copy, { port: 0, settings }, quiet);
+    this.standby = { server, directory };
+    if (isSynchronous) {
+      await this.sql.unsafe(`alter system set synchronous_standby_names = 'standby'`);
+      await this.sql`select pg_reload_conf()`;
+    }
+    await this.untilStreaming(isSynchronous);
+    return server.port;
+  }
+
+  /** The standby no longer hears of what is committed. */
+  pauseStandby(): void {
+    if (this.standby !== null) process.kill(this.standby.server.pid, 'SIGSTOP');
+  }
+
+  /** Makes the standby the database, for good. */
+  async promote(): Promise<void> {
+    const { standby } = this;
+    if (standby === null) throw new Error('there is no standby');
+    const url = new URL(this.superuserUrl);
+    url.port = String(standby.server.port);
+    await this.sql.end({ timeout: 0 });
+    this.sql = this.connectTo(url.toString());
+    await this.sql`select pg_promote()`;
+    const before = this.running;
+    this.running = {
+      ...before,
+      superuserUrl: url.toString(),
+      pid: standby.server.pid,
+      port: standby.server.port,
+      urlFor: (role) => before.urlFor(role).replace(/:\d+\//, `:${String(standby.server.port)}/`),
+      exited: standby.server.exited,
+      stop: () => standby.server.stop(),
+    };
+    this.standby = null;
+    // It asked its copies of the settings for a standby of its own, which it does not have.
+    await this.sql.unsafe('alter system reset synchronous_standby_names');
+    await this.sql`select pg_reload_conf()`;
+  }
+
+  async close(): Promise<void> {
+    await this.sql.end({ timeout: 1 });
+    await this.standby?.server.stop();
+    await this.running.stop();
+    await removeEmbeddedPostgres(this.dataDir);
+    await rm(join(this.dataDir, 'standby'), { recursive: true, force: true });
+  }
+
+  private async untilStreaming(isSynchronous: boolean): Promise<void> {
+    const wanted = isSynchronous ? 'sync' : 'async';
+    for (let tries = 0; tries < 400; tries += 1) {
+      const rows = await this.sql<{ state: string; sync_state: string }[]>`
+        select state, sync_state from pg_stat_replication where application_name = 'standby'`;
+      if (rows.some((row) => row.state === 'streaming' && row.sync_state === wanted)) return;
+      await sleep(50);
+    }
+    throw new Error(`the standby does not stream (${wanted})`);
+  }
+
+  private connectTo(url: string): Pool {
+    return connect(url, { application: 'faults', max: 4, statementTimeoutMs: 20_000 });
+  }
+}

@@ -1,0 +1,78 @@
+/** A message of the Postgres protocol, whole. */
+export interface Message {
+  bytes: Buffer;
+  /** What it has the server run, in lower case with single spaces; null when it runs nothing. */
+  sql: string | null;
+  /** Whether the server answers it with ReadyForQuery. */
+  isAnswered: boolean;
+}
+
+const plain = (sql: string): string => sql.toLowerCase().replaceAll(/\s+/g, ' ').trim();
+
+/** What a client says on one connection, cut into messages. */
+export class Spoken {
+  private rest: Buffer = Buffer.alloc(0);
+  private hasStarted = false;
+  private readonly statements = new Map<string, string>();
+  private bound = '';
+  /** What it ran since it began the transaction that is open. */
+  transaction: string[] = [];
+
+  *take(chunk: Buffer): Generator<Message> {
+    this.rest = this.rest.length === 0 ? chunk : Buffer.concat([this.rest, chunk]);
+    for (;;) {
+      // Only the very first message has no type before its length.
+      const head = this.hasStarted ? 1 : 0;
+      if (this.rest.length < head + 4) return;
+      const length = head + this.rest.readUInt32BE(head);
+      if (this.rest.length < length) return;
+      const bytes = this.rest.subarray(0, length);
+      this.rest = this.rest.subarray(length);
+      const type = this.hasStarted ? String.fromCharCode(bytes[0] ?? 0) : '';
+      this.hasStarted = true;
+      const sql = this.ran(type, bytes);
+      if (sql === 'begin' || sql?.startsWith('begin ') === true) this.transaction = [];
+      else if (sql !== null) this.transaction.push(sql);
+      yield { bytes, sql, isAnswered: type === 'S' || type === 'Q' };
+    }
+  }
+
+  private ran(type: string, bytes: Buffer): string | null {
+    if (type === 'Q') return plain(textAt(bytes, 5));
+    if (type === 'E') return this.bound;
+    if (type === 'P') {
+      const name = textAt(bytes, 5);
+      this.statements.set(name, plain(textAt(bytes, 6 + Buffer.byteLength(name))));
+    }
+    if (type === 'B') {
+      const portal = textAt(bytes, 5);
+      const name = textAt(bytes, 6 + Buffer.byteLength(portal));
+      this.bound = this.statements.get(name) ?? '';
+    }
+    return null;
+  }
+}
+
+/** Counts how many requests the server has answered to the end. */
+export class Answered {
+  private rest: Buffer = Buffer.alloc(0);
+  /** The first one is for the connection itself. */
+  count = -1;
+
+  take(chunk: Buffer): void {
+    this.rest = this.rest.length === 0 ? chunk : Buffer.concat([this.rest, chunk]);
+    while (this.rest.length >= 5) {
+      const length = 1 + this.rest.readUInt32BE(1);
+      if (this.rest.length < length) return;
+      if (this.rest[0] === READY) this.count += 1;
+      this.rest = this.rest.subarray(length);
+    }
+  }
+}
+
+const READY = 'Z'.charCodeAt(0);
+
+/** Up to the zero byte that ends it. */
+function textAt(bytes: Buffer, start: number): string {
+  return bytes.toString('utf8', start, bytes.indexOf(0, start));
+}

@@ -1,0 +1,46 @@
+import type { Client } from './client.js';
+import type { ProcessName, World } from './world.js';
+
+/** What a fault works on. */
+export interface Scene {
+  world: World;
+  client: Client;
+}
+
+/** Ends the fault. */
+export type Heal = () => Promise<void> | void;
+
+export interface Fault {
+  name: string;
+  /** Makes it happen. Returns once it has, with what ends it. */
+  inject(scene: Scene): Promise<Heal>;
+  /** How long it lasts, in milliseconds. */
+  holdMs?: number;
+  /** Requests have to go wrong meanwhile, or it did not happen. */
+  isFelt?: true;
+  /** Takes a disk that can be filled. */
+  needsDisks?: true;
+  /** Leaves a stack that is no good for others: it gets one of its own. */
+  isLast?: true;
+  /** Programs that rightly end by themselves. */
+  mayEnd?: ProcessName[];
+  /** Looks, after everything is settled, for what else has to hold; returns what does not. */
+  expects?(scene: Scene): Promise<string[]>;
+}
+
+export interface Outcome {
+  name: string;
+  /** Why it was left out. */
+  skipped?: string;
+  /** Identities that had been acknowledged when it happened. */
+  before: number;
+  /** Requests that were not acknowledged at once while it lasted. */
+  failed: number;
+  lost: number;
+  double: number;
+  /** From the end of the fault to the first good answer, and to everything settled and public. */
+  answeredMs: number | null;
+  settledMs: number | null;
+  /** What is not as it must be; a row without any of these passes. */
+  problems: string[];
+}

@@ -1,0 +1,68 @@
+import { Client } from './client.js';
+import type { Fault, Outcome, Scene } from './fault.js';
+import { walk } from './walk.js';
+import { startWorld } from './world.js';
+
+export const LOAD = { singlesPerSecond: 15, batchesPerSecond: 0.7, itemsPerBatch: 20 };
+
+let clients = 0;
+
+export async function openScene(load = LOAD): Promise<Scene> {
+  const world = await startWorld();
+  const { engineUrl, apiKey, tenantId } = world;
+  clients += 1;
+  const run = `client-${String(clients)}`;
+  return { world, client: new Client({ engineUrl, apiKey, tenantId, run, ...load }) };
+}
+
+/**
+ * Goes through faults on several stacks side by side, since most of the time of most faults is
+ * waiting. After a row that failed the stack is another one, so that each row speaks for itself.
+ */
+export async function inLanes(
+  faults: readonly Fault[],
+  lanes: number,
+  say: (outcome: Outcome) => void,
+): Promise<Outcome[]> {
+  const outcomes = new Map<Fault, Outcome>();
+  // What takes a stack of its own comes last.
+  const waiting = [...faults].sort((a, b) => Number(a.isLast ?? 0) - Number(b.isLast ?? 0));
+  const lane = async (): Promise<void> => {
+    let scene: Scene | null = null;
+    const leave = async (): Promise<void> => {
+      await scene?.world.close();
+      scene = null;
+    };
+    try {
+      for (let fault = waiting.shift(); fault !== undefined; fault = waiting.shift()) {
+        scene ??= await openScene();
+        const { disks } = scene.world;
+        const outcome =
+          fault.needsDisks === true && typeof disks === 'string'
+            ? skipped(fault, disks)
+            : await walk(scene, fault);
+        outcomes.set(fault, outcome);
+        say(outcome);
+        if (fault.isLast === true || outcome.problems.length > 0) await leave();
+      }
+    } finally {
+      await leave();
+    }
+  };
+  await Promise.all(Array.from({ length: lanes }, lane));
+  return faults.flatMap((fault) => outcomes.get(fault) ?? []);
+}
+
+function skipped({ name }: Fault, reason: string): Outcome {
+  return {
+    name,
+    skipped: reason,
+    before: 0,
+    failed: 0,
+    lost: 0,
+    double: 0,
+    answeredMs: null,
+    settledMs: null,
+    problems: [],
+  };
+}

@@ -1,0 +1,95 @@
+import { fork, type ChildProcess } from 'node:child_process';
+import { openSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { builtFile, type ProgramName } from '#bench/programs';
+
+/** As a supervisor has it. */
+const RESTART_AFTER_MS = 200;
+
+/** A program that comes back whatever ended it, as under any supervisor. */
+export class Program {
+  private child: ChildProcess | null = null;
+  private isHeld = false;
+  private serves: Promise<void> = Promise.resolve();
+  private blamed = false;
+  /** How it ended when nobody had ended it. */
+  readonly ended: string[] = [];
+
+  constructor(
+    readonly name: ProgramName,
+    private readonly env: Record<string, string>,
+    /** Of what it says. */
+    readonly logFile: string,
+    private execArgv: string[] = [],
+  ) {
+    this.start();
+  }
+
+  get pid(): number {
+    return this.child?.pid ?? 0;
+  }
+
+  /** Resolves when the process that runs now does its work. */
+  async ready(): Promise<void> {
+    await this.serves;
+  }
+
+  signal(signal: NodeJS.Signals): void {
+    if (signal === 'SIGKILL') this.blamed = true;
+    this.child?.kill(signal);
+  }
+
+  /** Kills it, and keeps it from coming back. */
+  hold(): void {
+    this.isHeld = true;
+    this.signal('SIGKILL');
+  }
+
+  letGo(): void {
+    this.isHeld = false;
+    if (this.child === null) this.start();
+  }
+
+  /** Drains it and starts it again, run by Node with these options. */
+  async restartWith(execArgv: string[]): Promise<void> {
+    this.execArgv = execArgv;
+    await this.stop();
+    this.letGo();
+    await this.ready();
+  }
+
+  async stop(): Promise<void> {
+    this.isHeld = true;
+    const { child } = this;
+    if (child === null) return;
+    const gone = new Promise((resolve) => child.once('close', resolve));
+    child.kill('SIGCONT');
+    child.kill('SIGTERM');
+    await gone;
+  }
+
+  private start(): void {
+    const said = openSync(this.logFile, 'a');
+    const child = fork(builtFile(`programs/${this.name}`), [], {
+      env: { LOG_LEVEL: 'info', ...this.env },
+      execArgv: this.execArgv,
+      stdio: ['ignore', said, said, 'ipc'],
+    });
+    this.child = child;
+    this.serves = new Promise((resolve) => {
+      child.on('message', (message) => {
+        if ((message as { ready?: true }).ready === true) resolve();
+      });
+    });
+    child.once('close', (code, signal) => {
+      this.child = null;
+      if (!this.isHeld && !this.blamed) {
+        this.ended.push(`${this.name} ended with ${signal ?? String(code)}`);
+      }
+      this.blamed = false;
+      void sleep(RESTART_AFTER_MS).then(() => {
+        if (!this.isHeld && this.child === null) this.start();
+      });
+    });
+  }
+}

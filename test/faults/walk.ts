@@ -1,0 +1,82 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { audit } from './audit.js';
+import type { Fault, Outcome, Scene } from './fault.js';
+import { settleAll } from './settle.js';
+import type { World } from './world.js';
+
+/** Something is under way and something is done when the fault comes. */
+const BEFORE_MS = 1_000;
+const AFTER_MS = 700;
+const INJECT_MS = 30_000;
+export const RECOVER_MS = 60_000;
+
+/** Makes one fault happen under load, and holds what was promised against what is there afterwards. */
+export async function walk(scene: Scene, fault: Fault): Promise<Outcome> {
+  const { world, client } = scene;
+  const begin = client.memory.asked.length;
+  const failedBefore = client.failed;
+  const problems: string[] = [];
+  client.start();
+  await inTime(client.nextGoodAnswer(), INJECT_MS, 'nothing was answered well before the fault');
+  await sleep(BEFORE_MS);
+  const before = client.memory.acknowledged.length;
+  const outcome: Outcome = {
+    name: fault.name,
+    before,
+    failed: 0,
+    lost: 0,
+    double: 0,
+    answeredMs: null,
+    settledMs: null,
+    problems,
+  };
+  try {
+    const heal = await inTime(fault.inject(scene), INJECT_MS, 'the fault did not happen');
+    if (fault.holdMs !== undefined) await sleep(fault.holdMs);
+    const answered = client.nextGoodAnswer();
+    const healed = performance.now();
+    await heal();
+    outcome.answeredMs =
+      (await inTime(answered, RECOVER_MS, 'nothing was answered well afterwards')) - healed;
+    await sleep(AFTER_MS);
+    await client.stop();
+    outcome.failed = client.failed - failedBefore;
+    if (fault.isFelt === true && outcome.failed === 0) problems.push('nobody felt the fault');
+    problems.push(...(await settleAll(world, client, performance.now() + RECOVER_MS)));
+    outcome.settledMs = performance.now() - healed;
+    const audited = await audit(world, client, client.memory.asked.slice(begin));
+    outcome.lost = audited.lost.length;
+    outcome.double = audited.double.length;
+    problems.push(...audited.lost, ...audited.double, ...audited.wrong);
+    problems.push(...((await fault.expects?.(scene)) ?? []));
+  } catch (error) {
+    problems.push(error instanceof Error ? (error.stack ?? error.message) : String(error));
+  } finally {
+    await client.stop();
+    clearTraps(world);
+  }
+  for (const [name, program] of Object.entries(world.programs)) {
+    const ended = program.ended.splice(0);
+    if (fault.mayEnd?.includes(name as keyof World['programs']) !== true) problems.push(...ended);
+  }
+  return outcome;
+}
+
+function clearTraps(world: World): void {
+  for (const link of Object.values(world.links)) link.clear();
+}
+
+async function inTime<T>(promise: Promise<T>, ms: number, otherwise: string): Promise<T> {
+  const over = new AbortController();
+  const late = sleep(ms, undefined, { signal: over.signal }).then(
+    () => {
+      throw new Error(otherwise);
+    },
+    () => new Promise<never>(() => undefined),
+  );
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    over.abort();
+  }
+}

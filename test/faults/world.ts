@@ -1,0 +1,207 @@
+import { chmod, mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { readiness } from '#bench/readiness';
+import type { ProgramName } from '#bench/programs';
+import { bootstrap } from '#programs/bootstrap';
+import { formatVkey } from '#protocol/note';
+import { snapshotNameFor } from '#runtime/config';
+import { createSigningKey, nativeSha256 } from '#runtime/crypto';
+import { logger } from '#runtime/log';
+import { freePort } from '../helpers/free-port.js';
+import { Cluster } from './cluster.js';
+import { Link } from './link.js';
+import { mountSmallDisk, type SmallDisk } from './mount.js';
+import { Program } from './program.js';
+import { RedisServer } from './redis-server.js';
+
+const PROCESSES = ['engine', 'worker-1', 'worker-2', 'verifier', 'publisher', 'facade'] as const;
+export type ProcessName = (typeof PROCESSES)[number];
+
+const LOG_ORIGIN = 'faults.example/log';
+const DATABASE_MB = 400;
+const SNAPSHOT_MB = 64;
+
+export interface World {
+  database: Cluster;
+  redis: RedisServer;
+  programs: Record<ProcessName, Program>;
+  /** To Postgres: each process has a way of its own. */
+  links: Record<Exclude<ProcessName, 'facade'>, Link>;
+  /** To Redis. */
+  queueLinks: Record<'engine' | 'worker-1' | 'worker-2', Link>;
+  /** Null, or why there is none. */
+  disks: { database: SmallDisk; snapshot: SmallDisk } | string;
+  engineUrl: string;
+  publicUrl: string;
+  tenantId: string;
+  apiKey: string;
+  /** What each program wrote. */
+  dir: string;
+  snapshotDir: string;
+  fsckEnv: Record<string, string>;
+  /** One more of a kind, beside the others. */
+  startAnother(name: ProcessName): Program;
+  close(): Promise<void>;
+}
+
+const open = new Set<() => Promise<void>>();
+
+/** Leaves nothing behind of what is up: no process, no mount, no file. */
+export async function closeAll(): Promise<void> {
+  await Promise.allSettled([...open].map((close) => close()));
+}
+
+/** The separate programs as they run in production, over a Postgres and a Redis of their own. */
+export async function startWorld(): Promise<World> {
+  const dir = await mkdtemp(join(tmpdir(), 'svc-faults-'));
+  // Within reach of the user that Postgres runs as when this runs as root.
+  await chmod(dir, 0o755);
+  const stops: (() => Promise<unknown>)[] = [() => rm(dir, { recursive: true, force: true })];
+  const close = async (): Promise<void> => {
+    open.delete(close);
+    for (const stop of stops.splice(0).reverse()) await stop();
+  };
+  open.add(close);
+  try {
+    const databaseDisk = await mountSmallDisk(join(dir, 'database'), DATABASE_MB);
+    const snapshotDisk = await mountSmallDisk(join(dir, 'snapshot'), SNAPSHOT_MB);
+    for (const disk of [databaseDisk, snapshotDisk]) {
+      if (typeof disk !== 'string') stops.push(() => disk.close());
+    }
+    const disks = both(databaseDisk, snapshotDisk);
+    const snapshotDir = join(dir, 'snapshot', 'public');
+    await mkdir(snapshotDir, { mode: 0o755 });
+
+    const database = await Cluster.start(join(dir, 'database', 'registry'));
+    stops.push(() => database.close());
+    const redis = await RedisServer.start(join(dir, 'redis'));
+    stops.push(() => redis.kill());
+
+    const keyFile = (name: string): string => join(dir, `${name}.pem`);
+    const keys = {
+      aep: createSigningKey(keyFile('aep')),
+      log: createSigningKey(keyFile('log')),
+      snapshot: createSigningKey(keyFile('snapshot')),
+    };
+    const { tenantId, apiKey } = await bootstrap({
+      ownerUrl: database.superuserUrl,
+      dataDir: dir,
+      rolePassword: (role) => database.rolePassword(role),
+      aepPublicKey: keys.aep.publicKey,
+      openSandbox: true,
+      log: logger('faults', 'warn'),
+    });
+    const vkeys = {
+      LOG_VKEY: formatVkey(nativeSha256, LOG_ORIGIN, keys.log.publicKey),
+      SNAPSHOT_VKEY: formatVkey(nativeSha256, snapshotNameFor(LOG_ORIGIN), keys.snapshot.publicKey),
+    };
+
+    const openLink = async (target: number, protocol: 'postgres' | 'other'): Promise<Link> => {
+      const link = await Link.open(target, protocol);
+      stops.push(() => link.close());
+      return link;
+    };
+    const toPostgres = () => openLink(database.port, 'postgres');
+    const toRedis = () => openLink(redis.port, 'other');
+    const links: World['links'] = {
+      engine: await toPostgres(),
+      'worker-1': await toPostgres(),
+      'worker-2': await toPostgres(),
+      verifier: await toPostgres(),
+      publisher: await toPostgres(),
+    };
+    const queueLinks: World['queueLinks'] = {
+      engine: await toRedis(),
+      'worker-1': await toRedis(),
+      'worker-2': await toRedis(),
+    };
+    const databaseUrl = (process: keyof World['links'], program: ProgramName): string => {
+      const url = new URL(database.urlFor(`svc_${program}`));
+      url.port = String(links[process].port);
+      return url.toString();
+    };
+    const redisUrl = (process: keyof World['queueLinks']): string =>
+      `redis://127.0.0.1:${String(queueLinks[process].port)}`;
+    const [enginePort, publicPort] = [await freePort(), await freePort()];
+    const engineUrl = `http://127.0.0.1:${String(enginePort)}`;
+    const publicUrl = `http://127.0.0.1:${String(publicPort)}`;
+    const worker = (process: 'worker-1' | 'worker-2'): Record<string, string> => ({
+      DATABASE_URL: databaseUrl(process, 'worker'),
+      REDIS_URL: redisUrl(process),
+      AEP_KEY_FILE: keyFile('aep'),
+    });
+    const environments: Record<ProcessName, Record<string, string>> = {
+      engine: {
+        DATABASE_URL: databaseUrl('engine', 'engine'),
+        REDIS_URL: redisUrl('engine'),
+        ENGINE_PORT: String(enginePort),
+        PUBLIC_URL: publicUrl,
+        LOG_VKEY: vkeys.LOG_VKEY,
+      },
+      'worker-1': worker('worker-1'),
+      'worker-2': worker('worker-2'),
+      verifier: { DATABASE_URL: databaseUrl('verifier', 'verifier') },
+      publisher: {
+        DATABASE_URL: databaseUrl('publisher', 'publisher'),
+        LOG_KEY_FILE: keyFile('log'),
+        SNAPSHOT_KEY_FILE: keyFile('snapshot'),
+        LOG_ORIGIN,
+        SNAPSHOT_DIR: snapshotDir,
+      },
+      facade: { ...vkeys, PUBLIC_PORT: String(publicPort), SNAPSHOT_DIR: snapshotDir },
+    };
+    const startProcess = (process: ProcessName, of: string = process): Program => {
+      const name = process.replace(/-\d$/, '') as ProgramName;
+      const program = new Program(name, environments[process], join(dir, `${of}.log`));
+      stops.push(() => program.stop());
+      return program;
+    };
+    const programs = Object.fromEntries(
+      PROCESSES.toReversed().map((process) => [process, startProcess(process)]),
+    ) as World['programs'];
+    await Promise.all(Object.values(programs).map((program) => program.ready()));
+    await untilPublished(publicUrl);
+    return {
+      database,
+      redis,
+      programs,
+      links,
+      queueLinks,
+      disks,
+      engineUrl,
+      publicUrl,
+      tenantId,
+      apiKey,
+      dir,
+      snapshotDir,
+      fsckEnv: {
+        ...vkeys,
+        LOG_ORIGIN,
+        DATA_DIR: dir,
+        SNAPSHOT_DIR: snapshotDir,
+      },
+      startAnother: (process) => startProcess(process, `another-${process}`),
+      close,
+    };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+function both(database: SmallDisk | string, snapshot: SmallDisk | string): World['disks'] {
+  if (typeof database === 'string') return database;
+  return typeof snapshot === 'string' ? snapshot : { database, snapshot };
+}
+
+async function untilPublished(publicUrl: string): Promise<void> {
+  const deadline = performance.now() + 30_000;
+  for (;;) {
+    const ready = await readiness(publicUrl).catch(() => null);
+    if (ready !== null) return;
+    if (performance.now() > deadline) throw new Error('no snapshot was published');
+    await sleep(50);
+  }
+}
