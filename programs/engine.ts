@@ -14,8 +14,8 @@ import { openAdmitEvents, openAdmitQueue } from '#runtime/queues';
 import { openRedis } from '#runtime/redis';
 import { settledRevocations } from '#sql/revocations';
 import { isConnectionLost } from '#sql/errors';
-import { assertRole } from '#sql/roles';
 import { settledIn } from '#sql/settlement';
+import { assertDatabase } from './database.js';
 
 /** Once the engine is told to stop, an admission is waited for so long and then answered with 202. */
 const LAST_WAIT_MS = 3_000;
@@ -34,7 +34,7 @@ const exitCode = await runProgram('engine', async (program) => {
     statementTimeoutMs: STATEMENT_MS,
   });
   program.onStop(() => sql.end({ timeout: 5 }));
-  await assertRole(sql, 'engine');
+  await assertDatabase(sql, 'engine');
 
   const waiting = createWaiting({ settledIn: (ids) => settledIn(sql, ids), log });
   const revocations = createWaiting({ settledIn: (ids) => settledRevocations(sql, ids), log });

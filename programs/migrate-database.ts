@@ -1,8 +1,7 @@
-import { join } from 'node:path';
-import { packageRoot } from '#runtime/package-root';
 import { connect } from '#runtime/postgres';
 import { grantQueueAccess, migrateQueues } from '#runtime/queues';
 import { migrate } from '#sql/migrate';
+import { MIGRATIONS } from './database.js';
 
 /** The database role of each program that has one. */
 export const PROGRAM_ROLES = [
@@ -24,9 +23,9 @@ export async function migrateDatabase(
   ownerUrl: string,
   passwordFor?: (role: ProgramRole) => string,
 ): Promise<string[]> {
-  const sql = connect(ownerUrl, { application: 'migrate', max: 2 });
+  const sql = connect(ownerUrl, { application: 'migrate', max: 2, statementTimeoutMs: 0 });
   try {
-    const applied = await migrate(sql, join(packageRoot, 'sql', 'migrations'));
+    const applied = await migrate(sql, MIGRATIONS);
     await migrateQueues(ownerUrl);
     await grantQueueAccess(ownerUrl, ['svc_engine', 'svc_worker']);
     if (passwordFor !== undefined) {

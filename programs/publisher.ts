@@ -11,8 +11,8 @@ import { reportReady, runProgram } from '#runtime/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres';
 import { isConnectionLost } from '#sql/errors';
-import { assertRole } from '#sql/roles';
 import { pinning } from './pinning.js';
+import { assertDatabase } from './database.js';
 
 const code = await runProgram('publisher', async (program) => {
   const { log, signal } = program;
@@ -25,7 +25,7 @@ const code = await runProgram('publisher', async (program) => {
   program.onStop(() => sql.end({ timeout: 5 }));
   const lock = connect(config.databaseUrl, { application: 'svc-publisher-lock', max: 1 });
   program.onStop(() => lock.end({ timeout: 5 }));
-  await assertRole(sql, 'publisher');
+  await assertDatabase(sql, 'publisher');
 
   const publisher = pinning('LOG_RETIRED_VKEYS or SNAPSHOT_RETIRED_VKEYS', () =>
     createPublisher({

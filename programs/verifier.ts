@@ -5,9 +5,9 @@ import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres';
 import { bulkVerification } from '#runtime/sodium';
 import { isConnectionLost } from '#sql/errors';
-import { assertRole } from '#sql/roles';
 import { verifierPulses, verifierReadiness } from '#workers/verify/readiness';
 import { runVerifier } from '#workers/verify/verifier';
+import { assertDatabase } from './database.js';
 
 const code = await runProgram('verifier', async (program) => {
   const { log, signal } = program;
@@ -16,7 +16,7 @@ const code = await runProgram('verifier', async (program) => {
   program.survives(isConnectionLost);
   const sql = connect(config.databaseUrl, { application: 'svc-verifier', max: 2 });
   program.onStop(() => sql.end({ timeout: 5 }));
-  await assertRole(sql, 'verifier');
+  await assertDatabase(sql, 'verifier');
   const signatures = await bulkVerification();
   if (signatures.library === 'OpenSSL') {
     log.warn(

@@ -5,11 +5,11 @@ import { reportReady, runProgram } from '#runtime/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres';
 import { isConnectionLost } from '#sql/errors';
-import { assertRole } from '#sql/roles';
 import { watchPolicies } from '#workers/admit/watch-policies';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/cache';
 import { policySelfTest } from '#policy/self-test';
+import { assertDatabase } from './database.js';
 
 const code = await runProgram('worker', async (program) => {
   const { log } = program;
@@ -23,7 +23,7 @@ const code = await runProgram('worker', async (program) => {
     max: WORKER_DEFAULTS.concurrency + WORKER_DEFAULTS.batchConcurrency + 2,
   });
   program.onStop(() => sql.end({ timeout: 5 }));
-  await assertRole(sql, 'worker');
+  await assertDatabase(sql, 'worker');
   const policy = policyCache(sql);
   const watching = watchPolicies({ sql, log, policy }, program.signal);
   program.onStop(() => watching);

@@ -1,56 +1,52 @@
-import { createHash } from 'node:crypto';
-import { readdir, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import type { Pool } from './db.js';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Pool, Transaction } from './db.js';
 import { firstAsking } from './errors.js';
+import { readMigrations, type Migration } from './migrations-folder.js';
+import { SchemaMismatchError } from './schema-version.js';
 
-/** The database was migrated by a newer or another version of this software. */
-export class SchemaMismatchError extends Error {
-  override readonly name = 'SchemaMismatchError';
+/** Somebody else's transaction holds what a migration has to lock, and does not end. */
+export class MigrationBlockedError extends Error {
+  override readonly name = 'MigrationBlockedError';
   readonly forOperator = true;
 }
 
+export interface MigrateOptions {
+  /** How long a migration waits for one lock: so long may the traffic behind it wait too. */
+  lockTimeoutMs: number;
+  /** How long it is tried again before that is given up. */
+  patienceMs: number;
+}
+
+export const MIGRATE_DEFAULTS: MigrateOptions = { lockTimeoutMs: 500, patienceMs: 5 * 60_000 };
+
 const ADVISORY_LOCK = 7_301_001;
-
-interface Migration {
-  version: number;
-  name: string;
-  text: string;
-  digest: string;
-}
-
-/** The numbered SQL files of a folder, in order: `0001_name.sql`, without a gap. */
-async function readMigrations(folder: string): Promise<Migration[]> {
-  const names = (await readdir(folder)).filter((name) => name.endsWith('.sql')).sort();
-  const migrations = await Promise.all(
-    names.map(async (name) => {
-      const text = await readFile(join(folder, name), 'utf8');
-      const digest = createHash('sha256').update(text).digest('hex');
-      return { version: Number(name.slice(0, 4)), name, text, digest };
-    }),
-  );
-  migrations.forEach((migration, index) => {
-    if (migration.version !== index + 1) {
-      throw new SchemaMismatchError(`migration ${migration.name} is out of sequence`);
-    }
-  });
-  return migrations;
-}
+/** Between two attempts, so that what waited behind the first gets through. */
+const PAUSE_MS = 500;
+const LOCK_NOT_AVAILABLE = '55P03';
+const DEADLOCK = '40P01';
 
 /**
  * Brings the schema up to the newest migration of `folder` and returns the names it applied.
  * Each migration is one transaction. Several starters at once migrate once: an advisory lock
  * serialises them. A database that is ahead, or whose history differs, is refused.
+ *
+ * Programs may serve meanwhile. Whoever waits for a table's lock has everybody wait who comes after,
+ * so a migration never waits for long: it lets go of all its locks, and comes again.
  */
-export async function migrate(sql: Pool, folder: string): Promise<string[]> {
+export async function migrate(
+  sql: Pool,
+  folder: string,
+  options: MigrateOptions = MIGRATE_DEFAULTS,
+): Promise<string[]> {
   const migrations = await readMigrations(folder);
   const connection = await sql.reserve();
   try {
-    await firstAsking(() => connection`select pg_advisory_lock(${ADVISORY_LOCK})`);
-    await connection`
-      create table if not exists public.svc_migration (
-        version integer primary key, name text not null, digest text not null,
-        applied_at timestamptz not null default now())`;
+    // Another starter's migrations, and long ones of our own, are waited for.
+    await firstAsking(() =>
+      connection.unsafe('set statement_timeout = 0; set lock_timeout = 0').then(() => undefined),
+    );
+    await connection`select pg_advisory_lock(${ADVISORY_LOCK})`;
+    await prepare(connection, options);
     const done = await connection<{ version: number; name: string; digest: string }[]>`
       select version, name, digest from public.svc_migration order by version`;
     for (const row of done) {
@@ -66,25 +62,75 @@ export async function migrate(sql: Pool, folder: string): Promise<string[]> {
     }
     const applied: string[] = [];
     for (const migration of migrations.slice(done.length)) {
-      await connection.unsafe('begin');
-      try {
-        await connection.unsafe(migration.text);
-        await connection`
-          insert into public.svc_migration (version, name, digest)
-          values (${migration.version}, ${migration.name}, ${migration.digest})`;
-        await connection.unsafe('commit');
-      } catch (error) {
-        await connection.unsafe('rollback');
-        throw error;
-      }
+      await patiently(connection, migration.name, options, () => apply(connection, migration));
       applied.push(migration.name);
     }
     return applied;
   } finally {
     // A lock that cannot be given back goes with its connection.
-    await connection`select pg_advisory_unlock(${ADVISORY_LOCK})`.then(
-      () => connection.release(),
-      () => connection.discard(),
+    await connection
+      .unsafe(
+        `select pg_advisory_unlock(${ADVISORY_LOCK}); reset statement_timeout; reset lock_timeout`,
+      )
+      .then(
+        () => connection.release(),
+        () => connection.discard(),
+      );
+  }
+}
+
+/** The list of what was applied. Every program reads it when it starts. */
+async function prepare(connection: Transaction, options: MigrateOptions): Promise<void> {
+  await connection`
+    create table if not exists public.svc_migration (
+      version integer primary key, name text not null, digest text not null,
+      applied_at timestamptz not null default now(),
+      breaking boolean not null default false)`;
+  const [marked] = await connection`
+    select from pg_attribute
+    where attrelid = 'public.svc_migration'::regclass and attname = 'breaking'`;
+  if (marked === undefined) {
+    await patiently(connection, 'of the list of migrations', options, () =>
+      connection.unsafe(
+        'alter table public.svc_migration add column breaking boolean not null default false',
+      ),
     );
+  }
+  await connection.unsafe('grant select on public.svc_migration to public');
+}
+
+async function apply(connection: Transaction, migration: Migration): Promise<void> {
+  await connection.unsafe(migration.text);
+  await connection`
+    insert into public.svc_migration (version, name, digest, breaking)
+    values (${migration.version}, ${migration.name}, ${migration.digest}, ${migration.breaking})`;
+}
+
+/** One transaction, as often as it takes to get its locks without keeping others waiting. */
+async function patiently(
+  connection: Transaction,
+  name: string,
+  { lockTimeoutMs, patienceMs }: MigrateOptions,
+  work: () => Promise<unknown>,
+): Promise<void> {
+  const deadline = Date.now() + patienceMs;
+  for (;;) {
+    try {
+      await connection.unsafe(`begin; set local lock_timeout = ${lockTimeoutMs}`);
+      await work();
+      await connection.unsafe('commit');
+      return;
+    } catch (error) {
+      await connection.unsafe('rollback');
+      const { code } = error as { code?: unknown };
+      if (code !== LOCK_NOT_AVAILABLE && code !== DEADLOCK) throw error;
+      if (Date.now() > deadline) {
+        throw new MigrationBlockedError(
+          `migration ${name} did not get its locks, and nothing of it was applied: end the transaction that holds them (the oldest xact_start in pg_stat_activity), and run migrate again`,
+          { cause: error },
+        );
+      }
+      await sleep(PAUSE_MS * (0.5 + Math.random()));
+    }
   }
 }

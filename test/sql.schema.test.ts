@@ -5,7 +5,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { packageRoot } from '#runtime/package-root';
 import { connect } from '#runtime/postgres';
 import { describeSchema } from '#sql/describe';
-import { migrate, SchemaMismatchError } from '#sql/migrate';
+import { migrate } from '#sql/migrate';
+import { SchemaMismatchError } from '#sql/schema-version';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
 const migrations = join(packageRoot, 'sql', 'migrations');

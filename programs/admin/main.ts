@@ -5,7 +5,6 @@ import { isForOperator } from '#runtime/operator-error';
 import { connect } from '#runtime/postgres';
 import { acting } from '#sql/audit';
 import type { Pool } from '#sql/db';
-import { assertRole } from '#sql/roles';
 import { aepKeyCommands } from './aep-keys.js';
 import { apiKeyCommands } from './api-keys.js';
 import { auditCommands } from './audit.js';
@@ -17,6 +16,7 @@ import { readable } from './print.js';
 import { revocationCommands } from './revocations.js';
 import { tenantCommands } from './tenants.js';
 import { vkeyCommands } from './vkeys.js';
+import { assertDatabase } from '../database.js';
 
 export const COMMANDS: readonly Command[] = [
   ...tenantCommands,
@@ -98,7 +98,7 @@ const asJson = (document: unknown): string => `${JSON.stringify(document, null, 
 async function open(env: Environment | undefined): Promise<Pool> {
   const sql = connect(adminConfig(env).databaseUrl, { application: 'svc-admin', max: 1 });
   try {
-    await assertRole(sql, 'admin');
+    await assertDatabase(sql, 'admin');
     return sql;
   } catch (error) {
     await sql.end({ timeout: 1 });

@@ -8,8 +8,8 @@ import { loadSigningKey, nativeSha256 } from '#runtime/crypto';
 import { OperatorError } from '#runtime/operator-error';
 import { connect } from '#runtime/postgres';
 import type { Pool } from '#sql/db';
-import { assertRole } from '#sql/roles';
 import { pinning } from '../pinning.js';
+import { assertDatabase } from '../database.js';
 
 /** Some statements go through a whole table. */
 const STATEMENT_TIMEOUT_MS = 30 * 60 * 1000;
@@ -30,7 +30,7 @@ export async function openRegistry(url: string): Promise<Pool> {
     statementTimeoutMs: STATEMENT_TIMEOUT_MS,
   });
   try {
-    await assertRole(sql, 'fsck');
+    await assertDatabase(sql, 'fsck');
     return sql;
   } catch (error) {
     await sql.end({ timeout: 1 });

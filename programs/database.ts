@@ -1,0 +1,15 @@
+import { join } from 'node:path';
+import { packageRoot } from '#runtime/package-root';
+import type { Pool } from '#sql/db';
+import { migrationNames } from '#sql/migrations-folder';
+import { assertRole, type Program } from '#sql/roles';
+import { requireSchema } from '#sql/schema-version';
+
+/** The migrations of this version. */
+export const MIGRATIONS = join(packageRoot, 'sql', 'migrations');
+
+/** What every program asks of its database first: a schema it can work with, and no more than its own rights. */
+export async function assertDatabase(sql: Pool, program: Program): Promise<void> {
+  const { length: known } = await migrationNames(MIGRATIONS);
+  await assertRole(sql, program, await requireSchema(sql, known));
+}
