@@ -11,6 +11,7 @@ import { reportReady, runProgram } from '#runtime/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres';
 import { isConnectionLost } from '#sql/errors';
+import { readKeptCheckpoint } from './kept-checkpoint.js';
 import { pinning } from './pinning.js';
 import { assertDatabase } from './database.js';
 
@@ -27,6 +28,7 @@ const code = await runProgram('publisher', async (program) => {
   program.onStop(() => lock.end({ timeout: 5 }));
   await assertDatabase(sql, 'publisher');
 
+  const lastCheckpoint = await readKeptCheckpoint(config.lastCheckpoint);
   const publisher = pinning('LOG_RETIRED_VKEYS or SNAPSHOT_RETIRED_VKEYS', () =>
     createPublisher({
       registry: sqlRegistry(sql),
@@ -41,6 +43,7 @@ const code = await runProgram('publisher', async (program) => {
       verify: nativeVerify,
       clock: systemClock,
       log,
+      ...(lastCheckpoint === null ? {} : { lastCheckpoint }),
       validForMs: config.snapshotValidForMs,
       windowProofs: config.windowProofs,
     }),

@@ -144,6 +144,7 @@ function environments(
       LOG_RETIRED_VKEYS: config.retiredLogVkeys.join(','),
       SNAPSHOT_RETIRED_VKEYS: config.retiredSnapshotVkeys.join(','),
       SNAPSHOT_VALID_FOR: `${String(config.snapshotValidForMs)}ms`,
+      ...(config.lastCheckpoint === null ? {} : { LAST_CHECKPOINT: config.lastCheckpoint }),
       ...(config.databaseUrl === null ? { EMBEDDED_DATABASE: 'yes' } : {}),
     },
     facade: {

@@ -10,6 +10,7 @@ import type { Janitor } from './janitor.js';
 import type { Leadership } from './leader.js';
 import type { SnapshotWriter } from './publish.js';
 import type { RegistryView } from './registry-view.js';
+import type { TreeHead } from './tree.js';
 
 /** Everything a tick uses. */
 export interface TickContext {
@@ -22,6 +23,8 @@ export interface TickContext {
   logSigner: NoteSigner;
   snapshotSigner: NoteSigner;
   trust: SnapshotTrust;
+  /** The head that a checkpoint kept elsewhere holds the log to. */
+  kept: TreeHead | null;
   sha256: Sha256;
   verify: Ed25519Verify;
   clock: Clock;

@@ -7,6 +7,7 @@ import type { Clock } from '#runtime/clock';
 import type { Logger } from '#runtime/log';
 import type { TickContext } from './context.js';
 import { SnapshotDirectory } from './directory.js';
+import { keptCheckpoint } from './kept-checkpoint.js';
 import { PublishedIndex } from './index-parts.js';
 import { Janitor } from './janitor.js';
 import { DirectoryClaim, Leadership, type Claim } from './leader.js';
@@ -38,6 +39,8 @@ export interface PublisherContext {
   log: Logger;
   validForMs: number;
   windowProofs: number;
+  /** A signed checkpoint that was kept elsewhere: nothing is signed that does not extend it. */
+  lastCheckpoint?: string;
   /** Claims besides the one on the directory. */
   claims?: Claim[];
   /** For tests: makes writes fail. */
@@ -82,6 +85,7 @@ export function createPublisher(options: PublisherContext): Publisher {
     logSigner: signer(sha256, origin, options.logKey),
     snapshotSigner: signer(sha256, options.snapshotName, options.snapshotKey),
     trust,
+    kept: keptCheckpoint(options.lastCheckpoint, trust, verify),
     sha256,
     verify,
     clock: options.clock,

@@ -63,6 +63,8 @@ export interface RegistryView {
     note: string;
     previous: number;
   }): Promise<boolean>;
+  /** Whether a log of this origin was ended: then nothing is signed for it again. */
+  hasEnded(origin: string): Promise<boolean>;
   tile(level: number, index: number): Promise<Uint8Array | null>;
   /** The leaves with indexes in [from, to), in order. */
   leaves(from: number, to: number): Promise<Leaf[]>;

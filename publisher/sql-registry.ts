@@ -1,5 +1,6 @@
 import { insertCheckpoint, latestCheckpoint } from '#sql/checkpoints';
 import type { Pool } from '#sql/db';
+import { hasEnded } from '#sql/ended-logs';
 import { grantChangesSince, packageRows, packagesWith, sharesNow } from '#sql/grants';
 import {
   keyEntries,
@@ -25,6 +26,7 @@ export function sqlRegistry(sql: Pool): RegistryView {
     frontier: () => frontier(sql),
     latestCheckpoint: () => latestCheckpoint(sql),
     insertCheckpoint: (checkpoint) => insertCheckpoint(sql, checkpoint),
+    hasEnded: (origin) => hasEnded(sql, origin),
     tile: (level, index) => readTile(sql, level, index),
     leaves: (from, to) => leaves(sql, from, to),
     proofsAt: (leafIndexes) => proofRowsAt(sql, leafIndexes),

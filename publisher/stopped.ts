@@ -6,6 +6,7 @@ export type StopCode =
   | 'log_forked'
   | 'tree_mismatch'
   | 'checkpoint_unverifiable'
+  | 'log_ended'
   | 'snapshot_unverifiable'
   | 'snapshot_damaged'
   | 'published_file_differs';

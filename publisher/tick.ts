@@ -24,7 +24,7 @@ import { packagesAnew, PublishedMembers } from './packages.js';
 import type { PublishedFile } from './publish.js';
 import { nextGeneration, putManifest } from './put-manifest.js';
 import { LeadershipLost, PublisherStopped } from './stopped.js';
-import { behind, forked, VerifiedTree, type TreeHead } from './tree.js';
+import { behind, ended, forked, VerifiedTree, type TreeHead } from './tree.js';
 import { validity } from './validity.js';
 import { verdictChanges, VERDICTS_PER_TICK } from './verdict-changes.js';
 import { withdrawFailed } from './withdraw.js';
@@ -82,14 +82,19 @@ async function publishNext(ctx: TickContext, published: Published | null): Promi
   const lookedAt = await ctx.registry.upkeepDoneAt();
   const frontier = await ctx.registry.frontier();
   const stored = await storedCheckpoint(ctx);
+  if (stored === null && (await ctx.registry.hasEnded(ctx.logSigner.name))) {
+    throw ended(ctx.logSigner.name);
+  }
 
   // What may be published is what the verifier found and what extends everything ever published:
-  // in the manifest, in the checkpoint file, or signed by a publisher that died before writing it.
+  // in the manifest, in the checkpoint file, signed by a publisher that died before writing it, or
+  // kept by somebody else.
   const file = await ctx.directory.checkpoint();
   const anchors: [TreeHead, string][] = [];
   if (published !== null) anchors.push([published.opened.checkpoint, 'the published snapshot']);
   if (file !== null) anchors.push([file.checkpoint, 'the published checkpoint']);
   if (stored !== null) anchors.push([stored, 'the last signed checkpoint']);
+  if (ctx.kept !== null) anchors.push([ctx.kept, 'the checkpoint of LAST_CHECKPOINT']);
   if (frontier === null) {
     for (const [anchor, what] of anchors) throw behind(0, anchor.size, what);
     return { outcome: 'waiting' };
@@ -183,6 +188,8 @@ async function publishNext(ctx: TickContext, published: Published | null): Promi
     index_parts: pins,
   };
   await putManifest(ctx, manifest, published);
+  // What extends this extends that too.
+  ctx.kept = null;
 
   await ctx.janitor.sweep(manifest, now);
   return {

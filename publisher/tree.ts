@@ -123,12 +123,16 @@ function mismatch(what: string): PublisherStopped {
   );
 }
 
+const IF_LOST =
+  'Which proofs are concerned, "npm run admin -- log lost" lists from the published files. ' +
+  'If they are lost for good, this log has ended: stop every publisher, say so with "npm run admin -- log end", and start a publisher ' +
+  'with a new LOG_ORIGIN, a new log key and an empty SNAPSHOT_DIR; keep the old directory, and go on serving it, as evidence.';
+
 export function behind(size: number, published: number, what: string): PublisherStopped {
   return new PublisherStopped(
     'database_behind',
     `The database has ${size} verified leaves, but ${what} covers ${published}: it was restored, or failed over, to an older state, ` +
-      'and continuing there would fork the log. Bring back a database that holds every published leaf and start the publisher again. ' +
-      'If those leaves are lost for good, this log has ended: start a new one with a new LOG_ORIGIN, a new log key and an empty SNAPSHOT_DIR, and keep the old directory as evidence.',
+      `and continuing there would fork the log. Bring back a database that holds every published leaf and start the publisher again. ${IF_LOST}`,
   );
 }
 
@@ -136,7 +140,14 @@ export function forked(size: number, what: string): PublisherStopped {
   return new PublisherStopped(
     'log_forked',
     `The log in the database does not extend the ${size} leaves of ${what}: leaves that the public has seen were replaced. ` +
-      'Bring back a database that holds them and start the publisher again. ' +
-      'If they are lost for good, this log has ended: start a new one with a new LOG_ORIGIN, a new log key and an empty SNAPSHOT_DIR, and keep the old directory as evidence.',
+      `Bring back a database that holds them and start the publisher again. ${IF_LOST}`,
+  );
+}
+
+export function ended(origin: string): PublisherStopped {
+  return new PublisherStopped(
+    'log_ended',
+    `The log ${origin} was ended in this database ("admin log end"), and nothing is signed for it again. ` +
+      'Start the publisher with the LOG_ORIGIN of the log that goes on, its log key and its SNAPSHOT_DIR.',
   );
 }

@@ -15,6 +15,8 @@ const READ_ALL: readonly string[] = [
   'batch_turn',
   'batch_watch',
   'checkpoint',
+  'ended_checkpoint',
+  'ended_log',
   'expiry',
   'fixture',
   'idempotency_key',
@@ -45,7 +47,16 @@ const READ_ALL: readonly string[] = [
 export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]>>> = {
   engine: {
     SELECT: READ_ALL.filter(
-      (table) => !['audit', 'expiry', 'policy_input', 'revocation_reason', 'scrub'].includes(table),
+      (table) =>
+        ![
+          'audit',
+          'ended_checkpoint',
+          'ended_log',
+          'expiry',
+          'policy_input',
+          'revocation_reason',
+          'scrub',
+        ].includes(table),
     ),
     INSERT: [
       'batch',
@@ -119,6 +130,7 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
   publisher: {
     SELECT: [
       'checkpoint',
+      'ended_log',
       'grant_change',
       'log_entry',
       'log_head',

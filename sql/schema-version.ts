@@ -16,6 +16,13 @@ export class SchemaMismatchError extends Error {
  * @returns whether the database has migrations that this version does not know
  */
 export async function requireSchema(sql: Db, known: number): Promise<{ ahead: boolean }> {
+  const [list] = await firstAsking(
+    () => sql<{ there: boolean }[]>`
+      select to_regclass('public.svc_migration') is not null as there`,
+  );
+  if (list?.there !== true) {
+    throw new SchemaMismatchError('the database has no registry yet: run migrate as its owner');
+  }
   // As JSON, since a runner of before the column made the table without it.
   const [row] = await firstAsking(
     () => sql<{ version: number; breaking: string | null }[]>`

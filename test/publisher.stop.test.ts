@@ -1,8 +1,8 @@
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { PublisherStopped } from '#publisher/stopped';
-import { TestSnapshot, testKey } from './helpers/snapshot.js';
+import { ORIGIN, TestSnapshot, testKey } from './helpers/snapshot.js';
 
 let snapshot: TestSnapshot;
 beforeEach(() => {
@@ -22,6 +22,20 @@ async function stop(tick: Promise<unknown>): Promise<PublisherStopped> {
 }
 
 const manifest = (): string => readFileSync(join(snapshot.directory, 'lookup/manifest'), 'utf8');
+
+it('a publisher goes on from a checkpoint that was kept elsewhere', async () => {
+  const first = snapshot.publisher();
+  await first.tick();
+  const lastCheckpoint = readFileSync(join(snapshot.directory, 'checkpoint'), 'utf8');
+  await first.close();
+  snapshot.registry.addProofs(10);
+  snapshot.registry.verify();
+  const publisher = snapshot.publisher({ lastCheckpoint });
+  expect(await publisher.tick()).toMatchObject({ outcome: 'published', treeSize: 411 });
+  // Once something is published that extends it, it is not looked at again.
+  snapshot.registry.tile = () => Promise.reject(new Error('a tile was read for nothing'));
+  expect(await publisher.tick()).toMatchObject({ outcome: 'published', treeSize: 411 });
+});
 
 describe('a publisher stops, and says how to go on,', () => {
   it('when the database was restored to an older state', async () => {
@@ -105,6 +119,45 @@ describe('a publisher stops, and says how to go on,', () => {
     const { code, message } = await stop(publisher.tick());
     expect(code).toBe('database_behind');
     expect(message).toContain('the published checkpoint');
+  });
+
+  it('when only a checkpoint that was kept elsewhere knows of them', async () => {
+    const publisher = snapshot.publisher();
+    await publisher.tick();
+    const lastCheckpoint = readFileSync(join(snapshot.directory, 'checkpoint'), 'utf8');
+    await publisher.close();
+    // Database and directory went back together: here everything fits.
+    rmSync(snapshot.directory, { recursive: true });
+    snapshot.registry.truncate(300);
+    const second = snapshot.publisher({ lastCheckpoint });
+    const { code, message } = await stop(second.tick());
+    expect(code).toBe('database_behind');
+    expect(message).toContain('LAST_CHECKPOINT');
+    for (let i = 0; i < 250; i++) {
+      snapshot.registry.addProof({ acceptedAt: snapshot.clock.at + 10_000 + i });
+    }
+    snapshot.registry.verify();
+    expect((await stop(second.tick())).code).toBe('log_forked');
+    expect(snapshot.registry.checkpoints).toHaveLength(0);
+    expect(existsSync(join(snapshot.directory, 'checkpoint'))).toBe(false);
+  });
+
+  it('when what LAST_CHECKPOINT names is not of this log', async () => {
+    const other = new TestSnapshot();
+    other.registry.addProofs(1);
+    other.registry.verify();
+    await other.publisher().tick();
+    const lastCheckpoint = readFileSync(join(other.directory, 'checkpoint'), 'utf8');
+    await other.close();
+    expect(() => snapshot.publisher({ lastCheckpoint })).toThrow(/LAST_CHECKPOINT.*LOG_RETIRED/s);
+  });
+
+  it('when its log was ended', async () => {
+    snapshot.registry.endedLogs.push(ORIGIN);
+    const { code, message } = await stop(snapshot.publisher().tick());
+    expect(code).toBe('log_ended');
+    expect(message).toContain('LOG_ORIGIN');
+    await snapshot.publisher({ origin: 'test.example/next' }).tick();
   });
 
   it.each([

@@ -87,6 +87,7 @@ describe('configuration', () => {
       snapshotKeyFile: resolve('.data/snapshot-key.pem'),
       logOrigin: 'svc.local/log',
       snapshotName: 'svc.local/snapshot',
+      lastCheckpoint: null,
       snapshotValidForMs: 900_000,
       windowProofs: 100_000,
       liveExecutionLocked: false,

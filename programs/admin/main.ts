@@ -11,6 +11,7 @@ import { auditCommands } from './audit.js';
 import { UsageError, words, type Admin, type Command, type Given } from './command.js';
 import { fixtureCommands } from './fixtures.js';
 import { COMMON_OPTIONS, helpFor, usage } from './help.js';
+import { logCommands } from './logs.js';
 import { policyCommands } from './policies.js';
 import { readable } from './print.js';
 import { revocationCommands } from './revocations.js';
@@ -26,6 +27,7 @@ export const COMMANDS: readonly Command[] = [
   ...aepKeyCommands,
   ...vkeyCommands,
   ...revocationCommands,
+  ...logCommands,
   ...auditCommands,
 ];
 

@@ -20,6 +20,8 @@ export interface PublisherConfig {
   /** The snapshot key's name. */
   snapshotName: string;
   snapshotDir: string;
+  /** A file or URL with a checkpoint of this log that was kept elsewhere. */
+  lastCheckpoint: string | null;
   snapshotValidForMs: number;
   /** The newest so many proofs answer generic lookups. */
   windowProofs: number;
@@ -39,6 +41,7 @@ export function readPublisherConfig(env: Environment): PublisherConfig {
     EMBEDDED_DATABASE: z.literal('yes').optional(),
     DATA_DIR: dataDir,
     SNAPSHOT_DIR: z.string().optional(),
+    LAST_CHECKPOINT: z.string().optional(),
     SNAPSHOT_VALID_FOR: validFor,
     WINDOW_PROOFS: windowProofs,
     ...opsVariables,
@@ -54,6 +57,7 @@ export function readPublisherConfig(env: Environment): PublisherConfig {
     logOrigin,
     snapshotName: snapshotNameFor(logOrigin),
     snapshotDir: resolve(v.SNAPSHOT_DIR ?? join(v.DATA_DIR, 'public')),
+    lastCheckpoint: v.LAST_CHECKPOINT ?? null,
     snapshotValidForMs: v.SNAPSHOT_VALID_FOR,
     windowProofs: v.WINDOW_PROOFS,
     ops: opsOf(v),

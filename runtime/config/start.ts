@@ -39,6 +39,8 @@ export interface StartConfig {
   logOrigin: string;
   /** The snapshot key's name. */
   snapshotName: string;
+  /** A file or URL with a checkpoint of this log that was kept elsewhere. */
+  lastCheckpoint: string | null;
   snapshotValidForMs: number;
   windowProofs: number;
   liveExecutionLocked: boolean;
@@ -58,6 +60,7 @@ export function readStartConfig(env: Environment): StartConfig {
     RATE_LIMIT: rateLimit,
     MAX_PENDING: maxPending,
     SNAPSHOT_DIR: z.string().optional(),
+    LAST_CHECKPOINT: z.string().optional(),
     AEP_KEY_FILE: z.string().optional(),
     LOG_KEY_FILE: z.string().optional(),
     SNAPSHOT_KEY_FILE: z.string().optional(),
@@ -92,6 +95,7 @@ export function readStartConfig(env: Environment): StartConfig {
     retiredSnapshotVkeys: v.SNAPSHOT_RETIRED_VKEYS ?? [],
     logOrigin,
     snapshotName: snapshotNameFor(logOrigin),
+    lastCheckpoint: v.LAST_CHECKPOINT ?? null,
     snapshotValidForMs: v.SNAPSHOT_VALID_FOR,
     windowProofs: v.WINDOW_PROOFS,
     liveExecutionLocked: v.LIVE_EXECUTION === 'locked',

@@ -28,12 +28,15 @@ function withDatabase(url: string, database: string, user?: string, password?: s
   return parsed.toString();
 }
 
-/** A database of its own, cloned from the migrated template. */
-export async function freshDatabase(): Promise<TestDatabase> {
+/**
+ * A database of its own, cloned from the migrated template, or from another to which nobody is
+ * connected.
+ */
+export async function freshDatabase(template = TEMPLATE): Promise<TestDatabase> {
   const { url, passwords } = inject('postgres');
   const name = `test_${randomBytes(6).toString('hex')}`;
   const admin = postgres(url, { max: 1, onnotice: () => undefined });
-  await admin`create database ${admin(name)} template ${admin(TEMPLATE)}`;
+  await admin`create database ${admin(name)} template ${admin(template)}`;
   await admin.end();
   const pools: Pool[] = [];
   const open = (poolUrl: string): Pool => {

@@ -7,7 +7,7 @@ import { fromHex, toBase64Url, utf8 } from '#protocol/bytes';
 import { documentHash } from '#protocol/hash';
 import type { JsonValue } from '#protocol/json';
 import { jwkThumbprint } from '#protocol/keys';
-import { createSigningKey, nativeBase64, nativeSha256 } from '#runtime/crypto';
+import { createSigningKey, nativeBase64, nativeSha256, type SigningKey } from '#runtime/crypto';
 import { logger } from '#runtime/log';
 import { packageRoot } from '#runtime/package-root';
 import { bulkVerification } from '#runtime/sodium';
@@ -55,26 +55,21 @@ let counter = 0;
 
 export async function openRegistry(
   db: TestDatabase,
-  options: { policy?: PolicyFiles } = {},
+  options: {
+    policy?: PolicyFiles;
+    /** The registry of which this database is a copy: nothing is set up again. */
+    goesOn?: TestRegistry;
+  } = {},
 ): Promise<TestRegistry> {
   const admin = db.as('svc_admin');
   const engine = db.as('svc_engine');
   const worker = db.as('svc_worker');
-  const keys = mkdtempSync(join(tmpdir(), 'svc-keys-'));
-  const signer = createSigningKey(join(keys, 'aep.pem'));
-  rmSync(keys, { recursive: true });
+  const { goesOn } = options;
+  const signer = goesOn?.admit.signer ?? freshSigner();
   const keyId = jwkThumbprint(nativeSha256, signer.publicKey);
-  const files = options.policy ?? (await readPolicyFolder(join(packageRoot, 'policy', 'default')));
-  const set = await makePolicySet(files);
-  await storePolicySet(admin, set);
-  await activatePolicy(admin, set.digest);
-  await ensureKeyActive(admin, nativeSha256, { keyId, publicKey: toBase64Url(signer.publicKey) });
-  await createTenant(admin, { tenantId: TENANT, environment: 'sandbox' });
-  await setAllowlisted(admin, TENANT, true);
-  await setLane(admin, 'sandbox', true);
-  const [tenant] = await admin<{ tenant_no: number }[]>`
-    select tenant_no from svc.tenant where tenant_id = ${TENANT}`;
-  const tenantNo = tenant?.tenant_no ?? 0;
+  const tenantNo =
+    goesOn?.tenantNo ??
+    (await setUp(admin, options.policy, { keyId, publicKey: signer.publicKey }));
   const log = logger('test', 'silent');
   const admit: AdmitContext = {
     sql: worker,
@@ -136,4 +131,29 @@ export async function openRegistry(
       await recordUpkeep(verify.sql, await databaseTime(verify.sql));
     },
   };
+}
+
+function freshSigner(): SigningKey {
+  const keys = mkdtempSync(join(tmpdir(), 'svc-keys-'));
+  const signer = createSigningKey(join(keys, 'aep.pem'));
+  rmSync(keys, { recursive: true });
+  return signer;
+}
+
+async function setUp(
+  admin: Pool,
+  policy: PolicyFiles | undefined,
+  { keyId, publicKey }: { keyId: string; publicKey: Uint8Array },
+): Promise<number> {
+  const files = policy ?? (await readPolicyFolder(join(packageRoot, 'policy', 'default')));
+  const set = await makePolicySet(files);
+  await storePolicySet(admin, set);
+  await activatePolicy(admin, set.digest);
+  await ensureKeyActive(admin, nativeSha256, { keyId, publicKey: toBase64Url(publicKey) });
+  await createTenant(admin, { tenantId: TENANT, environment: 'sandbox' });
+  await setAllowlisted(admin, TENANT, true);
+  await setLane(admin, 'sandbox', true);
+  const [tenant] = await admin<{ tenant_no: number }[]>`
+    select tenant_no from svc.tenant where tenant_id = ${TENANT}`;
+  return tenant?.tenant_no ?? 0;
 }

@@ -69,6 +69,7 @@ export class MemoryRegistry implements RegistryView {
   private verdictRows: ({ firstIndex: number; lastIndex: number } & VerdictInHistory)[] = [];
   private verdictId = 0;
   private verified: { treeSize: number; root: Uint8Array; verdictId: number } | null = null;
+  endedLogs: string[] = [];
   checkpoints: { treeSize: number; root: Uint8Array; note: string }[] = [];
   readonly grantChanges: GrantChange[] = [];
   readonly shares = new Map<string, ShareTarget | null>();
@@ -260,6 +261,9 @@ export class MemoryRegistry implements RegistryView {
   }
   latestCheckpoint() {
     return this.answer('latestCheckpoint', () => this.checkpoints.at(-1) ?? null);
+  }
+  hasEnded(origin: string) {
+    return this.answer('hasEnded', () => this.endedLogs.includes(origin));
   }
   insertCheckpoint(checkpoint: Parameters<RegistryView['insertCheckpoint']>[0]) {
     return this.answer('insertCheckpoint', () => {

@@ -1,0 +1,136 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { equalBytes, fromUtf8 } from '#protocol/bytes';
+import { openCheckpointNote, type Checkpoint } from '#protocol/checkpoint';
+import { readEntry } from '#protocol/entries';
+import { HASH_BYTES } from '#protocol/merkle';
+import { CHECKPOINT_PATH } from '#protocol/snapshot/manifest';
+import { pinKeys } from '#protocol/snapshot/trust';
+import { decodeEntryBundle, entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
+import { PublisherStopped } from '#publisher/stopped';
+import { VerifiedTree } from '#publisher/tree';
+import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { OperatorError } from '#runtime/operator-error';
+import type { Pool } from '#sql/db';
+import { readTile, treeSize } from '#sql/log';
+
+export interface LostLeaf {
+  leaf_index: number;
+  type: 'proof' | 'status' | 'key';
+  /** Of a proof, and of what revoked one. */
+  proof_id?: string;
+  time: string;
+}
+
+/** A published log, held against the database that it came from. */
+export interface Comparison {
+  origin: string;
+  /** Leaves of the published checkpoint. */
+  published: number;
+  /** Leaves that both have, from the first on. */
+  common: number;
+  /** Leaves that the database has in place of published ones, or after them. */
+  only_in_database: number;
+  /** What was published and is not in the database. */
+  lost: LostLeaf[];
+}
+
+/**
+ * What a published log has that the database has not: the files are checked, up to the checkpoint's
+ * signature, so what they say of the lost leaves is what was signed.
+ */
+export async function compareWithPublished(
+  sql: Pool,
+  directory: string,
+  vkeys: readonly string[],
+): Promise<Comparison> {
+  try {
+    return await compare(sql, directory, vkeys);
+  } catch (cause) {
+    if (!(cause instanceof PublisherStopped)) throw cause;
+    throw new OperatorError(
+      `the files in ${directory} are not what their checkpoint was signed for: npm run fsck -- --only snapshot tells which; take a mirror's copy of them (${cause.message})`,
+      { cause },
+    );
+  }
+}
+
+async function compare(
+  sql: Pool,
+  directory: string,
+  vkeys: readonly string[],
+): Promise<Comparison> {
+  const read = (path: string): Promise<Buffer> => readFile(join(directory, path));
+  const checkpoint = await publishedCheckpoint(read, vkeys);
+  const tree = await VerifiedTree.open(nativeSha256, checkpoint, (level, index) =>
+    read(tilePath(level, index, tileWidth(level, index, checkpoint.size))),
+  );
+  const inDatabase = await treeSize(sql);
+  const common = await commonLeaves(sql, tree, Math.min(inDatabase, checkpoint.size));
+  const lost: LostLeaf[] = [];
+  for (let index = Math.floor(common / TILE_WIDTH); index * TILE_WIDTH < checkpoint.size; index++) {
+    const first = index * TILE_WIDTH;
+    const path = entriesPath(index, tileWidth(0, index, checkpoint.size));
+    const entries = decodeEntryBundle(await read(path));
+    tree.requireLeaves(first, entries, await tree.tile(0, index));
+    entries.forEach((bytes, place) => {
+      if (first + place >= common) lost.push(lostLeaf(first + place, bytes));
+    });
+  }
+  return {
+    origin: checkpoint.origin,
+    published: checkpoint.size,
+    common,
+    only_in_database: inDatabase - common,
+    lost,
+  };
+}
+
+async function publishedCheckpoint(
+  read: (path: string) => Promise<Buffer>,
+  vkeys: readonly string[],
+): Promise<Checkpoint> {
+  const pinned = pinKeys(nativeSha256, vkeys);
+  try {
+    const note = fromUtf8(await read(CHECKPOINT_PATH));
+    return openCheckpointNote(note, pinned, pinned[0].name, nativeVerify).checkpoint;
+  } catch (cause) {
+    throw new OperatorError(
+      `there is no checkpoint there that these keys signed: ${(cause as Error).message}`,
+      { cause },
+    );
+  }
+}
+
+/** Leaves commit to ids that are drawn once, so where two logs part they never meet again. */
+async function commonLeaves(sql: Pool, tree: VerifiedTree, most: number): Promise<number> {
+  let [same, other] = [0, Math.ceil(most / TILE_WIDTH)];
+  while (same < other) {
+    const middle = Math.floor((same + other) / 2);
+    const leaves = Math.min(TILE_WIDTH, most - middle * TILE_WIDTH);
+    if ((await commonIn(sql, tree, middle)) >= leaves) same = middle + 1;
+    else other = middle;
+  }
+  if (same * TILE_WIDTH >= most) return most;
+  return Math.min(most, same * TILE_WIDTH + (await commonIn(sql, tree, same)));
+}
+
+async function commonIn(sql: Pool, tree: VerifiedTree, index: number): Promise<number> {
+  const published = await tree.tile(0, index);
+  const stored = (await readTile(sql, 0, index)) ?? new Uint8Array();
+  const most = Math.min(published.length, stored.length) / HASH_BYTES;
+  for (let place = 0; place < most; place++) {
+    const [from, to] = [place * HASH_BYTES, (place + 1) * HASH_BYTES];
+    if (!equalBytes(published.subarray(from, to), stored.subarray(from, to))) return place;
+  }
+  return most;
+}
+
+function lostLeaf(leafIndex: number, bytes: Uint8Array): LostLeaf {
+  const entry = readEntry(bytes);
+  if (entry === null) throw new OperatorError(`the published leaf ${leafIndex} is no entry`);
+  const { type, time } = entry;
+  return entry.type === 'key'
+    ? { leaf_index: leafIndex, type, time }
+    : { leaf_index: leafIndex, type, proof_id: entry.proof_id, time };
+}

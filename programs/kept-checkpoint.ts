@@ -1,0 +1,30 @@
+import { readFile } from 'node:fs/promises';
+import { OperatorError } from '#runtime/operator-error';
+
+const WITHIN_MS = 10_000;
+/** A checkpoint is some two hundred bytes, and a few witnesses' signatures more. */
+const MOST_BYTES = 64 * 1024;
+
+/**
+ * The note that LAST_CHECKPOINT names, by a path or an address. One that cannot be had is no reason
+ * to go on without it: it is named because nothing else here may know as much.
+ */
+export async function readKeptCheckpoint(where: string | null): Promise<string | null> {
+  if (where === null) return null;
+  try {
+    const note = /^https?:/.test(where) ? await download(where) : await readFile(where, 'utf8');
+    if (note.length > MOST_BYTES) throw new Error('it is too long for a checkpoint');
+    return note;
+  } catch (cause) {
+    throw new OperatorError(
+      `LAST_CHECKPOINT: ${where} cannot be read (${(cause as Error).message}): nothing is signed before it was compared; name another copy, or unset it if this log was never published`,
+      { cause },
+    );
+  }
+}
+
+async function download(url: string): Promise<string> {
+  const response = await fetch(url, { signal: AbortSignal.timeout(WITHIN_MS) });
+  if (!response.ok) throw new Error(`the answer is ${String(response.status)}`);
+  return response.text();
+}
