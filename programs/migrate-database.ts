@@ -1,5 +1,5 @@
 import { connect } from '#runtime/postgres';
-import { grantQueueAccess, migrateQueues } from '#runtime/queues';
+import { BOARD_ROLE, grantQueueAccess, grantQueueReading, migrateQueues } from '#runtime/queues';
 import { migrate } from '#sql/migrate';
 import { MIGRATIONS } from './database.js';
 
@@ -11,6 +11,7 @@ export const PROGRAM_ROLES = [
   'svc_publisher',
   'svc_admin',
   'svc_fsck',
+  BOARD_ROLE,
 ] as const;
 
 export type ProgramRole = (typeof PROGRAM_ROLES)[number];
@@ -28,6 +29,7 @@ export async function migrateDatabase(
     const applied = await migrate(sql, MIGRATIONS);
     await migrateQueues(ownerUrl);
     await grantQueueAccess(ownerUrl, ['svc_engine', 'svc_worker']);
+    await grantQueueReading(ownerUrl);
     if (passwordFor !== undefined) {
       for (const role of PROGRAM_ROLES) {
         // ALTER ROLE takes no parameters; format() quotes the literal in the database.

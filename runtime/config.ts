@@ -1,4 +1,5 @@
 import { readAdminConfig } from './config/admin.js';
+import { readBoardConfig } from './config/board.js';
 import { readEngineConfig } from './config/engine.js';
 import type { Environment } from './config/environment.js';
 import { readFacadeConfig } from './config/facade.js';
@@ -13,6 +14,7 @@ import { LOG_LEVELS, type LogLevel } from './log.js';
 export { ConfigError, type Environment } from './config/environment.js';
 export { LOCAL_ORIGIN, snapshotNameFor } from './config/log-names.js';
 export type { AdminConfig } from './config/admin.js';
+export type { BoardConfig } from './config/board.js';
 export type { EngineConfig } from './config/engine.js';
 export type { FacadeConfig } from './config/facade.js';
 export type { FsckConfig, TrustedKey } from './config/fsck.js';
@@ -36,6 +38,7 @@ export const verifierConfig = ofProcess(readVerifierConfig);
 export const publisherConfig = ofProcess(readPublisherConfig);
 export const facadeConfig = ofProcess(readFacadeConfig);
 export const adminConfig = ofProcess(readAdminConfig);
+export const boardConfig = ofProcess(readBoardConfig);
 export const migrateConfig = ofProcess(readMigrateConfig);
 export const startConfig = ofProcess(readStartConfig);
 

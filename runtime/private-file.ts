@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import * as fs from 'node:fs';
 import { dirname } from 'node:path';
+import { OperatorError } from './operator-error.js';
 
 function stage(path: string, content: string): string {
   const staging = `${path}.${randomBytes(6).toString('hex')}`;
@@ -45,4 +46,37 @@ export function createPrivateFile(path: string, content: string): void {
     fs.rmSync(staging, { force: true });
   }
   syncDirectory(dirname(path));
+}
+
+/** A file that holds a secret cannot be read, or others could read it too; never what is in it. */
+export class PrivateFileError extends OperatorError {
+  override name = 'PrivateFileError';
+  readonly code: 'unreadable' | 'too_open';
+
+  constructor(code: 'unreadable' | 'too_open', message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+  }
+}
+
+/** Mode and content are read through one descriptor, so that no other file can slip in between. */
+export function readPrivateFile(file: string, what: string): string {
+  let descriptor: number;
+  try {
+    descriptor = fs.openSync(file, 'r');
+  } catch (cause) {
+    throw new PrivateFileError('unreadable', `The ${what} ${file} cannot be read.`, { cause });
+  }
+  try {
+    const mode = fs.fstatSync(descriptor).mode & 0o777;
+    if (mode !== 0o600 && mode !== 0o400) {
+      throw new PrivateFileError(
+        'too_open',
+        `The ${what} ${file} has mode ${mode.toString(8).padStart(4, '0')}: others must not be able to read it. Run: chmod 600 ${file}`,
+      );
+    }
+    return fs.readFileSync(descriptor, 'utf8');
+  } finally {
+    fs.closeSync(descriptor);
+  }
 }

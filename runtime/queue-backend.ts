@@ -19,7 +19,8 @@ export { UnrecoverableError };
  * The queues' names; on Redis their keys share the hash tag of `PREFIX`, as a cluster demands. Work
  * of batches has a queue of its own, so that what comes alone never stands behind it.
  */
-export type QueueName = 'admit' | 'batch';
+export const QUEUES = ['admit', 'batch'] as const;
+export type QueueName = (typeof QUEUES)[number];
 const PREFIX = '{svc}';
 /** BullMQ's tables in the database. */
 export const SCHEMA = 'bullmq';
@@ -118,6 +119,27 @@ export function openQueue(
   }
   const client = openRedis(config.redisUrl, { whenAway: 'fail_fast', onError });
   const options: QueueOptions = { ...queueOptions, connection: client, prefix: PREFIX };
+  return open(new Queue(name, options, createRedisBackend), onError, client);
+}
+
+export type QueueToRead = Member & Pick<Queue, 'name' | 'getWaitingCount'>;
+
+/**
+ * For somebody who looks at jobs and never adds, takes or changes one: opening it writes nothing
+ * either, so that a database role which may only read is enough.
+ */
+export function openQueueToRead(
+  config: QueueConfig,
+  name: QueueName,
+  onError: OnError,
+): Opened<QueueToRead> {
+  if (config.redisUrl === null) {
+    const connection = postgresConnection(config, 2);
+    const queue = new Queue(name, { connection, skipMetasUpdate: true }, createPostgresBackend);
+    return open(queue, onError, null);
+  }
+  const client = openRedis(config.redisUrl, { whenAway: 'fail_fast', onError });
+  const options: QueueOptions = { connection: client, prefix: PREFIX, skipMetasUpdate: true };
   return open(new Queue(name, options, createRedisBackend), onError, client);
 }
 

@@ -1,5 +1,6 @@
 import { runMigrations } from 'bullmq';
 import pg from 'pg';
+import { OperatorError } from './operator-error.js';
 import { SCHEMA } from './queue-backend.js';
 
 async function asOwner<T>(ownerUrl: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
@@ -39,4 +40,48 @@ export async function grantQueueAccess(ownerUrl: string, roles: readonly string[
         grant execute on all functions in schema ${SCHEMA} to ${role};`);
     }
   });
+}
+
+/** Of the board: it sees the queue's tables, and nothing of the registry. */
+export const BOARD_ROLE = 'svc_board';
+
+/** Makes the role that may look at the queue's tables and do nothing else at all. */
+export async function grantQueueReading(ownerUrl: string): Promise<void> {
+  await asOwner(ownerUrl, (client) =>
+    client.query(`
+      do $$ begin
+        create role ${BOARD_ROLE} nologin;
+      exception when duplicate_object or unique_violation then
+        null; -- roles belong to the cluster
+      end $$;
+      grant usage on schema ${SCHEMA} to ${BOARD_ROLE};
+      grant select on all tables in schema ${SCHEMA} to ${BOARD_ROLE};`),
+  );
+}
+
+/** The board's database role may do more than look at the queue. */
+export class BoardRoleError extends OperatorError {
+  override name = 'BoardRoleError';
+}
+
+/** Refuses to go on as a role that could change a job, or see anything of the registry. */
+export async function assertMayOnlyReadQueues(databaseUrl: string): Promise<void> {
+  const found = await asOwner(databaseUrl, (client) =>
+    client.query<{ name: string; sees: boolean; writes: boolean; power: boolean }>(
+      `select r.rolname as name, has_schema_privilege('svc', 'usage') as sees,
+        exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
+          cross join unnest(array['insert', 'update', 'delete', 'truncate']) as p(privilege)
+          where n.nspname = $1 and c.relkind in ('r', 'p') and has_table_privilege(c.oid, p.privilege))
+          as writes,
+        rolsuper or rolcreaterole or rolbypassrls or rolreplication
+          or exists (select from pg_auth_members m where m.member = r.oid) as power
+      from pg_roles r where rolname = current_user`,
+      [SCHEMA],
+    ),
+  );
+  const [role] = found.rows;
+  if (role?.sees === false && !role.writes && !role.power) return;
+  throw new BoardRoleError(
+    `the database role ${role?.name ?? '?'} may do more than look at the queue: connect the board as ${BOARD_ROLE}`,
+  );
 }

@@ -16,7 +16,15 @@ import {
 import { packRequestIds, unpackRequestIds, type RequestIds } from './request-ids.js';
 import { within } from './within.js';
 
-export { grantQueueAccess, migrateQueues } from './queue-schema.js';
+export {
+  assertMayOnlyReadQueues,
+  BOARD_ROLE,
+  BoardRoleError,
+  grantQueueAccess,
+  grantQueueReading,
+  migrateQueues,
+} from './queue-schema.js';
+export { openQueueToRead, QUEUES, type QueueToRead } from './queue-backend.js';
 
 /** The queue did not answer in time, or refused. What was to be enqueued may still be processed. */
 export class QueueUnavailableError extends Error {

@@ -1,0 +1,46 @@
+import { boardConfig } from '#runtime/config';
+import { listen } from '#runtime/http-server';
+import { reportReady, runProgram } from '#runtime/lifecycle';
+import { condition } from '#runtime/ops/condition';
+import { openOps } from '#runtime/ops/ops';
+import { assertMayOnlyReadQueues, openQueueToRead, QUEUES } from '#runtime/queues';
+import { createBoard } from './board/app.js';
+import { loadBoardKey } from './board/key.js';
+
+/** Nobody's work is under way here. */
+const DRAIN_MS = 5_000;
+
+const code = await runProgram(
+  'board',
+  async (program) => {
+    const { log } = program;
+    const config = boardConfig();
+    const ops = await openOps('board', config.ops, program);
+    const hasKey = loadBoardKey(config.keyFile);
+    if (config.redisUrl === null) await assertMayOnlyReadQueues(config.databaseUrl);
+    const report = (error: Error): void => log.warn({ err: error }, 'the queue reports an error');
+    const opened = QUEUES.map((name) => openQueueToRead(config, name, report));
+    program.onStop(async () => {
+      await Promise.all(opened.map(({ member }) => member.close()));
+      for (const one of opened) one.abandon();
+    });
+    const queues = opened.map(({ member }) => member);
+    const server = await listen(createBoard(queues, hasKey, log), {
+      host: config.bind,
+      port: config.port,
+      portVariable: 'BOARD_PORT',
+      hostVariable: 'BOARD_BIND',
+    });
+    program.onStop(() => server.close(DRAIN_MS / 2));
+    const queue = condition(() => Promise.all(queues.map((one) => one.getWaitingCount())));
+    ops.readyWhen(async () => {
+      const found = await queue();
+      const status = found === 'up' ? 'ready' : 'unavailable';
+      return { ready: found === 'up', says: { status, dependencies: { queue: found } } };
+    });
+    log.info({ url: server.url }, 'the board serves');
+    reportReady(server.url);
+  },
+  { drainMs: DRAIN_MS },
+);
+process.exit(code);

@@ -1,0 +1,60 @@
+import type { RequestHandler, Response } from 'express';
+import { RateLimiterMemory } from 'rate-limiter-flexible';
+import type { Logger } from '#runtime/log';
+import type { HasKey } from './key.js';
+
+/** Wrong keys of one address in a minute; further ones are not even looked at. */
+const FAILURES = 10;
+const WITHIN_S = 60;
+
+/** The page's own styles are partly inline; scripts are not, and nothing comes from elsewhere. */
+const CONTENT_POLICY =
+  "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; " +
+  "font-src 'self'; connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'";
+
+/**
+ * In front of everything. Only questions get through: nothing that is asked here changes anything, so
+ * no page elsewhere can make a browser that knows the key do something.
+ */
+export function boardGate(hasKey: HasKey, log: Logger): RequestHandler {
+  const failures = new RateLimiterMemory({ points: FAILURES, duration: WITHIN_S });
+  return async (req, res, next) => {
+    res.setHeader('Content-Security-Policy', CONTENT_POLICY);
+    res.setHeader('X-Content-Type-Options', 'nosniff');
+    res.setHeader('Referrer-Policy', 'no-referrer');
+    res.setHeader('Cross-Origin-Resource-Policy', 'same-origin');
+    res.setHeader('Cross-Origin-Opener-Policy', 'same-origin');
+    res.setHeader('Cache-Control', 'no-store');
+    const address = req.socket.remoteAddress ?? '';
+    const failed = await failures.get(address);
+    if ((failed?.consumedPoints ?? 0) >= FAILURES) {
+      res.setHeader('Retry-After', String(Math.ceil((failed?.msBeforeNext ?? 0) / 1_000)));
+      say(res, 429, 'Too many wrong keys. Wait a minute.');
+      return;
+    }
+    if (!hasKey(req.get('authorization'))) {
+      // A browser asks once without a key, before it asks for one: that is no guess.
+      if (req.get('authorization') !== undefined) {
+        await failures.penalty(address);
+        log.warn({ address }, 'somebody has a wrong key for the board');
+      }
+      res.setHeader('WWW-Authenticate', 'Basic realm="board", charset="UTF-8"');
+      say(res, 401, 'The board key is asked for.');
+      return;
+    }
+    if (req.method !== 'GET' && req.method !== 'HEAD') {
+      res.setHeader('Allow', 'GET, HEAD');
+      say(
+        res,
+        405,
+        'The board only shows: what is lost or failed is enqueued again by the workers.',
+      );
+      return;
+    }
+    next();
+  };
+}
+
+function say(res: Response, status: number, text: string): void {
+  res.status(status).type('text/plain; charset=utf-8').send(`${text}\n`);
+}
