@@ -18,11 +18,11 @@ export type ProgramRole = (typeof PROGRAM_ROLES)[number];
 
 /**
  * Brings a database up to date as its owner: the registry's schema, and the queue's own where the
- * queue lives in Postgres too. With `passwordFor` the programs' roles may log in afterwards.
+ * queue lives in Postgres too. The roles that `passwordFor` has a password for may log in afterwards.
  */
 export async function migrateDatabase(
   ownerUrl: string,
-  passwordFor?: (role: ProgramRole) => string,
+  passwordFor?: (role: ProgramRole) => string | undefined,
 ): Promise<string[]> {
   const sql = connect(ownerUrl, { application: 'migrate', max: 2, statementTimeoutMs: 0 });
   try {
@@ -32,10 +32,12 @@ export async function migrateDatabase(
     await grantQueueReading(ownerUrl);
     if (passwordFor !== undefined) {
       for (const role of PROGRAM_ROLES) {
+        const password = passwordFor(role);
+        if (password === undefined) continue;
         // ALTER ROLE takes no parameters; format() quotes the literal in the database.
         const [row] = await sql<{ statement: string }[]>`
           select format('alter role %I login password %L', ${role}::text,
-            ${passwordFor(role)}::text) as statement`;
+            ${password}::text) as statement`;
         await sql.unsafe(row?.statement ?? '');
       }
     }

@@ -1,11 +1,23 @@
 import { migrateConfig } from '#runtime/config';
 import { runProgram } from '#runtime/lifecycle';
-import { migrateDatabase } from './migrate-database.js';
+import { OperatorError } from '#runtime/operator-error';
+import { migrateDatabase, PROGRAM_ROLES } from './migrate-database.js';
 
 const code = await runProgram(
   'migrate',
   async ({ log }) => {
-    const applied = await migrateDatabase(migrateConfig().databaseUrl);
+    const config = migrateConfig();
+    const passwords = new Map(config.roleLogins.map(({ role, password }) => [role, password]));
+    const strangers = [...passwords.keys()].filter(
+      (role) => !(PROGRAM_ROLES as readonly string[]).includes(role),
+    );
+    if (strangers.length > 0) {
+      throw new OperatorError(
+        `ROLE_URL_FILES names URLs of ${strangers.join(', ')}: the programs' roles are ${PROGRAM_ROLES.join(', ')}`,
+      );
+    }
+    const applied = await migrateDatabase(config.databaseUrl, (role) => passwords.get(role));
+    if (passwords.size > 0) log.info({ roles: [...passwords.keys()] }, 'these roles may log in');
     log.info({ applied }, applied.length > 0 ? 'migrated' : 'there was nothing to migrate');
   },
   { untilMainReturns: true },

@@ -6,6 +6,7 @@ import { readFacadeConfig } from './config/facade.js';
 import { readFsckConfig, type FsckConfig, type FsckHalf } from './config/fsck.js';
 import { readMigrateConfig } from './config/migrate.js';
 import { readPublisherConfig } from './config/publisher.js';
+import { readSecretsConfig, readSetupConfig } from './config/setup.js';
 import { readDemoConfig, readStartConfig, type StartConfig } from './config/start.js';
 import { readVerifierConfig } from './config/verifier.js';
 import { readWorkerConfig } from './config/worker.js';
@@ -22,6 +23,7 @@ export type { MigrateConfig } from './config/migrate.js';
 export type { OpsConfig } from './config/ops.js';
 export type { PublisherConfig } from './config/publisher.js';
 export type { QueueConfig } from './config/queue.js';
+export type { SecretsConfig, SetupConfig } from './config/setup.js';
 export type { StartConfig } from './config/start.js';
 export type { VerifierConfig } from './config/verifier.js';
 export type { WorkerConfig } from './config/worker.js';
@@ -40,6 +42,8 @@ export const facadeConfig = ofProcess(readFacadeConfig);
 export const adminConfig = ofProcess(readAdminConfig);
 export const boardConfig = ofProcess(readBoardConfig);
 export const migrateConfig = ofProcess(readMigrateConfig);
+export const setupConfig = ofProcess(readSetupConfig);
+export const secretsConfig = ofProcess(readSecretsConfig);
 export const startConfig = ofProcess(readStartConfig);
 
 /** @param only the half that is looked at; null for both */

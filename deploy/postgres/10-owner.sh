@@ -1,0 +1,15 @@
+#!/bin/sh
+# Runs once, when the database is made. The registry's owner may make the programs' roles, and is no
+# superuser: only the migration connects as this role, and no program does.
+set -eu
+
+password=$(sed -nE 's#^postgres://svc_owner:([A-Za-z0-9_-]+)@.*$#\1#p' "$OWNER_URL_FILE")
+if [ -z "$password" ]; then
+  echo "$OWNER_URL_FILE holds no URL of svc_owner" >&2
+  exit 1
+fi
+
+psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --username "$POSTGRES_USER" --dbname postgres <<SQL
+create role svc_owner login createrole password '$password';
+create database svc owner svc_owner;
+SQL

@@ -1,0 +1,91 @@
+import { createPublicKey, randomBytes } from 'node:crypto';
+import { chmodSync, chownSync, existsSync, mkdirSync, statSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { formatVkey } from '#protocol/note';
+import type { SecretsConfig } from '#runtime/config';
+import { createSigningKey, loadSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto';
+import { createPrivateFile, writePrivateFile } from '#runtime/private-file';
+import { USERS, type Owner } from './owners.js';
+
+const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher', 'admin', 'fsck'] as const;
+
+const password = (): string => randomBytes(32).toString('base64url');
+
+/**
+ * Makes every secret of a deployment that is not there yet, each readable by the one program that
+ * needs it, and returns the names of those made. What is there is kept: a second run changes nothing.
+ */
+export async function makeSecrets(config: SecretsConfig): Promise<string[]> {
+  const { directory, databaseHost, queueHost, database } = config;
+  // Passed through, not listed: whoever starts containers looks whether the files are there.
+  mkdirSync(directory, { recursive: true, mode: 0o711 });
+  const made: string[] = [];
+
+  /** `shared` reads it as well: its group is that program's own. */
+  const own = (name: string, owner: Owner, shared?: Owner): void => {
+    const file = join(directory, name);
+    const mode = shared === undefined ? 0o400 : 0o440;
+    const [uid, gid] = [USERS[owner], USERS[shared ?? owner]];
+    const now = statSync(file);
+    // Before it is given away: afterwards it takes more than the right to give files away.
+    if ((now.mode & 0o777) !== mode) chmodSync(file, mode);
+    if (process.getuid?.() === 0 && (now.uid !== uid || now.gid !== gid)) {
+      chownSync(file, uid, gid);
+    }
+  };
+  const secret = (name: string, content: () => string, owner: Owner, shared?: Owner): void => {
+    const file = join(directory, name);
+    if (!existsSync(file)) {
+      createPrivateFile(file, `${content()}\n`);
+      made.push(name);
+    }
+    own(name, owner, shared);
+  };
+  const signingKey = (name: string, owner: Owner): SigningKey => {
+    const file = join(directory, name);
+    if (existsSync(file)) {
+      own(name, owner);
+      return loadSigningKey(file);
+    }
+    const key = createSigningKey(file);
+    made.push(name);
+    own(name, owner);
+    return key;
+  };
+  const publish = (name: string, content: string): void => {
+    const file = join(directory, name);
+    writePrivateFile(file, `${content.trim()}\n`);
+    chmodSync(file, 0o444);
+  };
+
+  secret('postgres-password', password, 'postgres');
+  secret(
+    'owner-database-url',
+    () => `postgres://svc_owner:${password()}@${databaseHost}/${database}`,
+    'migrate',
+    'postgres',
+  );
+  for (const program of PROGRAMS) {
+    const url = (): string => `postgres://svc_${program}:${password()}@${databaseHost}/${database}`;
+    secret(`${program}-database-url`, url, program, 'migrate');
+  }
+
+  secret('redis-url', () => `redis://:${password()}@${queueHost}`, 'engine', 'worker');
+  const queueUrl = new URL((await readFile(join(directory, 'redis-url'), 'utf8')).trim());
+  // The server reads it as a part of its configuration: no password on a command line.
+  secret('valkey.conf', () => `requirepass ${queueUrl.password}`, 'valkey');
+  secret('grafana-password', password, 'grafana');
+
+  signingKey('aep-key.pem', 'worker');
+  const aepPem = await readFile(join(directory, 'aep-key.pem'), 'utf8');
+  publish(
+    'aep-public-key.pem',
+    createPublicKey(aepPem).export({ format: 'pem', type: 'spki' }).toString(),
+  );
+  const log = signingKey('log-key.pem', 'publisher');
+  publish('log.vkey', formatVkey(nativeSha256, config.logOrigin, log.publicKey));
+  const snapshot = signingKey('snapshot-key.pem', 'publisher');
+  publish('snapshot.vkey', formatVkey(nativeSha256, config.snapshotName, snapshot.publicKey));
+  return made;
+}

@@ -1,0 +1,38 @@
+import { jwkThumbprint } from '#protocol/keys';
+import { toBase64Url } from '#protocol/bytes';
+import { setupConfig } from '#runtime/config';
+import { nativeSha256 } from '#runtime/crypto';
+import { runProgram } from '#runtime/lifecycle';
+import { connect } from '#runtime/postgres';
+import { acting } from '#sql/audit';
+import { ensureKeyActive } from '#sql/lifecycle';
+import { assertRole } from '#sql/roles';
+import { readPublicKey } from './admin/public-key.js';
+import { BOOTSTRAP, ensurePolicy, shippedPolicy } from './shipped-policy.js';
+
+/**
+ * What a migrated database lacks before anything can be settled: a policy set in force, and the AEP
+ * key in the log. Safe at every start: what an operator put in force or retired stays so.
+ */
+const code = await runProgram(
+  'setup',
+  async (program) => {
+    const { log } = program;
+    const config = setupConfig();
+    const publicKey = await readPublicKey(config.aepPublicKeyFile);
+    const shipped = await shippedPolicy();
+    const sql = connect(config.databaseUrl, { application: 'svc-setup', max: 1 });
+    program.onStop(() => sql.end({ timeout: 5 }));
+    await assertRole(sql, 'admin');
+    await acting(sql, { actor: BOOTSTRAP, act: BOOTSTRAP }, async (tx) => {
+      await ensurePolicy(tx, shipped, log);
+      await ensureKeyActive(tx, nativeSha256, {
+        keyId: jwkThumbprint(nativeSha256, publicKey),
+        publicKey: toBase64Url(publicKey),
+      });
+    });
+    log.info('a policy set and the AEP key are in force');
+  },
+  { untilMainReturns: true },
+);
+process.exit(code);
