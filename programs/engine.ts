@@ -16,6 +16,7 @@ import { settledRevocations } from '#sql/revocations';
 import { isConnectionLost } from '#sql/errors';
 import { settledIn } from '#sql/settlement';
 import { assertDatabase } from './database.js';
+import { engineMetrics } from './metrics/engine.js';
 
 /** Once the engine is told to stop, an admission is waited for so long and then answered with 202. */
 const LAST_WAIT_MS = 3_000;
@@ -74,6 +75,7 @@ const exitCode = await runProgram('engine', async (program) => {
     rateLimit: config.rateLimit,
     maxPending: config.maxPending,
     redis,
+    ...(ops.registry && { metrics: engineMetrics(ops.registry) }),
   });
   const server = await listen(engine, {
     host: config.bind,

@@ -1,6 +1,6 @@
 import { DatabaseClaim } from '#publisher/database-claim';
 import { formatVkey } from '#protocol/note';
-import { createPublisher } from '#publisher/publisher';
+import { createPublisher, type Publisher } from '#publisher/publisher';
 import { publisherReadiness } from '#publisher/readiness';
 import { runPublisher } from '#publisher/run';
 import { sqlRegistry } from '#publisher/sql-registry';
@@ -12,6 +12,8 @@ import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres';
 import { isConnectionLost } from '#sql/errors';
 import { readKeptCheckpoint } from './kept-checkpoint.js';
+import { publisherMetrics } from './metrics/publisher.js';
+import { watchedBy } from './metrics/ticks.js';
 import { pinning } from './pinning.js';
 import { assertDatabase } from './database.js';
 
@@ -29,7 +31,15 @@ const code = await runProgram('publisher', async (program) => {
   await assertDatabase(sql, 'publisher');
 
   const lastCheckpoint = await readKeptCheckpoint(config.lastCheckpoint);
-  const publisher = pinning('LOG_RETIRED_VKEYS or SNAPSHOT_RETIRED_VKEYS', () =>
+  const metrics =
+    ops.registry &&
+    publisherMetrics(ops.registry, {
+      clock: systemClock,
+      leads: () => publisher.leads(),
+      written: () => publisher.written().bytes,
+      leaves: () => null,
+    });
+  const publisher: Publisher = pinning('LOG_RETIRED_VKEYS or SNAPSHOT_RETIRED_VKEYS', () =>
     createPublisher({
       registry: sqlRegistry(sql),
       claims: [new DatabaseClaim(lock)],
@@ -46,6 +56,7 @@ const code = await runProgram('publisher', async (program) => {
       ...(lastCheckpoint === null ? {} : { lastCheckpoint }),
       validForMs: config.snapshotValidForMs,
       windowProofs: config.windowProofs,
+      ...(metrics && { onPublished: (manifest) => metrics.published(manifest) }),
     }),
   );
   log.info(
@@ -57,8 +68,9 @@ const code = await runProgram('publisher', async (program) => {
   );
   const readiness = publisherReadiness();
   ops.readyWhen(() => readiness.find());
-  const running = runPublisher(publisher, { signal, log, watch: readiness }).catch(
-    (error: unknown) => program.fail(error),
+  const watch = metrics === null ? readiness : watchedBy(readiness, metrics);
+  const running = runPublisher(publisher, { signal, log, watch }).catch((error: unknown) =>
+    program.fail(error),
   );
   program.onStop(() => running);
   reportReady();

@@ -8,6 +8,7 @@ import { isConnectionLost } from '#sql/errors';
 import { verifierPulses, verifierReadiness } from '#workers/verify/readiness';
 import { runVerifier } from '#workers/verify/verifier';
 import { assertDatabase } from './database.js';
+import { verifierMetrics } from './metrics/verifier.js';
 
 const code = await runProgram('verifier', async (program) => {
   const { log, signal } = program;
@@ -27,7 +28,10 @@ const code = await runProgram('verifier', async (program) => {
   const crypto = { sha256: nativeSha256, verify: signatures.verify, base64: nativeBase64 };
   const pulses = verifierPulses();
   ops.readyWhen(verifierReadiness(sql, pulses));
-  const running = runVerifier({ sql, crypto, log, pulses }, signal);
+  const running = runVerifier(
+    { sql, crypto, log, pulses, ...(ops.registry && { metrics: verifierMetrics(ops.registry) }) },
+    signal,
+  );
   program.onStop(() => running);
   reportReady();
 });

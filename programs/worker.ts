@@ -10,6 +10,7 @@ import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/cache';
 import { policySelfTest } from '#policy/self-test';
 import { assertDatabase } from './database.js';
+import { admitMetrics } from './metrics/worker.js';
 
 const code = await runProgram('worker', async (program) => {
   const { log } = program;
@@ -35,6 +36,7 @@ const code = await runProgram('worker', async (program) => {
       keyId: jwkThumbprint(nativeSha256, signer.publicKey),
       policy,
       laneLocked: config.liveExecutionLocked,
+      ...(ops.registry && { metrics: admitMetrics(ops.registry) }),
     },
     config,
   );

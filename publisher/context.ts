@@ -1,6 +1,7 @@
 import type { Ed25519Verify } from '#protocol/ed25519';
 import type { Sha256 } from '#protocol/hash';
 import type { NoteSigner } from '#protocol/note';
+import type { Manifest } from '#protocol/snapshot/manifest';
 import type { SnapshotTrust } from '#protocol/snapshot/trust';
 import type { Clock } from '#runtime/clock';
 import type { Logger } from '#runtime/log';
@@ -34,4 +35,6 @@ export interface TickContext {
   windowProofs: number;
   /** How many leaves are read and rendered at once; a multiple of 256. */
   chunkLeaves: number;
+  /** Told of each manifest that is public. */
+  onPublished?: (manifest: Manifest) => void;
 }

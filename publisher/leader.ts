@@ -66,7 +66,14 @@ export class DirectoryClaim implements Claim {
 
 /** All claims together: who has only some of them gives them back. */
 export class Leadership {
+  private leads = false;
+
   constructor(private readonly claims: readonly Claim[]) {}
+
+  /** Whether it led when it last looked: for people to know, and nothing to act on. */
+  get isLeading(): boolean {
+    return this.leads;
+  }
 
   async take(): Promise<boolean> {
     try {
@@ -75,6 +82,7 @@ export class Leadership {
         await this.release();
         return false;
       }
+      this.leads = true;
       return true;
     } catch (error) {
       // One that cannot lead must not keep a healthy one from it.
@@ -93,6 +101,7 @@ export class Leadership {
   }
 
   async release(): Promise<void> {
+    this.leads = false;
     for (const claim of this.claims) await claim.release();
   }
 }

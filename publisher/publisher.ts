@@ -2,6 +2,7 @@ import { formatVkey, keyId, type NoteSigner } from '#protocol/note';
 import type { Ed25519Verify } from '#protocol/ed25519';
 import type { Sha256 } from '#protocol/hash';
 import type { RetiredKeys } from '#protocol/snapshot/keys';
+import type { Manifest } from '#protocol/snapshot/manifest';
 import { pinKeys, type SnapshotTrust } from '#protocol/snapshot/trust';
 import type { Clock } from '#runtime/clock';
 import type { Logger } from '#runtime/log';
@@ -47,6 +48,8 @@ export interface PublisherContext {
   step?: WriteStep;
   /** For tests: fewer leaves at once. A multiple of 256. */
   chunkLeaves?: number;
+  /** Told of each manifest that is public. */
+  onPublished?: (manifest: Manifest) => void;
 }
 
 export interface Publisher {
@@ -54,6 +57,8 @@ export interface Publisher {
   /** Gives the leadership back. No tick may be under way or follow. */
   close(): Promise<void>;
   readonly trust: SnapshotTrust;
+  /** Whether it led when it last looked. */
+  leads(): boolean;
   /** Totals since the start. */
   written(): { bytes: number; files: number };
 }
@@ -93,9 +98,11 @@ export function createPublisher(options: PublisherContext): Publisher {
     validForMs: options.validForMs,
     windowProofs: options.windowProofs,
     chunkLeaves: options.chunkLeaves ?? CHUNK_LEAVES,
+    ...(options.onPublished && { onPublished: options.onPublished }),
   };
   return {
     trust,
+    leads: () => ctx.leadership.isLeading,
     tick: () => tick(ctx),
     close: () => ctx.leadership.release(),
     written: () => ({ bytes: writer.bytesWritten, files: writer.filesWritten }),

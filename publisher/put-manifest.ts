@@ -14,6 +14,7 @@ export async function putManifest(
   await requireUnchanged(ctx, published);
   const bytes = signManifest(manifest, ctx.snapshotSigner);
   await ctx.writer.put([{ path: MANIFEST_PATH, bytes, replaces: true }]);
+  ctx.onPublished?.(manifest);
 }
 
 /**

@@ -167,6 +167,21 @@ describe('imports', () => {
     expect(users.map(({ file }) => file)).toEqual(['programs/verifier.ts']);
   });
 
+  it('keep the metrics library out of what is measured', () => {
+    const importers = all.filter(({ imports }) => imports.includes('prom-client'));
+    expect(importers.length).toBeGreaterThan(0);
+    expect(
+      importers.map(({ file }) => file).filter((file) => !file.startsWith('runtime/ops/')),
+    ).toEqual([]);
+    // Instruments are for the programs; everybody else is handed what it may tell.
+    const users = all.filter((source) =>
+      source.imports.some((one) => targetOf(source, one) === 'runtime/ops/instruments.ts'),
+    );
+    expect(
+      users.map(({ file }) => file).filter((file) => !file.startsWith('programs/metrics/')),
+    ).toEqual([]);
+  });
+
   it('leave the environment to one module of each package and the exit to the entry points', () => {
     const wrong = all.flatMap(({ file, folder, text }) => [
       ...(/\bprocess\.env\b/.test(text) && !READS_ENVIRONMENT.includes(file)

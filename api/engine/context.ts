@@ -5,6 +5,7 @@ import type { AdmitQueue } from '#runtime/queues';
 import type { Pool } from '#sql/db';
 import type { RevocationSettlement } from '#sql/revocations';
 import type { PdfRenderer } from './pdf/pool.js';
+import type { EngineMetrics } from './metrics.js';
 import type { Waiting } from './admission/wait.js';
 
 /** Everything the engine uses, made and closed by whoever starts it. */
@@ -45,6 +46,8 @@ export interface EngineContext {
   redis: RedisClient | null;
   /** Admissions waiting to be settled from which on no more are accepted. */
   maxPending: number;
+  /** Absent: nothing is counted. */
+  metrics?: EngineMetrics;
 }
 
 export const ENGINE_DEFAULTS = {

@@ -5,7 +5,7 @@ import { createAnswer } from './admission/answer.js';
 import { createAuthenticate } from './http/authenticate.js';
 import { createBackpressure } from './admission/backpressure.js';
 import type { EngineContext } from './context.js';
-import { exchange, requestIdOf } from './http/exchange.js';
+import { exchange, noteOn, requestIdOf } from './http/exchange.js';
 import { engineOpenApi } from './openapi/document.js';
 import { routePath, type EngineDeps, type Operation } from './operation.js';
 import { OPERATIONS } from './operations.js';
@@ -45,6 +45,11 @@ function routerOf(operations: readonly Operation[], deps: EngineDeps): express.R
   }
   for (const [path, served] of [...paths].sort(writtenOutFirst)) {
     const route = router.route(path);
+    const template = served[0]!.spec.path;
+    route.all((_req, res, next) => {
+      noteOn(res, { route: template });
+      next();
+    });
     for (const { spec, handler } of served) route[spec.method](handler(deps));
     const methods = served.map(({ spec }) => spec.method.toUpperCase());
     route.all(only(...methods.flatMap((method) => (method === 'GET' ? ['GET', 'HEAD'] : method))));

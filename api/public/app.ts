@@ -45,6 +45,10 @@ function byPath(operations: readonly Operation[]): Served[] {
 function mount(ctx: PublicContext, app: Express, served: Served): void {
   const [{ spec: shared }] = served;
   const route = app.route(pathPattern(shared));
+  route.all((_req, res, next) => {
+    res.locals['route'] = shared.path;
+    next();
+  });
   for (const { spec, handler } of served) {
     route[spec.method]((req, res) => handler(ctx, req, res, lastOf(shared.path, req)));
   }

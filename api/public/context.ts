@@ -2,6 +2,7 @@ import type { Ed25519Verify } from '#protocol/ed25519';
 import type { Sha256 } from '#protocol/hash';
 import type { Clock } from '#runtime/clock';
 import type { Logger } from '#runtime/log';
+import type { PublicMetrics } from './metrics.js';
 import type { SnapshotFollower } from './snapshot/follow.js';
 import type { SnapshotSource } from './snapshot/source.js';
 
@@ -17,4 +18,6 @@ export interface PublicContext {
   verify: Ed25519Verify;
   clock: Clock;
   log: Logger;
+  /** Absent: nothing is counted. */
+  metrics?: PublicMetrics;
 }

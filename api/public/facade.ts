@@ -10,10 +10,12 @@ import type { Logger } from '#runtime/log';
 import type { Readiness } from '#runtime/ops/source';
 import { createApp } from './app.js';
 import type { PublicContext } from './context.js';
+import { counted } from './http/counted.js';
 import { publicReadiness } from './http/health.js';
 import { SnapshotFollower } from './snapshot/follow.js';
 import type { SnapshotSource } from './snapshot/source.js';
-import { handleLookup } from './lookup/routes.js';
+import { handleLookup, routeOfLookup } from './lookup/routes.js';
+import type { PublicMetrics } from './metrics.js';
 
 export interface FacadeOptions {
   snapshotSource: SnapshotSource;
@@ -29,6 +31,8 @@ export interface FacadeOptions {
   log: Logger;
   sha256?: Sha256;
   verify?: Ed25519Verify;
+  /** Absent: nothing is counted. */
+  metrics?: PublicMetrics;
   /** How often a newer snapshot is looked for. */
   pollMs?: number;
 }
@@ -72,15 +76,20 @@ export function createFacade(options: FacadeOptions): Facade {
     verify,
     clock,
     log,
+    ...(options.metrics && { metrics: options.metrics }),
   };
   const app = createApp(ctx);
+  const handler: Facade['handler'] = (req, res) => {
+    if (!handleLookup(ctx, req, res)) app(req, res);
+  };
   return {
     app,
     follower,
     readiness: () => publicReadiness(ctx),
-    handler: (req, res) => {
-      if (!handleLookup(ctx, req, res)) app(req, res);
-    },
+    handler:
+      options.metrics === undefined
+        ? handler
+        : counted(options.metrics, (req, res) => handleLookup(ctx, req, res), app, routeOfLookup),
     start: async () => {
       const patience = new AbortController();
       await Promise.race([

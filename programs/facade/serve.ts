@@ -7,6 +7,7 @@ import type { FacadeConfig } from '#runtime/config';
 import { listen } from '#runtime/http-server';
 import type { ProgramContext } from '#runtime/lifecycle';
 import { openOps } from '#runtime/ops/ops';
+import { publicMetrics, servedGauges } from '../metrics/facade.js';
 import { pinning } from '../pinning.js';
 
 function sourceOf({ snapshotDir, snapshotUrl }: FacadeConfig): SnapshotSource {
@@ -25,8 +26,10 @@ export async function serve(config: FacadeConfig, program: ProgramContext): Prom
       publicUrl: config.publicUrl,
       clock: systemClock,
       log: program.log,
+      ...(ops.registry && { metrics: publicMetrics(ops.registry) }),
     }),
   );
+  if (ops.registry !== null) servedGauges(ops.registry, systemClock, facade.follower);
   program.onStop(() => facade.close());
   ops.readyWhen(() => facade.readiness());
   await facade.start();

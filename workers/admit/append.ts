@@ -10,6 +10,7 @@ import { parentsOf } from '#sql/parents';
 import { inOneGo, transaction } from '#sql/transaction';
 import type { AdmitContext } from './context.js';
 import { SigningKeyInactiveError } from './errors.js';
+import { UNCOUNTED, type AdmitMetrics, type Settled } from './metrics.js';
 import type { Prepared } from './prepare.js';
 
 /** What became of a group. Of what somebody else had settled before, nothing is said. */
@@ -28,17 +29,35 @@ const NOTHING: Appended = { admitted: [], refusals: [], shares: new Map() };
  * proofs are committed; when it throws, nothing happened.
  */
 export async function append(context: AdmitContext, prepared: Prepared[]): Promise<Appended> {
-  return transaction(context.sql, (tx) => appendIn(tx, context, prepared));
+  const metrics = context.metrics ?? UNCOUNTED;
+  let asked = 0;
+  const appended = await transaction(context.sql, async (tx) => {
+    const done = await appendIn(tx, context, prepared, metrics);
+    asked = performance.now();
+    return done;
+  });
   // COMMIT POINT. From here on the admissions are proofs, on disk, and receipts may be given.
   // A crash before it leaves them pending; one after it leaves nothing to do.
+  metrics.took('commit', performance.now() - asked);
+  metrics.committed(settledBy(appended));
+  return appended;
+}
+
+function settledBy({ admitted, refusals }: Appended): Settled {
+  const denied = admitted.reduce((n, { effect }) => (effect === 'DENY' ? n + 1 : n), 0);
+  return { admitted: admitted.length - denied, denied, refused: refusals.length };
 }
 
 async function appendIn(
   tx: Transaction,
   context: AdmitContext,
   prepared: Prepared[],
+  metrics: AdmitMetrics,
 ): Promise<Appended> {
+  const began = performance.now();
   const size = await lockHead(tx);
+  const locked = performance.now();
+  metrics.took('lock', locked - began);
   const ids = prepared.map((item) => item.intake.proofId);
   // Everything that is asked here is asked behind the lock: each statement sees what is committed
   // when it begins, and no other append can be.
@@ -128,6 +147,7 @@ async function appendIn(
       tally(intake.proofId, effect === 'ADMIT' ? 'admitted' : 'denied'),
     ),
   ]);
+  metrics.took('append', performance.now() - locked);
   return { admitted, refusals, shares: claimed };
 }
 

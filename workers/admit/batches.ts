@@ -38,6 +38,8 @@ export interface BatchTurnsOptions extends TurnOptions {
   sweepEveryMs: number;
   /** Milliseconds after which a turn that was handed out and is not over comes again. */
   renewAfterMs: number;
+  /** Told of turns that had to come again. */
+  swept?: (turns: number) => void;
 }
 
 export interface BatchTurns {
@@ -80,6 +82,7 @@ export function startBatchTurns(options: BatchTurnsOptions): BatchTurns {
       try {
         const { again: lost } = await renewTurns(sql, options.renewAfterMs);
         if (lost > 0) log.warn({ turns: lost }, 'swept: turns of batches come again');
+        options.swept?.(lost);
         ({ next: place } = await settleWatched(sql, WATCHED_AT_ONCE, place));
       } catch (error) {
         log.warn({ err: error }, 'the sweep of batches failed; the next one comes');

@@ -2,6 +2,7 @@ import type { Logger } from '#runtime/log';
 import type { SigningKey } from '#runtime/crypto';
 import type { Pool } from '#sql/db';
 import type { PolicyEngine } from '#policy/decide';
+import type { AdmitMetrics } from './metrics.js';
 
 /** What the admit pipeline works with. */
 export interface AdmitContext {
@@ -14,4 +15,6 @@ export interface AdmitContext {
   policy(digest: Buffer): Promise<PolicyEngine>;
   /** True while the environment overrides the lane state in the database with `locked`. */
   laneLocked: boolean;
+  /** Absent: nothing is counted. */
+  metrics?: AdmitMetrics;
 }

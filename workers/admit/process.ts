@@ -8,6 +8,7 @@ import { transaction } from '#sql/transaction';
 import { NO_REQUEST_IDS, type RequestIds } from '#runtime/request-ids';
 import { append, type Appended } from './append.js';
 import type { AdmitContext } from './context.js';
+import { UNCOUNTED } from './metrics.js';
 import { prepare, type Prepared } from './prepare.js';
 import { idsOf, tellSettled } from './tell.js';
 
@@ -36,10 +37,14 @@ export async function processAdmissions(
   ids: string[],
   requests: RequestIds = NO_REQUEST_IDS,
 ): Promise<void> {
+  const metrics = context.metrics ?? UNCOUNTED;
+  const asked = performance.now();
   const pending = await loadPending(context.sql, ids);
+  const loaded = performance.now();
+  metrics.took('load', loaded - asked);
   const prepared: Prepared[] = [];
   let heldBack: unknown;
-  let began = performance.now();
+  let began = loaded;
   for (const intake of pending) {
     // A long job is no reason for a short one to wait until all of it is signed.
     if (performance.now() - began > AT_A_STRETCH_MS) {
@@ -54,6 +59,7 @@ export async function processAdmissions(
       else heldBack = error;
     }
   }
+  metrics.took('prepare', performance.now() - loaded);
   await appendOrIsolate(context, prepared, requests);
   if (heldBack !== undefined) throw heldBack as Error;
 }
@@ -99,6 +105,7 @@ async function setAside(
     return claimed;
   });
   if (share === undefined) return;
+  context.metrics?.committed({ admitted: 0, denied: 0, refused: 1 });
   const batch = share === null ? {} : { batch_id: share.batchId };
   context.log.error({ err: error, ...idsOf(proofId, requests), ...batch }, 'admission set aside');
 }

@@ -11,6 +11,8 @@ export interface SweepOptions {
   /** Milliseconds that an admission may wait before it is enqueued again. */
   olderThanMs: number;
   groupSize: number;
+  /** Told of how many waited, whether or not the queue takes them. */
+  found?: (count: number) => void;
 }
 
 /**
@@ -25,6 +27,7 @@ export async function sweep(
   const { sql, log, enqueue, olderThanMs, groupSize } = options;
   const limit = groupSize * 4;
   const waiting = await pendingOlderThan(sql, olderThanMs, limit, after);
+  options.found?.(waiting.length);
   for (let start = 0; start < waiting.length; start += groupSize) {
     await enqueue(waiting.slice(start, start + groupSize).map(({ proofId }) => proofId));
   }

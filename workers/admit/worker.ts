@@ -71,7 +71,10 @@ export function startAdmitWorker(
     }
   };
   const queue = openAdmitQueue(queueConfig, { log });
-  const revocations = startRevocationWorker(context, queue, options);
+  const revocations = startRevocationWorker(context, queue, {
+    ...options,
+    swept: (requests) => context.metrics?.swept('revocations', requests),
+  });
   const batchQueue = openBatchQueue(queueConfig, { log });
   const turns = startBatchTurns({
     sql: context.sql,
@@ -80,6 +83,7 @@ export function startAdmitWorker(
     ahead: options.batchConcurrency + 1,
     sweepEveryMs: options.sweepEveryMs,
     renewAfterMs: options.renewTurnsAfterMs,
+    swept: (turns) => context.metrics?.swept('batches', turns),
   });
   const batchWorker = openBatchWorker(
     queueConfig,
@@ -118,6 +122,7 @@ export function startAdmitWorker(
             enqueue: (ids) => queue.add(ids),
             olderThanMs: options.sweepOlderThanMs,
             groupSize: SWEEP_GROUP,
+            found: (count) => context.metrics?.swept('admissions', count),
           },
           place,
         );

@@ -9,6 +9,8 @@ export interface SweepOptions {
   /** Milliseconds that a request may wait before it is enqueued again. */
   olderThanMs: number;
   groupSize: number;
+  /** Told of how many waited, whether or not the queue takes them. */
+  found?: (count: number) => void;
 }
 
 /**
@@ -22,6 +24,7 @@ export async function sweepRevocations(
 ): Promise<{ enqueued: number; next: PendingRevocation | null }> {
   const { sql, log, enqueue, olderThanMs, groupSize } = options;
   const waiting = await revocationsOlderThan(sql, olderThanMs, groupSize, after);
+  options.found?.(waiting.length);
   if (waiting.length > 0) {
     await enqueue(waiting.map(({ requestId }) => requestId));
     log.warn({ revocations: waiting.length }, 'swept: revocations enqueued again');

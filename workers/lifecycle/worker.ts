@@ -11,6 +11,8 @@ export interface RevocationOptions {
   sweepEveryMs: number;
   /** Milliseconds after which a revocation that is not in the log is enqueued again. */
   sweepOlderThanMs: number;
+  /** Told of requests that had waited too long. */
+  swept?: (requests: number) => void;
 }
 
 const SWEEP_GROUP = 256;
@@ -42,6 +44,7 @@ export function startRevocationWorker(
             enqueue: (ids) => queue.addRevocations(ids),
             olderThanMs: options.sweepOlderThanMs,
             groupSize: SWEEP_GROUP,
+            ...(options.swept && { found: options.swept }),
           },
           place,
         );

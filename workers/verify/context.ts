@@ -1,6 +1,7 @@
 import type { VerifyCrypto } from '#protocol/verify';
 import type { Logger } from '#runtime/log';
 import type { Pool } from '#sql/db';
+import type { VerifierMetrics } from './metrics.js';
 import type { VerifierPulses } from './pulses.js';
 
 /** What the verifier works with. It holds no key and asks nobody but the registry. */
@@ -10,6 +11,8 @@ export interface VerifyContext {
   log: Logger;
   /** Told of each round of the loop. */
   pulses?: VerifierPulses;
+  /** Absent: nothing is counted. */
+  metrics?: VerifierMetrics;
   /** What a round failed with last: the same again is not worth another line. */
   lastFailure?: { message: string; at: number };
 }

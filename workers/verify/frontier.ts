@@ -102,7 +102,10 @@ export async function advanceFrontier(context: VerifyContext, limit: number): Pr
     );
   }
   const won = await commit(context, prefix, failed, compromises(keys.entries, from), ends);
-  return won ? to - from : 0;
+  if (!won) return 0;
+  context.metrics?.verified('log', leaves.length - failed.length, failed.length);
+  context.metrics?.failed(failed.length);
+  return to - from;
 }
 
 /** The compact range of the verified prefix, from the verifier's own record of it. */

@@ -95,6 +95,9 @@ export async function scrub(
     await moveScrub(tx, to);
     return verdicts;
   });
+  const failed = [...found.values()].filter(({ checks }) => !allPassed(checks)).length;
+  context.metrics?.verified('scrub', found.size - failed, failed);
+  context.metrics?.failed(changed.filter(({ outcome }) => outcome === 'fail').length);
   for (const verdict of changed) {
     const fields = { leaf_index: verdict.firstIndex, checks: verdict.checks };
     if (verdict.outcome === 'fail') log.error(fields, 'ALARM: a leaf no longer verifies');

@@ -29,12 +29,18 @@ export interface AdmissionOperation<Body extends AdmissionBody> {
   requireSound?: (caller: Caller, body: Body) => Promise<void>;
 }
 
+interface Accepted {
+  caller: Caller;
+  proofId: string;
+  isRepeat: boolean;
+}
+
 /** The order of the steps is the order in which a bad request is refused. */
 export function admit<Body extends AdmissionBody>(
   { ctx, authenticate, backpressure, submit, answer }: EngineDeps,
   { spec, lane: { lane, schema, version, fixtureRef }, requireSound }: AdmissionOperation<Body>,
 ): RequestHandler {
-  return async (req: Request, res: Response): Promise<void> => {
+  const accept = async (req: Request, res: Response): Promise<Accepted> => {
     const caller = await authenticate(req, res);
     requireOpenLane(ctx, caller);
     requireTenantHeader(req, caller);
@@ -63,11 +69,18 @@ export function admit<Body extends AdmissionBody>(
       requestId: requestIdOf(res),
     });
     if (intake.outcome === 'idempotency_conflict') throw idempotencyConflict();
-    const { proofId } = intake;
+    return { caller, proofId: intake.proofId, isRepeat: intake.outcome === 'repeat' };
+  };
+
+  return async (req: Request, res: Response): Promise<void> => {
+    const { caller, proofId, isRepeat } = await accept(req, res).catch((error: unknown) => {
+      ctx.metrics?.admissions(lane, 'refused', 1);
+      throw error;
+    });
+    ctx.metrics?.admissions(lane, isRepeat ? 'replayed' : 'accepted', 1);
     noteOn(res, { proofId });
     // The line of the request is written already, and without the id that leads on from here.
     if (res.closed) ctx.log.info({ request_id: requestIdOf(res), proof_id: proofId }, 'accepted');
-    const isRepeat = intake.outcome === 'repeat';
     if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
 
     const settlement = await ctx.waiting.settlement(

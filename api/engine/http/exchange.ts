@@ -16,6 +16,8 @@ interface Locals {
   proofId?: string;
   batchId?: string;
   revocationId?: string;
+  /** The documented path that was asked, if it is one. */
+  route?: string;
 }
 
 function localsOf(res: Response): Locals {
@@ -37,7 +39,7 @@ function withoutTokens(path: string): string {
 }
 
 /** First in line: gives the request an id, the headers that every answer has, and a log line. */
-export function exchange({ log }: Pick<EngineContext, 'log'>): RequestHandler {
+export function exchange({ log, metrics }: Pick<EngineContext, 'log' | 'metrics'>): RequestHandler {
   return (req: Request, res: Response, next: NextFunction) => {
     const started = performance.now();
     const sent = req.get('x-request-id');
@@ -47,6 +49,8 @@ export function exchange({ log }: Pick<EngineContext, 'log'>): RequestHandler {
     for (const name of ALWAYS_NAMES) res.setHeader(name, ALWAYS[name]);
     res.setHeader('Cache-Control', 'no-store');
     res.once('close', () => {
+      const status = res.headersSent ? res.statusCode : null;
+      metrics?.answered(locals.route ?? null, req.method, status, performance.now() - started);
       log.info(
         {
           request_id: locals.requestId,

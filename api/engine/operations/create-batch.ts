@@ -116,6 +116,7 @@ function createBatch({ ctx, authenticate, backpressure }: EngineDeps) {
     requireAllowlisted(caller);
     await backpressure.requireRoom();
     const giveBack = takeSlot(caller.tenantNo);
+    let isAccepted = false;
     try {
       const batch = await readBatch(req, limits, caller);
       requireAcceptable(req, spec.produces);
@@ -124,12 +125,17 @@ function createBatch({ ctx, authenticate, backpressure }: EngineDeps) {
       if (batch.fault !== null) throw batch.fault;
       const about = { requestId: requestIdOf(res), idempotencyKey };
       const { batchId, isRepeat } = await accept(ctx, caller, batch, about, room);
+      isAccepted = true;
       noteOn(res, { batchId });
       const stored = await readStored(ctx.sql, caller.tenantNo, batchId);
       if (stored === null) throw new Error('a batch that was accepted is not there');
       if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
       res.setHeader('Location', `/v1/batches/${batchId}`);
       sendJson(res, 202, canonicalBytes(batchDocument(stored)));
+    } catch (error) {
+      // How many items were in it is not known, or does not matter: none of them came in.
+      if (!isAccepted) ctx.metrics?.admissions('batch', 'refused', 1);
+      throw error;
     } finally {
       giveBack();
     }
@@ -181,8 +187,11 @@ async function accept(
     case 'no_room':
       throw tooDeep();
     case 'repeat':
+      ctx.metrics?.admissions('batch', 'replayed', total);
       return { batchId: outcome.batchId, isRepeat: true };
     case 'accepted':
+      ctx.metrics?.admissions('batch', 'accepted', accepted.length);
+      ctx.metrics?.admissions('batch', 'refused', wrong.size);
       if (outcome.awaited > 0) void wakeWorkers(ctx, batchHex, about.requestId);
       return { batchId: outcome.batchId, isRepeat: false };
   }

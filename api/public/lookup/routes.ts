@@ -41,6 +41,35 @@ export const BY_PATH: Record<string, VerdictRoute> = {
 const PUBLIC = '/api/public';
 export const VERIFY = `${PUBLIC}/verify`;
 
+/** What stands in the documented paths in place of an identifier. */
+const PARAMETERS: Record<string, string> = {
+  proof: 'proof_id',
+  certificate: 'certificate_id',
+  passport: 'passport_id',
+  trust: 'trust_id',
+  'trust-asset': 'trust_asset_id',
+  share: 'share_token',
+  package: 'package_id',
+};
+
+/** The documented paths, made once. */
+const TEMPLATES: Record<string, { verify: string; alias: string }> = Object.fromEntries(
+  Object.entries(PARAMETERS).map(([name, parameter]) => [
+    name,
+    { verify: `${VERIFY}/${name}/{${parameter}}`, alias: `${PUBLIC}/${name}/{${parameter}}` },
+  ]),
+);
+
+/** The documented path that a URL asks for; null when it is no lookup. */
+export function routeOfLookup(url: string): string | null {
+  try {
+    return lookupAt(originForm(url))?.template ?? null;
+  } catch {
+    // Only the generic lookup refuses what it is asked.
+    return VERIFY;
+  }
+}
+
 /**
  * Answers GET and HEAD on the lookup routes; false, with nothing done, for every other request.
  * It is called in front of the Express app, and by the app itself, so there is one implementation.
@@ -56,11 +85,12 @@ export function handleLookup(
   try {
     const asked = lookupAt(url);
     if (asked === null) return false;
-    const { route, requested, view } = asked;
-    if (view === undefined) answerVerdict(ctx, req, res, route, requested);
-    else answerView(ctx, req, res, route, requested, view);
+    const { route, requested, view, template } = asked;
+    if (view === undefined) answerVerdict(ctx, req, res, route, requested, template);
+    else answerView(ctx, req, res, route, requested, view, template);
   } catch (error) {
     sendFailure(ctx, req, res, error, unreadable);
+    ctx.metrics?.answered(routeOfLookup(url), req.method, res.statusCode);
   }
   return true;
 }
@@ -69,6 +99,8 @@ export function handleLookup(
 export interface AskedLookup {
   route: VerdictRoute;
   requested: string;
+  /** The documented path. */
+  template: string;
   /** What to tell of it; the verdict when absent. */
   view?: ViewName;
 }
@@ -83,6 +115,7 @@ export function lookupAt(url: string): AskedLookup | null {
   if (path !== VERIFY) return lookupByPath(path);
   return {
     route: genericRoute,
+    template: VERIFY,
     requested: requestedByQuery(query < 0 ? '' : url.slice(query + 1)),
   };
 }
@@ -104,12 +137,15 @@ function lookupByPath(path: string): AskedLookup | null {
   if (route === undefined || (isAlias && !Object.hasOwn(VIEW_PATHS, name))) return null;
   const rest = path.slice(slash + 1);
   // To the proof route everything is an identifier, however malformed; elsewhere it is one segment.
-  if (route.unmatched === 'not-found') return { route, requested: decoded(rest) };
+  const template = isAlias ? TEMPLATES[name]!.alias : TEMPLATES[name]!.verify;
+  if (route.unmatched === 'not-found') return { route, requested: decoded(rest), template };
   const end = rest.indexOf('/');
   if (rest === '' || end === 0) return null;
-  if (end < 0) return { route, requested: decoded(rest) };
+  if (end < 0) return { route, requested: decoded(rest), template };
   const view = isAlias ? VIEW_PATHS[name]!.get(rest.slice(end + 1)) : undefined;
-  return view === undefined ? null : { route, requested: decoded(rest.slice(0, end)), view };
+  if (view === undefined) return null;
+  const ofView = `${template}/${rest.slice(end + 1)}`;
+  return { route, requested: decoded(rest.slice(0, end)), view, template: ofView };
 }
 
 /** What a segment encodes; a segment that is no encoding stands for itself. */

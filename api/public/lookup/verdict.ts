@@ -18,6 +18,8 @@ import { resolve, type Resolved, type VerdictRoute } from './resolve.js';
 export interface RelayedVerdict {
   snapshot: Snapshot;
   answer: Answer;
+  /** The status that a verdict states; absent of what states more than one. */
+  status?: string;
 }
 
 /**
@@ -31,10 +33,11 @@ export function lookUp(
   requested: string,
 ): RelayedVerdict | Promise<RelayedVerdict> {
   const snapshot = assertingSnapshot(ctx);
-  const relayed = (resolved: Resolved | null): RelayedVerdict => ({
-    snapshot,
-    answer: verdictAnswer(route, requested, resolved),
-  });
+  const relayed = (resolved: Resolved | null): RelayedVerdict => {
+    const answer = verdictAnswer(route, requested, resolved);
+    if (ctx.metrics === undefined) return { snapshot, answer };
+    return { snapshot, answer, status: statusIn(route, resolved) };
+  };
   const resolved = resolve(ctx, snapshot, route, requested);
   return resolved instanceof Promise ? resolved.then(relayed) : relayed(resolved);
 }
@@ -49,19 +52,31 @@ export function verdictAnswer(
   return foundAnswer(requested, resolved, isSecret(route, requested));
 }
 
-/** Sends what `look` comes to, also when that is an error. */
+/**
+ * Sends what `look` comes to, also when that is an error.
+ *
+ * @param template under what to count it; null when that is done elsewhere
+ */
 export function answerWith(
   ctx: PublicContext,
   req: IncomingMessage,
   res: ServerResponse,
   look: () => RelayedVerdict | Promise<RelayedVerdict>,
   secret: boolean,
+  template: string | null,
 ): void {
-  const finish = ({ snapshot, answer }: RelayedVerdict): void => {
+  const { metrics } = ctx;
+  const count = (): void => {
+    if (template !== null) metrics?.answered(template, req.method ?? '', res.statusCode);
+  };
+  const finish = ({ snapshot, answer, status }: RelayedVerdict): void => {
     send(ctx, req, res, snapshot, answer);
+    if (status !== undefined) metrics?.told(status);
+    count();
   };
   const fail = (error: unknown): void => {
     sendFailure(ctx, req, res, error, unreadable, secret);
+    count();
   };
   try {
     const relayed = look();
@@ -79,8 +94,10 @@ export function answerVerdict(
   res: ServerResponse,
   route: VerdictRoute,
   requested: string,
+  template: string | null,
 ): void {
-  answerWith(ctx, req, res, () => lookUp(ctx, route, requested), isSecret(route, requested));
+  const secret = isSecret(route, requested);
+  answerWith(ctx, req, res, () => lookUp(ctx, route, requested), secret, template);
 }
 
 /** Whether the answer may be about a share token: no cache may have it then, and no tag names it. */
@@ -115,6 +132,21 @@ function unmatchedAnswer(route: VerdictRoute, requested: string): Answer {
     body: Buffer.from(unresolvedBody(route.unmatched, requested)),
   };
 }
+
+/** Every part begins so, as it was rendered. */
+const STATUS_AT = '"verification":{"verification_status":"'.length;
+
+/** The status that the answer states, for counting. What was not rendered so is counted as such. */
+function statusIn(route: VerdictRoute, resolved: Resolved | null): string {
+  if (resolved === null) {
+    return route.unmatched === 'not-found' ? 'NOT_FOUND' : 'BACKEND_LOOKUP_REQUIRED';
+  }
+  const { part } = resolved.body;
+  const end = part.indexOf(QUOTE, STATUS_AT);
+  return buffer(part).toString('latin1', STATUS_AT, end);
+}
+
+const QUOTE = 0x22;
 
 function latin1(bytes: Uint8Array): string {
   return buffer(bytes).toString('latin1');

@@ -73,9 +73,10 @@ export function answerView(
   route: VerdictRoute,
   requested: string,
   view: ViewName,
+  template: string,
 ): void {
   const secret = isSecret(route, requested);
-  answerWith(ctx, req, res, () => lookUpView(ctx, route, requested, view), secret);
+  answerWith(ctx, req, res, () => lookUpView(ctx, route, requested, view), secret, template);
 }
 
 /** Of all that is said: a view changes with its record, and with the log and the keys as well. */

@@ -1,0 +1,32 @@
+import type { AdmissionOutcome, EngineMetrics } from '#api/engine/metrics';
+import { Tally } from '#runtime/ops/instruments';
+import type { Registry } from '#runtime/ops/registry';
+import { httpMetrics } from './http.js';
+
+const LANES = { 1: 'execute', 2: 'agent', batch: 'batch' } as const;
+const OUTCOMES: readonly AdmissionOutcome[] = ['accepted', 'replayed', 'refused'];
+
+export function engineMetrics(registry: Registry): EngineMetrics {
+  const http = httpMetrics(registry, 'engine');
+  const admissions = new Tally(
+    registry,
+    {
+      name: 'svc_admissions_total',
+      help: 'Admissions that were sent: accepted, accepted before, or refused at the door',
+    },
+    ['lane', 'outcome'],
+  );
+  // There from the start: what comes into being with its first count has no rate then.
+  for (const lane of Object.values(LANES)) {
+    for (const outcome of OUTCOMES) admissions.of({ lane, outcome });
+  }
+  return {
+    answered: (route, method, status, ms) => {
+      http.counted(route, method, status);
+      http.took(route, ms);
+    },
+    admissions: (lane, outcome, count) => {
+      admissions.of({ lane: LANES[lane], outcome }).n += count;
+    },
+  };
+}

@@ -1,0 +1,36 @@
+import type { PublicMetrics } from '#api/public/metrics';
+import type { SnapshotFollower } from '#api/public/snapshot/follow';
+import { STATUSES } from '#protocol/status';
+import type { Clock } from '#runtime/clock';
+import { Tally } from '#runtime/ops/instruments';
+import type { Registry } from '#runtime/ops/registry';
+import { httpMetrics } from './http.js';
+import { snapshotGauges } from './snapshot.js';
+
+export function publicMetrics(registry: Registry): PublicMetrics {
+  const http = httpMetrics(registry, 'public');
+  const lookups = new Tally(
+    registry,
+    { name: 'svc_lookups_total', help: 'Lookups that were answered with a verdict, by its status' },
+    ['status'],
+  );
+  const statuses = new Map(STATUSES.map((status) => [status as string, lookups.of({ status })]));
+  // What no status is called: a snapshot that was rendered by another version.
+  const other = lookups.of({ status: 'other' });
+  return {
+    answered: (route, method, status) => http.counted(route, method, status),
+    took: (route, ms) => http.took(route, ms),
+    told: (status) => {
+      (statuses.get(status) ?? other).n += 1;
+    },
+  };
+}
+
+/** What is told of the snapshot that a facade serves. */
+export function servedGauges(
+  registry: Registry,
+  clock: Clock,
+  follower: Pick<SnapshotFollower, 'current'>,
+): void {
+  snapshotGauges(registry, clock, () => follower.current?.opened ?? null);
+}

@@ -1,0 +1,56 @@
+import { distribution, SECONDS, Tally, type Count } from '#runtime/ops/instruments';
+import type { Registry } from '#runtime/ops/registry';
+
+/** What stands for everything that is no route: paths that people make up are no labels. */
+const NO_ROUTE = 'none';
+/** nginx's word for a client that went before it was answered. */
+const CLIENT_GONE = 499;
+const METHODS = new Set(['GET', 'HEAD', 'POST', 'OPTIONS', 'PUT', 'PATCH', 'DELETE']);
+
+export interface HttpMetrics {
+  counted(route: string | null, method: string, status: number | null): void;
+  took(route: string | null, ms: number): void;
+}
+
+export function httpMetrics(registry: Registry, api: 'engine' | 'public'): HttpMetrics {
+  const requests = new Tally(
+    registry,
+    {
+      name: 'svc_http_requests_total',
+      help: 'Requests, by what was asked and how it was answered',
+    },
+    ['api', 'route', 'method', 'status'],
+  );
+  const durations = distribution(
+    registry,
+    {
+      name: 'svc_http_request_duration_seconds',
+      help: 'From the first line of a request to the end of its answer; of public lookups one in 64',
+    },
+    SECONDS.short,
+    ['api', 'route'],
+  );
+  // Found by comparing what is there already: making labels of it costs more than an answer may.
+  const routes = new Map<string, Map<string, Map<number, Count>>>();
+  const inside = <K, V>(map: Map<K, V>, key: K, make: () => V): V => {
+    let found = map.get(key);
+    if (found === undefined) map.set(key, (found = make()));
+    return found;
+  };
+  return {
+    counted: (route, method, status) => {
+      const asked = METHODS.has(method) ? method : 'other';
+      const byMethod = inside(
+        routes,
+        route ?? NO_ROUTE,
+        () => new Map<string, Map<number, Count>>(),
+      );
+      const byStatus = inside(byMethod, asked, () => new Map<number, Count>());
+      const code = status ?? CLIENT_GONE;
+      inside(byStatus, code, () =>
+        requests.of({ api, route: route ?? NO_ROUTE, method: asked, status: String(code) }),
+      ).n += 1;
+    },
+    took: (route, ms) => durations.observe({ api, route: route ?? NO_ROUTE }, ms / 1_000),
+  };
+}

@@ -1,0 +1,59 @@
+import type { Manifest } from '#protocol/snapshot/manifest';
+import type { Clock } from '#runtime/clock';
+import { gauge } from '#runtime/ops/instruments';
+import type { Registry } from '#runtime/ops/registry';
+
+interface Snapshot {
+  manifest: Manifest;
+  /** Epoch milliseconds. */
+  issuedAt: number;
+  validUntil: number;
+}
+
+/** What publisher and facade both say: of what was published, and of what is served. */
+export function snapshotGauges(
+  registry: Registry,
+  clock: Clock,
+  find: () => Snapshot | null,
+): void {
+  const of =
+    (value: (snapshot: Snapshot) => number): (() => number | null) =>
+    () => {
+      const snapshot = find();
+      return snapshot === null ? null : value(snapshot);
+    };
+  gauge(
+    registry,
+    { name: 'svc_snapshot_generation', help: 'Number of the snapshot', together: 'min' },
+    of(({ manifest }) => manifest.generation),
+  );
+  gauge(
+    registry,
+    { name: 'svc_snapshot_age_seconds', help: 'Since the snapshot was signed' },
+    of(({ issuedAt }) => (clock.now() - issuedAt) / 1_000),
+  );
+  gauge(
+    registry,
+    {
+      name: 'svc_snapshot_valid_seconds',
+      help: 'For how long the snapshot still asserts; below 0 it does not',
+      together: 'min',
+    },
+    of(({ validUntil }) => (validUntil - clock.now()) / 1_000),
+  );
+  gauge(
+    registry,
+    { name: 'svc_snapshot_tree_size', help: 'Leaves that the snapshot covers', together: 'min' },
+    of(({ manifest }) => manifest.tree_size),
+  );
+  gauge(
+    registry,
+    { name: 'svc_snapshot_proofs', help: 'Proofs that the snapshot covers', together: 'min' },
+    of(({ manifest }) => manifest.proofs),
+  );
+  gauge(
+    registry,
+    { name: 'svc_snapshot_bytes', help: 'Bytes of the index of the snapshot, of all its parts' },
+    of(({ manifest }) => manifest.index_parts.reduce((sum, { bytes }) => sum + bytes, 0)),
+  );
+}

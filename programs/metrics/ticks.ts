@@ -1,0 +1,9 @@
+import type { TickWatch } from '#publisher/run';
+
+/** Several that want to know how ticks go. */
+export function watchedBy(...watches: readonly TickWatch[]): TickWatch {
+  return {
+    went: (report, ms) => watches.forEach((watch) => watch.went(report, ms)),
+    failed: (error, ms) => watches.forEach((watch) => watch.failed(error, ms)),
+  };
+}

@@ -1,0 +1,108 @@
+import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
+
+/** How often something happened: whoever has it adds one, and that is all that it costs. */
+export interface Count {
+  n: number;
+}
+
+interface Naming {
+  name: string;
+  help: string;
+}
+
+/**
+ * A counter whose parts are plain numbers until somebody asks. Looking a part up costs more than
+ * counting, so on a hot path it is looked up once.
+ */
+export class Tally<Label extends string = never> {
+  private readonly parts = new Map<string, { labels: Record<Label, string>; count: Count }>();
+
+  constructor(registry: Registry, naming: Naming, labelNames: readonly Label[] = []) {
+    const { parts } = this;
+    new Counter({
+      ...naming,
+      labelNames: [...labelNames],
+      registers: [registry],
+      collect() {
+        this.reset();
+        for (const { labels, count } of parts.values()) this.inc(labels, count.n);
+      },
+    });
+  }
+
+  of(labels: Record<Label, string>): Count {
+    const key = JSON.stringify(Object.values(labels));
+    let part = this.parts.get(key);
+    if (part === undefined) {
+      part = { labels, count: { n: 0 } };
+      this.parts.set(key, part);
+    }
+    return part.count;
+  }
+}
+
+/** Distributions of times, in seconds. */
+export const SECONDS = {
+  /** Of what takes a millisecond when all is well. */
+  short: [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
+  /** Of what may take minutes. */
+  long: [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300],
+} as const;
+
+export function distribution<Label extends string = never>(
+  registry: Registry,
+  naming: Naming,
+  buckets: readonly number[],
+  labelNames: readonly Label[] = [],
+): Histogram<Label> {
+  return new Histogram({
+    ...naming,
+    buckets: [...buckets],
+    labelNames: [...labelNames],
+    registers: [registry],
+  });
+}
+
+/** How the values of several processes of one program become one. */
+type Together = 'sum' | 'min' | 'max' | 'first';
+
+/**
+ * A gauge that is looked at when somebody asks, and is not there while `find` knows nothing: an old
+ * value must never pass for a new one. `find` reads memory, nothing else.
+ */
+export function gauge(
+  registry: Registry,
+  naming: Naming & { together?: Together },
+  find: () => number | null,
+): void {
+  const { together = 'max', ...named } = naming;
+  new Gauge({
+    ...named,
+    registers: [registry],
+    aggregator: together,
+    collect() {
+      const value = find();
+      if (value === null) this.remove();
+      else this.set(value);
+    },
+  });
+}
+
+/** The same for several values that differ in their labels. */
+export function gauges<Label extends string>(
+  registry: Registry,
+  naming: Naming,
+  labelNames: readonly Label[],
+  find: () => readonly { labels: Record<Label, string>; value: number }[],
+): void {
+  new Gauge({
+    ...naming,
+    labelNames: [...labelNames],
+    registers: [registry],
+    aggregator: 'max',
+    collect() {
+      this.reset();
+      for (const { labels, value } of find()) this.set(labels as never, value);
+    },
+  });
+}
