@@ -81,7 +81,7 @@ describe('docker-compose.yml', () => {
   });
 
   it('runs each program as the user that its secrets are made for', () => {
-    const names = ['migrate', ...PROGRAMS, 'admin', 'fsck'] as const;
+    const names = ['migrate', ...PROGRAMS, 'admin', 'fsck', 'board'] as const;
     for (const name of names) {
       const id = USERS[name as keyof typeof USERS];
       expect([name, service(name).user]).toEqual([name, `${id}:${id}`]);
@@ -98,7 +98,7 @@ describe('docker-compose.yml', () => {
       const urls = secrets.filter((secret) => secret.endsWith('-database-url'));
       if (name === 'migrate') continue;
       const own = name === 'setup' ? 'admin' : name;
-      const expected = name === 'facade' || name === 'secrets' ? [] : [`${own}-database-url`];
+      const expected = ['facade', 'secrets', 'board'].includes(name) ? [] : [`${own}-database-url`];
       expect([name, urls]).toEqual([name, expected]);
       expect(environment['DATABASE_URL_FILE']).toBe(
         expected[0] === undefined ? undefined : `/run/secrets/${expected[0]}`,
@@ -106,7 +106,8 @@ describe('docker-compose.yml', () => {
     }
     const roles = (service('migrate').environment?.['ROLE_URL_FILES'] ?? '').split(',');
     expect(roles.map((file) => file.replace(/^.*\/(\w+)-database-url$/, 'svc_$1')).sort()).toEqual(
-      [...PROGRAM_ROLES].sort(),
+      // Its queue is in Valkey.
+      PROGRAM_ROLES.filter((role) => role !== 'svc_board').sort(),
     );
   });
 
@@ -160,7 +161,7 @@ describe('docker-compose.yml', () => {
       expect([name, reached(name).filter((network) => facade.has(network))]).toEqual([name, []]);
     }
     const queue = all.filter(([, { networks = [] }]) => networks.includes('queue'));
-    expect(queue.map(([name]) => name)).toEqual(['valkey', 'engine', 'worker']);
+    expect(queue.map(([name]) => name)).toEqual(['valkey', 'engine', 'worker', 'board']);
     for (const network of ['database', 'queue', 'facade', 'operations', 'operations-public']) {
       expect([network, compose.networks[network]]).toEqual([network, { internal: true }]);
     }
@@ -199,17 +200,17 @@ describe('docker-compose.yml', () => {
   it('can run any number of every program', () => {
     for (const [name, one] of ours) {
       expect([name, one.container_name]).toEqual([name, undefined]);
-      if (name !== 'engine') expect([name, one.ports]).toEqual([name, undefined]);
+      if (!['engine', 'board'].includes(name)) expect([name, one.ports]).toEqual([name, undefined]);
     }
     expect(service('facade').deploy?.replicas).toBe(2);
   });
 
   it('asks every program whether it can do its work, with what its image has', () => {
-    for (const name of [...PROGRAMS, 'postgres', 'valkey', 'nginx']) {
+    for (const name of [...PROGRAMS, 'board', 'postgres', 'valkey', 'nginx']) {
       const test = service(name).healthcheck?.test ?? [];
       expect([name, test[0]]).toEqual([name, expect.stringMatching(/^CMD/)]);
       expect(test.join(' ')).not.toMatch(/curl|wget/);
-      if (PROGRAMS.includes(name)) {
+      if (services[name]?.build !== undefined) {
         expect(test[1]).toBe('node');
         expect(test.join(' ')).toContain(`:${service(name).environment?.['OPS_PORT']}/readyz`);
       }

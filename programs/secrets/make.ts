@@ -73,6 +73,8 @@ export async function makeSecrets(config: SecretsConfig): Promise<string[]> {
 
   secret('redis-url', () => `redis://:${password()}@${queueHost}`, 'engine', 'worker');
   const queueUrl = new URL((await readFile(join(directory, 'redis-url'), 'utf8')).trim());
+  secret('board-redis-url', () => queueUrl.href, 'board');
+  secret('board-key', password, 'board');
   // The server reads it as a part of its configuration: no password on a command line.
   secret('valkey.conf', () => `requirepass ${queueUrl.password}`, 'valkey');
   secret('grafana-password', password, 'grafana');

@@ -11,6 +11,7 @@ export const USERS = {
   facade: 10_005,
   admin: 10_006,
   fsck: 10_007,
+  board: 10_008,
   // What the images of these have.
   postgres: 999,
   valkey: 999,

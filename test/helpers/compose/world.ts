@@ -43,6 +43,7 @@ const PORTS: Record<string, string[]> = {
   publisher: ['9464'],
   facade: ['8081', '9464'],
   nginx: ['8081'],
+  board: ['8082', '9464'],
   prometheus: ['9090'],
   'node-exporter': ['9100'],
 };
