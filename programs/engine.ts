@@ -17,6 +17,7 @@ import { isConnectionLost } from '#sql/errors';
 import { settledIn } from '#sql/settlement';
 import { assertDatabase } from './database.js';
 import { engineMetrics } from './metrics/engine.js';
+import { databaseReadings } from './metrics/readings.js';
 
 /** Once the engine is told to stop, an admission is waited for so long and then answered with 202. */
 const LAST_WAIT_MS = 3_000;
@@ -89,6 +90,9 @@ const exitCode = await runProgram('engine', async (program) => {
     revocations.hurry(LAST_WAIT_MS);
     return server.close();
   });
+  if (ops.registry !== null) {
+    databaseReadings(ops.registry, program, config.databaseUrl, 'svc-engine-ops');
+  }
   ops.readyWhen(engineReadiness({ sql, queue }));
   log.info({ url: server.url }, 'the engine serves');
   reportReady(server.url);

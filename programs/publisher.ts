@@ -13,6 +13,7 @@ import { connect } from '#runtime/postgres';
 import { isConnectionLost } from '#sql/errors';
 import { readKeptCheckpoint } from './kept-checkpoint.js';
 import { publisherMetrics } from './metrics/publisher.js';
+import { databaseReadings } from './metrics/readings.js';
 import { watchedBy } from './metrics/ticks.js';
 import { pinning } from './pinning.js';
 import { assertDatabase } from './database.js';
@@ -33,12 +34,16 @@ const code = await runProgram('publisher', async (program) => {
   const lastCheckpoint = await readKeptCheckpoint(config.lastCheckpoint);
   const metrics =
     ops.registry &&
-    publisherMetrics(ops.registry, {
-      clock: systemClock,
-      leads: () => publisher.leads(),
-      written: () => publisher.written().bytes,
-      leaves: () => null,
-    });
+    publisherMetrics(
+      ops.registry,
+      databaseReadings(ops.registry, program, config.databaseUrl, 'svc-publisher-ops'),
+      {
+        clock: systemClock,
+        leads: () => publisher.leads(),
+        written: () => publisher.written().bytes,
+        directory: config.snapshotDir,
+      },
+    );
   const publisher: Publisher = pinning('LOG_RETIRED_VKEYS or SNAPSHOT_RETIRED_VKEYS', () =>
     createPublisher({
       registry: sqlRegistry(sql),

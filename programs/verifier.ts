@@ -8,7 +8,8 @@ import { isConnectionLost } from '#sql/errors';
 import { verifierPulses, verifierReadiness } from '#workers/verify/readiness';
 import { runVerifier } from '#workers/verify/verifier';
 import { assertDatabase } from './database.js';
-import { verifierMetrics } from './metrics/verifier.js';
+import { databaseReadings } from './metrics/readings.js';
+import { verifierGauges, verifierMetrics } from './metrics/verifier.js';
 
 const code = await runProgram('verifier', async (program) => {
   const { log, signal } = program;
@@ -27,6 +28,12 @@ const code = await runProgram('verifier', async (program) => {
   }
   const crypto = { sha256: nativeSha256, verify: signatures.verify, base64: nativeBase64 };
   const pulses = verifierPulses();
+  if (ops.registry !== null) {
+    verifierGauges(
+      ops.registry,
+      databaseReadings(ops.registry, program, config.databaseUrl, 'svc-verifier-ops'),
+    );
+  }
   ops.readyWhen(verifierReadiness(sql, pulses));
   const running = runVerifier(
     { sql, crypto, log, pulses, ...(ops.registry && { metrics: verifierMetrics(ops.registry) }) },

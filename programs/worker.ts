@@ -10,7 +10,8 @@ import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/cache';
 import { policySelfTest } from '#policy/self-test';
 import { assertDatabase } from './database.js';
-import { admitMetrics } from './metrics/worker.js';
+import { databaseReadings } from './metrics/readings.js';
+import { admitMetrics, waitingGauges } from './metrics/worker.js';
 
 const code = await runProgram('worker', async (program) => {
   const { log } = program;
@@ -41,6 +42,10 @@ const code = await runProgram('worker', async (program) => {
     config,
   );
   program.onStop(() => worker.close());
+  if (ops.registry !== null) {
+    const readings = databaseReadings(ops.registry, program, config.databaseUrl, 'svc-worker-ops');
+    waitingGauges(ops.registry, readings, worker);
+  }
   ops.readyWhen(() => worker.readiness());
   await worker.ready;
   reportReady();

@@ -112,7 +112,10 @@ export function openQueue(
   config: QueueConfig,
   name: QueueName,
   onError: OnError,
-): Opened<Pick<Queue<AdmitData, string[]>, 'add' | 'getWaitingCount'> & Member> {
+): Opened<
+  Pick<Queue<AdmitData, string[]>, 'add' | 'getJobCounts' | 'getWaiting' | 'getWaitingCount'> &
+    Member
+> {
   if (config.redisUrl === null) {
     const options = { ...queueOptions, connection: postgresConnection(config, 3) };
     return open(new Queue(name, options, createPostgresBackend), onError, null);

@@ -94,8 +94,21 @@ async function shut(opened: Opened<Closable>, ms: number): Promise<void> {
   }
 }
 
+/** What is in a queue: wake-ups, and not what the registry holds. */
+export interface QueueState {
+  jobs: Record<(typeof STATES)[number], number>;
+  /** When the oldest job that waits was added, in epoch milliseconds of who added it. */
+  oldestAt: number | null;
+}
+
+const STATES = ['waiting', 'active', 'delayed', 'failed'] as const;
+
+interface QueueLook {
+  look(): Promise<QueueState>;
+}
+
 /** Wakes workers. It promises nothing: the registry knows what is pending, and the sweeper asks it. */
-export interface AdmitQueue {
+export interface AdmitQueue extends QueueLook {
   /**
    * Rejects within seconds when the queue is away; returns the job's id. `requests` names for each
    * id the request that brought it, for the worker's log lines.
@@ -113,7 +126,7 @@ export interface AdmitQueue {
 }
 
 /** Carries the turns of batches from whoever hands them out to whoever works them. */
-export interface BatchQueue {
+export interface BatchQueue extends QueueLook {
   add(proofIds: readonly string[]): Promise<string>;
   /** Turns that no worker has taken yet. */
   depth(): Promise<number>;
@@ -130,6 +143,7 @@ export function openAdmitQueue(config: QueueConfig, options: QueueOptions = {}):
     addBatches: (batchIds, requests) => sender.add(JOB.batches, batchIds, requests),
     ping: () => sender.ping(),
     depth: () => sender.depth(),
+    look: () => sender.look(),
     close: () => sender.close(),
   };
 }
@@ -139,11 +153,12 @@ export function openBatchQueue(config: QueueConfig, options: QueueOptions = {}):
   return {
     add: (proofIds) => sender.add(JOB.admissions, proofIds),
     depth: () => sender.depth(),
+    look: () => sender.look(),
     close: () => sender.close(),
   };
 }
 
-interface Sender {
+interface Sender extends QueueLook {
   add(job: string, ids: readonly string[], requests?: readonly string[]): Promise<string>;
   ping(): Promise<void>;
   depth(): Promise<number>;
@@ -206,6 +221,14 @@ function openSender(config: QueueConfig, name: QueueName, options: QueueOptions)
       await ask((queue) => queue.getWaitingCount());
     },
     depth: () => ask((queue) => queue.getWaitingCount()),
+    look: () =>
+      ask(async (queue) => {
+        const counts = await queue.getJobCounts(...STATES);
+        const [oldest] = await queue.getWaiting(0, 0);
+        const jobs = { waiting: 0, active: 0, delayed: 0, failed: 0 };
+        for (const state of STATES) jobs[state] = counts[state] ?? 0;
+        return { jobs, oldestAt: oldest?.timestamp ?? null };
+      }),
     close: async () => {
       closed = true;
       const opened = await current?.catch(() => null);

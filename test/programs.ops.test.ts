@@ -130,6 +130,48 @@ describe('the metrics of a stack', () => {
     expect(valueOf(metrics, 'svc_publisher_leads')).toBe(1);
   });
 
+  it('say what was read of registry, queues and disk', async () => {
+    const there = (now: Scrape, name: string) => valueOf(now, name) !== null;
+    const names = [
+      ...['svc_pending_admissions', 'svc_pending_oldest_seconds', 'svc_queue_oldest_seconds'],
+      ...['svc_failing_leaves', 'svc_verifier_lag_leaves', 'svc_scrub_position'],
+      ...['svc_checkpoint_tree_size', 'svc_checkpoint_lag_leaves', 'svc_checkpoint_age_seconds'],
+      ...['svc_snapshot_lag_leaves', 'svc_snapshot_free_bytes', 'svc_database_bytes'],
+    ];
+    const metrics = await eventually(
+      (now) => names.every((name) => there(now, name)),
+      names.join(),
+    );
+    for (const queue of ['admit', 'batch']) {
+      for (const state of ['waiting', 'active', 'delayed', 'failed']) {
+        expect(valueOf(metrics, 'svc_queue_jobs', { queue, state })).toBe(0);
+      }
+    }
+    expect(valueOf(metrics, 'svc_failing_leaves')).toBe(0);
+    expect(valueOf(metrics, 'svc_checkpoint_tree_size')).toBeGreaterThan(1);
+    expect(valueOf(metrics, 'svc_database_bytes')).toBeGreaterThan(1e6);
+    for (const program of ['engine', 'worker', 'verifier', 'publisher']) {
+      const skew = valueOf(metrics, 'svc_clock_skew_seconds', { program });
+      expect(Math.abs(skew ?? NaN)).toBeLessThan(1);
+    }
+    expect(valueOf(metrics, 'svc_gauge_errors_total')).toBe(0);
+  });
+
+  it('count a leaf that fails', async () => {
+    const sql = stack.superuser();
+    await sql`alter table svc.proof disable trigger all`;
+    await sql`update svc.proof set signature = decode(repeat('00', 64), 'hex')
+      where leaf_index = (select max(leaf_index) from svc.proof)`;
+    await sql`alter table svc.proof enable trigger all`;
+    const metrics = await eventually(
+      (now) => valueOf(now, 'svc_failing_leaves') === 1,
+      'a failure',
+    );
+    expect(valueOf(metrics, 'svc_verification_failures_total')).toBe(1);
+    const scrubbed = { round: 'scrub', outcome: 'fail' };
+    expect(valueOf(metrics, 'svc_verified_leaves_total', scrubbed)).toBeGreaterThanOrEqual(1);
+  });
+
   it('and its readiness tell nothing of tenants, keys or ids', async () => {
     const { samples } = await scrape(opsUrl);
     const ready = await (await fetch(`${opsUrl}/readyz`)).text();

@@ -1,3 +1,4 @@
+import { statfs } from 'node:fs/promises';
 import type { Manifest } from '#protocol/snapshot/manifest';
 import type { TickWatch } from '#publisher/run';
 import { LeadershipLost } from '#publisher/stopped';
@@ -5,6 +6,9 @@ import { parseTime } from '#protocol/time';
 import type { Clock } from '#runtime/clock';
 import { distribution, gauge, SECONDS, Tally } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
+import type { Pool } from '#sql/db';
+import { databaseBytes, logAndCheckpoint } from '#sql/observed';
+import type { Readings } from './readings.js';
 import { snapshotGauges } from './snapshot.js';
 
 export interface PublisherMetrics extends TickWatch {
@@ -17,13 +21,16 @@ export interface PublisherMetrics extends TickWatch {
  *
  * @param leads whether it led when it last looked
  * @param written bytes that this process wrote into the snapshot directory
- * @param leaves of the log in the database; null while that is not known
  */
 export function publisherMetrics(
   registry: Registry,
-  from: { clock: Clock; leads: () => boolean; written: () => number; leaves: () => number | null },
+  readings: Readings & { sql: Pool },
+  from: { clock: Clock; leads: () => boolean; written: () => number; directory: string },
 ): PublisherMetrics {
-  const { clock, leads, written, leaves } = from;
+  const { clock, leads, written, directory } = from;
+  const log = readings.every(5_000, 'log', () => logAndCheckpoint(readings.sql));
+  const size = readings.every(30_000, 'database_size', () => databaseBytes(readings.sql));
+  const disk = readings.every(10_000, 'disk', () => statfs(directory));
   let latest: Manifest | null = null;
   const ticks = distribution(
     registry,
@@ -50,9 +57,36 @@ export function publisherMetrics(
     registry,
     { name: 'svc_snapshot_lag_leaves', help: 'Leaves of the log that the snapshot does not cover' },
     () => {
-      const all = leaves();
-      return latest === null || all === null ? null : Math.max(0, all - latest.tree_size);
+      const known = log.value;
+      return latest === null || known === null
+        ? null
+        : Math.max(0, known.leaves - latest.tree_size);
     },
+  );
+  const checkpoint = <T>(find: (of: { treeSize: number; signedAt: number }) => T) => {
+    const known = log.value?.checkpoint ?? null;
+    return known === null ? null : find(known);
+  };
+  gauge(
+    registry,
+    { name: 'svc_checkpoint_tree_size', help: 'Leaves under the last checkpoint that was signed' },
+    () => checkpoint(({ treeSize }) => treeSize),
+  );
+  gauge(
+    registry,
+    { name: 'svc_checkpoint_lag_leaves', help: 'Leaves of the log after the last checkpoint' },
+    () => checkpoint(({ treeSize }) => Math.max(0, (log.value?.leaves ?? 0) - treeSize)),
+  );
+  gauge(
+    registry,
+    { name: 'svc_checkpoint_age_seconds', help: 'Since the last checkpoint was signed' },
+    () => checkpoint(({ signedAt }) => Math.max(0, (clock.now() - signedAt) / 1_000)),
+  );
+  gauge(registry, { name: 'svc_database_bytes', help: 'The database on disk' }, () => size.value);
+  gauge(
+    registry,
+    { name: 'svc_snapshot_free_bytes', help: 'Free on the disk of the snapshot directory' },
+    () => disk.value && disk.value.bavail * disk.value.bsize,
   );
   const bytes = new Tally(registry, {
     name: 'svc_snapshot_written_bytes_total',

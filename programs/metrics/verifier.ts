@@ -1,6 +1,9 @@
-import { Tally } from '#runtime/ops/instruments';
+import { gauge, Tally } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
+import type { Pool } from '#sql/db';
+import { verifierPlace } from '#sql/observed';
 import type { VerifierMetrics } from '#workers/verify/metrics';
+import type { Readings } from './readings.js';
 
 export function verifierMetrics(registry: Registry): VerifierMetrics {
   const leaves = new Tally(
@@ -29,4 +32,23 @@ export function verifierMetrics(registry: Registry): VerifierMetrics {
       failures.n += n;
     },
   };
+}
+
+export function verifierGauges(registry: Registry, readings: Readings & { sql: Pool }): void {
+  const place = readings.every(5_000, 'verifier', () => verifierPlace(readings.sql));
+  gauge(
+    registry,
+    { name: 'svc_verifier_lag_leaves', help: 'Leaves of the log without a verdict' },
+    () => place.value?.lag ?? null,
+  );
+  gauge(
+    registry,
+    { name: 'svc_scrub_position', help: 'The leaf that the scrubber verifies again next' },
+    () => place.value?.scrubbedTo ?? null,
+  );
+  gauge(
+    registry,
+    { name: 'svc_failing_leaves', help: 'Leaves whose last verdict is fail, up to 10,000' },
+    () => place.value?.failing ?? null,
+  );
 }

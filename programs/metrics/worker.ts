@@ -1,6 +1,11 @@
-import { distribution, SECONDS, Tally } from '#runtime/ops/instruments';
+import { distribution, gauge, gauges, SECONDS, Tally } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
+import type { QueueState } from '#runtime/queues';
+import type { Pool } from '#sql/db';
+import { pendingNow } from '#sql/observed';
+import type { AdmitWorker } from '#workers/admit/worker';
 import type { AdmitMetrics, Settled, Stage } from '#workers/admit/metrics';
+import type { Readings } from './readings.js';
 
 const STAGES: readonly Stage[] = ['load', 'prepare', 'lock', 'append', 'commit'];
 const GROUPS = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000];
@@ -61,3 +66,46 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
     },
   };
 }
+
+/** What waits: in the registry, which is the truth of it, and in the queues. */
+export function waitingGauges(
+  registry: Registry,
+  readings: Readings & { sql: Pool },
+  worker: Pick<AdmitWorker, 'queues'>,
+): void {
+  const pending = readings.every(5_000, 'pending', () => pendingNow(readings.sql));
+  gauge(
+    registry,
+    { name: 'svc_pending_admissions', help: 'Admissions accepted and not settled' },
+    () => pending.value?.admissions ?? null,
+  );
+  gauge(
+    registry,
+    { name: 'svc_pending_oldest_seconds', help: 'How long the oldest of them has waited; 0: none' },
+    () => pending.value && secondsSince(pending.value.oldestAt),
+  );
+  const queues = readings.every(5_000, 'queues', () => worker.queues());
+  const found = (): [string, QueueState][] => Object.entries(queues.value ?? {});
+  gauges(
+    registry,
+    { name: 'svc_queue_jobs', help: 'Jobs in the queues: they wake workers, and hold nothing' },
+    ['queue', 'state'],
+    () =>
+      found().flatMap(([queue, { jobs }]) =>
+        Object.entries(jobs).map(([state, value]) => ({ labels: { queue, state }, value })),
+      ),
+  );
+  gauges(
+    registry,
+    { name: 'svc_queue_oldest_seconds', help: 'How long the oldest job has waited; 0: none' },
+    ['queue'],
+    () =>
+      found().map(([queue, { oldestAt }]) => ({
+        labels: { queue },
+        value: secondsSince(oldestAt),
+      })),
+  );
+}
+
+const secondsSince = (at: number | null): number =>
+  at === null ? 0 : Math.max(0, (Date.now() - at) / 1_000);

@@ -2,7 +2,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { QueueConfig } from '#runtime/config';
 import { condition } from '#runtime/ops/condition';
 import type { Readiness } from '#runtime/ops/source';
-import { openAdmitQueue, openAdmitWorker, openBatchQueue, openBatchWorker } from '#runtime/queues';
+import {
+  openAdmitQueue,
+  openAdmitWorker,
+  openBatchQueue,
+  openBatchWorker,
+  type QueueState,
+} from '#runtime/queues';
 import type { RequestIds } from '#runtime/request-ids';
 import type { AdmitContext } from './context.js';
 import { startBatchTurns } from './batches.js';
@@ -39,6 +45,8 @@ const REPORT_EVERY_MS = 5_000;
 export interface AdmitWorker {
   /** Settles when the worker takes jobs. */
   ready: Promise<void>;
+  /** What is in the queues. */
+  queues(): Promise<Record<'admit' | 'batch', QueueState>>;
   /** Whether it can settle what was taken in, and what is missing if not. */
   readiness(): Promise<Readiness>;
   /** Finishes what is in work and takes no more. */
@@ -150,6 +158,7 @@ export function startAdmitWorker(
   }
 
   return {
+    queues: async () => ({ admit: await queue.look(), batch: await batchQueue.look() }),
     readiness,
     ready: Promise.all([worker.ready, batchWorker.ready]).then(() => undefined),
     close: async () => {

@@ -1,0 +1,75 @@
+import type { ProgramContext } from '#runtime/lifecycle';
+import { gauge, Tally } from '#runtime/ops/instruments';
+import type { Registry } from '#runtime/ops/registry';
+import { Sampled } from '#runtime/ops/sampled';
+import { connect } from '#runtime/postgres';
+import type { Pool } from '#sql/db';
+import { databaseTime } from '#sql/upkeep';
+
+type Program = Pick<ProgramContext, 'signal' | 'log' | 'onStop'>;
+
+/** Reads something every so often until the program stops; null when nobody asked for metrics. */
+export interface Readings {
+  every<T>(ms: number, reading: string, read: () => Promise<T>): Sampled<T>;
+}
+
+const SAID_EVERY_MS = 60_000;
+
+/** What cannot be read is gone from the metrics, and counted here. */
+export function readings(registry: Registry, { signal, log, onStop }: Program): Readings {
+  const errors = new Tally(
+    registry,
+    {
+      name: 'svc_gauge_errors_total',
+      help: 'Readings for gauges that failed: those are not there',
+    },
+    ['reading'],
+  );
+  function every<T>(everyMs: number, reading: string, read: () => Promise<T>): Sampled<T> {
+    const failures = errors.of({ reading });
+    let saidAt = -Infinity;
+    const sampled = new Sampled<T>();
+    const onError = (error: unknown): void => {
+      failures.n += 1;
+      if (performance.now() - saidAt < SAID_EVERY_MS) return;
+      saidAt = performance.now();
+      log.warn({ err: error, reading }, 'a gauge cannot be read');
+    };
+    const running = sampled.run(read, signal, { everyMs, onError });
+    onStop(() => running);
+    return sampled;
+  }
+  return { every };
+}
+
+/** A statement for a gauge that takes longer than this is no use to anybody. */
+const STATEMENT_MS = 3_000;
+
+/**
+ * One connection for readings, so that they neither wait behind a program's work nor hold it up,
+ * and what every program with a database tells of it: how far the clocks are apart.
+ */
+export function databaseReadings(
+  registry: Registry,
+  program: Program,
+  url: string,
+  application: string,
+): Readings & { sql: Pool } {
+  const sql = connect(url, { application, max: 1, statementTimeoutMs: STATEMENT_MS });
+  program.onStop(() => sql.end({ timeout: 1 }));
+  const all = readings(registry, program);
+  const skew = all.every(5_000, 'clock', async () => {
+    const began = Date.now();
+    const there = await databaseTime(sql);
+    return ((began + Date.now()) / 2 - there) / 1_000;
+  });
+  gauge(
+    registry,
+    {
+      name: 'svc_clock_skew_seconds',
+      help: 'How far the clock of this machine is ahead of that of the database',
+    },
+    () => skew.value,
+  );
+  return { ...all, sql };
+}
