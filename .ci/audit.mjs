@@ -1,0 +1,42 @@
+// Asks the registry for known vulnerabilities. Exit code 0: none in what runs in production; 1: some;
+// 3: nobody answered, which is neither, and is said.
+import { spawnSync } from 'node:child_process';
+
+const { stdout, error } = spawnSync('npm', ['audit', '--json'], {
+  encoding: 'utf8',
+  timeout: 120_000,
+});
+
+function report() {
+  if (error !== undefined) return null;
+  try {
+    const answer = JSON.parse(stdout);
+    return typeof answer.auditReportVersion === 'number' ? answer : null;
+  } catch {
+    return null;
+  }
+}
+
+/** The lockfile says of a package whether anything but development needs it. */
+async function isProduction(nodes) {
+  const { readFile } = await import('node:fs/promises');
+  const { packages } = JSON.parse(await readFile('package-lock.json', 'utf8'));
+  return nodes.some((node) => !(packages[node]?.dev ?? packages[node]?.devOptional ?? false));
+}
+
+const found = report();
+if (found === null) {
+  console.log('audit: no answer from the registry');
+  process.exitCode = 3;
+} else {
+  const grave = [];
+  for (const { name, severity, nodes } of Object.values(found.vulnerabilities)) {
+    const production = await isProduction(nodes);
+    console.log(`audit: ${severity} in ${name}${production ? '' : ' (development only)'}`);
+    if (production && severity !== 'info' && severity !== 'low') grave.push(name);
+  }
+  console.log(
+    `audit: ${grave.length === 0 ? 'nothing known against what runs in production' : grave.join(', ')}`,
+  );
+  if (grave.length > 0) process.exitCode = 1;
+}

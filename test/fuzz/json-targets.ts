@@ -1,0 +1,220 @@
+import { isDeepStrictEqual } from 'node:util';
+import {
+  arraySplitter,
+  lineSplitter,
+  type SplitItem,
+  type Splitter,
+} from '#api/engine/batches/split';
+import { parseCursor, formatCursor } from '#api/engine/http/cursor';
+import { parseBody, parseJson } from '#api/engine/http/parse-body';
+import { requestedByBody } from '#api/public/lookup/generic';
+import { submissionOf } from '#api/engine/verification/submission';
+import { fromUtf8, fromUtf8Lossy, utf8 } from '#protocol/bytes';
+import { canonicalBytes, canonicalize } from '#protocol/canonical-json';
+import { parseStrict } from '#protocol/json';
+import { plainAgentEnvelope, plainExecuteRequest } from '#protocol/plain-request';
+import { agentEnvelopeSchema } from '#protocol/schemas/agent';
+import { executeRequestSchema } from '#protocol/schemas/execute';
+import {
+  packageRequestSchema,
+  revocationRequestSchema,
+  shareTokenRequestSchema,
+} from '#protocol/schemas/lifecycle';
+import { replayBodySchema, verifyBodySchema } from '#protocol/schemas/verify-request';
+import { parsing } from './refusals.js';
+import { admission, jsons, texts, vectors } from './seeds.js';
+import { must, type Target } from './target.js';
+
+type Received = { received: string };
+const requests = vectors<Received[]>('request').map(({ received }) => received);
+const envelopes = vectors<Received[]>('agent-admission').map(({ received }) => received);
+const { document: exported } = vectors<{ document: Record<string, unknown> }>('proof-export');
+const id = String(exported['proof_id']);
+
+const strictJson: Target = {
+  name: 'strict-json',
+  seeds: texts(...requests, '[1,-0.5,1e3,"\\u00e9",null,true,{"a":[{}]}]', '"a"', ' 0 '),
+  run: parsing(parseStrict, (value, input) => {
+    // What is accepted is what everybody else reads there too, and comes back the same.
+    must(isDeepStrictEqual(value, JSON.parse(fromUtf8(input))), 'JSON.parse reads it otherwise');
+    const canonical = canonicalBytes(value);
+    // But for -0, which RFC 8785 prints as 0.
+    const printed: unknown = JSON.parse(JSON.stringify(value));
+    must(isDeepStrictEqual(parseStrict(canonical), printed), 'its canonical form says otherwise');
+    must(canonicalize(parseStrict(canonical)) === fromUtf8(canonical), 'canonical forms differ');
+  }),
+};
+
+const engineBody: Target = {
+  name: 'engine-body',
+  seeds: [
+    ...texts(...requests, ...envelopes, admission().export),
+    ...jsons(
+      {
+        schema_version: 'svc.registry.revocation_request/1.0',
+        proof_id: id,
+        artifact_kind: 'proof',
+        reason: 'r',
+      },
+      {
+        schema_version: 'svc.registry.share_token_request/1.0',
+        artifact_kind: 'proof',
+        proof_id: id,
+      },
+      { schema_version: 'svc.registry.package_request/1.0', proof_ids: [id] },
+      { schema_version: 'svc.registry.verify_request/1.0', proof_id: id },
+      {
+        schema_version: 'svc.registry.verify_request/1.0',
+        aep: exported['aep'],
+        envelope: exported['envelope'],
+      },
+    ),
+  ],
+  run: (input) => {
+    const parse = parsing(parseJson, (value) => {
+      const execute = executeRequestSchema.safeParse(value);
+      const plain = plainExecuteRequest(value);
+      must(plain === null || execute.success, 'the short way accepts a request that is none');
+      const agent = agentEnvelopeSchema.safeParse(value);
+      must(
+        plainAgentEnvelope(value) === null || agent.success,
+        'the short way accepts no envelope',
+      );
+    });
+    const outcome = parse(input);
+    if (outcome !== 'accepted') return outcome;
+    const outcomes = [
+      executeRequestSchema,
+      agentEnvelopeSchema,
+      revocationRequestSchema,
+      shareTokenRequestSchema,
+      packageRequestSchema,
+      replayBodySchema,
+    ].map((schema) =>
+      parsing(
+        (bytes) => parseBody<unknown>(schema, bytes),
+        () => undefined,
+      )(input),
+    );
+    outcomes.push(
+      parsing(
+        (bytes) => submissionOf(parseBody(verifyBodySchema, bytes).document),
+        () => undefined,
+      )(input),
+    );
+    return outcomes.includes('accepted') ? 'accepted' : (outcomes[0] ?? '');
+  },
+};
+
+/** All items, with the input cut into pieces of `size` bytes. */
+function split(make: () => Splitter, input: Uint8Array, size: number): SplitItem[] {
+  const splitter = make();
+  const items: SplitItem[] = [];
+  for (let at = 0; at < input.length; at += size) {
+    items.push(...splitter.push(Buffer.from(input.slice(at, at + size))).map(copied));
+  }
+  return [...items, ...splitter.end().map(copied)];
+}
+
+function copied(item: SplitItem): SplitItem {
+  return 'bytes' in item
+    ? { bytes: Buffer.from(item.bytes) }
+    : { tooLong: Buffer.from(item.tooLong) };
+}
+
+const ITEM_LIMIT = 1_000;
+const longest = (items: readonly SplitItem[]): number =>
+  Math.max(0, ...items.map((item) => ('bytes' in item ? item.bytes.length : item.tooLong.length)));
+
+const batch = (
+  name: string,
+  make: () => Splitter,
+  seeds: readonly Uint8Array[],
+  reads: (text: string) => unknown[] | null,
+): Target => ({
+  name,
+  seeds,
+  run: parsing(
+    (input) => ({
+      whole: split(make, input, Math.max(1, input.length)),
+      pieces: split(make, input, 7),
+    }),
+    ({ whole, pieces }, input) => {
+      must(isDeepStrictEqual(whole, pieces), 'it matters where the body is cut');
+      must(longest(whole) <= ITEM_LIMIT, 'an item is longer than it may be');
+      const expected = reads(fromUtf8Lossy(input));
+      if (expected === null || whole.some((item) => 'tooLong' in item)) return;
+      const read = whole.map((item) =>
+        'bytes' in item ? (JSON.parse(item.bytes.toString()) as unknown) : null,
+      );
+      must(isDeepStrictEqual(read, expected), 'other items than JSON.parse has');
+    },
+  ),
+});
+
+/** What JSON.parse says the items are; null when it says that there are none. */
+function array(text: string): unknown[] | null {
+  try {
+    const value: unknown = JSON.parse(text);
+    return Array.isArray(value) ? (value as unknown[]) : null;
+  } catch {
+    return null;
+  }
+}
+
+function lines(text: string): unknown[] | null {
+  const found = text.split('\n').filter((line) => /[^ \t\r]/.test(line));
+  const parsed = found.map((line) => array(`[${line}]`));
+  return parsed.every((one) => one?.length === 1) ? parsed.map((one) => one?.[0]) : null;
+}
+
+const arrays = jsons([1, 'a,]', { b: ['\\"', { c: [] }] }], [], [[[]], '[', ']'], requests);
+const batchArray = batch('batch-array', () => arraySplitter(ITEM_LIMIT), arrays, array);
+const batchLines = batch(
+  'batch-lines',
+  () => lineSplitter(ITEM_LIMIT),
+  texts('{"a":1}\n{"b":"x"}\r\n\n 2 \n', '1', '\n\n'),
+  lines,
+);
+
+const LIST = { list: 'proofs', tenantNo: 7, filters: { effect: 'DENY', from: undefined } };
+const cursor: Target = {
+  name: 'cursor',
+  seeds: texts(
+    formatCursor(LIST, '12'),
+    formatCursor(LIST, 'é'),
+    formatCursor({ ...LIST, tenantNo: 8 }, '12'),
+  ),
+  run: (input) => {
+    const text = fromUtf8Lossy(input);
+    const place = parseCursor(LIST, text);
+    if (place === null) return 'no cursor';
+    must(formatCursor(LIST, place) === text, 'a second spelling of a cursor');
+    must(['12', 'é'].includes(place), 'a cursor that nobody was given');
+    return 'accepted';
+  },
+};
+
+const facadeBody: Target = {
+  name: 'facade-body',
+  seeds: jsons(
+    { schema_version: 'svc.public_verification.lookup_request/1.0', identifier: id },
+    {
+      schema_version: 'svc.public_verification.lookup_request/1.0',
+      share_token: `share_${'A'.repeat(43)}`,
+    },
+  ),
+  run: parsing(requestedByBody, ({ requested }) => {
+    must(requested.length > 0 && requested.length <= 1024, 'an identifier of no length');
+    must(utf8(requested).length > 0, 'an identifier that cannot be written');
+  }),
+};
+
+export const JSON_TARGETS: readonly Target[] = [
+  strictJson,
+  engineBody,
+  batchArray,
+  batchLines,
+  cursor,
+  facadeBody,
+];

@@ -1,0 +1,111 @@
+import { performance } from 'node:perf_hooks';
+import { mutate } from './mutate.js';
+import { Random } from './random.js';
+import type { Target } from './target.js';
+
+export interface Finding {
+  target: string;
+  error: unknown;
+  input: Uint8Array;
+}
+
+export interface TargetReport {
+  name: string;
+  executions: number;
+  accepted: number;
+  /** How often each outcome came. */
+  outcomes: Map<string, number>;
+  /** The slowest input, in milliseconds, and its length. */
+  slowestMs: number;
+  slowestBytes: number;
+  findings: Finding[];
+}
+
+export interface Bounds {
+  /** Whichever comes first. */
+  milliseconds: number;
+  executions: number;
+}
+
+/** An input of 256 KiB has as long as this: what takes longer does not grow in proportion. */
+const TOO_SLOW_MS = 1_000;
+const MAX_FINDINGS = 5;
+/** Of what may be kept from input to input: more is a leak. */
+const MAX_HEAP_GROWTH = 256 * 1024 * 1024;
+
+/** Everything reachable from anywhere, which no parser may write to. */
+const SHARED = [
+  Object.prototype,
+  Array.prototype,
+  String.prototype,
+  Function.prototype,
+  Map.prototype,
+];
+const ownNames = (): string => SHARED.map((one) => Reflect.ownKeys(one).length).join();
+
+export function fuzz(target: Target, seed: number, bounds: Bounds): TargetReport {
+  const random = new Random(seed);
+  const report: TargetReport = {
+    name: target.name,
+    executions: 0,
+    accepted: 0,
+    outcomes: new Map(),
+    slowestMs: 0,
+    slowestBytes: 0,
+    findings: [],
+  };
+  const clean = ownNames();
+  const heapBefore = process.memoryUsage().heapUsed;
+  // What was refused in a new way is worth changing further.
+  const seeds = [...target.seeds];
+  const end = performance.now() + bounds.milliseconds;
+  const found = (error: unknown, input: Uint8Array): void => {
+    report.findings.push({ target: target.name, error, input });
+  };
+  while (
+    performance.now() < end &&
+    report.executions < bounds.executions &&
+    report.findings.length < MAX_FINDINGS
+  ) {
+    const at = report.executions;
+    const input = at < target.seeds.length ? target.seeds[at]! : mutate(seeds, random);
+    report.executions += 1;
+    const began = performance.now();
+    try {
+      const outcome = target.run(input.slice());
+      const count = report.outcomes.get(outcome) ?? 0;
+      report.outcomes.set(outcome, count + 1);
+      if (count < 3 && input.length < 16_384) seeds.push(input);
+    } catch (error) {
+      found(error, input);
+    }
+    const took = performance.now() - began;
+    if (took > report.slowestMs) {
+      report.slowestMs = took;
+      report.slowestBytes = input.length;
+    }
+    if (took > TOO_SLOW_MS && isSlowAgain(target, input)) {
+      found(new Error(`took ${took.toFixed(0)} ms for ${String(input.length)} bytes`), input);
+    }
+    if (ownNames() !== clean) found(new Error('a shared prototype was written to'), input);
+  }
+  report.accepted = report.outcomes.get('accepted') ?? 0;
+  if (process.memoryUsage().heapUsed - heapBefore > MAX_HEAP_GROWTH) {
+    found(new Error('the memory in use grew without end'), new Uint8Array());
+  }
+  return report;
+}
+
+/** A machine that was busy for a moment is no finding. */
+function isSlowAgain(target: Target, input: Uint8Array): boolean {
+  for (let i = 0; i < 2; i += 1) {
+    const began = performance.now();
+    try {
+      target.run(input.slice());
+    } catch {
+      // Told already.
+    }
+    if (performance.now() - began <= TOO_SLOW_MS) return false;
+  }
+  return true;
+}

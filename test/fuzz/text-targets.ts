@@ -1,0 +1,167 @@
+import { isDeepStrictEqual } from 'node:util';
+import { requestedByQuery } from '#api/public/lookup/generic';
+import { identify } from '#api/public/lookup/identify';
+import { lookupAt, originForm } from '#api/public/lookup/routes';
+import { responseHead } from '#protocol/snapshot/head';
+import { mayHoldToken, maskedUrl } from '#api/public/http/secrets';
+import { API_KEY_PATTERN, formatApiKey, parseApiKey } from '#protocol/api-key';
+import {
+  fromBase64,
+  fromBase64Url,
+  fromHex,
+  fromUtf8Lossy,
+  toBase64,
+  toBase64Url,
+  toHex,
+  utf8,
+} from '#protocol/bytes';
+import { formatCheckpoint, openCheckpoint, parseCheckpoint } from '#protocol/checkpoint';
+import { nobleSha256 } from '#protocol/hash';
+import { formatVkey, openNote, parseVkey } from '#protocol/note';
+import { formatTime, parseTime } from '#protocol/time';
+import { formatTlogProof, parseTlogProof } from '#protocol/tlog-proof';
+import { nativeVerify } from '#runtime/crypto';
+import { readEngineConfig } from '#runtime/config/engine';
+import { readFacadeConfig } from '#runtime/config/facade';
+import { readPublisherConfig } from '#runtime/config/publisher';
+import { parsing } from './refusals.js';
+import { texts, vectors } from './seeds.js';
+import { must, type Target } from './target.js';
+
+const checkpoint = vectors<{ origin: string; text: string; vkey: string; note: string }>(
+  'checkpoint',
+);
+const tlogProof = vectors<{ text: string }>('tlog-proof');
+const ids = Object.values(vectors<Record<string, string>>('identifiers'));
+const key = formatApiKey({ keyId: 'abcdefghij23', secret: new Uint8Array(32) });
+
+/** A parser of text that prints again what it read. */
+const roundTrip = <T>(
+  name: string,
+  seeds: readonly string[],
+  parse: (text: string) => T,
+  print: (value: T) => string,
+): Target => ({
+  name,
+  seeds: texts(...seeds),
+  run: parsing(
+    (input) => {
+      const text = fromUtf8Lossy(input);
+      return { text, value: parse(text) };
+    },
+    ({ text, value }) => must(print(value) === text, 'a second spelling is accepted'),
+  ),
+});
+
+const PATHS = ['proof', 'certificate', 'passport', 'trust', 'trust-asset', 'share', 'package'];
+
+export const TEXT_TARGETS: readonly Target[] = [
+  roundTrip('checkpoint', [checkpoint.text], parseCheckpoint, formatCheckpoint),
+  roundTrip(
+    'vkey',
+    [checkpoint.vkey],
+    (text) => parseVkey(text),
+    ({ name, publicKey }) => formatVkey(nobleSha256, name, publicKey),
+  ),
+  roundTrip('tlog-proof', [tlogProof.text], parseTlogProof, formatTlogProof),
+  roundTrip('base64', ['', 'AA==', 'AAA=', 'AAAA', '+/+/'], fromBase64, toBase64),
+  roundTrip('base64url', ['', 'AA', 'AAA', 'AAAA', '-_-_'], fromBase64Url, toBase64Url),
+  roundTrip('hex', ['', '00', 'ff'.repeat(32)], fromHex, toHex),
+  roundTrip(
+    'time',
+    ['2026-11-20T17:29:00.123Z', '2028-02-29T00:00:00.000Z', '0001-01-01T00:00:00.000Z'],
+    parseTime,
+    formatTime,
+  ),
+  {
+    name: 'note',
+    seeds: texts(checkpoint.note, `${checkpoint.note}— other.example ${'A'.repeat(92)}\n`),
+    run: parsing(
+      (input) => openNote(fromUtf8Lossy(input), [checkpoint.vkey], nativeVerify),
+      // Nobody but the key's owner can have anything else accepted.
+      ({ text }) => must(checkpoint.note.startsWith(`${text}\n`), 'a text that nobody signed'),
+    ),
+  },
+  {
+    name: 'checkpoint-note',
+    seeds: texts(checkpoint.note),
+    run: parsing(
+      (input) =>
+        openCheckpoint(fromUtf8Lossy(input), checkpoint.vkey, checkpoint.origin, nativeVerify),
+      (opened) =>
+        must(formatCheckpoint(opened) === checkpoint.text, 'a checkpoint that nobody signed'),
+    ),
+  },
+  {
+    name: 'api-key',
+    seeds: texts(key, key.replace('abc', 'abd')),
+    run: (input) => {
+      const text = fromUtf8Lossy(input);
+      const parsed = parseApiKey(text);
+      if (parsed === null) return API_KEY_PATTERN.test(text) ? 'wrong checksum' : 'no key';
+      must(formatApiKey(parsed) === text, 'a second spelling of a key');
+      return 'accepted';
+    },
+  },
+  {
+    name: 'facade-url',
+    seeds: texts(
+      ...PATHS.map((path, i) => `/api/public/verify/${path}/${ids[i % ids.length] ?? ''}`),
+      ...ids.map((one) => `/api/public/verify?identifier=${one}`),
+      '/api/public/trust/x/timeline',
+      'http://host/api/public/verify/proof/%E2%9C%88',
+      `/api/public/verify/share/share_${'A'.repeat(43)}?a=b`,
+    ),
+    run: parsing(
+      (input) => {
+        const url = fromUtf8Lossy(input);
+        must(!maskedUrl(url).includes(`share_${'A'.repeat(43)}`), 'a token would be logged');
+        mayHoldToken(url);
+        return lookupAt(originForm(url));
+      },
+      (asked) => {
+        if (asked === null) return;
+        const matched = identify(asked.requested);
+        // What is said back must be JSON, whatever was asked.
+        const head = responseHead('proof', asked.requested, matched?.field ?? 'identifier');
+        utf8(head);
+      },
+    ),
+  },
+  {
+    name: 'facade-query',
+    seeds: texts('identifier=x', 'q=%C3%A9&x=1', 'id=a+b', 'identifier=a&id=b', ''),
+    run: parsing(
+      (input) => requestedByQuery(fromUtf8Lossy(input)),
+      (requested) => must(requested.length > 0, 'nothing is asked for'),
+    ),
+  },
+  {
+    name: 'config',
+    seeds: texts(
+      'DATABASE_URL=postgres://u:p@h/d\nENGINE_PORT=0\nLOG_VKEY=' + checkpoint.vkey,
+      `SNAPSHOT_URL=https://h\nLOG_VKEY=${checkpoint.vkey}\nSNAPSHOT_VKEY=${checkpoint.vkey},${checkpoint.vkey}`,
+      'DATABASE_URL=postgres://h/d\nLOG_KEY_FILE=a\nSNAPSHOT_KEY_FILE=b\nLOG_ORIGIN=a/log\nSNAPSHOT_VALID_FOR=2s',
+    ),
+    run: (input) => {
+      const lines = fromUtf8Lossy(input)
+        .split('\n')
+        .filter((line) => !line.includes('_FILE='));
+      const env = Object.fromEntries(
+        lines
+          .filter((line) => line.includes('='))
+          .map((line) => {
+            const at = line.indexOf('=');
+            return [line.slice(0, at), line.slice(at + 1)];
+          }),
+      );
+      const outcomes = [readEngineConfig, readFacadeConfig, readPublisherConfig].map((read) =>
+        parsing(
+          () => read(env),
+          (config) => must(isDeepStrictEqual(read(env), config), 'another reading of the same'),
+        )(input),
+      );
+      return outcomes.includes('accepted') ? 'accepted' : (outcomes[0] ?? '');
+    },
+  },
+];
