@@ -28,6 +28,7 @@ const STATEMENT_MS = 10_000;
 const exitCode = await runProgram('engine', async (program) => {
   const { log } = program;
   const config = engineConfig();
+  program.drainAs(config.drain);
   const ops = await openOps('engine', config.ops, program);
   program.survives(isConnectionLost);
   const sql = connect(config.databaseUrl, {
@@ -77,17 +78,20 @@ const exitCode = await runProgram('engine', async (program) => {
     maxPending: config.maxPending,
     redis,
     ...(ops.registry && { metrics: engineMetrics(ops.registry) }),
+    stopping: program.signal,
   });
   const server = await listen(engine, {
     host: config.bind,
     port: config.port,
     portVariable: 'ENGINE_PORT',
+    drainDelayMs: config.drain.delayMs,
     answerUnread: unreadProblem,
     messages: engine,
   });
   program.onStop(() => {
-    waiting.hurry(LAST_WAIT_MS);
-    revocations.hurry(LAST_WAIT_MS);
+    const lastWaitMs = config.drain.delayMs + LAST_WAIT_MS;
+    waiting.hurry(lastWaitMs);
+    revocations.hurry(lastWaitMs);
     return server.close();
   });
   if (ops.registry !== null) {

@@ -20,6 +20,7 @@ const code = await runProgram(
       isOneOfSeveral && given.ops.kind === 'listener'
         ? { ...given, ops: { kind: 'starter' } }
         : given;
+    program.drainAs(config.drain);
     const url =
       config.processes === 1 || isOneOfSeveral
         ? await serve(config, program)

@@ -21,6 +21,7 @@ import { assertDatabase } from './database.js';
 const code = await runProgram('publisher', async (program) => {
   const { log, signal } = program;
   const config = publisherConfig();
+  program.drainAs(config.drain);
   const ops = await openOps('publisher', config.ops, program);
   program.survives(isConnectionLost);
   const logKey = loadSigningKey(config.logKeyFile);

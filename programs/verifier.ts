@@ -14,6 +14,7 @@ import { verifierGauges, verifierMetrics } from './metrics/verifier.js';
 const code = await runProgram('verifier', async (program) => {
   const { log, signal } = program;
   const config = verifierConfig();
+  program.drainAs(config.drain);
   const ops = await openOps('verifier', config.ops, program);
   program.survives(isConnectionLost);
   const sql = connect(config.databaseUrl, { application: 'svc-verifier', max: 2 });

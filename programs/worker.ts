@@ -16,6 +16,7 @@ import { admitMetrics, waitingGauges } from './metrics/worker.js';
 const code = await runProgram('worker', async (program) => {
   const { log } = program;
   const config = workerConfig();
+  program.drainAs(config.drain);
   const ops = await openOps('worker', config.ops, program);
   program.survives(isConnectionLost);
   const signer = loadSigningKey(config.aepKeyFile);

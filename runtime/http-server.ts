@@ -8,6 +8,7 @@ import {
 } from 'node:http';
 import { isIPv6, type AddressInfo } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { faultOf } from './http-faults.js';
 import { HTTP_LIMITS, type HttpLimits } from './http-limits.js';
 import { messageClasses, type MessagePrototypes } from './message-classes.js';
@@ -31,6 +32,8 @@ export interface ListenOptions {
   portVariable?: string;
   /** The same of `host`; BIND when not given. */
   hostVariable?: string;
+  /** For so long after `close` was called connections are still taken, and each is told to come once. */
+  drainDelayMs?: number;
   /** Other bounds than `HTTP_LIMITS`. */
   limits?: Partial<HttpLimits>;
   /** What is said to a request that no handler can answer; nothing but its status when not given. */
@@ -185,9 +188,11 @@ export async function listen(
   const { port } = server.address() as AddressInfo;
   const host = isIPv6(options.host) ? `[${options.host}]` : options.host;
 
-  function close(graceMs = DEFAULT_GRACE_MS): Promise<void> {
+  async function close(graceMs = DEFAULT_GRACE_MS): Promise<void> {
     closing = true;
-    return new Promise((resolve) => {
+    const { drainDelayMs = 0 } = options;
+    if (drainDelayMs > 0) await sleep(drainDelayMs);
+    await new Promise<void>((resolve) => {
       const sweep = setInterval(() => server.closeIdleConnections(), 50);
       const cut = setTimeout(() => server.closeAllConnections(), graceMs);
       server.close(() => {

@@ -1,4 +1,4 @@
-import { readLogLevel } from './config.js';
+import { readLogLevel, type DrainConfig } from './config.js';
 import { logger, type Logger, type LogLevel } from './log.js';
 import { isForOperator } from './operator-error.js';
 
@@ -13,6 +13,8 @@ export interface ProgramContext {
    * its own whenever it connects, and nobody hears it when that connection is lost meanwhile.
    */
   survives(isHarmless: (error: unknown) => boolean): void;
+  /** Sets how long draining may take, where the configuration says it. */
+  drainAs(drain: DrainConfig): void;
   /** Something the program cannot do without is gone: drain, and exit with 1. */
   fail(error: unknown): void;
 }
@@ -85,7 +87,8 @@ export async function runProgram(
   main: (ctx: ProgramContext) => Promise<void>,
   options: ProgramOptions = {},
 ): Promise<0 | 1> {
-  const { drainMs = 25_000, untilMainReturns = false, logLevel = 'info' } = options;
+  const { untilMainReturns = false, logLevel = 'info' } = options;
+  let drainMs = options.drainMs ?? 25_000;
   const log = logger(name, readLogLevel(logLevel));
   const stopping = new AbortController();
   const stops: (() => unknown)[] = [];
@@ -112,9 +115,15 @@ export async function runProgram(
   const survives: ProgramContext['survives'] = (judge) => {
     isHarmless = judge;
   };
-  const started = main({ signal: stopping.signal, log, onStop, survives, fail }).then(() => {
-    if (untilMainReturns) end({ code: 0, reason: 'done' });
-  }, fail);
+  const drainAs: ProgramContext['drainAs'] = ({ delayMs, deadlineMs }) => {
+    drainMs = delayMs + (deadlineMs ?? drainMs);
+  };
+  const started = main({ signal: stopping.signal, log, onStop, survives, drainAs, fail }).then(
+    () => {
+      if (untilMainReturns) end({ code: 0, reason: 'done' });
+    },
+    fail,
+  );
 
   // A program stays up until it is told otherwise, even at a moment when it waits for nothing.
   const stayUp = setInterval(() => undefined, 2 ** 30);

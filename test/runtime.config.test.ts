@@ -160,6 +160,7 @@ describe('configuration', () => {
       maxPending: 100_000,
       liveExecutionLocked: false,
       ops: { kind: 'none' },
+      drain: { delayMs: 0, deadlineMs: null },
       logLevel: 'info',
     });
   });

@@ -36,6 +36,8 @@ export interface EngineContext {
   logVkey: string | null;
   /** Log keys of before, named in exports under checkpoints that they signed. */
   retiredLogVkeys: readonly string[];
+  /** Aborted once the program is told to stop: from then on it is not ready. */
+  stopping?: AbortSignal;
   /** Lays out papers, away from the event loop. */
   pdf: PdfRenderer;
   /** Where the public API is reached, without a slash at the end: papers lead there. */

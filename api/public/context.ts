@@ -20,4 +20,6 @@ export interface PublicContext {
   log: Logger;
   /** Absent: nothing is counted. */
   metrics?: PublicMetrics;
+  /** Aborted once the program is told to stop. */
+  stopping?: AbortSignal;
 }

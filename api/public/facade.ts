@@ -29,6 +29,8 @@ export interface FacadeOptions {
   publicUrl?: string | null;
   clock: Clock;
   log: Logger;
+  /** Aborted once the program is told to stop: from then on it is not ready. */
+  stopping?: AbortSignal;
   sha256?: Sha256;
   verify?: Ed25519Verify;
   /** Absent: nothing is counted. */
@@ -77,6 +79,7 @@ export function createFacade(options: FacadeOptions): Facade {
     clock,
     log,
     ...(options.metrics && { metrics: options.metrics }),
+    ...(options.stopping && { stopping: options.stopping }),
   };
   const app = createApp(ctx);
   const handler: Facade['handler'] = (req, res) => {

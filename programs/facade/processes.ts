@@ -12,6 +12,9 @@ export class NothingServesError extends OperatorError {
   override name = 'NothingServesError';
 }
 
+/** What a process of several may take to drain before it is killed. */
+const PROCESS_GRACE_MS = 30_000;
+
 /** Starts in a row that may fail while no other process serves. */
 const MAX_FAILED_STARTS = 4;
 
@@ -38,6 +41,7 @@ export async function superviseProcesses(
       {
         log,
         launch: ({ env }) => cluster.fork(env).process,
+        graceMs: config.drain.delayMs + (config.drain.deadlineMs ?? PROCESS_GRACE_MS),
         onFailedStart: (times) => {
           if (times < MAX_FAILED_STARTS || children.some((one) => one.isReady())) return;
           program.fail(

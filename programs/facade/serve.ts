@@ -27,6 +27,7 @@ export async function serve(config: FacadeConfig, program: ProgramContext): Prom
       clock: systemClock,
       log: program.log,
       ...(ops.registry && { metrics: publicMetrics(ops.registry) }),
+      stopping: program.signal,
     }),
   );
   if (ops.registry !== null) servedGauges(ops.registry, systemClock, facade.follower);
@@ -37,6 +38,7 @@ export async function serve(config: FacadeConfig, program: ProgramContext): Prom
     host: config.bind,
     port: config.port,
     portVariable: 'PUBLIC_PORT',
+    drainDelayMs: config.drain.delayMs,
     answerUnread: unreadProblem,
   });
   program.onStop(() => server.close());

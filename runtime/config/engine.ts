@@ -1,4 +1,5 @@
 import type { LogLevel } from '../log.js';
+import { drainOf, drainVariables, type DrainConfig } from './drain.js';
 import { read, type Environment } from './environment.js';
 import { bind, locked, logLevel, maxPending, port, rateLimit } from './fields.js';
 import { vkeys } from './keys.js';
@@ -21,6 +22,7 @@ export interface EngineConfig extends QueueConfig {
   retiredLogVkeys: string[];
   liveExecutionLocked: boolean;
   ops: OpsConfig;
+  drain: DrainConfig;
   logLevel: LogLevel;
 }
 
@@ -37,6 +39,7 @@ export function readEngineConfig(env: Environment): EngineConfig {
     LOG_VKEY: vkeys('log').optional(),
     LIVE_EXECUTION: locked,
     ...opsVariables,
+    ...drainVariables,
     LOG_LEVEL: logLevel,
   });
   return {
@@ -51,6 +54,7 @@ export function readEngineConfig(env: Environment): EngineConfig {
     retiredLogVkeys: v.LOG_VKEY?.slice(1) ?? [],
     liveExecutionLocked: v.LIVE_EXECUTION === 'locked',
     ops: opsOf(v),
+    drain: drainOf(v),
     logLevel: v.LOG_LEVEL,
   };
 }

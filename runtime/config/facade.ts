@@ -1,6 +1,7 @@
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import type { LogLevel } from '../log.js';
+import { drainOf, drainVariables, type DrainConfig } from './drain.js';
 import { read, type Environment } from './environment.js';
 import { bind, dataDir, logLevel, port, wholeNumber, windowProofs } from './fields.js';
 import { vkeys } from './keys.js';
@@ -22,6 +23,7 @@ export interface FacadeConfig {
   publicUrl: string | null;
   windowProofs: number;
   ops: OpsConfig;
+  drain: DrainConfig;
   logLevel: LogLevel;
 }
 
@@ -39,6 +41,7 @@ export function readFacadeConfig(env: Environment): FacadeConfig {
     PUBLIC_URL: publicUrl.optional(),
     WINDOW_PROOFS: windowProofs,
     ...opsVariables,
+    ...drainVariables,
     LOG_LEVEL: logLevel,
   });
   const snapshotUrlGiven = v.SNAPSHOT_URL ?? null;
@@ -54,6 +57,7 @@ export function readFacadeConfig(env: Environment): FacadeConfig {
     publicUrl: v.PUBLIC_URL ?? null,
     windowProofs: v.WINDOW_PROOFS,
     ops: opsOf(v),
+    drain: drainOf(v),
     logLevel: v.LOG_LEVEL,
   };
 }

@@ -3,7 +3,7 @@ import { LOG_LEVELS } from '../log.js';
 
 const UNIT_MS: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
-function durationMs(text: string): number | null {
+export function durationMs(text: string): number | null {
   const match = /^(\d{1,9})(ms|s|m|h|d)?$/.exec(text);
   if (match === null) return null;
   return Number(match[1]) * (UNIT_MS[match[2] ?? 's'] ?? 0);

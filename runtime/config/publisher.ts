@@ -1,6 +1,7 @@
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import type { LogLevel } from '../log.js';
+import { drainOf, drainVariables, type DrainConfig } from './drain.js';
 import { read, type Environment } from './environment.js';
 import { dataDir, logLevel, validFor, windowProofs } from './fields.js';
 import { keyFile, retiredVkeys } from './keys.js';
@@ -26,6 +27,7 @@ export interface PublisherConfig {
   /** The newest so many proofs answer generic lookups. */
   windowProofs: number;
   ops: OpsConfig;
+  drain: DrainConfig;
   logLevel: LogLevel;
 }
 
@@ -45,6 +47,7 @@ export function readPublisherConfig(env: Environment): PublisherConfig {
     SNAPSHOT_VALID_FOR: validFor,
     WINDOW_PROOFS: windowProofs,
     ...opsVariables,
+    ...drainVariables,
     LOG_LEVEL: logLevel,
   });
   const logOrigin = originFor(v.LOG_ORIGIN, v.EMBEDDED_DATABASE === 'yes');
@@ -61,6 +64,7 @@ export function readPublisherConfig(env: Environment): PublisherConfig {
     snapshotValidForMs: v.SNAPSHOT_VALID_FOR,
     windowProofs: v.WINDOW_PROOFS,
     ops: opsOf(v),
+    drain: drainOf(v),
     logLevel: v.LOG_LEVEL,
   };
 }

@@ -1,4 +1,5 @@
 import type { LogLevel } from '../log.js';
+import { drainOf, drainVariables, type DrainConfig } from './drain.js';
 import { read, type Environment } from './environment.js';
 import { logLevel } from './fields.js';
 import type { QueueConfig } from './queue.js';
@@ -7,6 +8,7 @@ import { databaseUrl, redisUrl, ROLE_URL } from './urls.js';
 
 export interface VerifierConfig extends QueueConfig {
   ops: OpsConfig;
+  drain: DrainConfig;
   logLevel: LogLevel;
 }
 
@@ -15,12 +17,14 @@ export function readVerifierConfig(env: Environment): VerifierConfig {
     DATABASE_URL: databaseUrl(ROLE_URL('verifier')),
     REDIS_URL: redisUrl,
     ...opsVariables,
+    ...drainVariables,
     LOG_LEVEL: logLevel,
   });
   return {
     databaseUrl: v.DATABASE_URL,
     redisUrl: v.REDIS_URL ?? null,
     ops: opsOf(v),
+    drain: drainOf(v),
     logLevel: v.LOG_LEVEL,
   };
 }

@@ -1,4 +1,5 @@
 import type { LogLevel } from '../log.js';
+import { drainOf, drainVariables, type DrainConfig } from './drain.js';
 import { read, type Environment } from './environment.js';
 import { locked, logLevel } from './fields.js';
 import { keyFile } from './keys.js';
@@ -10,6 +11,7 @@ export interface WorkerConfig extends QueueConfig {
   aepKeyFile: string;
   liveExecutionLocked: boolean;
   ops: OpsConfig;
+  drain: DrainConfig;
   logLevel: LogLevel;
 }
 
@@ -20,6 +22,7 @@ export function readWorkerConfig(env: Environment): WorkerConfig {
     AEP_KEY_FILE: keyFile('key that signs AEPs'),
     LIVE_EXECUTION: locked,
     ...opsVariables,
+    ...drainVariables,
     LOG_LEVEL: logLevel,
   });
   return {
@@ -28,6 +31,7 @@ export function readWorkerConfig(env: Environment): WorkerConfig {
     aepKeyFile: v.AEP_KEY_FILE,
     liveExecutionLocked: v.LIVE_EXECUTION === 'locked',
     ops: opsOf(v),
+    drain: drainOf(v),
     logLevel: v.LOG_LEVEL,
   };
 }

@@ -8,7 +8,7 @@ import { sendJson } from '../http/send-json.js';
 
 const conditionSchema = z.enum(['up', 'down']);
 const readinessSchema = z.strictObject({
-  status: z.enum(['ready', 'degraded', 'unavailable']),
+  status: z.enum(['ready', 'degraded', 'unavailable', 'stopping']),
   dependencies: z.strictObject({ database: conditionSchema, queue: conditionSchema }),
 });
 
@@ -47,7 +47,7 @@ export const readyzOperation: Operation = {
         content: { 'application/json': readinessSchema },
       },
       503: {
-        description: 'The database is down.',
+        description: 'The database is down, or this engine was told to stop.',
         content: { 'application/json': readinessSchema },
         headers: { 'Retry-After': 'Seconds.' },
       },
@@ -70,13 +70,21 @@ function healthz(_req: Request, res: Response): void {
 export function engineReadiness({
   sql,
   queue,
-}: Pick<EngineContext, 'sql' | 'queue'>): () => Promise<Readiness> {
+  stopping,
+}: Pick<EngineContext, 'sql' | 'queue' | 'stopping'>): () => Promise<Readiness> {
   const database = condition(() => sql`select 1`);
   const reachesQueue = condition(() => queue.ping());
   return async () => {
     const [ofDatabase, ofQueue] = await Promise.all([database(), reachesQueue()]);
-    const ready = ofDatabase === 'up';
-    const status = !ready ? 'unavailable' : ofQueue === 'up' ? 'ready' : 'degraded';
+    const isStopping = stopping?.aborted === true;
+    const ready = ofDatabase === 'up' && !isStopping;
+    const status = isStopping
+      ? 'stopping'
+      : !ready
+        ? 'unavailable'
+        : ofQueue === 'up'
+          ? 'ready'
+          : 'degraded';
     return { ready, says: { status, dependencies: { database: ofDatabase, queue: ofQueue } } };
   };
 }

@@ -27,7 +27,7 @@ const servedMembers = {
 
 const readySchema = z.strictObject({ status: z.literal('ready'), ...servedMembers });
 const notReadySchema = z.discriminatedUnion('status', [
-  z.strictObject({ status: z.literal('no snapshot'), ...readinessMembers }),
+  z.strictObject({ status: z.enum(['no snapshot', 'stopping']), ...readinessMembers }),
   z.strictObject({ status: z.literal('snapshot expired'), ...servedMembers }),
 ]);
 
@@ -75,7 +75,7 @@ const readyz: PublicSpec = {
       },
     },
     503: {
-      description: 'There is no snapshot yet, or it is past its end.',
+      description: 'There is no snapshot yet, it is past its end, or this facade was told to stop.',
       content: { 'application/json': notReadySchema },
       headers: { 'Retry-After': 'Seconds.' },
       example: {
@@ -96,10 +96,13 @@ function getHealth(ctx: PublicContext, req: IncomingMessage, res: ServerResponse
 
 /** Whether verdicts are given, and from which snapshot. */
 export function publicReadiness(
-  ctx: Pick<PublicContext, 'follower' | 'source' | 'clock' | 'windowProofs'>,
+  ctx: Pick<PublicContext, 'follower' | 'source' | 'clock' | 'windowProofs' | 'stopping'>,
 ): PublicReadiness {
   const { current, refusal } = ctx.follower;
   const source = ctx.source.kind;
+  if (ctx.stopping?.aborted === true) {
+    return { ready: false, says: { status: 'stopping', source, refusal } };
+  }
   if (current === null) return { ready: false, says: { status: 'no snapshot', source, refusal } };
   const { manifest, issuedAt, validUntil } = current.opened;
   const now = ctx.clock.now();

@@ -1,0 +1,35 @@
+import { z } from 'zod';
+import { durationMs } from './fields.js';
+
+/** How a program goes when it is told to stop. */
+export interface DrainConfig {
+  /** For so long it still takes new connections, and says that it is not ready: a load balancer has to notice. */
+  delayMs: number;
+  /** The longest that finishing may take from then on; null leaves it to the program. */
+  deadlineMs: number | null;
+}
+
+const duration = (least: number, most: number, say: string): z.ZodType<number> =>
+  z.string().transform((text, context) => {
+    const value = durationMs(text);
+    if (value !== null && value >= least && value <= most) return value;
+    context.addIssue({ code: 'custom', message: say });
+    return z.NEVER;
+  });
+
+/** The part of a program's environment that {@link drainOf} makes sense of. */
+export const drainVariables = {
+  DRAIN_DELAY: duration(0, 300_000, 'must be a duration from 0 to 5m, like 10s').optional(),
+  DRAIN_DEADLINE: duration(
+    500,
+    3_600_000,
+    'must be a duration from 500ms to 1h, like 25s',
+  ).optional(),
+};
+
+export function drainOf(v: {
+  DRAIN_DELAY?: number | undefined;
+  DRAIN_DEADLINE?: number | undefined;
+}): DrainConfig {
+  return { delayMs: v.DRAIN_DELAY ?? 0, deadlineMs: v.DRAIN_DEADLINE ?? null };
+}
