@@ -218,6 +218,9 @@ interface RoleRow {
   member: boolean;
   disguised: boolean;
   creates: boolean;
+  makesSchemas: boolean;
+  silences: boolean;
+  readsFiles: boolean;
   forgetful: boolean;
 }
 
@@ -249,12 +252,18 @@ export async function assertRole(
     select current_user as name,
       case when rolsuper then 'is a superuser' when rolcreaterole then 'can create roles'
         when rolbypassrls then 'bypasses row-level security' when rolreplication then 'can replicate'
+        when rolcreatedb then 'can create databases'
       end as power,
       exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
         where n.nspname = 'svc' and c.relowner = r.oid) as owns,
       exists (select from pg_auth_members m where m.member = r.oid) as member,
       session_user <> current_user as disguised,
       has_schema_privilege('svc', 'create') as creates,
+      has_database_privilege(current_database(), 'create') as "makesSchemas",
+      has_parameter_privilege('session_replication_role', 'set') as silences,
+      (select bool_or(has_function_privilege(f.oid, 'execute')) from pg_proc f
+        where f.pronamespace = 'pg_catalog'::regnamespace and f.proname in ('pg_read_file',
+          'pg_read_binary_file', 'pg_ls_dir', 'lo_import', 'lo_export')) as "readsFiles",
       current_setting('synchronous_commit') = 'off' as forgetful
     from pg_roles r where rolname = current_user`,
   );
@@ -265,6 +274,9 @@ export async function assertRole(
   if (role?.member === true) found.push('is a member of another role');
   if (role?.disguised === true) found.push('is only a disguise of the role that logged in');
   if (role?.creates === true) found.push('may create things in the schema');
+  if (role?.makesSchemas === true) found.push('may make schemas');
+  if (role?.silences === true) found.push('may silence triggers');
+  if (role?.readsFiles === true) found.push('may reach files of the server');
   if (role?.forgetful === true) found.push('commits without waiting for the disk');
   const allowed = new Set(
     Object.entries(GRANTS[program]).flatMap(([privilege, tables]) =>

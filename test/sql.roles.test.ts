@@ -71,6 +71,22 @@ describe('database roles', () => {
       ['can make roles', 'alter role % createrole', /can create roles/],
       ['passes by row-level security', 'alter role % bypassrls', /bypasses row-level security/],
       ['can replicate', 'alter role % replication', /can replicate/],
+      ['can make databases', 'alter role % createdb', /can create databases/],
+      [
+        'can silence triggers',
+        'grant set on parameter session_replication_role to %',
+        /may silence triggers/,
+      ],
+      [
+        'can read the files of the server',
+        'grant execute on function pg_read_file(text) to %',
+        /may reach files of the server/,
+      ],
+      [
+        'may make schemas',
+        `do $$ begin execute format('grant create on database %I to #', current_database()); end $$`,
+        /may make schemas/,
+      ],
       [
         'is another program, too, once it says so',
         'grant svc_publisher to % with inherit false',
@@ -97,7 +113,7 @@ describe('database roles', () => {
       ],
     ])('%s', async (_, statements, reason) => {
       await assertRole(sql, 'verifier');
-      await db.sql.unsafe(statements.replaceAll('%', name));
+      await db.sql.unsafe(statements.replaceAll(/%(?!I)|#/g, name));
       await expect(assertRole(sql, 'verifier')).rejects.toThrow(reason);
       await db.sql.unsafe('drop table if exists svc.own; drop view if exists svc.keys');
     });
