@@ -46,6 +46,9 @@ export const FINDINGS = {
   proof_misplaced: row(RESTORE),
   proof_not_in_log: row(`no program stores such a proof: ${WHO}`),
   proof_payload_missing: row(RESTORE),
+  erasure_incomplete: row(
+    'erase it again with admin erase; where a record has no right to be, find out who made it',
+  ),
   aep_altered: row(RESTORE),
   aep_invalid: row('the worker that signed it is not to be trusted: retire its key'),
   signature_invalid: row(RESTORE),
@@ -67,6 +70,7 @@ export const FINDINGS = {
   // Verdicts
   verdict_gap: row('restore the rows of svc.verdict from a backup'),
   verdict_root_differs: row('restore the rows of svc.verdict from a backup'),
+  verdict_keys_differ: row('restore the rows of svc.verdict from a backup'),
   verdict_beyond_log: row(
     'the database went back in time: bring back one that holds every verified leaf',
   ),

@@ -10,6 +10,7 @@ export const PROGRAM_ROLES = [
   'svc_verifier',
   'svc_publisher',
   'svc_admin',
+  'svc_erase',
   'svc_fsck',
   BOARD_ROLE,
 ] as const;

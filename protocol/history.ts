@@ -1,5 +1,5 @@
 import type { ProofEvent, PublicEvent } from './schemas/proof-view.js';
-import type { ArtifactKind } from './status.js';
+import type { ArtifactKind, Outcome } from './status.js';
 import { formatTime } from './time.js';
 
 /** One verdict that covers a proof, as the verifier wrote it. */
@@ -9,7 +9,7 @@ export interface VerdictInHistory {
   frontier: boolean;
   /** The size of the log that the verifier saw. */
   treeSize: number;
-  outcome: 'pass' | 'fail';
+  outcome: Outcome;
   expired: readonly ArtifactKind[];
   /** Epoch milliseconds. */
   verifiedAt: number;
@@ -77,15 +77,25 @@ function changes(verdict: VerdictInHistory, before: VerdictInHistory | undefined
   const seen = { at: formatTime(verdict.verifiedAt), log_size: verdict.treeSize };
   const events: ProofEvent[] = [];
   if (verdict.outcome !== before?.outcome) {
-    events.push(
-      verdict.outcome === 'pass'
-        ? { event: 'verified', ...seen }
-        : { event: 'failed', ...seen, checks: [...verdict.failedChecks] },
-    );
+    events.push(foundEvent(verdict, seen));
   }
   const over = verdict.expired.filter((kind) => before?.expired.includes(kind) !== true);
   if (over.length > 0) events.push({ event: 'expired', ...seen, artifacts: over });
   return events;
+}
+
+function foundEvent(
+  { outcome, failedChecks }: VerdictInHistory,
+  seen: { at: string; log_size: number },
+): ProofEvent {
+  switch (outcome) {
+    case 'pass':
+      return { event: 'verified', ...seen };
+    case 'erased':
+      return { event: 'erased', ...seen };
+    case 'fail':
+      return { event: 'failed', ...seen, checks: [...failedChecks] };
+  }
 }
 
 /**
@@ -111,6 +121,8 @@ export function mergeEvents(
     .filter((event) => state.changesBy(event) || isTold.has(event));
 }
 
+/** Each takes the place of the one before it. */
+const OUTCOMES: ReadonlySet<string> = new Set(['verified', 'failed', 'erased']);
 /** How many times over it is told that a proof was found good or bad, at the beginning and at the end. */
 const OUTCOMES_AT_EACH_END = 50;
 
@@ -120,7 +132,7 @@ const OUTCOMES_AT_EACH_END = 50;
  * becomes of a proof does so a few times at most.
  */
 export function publishedEvents(events: readonly PublicEvent[]): PublicEvent[] {
-  const isOutcome = ({ event }: PublicEvent): boolean => event === 'verified' || event === 'failed';
+  const isOutcome = ({ event }: PublicEvent): boolean => OUTCOMES.has(event);
   const outcomes = events.filter(isOutcome);
   const leftOut = new Set(outcomes.slice(OUTCOMES_AT_EACH_END, -OUTCOMES_AT_EACH_END));
   return events.filter((event) => !leftOut.has(event));
@@ -144,7 +156,7 @@ class Told {
   private readonly over = new Set<ArtifactKind>();
 
   changesBy(event: PublicEvent): boolean {
-    if (event.event === 'verified' || event.event === 'failed') {
+    if (OUTCOMES.has(event.event)) {
       const isChange = event.event !== this.outcome;
       this.outcome = event.event;
       return isChange;
@@ -201,7 +213,15 @@ function inOrder(a: PublicEvent, b: PublicEvent): number {
   return at < other ? -1 : 1;
 }
 
-const RANK = { accepted: 0, appended: 1, verified: 2, failed: 2, expired: 2, revoked: 3 };
+const RANK = {
+  accepted: 0,
+  appended: 1,
+  verified: 2,
+  failed: 2,
+  erased: 2,
+  expired: 2,
+  revoked: 3,
+};
 
 /** Acceptance and append come before anything else, whatever a clock said. */
 function timeOf(event: PublicEvent): string {

@@ -40,12 +40,18 @@ const POSITIVE = {
   trust: 'TRUST_ESTABLISHED',
 } as const satisfies Record<ArtifactKind, VerificationStatus>;
 
+/**
+ * What the verification system found of a leaf. `erased`: its payload was taken away on purpose, so
+ * that nothing can be verified any more but its entry in the log; no check failed.
+ */
+export type Outcome = 'pass' | 'fail' | 'erased';
+
 export interface StatusFacts {
   /** Which artifact is asked for; trust assets and packages are `trust`. */
   kind: ArtifactKind;
   effect: Effect;
   /** What the verifier found for the proof; `none` while it has not looked. */
-  verdict: 'pass' | 'fail' | 'none';
+  verdict: Outcome | 'none';
   /** Artifacts revoked at or below the log size that is being spoken for. */
   revoked: readonly ArtifactKind[];
   /** Artifacts whose validity the verifier has recorded as over. */
@@ -58,16 +64,19 @@ export interface StatusFacts {
  * 1. A check failed or nobody has checked, or the artifact does not exist because the proof is a
  *    denial: nothing is asserted.
  * 2. Revoked: no later pass undoes it.
- * 3. Validity over.
- * 4. The positive status of the artifact's kind.
+ * 3. Erased: nothing is asserted.
+ * 4. Validity over.
+ * 5. The positive status of the artifact's kind.
  *
  * Each artifact rests on those before it, so a revocation or expiry holds for everything after it
  * in the order proof, passport, certificate, trust.
  */
 export function verificationStatus(facts: StatusFacts): VerificationStatus {
   const exists = facts.kind === 'proof' || facts.effect === 'ADMIT';
-  if (facts.verdict !== 'pass' || !exists) return 'BACKEND_LOOKUP_REQUIRED';
+  const isKnown = facts.verdict === 'pass' || facts.verdict === 'erased';
+  if (!isKnown || !exists) return 'BACKEND_LOOKUP_REQUIRED';
   if (restsOnAny(facts.kind, facts.revoked)) return 'REVOKED';
+  if (facts.verdict !== 'pass') return 'BACKEND_LOOKUP_REQUIRED';
   if (restsOnAny(facts.kind, facts.expired)) return 'EXPIRED';
   return POSITIVE[facts.kind];
 }

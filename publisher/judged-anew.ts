@@ -86,7 +86,7 @@ async function judge(
       revocations: revocations.get(proofId) ?? [],
     };
     const verdict = ofLeaf.verdicts.at(-1);
-    if (failedOnly && verdict?.outcome !== 'fail') return [];
+    if (failedOnly && (verdict === undefined || verdict.outcome === 'pass')) return [];
     const facts = { ...factsOfRecord(record, proofId), ...verifiedColumns.get(place.leafIndex) };
     const judgement = {
       verdict,

@@ -1,5 +1,5 @@
 import type { VerdictInHistory } from '#protocol/history';
-import type { ArtifactKind, Effect } from '#protocol/status';
+import type { ArtifactKind, Effect, Outcome } from '#protocol/status';
 
 /** A leaf that is a proof, as far as the public may know it: commitments, never a payload. */
 export interface ProofLeaf {
@@ -26,7 +26,7 @@ export interface OtherLeaf {
 export type Leaf = ProofLeaf | OtherLeaf;
 
 export interface LeafVerdict {
-  outcome: 'pass' | 'fail';
+  outcome: Outcome;
   expired: readonly ArtifactKind[];
   /** Epoch milliseconds. */
   verifiedAt: number;

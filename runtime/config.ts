@@ -1,4 +1,4 @@
-import { readAdminConfig } from './config/admin.js';
+import { readAdminConfig, type AdminConfig } from './config/admin.js';
 import { readBoardConfig } from './config/board.js';
 import { readEngineConfig } from './config/engine.js';
 import type { Environment } from './config/environment.js';
@@ -40,12 +40,16 @@ export const workerConfig = ofProcess(readWorkerConfig);
 export const verifierConfig = ofProcess(readVerifierConfig);
 export const publisherConfig = ofProcess(readPublisherConfig);
 export const facadeConfig = ofProcess(readFacadeConfig);
-export const adminConfig = ofProcess(readAdminConfig);
 export const boardConfig = ofProcess(readBoardConfig);
 export const migrateConfig = ofProcess(readMigrateConfig);
 export const setupConfig = ofProcess(readSetupConfig);
 export const secretsConfig = ofProcess(readSecretsConfig);
 export const startConfig = ofProcess(readStartConfig);
+
+/** @param role that the command is for */
+export function adminConfig(role: 'admin' | 'erase', env: Environment = process.env): AdminConfig {
+  return readAdminConfig(role, env);
+}
 
 /** @param only the half that is looked at; null for both */
 export function fsckConfig(only: FsckHalf | null, env: Environment = process.env): FsckConfig {

@@ -1,6 +1,7 @@
 import { proofEntryText } from '#protocol/entries';
 import { formatTime } from '#protocol/time';
 import type { Db } from './db.js';
+import { erasedAmong } from './erasure-due.js';
 import { asking } from './errors.js';
 import { LEAF_KINDS, PROOF } from './log.js';
 import { unpackAep } from './packed-aep.js';
@@ -28,6 +29,8 @@ export interface LeafEvidence {
     lane: number | null;
     action: string | null;
     intentId: string | null;
+    /** Nothing of its payload is left, and a record says that it was taken away on purpose. */
+    isErased: boolean;
   } | null;
 }
 
@@ -75,6 +78,7 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
         lane: number | null;
         action: string | null;
         intent_id: string | null;
+        bare: boolean;
       })[]
     >`
       select e.leaf_index, e.kind, encode(uuid_send(e.proof_id), 'hex') as proof_id,
@@ -82,13 +86,18 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
         encode(e.aep_hash, 'hex') as aep_hash,
         encode(e.proof_record_hash, 'hex') as proof_record_hash, e.body,
         i.request, p.aep, p.signature, p.key_id, p.effect, p.environment, t.tenant_id,
-        case when i.lane = p.lane then p.lane end as lane, p.action, p.intent_id
+        case when i.lane = p.lane then p.lane end as lane, p.action, p.intent_id,
+        p.proof_id is not null and num_nonnulls(i.request, i.request_hash, i.salt, p.aep, p.signature,
+          p.action, p.intent_id) = 0 as bare
       from svc.log_entry e
       left join svc.proof p on e.kind = 1 and p.proof_id = e.proof_id
       left join svc.intake i on i.proof_id = p.proof_id
       left join svc.tenant t on t.tenant_no = p.tenant_no and t.tenant_no = i.tenant_no
       where e.leaf_index >= ${from} and e.leaf_index < ${to}
       order by e.leaf_index`;
+    // Asked of hardly any leaf, and after the rows: where the payload is gone its record is there.
+    const bare = rows.flatMap((row) => (row.bare && row.proof_id !== null ? [row.proof_id] : []));
+    const erased = await erasedAmong(sql, bare);
     return rows.map((row) => {
       const { proof_id: proofId, request, signature, effect, environment, lane, action } = row;
       const aep = row.aep === null ? null : unpackAep(row.aep);
@@ -107,6 +116,7 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
         lane,
         action,
         intentId: row.intent_id,
+        isErased: erased.has(proofId),
       };
       return { ...leaf, proof: { proofId, request, aep, signature, ...columns } };
     });

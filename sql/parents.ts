@@ -10,7 +10,7 @@ export interface Parent {
 
 /**
  * The tenant's own proofs of these ids, each null that it has not; another tenant's is as absent as
- * one that never was.
+ * one that never was, and so is an erased one, of which nobody can say any more what it was.
  */
 export function findParents(
   sql: Pool,
@@ -31,7 +31,8 @@ export async function parentsOf(
     select p.effect, p.lane = 2 and p.action is null as is_outcome
     from unnest(${asked.map(({ proofId }) => toUuid(proofId))}::uuid[],
       ${asked.map(({ tenantNo }) => tenantNo)}::int[]) with ordinality as asked(proof_id, tenant_no, n)
-    left join svc.proof p using (proof_id, tenant_no)
+    left join svc.proof p on p.proof_id = asked.proof_id and p.tenant_no = asked.tenant_no
+      and p.aep is not null
     order by asked.n`;
   return rows.map(({ effect, is_outcome: isOutcome }) =>
     effect === null ? null : { effect, kind: isOutcome ? 'outcome' : 'action' },

@@ -77,7 +77,7 @@ export function pinnedIntake(row: PinnedRow): PinnedIntake {
   };
 }
 
-/** What one of the tenant's admissions was decided from, or null when the tenant has none of that id. */
+/** What one of the tenant's admissions was decided from, or null when the tenant has none of that id, or its payload was erased. */
 export function readPinnedIntake(
   sql: Pool,
   tenantNo: number,
@@ -86,7 +86,8 @@ export function readPinnedIntake(
   return asTenants(sql, [tenantNo], async (tx) => {
     const [row] = await tx<PinnedRow[]>`
       select ${pinnedColumns(tx)} from svc.intake i join svc.tenant t using (tenant_no)
-      where i.proof_id = ${toUuid(proofId)}::uuid and i.tenant_no = ${tenantNo}`;
+      where i.proof_id = ${toUuid(proofId)}::uuid and i.tenant_no = ${tenantNo}
+        and num_nulls(i.request, i.request_hash, i.salt) = 0`;
     return row === undefined ? null : pinnedIntake(row);
   });
 }

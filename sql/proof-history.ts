@@ -15,12 +15,14 @@ export interface ProofHistory {
   revocations: RevocationInHistory[];
   /** A row among the revocations is not the entry that the log has there: what it was is lost. */
   isDamaged?: boolean;
+  /** Its payload was erased. */
+  isErased?: boolean;
 }
 
 /** Nothing of it belongs to a tenant: whoever asks has found the proof among its own before. */
 export async function proofHistory(
   db: Db,
-  { proofId, leafIndex }: { proofId: string; leafIndex: number },
+  { proofId, leafIndex, isErased }: { proofId: string; leafIndex: number; isErased: boolean },
 ): Promise<ProofHistory> {
   // In this order: whoever sees a verdict sees every revocation that was in the log when it was made.
   const verdicts = (await verdictHistories(db, [leafIndex])).get(leafIndex) ?? [];
@@ -32,5 +34,5 @@ export async function proofHistory(
     return [{ leafIndex: at, kind: artifact_kind, at: parseTime(time), reasonHash: reason_hash }];
   });
   const isDamaged = statuses.some(({ entry }) => entry === null);
-  return { logSize, verdicts, revocations, isDamaged };
+  return { logSize, verdicts, revocations, isDamaged, isErased };
 }

@@ -98,7 +98,7 @@ async function firstLeafSince(tx: Transaction, time: number | undefined): Promis
   return row?.tree_size ?? 0;
 }
 
-type Scanned = Omit<ProofInList, 'verdict' | 'revoked'>;
+type Scanned = Omit<ProofInList, 'verdict' | 'revoked'> & { hasPayload: boolean };
 
 interface ScanRow {
   scanned: number;
@@ -111,6 +111,7 @@ interface ScanRow {
   action: string | null;
   intent_id: string | null;
   accepted_at: Date;
+  has_payload: boolean;
 }
 
 /** Looks at the next `size` leaves of the tenant, and gives those that pass the filter. */
@@ -126,7 +127,8 @@ async function scanLeaves(
   const ofIntent = intentId === undefined ? tx`` : tx`and intent_id = ${intentId}`;
   const rows = await tx<ScanRow[]>`
     with seen as materialized (
-      select proof_id, leaf_index, environment, lane, effect, action, intent_id
+      select proof_id, leaf_index, environment, lane, effect, action, intent_id,
+        aep is not null as has_payload
       from svc.proof
       where tenant_no = ${tenantNo} and leaf_index < ${below} and leaf_index >= ${floor} ${ofIntent}
       order by leaf_index desc limit ${size}),
@@ -139,7 +141,7 @@ async function scanLeaves(
         and (${dateOf(acceptedFrom)}::timestamptz is null or e.at >= ${dateOf(acceptedFrom)})
         and (${dateOf(acceptedBefore)}::timestamptz is null or e.at < ${dateOf(acceptedBefore)}))
     select c.scanned, c.least, m.proof_id::text, m.leaf_index, m.environment, m.lane, m.effect,
-      m.action, m.intent_id, m.accepted_at
+      m.action, m.intent_id, m.accepted_at, m.has_payload
     from counted c left join matching m on true
     order by m.leaf_index desc`;
   const matching = rows.flatMap((row): Scanned[] =>
@@ -155,6 +157,7 @@ async function scanLeaves(
             action: row.action,
             intentId: row.intent_id,
             acceptedAt: row.accepted_at.getTime(),
+            hasPayload: row.has_payload,
           },
         ],
   );
@@ -183,10 +186,18 @@ async function withStanding(tx: Transaction, proofs: Scanned[]): Promise<ProofIn
     if (entry === null) damaged.add(proofId);
     else revoked.set(proofId, [...(revoked.get(proofId) ?? []), entry.artifact_kind]);
   }
-  return proofs.map((proof) => ({
+  return proofs.map(({ hasPayload, ...proof }) => ({
     ...proof,
     // What cannot be read may be a revocation: then nothing is asserted of this one.
-    verdict: damaged.has(proof.proofId) ? null : (verdicts.get(proof.leafIndex) ?? null),
+    verdict: damaged.has(proof.proofId)
+      ? null
+      : inForce(verdicts.get(proof.leafIndex) ?? null, hasPayload),
     revoked: revoked.get(proof.proofId) ?? [],
   }));
+}
+
+/** Nothing is asserted of what is erased, whether or not the verifier has come to say so. */
+function inForce(verdict: LeafVerdict | null, hasPayload: boolean): LeafVerdict | null {
+  if (verdict?.outcome !== 'pass' || hasPayload) return verdict;
+  return { ...verdict, outcome: 'erased' };
 }

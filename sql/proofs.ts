@@ -16,7 +16,10 @@ export interface StoredProof {
   keyId: string;
   aep: Buffer | null;
   signature: Buffer | null;
-  requestHash: Buffer;
+  /** Null once erased, like the two before. */
+  requestHash: Buffer | null;
+  /** A record says that the payload was taken away on purpose; without one, what is missing is lost. */
+  isErased: boolean;
   /** Epoch milliseconds. */
   acceptedAt: number;
   aepHash: Buffer;
@@ -46,7 +49,8 @@ export function readProof(
         key_id: string;
         aep: Buffer | null;
         signature: Buffer | null;
-        request_hash: Buffer;
+        request_hash: Buffer | null;
+        is_erased: boolean;
         accepted_at: Date;
         aep_hash: Buffer;
         proof_record_hash: Buffer;
@@ -55,6 +59,8 @@ export function readProof(
     >`
       select p.proof_id::text, t.tenant_id, p.leaf_index, p.lane, p.effect, p.environment, p.key_id, p.aep, p.signature,
         i.request_hash, i.accepted_at,
+        case when p.aep is null then (select true from svc.erasure x where x.proof_id = p.proof_id) end
+          is not null as is_erased,
         coalesce(e.aep_hash, ${NO_HASH}) as aep_hash,
         coalesce(e.proof_record_hash, ${NO_HASH}) as proof_record_hash,
         e.kind = 1 and e.proof_id = p.proof_id and e.at = i.accepted_at as is_logged
@@ -75,6 +81,7 @@ export function readProof(
       aep: row.aep === null ? null : unpackAep(row.aep),
       signature: row.signature,
       requestHash: row.request_hash,
+      isErased: row.is_erased,
       acceptedAt: row.accepted_at.getTime(),
       aepHash: row.aep_hash,
       proofRecordHash: row.proof_record_hash,

@@ -2,7 +2,7 @@ import type { Pool } from './db.js';
 import { firstAsking } from './errors.js';
 import { unconfinedTables } from './tenant-tables.js';
 
-export type Program = 'engine' | 'worker' | 'verifier' | 'publisher' | 'admin' | 'fsck';
+export type Program = 'engine' | 'worker' | 'verifier' | 'publisher' | 'admin' | 'erase' | 'fsck';
 
 type Privilege = 'SELECT' | 'INSERT' | 'UPDATE' | 'DELETE' | 'TRUNCATE' | 'REFERENCES' | 'TRIGGER';
 
@@ -46,18 +46,21 @@ const READ_ALL: readonly string[] = [
 /** What each program's role may do to each table, or to the named columns of it. */
 export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]>>> = {
   engine: {
-    SELECT: READ_ALL.filter(
-      (table) =>
-        ![
-          'audit',
-          'ended_checkpoint',
-          'ended_log',
-          'expiry',
-          'policy_input',
-          'revocation_reason',
-          'scrub',
-        ].includes(table),
-    ),
+    SELECT: [
+      ...READ_ALL.filter(
+        (table) =>
+          ![
+            'audit',
+            'ended_checkpoint',
+            'ended_log',
+            'expiry',
+            'policy_input',
+            'revocation_reason',
+            'scrub',
+          ].includes(table),
+      ),
+      'erasure(proof_id,erased_at)',
+    ],
     INSERT: [
       'batch',
       'batch_part',
@@ -111,6 +114,8 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
   },
   verifier: {
     SELECT: [
+      'erasure(proof_id,leaf_index)',
+      'erasure_due',
       'expiry',
       'intake',
       'log_entry',
@@ -125,7 +130,7 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
     ],
     INSERT: ['expiry', 'share_expiry', 'verdict'],
     UPDATE: ['expiry(expires_at)', 'scrub(next_index,epoch,urgent_until)', 'upkeep(done_at)'],
-    DELETE: ['expiry', 'share_due'],
+    DELETE: ['erasure_due', 'expiry', 'share_due'],
   },
   publisher: {
     SELECT: [
@@ -147,7 +152,7 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
     INSERT: ['checkpoint'],
   },
   admin: {
-    SELECT: READ_ALL,
+    SELECT: [...READ_ALL, 'erasure'],
     INSERT: [
       'api_key',
       'fixture',
@@ -166,11 +171,42 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
       'tile(hashes)',
     ],
   },
+  erase: {
+    SELECT: [
+      'batch',
+      'batch_part',
+      'erasure',
+      'idempotency_key',
+      'intake',
+      'intake_pending',
+      'log_entry',
+      'policy_input',
+      'proof',
+      'refusal',
+      'revocation_pending',
+      'revocation_reason',
+      'revocation_request',
+      'tenant',
+    ],
+    INSERT: ['erasure'],
+    UPDATE: [
+      'batch(items_hash)',
+      'batch_part(problems)',
+      'intake(request,request_hash,salt)',
+      'proof(aep,signature,action,intent_id)',
+      'refusal(detail)',
+      'revocation_reason(document)',
+      'revocation_request(document)',
+    ],
+    DELETE: ['idempotency_key', 'policy_input'],
+  },
   fsck: {
     SELECT: [
       ...READ_ALL.filter(
         (table) => !['api_key', 'idempotency_key', 'lane', 'policy_activation'].includes(table),
       ),
+      'erasure',
+      'erasure_due',
       'grant_change',
       'grant_head',
       'share_due',

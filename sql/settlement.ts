@@ -12,19 +12,22 @@ export type Settlement =
       effect: 'ADMIT' | 'DENY';
       requestHash: Buffer;
       leafIndex: number;
-      /** Of a denial the deciding policies, sorted; empty once the payload has been erased. */
+      /** Of a denial the deciding policies, sorted. */
       reasons: string[];
       policyDigest: Buffer;
       acceptedAt: number;
     }
-  | { state: 'refused'; code: string; detail: string };
+  | { state: 'refused'; code: string; detail: string }
+  /** It was admitted or denied, and what was asked and answered has been erased. */
+  | { state: 'erased' };
 
 /** An intake beside what became of it. */
 export interface SettlementRow {
   proof_id: string;
   lane: 1 | 2;
   effect: 'ADMIT' | 'DENY' | null;
-  request_hash: Buffer;
+  /** Null once erased. */
+  request_hash: Buffer | null;
   leaf_index: string | number | null;
   /** Of a denial, which has its reasons in it. */
   aep: Buffer | null;
@@ -46,6 +49,7 @@ function reasonsOf(aep: Buffer | null): string[] {
 /** Null while it is pending. */
 export function settlementOf(row: SettlementRow): Settlement | null {
   if (row.effect !== null) {
+    if (row.request_hash === null) return { state: 'erased' };
     return {
       state: 'proved',
       lane: row.lane,

@@ -7,6 +7,7 @@ export const TENANT_TABLES = [
   'batch_progress',
   'batch_turn',
   'batch_watch',
+  'erasure',
   'grant_change',
   'idempotency_key',
   'intake',

@@ -1,5 +1,5 @@
 import type { VerdictInHistory } from '#protocol/history';
-import type { ArtifactKind } from '#protocol/status';
+import type { ArtifactKind, Outcome } from '#protocol/status';
 import type { Db, Transaction } from './db.js';
 import { asking } from './errors.js';
 
@@ -18,7 +18,7 @@ export interface Frontier {
 }
 
 export interface LeafVerdict {
-  outcome: 'pass' | 'fail';
+  outcome: Outcome;
   expired: ArtifactKind[];
   /** Epoch milliseconds. */
   verifiedAt: number;
@@ -33,7 +33,7 @@ export interface NewVerdict {
   lastIndex: number;
   treeSize: number;
   root: Uint8Array;
-  outcome: 'pass' | 'fail';
+  outcome: Outcome;
   expired: ArtifactKind[];
   checks: unknown;
 }
@@ -70,9 +70,9 @@ export function verdictChangesSince(
   sql: Db,
   verdictId: number,
   limit: number,
-): Promise<{ verdictId: number; leafIndex: number; outcome: 'pass' | 'fail' }[]> {
+): Promise<{ verdictId: number; leafIndex: number; outcome: Outcome }[]> {
   return asking(async () => {
-    const rows = await sql<{ verdict_id: string; first_index: string; outcome: 'pass' | 'fail' }[]>`
+    const rows = await sql<{ verdict_id: string; first_index: string; outcome: Outcome }[]>`
       select verdict_id, first_index, outcome from svc.verdict
       where verdict_id > ${verdictId} and not frontier order by verdict_id limit ${limit}`;
     return rows.map((row) => ({
@@ -96,7 +96,7 @@ interface VerdictRow {
   frontier: boolean;
   first_index: number;
   last_index: number;
-  outcome: 'pass' | 'fail';
+  outcome: Outcome;
   expired: ArtifactKind[];
   verified_at: Date;
 }
@@ -179,7 +179,7 @@ export function verdictHistories(
         verdict_id: string;
         frontier: boolean;
         tree_size: string;
-        outcome: 'pass' | 'fail';
+        outcome: Outcome;
         expired: ArtifactKind[];
         verified_at: Date;
         failed_checks: string[];

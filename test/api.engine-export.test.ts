@@ -17,6 +17,7 @@ import {
   type Reply,
   type TestEngine,
 } from './helpers/engine.js';
+import { eraseProof } from './helpers/erase.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
 
 let db: TestDatabase;
@@ -193,15 +194,19 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
   it('serves nothing that was altered in the database, and says what was erased', async () => {
     const altered = await published();
     const erased = await published();
+    const lost = await published();
     await db.sql.begin(async (tx) => {
       await tx`set local session_replication_role = replica`;
       await tx`update svc.proof set aep = set_byte(aep, 40, get_byte(aep, 40) # 1)
         where replace(proof_id::text, '-', '') = ${altered}`;
+      // Gone, and nobody took it away: that is a loss.
       await tx`update svc.proof set aep = null, signature = null
-        where replace(proof_id::text, '-', '') = ${erased}`;
+        where replace(proof_id::text, '-', '') = ${lost}`;
     });
+    await eraseProof(db, erased);
     for (const query of ['', '?format=aep-json']) {
       expect((await get(altered, query)).json['code']).toBe('integrity_failure');
+      expect((await get(lost, query)).json['code']).toBe('integrity_failure');
       const gone = await get(erased, query);
       expect(gone.status).toBe(410);
       expect(gone.json['code']).toBe('payload_erased');

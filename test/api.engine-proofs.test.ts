@@ -23,6 +23,7 @@ import {
   type TestEngine,
   without,
 } from './helpers/engine.js';
+import { eraseProof } from './helpers/erase.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
 
 const ORIGIN = 'test.example/log';
@@ -85,7 +86,7 @@ describe('GET /v1/proofs/{proof_id}', () => {
     expect(documentHash(nativeSha256, view.aep)).toBe(view.log_entry.aep_hash);
     expect(documentHash(nativeSha256, view.proof_record)).toBe(view.log_entry.proof_record_hash);
     expect(fromBase64(view.proof_record!.envelope.payload)).toEqual(canonicalBytes(view.aep));
-    expect(view.receipt.response_hash).toBe(view.proof_record!.response_hash);
+    expect(view.receipt!.response_hash).toBe(view.proof_record!.response_hash);
   });
 
   it('shows a denial as what it is', async () => {
@@ -151,13 +152,15 @@ describe('GET /v1/proofs/{proof_id}', () => {
 
   it('shows what remains of one whose payload was erased', async () => {
     const id = await admitOne();
-    await db.sql.unsafe(`
-      set session_replication_role = replica;
-      update svc.proof set aep = null, signature = null
-      where replace(proof_id::text, '-', '') = '${id}';
-      set session_replication_role = default`);
+    await eraseProof(db, id);
     const view = proofViewSchema.parse((await get(`/v1/proofs/${id}`)).json);
-    expect(view).toMatchObject({ aep: null, proof_record: null, log_entry: { proof_id: id } });
+    expect(view).toMatchObject({
+      receipt: null,
+      aep: null,
+      proof_record: null,
+      log_entry: { proof_id: id },
+      verdict: { can_assert_validity: false },
+    });
   });
 });
 

@@ -30,6 +30,7 @@ import {
   type TestEngine,
   without,
 } from './helpers/engine.js';
+import { eraseProof } from './helpers/erase.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
 
 const REQUEST = 'svc.verification.replay_request/1.0';
@@ -377,7 +378,11 @@ describe('replay of what was tampered with', () => {
     ['salt', `salt = decode(repeat('00', 32), 'hex')`, '/salt'],
     ['fixture_hash', `fixture_hash = decode(repeat('00', 32), 'hex')`, '/evidence/fixture_hash'],
     ['environment', `environment = 'live'`, '/environment'],
-    ['validity', `validity = jsonb_set(validity, '{proof}', '9')`, '/valid_until/proof'],
+    [
+      'validity',
+      `validity = '{"proof":9,"certificate":null,"passport":null,"trust":null}'`,
+      '/valid_until/proof',
+    ],
     ['request', `request = '{}'`, '/request_hash'],
     ['request', `request = 'x'`, '/request_hash'],
   ])('names what was changed in the intake: %s', async (_, assignment, pointer) => {
@@ -437,7 +442,7 @@ describe('replay of what was tampered with', () => {
     },
   );
 
-  it('compares with the log what is left of an erased proof', async () => {
+  it('compares with the log what is left of a proof that lost its AEP', async () => {
     const id = await admitOne();
     await byHand(
       (tx) => tx`
@@ -445,5 +450,16 @@ describe('replay of what was tampered with', () => {
       where replace(proof_id::text, '-', '') = ${id}`,
     );
     expect(await replayOf(byId(id))).toMatchObject({ result: 'match', differences: [] });
+  });
+
+  it('says of an erased proof that nothing is left to decide on', async () => {
+    const id = await admitOne();
+    await eraseProof(db, id);
+    const reply = await engine.call({
+      path: '/v1/proofs/replay',
+      headers: headersFor(key),
+      body: JSON.stringify(byId(id)),
+    });
+    expect(reply.json).toMatchObject({ status: 410, code: 'payload_erased' });
   });
 });

@@ -4,9 +4,11 @@ import { verdictSchema, type Verdict } from '#protocol/schemas/verdict';
 import { nativeSha256 } from '#runtime/crypto';
 import { createTenant } from '#sql/administration';
 import { appendRevocation } from '#sql/lifecycle';
+import { upkeep } from '#workers/verify/upkeep';
 import { testLog, type TestLog } from './helpers/checkpoints.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { headersFor, issueKey, startEngine, type TestEngine } from './helpers/engine.js';
+import { eraseProof } from './helpers/erase.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
 
 const REQUEST = 'svc.verification.verify_request/1.0';
@@ -152,16 +154,40 @@ describe('rows that were changed behind the back of the registry', () => {
     expect((await exported(document.proof_id)).verdict.can_assert_validity).toBe(false);
   });
 
-  it('says of an erased proof that its payload is missing, and blames no signature', async () => {
+  it('says of a proof that lost its payload what is missing, and blames no signature', async () => {
     const document = await exported(await admitOne());
     await byHand('update svc.proof set aep = null, signature = null where ', document.proof_id);
     const verdict = await verdictOn(byId(document.proof_id));
     expect(verdict).toMatchObject({ status: 'INVALID', cause: 'failed_verification' });
     const failed = verdict.checks.filter(({ result }) => result === 'fail');
     expect(failed).toEqual([
-      { name: 'aep_hash', result: 'fail', detail: 'the payload has been erased' },
+      { name: 'aep_hash', result: 'fail', detail: 'the stored AEP is missing' },
     ]);
     // Its holder has it still, and the log what it commits to.
     expect((await verdictOn(document)).status).toBe('VALID');
+  });
+
+  it('asserts nothing of an erased proof, whoever kept it, and says that this is why', async () => {
+    const document = await exported(await admitOne());
+    await eraseProof(db, document.proof_id);
+    // At once, and not when the verification system comes to say so.
+    const known = await verdictOn(byId(document.proof_id));
+    expect(known).toMatchObject({ status: 'INVALID', cause: 'erased' });
+    expect(known.checks.filter(({ result }) => result === 'fail')).toEqual([]);
+    await upkeep(registry.verify, 100);
+    for (const submission of [byId(document.proof_id), document]) {
+      const verdict = await verdictOn(submission);
+      expect(verdict).toMatchObject({
+        status: 'INVALID',
+        cause: 'erased',
+        verdict: { can_assert_validity: false, verification_status: 'BACKEND_LOOKUP_REQUIRED' },
+      });
+      const failed = verdict.checks.flatMap(({ name, result }) =>
+        result === 'fail' ? [name] : [],
+      );
+      expect(failed).toEqual(['verdict']);
+    }
+    const altered = { ...document, aep: { ...document.aep, salt: '0'.repeat(64) } };
+    expect((await verdictOn(altered)).cause).toBe('altered');
   });
 });

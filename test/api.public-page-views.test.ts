@@ -65,6 +65,7 @@ describe('the history', () => {
     appended: /^Log entry \d+ The proof was put into the log/,
     verified: /every check passed/,
     failed: /A check did not pass.*Nothing is asserted.*Not passed: aep_hash/,
+    erased: /What was signed was erased.*Nothing is asserted any more/,
     expired: /The time of the .* was found to be over/,
     revoked: /The (proof|passport) was revoked, by log entry \d+\. Hash of the reason: a{64}/,
   };

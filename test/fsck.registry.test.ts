@@ -29,6 +29,40 @@ const failed = (leaf: string): string => `
   select false, l, l, h.tree_size, '\\x${'00'.repeat(32)}', 'fail', '[]'
   from (select ${leaf} as l) as it, svc.log_head h;`;
 
+const BARE = 'aep = null, signature = null, action = null, intent_id = null';
+const recorded = (id: string): string => `
+  insert into svc.erasure select proof_id, leaf_index, now(), 'ada', 'CASE-1' from svc.proof
+  where proof_id = ${id};`;
+/** As it is once it was erased and the verifier said so. */
+const erased = (id: string): string => `${recorded(id)}
+  update svc.proof set ${BARE} where proof_id = ${id};
+  update svc.intake set request = null, request_hash = null, salt = null where proof_id = ${id};
+  ${failed(leafOf(id)).replace("'fail'", "'erased'")}`;
+
+describe('the registry half of fsck', () => {
+  it('finds an erased proof clean, and also one of which the verifier is still to say so', async () => {
+    const { env, damage } = await plantation.copy();
+    await damage(`${erased(old())} ${recorded(fresh())} update svc.proof set ${BARE} where proof_id = ${fresh()};
+      update svc.intake set request = null, request_hash = null, salt = null where proof_id = ${fresh()};
+      insert into svc.erasure_due select ${leafOf(fresh())}`);
+    const { code, findings } = await checked(env, '--only', 'registry');
+    expect({ code, findings }).toEqual({ code: 0, findings: [] });
+  });
+
+  it('holds the public to it: what is erased is not asserted', async () => {
+    const { env, damage } = await plantation.copy();
+    // Among the verdicts that the snapshot has taken up by its bookmark.
+    await damage(
+      erased(old())
+        .replace('(frontier,', '(verdict_id, frontier,')
+        .replace('checks)\n', 'checks) overriding system value\n')
+        .replace('select false,', 'select 0, false,'),
+    );
+    const { corrupt } = await checked(env);
+    expect(corrupt['body_asserts']).toBe(1);
+  });
+});
+
 describe('the registry half of fsck finds', () => {
   const table: [what: string, plant: () => string, found: Record<string, number>][] = [
     [
@@ -53,6 +87,44 @@ describe('the registry half of fsck finds', () => {
       'an AEP that is gone',
       () => `update svc.proof set aep = null where proof_id = ${old()};${failed(leafOf(old()))}`,
       { proof_payload_missing: 1 },
+    ],
+    [
+      'a payload that is gone without a record, all of it',
+      () => `update svc.proof set ${BARE} where proof_id = ${old()};
+        update svc.intake set request = null, request_hash = null, salt = null where proof_id = ${old()};
+        ${failed(leafOf(old()))}`,
+      { proof_payload_missing: 1 },
+    ],
+    [
+      'a request that is gone without a record',
+      () => `update svc.intake set request = null where proof_id = ${old()}`,
+      { intake_differs: 1 },
+    ],
+    [
+      'a record of an erasure, and the payload',
+      () => recorded(old()),
+      { erasure_incomplete: 1, verdict_passes: 1 },
+    ],
+    [
+      'an erasure by half',
+      () => `${erased(old())} update svc.proof set signature = '\\x00' where proof_id = ${old()}`,
+      { erasure_incomplete: 1 },
+    ],
+    [
+      'an erased proof that a verdict passes',
+      () => `${erased(old())} delete from svc.verdict where outcome = 'erased'`,
+      { verdict_passes: 1 },
+    ],
+    [
+      'a refused admission whose request is gone without a record',
+      () => `update svc.intake set request = null where refused`,
+      { proof_payload_missing: 1 },
+    ],
+    [
+      'a verdict that rests on other keys',
+      () => `update svc.verdict set ${flip('keys_digest', 1)} where frontier and last_index =
+        (select max(last_index) from svc.verdict where frontier)`,
+      { verdict_keys_differ: 1 },
     ],
     [
       'a column that is not what the AEP says',

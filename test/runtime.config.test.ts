@@ -101,7 +101,7 @@ describe('configuration', () => {
     ['worker', workerConfig],
     ['verifier', verifierConfig],
     ['publisher', publisherConfig],
-    ['admin', adminConfig],
+    ['admin', (env) => adminConfig('admin', env)],
     ['migrate', migrateConfig],
   ];
 

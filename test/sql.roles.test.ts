@@ -139,6 +139,8 @@ describe('database roles', () => {
       ['checkpoint', 'note'],
       ['verdict', 'outcome'],
     ] as const) {
+      // Of payload one role may null it, with a record of that (sql.erasure.test.ts).
+      if (program === 'erase' && table === 'proof') continue;
       await expect(
         sql`update svc.${sql(table)} set ${sql(column)} = ${sql(column)}`,
       ).rejects.toThrow(/permission denied/);

@@ -21,8 +21,15 @@ export async function checkAdmissions(
   const { sql, findings } = ctx;
   for (let after = FIRST, more = true; more;) {
     const rows = await admissionsFrom(sql, after, AT_ONCE);
-    for (const { proofId, isRefused, hasProof, hasRefusal, isPending } of rows) {
+    for (const row of rows) {
+      const { proofId, isRefused, hasProof, hasRefusal, isPending } = row;
       const where = `svc.intake proof_id=${proofId}`;
+      // Of a proof it is told where its leaf is.
+      if (!hasProof && row.isErased && row.hasPayload) {
+        findings.add('erasure_incomplete', where, 'nothing of an erased payload');
+      } else if (!hasProof && !row.isErased && row.lacksPayload) {
+        findings.add('proof_payload_missing', where, 'its request, or a record that it was erased');
+      }
       const states = [hasProof, hasRefusal, isPending].filter(Boolean).length;
       if (states === 0) {
         findings.add('intake_lost', where, 'a proof, a refusal, or a place among the pending');

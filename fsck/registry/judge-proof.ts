@@ -44,6 +44,7 @@ export function judgeProof(
     return fails(null, 'proof_missing', 'proof', 'a row for the proof that the log has here');
   }
   const { aep: bytes, signature } = proof;
+  if (leaf.isErased) return judgeErased(leaf);
   if (bytes === null || signature === null) {
     return fails(null, 'proof_payload_missing', 'proof', 'its AEP and signature');
   }
@@ -106,6 +107,41 @@ export function judgeProof(
   return { verifies, aep, faults };
 }
 
+/** Of what was erased nothing can be derived again: its verdict decides what may be said. */
+function judgeErased({ leafIndex, proof, intake }: StoredLeaf): JudgedProof {
+  const { aep, signature, action, intentId } = proof ?? {};
+  const { request, requestHash, salt } = intake ?? {};
+  const payload = {
+    aep,
+    signature,
+    action,
+    intent_id: intentId,
+    request,
+    request_hash: requestHash,
+    salt,
+  };
+  const left = Object.entries(payload).flatMap(([name, value]) =>
+    value === null || value === undefined ? [] : [name],
+  );
+  const faults: Fault[] = [];
+  if (left.length > 0) {
+    const expected = `nothing of an erased payload, found ${left.join(', ')}`;
+    faults.push({ code: 'erasure_incomplete', table: 'proof', expected });
+  }
+  if (intake === null) {
+    faults.push({
+      code: 'intake_missing',
+      table: 'intake',
+      expected: 'the admission that was proved',
+    });
+  }
+  if (proof !== null && proof.leafIndex !== leafIndex) {
+    const expected = `leaf_index ${String(leafIndex)}, found ${String(proof.leafIndex)}`;
+    faults.push({ code: 'proof_misplaced', table: 'proof', expected });
+  }
+  return { verifies: null, aep: null, faults };
+}
+
 function fails(
   aep: Aep | null,
   code: FindingCode,
@@ -155,9 +191,10 @@ function intakeFaults({ intake }: StoredLeaf, aep: Aep | null): Fault[] {
   }
   if (aep === null) return [];
   const wrong = Object.entries({
-    request_hash: toHex(intake.requestHash) === aep.request_hash,
+    request: intake.request !== null,
+    request_hash: intake.requestHash !== null && toHex(intake.requestHash) === aep.request_hash,
     accepted_at: formatTime(intake.acceptedAt) === aep.accepted_at,
-    salt: intake.salt === null || toHex(intake.salt) === aep.salt,
+    salt: intake.salt !== null && toHex(intake.salt) === aep.salt,
     policy_digest: toHex(intake.policyDigest) === aep.policy.digest,
     fixture_hash: (intake.fixtureHash?.toString('hex') ?? null) === aep.evidence.fixture_hash,
     environment: intake.environment === aep.environment,
@@ -190,7 +227,8 @@ export function endsOf(aep: Aep): { kind: ArtifactKind; expiresAt: number }[] {
 
 /** Whether a row of the log is a proof's whose bytes all fit together, whatever the tree holds. */
 export function isSoundAlone(leaf: StoredLeaf, keys: KeyHistory, ownHash: Uint8Array): boolean {
-  if (leaf.kind !== 'proof') return false;
+  // Nothing is left that would say of an erased one whether its row is right.
+  if (leaf.kind !== 'proof' || leaf.isErased) return false;
   const { verifies, faults } = judgeProof(leaf, keys, ownHash, true);
   return verifies !== false && faults.length === 0;
 }

@@ -3,9 +3,12 @@ import { isUsablePublicKey } from '#protocol/ed25519';
 import { readEntry } from '#protocol/entries';
 import { keyStateAt, type KeyedEntry, type KeyState } from '#protocol/key-state';
 import { jwkThumbprint } from '#protocol/keys';
+import { leafHash } from '#protocol/merkle';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
 import { nativeSha256 } from '#runtime/crypto';
 import type { Report } from '../findings.js';
+
+const NO_KEYS = Buffer.alloc(32);
 
 /**
  * What the log has about signing keys. Whether its rows are the log's very own shows when the walk
@@ -19,6 +22,8 @@ export class KeyHistory {
   constructor(
     private readonly entries: readonly KeyedEntry[],
     private readonly size: number,
+    /** After each key entry, the chain over it and all before it. */
+    private readonly digests: readonly { leafIndex: number; digest: Buffer }[] = [],
   ) {}
 
   static read(rows: readonly { leafIndex: number; body: Uint8Array }[], size: number): KeyHistory {
@@ -26,7 +31,22 @@ export class KeyHistory {
       const entry = readKeyEntry(body);
       return entry === null || leafIndex >= size ? [] : [{ leafIndex, entry }];
     });
-    return new KeyHistory(entries, size);
+    let digest = NO_KEYS;
+    const digests = rows.flatMap(({ leafIndex, body }) => {
+      if (leafIndex >= size) return [];
+      const index = Buffer.alloc(8);
+      index.writeBigUInt64BE(BigInt(leafIndex));
+      digest = Buffer.from(
+        nativeSha256(Buffer.concat([digest, index, leafHash(nativeSha256, body)])),
+      );
+      return [{ leafIndex, digest }];
+    });
+    return new KeyHistory(entries, size, digests);
+  }
+
+  /** What a verdict on the first `size` leaves must have seen of keys. */
+  digestAt(size: number): Buffer {
+    return this.digests.findLast(({ leafIndex }) => leafIndex < size)?.digest ?? NO_KEYS;
   }
 
   stateAt(keyId: string, leafIndex: number): KeyState {

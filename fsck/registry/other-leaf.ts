@@ -46,7 +46,8 @@ async function checkReason(
   entry: LogEntry & { type: 'status' },
 ): Promise<void> {
   const where = `svc.revocation_reason reason_hash=${entry.reason_hash}`;
-  const document = await reasonDocument(sql, entry.reason_hash);
+  const document = await reasonDocument(sql, entry.reason_hash, entry.proof_id);
+  if (document === 'erased') return;
   if (document === null) {
     findings.add('revocation_reason_missing', where, `why ${entry.proof_id} was revoked`);
     return;

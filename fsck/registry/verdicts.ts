@@ -5,6 +5,7 @@ import type { Chunk, StoredVerdict } from '#sql/fsck/chunk';
 import type { Report } from '../findings.js';
 import type { JudgedChunk } from '../judged.js';
 import type { GrowingTree } from '../tree.js';
+import type { KeyHistory } from './keys.js';
 
 /** The verdicts of a chunk, by the leaves that they cover. */
 export class ChunkVerdicts {
@@ -36,6 +37,11 @@ export class ChunkVerdicts {
     );
   }
 
+  /** The verdict on a range that ends with so many leaves. */
+  endingAt(size: number): StoredVerdict | undefined {
+    return this.byEnd.get(size);
+  }
+
   /** Tells when what the verifier wrote of the tree at just this size is not what its leaves make. */
   tellsOtherRoot(tree: GrowingTree, report: Report): boolean {
     const verdict = this.byEnd.get(tree.size);
@@ -54,6 +60,23 @@ export class ChunkVerdicts {
   }
 }
 
+/** Tells when the keys that a verdict on just this prefix rests on are not those of the log. */
+export function tellOtherKeys(
+  verdicts: ChunkVerdicts,
+  size: number,
+  keys: KeyHistory,
+  report: Report,
+): void {
+  const verdict = verdicts.endingAt(size);
+  if (verdict === undefined || verdict.keysDigest?.equals(keys.digestAt(size)) === true) return;
+  const where = `svc.verdict verdict_id=${String(verdict.verdictId)}`;
+  report(
+    'verdict_keys_differ',
+    where,
+    `keys_digest ${toHex(keys.digestAt(size))}, as the log has them`,
+  );
+}
+
 /** A leaf as it was found, with what hangs on its verdict. */
 export interface LeafState {
   leafIndex: number;
@@ -61,6 +84,10 @@ export interface LeafState {
   ends: readonly { kind: ArtifactKind; expiresAt: number }[];
   /** Its key was compromised, and the verifier is still to come round. */
   isAwaited: boolean;
+  /** A record says that its payload was erased. */
+  isErased: boolean;
+  /** The verifier is still to say so. */
+  isDue: boolean;
 }
 
 /** The verdict in force says no more than what was found, and says what is over. */
@@ -77,7 +104,10 @@ export function checkVerdict(
   if (verifies === false && inForce.outcome === 'pass' && !leaf.isAwaited) {
     report('verdict_passes', where, 'no pass: the leaf does not verify');
   }
-  if (verifies === true && inForce.outcome === 'fail') {
+  if (leaf.isErased && inForce.outcome === 'pass' && !leaf.isDue && !leaf.isAwaited) {
+    report('verdict_passes', where, 'no pass: the payload was erased');
+  }
+  if (verifies === true && inForce.outcome !== 'pass') {
     report('verdict_outdated', where, 'a pass: the leaf verifies now');
   }
   // Of a leaf that does not verify it is not known what was signed.

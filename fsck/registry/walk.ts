@@ -10,7 +10,7 @@ import { endsOf, judgeProof } from './judge-proof.js';
 import { LogTree, type Anchor, type LogTreeState } from './log-tree.js';
 import { checkOtherLeaf } from './other-leaf.js';
 import { PolicyInputs } from './policy-inputs.js';
-import { checkStrayExpiries, checkVerdict, ChunkVerdicts } from './verdicts.js';
+import { checkStrayExpiries, checkVerdict, ChunkVerdicts, tellOtherKeys } from './verdicts.js';
 
 export interface WalkState {
   log: LogTreeState;
@@ -67,7 +67,8 @@ export class RegistryWalk {
 
   /** Checks the next leaves, up to `to`: the end of a tile, or of what is checked. */
   async step(to: number): Promise<JudgedChunk> {
-    const { add } = this.ctx.findings;
+    const { findings, keys } = this.ctx;
+    const { add } = findings;
     const from = this.log.size;
     const chunk = await readChunk(this.ctx.sql, from, to);
     const leaves = new Map(chunk.leaves.map((leaf) => [leaf.leafIndex, leaf]));
@@ -88,8 +89,10 @@ export class RegistryWalk {
           judged.set(leafIndex, { ...found, proofId: found.proofId ?? '' });
         }
         const isAwaited = leafIndex < chunk.urgentUntil;
-        checkVerdict({ ...found, isAwaited }, verdicts.on(leafIndex), chunk, add);
+        const erasure = { isErased: leaf?.isErased === true, isDue: leaf?.isErasureDue === true };
+        checkVerdict({ ...found, ...erasure, isAwaited }, verdicts.on(leafIndex), chunk, add);
         await this.log.append(inTree, signed, verdicts);
+        if (!this.state.isKeyHistoryBroken) tellOtherKeys(verdicts, leafIndex + 1, keys, add);
       }
     }
     checkStrayExpiries(chunk, judged, add);
@@ -131,7 +134,8 @@ export class RegistryWalk {
       findings.add(code, where, expected);
     }
     if (!isRight) return fails;
-    if (verifies === null && leaf.proof !== null) keys.stranger(leaf.proof.keyId, leafIndex);
+    if (verifies === null && leaf.proof !== null && !leaf.isErased)
+      keys.stranger(leaf.proof.keyId, leafIndex);
     if (aep === null) return { ...fails, proofId, verifies };
     this.inputs.seen(aep.policy.input_hash, proofId);
     const { environment, key_id: keyId } = aep;

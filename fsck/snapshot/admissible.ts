@@ -4,13 +4,14 @@ import {
   verificationStatus,
   type ArtifactKind,
   type Effect,
+  type Outcome,
   type VerificationStatus,
 } from '#protocol/status';
 import type { JudgedLeaf } from '../judged.js';
 
 /** What a published proof may say of itself: more than one thing only while the registry moves. */
 export interface Admissible {
-  outcome: 'pass' | 'fail';
+  outcome: Outcome;
   expired: readonly ArtifactKind[];
 }
 
@@ -47,6 +48,7 @@ export function admissible(judged: JudgedLeaf | null, spokenFor: SpokenFor): Adm
       { outcome: 'pass', expired: [] },
       ...ARTIFACT_KINDS.map((kind) => ({ outcome: 'pass' as const, expired: [kind] })),
       { outcome: 'fail', expired: [] },
+      { outcome: 'erased', expired: [] },
     ];
   }
   const over = judged.ends.flatMap(({ kind, expiresAt }) =>
@@ -54,8 +56,9 @@ export function admissible(judged: JudgedLeaf | null, spokenFor: SpokenFor): Adm
   );
   return candidates(judged, spokenFor).map((verdicts) => {
     const inForce = verdicts.at(-1);
-    const passes = inForce?.outcome === 'pass' && judged.verifies !== false;
-    return { outcome: passes ? 'pass' : 'fail', expired: [...(inForce?.expired ?? []), ...over] };
+    const said = inForce?.outcome ?? 'fail';
+    const outcome = said === 'pass' && judged.verifies === false ? 'fail' : said;
+    return { outcome, expired: [...(inForce?.expired ?? []), ...over] };
   });
 }
 

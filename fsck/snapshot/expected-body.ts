@@ -1,6 +1,12 @@
 import { idsOf } from '#protocol/ids';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
-import { NO_TRUST_CHAIN, TRUST_CHAIN, type ArtifactKind, type Effect } from '#protocol/status';
+import {
+  NO_TRUST_CHAIN,
+  TRUST_CHAIN,
+  type ArtifactKind,
+  type Effect,
+  type Outcome,
+} from '#protocol/status';
 import { entriesPath, TILE_WIDTH, tilePath } from '#protocol/tiles';
 
 /** What stands fixed about a proof, by its entry in the log and by its AEP. */
@@ -27,7 +33,7 @@ export const LEVELS: Record<ArtifactKind, string> = {
  * @param width how many leaves the tile of the leaf had when the proof was first published
  * @param outcome of the verification that the answer rests on
  */
-export function expectedTail(facts: Facts, width: number, outcome: 'pass' | 'fail') {
+export function expectedTail(facts: Facts, width: number, outcome: Outcome) {
   const { entry, effect, leafIndex } = facts;
   const tile = Math.floor(leafIndex / TILE_WIDTH);
   return {

@@ -16,10 +16,12 @@ export interface Option {
 export interface Admin {
   /** Who acts, as the audit will say. */
   actor: string;
-  /** The database as svc_admin, opened when it is first asked for: some commands need none. */
+  /** The database as the command's role, opened when it is first asked for: some commands need none. */
   database(): Promise<Pool>;
   /** One act: one transaction that commits together with the records of it. */
   act<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;
+  /** How far it is, for whoever waits; never the answer. */
+  say(text: string): void;
 }
 
 export interface Outcome {
@@ -38,6 +40,8 @@ export interface Command {
   /** Positional arguments after the name, as shown in the help. */
   takes: string[];
   options?: Record<string, Option>;
+  /** Who it connects as; svc_admin unless it says so. */
+  role?: 'erase';
   help: string;
   /** What one types after `npm run admin --`. */
   example: string;

@@ -9,6 +9,7 @@ import { aepKeyCommands } from './aep-keys.js';
 import { apiKeyCommands } from './api-keys.js';
 import { auditCommands } from './audit.js';
 import { UsageError, words, type Admin, type Command, type Given } from './command.js';
+import { erasureCommands } from './erasures.js';
 import { fixtureCommands } from './fixtures.js';
 import { COMMON_OPTIONS, helpFor, usage } from './help.js';
 import { logCommands } from './logs.js';
@@ -28,6 +29,7 @@ export const COMMANDS: readonly Command[] = [
   ...vkeyCommands,
   ...revocationCommands,
   ...logCommands,
+  ...erasureCommands,
   ...auditCommands,
 ];
 
@@ -79,8 +81,9 @@ async function run(
   let pool: Promise<Pool> | undefined;
   const admin: Admin = {
     actor,
-    database: () => (pool ??= open(env)),
+    database: () => (pool ??= open(command.role ?? 'admin', env)),
     act: async (work) => acting(await admin.database(), { actor, act: command.name }, work),
+    say: (text) => terminal.err(text),
   };
   try {
     const { document, text, failed } = await command.run(admin, given);
@@ -97,10 +100,10 @@ async function run(
 
 const asJson = (document: unknown): string => `${JSON.stringify(document, null, 2)}\n`;
 
-async function open(env: Environment | undefined): Promise<Pool> {
-  const sql = connect(adminConfig(env).databaseUrl, { application: 'svc-admin', max: 1 });
+async function open(role: 'admin' | 'erase', env: Environment | undefined): Promise<Pool> {
+  const sql = connect(adminConfig(role, env).databaseUrl, { application: 'svc-admin', max: 1 });
   try {
-    await assertDatabase(sql, 'admin');
+    await assertDatabase(sql, role);
     return sql;
   } catch (error) {
     await sql.end({ timeout: 1 });

@@ -24,7 +24,14 @@ export type BatchRequest = z.infer<typeof batchRequestSchema>;
 const countSchema = z.int().nonnegative();
 
 /** What became of an item, or has not yet become of it. */
-export const BATCH_ITEM_STATES = ['admitted', 'denied', 'refused', 'invalid', 'pending'] as const;
+export const BATCH_ITEM_STATES = [
+  'admitted',
+  'denied',
+  'refused',
+  'invalid',
+  'pending',
+  'erased',
+] as const;
 export type BatchItemState = (typeof BATCH_ITEM_STATES)[number];
 
 /** Answer of `POST /v1/batches` and of `GET /v1/batches/{batch_id}`. */

@@ -32,6 +32,8 @@ const failedEventSchema = z.strictObject({
   ...foundMembers,
   checks: z.array(z.string()),
 });
+/** The payload was erased on purpose. Nothing is asserted any more, and no check failed. */
+const erasedEventSchema = z.strictObject({ event: z.literal('erased'), ...foundMembers });
 const expiredEventSchema = z.strictObject({
   event: z.literal('expired'),
   ...foundMembers,
@@ -52,6 +54,7 @@ export const proofEventSchema = z.discriminatedUnion('event', [
   appendedEventSchema,
   verifiedEventSchema,
   failedEventSchema,
+  erasedEventSchema,
   expiredEventSchema,
   revokedEventSchema,
 ]);
@@ -66,6 +69,7 @@ export const publicEventSchema = z.discriminatedUnion('event', [
   appendedEventSchema,
   verifiedEventSchema.extend({ log_size: logIndexSchema.exactOptional() }),
   failedEventSchema,
+  erasedEventSchema,
   expiredEventSchema,
   revokedEventSchema,
 ]);
@@ -73,8 +77,8 @@ export type PublicEvent = z.infer<typeof publicEventSchema>;
 
 /**
  * A proof as its tenant reads it: the proof record with everything that it belongs to, what the
- * registry says of it now, and how that came about. `aep` and `proof_record` are null once the
- * payload has been erased.
+ * registry says of it now, and how that came about. `receipt`, `aep` and `proof_record` are null once
+ * the payload has been erased.
  */
 export const proofViewSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.proofView),
@@ -83,7 +87,7 @@ export const proofViewSchema = z.strictObject({
   environment: environmentSchema,
   leaf_index: logIndexSchema,
   log_entry: proofEntrySchema,
-  receipt: z.union([executeReceiptSchema, agentReceiptSchema]),
+  receipt: z.union([executeReceiptSchema, agentReceiptSchema]).nullable(),
   aep: aepSchema.nullable(),
   proof_record: proofRecordSchema.nullable(),
   verdict: verdictStatementSchema,

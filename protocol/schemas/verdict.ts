@@ -94,6 +94,7 @@ export const VERDICT_CAUSES = [
   'not_verified_yet',
   'failed_verification',
   'revoked',
+  'erased',
   'expired',
 ] as const;
 export type VerdictCause = (typeof VERDICT_CAUSES)[number];

@@ -8,7 +8,7 @@ export interface AdminConfig {
   logLevel: LogLevel;
 }
 
-export function readAdminConfig(env: Environment): AdminConfig {
-  const v = read(env, { DATABASE_URL: databaseUrl(ROLE_URL('admin')), LOG_LEVEL: logLevel });
+export function readAdminConfig(role: 'admin' | 'erase', env: Environment): AdminConfig {
+  const v = read(env, { DATABASE_URL: databaseUrl(ROLE_URL(role)), LOG_LEVEL: logLevel });
   return { databaseUrl: v.DATABASE_URL, logLevel: v.LOG_LEVEL };
 }

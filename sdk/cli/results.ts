@@ -10,6 +10,7 @@ const CODES: Record<State, ExitCode> = {
   denied: EXIT.denied,
   refused: EXIT.no,
   invalid: EXIT.no,
+  erased: EXIT.no,
 };
 
 /** The code of all items together: a fault is worse than a denial, which is at least an answer. */
@@ -19,7 +20,7 @@ export function itemsExit(worst: ExitCode, { state }: BatchItemResult): ExitCode
 }
 
 export function countsOf() {
-  const all = { admitted: 0, denied: 0, refused: 0, invalid: 0, replayed: 0 };
+  const all = { admitted: 0, denied: 0, refused: 0, invalid: 0, erased: 0, replayed: 0 };
   return {
     all,
     add: ({ state, replayed }: BatchItemResult): void => {

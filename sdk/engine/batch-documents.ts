@@ -24,6 +24,8 @@ export type BatchItemResult = {
   | { state: 'denied'; denial: Denial }
   /** Accepted, and closed before it was signed; or never accepted: the item itself is at fault. */
   | { state: 'refused' | 'invalid'; problem: ServiceProblem }
+  /** It was admitted or denied before, and what was asked and answered has been erased since. */
+  | { state: 'erased'; problem: ServiceProblem }
 );
 
 /**
@@ -56,6 +58,7 @@ export function itemResult(
     }
     case 'refused':
     case 'invalid':
+    case 'erased':
       return problem === undefined ? null : { ...about, state: result.state, problem };
     case 'pending':
       return null;

@@ -9,6 +9,11 @@ export interface AdmissionRow {
   hasProof: boolean;
   hasRefusal: boolean;
   isPending: boolean;
+  /** Something of its payload is gone. */
+  lacksPayload: boolean;
+  /** Something of its payload is there. */
+  hasPayload: boolean;
+  isErased: boolean;
 }
 
 /** Admissions behind `after`, in the order of their ids. */
@@ -18,13 +23,24 @@ export async function admissionsFrom(
   limit: number,
 ): Promise<AdmissionRow[]> {
   const rows = await sql<
-    { proof_id: string; refused: boolean; proved: boolean; refusal: boolean; pending: boolean }[]
+    {
+      proof_id: string;
+      refused: boolean;
+      proved: boolean;
+      refusal: boolean;
+      pending: boolean;
+      lacks: boolean;
+      has: boolean;
+      erased: boolean;
+    }[]
   >`
     select i.proof_id::text, i.refused,
       (select true from svc.proof p where p.proof_id = i.proof_id) is not null as proved,
       (select true from svc.refusal r where r.proof_id = i.proof_id) is not null as refusal,
-      (select true from svc.intake_pending q where q.proof_id = i.proof_id) is not null as pending
-    from (select proof_id, refused from svc.intake where proof_id > ${toUuid(after)}::uuid
+      (select true from svc.intake_pending q where q.proof_id = i.proof_id) is not null as pending,
+      (select true from svc.erasure x where x.proof_id = i.proof_id) is not null as erased, i.lacks, i.has
+    from (select proof_id, refused, num_nulls(request, request_hash, salt) > 0 as lacks,
+        num_nonnulls(request, request_hash, salt) > 0 as has from svc.intake where proof_id > ${toUuid(after)}::uuid
       order by proof_id limit ${limit}) i
     order by i.proof_id`;
   return rows.map((row) => ({
@@ -33,6 +49,9 @@ export async function admissionsFrom(
     hasProof: row.proved,
     hasRefusal: row.refusal,
     isPending: row.pending,
+    lacksPayload: row.lacks,
+    hasPayload: row.has,
+    isErased: row.erased,
   }));
 }
 
@@ -88,6 +107,6 @@ export async function waitingLongerThan(
 export async function sharedIdentities(sql: Db, limit: number): Promise<string[][]> {
   const rows = await sql<{ proof_ids: string[] }[]>`
     select array_agg(proof_id::text order by proof_id) as proof_ids from svc.intake
-    where not refused group by tenant_no, lane, request_hash having count(*) > 1 limit ${limit}`;
+    where not refused and request_hash is not null group by tenant_no, lane, request_hash having count(*) > 1 limit ${limit}`;
   return rows.map((row) => row.proof_ids.map(fromUuid));
 }

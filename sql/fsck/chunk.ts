@@ -1,5 +1,5 @@
 import type { VerdictInHistory } from '#protocol/history';
-import type { ArtifactKind } from '#protocol/status';
+import type { ArtifactKind, Outcome } from '#protocol/status';
 import { TILE_WIDTH } from '#protocol/tiles';
 import type { Pool, Transaction } from '../db.js';
 import { inOneGo, transaction } from '../transaction.js';
@@ -11,6 +11,8 @@ export interface StoredVerdict extends VerdictInHistory {
   root: Buffer;
   /** Of a row for a range: the verifier's compact range, 32 bytes a subtree. */
   subtrees: Buffer | null;
+  /** Of such a row: the chain over the key entries that it saw. */
+  keysDigest: Buffer | null;
 }
 
 export interface StoredExpiry {
@@ -118,13 +120,15 @@ async function readVerdicts(tx: Transaction, from: number, to: number): Promise<
       tree_size: number;
       root: Buffer;
       subtrees: Buffer | null;
-      outcome: 'pass' | 'fail';
+      keys_digest: Buffer | null;
+      outcome: Outcome;
       expired: ArtifactKind[];
       verified_at: Date;
       failed_checks: string[];
     }[]
   >`
-    select verdict_id, frontier, first_index, last_index, tree_size, root, subtrees, outcome, expired,
+    select verdict_id, frontier, first_index, last_index, tree_size, root, subtrees, keys_digest, outcome,
+      expired,
       verified_at, jsonb_path_query_array(checks, '$[*] ? (@.result == "fail").name') as failed_checks
     from (
       select * from svc.verdict where frontier and last_index >= ${from}
@@ -142,6 +146,7 @@ async function readVerdicts(tx: Transaction, from: number, to: number): Promise<
     treeSize: Number(row.tree_size),
     root: row.root,
     subtrees: row.subtrees,
+    keysDigest: row.keys_digest,
     outcome: row.outcome,
     expired: row.expired,
     verifiedAt: row.verified_at.getTime(),

@@ -28,9 +28,13 @@ export interface StoredLeaf {
     action: string | null;
     intentId: string | null;
   } | null;
+  /** A record says that the payload was erased. */
+  isErased: boolean;
+  /** No verdict says so yet: the verifier is to come. */
+  isErasureDue: boolean;
   intake: {
     request: Buffer | null;
-    requestHash: Buffer;
+    requestHash: Buffer | null;
     /** Epoch milliseconds. */
     acceptedAt: number;
     salt: Buffer | null;
@@ -57,6 +61,9 @@ interface Row extends EntryRow {
   intent_id: string | null;
   request: Buffer | null;
   request_hash: Buffer | null;
+  accepted: boolean;
+  erased: boolean;
+  due: boolean;
   accepted_at: Date;
   salt: Buffer | null;
   policy_digest: Buffer;
@@ -75,11 +82,14 @@ export async function readLeaves(sql: Db, from: number, to: number): Promise<Sto
       p.tenant_no, t.tenant_id, p.lane, p.action, p.intent_id,
       i.request, i.request_hash, i.accepted_at, i.salt, i.policy_digest, i.fixture_hash,
       i.environment as intake_environment, i.tenant_no as intake_tenant, i.lane as intake_lane,
-      i.validity
+      i.validity, i.proof_id is not null as accepted, x.proof_id is not null as erased,
+      d.leaf_index is not null as due
     from svc.log_entry e
     left join svc.proof p on e.kind = 1 and p.proof_id = e.proof_id
     left join svc.intake i on e.kind = 1 and i.proof_id = e.proof_id
     left join svc.tenant t on t.tenant_no = p.tenant_no
+    left join svc.erasure x on e.kind = 1 and x.proof_id = e.proof_id
+    left join svc.erasure_due d on d.leaf_index = e.leaf_index
     where e.leaf_index >= ${from} and e.leaf_index < ${to}
     order by e.leaf_index`;
   return rows.map(storedLeaf);
@@ -92,6 +102,8 @@ function storedLeaf(row: Row): StoredLeaf {
     kind: LEAF_KINDS[row.kind] ?? 'proof',
     filedUnder: row.proof_id === null ? null : fromUuid(row.proof_id),
     at: row.at.getTime(),
+    isErased: row.erased,
+    isErasureDue: row.due,
     proof:
       row.proof_leaf === null
         ? null
@@ -108,21 +120,20 @@ function storedLeaf(row: Row): StoredLeaf {
             action: row.action,
             intentId: row.intent_id,
           },
-    intake:
-      row.request_hash === null
-        ? null
-        : {
-            request: row.request,
-            requestHash: row.request_hash,
-            acceptedAt: row.accepted_at.getTime(),
-            salt: row.salt,
-            policyDigest: row.policy_digest,
-            fixtureHash: row.fixture_hash,
-            environment: row.intake_environment,
-            tenantNo: row.intake_tenant,
-            lane: row.intake_lane,
-            validity: validityOf(row.validity),
-          },
+    intake: !row.accepted
+      ? null
+      : {
+          request: row.request,
+          requestHash: row.request_hash,
+          acceptedAt: row.accepted_at.getTime(),
+          salt: row.salt,
+          policyDigest: row.policy_digest,
+          fixtureHash: row.fixture_hash,
+          environment: row.intake_environment,
+          tenantNo: row.intake_tenant,
+          lane: row.intake_lane,
+          validity: validityOf(row.validity),
+        },
   };
 }
 

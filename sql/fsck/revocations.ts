@@ -11,11 +11,20 @@ export async function proofAbout(
   return row === undefined ? null : { leafIndex: Number(row.leaf_index), effect: row.effect };
 }
 
-/** @param reasonHash in hex */
-export async function reasonDocument(sql: Db, reasonHash: string): Promise<Buffer | null> {
-  const [row] = await sql<{ document: Buffer }[]>`
-    select document from svc.revocation_reason where reason_hash = ${Buffer.from(reasonHash, 'hex')}`;
-  return row?.document ?? null;
+/**
+ * Null when there is none; `erased` when it went with the payload of the proof.
+ *
+ * @param reasonHash in hex
+ */
+export async function reasonDocument(
+  sql: Db,
+  reasonHash: string,
+  proofId: string,
+): Promise<Buffer | 'erased' | null> {
+  const [row] = await sql<{ document: Buffer | null; erased: boolean }[]>`
+    select document, exists (select from svc.erasure where proof_id = ${toUuid(proofId)}::uuid) as erased
+    from svc.revocation_reason where reason_hash = ${Buffer.from(reasonHash, 'hex')}`;
+  return row?.document ?? (row?.erased === true ? 'erased' : null);
 }
 
 export interface AskedRevocation {
@@ -50,7 +59,7 @@ export async function reasonsFrom(
 ): Promise<{ reasonHash: string; document: Buffer }[]> {
   const rows = await sql<{ reason_hash: Buffer; document: Buffer }[]>`
     select reason_hash, document from svc.revocation_reason
-    where reason_hash > ${Buffer.from(after, 'hex')} order by reason_hash limit ${limit}`;
+    where document is not null and reason_hash > ${Buffer.from(after, 'hex')} order by reason_hash limit ${limit}`;
   return rows.map((row) => ({
     reasonHash: row.reason_hash.toString('hex'),
     document: row.document,

@@ -6,6 +6,7 @@ import { processAdmissions } from '#workers/admit/process';
 import { BATCH_SCENARIOS } from './batch-scenarios.js';
 import type { GoodCall, Scenario } from './common-scenarios.js';
 import { executeBody, headersFor, issueKey, without, type Call, type Reply } from './engine.js';
+import { eraseProof } from './erase.js';
 import { admitted, established, get, post, type EngineWorld } from './engine-world.js';
 import { LIFECYCLE_SCENARIOS } from './lifecycle-scenarios.js';
 import { TENANT } from './registry.js';
@@ -165,7 +166,11 @@ async function withoutPolicy(world: EngineWorld, id: string): Promise<string> {
 }
 
 const FLIPPED = 'aep = set_byte(aep, 5, get_byte(aep, 5) # 1)';
-const ERASED = 'aep = null, signature = null';
+
+async function erased(world: EngineWorld, id: string): Promise<string> {
+  await eraseProof(world.db, id);
+  return id;
+}
 
 const ofProof =
   (rest: string, headers: Record<string, string> = {}) =>
@@ -237,6 +242,9 @@ export const SCENARIOS: Record<string, OperationScenarios> = {
         return world.engine.call(get(world, admission(id)));
       },
       '404 admission_not_found': call((world) => get(world, admission(ABSENT_ID))),
+      '410 payload_erased': call(async (world) =>
+        get(world, admission(await erased(world, await admitted(world)))),
+      ),
       '423 lane_locked': followed((world, id) => withLaneClosed(world, () => settle(world, id))),
       '500 admission_failed': followed(async (world, id) => {
         await spoilPending(world);
@@ -295,7 +303,7 @@ export const SCENARIOS: Record<string, OperationScenarios> = {
         return exportOf(id, world);
       }),
       '410 payload_erased': call(async (world) =>
-        exportOf(await alter(world, await established(world), ERASED), world),
+        exportOf(await erased(world, await established(world)), world),
       ),
       '500 integrity_failure': call(async (world) =>
         exportOf(await alter(world, await established(world), FLIPPED), world),
@@ -317,6 +325,9 @@ export const SCENARIOS: Record<string, OperationScenarios> = {
     own: {
       [JSON_200]: call(replayGood),
       '404 proof_not_found': call((world) => post(world, REPLAY, replayRequest(ABSENT_ID))),
+      '410 payload_erased': call(async (world) =>
+        post(world, REPLAY, replayRequest(await erased(world, await admitted(world)))),
+      ),
       '422 policy_unknown': call(async (world) =>
         post(world, REPLAY, {
           ...replayRequest(await admitted(world)),

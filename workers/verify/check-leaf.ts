@@ -5,7 +5,9 @@ import { keyStateAt, type KeyedEntry } from '#protocol/key-state';
 import { equalBytes } from '#protocol/bytes';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { ROW_CHECK_NAME } from '#protocol/schemas/verdict';
+import type { Outcome } from '#protocol/status';
 import {
+  allPassed,
   examineProof,
   type Check,
   type ProofEvidence,
@@ -24,6 +26,7 @@ export function checkLeaf(
   inclusion: ProofEvidence['inclusion'],
 ): ProofFindings {
   if (leaf.proof === null) return { checks: checkOtherLeaf(leaf, inclusion), aep: null };
+  if (leaf.proof.isErased) return { checks: checkErased(leaf, inclusion), aep: null };
   const { proofId, request, aep, signature, keyId } = leaf.proof;
   if (aep === null || signature === null || keyId === null) {
     const detail = 'the stored AEP is missing';
@@ -41,6 +44,28 @@ export function checkLeaf(
   });
   found.checks.push(checkColumns(leaf.proof, found.aep));
   return found;
+}
+
+/** What the checks of a leaf come to. */
+export function outcomeOf(leaf: LeafEvidence | undefined, checks: readonly Check[]): Outcome {
+  if (!allPassed(checks)) return 'fail';
+  return leaf?.proof?.isErased === true ? 'erased' : 'pass';
+}
+
+/** Of an erased proof, what a verdict says besides its entry. */
+export const ERASED_CHECKS: readonly Check[] = [
+  { name: 'aep_hash', result: 'not_applicable', detail: 'the payload has been erased' },
+];
+
+/** Its entry is still what the log committed to, at its place: that much can be verified for ever. */
+function checkErased(leaf: LeafEvidence, inclusion: ProofEvidence['inclusion']): Check[] {
+  const entry = readEntry(leaf.entry);
+  const isOwn = entry?.type === 'proof' && entry.proof_id === leaf.filedUnder;
+  return [
+    ...ERASED_CHECKS,
+    { name: 'log_entry', result: isOwn ? 'pass' : 'fail' },
+    { name: 'inclusion', result: isIncluded(leaf, inclusion) ? 'pass' : 'fail' },
+  ];
 }
 
 type Columns = NonNullable<LeafEvidence['proof']>;
@@ -70,15 +95,17 @@ function isSaid(columns: Columns, { subject, ...said }: Aep): boolean {
 
 /** Status and key entries have no payload: they are well-formed and in the tree, or not. */
 function checkOtherLeaf(leaf: LeafEvidence, inclusion: ProofEvidence['inclusion']): Check[] {
-  const hash = leafHash(nativeSha256, leaf.entry);
-  const included =
-    'leafHashInTree' in inclusion
-      ? equalBytes(hash, inclusion.leafHashInTree)
-      : verifyInclusion(nativeSha256, { index: leaf.leafIndex, leafHash: hash, ...inclusion });
   return [
     { name: 'log_entry', result: isOtherEntry(leaf) ? 'pass' : 'fail' },
-    { name: 'inclusion', result: included ? 'pass' : 'fail' },
+    { name: 'inclusion', result: isIncluded(leaf, inclusion) ? 'pass' : 'fail' },
   ];
+}
+
+function isIncluded(leaf: LeafEvidence, inclusion: ProofEvidence['inclusion']): boolean {
+  const hash = leafHash(nativeSha256, leaf.entry);
+  return 'leafHashInTree' in inclusion
+    ? equalBytes(hash, inclusion.leafHashInTree)
+    : verifyInclusion(nativeSha256, { index: leaf.leafIndex, leafHash: hash, ...inclusion });
 }
 
 /** A row is found by its kind and by the proof that it is filed under, so both must be its own. */

@@ -10,8 +10,8 @@ import {
   type Tile,
   type TileReader,
 } from '#protocol/tiles';
-import type { ArtifactKind } from '#protocol/status';
-import { allPassed, type Check } from '#protocol/verify';
+import type { ArtifactKind, Outcome } from '#protocol/status';
+import type { Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto';
 import { transaction } from '#sql/transaction';
 import { readEvidence, type LeafEvidence } from '#sql/evidence';
@@ -25,7 +25,7 @@ import {
   type Frontier,
   type NewVerdict,
 } from '#sql/verdicts';
-import { checkLeaf } from './check-leaf.js';
+import { checkLeaf, outcomeOf } from './check-leaf.js';
 import { LogDamagedError, type VerifyContext } from './context.js';
 import { endsOf } from './ends.js';
 import { trustedKeys, withLeaf } from './keys.js';
@@ -65,18 +65,19 @@ export async function advanceFrontier(context: VerifyContext, limit: number): Pr
   let keys = await trustedKeys(context, start);
   for (const leaf of leaves) keys = withLeaf(keys, leaf.leafIndex, leaf.entry);
 
-  const failures: { leaf: LeafEvidence; checks: Check[] }[] = [];
+  const others: { leaf: LeafEvidence; outcome: Outcome; checks: Check[] }[] = [];
   let passed: Check[] = [];
   const ends: Expiry[] = [];
   leaves.forEach((leaf, offset) => {
     const { checks, aep } = checkLeaf(context.crypto, leaf, keys.entries, to, {
       leafHashInTree: tree.sound ? (tree.leafHashes[offset] ?? new Uint8Array()) : new Uint8Array(),
     });
-    if (allPassed(checks)) {
+    const outcome = outcomeOf(leaf, checks);
+    if (outcome === 'pass') {
       passed = checks;
       ends.push(...endsOf(leaf.leafIndex, aep));
     } else {
-      failures.push({ leaf, checks });
+      others.push({ leaf, outcome, checks });
     }
   });
 
@@ -90,21 +91,23 @@ export async function advanceFrontier(context: VerifyContext, limit: number): Pr
     expired: [],
     checks: passed,
   };
-  const failed = failures.map(({ leaf: { leafIndex }, checks }): NewVerdict => ({
+  const judged = others.map(({ leaf: { leafIndex }, outcome, checks }): NewVerdict => ({
     ...single(prefix, leafIndex),
-    outcome: 'fail',
+    outcome,
     checks,
   }));
-  for (const { leaf, checks } of failures) {
+  for (const { leaf, outcome, checks } of others) {
+    if (outcome !== 'fail') continue;
     context.log.error(
       { leaf_index: leaf.leafIndex, failed: checks.filter((check) => check.result === 'fail') },
       'a leaf does not verify',
     );
   }
-  const won = await commit(context, prefix, failed, compromises(keys.entries, from), ends);
+  const won = await commit(context, prefix, judged, compromises(keys.entries, from), ends);
   if (!won) return 0;
-  context.metrics?.verified('log', leaves.length - failed.length, failed.length);
-  context.metrics?.failed(failed.length);
+  const failed = others.filter(({ outcome }) => outcome === 'fail').length;
+  context.metrics?.verified('log', leaves.length - failed, failed);
+  context.metrics?.failed(failed);
   return to - from;
 }
 
@@ -183,7 +186,7 @@ function compromises(keys: readonly KeyedEntry[], from: number): { from: number;
 function commit(
   context: VerifyContext,
   prefix: NewVerdict,
-  failed: NewVerdict[],
+  others: NewVerdict[],
   compromised: { from: number; until: number }[],
   ends: Expiry[],
 ): Promise<boolean> {
@@ -193,7 +196,7 @@ function commit(
     // Verified so late that it is over: it must not be said to be valid until somebody looks.
     const isOver = ({ expiresAt }: Expiry): boolean => expiresAt <= now;
     const over = expiredAlready(prefix, ends.filter(isOver));
-    await insertVerdicts(tx, [prefix, ...failed, ...over]);
+    await insertVerdicts(tx, [prefix, ...others, ...over]);
     for (const range of compromised) await scrubUrgently(tx, range.from, range.until);
     await insertExpiries(
       tx,

@@ -1,7 +1,8 @@
 import { ProtocolError } from '#protocol/errors';
 import { HASH_BYTES, verifyInclusion } from '#protocol/merkle';
 import { inclusionFromTiles, TILE_WIDTH, tileWidth, type TileReader } from '#protocol/tiles';
-import { allPassed, type Check } from '#protocol/verify';
+import type { Outcome } from '#protocol/status';
+import type { Check } from '#protocol/verify';
 import { nativeSha256 } from '#runtime/crypto';
 import { transaction } from '#sql/transaction';
 import { readEvidence } from '#sql/evidence';
@@ -15,7 +16,7 @@ import {
   type Expiry,
   type NewVerdict,
 } from '#sql/verdicts';
-import { checkLeaf } from './check-leaf.js';
+import { checkLeaf, outcomeOf } from './check-leaf.js';
 import type { VerifyContext } from './context.js';
 import { endsOf } from './ends.js';
 import { trustedKeys } from './keys.js';
@@ -47,7 +48,7 @@ export async function scrub(
 
   const tree = { size: prefix.treeSize, root: prefix.root };
   const inTree = leafHashesOf(tree, read);
-  const found = new Map<number, { checks: Check[]; ends: Expiry[] }>();
+  const found = new Map<number, { outcome: Outcome; checks: Check[]; ends: Expiry[] }>();
   for (let index = from; index < to; index += 1) {
     const leaf = leaves.get(index);
     const { checks, aep } =
@@ -57,7 +58,8 @@ export async function scrub(
             leafHashInTree: await inTree(index),
           });
     // Of a leaf that does not verify it is not known what was signed.
-    found.set(index, { checks, ends: allPassed(checks) ? endsOf(index, aep) : [] });
+    const outcome = outcomeOf(leaf, checks);
+    found.set(index, { outcome, checks, ends: outcome === 'pass' ? endsOf(index, aep) : [] });
   }
 
   const changed = await transaction(sql, async (tx) => {
@@ -68,8 +70,7 @@ export async function scrub(
     const said = await verdictsForRange(tx, from, to);
     const verdicts: NewVerdict[] = [];
     const mended: Expiry[] = [];
-    for (const [index, { checks, ends }] of found) {
-      const outcome = allPassed(checks) ? 'pass' : 'fail';
+    for (const [index, { outcome, checks, ends }] of found) {
       const before = said.get(index);
       // Another verifier has looked since: what was read here may be older than what it saw.
       if (before?.verifiedAt !== saidBefore.get(index)?.verifiedAt) continue;
@@ -95,12 +96,13 @@ export async function scrub(
     await moveScrub(tx, to);
     return verdicts;
   });
-  const failed = [...found.values()].filter(({ checks }) => !allPassed(checks)).length;
+  const failed = [...found.values()].filter(({ outcome }) => outcome === 'fail').length;
   context.metrics?.verified('scrub', found.size - failed, failed);
   context.metrics?.failed(changed.filter(({ outcome }) => outcome === 'fail').length);
   for (const verdict of changed) {
     const fields = { leaf_index: verdict.firstIndex, checks: verdict.checks };
     if (verdict.outcome === 'fail') log.error(fields, 'ALARM: a leaf no longer verifies');
+    else if (verdict.outcome === 'erased') log.info(fields, 'the payload of a leaf was erased');
     else log.warn(fields, 'a leaf verifies again, or is over');
   }
   return { changed: changed.length, urgent: to < urgentUntil };

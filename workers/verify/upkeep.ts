@@ -1,10 +1,11 @@
 import { databaseTime, recordUpkeep } from '#sql/upkeep';
 import type { VerifyContext } from './context.js';
+import { recordErasures } from './erase.js';
 import { expire } from './expire.js';
 import { expireShares } from './expire-shares.js';
 
 /**
- * Looks at everything that may be over, validities and share tokens, in steps of `batch`: a backlog
+ * Looks at everything that may be over, validities and share tokens, and at what was erased, in steps of `batch`: a backlog
  * must not wait for the next look. Then, and only if nothing failed, says when it began: what was
  * over by then is recorded. That is how far the publisher may go on asserting.
  *
@@ -18,6 +19,7 @@ export async function upkeep(
   isCurrent = true,
 ): Promise<void> {
   const began = await databaseTime(context.sql);
+  while ((await recordErasures(context, batch)) > 0);
   while ((await expire(context, batch)) > 0);
   while ((await expireShares(context, batch)) > 0);
   if (isCurrent) await recordUpkeep(context.sql, began);

@@ -9,6 +9,7 @@ import type { Settlement } from '#sql/settlement';
 import type { EngineContext } from '../context.js';
 import { Problem } from '../http/problem.js';
 import { sendJson } from '../http/send-json.js';
+import { erased } from '../proofs/stored-proof.js';
 
 /**
  * How an admission is answered, by POST and by every later question about it alike. Only a
@@ -25,6 +26,7 @@ type Refused = Extract<Settlement, { state: 'refused' }>;
 export function createAnswer(ctx: EngineContext): Answer {
   return {
     async settled(res, proofId, settlement) {
+      if (settlement.state === 'erased') throw erased();
       if (settlement.state === 'refused') throw refusal(settlement);
       if (settlement.effect === 'DENY') {
         const known = await policyAnnotations(ctx.sql, settlement.policyDigest);

@@ -9,6 +9,7 @@ import type { Batch, ItemOutcome } from '#sql/batch-reads';
 import type { Settlement } from '#sql/settlement';
 import { denial, receiptOf, refusal } from '../admission/answer.js';
 import { Problem, type ProblemCode } from '../http/problem.js';
+import { erased } from '../proofs/stored-proof.js';
 
 export function batchDocument(batch: Batch): BatchDocument {
   const { total, admitted, denied, refused, invalid, pending } = batch;
@@ -56,7 +57,7 @@ export async function resultOf(
     return { index, state: 'admitted', status: 200, ...own, receipt };
   }
   const problem = await problemOf(proofId, settlement, sentences);
-  const state = settlement.state === 'refused' ? 'refused' : 'denied';
+  const state = settlement.state === 'proved' ? 'denied' : settlement.state;
   return { ...failed(index, state, problem, requestId), ...own };
 }
 
@@ -65,6 +66,7 @@ async function problemOf(
   settlement: Settlement,
   sentences: Sentences,
 ): Promise<Problem> {
+  if (settlement.state === 'erased') return erased();
   if (settlement.state === 'refused') return refusal(settlement);
   return denial(proofId, settlement, await sentences(settlement.policyDigest));
 }

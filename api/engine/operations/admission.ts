@@ -32,6 +32,7 @@ const spec: OperationSpec = {
   problems: [
     'admission_not_found',
     'policy_denied',
+    'payload_erased',
     'lane_locked',
     'api_key_revoked',
     'tenant_not_allowlisted',

@@ -64,7 +64,7 @@ export async function findProof(
 }
 
 function viewOf(stored: StoredProof, history: ProofHistory): ProofView {
-  const { entry, payload, receipt } = documentsOf(stored);
+  const { entry, payload } = documentsOf(stored);
   return {
     schema_version: SCHEMA.proofView,
     proof_id: stored.proofId,
@@ -72,7 +72,7 @@ function viewOf(stored: StoredProof, history: ProofHistory): ProofView {
     environment: stored.environment,
     leaf_index: stored.leafIndex,
     log_entry: entry,
-    receipt,
+    receipt: payload?.receipt ?? null,
     aep: payload?.aep ?? null,
     proof_record: payload?.record ?? null,
     verdict: statementOf(stored.effect, history),

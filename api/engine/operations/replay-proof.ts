@@ -29,7 +29,7 @@ import { Problem } from '../http/problem.js';
 import { readBody } from '../http/read-body.js';
 import { findProof } from './read-proof.js';
 import { sendJson } from '../http/send-json.js';
-import { altered } from '../proofs/stored-proof.js';
+import { altered, erased } from '../proofs/stored-proof.js';
 import { SUBMISSION_LIMIT } from './verify-proof.js';
 
 const spec: OperationSpec = {
@@ -63,7 +63,7 @@ const spec: OperationSpec = {
       content: { 'application/json': replaySchema },
     },
   },
-  problems: ['proof_not_found', 'policy_unknown', 'integrity_failure'],
+  problems: ['proof_not_found', 'policy_unknown', 'payload_erased', 'integrity_failure'],
 };
 
 export const replayOperation: Operation = { spec, handler: replayProof };
@@ -85,6 +85,7 @@ async function replayed(
   policies: ReplayPolicies,
 ): Promise<JsonValue> {
   const stored = await findProof(ctx, caller, body.proof_id);
+  if (stored.isErased) throw erased();
   const intake = await readPinnedIntake(ctx.sql, caller.tenantNo, stored.proofId);
   if (intake === null) throw altered(stored, 'the intake');
   // Read and hashed each time: what was changed in the database since must show.

@@ -17,7 +17,7 @@ import { Problem } from '../http/problem.js';
 import { InclusionMismatchError, proveInclusion } from './prove-inclusion.js';
 import { findProof } from '../operations/read-proof.js';
 import { statementOf } from './standing.js';
-import { altered, documentsOf } from './stored-proof.js';
+import { altered, documentsOf, erased } from './stored-proof.js';
 
 /**
  * Everything about one of the caller's proofs that its holder needs without the service. The
@@ -74,10 +74,6 @@ export async function exportAep(
   const { payload } = documentsOf(stored);
   if (payload === null || stored.aep === null) throw erased();
   return stored.aep;
-}
-
-function erased(): Problem {
-  return new Problem('payload_erased', 'Only the commitments of this proof are left, in the log.');
 }
 
 async function inclusionOf(

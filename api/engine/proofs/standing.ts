@@ -5,20 +5,23 @@ import {
   verificationStatus,
   type ArtifactKind,
   type Effect,
+  type Outcome,
 } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import type { ProofHistory } from '#sql/proof-history';
 
-type Told = Pick<ProofHistory, 'verdicts' | 'revocations' | 'isDamaged'>;
+type Told = Pick<ProofHistory, 'verdicts' | 'revocations' | 'isDamaged' | 'isErased'>;
 
 /**
  * What the registry says of a proof now: the verdict in force, and every revocation in the log.
- * Where one of those cannot be told any more, nothing is asserted, whatever was found before.
+ * Where one of those cannot be told any more, nothing is asserted, whatever was found before; nor of
+ * what was erased, whether or not the verification system has come to say so.
  */
 export function statementOf(effect: Effect, history: Told): VerdictStatement {
-  const { isDamaged = false, revocations, verdicts } = history;
+  const { isDamaged = false, isErased = false, revocations, verdicts } = history;
   const last = verdicts.at(-1);
-  const verdict = isDamaged && last !== undefined ? { ...last, outcome: 'fail' as const } : last;
+  const instead: Outcome | null = isDamaged ? 'fail' : isErased ? 'erased' : null;
+  const verdict = last === undefined || instead === null ? last : { ...last, outcome: instead };
   return statement(effect, verdict, firstOfEachKind(revocations));
 }
 

@@ -20,10 +20,9 @@ import { Problem } from '../http/problem.js';
 
 /** The documents of one proof, derived again from what is stored. */
 export interface ProofDocuments {
-  receipt: Receipt;
   entry: ProofEntry;
   /** Null when the payload has been erased: what the log commits to remains. */
-  payload: { aep: Aep; record: ProofRecord } | null;
+  payload: { aep: Aep; record: ProofRecord; receipt: Receipt } | null;
 }
 
 /**
@@ -32,14 +31,7 @@ export interface ProofDocuments {
  */
 export function documentsOf(stored: StoredProof): ProofDocuments {
   if (!stored.isLogged) throw altered(stored, 'the log entry');
-  const facts: ReceiptFacts = {
-    lane: stored.lane === 1 ? 'execute' : 'agent',
-    proof_id: stored.proofId,
-    request_hash: toHex(stored.requestHash),
-    effect: stored.effect,
-  };
   return {
-    receipt: buildReceipt(nativeSha256, facts),
     entry: {
       schema_version: SCHEMA.logEntry,
       type: 'proof',
@@ -48,13 +40,23 @@ export function documentsOf(stored: StoredProof): ProofDocuments {
       proof_record_hash: toHex(stored.proofRecordHash),
       time: formatTime(stored.acceptedAt),
     },
-    payload: payloadOf(stored, facts),
+    payload: payloadOf(stored),
   };
 }
 
-function payloadOf(stored: StoredProof, facts: ReceiptFacts): ProofDocuments['payload'] {
-  const { aep, signature, keyId } = stored;
-  if (aep === null || signature === null) return null;
+function payloadOf(stored: StoredProof): ProofDocuments['payload'] {
+  const { aep, signature, keyId, requestHash } = stored;
+  if (aep === null || signature === null || requestHash === null) {
+    // Gone without a record it is lost, and nobody is told that it was meant to be.
+    if (!stored.isErased) throw altered(stored, 'the payload, which is missing,');
+    return null;
+  }
+  const facts: ReceiptFacts = {
+    lane: stored.lane === 1 ? 'execute' : 'agent',
+    proof_id: stored.proofId,
+    request_hash: toHex(requestHash),
+    effect: stored.effect,
+  };
   if (hashHex(nativeSha256, aep) !== toHex(stored.aepHash)) throw altered(stored, 'aep_hash');
   const record = buildProofRecord(nativeSha256, { ...facts, aep, signature, key_id: keyId });
   if (proofRecordHash(nativeSha256, record) !== toHex(stored.proofRecordHash)) {
@@ -62,7 +64,7 @@ function payloadOf(stored: StoredProof, facts: ReceiptFacts): ProofDocuments['pa
   }
   const document = aepSchema.parse(parseStrict(aep));
   if (!isRowOf(stored, document)) throw altered(stored, 'a column');
-  return { aep: document, record };
+  return { aep: document, record, receipt: buildReceipt(nativeSha256, facts) };
 }
 
 /** Whether the columns that are shown, or that statements are made from, are what the AEP says. */
@@ -73,9 +75,18 @@ export function isRowOf(stored: StoredProof, { subject, ...said }: Aep): boolean
     stored.environment === said.environment &&
     stored.lane === (laneOf(subject) === 'execute' ? 1 : 2) &&
     stored.keyId === said.key_id &&
-    toHex(stored.requestHash) === said.request_hash &&
+    (stored.isErased || hexOf(stored.requestHash) === said.request_hash) &&
     formatTime(stored.acceptedAt) === said.accepted_at
   );
+}
+
+function hexOf(hash: Uint8Array | null): string | null {
+  return hash === null ? null : toHex(hash);
+}
+
+/** What needs the payload, and cannot be had any more. */
+export function erased(): Problem {
+  return new Problem('payload_erased', 'Only the commitments of this proof are left, in the log.');
 }
 
 /** What is stored is not what the log commits to; the cause says for the operator what differs. */

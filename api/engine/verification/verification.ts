@@ -52,7 +52,8 @@ export async function verification(
       : await present(ctx, caller, submission, stored);
   const { checks, key, verdict, logSize } = made;
   const smallOrder = key !== null && (SMALL_ORDER.has(key.key_id) || made.unusableKey);
-  const cause = causeOf(checks, { state: key?.state ?? 'unknown', smallOrder });
+  const keyFound = { state: key?.state ?? 'unknown', smallOrder } as const;
+  const cause = causeOf(checks, keyFound, stored?.isErased ?? false);
   const status = statusOf(cause, verdict);
   return {
     schema_version: SCHEMA.verdict,
@@ -125,7 +126,7 @@ async function present(
   const signature = signed?.open.signature ?? stored.signature;
   const derived: Check[] =
     aep === null || signature === null
-      ? [{ name: 'aep_hash', result: 'fail', detail: 'the payload has been erased' }]
+      ? [withoutPayload(stored)]
       : verifyProof(crypto, {
           proof_id: stored.proofId,
           request: intake?.request ?? null,
@@ -158,6 +159,13 @@ async function present(
     logSize,
     unusableKey: known.publicKey !== null && !isUsablePublicKey(known.publicKey),
   };
+}
+
+/** Gone on purpose it cannot be checked; gone without a record it is lost. */
+function withoutPayload({ isErased }: StoredProof): Check {
+  return isErased
+    ? { name: 'aep_hash', result: 'not_applicable', detail: 'the payload has been erased' }
+    : { name: 'aep_hash', result: 'fail', detail: 'the stored AEP is missing' };
 }
 
 /**

@@ -39,7 +39,13 @@ export function standingChecks({
       ? { name: 'verdict', result: 'not_applicable', detail: unseen }
       : isDamaged
         ? { name: 'verdict', result: 'fail', detail: 'a revocation is not the one in the log' }
-        : passOr('verdict', verdict.outcome === 'pass', failedIn(verdict.failedChecks)),
+        : verdict.outcome === 'erased'
+          ? {
+              name: 'verdict',
+              result: 'fail',
+              detail: 'the payload was erased: nothing is asserted',
+            }
+          : passOr('verdict', verdict.outcome === 'pass', failedIn(verdict.failedChecks)),
     passOr('not_revoked', !revoked, 'the log has a revocation of the proof'),
     verdict === undefined
       ? { name: 'not_expired', result: 'not_applicable', detail: unseen }
@@ -55,6 +61,7 @@ function failedIn(checks: readonly string[]): string {
 export function causeOf(
   checks: readonly VerifyCheck[],
   key: { state: VerdictKey['state']; smallOrder: boolean },
+  isErased: boolean,
 ): VerdictCause | null {
   const result = new Map(checks.map((check) => [check.name, check.result]));
   const failed = (name: VerifyCheck['name']): boolean => result.get(name) === 'fail';
@@ -67,6 +74,8 @@ export function causeOf(
   );
   if (failed('signature') && (otherSignature || submittedAsLogged)) return 'bad_signature';
   if (!submittedAsLogged) return 'altered';
+  // Of what was erased no check failed; whoever kept it can still hold it against the log.
+  if (isErased) return failed('not_revoked') ? 'revoked' : 'erased';
   if (result.get('verdict') === 'not_applicable') return 'not_verified_yet';
   const standing = new Set<string>(['not_revoked', 'not_expired']);
   if (checks.some(({ name }) => failed(name) && !standing.has(name))) return 'failed_verification';

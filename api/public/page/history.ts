@@ -70,6 +70,13 @@ function lineOf(event: PublicEvent): Html {
         ${event.checks.length > 0 && html`<span class="detail">Not passed: <code>${event.checks.join(', ')}</code></span>`}`,
         'open',
       );
+    case 'erased':
+      return line(
+        time(event.at),
+        html`What was signed was erased, as somebody may ask${seen(event.log_size)}. Its entry stays
+        in the log. Nothing is asserted any more.`,
+        'open',
+      );
     case 'expired':
       return line(
         time(event.at),

@@ -1,0 +1,107 @@
+import { PROOF_ID_PATTERN } from '#protocol/ids';
+import {
+  erasePayloads,
+  eraseTenantTraces,
+  eraseTraces,
+  erasureOf,
+  holdKeys,
+  requireErasable,
+  tenantNumber,
+  unerasedFrom,
+} from '#sql/erasure';
+import {
+  required,
+  UsageError,
+  words,
+  type Admin,
+  type Command,
+  type Given,
+  type Option,
+} from './command.js';
+
+/** One transaction each: whoever is killed between two goes on with the next run. */
+const AT_ONCE = 500;
+const FIRST = '0'.repeat(32);
+
+const OPTIONS: Record<string, Option> = {
+  reason: {
+    value: 'reference',
+    required: true,
+    help: 'where the request to erase is kept, such as a case number; it stays, so no name',
+  },
+  confirm: {
+    value: 'the same again',
+    required: true,
+    help: 'what is to be erased once more: nothing brings it back',
+  },
+};
+
+export const erasureCommands: Command[] = [
+  {
+    name: 'erase',
+    takes: ['<proof_id>'],
+    role: 'erase',
+    options: OPTIONS,
+    help: 'erase the payload of one admission, for ever; the log keeps its salted commitments',
+    example:
+      'erase 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --reason CASE-17 --confirm 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
+    run: async (admin, given) => {
+      const proofId = confirmed(given);
+      if (!PROOF_ID_PATTERN.test(proofId)) throw new UsageError('that is not a proof id');
+      const order = orderOf(admin, given);
+      return admin.act(async (tx) => {
+        await holdKeys(tx);
+        const erased = await erasePayloads(tx, [proofId], order);
+        if (erased.length === 0) await requireErasable(tx, proofId);
+        await eraseTraces(tx, erased);
+        const record = await erasureOf(tx, proofId);
+        return {
+          document: {
+            proof_id: proofId,
+            erased: erased.some(({ isNew }) => isNew),
+            erased_at: record?.erasedAt,
+            actor: record?.actor,
+            reason_ref: record?.reasonRef,
+          },
+        };
+      });
+    },
+  },
+  {
+    name: 'erase tenant',
+    takes: ['<tenant_id>'],
+    role: 'erase',
+    options: OPTIONS,
+    help: 'erase the payloads of all that a tenant ever had admitted; goes on where it was stopped',
+    example: 'erase tenant acme --reason CASE-18 --confirm acme',
+    run: async (admin, given) => {
+      const tenantId = confirmed(given);
+      const order = orderOf(admin, given);
+      const tenantNo = await tenantNumber(await admin.database(), tenantId);
+      let erased = 0;
+      let unsettled = 0;
+      for (let after = FIRST, more = true; more;) {
+        const ids = await unerasedFrom(await admin.database(), tenantNo, after, AT_ONCE);
+        const done = await admin.act((tx) => erasePayloads(tx, ids, order));
+        erased += done.filter(({ isNew }) => isNew).length;
+        unsettled += ids.length - done.length;
+        after = ids.at(-1) ?? after;
+        more = ids.length === AT_ONCE;
+        if (ids.length > 0) admin.say(`${String(erased)} admissions of ${tenantId} erased\n`);
+      }
+      await admin.act((tx) => eraseTenantTraces(tx, tenantNo));
+      // What is left is told by the exit code too: it has to be done once more.
+      return { document: { tenant_id: tenantId, erased, unsettled }, failed: unsettled > 0 };
+    },
+  },
+];
+
+function confirmed(given: Given): string {
+  const what = given.argument(0);
+  if (required(given, 'confirm') === what) return what;
+  throw new UsageError(`what is erased is gone for ever: say --confirm ${what}`);
+}
+
+function orderOf(admin: Admin, given: Given) {
+  return { actor: admin.actor, reasonRef: words(required(given, 'reason'), 'the reason', 128) };
+}

@@ -1,0 +1,41 @@
+import { transaction } from '#sql/transaction';
+import { forgetExpiries, takeDueErasures } from '#sql/erasure-due';
+import { frontier, insertVerdicts, verdictsForLeaves, type NewVerdict } from '#sql/verdicts';
+import { ERASED_CHECKS } from './check-leaf.js';
+import type { VerifyContext } from './context.js';
+import { lockVerdicts } from './lock.js';
+
+/**
+ * Writes verdicts for proofs whose payload was erased: nothing is asserted of them from here on, and
+ * no check failed. Their entries in the log are verified by the scrubber, as all others are. Of a leaf
+ * that failed before it leaves the judgement to the scrubber. Returns how many it took up.
+ */
+export async function recordErasures(context: VerifyContext, limit: number): Promise<number> {
+  return transaction(context.sql, async (tx) => {
+    await lockVerdicts(tx);
+    const prefix = await frontier(tx);
+    if (prefix === null) return 0;
+    const due = await takeDueErasures(tx, prefix.treeSize, limit);
+    if (due.length === 0) return 0;
+    const said = await verdictsForLeaves(tx, due);
+    const verdicts = due.flatMap((leafIndex): NewVerdict[] => {
+      const before = said.get(leafIndex);
+      if (before?.outcome !== 'pass') return [];
+      return [
+        {
+          prefix: null,
+          firstIndex: leafIndex,
+          lastIndex: leafIndex,
+          treeSize: prefix.treeSize,
+          root: prefix.root,
+          outcome: 'erased',
+          expired: before.expired,
+          checks: ERASED_CHECKS,
+        },
+      ];
+    });
+    await insertVerdicts(tx, verdicts);
+    await forgetExpiries(tx, due);
+    return due.length;
+  });
+}
