@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/package-root';
+import { scrape, valueOf } from './helpers/exposition.js';
 import { send } from './helpers/send.js';
 import { TestSnapshot } from './helpers/snapshot.js';
 
@@ -215,6 +216,41 @@ describe('several facade processes', () => {
       expect(facade.ready).toEqual([url]);
     },
     PATIENCE_MS * 4,
+  );
+
+  it(
+    'are one program to whoever scrapes them, and count on when one of them is replaced',
+    async () => {
+      const facade = startFacade({ PUBLIC_PROCESSES: '2', OPS_PORT: '0' });
+      const url = await urlOf(facade);
+      const opsUrl = /"ops_url":"([^"]+)"/.exec(facade.text())![1]!;
+      const told = async (): Promise<number> =>
+        valueOf(await scrape(opsUrl), 'svc_lookups_total', { status: 'VALID' })!;
+      for (let i = 0; i < 20; i += 1) expect(await lookUp(url)).toBe(200);
+      expect(await told()).toBe(20);
+      expect(valueOf(await scrape(opsUrl), 'svc_snapshot_proofs')).toBe(1);
+      const ready = await fetch(`${opsUrl}/readyz`);
+      expect(ready.status).toBe(200);
+      expect((await ready.json()) as object).toMatchObject({
+        processes: [{ status: 'ready' }, { status: 'ready' }],
+      });
+
+      process.kill(pidOf(facade, 'facade 1'), 'SIGKILL');
+      await eventually(
+        () => facade.lines.some(({ msg }) => msg === 'a program is back'),
+        'facade 1 after it was killed',
+      );
+      expect(await told()).toBe(20);
+      for (let i = 0; i < 5; i += 1) expect(await lookUp(url)).toBe(200);
+      expect(await told()).toBe(25);
+      expect(await told()).toBe(25);
+
+      // The port is taken now, and whoever wants it as well is told what to set.
+      const second = startFacade({ OPS_PORT: new URL(opsUrl).port });
+      expect(await second.exited).toBe(1);
+      expect(second.text()).toContain('is taken: set OPS_PORT to another one');
+    },
+    PATIENCE_MS * 2,
   );
 
   it(
