@@ -96,7 +96,12 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     expect(await service.publish()).toMatchObject({ outcome: 'published', treeSize: 56 });
     const all = [...inBackup, ...afterBackup, ...more];
     expect(await publicStatuses(directory, keys, all)).toEqual([200]);
-    const { code, said } = await fsck(restored, directory, keys, join(home, 'fsck.json'));
+    const { code, said } = await fsck(
+      service.db,
+      directory,
+      vkeysOf(keys),
+      join(home, 'fsck.json'),
+    );
     expect(said).toContain('"findings": []');
     expect(code).toBe(0);
   }, 120_000);
@@ -114,7 +119,12 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     const told = (json as { lost: { proof_id: string }[] }).lost.map((leaf) => leaf.proof_id);
     expect(told.slice(0, 30)).toEqual(afterBackup);
     expect(told).toHaveLength(35);
-    const { code: found, said } = await fsck(older, directory, keys, join(home, 'older.json'));
+    const { code: found, said } = await fsck(
+      behind.db,
+      directory,
+      vkeysOf(keys),
+      join(home, 'older.json'),
+    );
     expect(found).toBe(1);
     expect(said).toMatch(/log_forked|snapshot|beyond/);
     await behind.close();
@@ -165,7 +175,12 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     const more = await service.admit(5);
     await service.publish();
     expect(await publicStatuses(directory, keys, [...afterBackup, ...more])).toEqual([200]);
-    const { code, said } = await fsck(empty, directory, keys, join(home, 'dumped.json'));
+    const { code, said } = await fsck(
+      service.db,
+      directory,
+      vkeysOf(keys),
+      join(home, 'dumped.json'),
+    );
     expect(said).toContain('"findings": []');
     expect(code).toBe(0);
   }, 120_000);

@@ -15,6 +15,7 @@ import { connect } from '#runtime/postgres';
 import { adminOn, type AdminLine } from './helpers/admin.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
+import { fsck } from './helpers/restored-service.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from './helpers/snapshot.js';
 import { sqlPublisher } from './helpers/sql-publisher.js';
 
@@ -179,6 +180,13 @@ describe('a restored database that lacks published leaves', () => {
     expect(await status(lost[0]!)).toBe(404);
     await server.close(0);
     facade.close();
+    const vkeys = {
+      log: formatVkey(nativeSha256, NEXT_ORIGIN, logKey.publicKey),
+      snapshot: formatVkey(nativeSha256, SNAPSHOT_NAME, keys.snapshotKey.publicKey),
+    };
+    const { code, said } = await fsck(restored, directory, vkeys, join(home, 'fsck.json'));
+    expect(said).toContain('"findings": []');
+    expect(code).toBe(0);
   });
 
   it('and no checkpoint goes that is not kept', async () => {

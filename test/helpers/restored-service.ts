@@ -113,27 +113,23 @@ export async function publicStatuses(
 
 /** `npm run fsck` on a database and what was published of it. */
 export async function fsck(
-  cluster: Cluster,
+  db: Pick<TestDatabase, 'urlFor'>,
   directory: string,
-  keys: Keys,
+  vkeys: { log: string; snapshot: string },
   state: string,
 ): Promise<{ code: number | null; said: string }> {
-  const vkeys = vkeysOf(keys);
-  const child = spawn(
-    process.execPath,
-    [join(packageRoot, 'dist/programs/fsck.js'), '--json', '--state', state],
-    {
-      env: {
-        DATABASE_URL: cluster.url().replace('postgres@', 'svc_fsck@'),
-        SNAPSHOT_DIR: directory,
-        LOG_VKEY: vkeys.log,
-        SNAPSHOT_VKEY: vkeys.snapshot,
-      },
+  const program = join(packageRoot, 'dist/programs/fsck.js');
+  const child = spawn(process.execPath, [program, '--json', '--state', state], {
+    env: {
+      DATABASE_URL: db.urlFor('svc_fsck'),
+      SNAPSHOT_DIR: directory,
+      LOG_VKEY: vkeys.log,
+      SNAPSHOT_VKEY: vkeys.snapshot,
     },
-  );
+  });
   let said = '';
   child.stdout.on('data', (text: Buffer) => (said += text.toString()));
   child.stderr.on('data', (text: Buffer) => (said += text.toString()));
-  const code = await new Promise<number | null>((resolve) => child.once('exit', resolve));
+  const code = await new Promise<number | null>((resolve) => child.once('close', resolve));
   return { code, said };
 }
