@@ -5,6 +5,9 @@ import { LeadershipLost, PublisherStopped } from './stopped.js';
 import type { TickReport } from './tick.js';
 
 const EVERY_SECOND = '* * * * * *';
+const LOOK_EVERY_MS = 1_000;
+/** Longer than from one tick to the next by any clock that goes on. */
+const SILENT_MS = 3_000;
 
 /** Learns how ticks go: for readiness and metrics. */
 export interface TickWatch {
@@ -33,8 +36,12 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
     stop = resolve;
   });
 
+  let ticking = false;
+  let lastEnd = performance.now();
+  let renewing: Promise<unknown> = Promise.resolve();
   const tick = async (): Promise<void> => {
     if (signal.aborted) return;
+    ticking = true;
     const began = performance.now();
     try {
       const report = await publisher.tick();
@@ -44,6 +51,9 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
       watch?.failed(error, performance.now() - began);
       if (error instanceof PublisherStopped) stop(error);
       else reports.trouble(error);
+    } finally {
+      ticking = false;
+      lastEnd = performance.now();
     }
   };
   // A late tick is no news: the next one publishes what it would have.
@@ -64,7 +74,17 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
   await running;
   await task.start();
   if (signal.aborted) stop();
+  // The schedule is by the machine's clock. Where that is set back by an hour, the next tick would be an
+  // hour away; time that only goes on sees that none comes.
+  const looking = setInterval(() => {
+    if (ticking || performance.now() - lastEnd < SILENT_MS) return;
+    lastEnd = performance.now();
+    log.warn('no tick came when one was due: the clock was set back, and the schedule begins anew');
+    renewing = Promise.resolve(task.stop()).then(() => task.start());
+  }, LOOK_EVERY_MS);
   const error = await stopped;
+  clearInterval(looking);
+  await renewing;
   await task.destroy();
   await running;
   signal.removeEventListener('abort', onAbort);

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { DatabaseClaim } from '#publisher/database-claim';
 import type { Publisher } from '#publisher/publisher';
 import { runPublisher } from '#publisher/run';
@@ -26,6 +26,8 @@ function ticking(tick: (number: number) => Promise<TickReport>) {
 const waiting: TickReport = { outcome: 'waiting' };
 
 describe('the publisher runs', () => {
+  afterEach(() => void vi.useRealTimers());
+
   it('at once, then every second, through faults, until it is told to stop', async () => {
     const stop = new AbortController();
     const { publisher, ticks, closed } = ticking((number) =>
@@ -60,6 +62,19 @@ describe('the publisher runs', () => {
     expect(most).toBe(1);
     expect(under).toBe(0);
     expect(closed()).toBe(true);
+  });
+
+  it('on, though the clock is set back by an hour', async () => {
+    const stop = new AbortController();
+    const { publisher, ticks } = ticking(() => Promise.resolve(waiting));
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 3_600_000 });
+    const running = runPublisher(publisher, { signal: stop.signal, log });
+    await expect.poll(ticks, { timeout: 5000 }).toBeGreaterThanOrEqual(2);
+    vi.useRealTimers();
+    const then = ticks();
+    await expect.poll(ticks, { timeout: 10_000 }).toBeGreaterThanOrEqual(then + 3);
+    stop.abort();
+    await running;
   });
 
   it('no further when a person has to decide', async () => {
