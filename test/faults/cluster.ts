@@ -13,6 +13,7 @@ import { clusterOf, findPlace } from '#runtime/embedded/place';
 import { startServer, type Server } from '#runtime/embedded/server';
 import { connect } from '#runtime/postgres';
 import type { Pool } from '#sql/db';
+import { Link } from './link.js';
 
 /** Small enough for a small disk; everything else is as it comes. */
 const SETTINGS = { max_wal_size: '96MB', min_wal_size: '32MB', max_connections: '160' };
@@ -21,6 +22,7 @@ const quiet = { debug: () => undefined };
 
 /** A real Postgres that everything may happen to. */
 export class Cluster {
+  private replication: Link | null = null;
   private standby: { server: Server; directory: string } | null = null;
   /** As the superuser, past every link. */
   sql: Pool;
@@ -54,6 +56,11 @@ export class Cluster {
     process.kill(this.running.pid, signal);
   }
 
+  /** Whether it has ended, by whatever. */
+  async isGone(): Promise<boolean> {
+    return Promise.race([this.running.exited.then(() => true), sleep(0, false)]);
+  }
+
   async untilGone(): Promise<void> {
     await this.running.exited;
   }
@@ -83,12 +90,12 @@ export class Cluster {
     await this.running.stop();
     await promisify(execFile)('cp', ['-a', place.directory, directory]);
     await this.restart();
+    this.replication = await Link.open(this.port, 'other');
     const copy = { ...place, directory };
-    const { port } = new URL(this.superuserUrl);
     const { username, password } = new URL(this.superuserUrl);
     await writeFile(join(clusterOf(copy), 'standby.signal'), '');
     const binaries = await findBinaries(place.account);
-    const primary_conninfo = `host=127.0.0.1 port=${port} user=${username} password=${password} application_name=standby`;
+    const primary_conninfo = `host=127.0.0.1 port=${String(this.replication.port)} user=${username} password=${password} application_name=standby`;
     // It answers while it follows, which is how its start is noticed.
     const settings = { ...SETTINGS, primary_conninfo, hot_standby: 'on' };
     const server = await startServer(binaries, copy, { port: 0, settings }, quiet);
@@ -102,8 +109,8 @@ export class Cluster {
   }
 
   /** The standby no longer hears of what is committed. */
-  pauseStandby(): void {
-    if (this.standby !== null) process.kill(this.standby.server.pid, 'SIGSTOP');
+  cutReplication(): void {
+    this.replication?.cut(true);
   }
 
   /** Makes the standby the database, for good. */
@@ -133,6 +140,7 @@ export class Cluster {
 
   async close(): Promise<void> {
     await this.sql.end({ timeout: 1 });
+    await this.replication?.close();
     await this.standby?.server.stop();
     await this.running.stop();
     await removeEmbeddedPostgres(this.dataDir);

@@ -15,8 +15,9 @@ export class Spoken {
   private hasStarted = false;
   private readonly statements = new Map<string, string>();
   private bound = '';
-  /** What it ran since it began the transaction that is open. */
-  transaction: string[] = [];
+  /** What it ran since it began the transaction that is open; null outside of one. */
+  transaction: string[] | null = null;
+  private isOver = false;
 
   *take(chunk: Buffer): Generator<Message> {
     this.rest = this.rest.length === 0 ? chunk : Buffer.concat([this.rest, chunk]);
@@ -31,10 +32,17 @@ export class Spoken {
       const type = this.hasStarted ? String.fromCharCode(bytes[0] ?? 0) : '';
       this.hasStarted = true;
       const sql = this.ran(type, bytes);
-      if (sql === 'begin' || sql?.startsWith('begin ') === true) this.transaction = [];
-      else if (sql !== null) this.transaction.push(sql);
+      if (sql !== null) this.follow(sql);
       yield { bytes, sql, isAnswered: type === 'S' || type === 'Q' };
     }
+  }
+
+  /** One that ends is still the open one while its end is on the way. */
+  private follow(sql: string): void {
+    if (this.isOver) this.transaction = null;
+    this.isOver = sql === 'commit' || sql === 'rollback';
+    if (sql === 'begin' || sql.startsWith('begin ')) this.transaction = [];
+    else this.transaction?.push(sql);
   }
 
   private ran(type: string, bytes: Buffer): string | null {

@@ -24,6 +24,11 @@ export interface Fault {
   isLast?: true;
   /** Programs that rightly end by themselves. */
   mayEnd?: ProcessName[];
+  /**
+   * What nobody can survive, and what must then be refused: in place of everything else this looks
+   * whether it is.
+   */
+  mustRefuse?(scene: Scene): Promise<string[]>;
   /** Looks, after everything is settled, for what else has to hold; returns what does not. */
   expects?(scene: Scene): Promise<string[]>;
 }
@@ -36,8 +41,9 @@ export interface Outcome {
   before: number;
   /** Requests that were not acknowledged at once while it lasted. */
   failed: number;
-  lost: number;
-  double: number;
+  /** Null where it is not the question. */
+  lost: number | null;
+  double: number | null;
   /** From the end of the fault to the first good answer, and to everything settled and public. */
   answeredMs: number | null;
   settledMs: number | null;

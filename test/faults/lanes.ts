@@ -1,14 +1,17 @@
+import { copyFile, mkdir, readdir } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { Client } from './client.js';
 import type { Fault, Outcome, Scene } from './fault.js';
 import { walk } from './walk.js';
 import { startWorld } from './world.js';
 
-export const LOAD = { singlesPerSecond: 15, batchesPerSecond: 0.7, itemsPerBatch: 20 };
+const LOAD = { singlesPerSecond: 15, batchesPerSecond: 0.7, itemsPerBatch: 20, withDisks: true };
 
 let clients = 0;
 
-export async function openScene(load = LOAD): Promise<Scene> {
-  const world = await startWorld();
+export async function openScene({ withDisks, ...load } = LOAD): Promise<Scene> {
+  const world = await startWorld(withDisks);
   const { engineUrl, apiKey, tenantId } = world;
   clients += 1;
   const run = `client-${String(clients)}`;
@@ -43,6 +46,7 @@ export async function inLanes(
             : await walk(scene, fault);
         outcomes.set(fault, outcome);
         say(outcome);
+        if (outcome.problems.length > 0) await keepWords(scene, fault);
         if (fault.isLast === true || outcome.problems.length > 0) await leave();
       }
     } finally {
@@ -51,6 +55,16 @@ export async function inLanes(
   };
   await Promise.all(Array.from({ length: lanes }, lane));
   return faults.flatMap((fault) => outcomes.get(fault) ?? []);
+}
+
+/** What the programs said around a row that failed stays. */
+async function keepWords({ world }: Scene, { name }: Fault): Promise<void> {
+  const place = join(tmpdir(), 'svc-faults-failed', name.replaceAll(/[^\w]+/g, '-'));
+  await mkdir(place, { recursive: true });
+  for (const file of await readdir(world.dir)) {
+    if (file.endsWith('.log')) await copyFile(join(world.dir, file), join(place, file));
+  }
+  console.log(`    what the programs said is in ${place}`);
 }
 
 function skipped({ name }: Fault, reason: string): Outcome {

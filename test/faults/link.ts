@@ -5,10 +5,13 @@ import { Flow, type Weather } from './flow.js';
 /** A moment of a conversation with Postgres at which the connection breaks. */
 export interface Trap {
   /** Whether it is this statement, given what ran before in the same transaction. */
-  matches(sql: string, transaction: readonly string[]): boolean;
-  /** `unsent`: the server never hears of it. `unanswered`: it has done it, and nobody is told. */
-  breaks: 'unsent' | 'unanswered';
-  /** Called before anybody can notice that the connection is gone. */
+  matches(sql: string, transaction: readonly string[] | null): boolean;
+  /**
+   * `unsent`: the server never hears of it. `unanswered`: it has done it, and nobody is told.
+   * `answered`: nothing breaks, `then` is called when the answer is about to be passed on.
+   */
+  breaks: 'unsent' | 'unanswered' | 'answered';
+  /** Called before anybody can notice anything. */
   then?(): void;
 }
 
@@ -87,7 +90,7 @@ export class Link {
     return closed;
   }
 
-  private spring(sql: string, transaction: readonly string[]): Trap | null {
+  private spring(sql: string, transaction: readonly string[] | null): Trap | null {
     const found = this.traps.find(({ trap }) => trap.matches(sql, transaction));
     if (found === undefined) return null;
     found.left -= 1;
@@ -174,8 +177,16 @@ export class Link {
     server.on('data', (chunk: Buffer) => {
       if (isBroken) return;
       answered.take(chunk);
-      if (caught !== null && answered.count >= caught.answer) breakOff(caught.trap);
-      else toClient.push(chunk);
+      if (caught !== null && answered.count >= caught.answer) {
+        const { trap } = caught;
+        caught = null;
+        if (trap.breaks === 'unanswered') {
+          breakOff(trap);
+          return;
+        }
+        trap.then?.();
+      }
+      toClient.push(chunk);
     });
   }
 }

@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { mkdir, open, rm, type FileHandle } from 'node:fs/promises';
+import { open, rm, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 
@@ -17,7 +17,6 @@ export interface SmallDisk {
 
 /** @returns the disk, or why there is none: mounting takes root, and containers forbid it */
 export async function mountSmallDisk(path: string, megabytes: number): Promise<SmallDisk | string> {
-  await mkdir(path, { recursive: true, mode: 0o755 });
   if (process.getuid?.() !== 0) return 'mounting takes root';
   try {
     await run('mount', ['-t', 'tmpfs', '-o', `size=${String(megabytes)}m,mode=755`, 'svc', path]);

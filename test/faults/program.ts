@@ -17,7 +17,7 @@ export class Program {
 
   constructor(
     readonly name: ProgramName,
-    private readonly env: Record<string, string>,
+    private env: Record<string, string>,
     /** Of what it says. */
     readonly logFile: string,
     private execArgv: string[] = [],
@@ -50,9 +50,10 @@ export class Program {
     if (this.child === null) this.start();
   }
 
-  /** Drains it and starts it again, run by Node with these options. */
-  async restartWith(execArgv: string[]): Promise<void> {
+  /** Drains it and starts it again, run by Node with these options and these variables as well. */
+  async restartWith(execArgv: string[], env: Record<string, string>): Promise<void> {
     this.execArgv = execArgv;
+    this.env = { ...this.env, ...env };
     await this.stop();
     this.letGo();
     await this.ready();

@@ -5,7 +5,7 @@ import type { Client } from './client.js';
 import type { Asked, Batch, Single } from './memory.js';
 import type { World } from './world.js';
 
-const AT_ONCE = 8;
+const AT_ONCE = 16;
 
 /** Calls for each, some at a time. */
 export async function forEach<T>(

@@ -1,7 +1,6 @@
 import type { Outcome } from './fault.js';
 
-const seconds = (ms: number | null): string =>
-  ms === null ? 'never' : `${(ms / 1000).toFixed(1)} s`;
+const seconds = (ms: number | null): string => (ms === null ? '–' : `${(ms / 1000).toFixed(1)} s`);
 
 const HEAD = [
   'injected',
@@ -26,8 +25,8 @@ export function rowOf(outcome: Outcome): string {
     `${hasPassed(outcome) ? 'ok' : 'FAILED'} ${outcome.name}`,
     String(outcome.before),
     String(outcome.failed),
-    String(outcome.lost),
-    String(outcome.double),
+    String(outcome.lost ?? '–'),
+    String(outcome.double ?? '–'),
     seconds(outcome.answeredMs),
     seconds(outcome.settledMs),
   ];

@@ -33,6 +33,14 @@ export async function walk(scene: Scene, fault: Fault): Promise<Outcome> {
   try {
     const heal = await inTime(fault.inject(scene), INJECT_MS, 'the fault did not happen');
     if (fault.holdMs !== undefined) await sleep(fault.holdMs);
+    if (fault.mustRefuse !== undefined) {
+      await client.stop();
+      await heal();
+      outcome.failed = client.failed - failedBefore;
+      problems.push(...(await fault.mustRefuse(scene)));
+      outcome.lost = outcome.double = null;
+      return outcome;
+    }
     const answered = client.nextGoodAnswer();
     const healed = performance.now();
     await heal();

@@ -43,6 +43,8 @@ export interface World {
   fsckEnv: Record<string, string>;
   /** One more of a kind, beside the others. */
   startAnother(name: ProcessName): Program;
+  /** Ends those; returns what is wrong with how they ended before. */
+  stopOthers(): Promise<string[]>;
   close(): Promise<void>;
 }
 
@@ -54,7 +56,7 @@ export async function closeAll(): Promise<void> {
 }
 
 /** The separate programs as they run in production, over a Postgres and a Redis of their own. */
-export async function startWorld(): Promise<World> {
+export async function startWorld(withDisks: boolean): Promise<World> {
   const dir = await mkdtemp(join(tmpdir(), 'svc-faults-'));
   // Within reach of the user that Postgres runs as when this runs as root.
   await chmod(dir, 0o755);
@@ -65,8 +67,13 @@ export async function startWorld(): Promise<World> {
   };
   open.add(close);
   try {
-    const databaseDisk = await mountSmallDisk(join(dir, 'database'), DATABASE_MB);
-    const snapshotDisk = await mountSmallDisk(join(dir, 'snapshot'), SNAPSHOT_MB);
+    const mount = async (name: string, megabytes: number): Promise<SmallDisk | string> => {
+      const path = join(dir, name);
+      await mkdir(path, { mode: 0o755 });
+      return withDisks ? mountSmallDisk(path, megabytes) : 'nobody asked for small disks';
+    };
+    const databaseDisk = await mount('database', DATABASE_MB);
+    const snapshotDisk = await mount('snapshot', SNAPSHOT_MB);
     for (const disk of [databaseDisk, snapshotDisk]) {
       if (typeof disk !== 'string') stops.push(() => disk.close());
     }
@@ -158,6 +165,7 @@ export async function startWorld(): Promise<World> {
       stops.push(() => program.stop());
       return program;
     };
+    const others: Program[] = [];
     const programs = Object.fromEntries(
       PROCESSES.toReversed().map((process) => [process, startProcess(process)]),
     ) as World['programs'];
@@ -182,7 +190,16 @@ export async function startWorld(): Promise<World> {
         DATA_DIR: dir,
         SNAPSHOT_DIR: snapshotDir,
       },
-      startAnother: (process) => startProcess(process, `another-${process}`),
+      startAnother: (process) => {
+        const other = startProcess(process, `another-${process}`);
+        others.push(other);
+        return other;
+      },
+      stopOthers: async () => {
+        const before = others.splice(0);
+        await Promise.all(before.map((other) => other.stop()));
+        return before.flatMap(({ ended }) => ended);
+      },
       close,
     };
   } catch (error) {

@@ -101,6 +101,29 @@ export const POSTGRES_FAULTS: Fault[] = [
       return () => database.empty();
     },
   },
+  {
+    name: 'Postgres out of disk for its write-ahead log: it panics',
+    holdMs: 1_000,
+    isFelt: true,
+    needsDisks: true,
+    inject: async (scene) => {
+      const { database } = requireDisks(scene);
+      const cluster = scene.world.database;
+      await database.fill();
+      // Until there is no segment left to switch to.
+      for (let time = 0; time < 60; time += 1) {
+        const isAlive = await cluster.sql`
+          select pg_switch_wal(), pg_logical_emit_message(true, 'filling', repeat('x', 1000000))`
+          .then(() => true)
+          .catch(() => false);
+        if (!isAlive) break;
+      }
+      return async () => {
+        await database.empty();
+        if (await cluster.isGone()) await cluster.restart();
+      };
+    },
+  },
 ];
 
 function requireDisks({ world: { disks } }: Scene) {

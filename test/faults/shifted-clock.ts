@@ -1,0 +1,31 @@
+import { readFileSync } from 'node:fs';
+
+/**
+ * Loaded into a program by `--import`: its clock is so many milliseconds ahead as a file says, which is
+ * read again and again. Timers are of another clock, which only goes on, as on a real machine.
+ */
+
+const file = process.env['CLOCK_SHIFT_FILE'] ?? '';
+let shift = 0;
+
+const look = (): void => {
+  try {
+    shift = Number(readFileSync(file, 'utf8'));
+  } catch {
+    shift = 0;
+  }
+};
+look();
+setInterval(look, 50).unref();
+
+const RealDate = Date;
+class ShiftedDate extends RealDate {
+  constructor(...given: unknown[]) {
+    if (given.length === 0) super(RealDate.now() + shift);
+    else super(...(given as [number]));
+  }
+  static override now(): number {
+    return RealDate.now() + shift;
+  }
+}
+globalThis.Date = ShiftedDate as DateConstructor;

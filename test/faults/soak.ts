@@ -1,0 +1,171 @@
+import { writeFileSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { audit } from './audit.js';
+import { calibrate } from './calibrate.js';
+import type { Fault, Scene } from './fault.js';
+import { openScene } from './lanes.js';
+import { FAULTS } from './rows/index.js';
+import { settleAll } from './settle.js';
+import { closeAll } from './world.js';
+
+const USAGE = `npm run test:soak -- [options]
+  --minutes <n>   how long (10)
+  --every <s>     seconds from one fault to the next (20)
+  --seed <n>      of the order of the faults; the same again makes the same order
+  --rate <n>      single requests a second; without it half of what this machine was seen to do
+  --json <file>   writes the figures there too
+`;
+
+const { values } = parseArgs({
+  options: {
+    minutes: { type: 'string', default: '10' },
+    every: { type: 'string', default: '20' },
+    seed: { type: 'string', default: String(Date.now() % 1_000_000) },
+    rate: { type: 'string' },
+    json: { type: 'string' },
+    help: { type: 'boolean', default: false },
+  },
+});
+
+const SETTLE_MS = 5 * 60_000;
+const ANSWER_MS = 60_000;
+/** Batches bring as many identities as single requests do. */
+const ITEMS_PER_BATCH = 100;
+
+interface Happened {
+  fault: string;
+  atSecond: number;
+  /** From its end to the first good answer; null when none came. */
+  answeredMs: number | null;
+  problems: string[];
+}
+
+/** What can be survived by a stack that goes on, and needs no disk that is small. */
+const survivable = FAULTS.filter(
+  (fault) => fault.isLast !== true && fault.needsDisks !== true && fault.mustRefuse === undefined,
+);
+
+/** Mulberry32: the order of faults of a seed is the same everywhere. */
+function seeded(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+async function strike(scene: Scene, fault: Fault, began: number): Promise<Happened> {
+  const { client, world } = scene;
+  const happened: Happened = {
+    fault: fault.name,
+    atSecond: Math.round((performance.now() - began) / 1000),
+    answeredMs: null,
+    problems: [],
+  };
+  try {
+    const heal = await fault.inject(scene);
+    if (fault.holdMs !== undefined) await sleep(fault.holdMs);
+    const answered = client.nextGoodAnswer();
+    const healed = performance.now();
+    await heal();
+    const at = await Promise.race([answered, sleep(ANSWER_MS, null, { ref: false })]);
+    happened.answeredMs = at === null ? null : at - healed;
+    if (at === null) happened.problems.push('nothing was answered well afterwards');
+    happened.problems.push(...((await fault.expects?.(scene)) ?? []));
+  } catch (error) {
+    happened.problems.push(error instanceof Error ? error.message : String(error));
+  }
+  for (const link of Object.values(world.links)) link.clear();
+  for (const [name, program] of Object.entries(world.programs)) {
+    const ended = program.ended.splice(0);
+    if (fault.mayEnd?.includes(name as keyof Scene['world']['programs']) !== true) {
+      happened.problems.push(...ended);
+    }
+  }
+  return happened;
+}
+
+async function main(): Promise<void> {
+  if (values.help) {
+    console.log(USAGE);
+    return;
+  }
+  const seed = Number(values.seed);
+  const seconds = Number(values.minutes) * 60;
+  const random = seeded(seed);
+  const perSecond = values.rate === undefined ? (await calibrate()) / 2 : Number(values.rate);
+  console.log(`seed ${String(seed)}, ${perSecond.toFixed(0)} single requests a second`);
+  const scene = await openScene({
+    singlesPerSecond: perSecond,
+    batchesPerSecond: perSecond / ITEMS_PER_BATCH,
+    itemsPerBatch: ITEMS_PER_BATCH,
+    withDisks: false,
+  });
+  const { client, world } = scene;
+  const began = performance.now();
+  client.start();
+  const happened: Happened[] = [];
+  const everyMs = Number(values.every) * 1000;
+  for (let next = everyMs; next < seconds * 1000; next += everyMs) {
+    const wait = began + next - performance.now();
+    if (wait < 0) continue;
+    await sleep(wait);
+    const fault = survivable[Math.floor(random() * survivable.length)];
+    if (fault === undefined) throw new Error('there are no faults');
+    const one = await strike(scene, fault, began);
+    happened.push(one);
+    const answered = one.answeredMs === null ? 'never' : `${String(Math.round(one.answeredMs))} ms`;
+    console.log(`${String(one.atSecond)} s: ${one.fault}: answered after ${answered}`);
+    for (const problem of one.problems) console.log(`    ${problem}`);
+  }
+  await sleep(Math.max(0, began + seconds * 1000 - performance.now()));
+  await client.stop();
+  const stopped = performance.now();
+  const unsettled = await settleAll(world, client, stopped + SETTLE_MS);
+  const settledMs = performance.now() - stopped;
+  const { lost, double, wrong } = await audit(world, client, client.memory.asked);
+  const problems = [
+    ...happened.flatMap((one) => one.problems.map((problem) => `${one.fault}: ${problem}`)),
+    ...unsettled,
+    ...lost,
+    ...double,
+    ...wrong,
+  ];
+  const figures = {
+    seed,
+    minutes: Number(values.minutes),
+    singles_per_second: Math.round(perSecond),
+    identities: client.memory.identities,
+    requests: client.memory.asked.length,
+    not_acknowledged_at_once: client.failed,
+    faults: happened.length,
+    lost: lost.length,
+    double: double.length,
+    settled_after_ms: Math.round(settledMs),
+    slowest_recovery_ms: Math.round(Math.max(0, ...happened.map((one) => one.answeredMs ?? 0))),
+    fsck_clean: !wrong.some((problem) => problem.startsWith('fsck')),
+    problems: problems.slice(0, 50),
+    happened,
+  };
+  console.log(JSON.stringify({ ...figures, happened: undefined }, null, 2));
+  if (values.json !== undefined) {
+    writeFileSync(values.json, `${JSON.stringify(figures, null, 2)}\n`);
+  }
+  await world.close();
+  if (problems.length > 0) process.exitCode = 1;
+}
+
+const stop = (): void => {
+  void closeAll().finally(() => process.exit(1));
+};
+process.once('SIGTERM', stop).once('SIGINT', stop);
+
+await main().catch((error: unknown) => {
+  console.error(error);
+  process.exitCode = 1;
+});
+await closeAll();
+process.exit();
