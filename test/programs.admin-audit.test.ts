@@ -131,7 +131,7 @@ describe('every command that changes something', () => {
   });
 
   it('is among those tested here', () => {
-    const asks = /(list|show|diff|test|validate|vkey)$/;
+    const asks = /(list|show|diff|test|validate|vkey|status)$/;
     // Those of a role of their own are held to it where they are tested (programs.admin-erase.test.ts).
     const changing = COMMANDS.filter(({ role }) => role === undefined)
       .map(({ name }) => name)

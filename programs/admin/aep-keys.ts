@@ -88,6 +88,14 @@ export const aepKeyCommands: Command[] = [
   },
 ];
 
+/** The ids of the keys whose signatures count at the end of the log. */
+export async function activeAepKeys(sql: Pool): Promise<string[]> {
+  const keys = await loggedKeys(sql);
+  return keys
+    .filter((key) => key.compromised_from === null && key.retired_at === null)
+    .map(({ kid }) => kid);
+}
+
 async function loggedKeys(sql: Pool): Promise<AepKey[]> {
   const entries = (await keyEntries(sql)).flatMap(({ leafIndex, body }) => {
     const entry = parseEntry(body);

@@ -31,6 +31,8 @@ export interface Outcome {
   text?: string;
   /** The command did its work, and the answer is no: exit code 1. */
   failed?: boolean;
+  /** There was nobody to ask: exit code 2. */
+  unreachable?: boolean;
 }
 
 /** One administrative act or question: its words, what they take, and what it does. */

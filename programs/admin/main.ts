@@ -16,6 +16,7 @@ import { logCommands } from './logs.js';
 import { policyCommands } from './policies.js';
 import { readable } from './print.js';
 import { revocationCommands } from './revocations.js';
+import { statusCommands } from './status.js';
 import { tenantCommands } from './tenants.js';
 import { vkeyCommands } from './vkeys.js';
 import { assertDatabase } from '../database.js';
@@ -31,6 +32,7 @@ export const COMMANDS: readonly Command[] = [
   ...logCommands,
   ...erasureCommands,
   ...auditCommands,
+  ...statusCommands,
 ];
 
 export interface Terminal {
@@ -40,7 +42,7 @@ export interface Terminal {
   isTerminal?: boolean;
 }
 
-/** Runs one command line and returns the exit code: 0 done, 1 refused or failed, 2 not understood. */
+/** Runs one command line and returns the exit code: 0 done, 1 refused or failed, 2 not understood, or nobody to ask. */
 export async function administer(
   line: string[],
   terminal: Terminal,
@@ -86,9 +88,10 @@ async function run(
     say: (text) => terminal.err(text),
   };
   try {
-    const { document, text, failed } = await command.run(admin, given);
+    const { document, text, failed, unreachable } = await command.run(admin, given);
     const isForPerson = terminal.isTerminal === true && !json;
     terminal.out(isForPerson ? (text ?? readable(document)) : asJson(document));
+    if (unreachable === true) return 2;
     return failed === true ? 1 : 0;
   } finally {
     await pool?.then(

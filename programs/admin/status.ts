@@ -1,0 +1,36 @@
+import { isUnavailable } from '#sql/errors';
+import { activeAepKeys } from './aep-keys.js';
+import type { Command } from './command.js';
+import { attentionFor } from './status/attention.js';
+import { readFacts } from './status/facts.js';
+import { screen } from './status/screen.js';
+
+export const statusCommands: Command[] = [
+  {
+    name: 'status',
+    takes: [],
+    help: 'how everything is, on one screen; exit code 0 all well, 1 something wants attention, 2 not reachable',
+    example: 'status --json',
+    run: async (admin) => {
+      try {
+        const sql = await admin.database();
+        const facts = await readFacts(sql, await activeAepKeys(sql));
+        const attention = attentionFor(facts);
+        return {
+          document: { status: attention.length === 0 ? 'well' : 'attention', attention, ...facts },
+          text: screen(facts, attention),
+          failed: attention.length > 0,
+        };
+      } catch (error) {
+        if (!isUnavailable(error)) throw error;
+        const what = 'the database cannot be reached';
+        const todo = 'is it running, and is DATABASE_URL right?';
+        return {
+          document: { status: 'unreachable', attention: [{ what, do: todo }] },
+          text: `! ${what}\n    ${todo}\n`,
+          unreachable: true,
+        };
+      }
+    },
+  },
+];

@@ -1,0 +1,67 @@
+import { listLanes } from '#sql/administration';
+import type { Db } from '#sql/db';
+import { databaseBytes, logAndCheckpoint, pendingNow, verifierPlace } from '#sql/observed';
+import { readOverview, type RoleInUse } from '#sql/overview';
+import { activePolicy } from '#sql/policies';
+import { frontier } from '#sql/verdicts';
+
+/** What the database knows of how things are, as of about one moment. Times in milliseconds. */
+export interface Facts {
+  lanes: { environment: string; open: boolean }[];
+  policy: string | null;
+  tenants_allowlisted: number;
+  api_keys_active: number;
+  aep_keys_active: string[];
+  log: { leaves: number };
+  pending: { admissions: number; oldest_ms: number | null };
+  batches: { open: number; oldest_ms: number | null };
+  verifier: {
+    lag: number;
+    scrubbed_to: number;
+    failing_leaves: number;
+    verified_ms_ago: number | null;
+  };
+  checkpoint: { tree_size: number; lag: number; age_ms: number } | null;
+  database: { bytes: number };
+  roles: RoleInUse[];
+}
+
+export async function readFacts(sql: Db, activeAepKeys: string[]): Promise<Facts> {
+  const pending = await pendingNow(sql);
+  const { leaves, checkpoint } = await logAndCheckpoint(sql);
+  const place = await verifierPlace(sql);
+  const verified = await frontier(sql);
+  const lanes = await listLanes(sql);
+  const policy = await activePolicy(sql);
+  const bytes = await databaseBytes(sql);
+  // Last, so that nothing read before is younger than its clock.
+  const overview = await readOverview(sql);
+  const since = (at: number): number => Math.max(0, overview.now - at);
+  const sinceOrNull = (at: number | null): number | null => (at === null ? null : since(at));
+  return {
+    lanes: lanes.map(({ environment, open }) => ({ environment, open })),
+    policy: policy?.toString('hex') ?? null,
+    tenants_allowlisted: overview.allowlisted,
+    api_keys_active: overview.apiKeys,
+    aep_keys_active: activeAepKeys,
+    log: { leaves },
+    pending: { admissions: pending.admissions, oldest_ms: sinceOrNull(pending.oldestAt) },
+    batches: { open: overview.batches.open, oldest_ms: sinceOrNull(overview.batches.oldestAt) },
+    verifier: {
+      lag: place.lag,
+      scrubbed_to: place.scrubbedTo,
+      failing_leaves: place.failing,
+      verified_ms_ago: sinceOrNull(verified?.verifiedAt ?? null),
+    },
+    checkpoint:
+      checkpoint === null
+        ? null
+        : {
+            tree_size: checkpoint.treeSize,
+            lag: Math.max(0, leaves - checkpoint.treeSize),
+            age_ms: since(checkpoint.signedAt),
+          },
+    database: { bytes },
+    roles: overview.roles,
+  };
+}

@@ -1,0 +1,49 @@
+import { readable } from '../print.js';
+import type { Attention } from './attention.js';
+import type { Facts } from './facts.js';
+
+function ago(ms: number | null): string {
+  if (ms === null) return 'never';
+  if (ms < 120_000) return `${(ms / 1_000).toFixed(1)} s`;
+  if (ms < 7_200_000) return `${String(Math.round(ms / 60_000))} min`;
+  return `${String(Math.round(ms / 3_600_000))} h`;
+}
+
+function size(bytes: number): string {
+  const units = ['B', 'kB', 'MB', 'GB', 'TB'];
+  const power = Math.min(units.length - 1, Math.floor(Math.log10(Math.max(1, bytes)) / 3));
+  return `${(bytes / 1_000 ** power).toFixed(power === 0 ? 0 : 1)} ${units[power] ?? ''}`;
+}
+
+/** All of it on one screen: facts, then what wants attention. */
+export function screen(facts: Facts, attention: readonly Attention[]): string {
+  const { pending, batches, verifier, checkpoint } = facts;
+  const waiting = (count: number, oldest: number | null): string =>
+    count === 0 ? 'none' : `${String(count)}, the oldest for ${ago(oldest)}`;
+  const lines = readable({
+    lanes: facts.lanes
+      .map(({ environment, open }) => `${environment} ${open ? 'open' : 'locked'}`)
+      .join(', '),
+    policy: facts.policy ?? 'none in force',
+    tenants: `${String(facts.tenants_allowlisted)} allowlisted, ${String(facts.api_keys_active)} API keys good`,
+    'AEP keys': facts.aep_keys_active.join(', ') || 'none active',
+    log: `${String(facts.log.leaves)} leaves`,
+    pending: waiting(pending.admissions, pending.oldest_ms),
+    batches: waiting(batches.open, batches.oldest_ms),
+    verifier: `${String(verifier.lag)} leaves to go, last verdict ${ago(verifier.verified_ms_ago)} ago, scrubbed to ${String(verifier.scrubbed_to)}`,
+    'failing leaves': verifier.failing_leaves,
+    checkpoint:
+      checkpoint === null
+        ? 'none signed yet'
+        : `${String(checkpoint.tree_size)} leaves, signed ${ago(checkpoint.age_ms)} ago, ${String(checkpoint.lag)} behind`,
+    database: size(facts.database.bytes),
+    connections: facts.roles
+      .map(
+        ({ role, login, connections }) =>
+          `${role.slice(4)} ${login ? String(connections) : '(no login)'}`,
+      )
+      .join(', '),
+  });
+  if (attention.length === 0) return `${lines}\nall well\n`;
+  return `${lines}\n${attention.map(({ what, do: todo }) => `! ${what}\n    ${todo}\n`).join('')}`;
+}
