@@ -37,8 +37,20 @@ export function httpMetrics(registry: Registry, api: 'engine' | 'public'): HttpM
     if (found === undefined) map.set(key, (found = make()));
     return found;
   };
+  // One kind of request comes again and again, and is recognized without looking anything up.
+  let last: { route: string | null; method: string; status: number | null; count: Count } | null =
+    null;
   return {
     counted: (route, method, status) => {
+      if (
+        last !== null &&
+        last.route === route &&
+        last.method === method &&
+        last.status === status
+      ) {
+        last.count.n += 1;
+        return;
+      }
       const asked = METHODS.has(method) ? method : 'other';
       const byMethod = inside(
         routes,
@@ -47,9 +59,11 @@ export function httpMetrics(registry: Registry, api: 'engine' | 'public'): HttpM
       );
       const byStatus = inside(byMethod, asked, () => new Map<number, Count>());
       const code = status ?? CLIENT_GONE;
-      inside(byStatus, code, () =>
+      const count = inside(byStatus, code, () =>
         requests.of({ api, route: route ?? NO_ROUTE, method: asked, status: String(code) }),
-      ).n += 1;
+      );
+      count.n += 1;
+      last = { route, method, status, count };
     },
     took: (route, ms) => durations.observe({ api, route: route ?? NO_ROUTE }, ms / 1_000),
   };
