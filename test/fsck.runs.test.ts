@@ -105,8 +105,10 @@ describe('the exit code', () => {
     const { env } = await plantation.copy();
     const server = await serve((path) => (path.startsWith('/tile/') ? 500 : path), env);
     try {
-      const { code, err } = await checked(server.env);
+      const { code, err, document } = await checked(server.env);
       expect(code).toBe(3);
+      // In the format that was asked for, and never clean.
+      expect(document).toMatchObject({ clean: false, exit_code: 3 });
       expect(err).toMatch(/tile\/.* cannot be read.*goes on from where this one was/s);
     } finally {
       await server.close();

@@ -205,6 +205,7 @@ describe.each([...PROGRAM_ROLES])('%s', (role) => {
 
 /** Which roles may call which function of the registry's. */
 const MAY_CALL: Record<string, string[]> = {
+  'svc.hold_appends()': ['svc_erase'],
   'svc.batch_pending(integer)': ['svc_engine'],
   'svc.end_log(text,text)': ['svc_admin'],
   'svc.pending_depth(integer)': ['svc_engine'],

@@ -46,7 +46,13 @@ export async function check(
       terminal.err(`${error.message}\n`);
       return 2;
     }
-    terminal.err(`${trouble(error, env)}\n`);
+    const why = trouble(error, env);
+    terminal.err(`${why}\n`);
+    // Whoever reads JSON is told in JSON that it is not the whole of it.
+    if (given.json) {
+      const document = { clean: false, exit_code: 3, findings: [], not_checked: [why] };
+      terminal.out(`${JSON.stringify(document, null, 2)}\n`);
+    }
     return 3;
   }
 }
