@@ -1,0 +1,119 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { logger } from '#runtime/log';
+import { adminWith } from './helpers/admin.js';
+import { freshDatabase, type TestDatabase } from './helpers/database.js';
+import { executeBody, headersFor, issueKey } from './helpers/engine.js';
+import { startProgram } from './helpers/program.js';
+import { openRegistry, type TestRegistry } from './helpers/registry.js';
+
+let home: string;
+let db: TestDatabase;
+let registry: TestRegistry;
+let key: string;
+
+beforeAll(async () => {
+  home = await mkdtemp(join(tmpdir(), 'svc-hygiene-'));
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  key = await issueKey(registry);
+});
+afterAll(async () => {
+  await db.drop();
+  await rm(home, { recursive: true, force: true });
+});
+
+const PAYLOAD = 'payload-nobody-may-read';
+const PASSWORD = 'hush-hush-password';
+const KEY_FILE = 'key-file-content-to-hide';
+const SHARE = 'share_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA';
+
+/** What must be in no line; a password also as an URL has it. */
+function expectClean(text: string): void {
+  const secrets = [PAYLOAD, PASSWORD, KEY_FILE, SHARE.slice(6), key.slice(20)];
+  for (const secret of secrets) expect(text).not.toContain(secret);
+}
+
+it('an engine says nothing of bodies, keys, tokens or passwords at any level', async () => {
+  const engine = await startProgram('engine', {
+    DATABASE_URL: db.urlFor('svc_engine'),
+    // A Redis that is not there, with a password that is somebody's.
+    REDIS_URL: `redis://svc:${PASSWORD}@127.0.0.1:1`,
+    ENGINE_PORT: '0',
+    LOG_LEVEL: 'trace',
+  });
+  const send = (body: string, headers = headersFor(key)) =>
+    fetch(`${engine.url}/v1/intents/execute?q=${PAYLOAD}`, { method: 'POST', headers, body });
+  const good = JSON.stringify(executeBody({ intent_id: PAYLOAD }));
+  await Promise.all([
+    send(`{"${PAYLOAD}":1}`),
+    send(`{"x":"${PAYLOAD}`),
+    send(good.replace(/.$/, `,"${PAYLOAD}":1}`)),
+    send(good, headersFor(`${key}x`)),
+    send(good, { ...headersFor(key), 'X-Request-Id': `${PAYLOAD} <` }),
+    fetch(`${engine.url}/v1/share-tokens/${SHARE}`, { headers: headersFor(key) }),
+  ]);
+  expect(await engine.stop()).toBe(0);
+  const lines = engine.stderr.map((line) => JSON.parse(line) as Record<string, unknown>);
+  expect(lines.filter(({ msg }) => msg === 'request').length).toBe(6);
+  expectClean(engine.stderr.join('\n'));
+}, 40_000);
+
+it.each(['engine', 'worker', 'verifier', 'publisher'])(
+  '%s says nothing of what opens a database that refuses it',
+  async (name) => {
+    const file = join(home, `${name}.pem`);
+    await writeFile(file, `-----BEGIN PRIVATE KEY-----\n${KEY_FILE}\n`, { mode: 0o600 });
+    const url = new URL(db.urlFor(`svc_${name}`));
+    url.password = PASSWORD;
+    for (const DATABASE_URL of [url.href, `postgres://svc:${PASSWORD}@127.0.0.1:1/svc`]) {
+      const program = await startProgram(name, {
+        DATABASE_URL,
+        ENGINE_PORT: '0',
+        AEP_KEY_FILE: file,
+        LOG_KEY_FILE: file,
+        SNAPSHOT_KEY_FILE: file,
+        LOG_ORIGIN: 'hygiene.example/log',
+        SNAPSHOT_DIR: join(home, 'public'),
+        LOG_LEVEL: 'trace',
+      });
+      await program.stop();
+      expect(program.stderr.length).toBeGreaterThan(0);
+      expectClean(program.stderr.join('\n'));
+    }
+  },
+  40_000,
+);
+
+it('admin says nothing of it either', async () => {
+  for (const LOG_LEVEL of ['info', 'trace']) {
+    const DATABASE_URL = `postgres://svc_admin:${PASSWORD}@127.0.0.1:1/svc`;
+    const { out, err } = await adminWith({ DATABASE_URL, LOG_LEVEL })('tenant', 'list');
+    expect(err).not.toBe('');
+    expectClean(out + err);
+  }
+});
+
+it('an error of the database is logged without the row that it quotes', async () => {
+  const said: string[] = [];
+  await db.sql.unsafe(`create table marked (payload text check (payload = ''))`);
+  const error: unknown = await db.sql`insert into marked values (${PAYLOAD})`.then(
+    () => null,
+    (reason: unknown) => reason,
+  );
+  expect((error as { detail?: string }).detail).toMatch(/^Failing row contains/);
+  const log = logger('test', 'trace');
+  const symbols = Object.getOwnPropertySymbols(log);
+  const stream = symbols.find((one) => String(one) === 'Symbol(pino.stream)')!;
+  (log as unknown as Record<symbol, unknown>)[stream] = {
+    write: (line: string) => void said.push(line),
+  };
+  log.error({ err: new AggregateError([error], 'several') }, 'failed');
+  log.error({ err: error }, 'failed');
+  expect(said).toHaveLength(2);
+  expect(said.join('')).toContain('marked');
+  expect(said.join('')).not.toContain('Failing row');
+  expectClean(said.join(''));
+});
