@@ -11,7 +11,7 @@ import { reportReady, runProgram } from '#runtime/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres';
 import { openAdmitEvents, openAdmitQueue } from '#runtime/queues';
-import { openRedis } from '#runtime/redis';
+import { openRedis, warnOfEviction } from '#runtime/redis';
 import { settledRevocations } from '#sql/revocations';
 import { isConnectionLost } from '#sql/errors';
 import { settledIn } from '#sql/settlement';
@@ -57,6 +57,7 @@ const exitCode = await runProgram('engine', async (program) => {
       ? null
       : openRedis(config.redisUrl, { whenAway: 'fail_fast', onError: () => undefined });
   program.onStop(() => redis?.disconnect());
+  if (redis !== null) warnOfEviction(redis, log);
 
   const pdf = createPdfRenderer(PDF_DEFAULTS);
   program.onStop(() => pdf.close());

@@ -16,6 +16,7 @@ import { publisherMetrics } from './metrics/publisher.js';
 import { databaseReadings } from './metrics/readings.js';
 import { watchedBy } from './metrics/ticks.js';
 import { pinning } from './pinning.js';
+import { openReplica } from './replica.js';
 import { assertDatabase } from './database.js';
 
 const code = await runProgram('publisher', async (program) => {
@@ -31,6 +32,7 @@ const code = await runProgram('publisher', async (program) => {
   const lock = connect(config.databaseUrl, { application: 'svc-publisher-lock', max: 1 });
   program.onStop(() => lock.end({ timeout: 5 }));
   await assertDatabase(sql, 'publisher');
+  const replica = await openReplica(config.databaseReadUrl, sql, program);
 
   const lastCheckpoint = await readKeptCheckpoint(config.lastCheckpoint);
   const metrics =
@@ -48,6 +50,7 @@ const code = await runProgram('publisher', async (program) => {
   const publisher: Publisher = pinning('LOG_RETIRED_VKEYS or SNAPSHOT_RETIRED_VKEYS', () =>
     createPublisher({
       registry: sqlRegistry(sql),
+      ...(replica === null ? {} : { replica }),
       claims: [new DatabaseClaim(lock)],
       directory: config.snapshotDir,
       origin: config.logOrigin,

@@ -11,11 +11,14 @@ import type { Janitor } from './janitor.js';
 import type { Leadership } from './leader.js';
 import type { SnapshotWriter } from './publish.js';
 import type { RegistryView } from './registry-view.js';
+import type { Replica } from './replica.js';
 import type { TreeHead } from './tree.js';
 
 /** Everything a tick uses. */
 export interface TickContext {
   registry: RegistryView;
+  /** Where ticks read what they need not ask the registry itself; null: they ask it everything. */
+  replica: Replica | null;
   directory: SnapshotDirectory;
   writer: SnapshotWriter;
   index: PublishedIndex;
@@ -24,8 +27,8 @@ export interface TickContext {
   logSigner: NoteSigner;
   snapshotSigner: NoteSigner;
   trust: SnapshotTrust;
-  /** The head that a checkpoint kept elsewhere holds the log to. */
-  kept: TreeHead | null;
+  /** The head that a checkpoint kept elsewhere holds the log to, until what extends it is published. */
+  kept: { head: TreeHead | null };
   sha256: Sha256;
   verify: Ed25519Verify;
   clock: Clock;

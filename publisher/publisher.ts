@@ -14,6 +14,7 @@ import { Janitor } from './janitor.js';
 import { DirectoryClaim, Leadership, type Claim } from './leader.js';
 import { SnapshotWriter, type WriteStep } from './publish.js';
 import type { RegistryView } from './registry-view.js';
+import type { Replica } from './replica.js';
 import { tick, type TickReport } from './tick.js';
 
 /** A key that signs; the publisher needs no more of it. */
@@ -24,6 +25,8 @@ export interface Signer {
 
 export interface PublisherContext {
   registry: RegistryView;
+  /** A copy of it to read from. */
+  replica?: Replica;
   /** The snapshot directory. */
   directory: string;
   /** Name of the log, and first line of its checkpoints. */
@@ -82,6 +85,7 @@ export function createPublisher(options: PublisherContext): Publisher {
   const claims = [...(options.claims ?? []), new DirectoryClaim(options.directory, options.log)];
   const ctx: TickContext = {
     registry: options.registry,
+    replica: options.replica ?? null,
     directory,
     writer,
     index: new PublishedIndex(sha256, directory),
@@ -90,7 +94,7 @@ export function createPublisher(options: PublisherContext): Publisher {
     logSigner: signer(sha256, origin, options.logKey),
     snapshotSigner: signer(sha256, options.snapshotName, options.snapshotKey),
     trust,
-    kept: keptCheckpoint(options.lastCheckpoint, trust, verify),
+    kept: { head: keptCheckpoint(options.lastCheckpoint, trust, verify) },
     sha256,
     verify,
     clock: options.clock,

@@ -1,6 +1,7 @@
 import { createTask } from 'node-cron';
 import type { Logger } from '#runtime/log';
 import type { Publisher } from './publisher.js';
+import { ReplicaUnfit } from './replica.js';
 import { LeadershipLost, PublisherStopped } from './stopped.js';
 import type { TickReport } from './tick.js';
 
@@ -115,7 +116,9 @@ class Reports {
   trouble(error: unknown): void {
     const message = error instanceof Error ? error.message : String(error);
     if (error instanceof LeadershipLost) this.log.warn(message);
-    else if (message !== this.troubled) this.log.error({ err: error }, 'nothing was published');
+    else if (error instanceof ReplicaUnfit) {
+      if (message !== this.troubled) this.log.warn(`nothing was published: ${message}`);
+    } else if (message !== this.troubled) this.log.error({ err: error }, 'nothing was published');
     this.troubled = message;
   }
 }
@@ -125,5 +128,5 @@ const WORDS = {
   standby: 'another publisher leads; standing by',
   waiting: 'nothing is verified yet; waiting',
   verifier_silent:
-    'the verifier has not looked for what is over for longer than SNAPSHOT_VALID_FOR; nothing is published until it does',
+    'the verifier has not looked for what is over for longer than SNAPSHOT_VALID_FOR, as far as the database that is read knows; nothing is published until it does',
 } as const;

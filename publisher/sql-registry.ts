@@ -1,5 +1,5 @@
 import { insertCheckpoint, latestCheckpoint } from '#sql/checkpoints';
-import type { Pool } from '#sql/db';
+import type { Db } from '#sql/db';
 import { hasEnded } from '#sql/ended-logs';
 import { grantChangesSince, packageRows, packagesWith, sharesNow } from '#sql/grants';
 import {
@@ -21,7 +21,7 @@ import {
 import type { Leaf, RegistryView } from './registry-view.js';
 
 /** The registry in Postgres. */
-export function sqlRegistry(sql: Pool): RegistryView {
+export function sqlRegistry(sql: Db): RegistryView {
   return {
     frontier: () => frontier(sql),
     latestCheckpoint: () => latestCheckpoint(sql),
@@ -45,7 +45,7 @@ export function sqlRegistry(sql: Pool): RegistryView {
   };
 }
 
-async function leaves(sql: Pool, from: number, to: number): Promise<Leaf[]> {
+async function leaves(sql: Db, from: number, to: number): Promise<Leaf[]> {
   const [proofs, statuses, keys] = await Promise.all([
     proofRows(sql, from, to),
     statusEntries(sql, from, to),

@@ -1,7 +1,7 @@
 import { equalBytes, toBase64, toHex, utf8 } from '#protocol/bytes';
-import { formatCheckpoint, openCheckpointNote } from '#protocol/checkpoint';
+import { formatCheckpoint } from '#protocol/checkpoint';
 import { parseEntry } from '#protocol/entries';
-import { formatVkey, signNote, type Vkey } from '#protocol/note';
+import { formatVkey, signNote } from '#protocol/note';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
 import { aepKeys, keysFile, type KeysFile } from '#protocol/snapshot/keys';
 import {
@@ -16,17 +16,20 @@ import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { formatTime } from '#protocol/time';
 import type { TickContext } from './context.js';
 import type { Published } from './directory.js';
-import { changedGrants, grantChanges, GRANTS_PER_TICK } from './grants.js';
+import { changedGrants, GRANTS_PER_TICK } from './grants.js';
+import { findGrounds, requireInPrimary, type StoredCheckpoint } from './grounds.js';
 import { IndexBuilder } from './index-builder.js';
 import { judgedAnew } from './judged-anew.js';
 import { newLeaves } from './new-leaves.js';
 import { packagesAnew, PublishedMembers } from './packages.js';
 import type { PublishedFile } from './publish.js';
 import { nextGeneration, putManifest } from './put-manifest.js';
+import type { RegistryView } from './registry-view.js';
+import { replicaBehind, splitRegistry } from './replica.js';
 import { LeadershipLost, PublisherStopped } from './stopped.js';
-import { behind, ended, forked, VerifiedTree, type TreeHead } from './tree.js';
+import type { TreeHead } from './tree.js';
 import { validity } from './validity.js';
-import { verdictChanges, VERDICTS_PER_TICK } from './verdict-changes.js';
+import { VERDICTS_PER_TICK } from './verdict-changes.js';
 import { withdrawFailed } from './withdraw.js';
 
 export type TickReport =
@@ -59,8 +62,31 @@ export async function tick(ctx: TickContext): Promise<TickReport> {
   await ctx.writer.prepare();
 
   const published = await ctx.directory.manifest();
+  const { replica } = ctx;
+  if (replica === null) return withdrawing(ctx, published, () => publishNext(ctx, published));
   try {
-    return await publishNext(ctx, published);
+    return await replica.reading((copy) => publishNext(ctx, published, copy));
+  } catch (error) {
+    if (!(error instanceof PublisherStopped)) throw error;
+    // Whether the registry itself went back in time or contradicts itself, it alone says.
+    if (error.code === 'database_behind') {
+      await withdrawing(ctx, published, () => findGrounds(ctx, published));
+      throw replicaBehind();
+    }
+    if (error.code !== 'tree_mismatch' && error.code !== 'log_forked') throw error;
+    ctx.log.error({ err: error }, 'the replica contradicts itself: this tick reads the primary');
+    return withdrawing(ctx, published, () => publishNext(ctx, published));
+  }
+}
+
+/** A registry that contradicts itself stops the publisher, once what failed asserts nothing any more. */
+async function withdrawing<T>(
+  ctx: TickContext,
+  published: Published | null,
+  work: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await work();
   } catch (error) {
     const mismatch = error instanceof PublisherStopped && error.code === 'tree_mismatch';
     if (!mismatch || published === null) throw error;
@@ -75,35 +101,23 @@ export async function tick(ctx: TickContext): Promise<TickReport> {
   }
 }
 
-async function publishNext(ctx: TickContext, published: Published | null): Promise<TickReport> {
+/** @param copy a replica's snapshot of the registry, to read all that need not be the primary's */
+async function publishNext(
+  given: TickContext,
+  published: Published | null,
+  copy: RegistryView | null = null,
+): Promise<TickReport> {
+  const primary = given.registry;
+  const ctx = copy === null ? given : { ...given, registry: splitRegistry(primary, copy) };
   const began = ctx.clock.now();
   const pinned = published?.opened.manifest.index_parts ?? [];
-  // Read first: what was over by then is among what is read from here on.
+  // Read first: what was over by then is among what is read from here on. A replica's is older, and
+  // so the end that is signed is nearer.
   const lookedAt = await ctx.registry.upkeepDoneAt();
-  const frontier = await ctx.registry.frontier();
-  const stored = await storedCheckpoint(ctx);
-  if (stored === null && (await ctx.registry.hasEnded(ctx.logSigner.name))) {
-    throw ended(ctx.logSigner.name);
-  }
-
-  // What may be published is what the verifier found and what extends everything ever published:
-  // in the manifest, in the checkpoint file, signed by a publisher that died before writing it, or
-  // kept by somebody else.
-  const file = await ctx.directory.checkpoint();
-  const anchors: [TreeHead, string][] = [];
-  if (published !== null) anchors.push([published.opened.checkpoint, 'the published snapshot']);
-  if (file !== null) anchors.push([file.checkpoint, 'the published checkpoint']);
-  if (stored !== null) anchors.push([stored, 'the last signed checkpoint']);
-  if (ctx.kept !== null) anchors.push([ctx.kept, 'the checkpoint of LAST_CHECKPOINT']);
-  if (frontier === null) {
-    for (const [anchor, what] of anchors) throw behind(0, anchor.size, what);
-    return { outcome: 'waiting' };
-  }
-  const head: TreeHead = { size: frontier.treeSize, root: frontier.root };
-  const tree = await extending(ctx, head, anchors);
-  // Read before the verdicts themselves: what is decided in between is taken up again, not missed.
-  const changes = await verdictChanges(ctx, published, frontier.verdictId);
-  const grants = await grantChanges(ctx, pinned);
+  const grounds = await findGrounds(ctx, published);
+  if (grounds === null) return { outcome: 'waiting' };
+  if (copy !== null) await requireInPrimary(ctx, primary, grounds);
+  const { head, tree, stored, changes, grants } = grounds;
   const vouchedUntil = Math.min(began, lookedAt ?? -Infinity) + ctx.validForMs;
   if (vouchedUntil <= began) {
     return {
@@ -163,7 +177,7 @@ async function publishNext(ctx: TickContext, published: Published | null): Promi
   const pins = await index.finish();
 
   // The log's own pointer: every tile and entry that it commits to is durable by now.
-  if (file?.note !== note) {
+  if (grounds.publishedNote !== note) {
     await ctx.writer.put([{ path: CHECKPOINT_PATH, bytes: utf8(note), replaces: true }]);
   }
 
@@ -189,7 +203,7 @@ async function publishNext(ctx: TickContext, published: Published | null): Promi
   };
   await putManifest(ctx, manifest, published);
   // What extends this extends that too.
-  ctx.kept = null;
+  ctx.kept.head = null;
 
   await ctx.janitor.sweep(manifest, now);
   return {
@@ -200,54 +214,6 @@ async function publishNext(ctx: TickContext, published: Published | null): Promi
     judgedAnew: rejudged.length,
     grants: granted,
   };
-}
-
-/**
- * The verified tree, shown to extend every anchor; null when there is nothing to add because all
- * of them are this very tree.
- */
-async function extending(
-  ctx: TickContext,
-  head: TreeHead,
-  anchors: readonly (readonly [TreeHead, string])[],
-): Promise<VerifiedTree | null> {
-  let grown = anchors.length === 0;
-  for (const [anchor, what] of anchors) {
-    if (anchor.size > head.size) throw behind(head.size, anchor.size, what);
-    if (anchor.size < head.size) grown = true;
-    else if (!equalBytes(anchor.root, head.root)) throw forked(anchor.size, what);
-  }
-  if (!grown && anchors.some(([, what]) => what === 'the published snapshot')) return null;
-  const tree = await VerifiedTree.open(ctx.sha256, head, (level, index) =>
-    ctx.registry.tile(level, index),
-  );
-  for (const [anchor, what] of anchors) await tree.requireExtends(anchor, what);
-  return tree;
-}
-
-interface StoredCheckpoint extends TreeHead {
-  note: string;
-  signedBy: Vkey;
-}
-
-/** The last checkpoint that this log's keys signed, whether or not it came to be published. */
-async function storedCheckpoint(ctx: TickContext): Promise<StoredCheckpoint | null> {
-  const stored = await ctx.registry.latestCheckpoint();
-  if (stored === null) return null;
-  try {
-    const { log } = ctx.trust;
-    const { checkpoint, key } = openCheckpointNote(stored.note, log, log[0].name, ctx.verify);
-    const { size, root } = checkpoint;
-    if (size !== stored.treeSize) throw new Error(`the note is of size ${size}`);
-    return { size, root, note: stored.note, signedBy: key };
-  } catch (cause) {
-    throw new PublisherStopped(
-      'checkpoint_unverifiable',
-      `The database's checkpoint of size ${stored.treeSize} is not signed by this publisher's log key for ${ctx.logSigner.name}. ` +
-        'Give the publisher the LOG_KEY_FILE and LOG_ORIGIN of this log; if its key was changed on purpose, name the earlier one in LOG_RETIRED_VKEYS.',
-      { cause },
-    );
-  }
 }
 
 /**

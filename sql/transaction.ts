@@ -55,6 +55,16 @@ export function readTransaction<T>(
   });
 }
 
+/** One view of the database for all that `work` reads, however long that takes: nothing in it moves. */
+export function readSnapshot<T>(sql: Pool, work: (tx: Transaction) => Promise<T>): Promise<T> {
+  return reserved(sql, async (connection) => {
+    await connection`begin isolation level repeatable read read only`;
+    const result = await work(connection);
+    await connection`commit`;
+    return result;
+  });
+}
+
 /** Not sent before it is waited for. */
 export interface Statement<T> extends Promise<T> {
   execute(): unknown;

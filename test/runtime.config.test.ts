@@ -134,6 +134,35 @@ describe('configuration', () => {
     ]);
   });
 
+  it('takes one Redis or a cluster, and says what is wrong with other addresses', () => {
+    const problems = (REDIS_URL: string) =>
+      problemsOf(() => engineConfig({ DATABASE_URL: url, REDIS_URL }));
+    const good = [
+      'redis://:secret@127.0.0.1:6379/2',
+      'rediss://user:secret@cache.example',
+      'redis+cluster://cache.example:6379',
+      'redis://:p%2C@a,redis://b:7000,redis://[::1]:7001',
+    ];
+    for (const REDIS_URL of good) {
+      expect(engineConfig({ DATABASE_URL: url, REDIS_URL }).redisUrl).toBe(REDIS_URL);
+    }
+    const bad: [string, RegExp][] = [
+      ['http://a', /^REDIS_URL must be a URL like redis:/],
+      ['redis://', /^REDIS_URL must be a URL like redis:/],
+      ['redis://a,', /^REDIS_URL must be a URL like redis:/],
+      ['redis://a, redis://b', /^REDIS_URL must be a URL like redis:/],
+      ['redis://:hunter2%@a,redis://b', /^REDIS_URL must be a URL like redis:/],
+      ['redis://a,rediss://b', /either with TLS/],
+      ['redis://:hunter2@a,redis://:hunter3@b', /one user and password/],
+      ['redis://a/1,redis://b/1', /one database only/],
+      ['redis+cluster://a?family=6', /no options of a cluster/],
+    ];
+    for (const [REDIS_URL, say] of bad) {
+      expect(problems(REDIS_URL)).toEqual([expect.stringMatching(say)]);
+      expect(problems(REDIS_URL).join()).not.toContain('hunter');
+    }
+  });
+
   it('never repeats a secret in what it says', () => {
     const problems = problemsOf(() => engineConfig({ DATABASE_URL: 'mysql://u:hunter2@host/db' }));
     expect(problems.join()).not.toContain('hunter2');

@@ -7,10 +7,12 @@ import { dataDir, logLevel, validFor, windowProofs } from './fields.js';
 import { keyFile, retiredVkeys } from './keys.js';
 import { origin, originFor, snapshotNameFor } from './log-names.js';
 import { opsOf, opsVariables, type OpsConfig } from './ops.js';
-import { databaseUrl, ROLE_URL } from './urls.js';
+import { databaseReadUrl, databaseUrl, ROLE_URL } from './urls.js';
 
 export interface PublisherConfig {
   databaseUrl: string;
+  /** A streaming replica, for all that need not be asked of the primary. */
+  databaseReadUrl: string | null;
   logKeyFile: string;
   snapshotKeyFile: string;
   /** Verifier keys of what signed before the keys in these files. */
@@ -34,6 +36,7 @@ export interface PublisherConfig {
 export function readPublisherConfig(env: Environment): PublisherConfig {
   const v = read(env, {
     DATABASE_URL: databaseUrl(ROLE_URL('publisher')),
+    DATABASE_READ_URL: databaseReadUrl,
     LOG_KEY_FILE: keyFile('key that signs checkpoints'),
     SNAPSHOT_KEY_FILE: keyFile('key that signs snapshots'),
     LOG_RETIRED_VKEYS: retiredVkeys,
@@ -53,6 +56,7 @@ export function readPublisherConfig(env: Environment): PublisherConfig {
   const logOrigin = originFor(v.LOG_ORIGIN, v.EMBEDDED_DATABASE === 'yes');
   return {
     databaseUrl: v.DATABASE_URL,
+    databaseReadUrl: v.DATABASE_READ_URL ?? null,
     logKeyFile: v.LOG_KEY_FILE,
     snapshotKeyFile: v.SNAPSHOT_KEY_FILE,
     retiredLogVkeys: v.LOG_RETIRED_VKEYS ?? [],

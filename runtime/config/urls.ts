@@ -1,19 +1,23 @@
 import { z } from 'zod';
+import { readRedisAddress } from '../redis-address.js';
 import { ConfigError } from './environment.js';
 import { required } from './fields.js';
 
+const POSTGRES_URL = /^postgres(ql)?:\/\/\S+$/;
+const POSTGRES_SAY = 'must be a URL like postgres://user:password@host:5432/database';
+
 export const databaseUrl = (say: string): z.ZodType<string> =>
-  required(say).regex(
-    /^postgres(ql)?:\/\/\S+$/,
-    'must be a URL like postgres://user:password@host:5432/database',
-  );
+  required(say).regex(POSTGRES_URL, POSTGRES_SAY);
+
+/** A streaming replica of the same database, as the same role. */
+export const databaseReadUrl = z.string().regex(POSTGRES_URL, POSTGRES_SAY).optional();
 
 export const redisUrl = z
   .string()
-  .regex(
-    /^rediss?:\/\/[^\s,]+(,rediss?:\/\/[^\s,]+)*$/,
-    'must be a URL like redis://host:6379, or several of a cluster separated by commas',
-  )
+  .superRefine((text, context) => {
+    const address = readRedisAddress(text);
+    if (typeof address === 'string') context.addIssue({ code: 'custom', message: address });
+  })
   .optional();
 
 /** An http or https URL without a user, a query or a fragment; null for anything else. */

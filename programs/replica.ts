@@ -1,0 +1,26 @@
+import type { Replica } from '#publisher/replica';
+import { inspectReplica, sqlReplica } from '#publisher/sql-replica';
+import type { ProgramContext } from '#runtime/lifecycle';
+import { OperatorError } from '#runtime/operator-error';
+import { connect, type Sql } from '#runtime/postgres';
+import { assertDatabase } from './database.js';
+
+/** Opens what DATABASE_READ_URL names, if it is a replica of the primary that this role may read. */
+export async function openReplica(
+  url: string | null,
+  primary: Sql,
+  { log, onStop }: Pick<ProgramContext, 'log' | 'onStop'>,
+): Promise<Replica | null> {
+  if (url === null) return null;
+  const sql = connect(url, { application: 'svc-publisher-reads', max: 1 });
+  onStop(() => sql.end({ timeout: 5 }));
+  try {
+    await assertDatabase(sql, 'publisher');
+    await inspectReplica(primary, sql, (message) => log.warn(message));
+  } catch (cause) {
+    // Whatever was found is said of the other database otherwise.
+    const { message } = cause as Error;
+    throw new OperatorError(`DATABASE_READ_URL cannot be used: ${message}`, { cause });
+  }
+  return sqlReplica(primary, sql);
+}

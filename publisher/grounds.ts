@@ -1,0 +1,135 @@
+import { equalBytes } from '#protocol/bytes';
+import { openCheckpointNote } from '#protocol/checkpoint';
+import type { Vkey } from '#protocol/note';
+import type { TickContext } from './context.js';
+import type { Published } from './directory.js';
+import { grantChanges } from './grants.js';
+import type { GrantChange, RegistryView } from './registry-view.js';
+import { PublisherStopped } from './stopped.js';
+import { behind, ended, forked, VerifiedTree, type TreeHead } from './tree.js';
+import { verdictChanges } from './verdict-changes.js';
+
+/** A head that somebody may hold us to, and what it was found in. */
+export type Anchor = readonly [head: TreeHead, what: string];
+
+export interface StoredCheckpoint extends TreeHead {
+  note: string;
+  signedBy: Vkey;
+}
+
+/** What a tick goes on from: shown to extend everything that was ever published. */
+export interface Grounds {
+  head: TreeHead;
+  anchors: readonly Anchor[];
+  /** Null when there is nothing to add, because every anchor is this very tree. */
+  tree: VerifiedTree | null;
+  stored: StoredCheckpoint | null;
+  /** The note in the published checkpoint file. */
+  publishedNote: string | null;
+  changes: { leaves: number[]; cursor: number };
+  grants: GrantChange[];
+}
+
+/**
+ * Reads what there is to publish and holds it against what is published.
+ *
+ * @returns null when nothing is verified yet
+ * @throws PublisherStopped when the registry does not extend what is published
+ */
+export async function findGrounds(
+  ctx: TickContext,
+  published: Published | null,
+): Promise<Grounds | null> {
+  const frontier = await ctx.registry.frontier();
+  const stored = await storedCheckpoint(ctx);
+  if (stored === null && (await ctx.registry.hasEnded(ctx.logSigner.name))) {
+    throw ended(ctx.logSigner.name);
+  }
+
+  // What may be published is what the verifier found and what extends everything ever published:
+  // in the manifest, in the checkpoint file, signed by a publisher that died before writing it, or
+  // kept by somebody else.
+  const file = await ctx.directory.checkpoint();
+  const anchors: Anchor[] = [];
+  if (published !== null) anchors.push([published.opened.checkpoint, 'the published snapshot']);
+  if (file !== null) anchors.push([file.checkpoint, 'the published checkpoint']);
+  if (stored !== null) anchors.push([stored, 'the last signed checkpoint']);
+  const { head: kept } = ctx.kept;
+  if (kept !== null) anchors.push([kept, 'the checkpoint of LAST_CHECKPOINT']);
+  requireCovered(frontier?.treeSize ?? 0, anchors);
+  if (frontier === null) return null;
+  const head: TreeHead = { size: frontier.treeSize, root: frontier.root };
+  return {
+    head,
+    anchors,
+    tree: await extending(ctx, head, anchors),
+    stored,
+    publishedNote: file?.note ?? null,
+    // Read before the verdicts themselves: what is decided in between is taken up again, not missed.
+    changes: await verdictChanges(ctx, published, frontier.verdictId),
+    grants: await grantChanges(ctx, published?.opened.manifest.index_parts ?? []),
+  };
+}
+
+/**
+ * For what was found in a replica: the primary has everything that was published, and the very tree
+ * that is about to be signed. A few rows, whatever the size of the log.
+ */
+export async function requireInPrimary(
+  ctx: TickContext,
+  primary: RegistryView,
+  { head, anchors, tree }: Grounds,
+): Promise<void> {
+  const frontier = await primary.frontier();
+  requireCovered(frontier?.treeSize ?? 0, anchors);
+  if (tree === null) return;
+  await VerifiedTree.open(ctx.sha256, head, (level, index) => primary.tile(level, index));
+}
+
+function requireCovered(size: number, anchors: readonly Anchor[]): void {
+  for (const [anchor, what] of anchors) {
+    if (anchor.size > size) throw behind(size, anchor.size, what);
+  }
+}
+
+/**
+ * The verified tree, shown to extend every anchor; null when there is nothing to add because all
+ * of them are this very tree.
+ */
+async function extending(
+  ctx: TickContext,
+  head: TreeHead,
+  anchors: readonly Anchor[],
+): Promise<VerifiedTree | null> {
+  let grown = anchors.length === 0;
+  for (const [anchor, what] of anchors) {
+    if (anchor.size < head.size) grown = true;
+    else if (!equalBytes(anchor.root, head.root)) throw forked(anchor.size, what);
+  }
+  if (!grown && anchors.some(([, what]) => what === 'the published snapshot')) return null;
+  const tree = await VerifiedTree.open(ctx.sha256, head, (level, index) =>
+    ctx.registry.tile(level, index),
+  );
+  for (const [anchor, what] of anchors) await tree.requireExtends(anchor, what);
+  return tree;
+}
+
+/** The last checkpoint that this log's keys signed, whether or not it came to be published. */
+async function storedCheckpoint(ctx: TickContext): Promise<StoredCheckpoint | null> {
+  const stored = await ctx.registry.latestCheckpoint();
+  if (stored === null) return null;
+  try {
+    const { log } = ctx.trust;
+    const { checkpoint, key } = openCheckpointNote(stored.note, log, log[0].name, ctx.verify);
+    const { size, root } = checkpoint;
+    if (size !== stored.treeSize) throw new Error(`the note is of size ${size}`);
+    return { size, root, note: stored.note, signedBy: key };
+  } catch (cause) {
+    throw new PublisherStopped(
+      'checkpoint_unverifiable',
+      `The database's checkpoint of size ${stored.treeSize} is not signed by this publisher's log key for ${ctx.logSigner.name}. ` +
+        'Give the publisher the LOG_KEY_FILE and LOG_ORIGIN of this log; if its key was changed on purpose, name the earlier one in LOG_RETIRED_VKEYS.',
+      { cause },
+    );
+  }
+}

@@ -1,0 +1,65 @@
+/** What REDIS_URL names. */
+export type RedisAddress =
+  | { isCluster: false; url: string }
+  | {
+      isCluster: true;
+      /** Any of its nodes: they know of the others. */
+      nodes: { host: string; port: number }[];
+      isTls: boolean;
+      username: string | null;
+      password: string | null;
+    };
+
+export const REDIS_SAY =
+  'must be a URL like redis://host:6379; of a cluster redis+cluster://host:6379, or several nodes separated by commas';
+
+/**
+ * Reads `redis://` (or `rediss://`, with TLS), of one server or of a cluster's nodes separated by
+ * commas, and `redis+cluster://` where one address stands for a whole cluster.
+ *
+ * @returns the address, or what is wrong with it; never a part of it, since it holds a password
+ */
+export function readRedisAddress(text: string): RedisAddress | string {
+  const parts = text.split(',');
+  const urls = parts.flatMap((part) => (URL.canParse(part) ? [new URL(part)] : []));
+  const [first] = urls;
+  const scheme = /^(rediss?)(\+cluster)?:$/.exec(first?.protocol ?? '');
+  if (first === undefined || scheme === null || urls.length < parts.length) return REDIS_SAY;
+  if (/\s/.test(text) || urls.some(({ hostname }) => hostname === '')) return REDIS_SAY;
+  if (parts.length === 1 && scheme[2] === undefined) return { isCluster: false, url: text };
+
+  const others = urls.slice(1);
+  if (others.some(({ protocol }) => protocol !== first.protocol)) {
+    return 'must name all nodes of a cluster in the same way: either with TLS (rediss) or without';
+  }
+  const differs = ({ username, password }: URL): boolean =>
+    username + password !== '' && (username !== first.username || password !== first.password);
+  if (others.some(differs)) {
+    return 'must have one user and password for a cluster: give them with its first node';
+  }
+  if (urls.some(({ pathname, search }) => !/^\/?0?$/.test(pathname) || search !== '')) {
+    return 'must name no database and no options of a cluster, which has one database only';
+  }
+  const [username, password] = [first.username, first.password].map(decoded);
+  if (username === undefined || password === undefined) return REDIS_SAY;
+  return {
+    isCluster: true,
+    nodes: urls.map(({ hostname, port }) => ({
+      host: hostname.replace(/^\[|\]$/g, ''),
+      port: Number(port || 6379),
+    })),
+    isTls: scheme[1] === 'rediss',
+    username,
+    password,
+  };
+}
+
+/** Null when there is none, undefined when it is no percent-encoding. */
+function decoded(text: string): string | null | undefined {
+  if (text === '') return null;
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return undefined;
+  }
+}
