@@ -32,12 +32,17 @@ const DRIVER_CODES = new Set([
 // 57014 statement timeout, 25006 a server that is a read-only standby now.
 const SQLSTATES = /^(08...|53...|57P..|57014|25006)$/;
 
-/** Whether an error says that its connection is gone, and whatever was under way in it. */
+/**
+ * Whether an error says that its connection is gone, and whatever was under way in it. One that the
+ * server had no room for (53300) never came to be.
+ */
 export function isConnectionLost(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   if (error instanceof DatabaseUnavailableError) return isConnectionLost(error.cause);
   const { code } = error as { code?: unknown };
-  return typeof code === 'string' && (DRIVER_CODES.has(code) || /^(08...|57P0[123])$/.test(code));
+  return (
+    typeof code === 'string' && (DRIVER_CODES.has(code) || /^(08...|57P0[123]|53300)$/.test(code))
+  );
 }
 
 /** Whether an error says that the database is away, as opposed to having refused the statement. */

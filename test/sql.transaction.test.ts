@@ -5,7 +5,7 @@ import { connect } from '#runtime/postgres';
 import { Reservations } from '#runtime/reservations';
 import { within } from '#sql/audit';
 import type { Pool, Transaction } from '#sql/db';
-import { asking, DatabaseUnavailableError, isUnavailable } from '#sql/errors';
+import { asking, DatabaseUnavailableError, isConnectionLost, isUnavailable } from '#sql/errors';
 import { inOneGo, openedTransaction, readTransaction, transaction } from '#sql/transaction';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
@@ -20,6 +20,26 @@ const notes = async () =>
   (await db.sql<{ text: string }[]>`select text from public.note order by text`).map(
     (row) => row.text,
   );
+
+describe('a server that has no connection left', () => {
+  it('is away: whoever waits is told, and what nobody waits for ends no program', async () => {
+    const role = `crowded_${db.name}`;
+    await db.sql.unsafe(`create role ${role} login password 'x' connection limit 0`);
+    const url = new URL(db.url);
+    url.username = role;
+    url.password = 'x';
+    const sql = connect(url.toString(), { application: 'test', max: 1 });
+    try {
+      const error: unknown = await sql`select`.catch((reason: unknown) => reason);
+      expect(error).toMatchObject({ code: '53300' });
+      expect(isUnavailable(error)).toBe(true);
+      expect(isConnectionLost(error)).toBe(true);
+    } finally {
+      await sql.end();
+      await db.sql.unsafe(`drop role ${role}`);
+    }
+  });
+});
 
 describe('a transaction', () => {
   /** Of one connection, so that what one transaction leaves behind is the next one's. */
