@@ -10,9 +10,20 @@ import { makeImage } from './helpers/compose/image.js';
 import { canRead } from './helpers/compose/images.js';
 import { isRoot } from './helpers/compose/process.js';
 import { composeUp, type Up } from './helpers/compose/up.js';
+import { alertRules, dashboardQueries, metricsIn } from './helpers/compose/monitoring.js';
 import { makeWorld, type World } from './helpers/compose/world.js';
 
 const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher', 'facade'] as const;
+
+interface QueryAnswer {
+  status: string;
+  error?: string;
+  data: { result: { value: [number, string] }[] };
+}
+
+interface RulesAnswer {
+  data: { groups: { rules: { name: string; health: string }[] }[] };
+}
 
 interface Receipt {
   registry_proof_id: string;
@@ -58,7 +69,7 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
       POSTGRES_SHARED_BUFFERS: '64MB',
     });
     world = await makeWorld(compose, directory, makeImage(directory));
-    up = await composeUp(world);
+    up = await composeUp(world, ['board', 'prometheus', 'node-exporter']);
   }, 120_000);
   afterAll(async () => {
     await up?.down();
@@ -164,10 +175,12 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
     expect(JSON.parse(body)).toMatchObject({ status: 429, code: 'rate_limited' });
   });
 
-  it('writes no path of a request anywhere, as it may hold a share token', () => {
-    const log = readFileSync(join(directory, 'tmpfs', 'nginx-1', 'tmp', 'access.log'), 'utf8');
+  it('has no trouble, and writes no path of a request, as it may hold a share token', () => {
+    const own = join(directory, 'tmpfs', 'nginx-1', 'tmp');
+    const log = readFileSync(join(own, 'access.log'), 'utf8');
     expect(log).toMatch(/ GET 429 /);
-    expect(log + up.of('nginx')[0]!.output.join('')).not.toMatch(/api\/public/);
+    expect(readFileSync(join(own, 'faults.log'), 'utf8')).toBe('');
+    expect(/api\/public/.test(log + up.of('nginx')[0]!.output.join(''))).toBe(false);
   });
 
   it('takes more workers at any time, and every one of them settles', async () => {
@@ -179,6 +192,41 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
       );
       expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200));
     }
+  });
+
+  it('has something to show in every panel of the dashboard, and to ask in every alert', async () => {
+    const api = `${url('prometheus', '9090')}/api/v1`;
+    const ask = async (query: string): Promise<number> => {
+      const answer = await fetch(`${api}/query?${new URLSearchParams({ query }).toString()}`);
+      const { status, data, error } = (await answer.json()) as QueryAnswer;
+      if (status !== 'success') throw new Error(`${query}: ${error}`);
+      return data.result.filter(({ value }) => !Number.isNaN(Number(value[1]))).length;
+    };
+    // Times of lookups are taken of one in so many, and a rate needs two scrapes that differ.
+    const lookUpOften = async (replica: number): Promise<void> => {
+      for (let asked = 0; asked < 130; asked += 1) {
+        const path = `/api/public/verify/proof/${'0'.repeat(32)}`;
+        await (await fetch(url('facade', '8081', replica) + path)).arrayBuffer();
+      }
+    };
+    const empty = async (): Promise<string[]> => {
+      await Promise.all([lookUpOften(1), lookUpOften(2), execute(`again-${Date.now()}`)]);
+      const found = [];
+      for (const { title, expr } of dashboardQueries()) {
+        const query = expr.replaceAll('$__rate_interval', '1m');
+        if ((await ask(query)) === 0) found.push(`${title}: ${expr}`);
+      }
+      return found;
+    };
+    await expect.poll(empty, { interval: 1_000 }).toEqual([]);
+    for (const metric of new Set(alertRules().flatMap(({ expr }) => metricsIn(expr)))) {
+      expect([metric, (await ask(`count(${metric})`)) > 0]).toEqual([metric, true]);
+    }
+    const rules = (await (await fetch(`${api}/rules`)).json()) as RulesAnswer;
+    const loaded = rules.data.groups.flatMap((group) => group.rules);
+    expect(loaded.map(({ name, health }) => [name, health])).toEqual(
+      alertRules().map(({ alert }) => [alert, 'ok']),
+    );
   });
 
   it('can be checked from the outside, and is clean', async () => {
@@ -206,7 +254,10 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
     }
     expect(written).not.toContain(apiKey);
     const codes = await up.down();
-    const failed = up.running.filter(({ service }) => codes[service] !== 0);
+    const failed = up.running.filter(
+      // Ends by the signal.
+      ({ service }) => codes[service] !== 0 && service !== 'node-exporter-1',
+    );
     expect(failed.map(({ service, output }) => [service, output.join('')])).toEqual([]);
     expect(Object.keys(codes)).toHaveLength(up.running.length);
   });

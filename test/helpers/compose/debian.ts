@@ -23,6 +23,8 @@ export const missingHere = [
   ...(newest() === undefined ? ['postgresql'] : []),
   ...(here('redis-server', '--version') ? [] : ['redis-server']),
   ...(nginxPath === null ? ['nginx'] : []),
+  ...(here('prometheus', '--version') ? [] : ['prometheus']),
+  ...(here('prometheus-node-exporter', '--version') ? [] : ['prometheus-node-exporter']),
   ...(here('setpriv', '--version') ? [] : ['util-linux']),
 ];
 

@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { packageRoot } from '#runtime/package-root';
+import { parse, stringify } from 'yaml';
 import { nginxPath } from '../nginx.js';
 import { postgresBin } from './debian.js';
 import { isRoot, launch, runToEnd, type Launch } from './process.js';
@@ -50,6 +50,11 @@ const IMAGES: Record<string, (plain: Launch, world: World) => Launch> = {
     const rewrite = (text: string): string =>
       here(world, 'nginx', 1, text)
         .replace(/listen 8081;/, `listen 127.0.0.1:${world.port('nginx', 1, '8081')};`)
+        // What nginx keeps to itself there, for a test to look at.
+        .replace(/^error_log .*$/m, (said) => {
+          const faults = join(tmpOf(world, 'nginx', '/tmp'), 'faults.log');
+          return `${said}\nerror_log ${faults} crit;`;
+        })
         .replaceAll('/dev/stdout', join(tmpOf(world, 'nginx', '/tmp'), 'access.log'));
     const replicas = world.compose.services['facade']?.deploy?.replicas ?? 1;
     const servers = Array.from(
@@ -82,7 +87,46 @@ const IMAGES: Record<string, (plain: Launch, world: World) => Launch> = {
       ],
     };
   },
+  'node-exporter': (plain) => ({
+    ...plain,
+    argv: ['prometheus-node-exporter', ...plain.argv.slice(1)],
+  }),
+  prometheus: (plain, world) => {
+    const folder = rewritten(world, 'prometheus', {
+      'deploy/prometheus/prometheus.yml': (text) => scrapedHere(world, text),
+      'deploy/prometheus/alerts.yml': (text) => text,
+    });
+    const config = `--config.file=${join(folder, 'prometheus.yml')}`;
+    return {
+      ...plain,
+      argv: plain.argv.map((word) => (word.startsWith('--config.file=') ? config : word)),
+    };
+  },
 };
+
+interface ScrapeConfig {
+  job_name: string;
+  dns_sd_configs?: { names: string[]; port: number }[];
+  static_configs?: { targets: string[] }[];
+}
+
+/** The same jobs, each second, of the addresses that Docker's names would lead to. */
+function scrapedHere(world: World, text: string): string {
+  const config = parse(text) as { global: object; scrape_configs: ScrapeConfig[] };
+  const scrape_configs = config.scrape_configs.map(({ job_name, dns_sd_configs, ...rest }) => {
+    const [found] = dns_sd_configs ?? [];
+    const name = found?.names[0] ?? 'prometheus';
+    const port = String(found?.port ?? 9090);
+    const replicas = world.compose.services[name]?.deploy?.replicas ?? 1;
+    const targets = Array.from(
+      { length: replicas },
+      (_, at) => `127.0.0.1:${world.port(name, at + 1, port)}`,
+    );
+    return { ...rest, job_name, static_configs: [{ targets }] };
+  });
+  const global = { ...config.global, scrape_interval: '1s', evaluation_interval: '1s' };
+  return stringify({ ...config, global, scrape_configs });
+}
 
 const tmpOf = (world: World, name: string, path: string): string =>
   world.mounts(name, 1).find(([mounted]) => mounted === path)?.[1] ?? '';
@@ -153,5 +197,3 @@ export function canRead(world: World, name: string, file: string): boolean {
   const as = ['--reuid', String(uid), '--regid', String(gid), '--clear-groups'];
   return spawnSync('setpriv', [...as, 'cat', file], { stdio: 'ignore' }).status === 0;
 }
-
-export const textOf = (file: string): string => readFileSync(join(packageRoot, file), 'utf8');

@@ -141,11 +141,12 @@ export function here(world: World, name: string, replica: number, text: string):
     const [service = '', port = ''] = server.split(':');
     result = result.replaceAll(server, `127.0.0.1:${world.port(service, 1, port)}`);
   }
+  result = result.replaceAll('0.0.0.0', '127.0.0.1');
   for (const port of PORTS[name] ?? []) {
     const listening = new RegExp(`127\\.0\\.0\\.1([:/])${port}(?!\\d)`, 'g');
     result = result.replace(listening, `127.0.0.1$1${world.port(name, replica, port)}`);
   }
-  return result.replaceAll('0.0.0.0', '127.0.0.1');
+  return result;
 }
 
 /** The environment that compose gives a service, and nothing else but where programs are found. */
