@@ -1,0 +1,147 @@
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { apiKeyIdFrom, formatApiKey, parseApiKey } from '#protocol/api-key';
+import { packageRoot } from '#runtime/package-root';
+import { svc } from './helpers/svc.js';
+
+/** The ids of the keys that documents and tests are written with; their secrets are 0, 1, 2, …. */
+const EXAMPLE_ID = 'abcdefghij23';
+const EXAMPLE_IDS = [EXAMPLE_ID, 'hqbkacmaciaa'];
+const newKey = (): string =>
+  formatApiKey({ keyId: apiKeyIdFrom(randomBytes(8)), secret: randomBytes(32) });
+
+/** As a scanner runs them. */
+async function patterns(): Promise<Record<string, RegExp>> {
+  const [toml, json] = await Promise.all(
+    ['gitleaks.toml', 'github-secret-pattern.json'].map((name) =>
+      readFile(join(packageRoot, 'examples', name), 'utf8'),
+    ),
+  );
+  const github = JSON.parse(json ?? '') as Record<string, string>;
+  const anchored = (text = ''): string => text.replace('\\A', '^').replace('\\z', '$');
+  return {
+    gitleaks: new RegExp(/regex = '''(.*)'''/.exec(toml ?? '')![1]!, 'g'),
+    github: new RegExp(
+      `(?:${anchored(github['before_secret'])})${github['secret_format']}(?=${anchored(github['after_secret'])})`,
+      'g',
+    ),
+  };
+}
+
+const FOUND = /svc_sk_[a-z0-9]{12}_[A-Za-z0-9_-]{49}/;
+const PLACES = [
+  (key: string) => key,
+  (key: string) => `SVC_API_KEY=${key}\n`,
+  (key: string) => `{"api_key":"${key}"}`,
+  (key: string) => `curl -H 'X-Svc-Api-Key: ${key}' https://x`,
+  (key: string) => `https://x/?k=${key}&a=b`,
+  (key: string) => `key: ${key} # ours`,
+];
+
+describe('the patterns for secret scanners', () => {
+  it('find every key that is issued, wherever it was left', async () => {
+    for (const pattern of Object.values(await patterns())) {
+      for (let i = 0; i < 500; i += 1) {
+        const key = newKey();
+        const text = PLACES[i % PLACES.length]!(key);
+        const found = text.match(pattern)?.map((one) => FOUND.exec(one)?.[0]);
+        expect(found, text).toEqual([key]);
+      }
+    }
+  });
+
+  it('find nothing that goes on, or has another form', async () => {
+    const key = newKey();
+    for (const pattern of Object.values(await patterns())) {
+      for (const text of [`${key}x`, `x${key}`, key.slice(0, -1), key.replace('sk', 'pk')]) {
+        expect(text.match(pattern), text).toBeNull();
+      }
+    }
+  });
+
+  it('have an example whose checksum is right', async () => {
+    const file = join(packageRoot, 'examples', 'github-secret-pattern.json');
+    const { test_string: text = '' } = JSON.parse(await readFile(file, 'utf8')) as Record<
+      string,
+      string
+    >;
+    expect(parseApiKey(FOUND.exec(text)![0])?.keyId).toBe(EXAMPLE_ID);
+  });
+});
+
+describe('this repository', () => {
+  it('has no key in it, but those of examples', async () => {
+    const { stdout } = await promisify(execFile)('git', ['ls-files', '-z'], { cwd: packageRoot });
+    const files = stdout.split('\0').filter((file) => file !== '');
+    expect(files.length).toBeGreaterThan(500);
+    const leaked: string[] = [];
+    for (const file of files) {
+      const text = await readFile(join(packageRoot, file), 'latin1').catch(() => '');
+      for (const [one] of text.matchAll(new RegExp(FOUND, 'g'))) {
+        const key = parseApiKey(one);
+        if (key !== null && !EXAMPLE_IDS.includes(key.keyId)) leaked.push(`${file}: ${key.keyId}`);
+      }
+    }
+    expect(leaked).toEqual([]);
+  });
+});
+
+describe('the command line', () => {
+  const server = createServer((_req, res) => {
+    res.writeHead(401, { 'Content-Type': 'application/problem+json' });
+    res.end(
+      JSON.stringify({
+        type: 'urn:svc:problem:unauthenticated',
+        title: 'No',
+        status: 401,
+        detail: 'Not this one.',
+        code: 'unauthenticated',
+        request_id: 'r',
+      }),
+    );
+  });
+  let url: string;
+  beforeAll(async () => {
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    url = `http://127.0.0.1:${String((server.address() as AddressInfo).port)}`;
+  });
+  afterAll(() => server.close());
+
+  const key = newKey();
+  const secret = key.slice(20, 63);
+
+  it.each([
+    ['a good key', key],
+    ['a key with something after it', `${key}✈`],
+    ['a key with a line break in it', `${key.slice(0, 30)}\n${key.slice(30)}`],
+    ['a file without a key', null],
+  ])('never prints %s', async (_, value) => {
+    const env = {
+      SVC_ENGINE_URL: url,
+      SVC_TENANT_ID: 'acme',
+      ...(value === null ? { SVC_API_KEY_FILE: '/dev/null' } : { SVC_API_KEY: value }),
+    };
+    const id = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
+    for (const args of [
+      ['export', id],
+      ['inclusion', id],
+      ['replay', id, '--json'],
+      ['export', '--help'],
+    ]) {
+      const { code, stdout, stderr } = await svc(
+        [...args, '--timeout', '2'].slice(0, args.includes('--help') ? 2 : undefined),
+        { env },
+      );
+      if (!args.includes('--help')) expect(code).not.toBe(0);
+      for (const part of [secret.slice(0, 10), secret.slice(-20)]) {
+        expect(stdout + stderr).not.toContain(part);
+      }
+    }
+  });
+});
