@@ -116,6 +116,16 @@ describe('every command that changes something', () => {
       },
       ['INSERT log_entry'],
     ],
+    [
+      'log end',
+      async () => {
+        await db.sql`
+          insert into svc.checkpoint (tree_size, root, note)
+          values (1, sha256(''), ${'test.example/log\n1\n'})`;
+        return ['log', 'end', 'test.example/log', '--reason', 'a test'];
+      },
+      ['INSERT ended_log'],
+    ],
   ];
 
   it.each(acts)('leaves exactly its records: %s', async (name, line, records) => {
@@ -131,7 +141,7 @@ describe('every command that changes something', () => {
   });
 
   it('is among those tested here', () => {
-    const asks = /(list|show|diff|test|validate|vkey|status)$/;
+    const asks = /(list|show|diff|test|validate|vkey|status|lost)$/;
     // Those of a role of their own are held to it where they are tested (programs.admin-erase.test.ts).
     const changing = COMMANDS.filter(({ role }) => role === undefined)
       .map(({ name }) => name)
