@@ -88,16 +88,20 @@ export async function erasePayloads(
   }));
 }
 
-/** Why its artifacts were revoked. The log keeps the salted hash of it. */
+/**
+ * Why its artifacts were revoked. The log keeps the salted hash of it. What waits keeps its reason, also
+ * when it was asked for since this began: a worker holds it against its hash, and appends nothing without.
+ */
 async function eraseReasons(tx: Transaction, ids: readonly string[]): Promise<void> {
+  await tx`
+    update svc.revocation_request r set document = null
+    where document is not null and proof_id = any(${[...ids]}::uuid[]) and not exists (
+      select from svc.revocation_pending q where q.request_id = r.request_id)`;
   await tx`
     update svc.revocation_reason set document = null
     where document is not null and reason_hash in (
       select decode(convert_from(body, 'UTF8')::jsonb ->> 'reason_hash', 'hex')
       from svc.log_entry where kind = 2 and proof_id = any(${[...ids]}::uuid[]))`;
-  await tx`
-    update svc.revocation_request set document = null
-    where document is not null and proof_id = any(${[...ids]}::uuid[])`;
 }
 
 function inputHashOf(aep: Buffer | null): Buffer | null {
@@ -201,13 +205,18 @@ export async function unerasedFrom(
 /**
  * What is left of a tenant whose admissions were erased: reasons that came since, keys without an
  * admission, what batches hash and what was wrong with their items, and inputs that no AEP names.
+ *
+ * @returns how many revocations of what was erased wait to be appended, and keep their reasons until then
  */
-export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Promise<void> {
+export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Promise<number> {
   await holdKeys(tx);
   const revoked = await tx<{ proof_id: string }[]>`
-    select distinct r.proof_id::text from svc.revocation_request r join svc.erasure using (proof_id)
-    where r.tenant_no = ${tenantNo} and r.document is not null and not exists (
-      select from svc.revocation_pending q where q.request_id = r.request_id)`;
+    select r.proof_id::text from svc.revocation_request r join svc.erasure using (proof_id)
+    where r.tenant_no = ${tenantNo} and r.document is not null
+    union -- what an administrator revoked, nobody had requested
+    select e.proof_id::text from svc.log_entry e join svc.erasure using (proof_id)
+      join svc.proof p using (proof_id)
+    where e.kind = 2 and p.tenant_no = ${tenantNo}`;
   await eraseReasons(
     tx,
     revoked.map((row) => row.proof_id),
@@ -229,6 +238,10 @@ export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Prom
       else not exists (select from svc.intake i where i.tenant_no = k.tenant_no and i.lane = k.lane
         and i.request_hash = k.request_hash and not i.refused) end`;
   await eraseTenantInputs(tx, tenantNo);
+  const [waiting] = await tx<{ n: number }[]>`
+    select count(*)::int as n from svc.revocation_pending join svc.revocation_request r using (request_id)
+    join svc.erasure using (proof_id) where r.tenant_no = ${tenantNo}`;
+  return waiting?.n ?? 0;
 }
 
 async function eraseTenantInputs(tx: Transaction, tenantNo: number): Promise<void> {

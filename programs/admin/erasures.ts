@@ -89,7 +89,7 @@ export const erasureCommands: Command[] = [
         more = ids.length === AT_ONCE;
         if (ids.length > 0) admin.say(`${String(erased)} admissions of ${tenantId} erased\n`);
       }
-      await admin.act((tx) => eraseTenantTraces(tx, tenantNo));
+      unsettled += await admin.act((tx) => eraseTenantTraces(tx, tenantNo));
       // What is left is told by the exit code too: it has to be done once more.
       return { document: { tenant_id: tenantId, erased, unsettled }, failed: unsettled > 0 };
     },
