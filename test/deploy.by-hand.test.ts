@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
@@ -30,6 +31,17 @@ interface Receipt {
   status: string;
 }
 
+/** Resolves when the server hangs up. */
+function beginRequest(port: number): Promise<void> {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => socket.write('GET / HTTP/1.1\r\nHost: a\r\n'));
+    socket.once('close', () => resolve());
+    // It is reset: nothing more is kept for it.
+    socket.once('error', () => undefined);
+    socket.resume();
+  });
+}
+
 // The commands, environments, users and secrets of docker-compose.yml, with Debian's programs in
 // place of the images: side by side on this machine's loopback.
 describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
@@ -37,6 +49,8 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
   let world: World;
   let up: Up;
   let apiKey: string;
+  /** Of a client that never comes to the end of its headers. */
+  let slow: Promise<void>;
   const url = (service: string, port: string, replica = 1): string =>
     `http://127.0.0.1:${world.port(service, replica, port)}`;
 
@@ -70,6 +84,7 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
     });
     world = await makeWorld(compose, directory, makeImage(directory));
     up = await composeUp(world, ['board', 'prometheus', 'node-exporter']);
+    slow = beginRequest(world.port('nginx', 1, '8081'));
   }, 120_000);
   afterAll(async () => {
     await up?.down();
@@ -183,6 +198,16 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
     expect(/api\/public/.test(log + up.of('nginx')[0]!.output.join(''))).toBe(false);
   });
 
+  it('takes no body that no request needs', async () => {
+    const answer = await fetch(`${url('nginx', '8081')}/api/public/verify`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: `{"proof_id":"${'0'.repeat(17_000)}"}`,
+    });
+    expect(answer.status).toBe(413);
+    expect(await answer.json()).toMatchObject({ code: 'body_too_large' });
+  });
+
   it('takes more workers at any time, and every one of them settles', async () => {
     await up.scale('worker', 4);
     expect(up.of('worker')).toHaveLength(4);
@@ -234,6 +259,10 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
       findings: { grave: boolean }[];
     };
     expect(report.findings.filter(({ grave }) => grave)).toEqual([]);
+  });
+
+  it('hangs up on who does not come to the end of a request', async () => {
+    await slow;
   });
 
   it('says no when no facade is there to say anything', async () => {
