@@ -74,6 +74,7 @@ export async function composeUp(world: World, also: string[] = []): Promise<Up> 
     },
     down,
   };
+  const waits: Promise<void>[] = [];
   try {
     await run('secrets');
     adoptSecrets(world);
@@ -99,14 +100,17 @@ export async function composeUp(world: World, also: string[] = []): Promise<Up> 
         if (awaited.includes(name)) await untilHealthy(world, started);
       }
     }
-    await Promise.all(
-      running
+    waits.push(
+      ...running
         .filter(({ service }) => services[service.replace(/-\d+$/, '')]?.healthcheck !== undefined)
         .map((one) => untilHealthy(world, one)),
     );
+    await Promise.all(waits);
     return up;
   } catch (error) {
     await down();
+    // They end with what they ask: nobody looks any more when the folders are removed.
+    await Promise.allSettled(waits);
     throw error;
   }
 }
