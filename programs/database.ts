@@ -4,12 +4,14 @@ import type { Pool } from '#sql/db';
 import { migrationNames } from '#sql/migrations-folder';
 import { assertRole, type Program } from '#sql/roles';
 import { requireSchema } from '#sql/schema-version';
+import { requireOwnSession } from '#sql/session';
 
 /** The migrations of this version. */
 export const MIGRATIONS = join(packageRoot, 'sql', 'migrations');
 
-/** What every program asks of its database first: a schema it can work with, and no more than its own rights. */
+/** What every program asks of its database first: a session of its own, a schema it can work with, and no more than its own rights. */
 export async function assertDatabase(sql: Pool, program: Program): Promise<void> {
+  await requireOwnSession(sql);
   const { length: known } = await migrationNames(MIGRATIONS);
   await assertRole(sql, program, await requireSchema(sql, known));
 }
