@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { formatApiKey } from '#protocol/api-key';
 import { canonicalize } from '#protocol/canonical-json';
@@ -136,7 +137,9 @@ describe('a key that is not good', () => {
       empty: '',
       malformed: 'svc_sk_nonsense',
       unknown: `svc_sk_zzzzzzzzzzzz${other.slice(19)}`,
+      unknownWhole: formatApiKey({ keyId: 'zzzzzzzzzzzz', secret: randomBytes(32) }),
       wrongSecret,
+      wrongSecretWhole: formatApiKey({ keyId: key.slice(7, 19), secret: randomBytes(32) }),
       revoked,
       expired,
       twice: `${key}, ${key}`,

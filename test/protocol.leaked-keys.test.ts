@@ -1,8 +1,9 @@
 import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
+import { access, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -33,6 +34,13 @@ async function patterns(): Promise<Record<string, RegExp>> {
     ),
   };
 }
+
+/** Whether a file is there. */
+const isThere = (file: string): Promise<boolean> =>
+  access(file).then(
+    () => true,
+    () => false,
+  );
 
 const FOUND = /svc_sk_[a-z0-9]{12}_[A-Za-z0-9_-]{49}/;
 const PLACES = [
@@ -93,16 +101,25 @@ describe('this repository', () => {
 });
 
 describe('the command line', () => {
-  const server = createServer((_req, res) => {
-    res.writeHead(401, { 'Content-Type': 'application/problem+json' });
+  // One that says back all that it was sent, as those do that are meant for looking at requests.
+  const server = createServer((req, res) => {
+    const heard = req.rawHeaders.join(' ');
+    if (req.url?.includes('format=pdf') === true) {
+      res.writeHead(200, { 'Content-Type': 'application/pdf' });
+      res.end(`%PDF-1.7 ${heard}`);
+      return;
+    }
+    res.writeHead(401, heard, { 'Content-Type': 'application/problem+json' });
     res.end(
       JSON.stringify({
         type: 'urn:svc:problem:unauthenticated',
-        title: 'No',
+        title: heard,
         status: 401,
-        detail: 'Not this one.',
+        detail: `Not this one: ${heard}`,
         code: 'unauthenticated',
-        request_id: 'r',
+        request_id: heard,
+        errors: [{ pointer: heard, detail: heard }],
+        [heard]: heard,
       }),
     );
   });
@@ -115,11 +132,17 @@ describe('the command line', () => {
 
   const key = newKey();
   const secret = key.slice(20, 63);
+  let dir: string;
+  beforeAll(async () => {
+    dir = await mkdtemp(join(tmpdir(), 'svc-keys-'));
+  });
+  afterAll(() => rm(dir, { recursive: true, force: true }));
 
   it.each([
     ['a good key', key],
     ['a key with something after it', `${key}✈`],
     ['a key with a line break in it', `${key.slice(0, 30)}\n${key.slice(30)}`],
+    ['a key of no form', secret],
     ['a file without a key', null],
   ])('never prints %s', async (_, value) => {
     const env = {
@@ -143,5 +166,20 @@ describe('the command line', () => {
         expect(stdout + stderr).not.toContain(part);
       }
     }
+  });
+
+  it('neither prints nor keeps a document that has the key in it', async () => {
+    const file = join(dir, 'key');
+    await writeFile(file, `${key}\n`);
+    const env = { SVC_ENGINE_URL: url, SVC_TENANT_ID: 'acme', SVC_API_KEY_FILE: file };
+    const paper = ['export', '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', '--format', 'pdf'];
+    const out = join(dir, 'proof.pdf');
+    for (const args of [paper, [...paper, '--out', out]]) {
+      const { code, stdout, stderr } = await svc(args, { env });
+      expect([code, stdout]).toEqual([3, '']);
+      expect(stderr).toContain('the answer has the key in it');
+      expect(stderr).not.toContain(secret.slice(0, 10));
+    }
+    expect(await isThere(out)).toBe(false);
   });
 });

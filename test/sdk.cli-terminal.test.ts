@@ -61,6 +61,45 @@ describe('what a hostile answer says', () => {
   });
 });
 
+describe('a key that is said back', () => {
+  const key = 'svc_sk_abcdefghij23_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA1ibZpl';
+  const odd = 'a"key\\of-no-form';
+
+  it.each([true, false])('is left out of every line and every document, terminal %s', (isTTY) => {
+    const { terminal, out, err } = open(isTTY);
+    terminal.hidden.hide(odd);
+    for (const one of [key, key.slice(0, 40), odd]) {
+      const text = `before ${one} after`;
+      const value = { [text]: [text, { deep: text, none: null, count: 1 }] };
+      // Node colours nothing that goes to a stream which is none.
+      const coloured = isTTY ? text : ({ style: 'red', text } as const);
+      terminal.print(text, coloured);
+      terminal.say(coloured, text);
+      terminal.printJson(value);
+      terminal.sayJson(value);
+      const hidden = 'before svc_sk_… after';
+      const said = { [hidden]: [hidden, { deep: hidden, none: null, count: 1 }] };
+      for (const last of [out(), err()]) {
+        expect(JSON.parse(last.trimEnd().split('\n').at(-1)!)).toEqual(said);
+      }
+    }
+    for (const part of [key.slice(7), key.slice(20, 40), odd, 'of-no-form']) {
+      expect(out() + err()).not.toContain(part);
+    }
+    expect((out() + err()).match(/before svc_sk_… after/g)).toHaveLength(3 * (2 + 2 + 3 + 3));
+  });
+
+  it('is left out of bytes that are shown; those that are kept have only what is no key of ours', () => {
+    const [shown, kept] = [open(true), open(false)];
+    for (const { terminal } of [shown, kept]) terminal.printBytes(Buffer.from(`a ${key}\nb`));
+    expect(shown.out()).toBe('a svc_sk_…\nb');
+    expect(kept.out()).toBe(`a ${key}\nb`);
+    expect(kept.terminal.hidden.isIn(Buffer.from(key))).toBe(false);
+    kept.terminal.hidden.hide(key);
+    expect(kept.terminal.hidden.isIn(Buffer.from(`a ${key}`))).toBe(true);
+  });
+});
+
 describe('colours', () => {
   it('stay out of files, also where FORCE_COLOR is set', () => {
     vi.stubEnv('FORCE_COLOR', '1');

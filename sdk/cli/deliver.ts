@@ -1,4 +1,4 @@
-import type { RequestHashEnvelope } from '../index.js';
+import { SdkError, type RequestHashEnvelope } from '../index.js';
 import { writeOutput } from './output-file.js';
 import type { Terminal } from './terminal.js';
 
@@ -17,6 +17,10 @@ export async function deliver(
     envelope: RequestHashEnvelope<unknown>;
   },
 ): Promise<void> {
+  // Without it they would be other bytes than were given out; with it they are for nobody's eyes.
+  if (terminal.hidden.isIn(bytes)) {
+    throw new SdkError('unexpected_response', 'the answer has the key in it that was sent for it');
+  }
   if (out === undefined) {
     if (json && !(envelope.response instanceof Uint8Array)) terminal.printJson(envelope);
     else terminal.printBytes(bytes);

@@ -54,7 +54,11 @@ async function run(
     values,
     json: values['json'] === true,
     terminal,
-    engine: () => engineOptions(environment(), values, signal),
+    engine: () => {
+      const options = engineOptions(environment(), values, signal);
+      terminal.hidden.hide(options.apiKey);
+      return options;
+    },
     registry: () => publicOptions(environment(), values, signal),
   });
 }

@@ -1,5 +1,6 @@
 import { styleText } from 'node:util';
 import { fromUtf8Lossy } from '../../protocol/bytes.js';
+import { createHidden, type Hidden } from './hidden.js';
 
 export type Style = 'green' | 'red' | 'yellow' | 'dim' | 'bold';
 export type Part = string | { style: Style; text: string };
@@ -13,27 +14,31 @@ export interface Terminal {
   sayJson(value: unknown): void;
   outIsTerminal: boolean;
   errorIsTerminal: boolean;
+  /** What is left out of all that is printed; bytes alone go out whole where nobody looks. */
+  hidden: Hidden;
 }
 
 type Stream = NodeJS.WriteStream & { fd: 1 | 2 };
 
 export function openTerminal(stdout: Stream, stderr: Stream): Terminal {
+  const hidden = createHidden();
   return {
-    print: (...parts) => write(stdout, parts),
-    printBytes: (bytes) => void stdout.write(stdout.isTTY ? shown(bytes) : bytes),
-    printJson: (value) => void stdout.write(`${json(value)}\n`),
-    say: (...parts) => write(stderr, parts),
-    sayJson: (value) => void stderr.write(`${json(value)}\n`),
+    print: (...parts) => write(stdout, parts, hidden),
+    printBytes: (bytes) => void stdout.write(stdout.isTTY ? shown(bytes, hidden) : bytes),
+    printJson: (value) => void stdout.write(`${json(hidden.withoutIn(value))}\n`),
+    say: (...parts) => write(stderr, parts, hidden),
+    sayJson: (value) => void stderr.write(`${json(hidden.withoutIn(value))}\n`),
     outIsTerminal: stdout.isTTY,
     errorIsTerminal: stderr.isTTY,
+    hidden,
   };
 }
 
 /** Not even FORCE_COLOR brings colours into a file; where NO_COLOR is set, Node leaves them out. */
-function write(stream: Stream, parts: readonly Part[]): void {
+function write(stream: Stream, parts: readonly Part[], hidden: Hidden): void {
   const line = parts.map((part) => {
-    if (typeof part === 'string') return safe(part);
-    const text = safe(part.text);
+    if (typeof part === 'string') return safe(hidden.without(part));
+    const text = safe(hidden.without(part.text));
     return stream.isTTY ? styleText(part.style, text, { stream }) : text;
   });
   stream.write(`${line.join('')}\n`);
@@ -59,6 +64,6 @@ function json(value: unknown): string {
 }
 
 /** A file on a screen; its own line ends stay. */
-function shown(bytes: Uint8Array): string {
-  return fromUtf8Lossy(bytes).split('\n').map(safe).join('\n');
+function shown(bytes: Uint8Array, hidden: Hidden): string {
+  return hidden.without(fromUtf8Lossy(bytes)).split('\n').map(safe).join('\n');
 }
