@@ -1,3 +1,4 @@
+import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -13,14 +14,15 @@ import { sqlRegistry } from '#publisher/sql-registry';
 import { sqlReplica } from '#publisher/sql-replica';
 import { PublisherStopped } from '#publisher/stopped';
 import { pinKeys } from '#protocol/snapshot/trust';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { createSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto';
+import { packageRoot } from '#runtime/package-root';
 import { connect, type Sql } from '#runtime/postgres';
 import { DatabaseUnavailableError } from '#sql/errors';
 import { appendRevocation } from '#sql/lifecycle';
 import { freshDatabase } from './helpers/database.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
 import { replicatedDatabase, type ReplicatedDatabase } from './helpers/replicated.js';
-import { ORIGIN, SNAPSHOT_NAME, testKey } from './helpers/snapshot.js';
+import { ORIGIN, SNAPSHOT_NAME } from './helpers/snapshot.js';
 import { sqlPublisher } from './helpers/sql-publisher.js';
 
 /** The publisher beside a real standby, which is made to lag, to break off, and to be another's. */
@@ -30,8 +32,9 @@ let registry: TestRegistry;
 let primary: Sql;
 let replica: Sql;
 const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
-const logKey = testKey();
-const snapshotKey = testKey();
+const keys = mkdtempSync(join(tmpdir(), 'svc-keys-'));
+const logKey = createSigningKey(join(keys, 'log.pem'));
+const snapshotKey = createSigningKey(join(keys, 'snapshot.pem'));
 const publishers: Publisher[] = [];
 const pools: Sql[] = [];
 const snapshot = new SnapshotDirectory(directory, nativeSha256, nativeVerify, {
@@ -55,6 +58,7 @@ afterAll(async () => {
   for (const publisher of publishers) await publisher.close();
   for (const pool of pools) await pool.end({ timeout: 1 });
   rmSync(directory, { recursive: true });
+  rmSync(keys, { recursive: true });
   await db.close();
 });
 
@@ -286,6 +290,42 @@ describe('what is no replica of the database', () => {
     expect(await opening(db.standbyUrlFor('svc_publisher'))).toEqual([
       expect.stringContaining('hot_standby_feedback'),
     ]);
+  });
+
+  it('ends a program that is told of it, where one with a replica publishes', async () => {
+    const other = await freshDatabase();
+    const run = (url: string, until: string): Promise<string> =>
+      new Promise((resolve) => {
+        const child = spawn(process.execPath, [join(packageRoot, 'dist/programs/publisher.js')], {
+          env: {
+            DATABASE_URL: db.primary.urlFor('svc_publisher'),
+            DATABASE_READ_URL: url,
+            LOG_KEY_FILE: join(keys, 'log.pem'),
+            SNAPSHOT_KEY_FILE: join(keys, 'snapshot.pem'),
+            LOG_ORIGIN: ORIGIN,
+            SNAPSHOT_DIR: directory,
+          },
+        });
+        let said = '';
+        const hear = (text: Buffer): void => {
+          said += text.toString();
+          if (said.includes(until)) child.kill('SIGTERM');
+        };
+        child.stdout.on('data', hear);
+        child.stderr.on('data', hear);
+        child.once('close', (code) => resolve(`${said} exit ${code}`));
+      });
+    const refused = await run(other.urlFor('svc_publisher'), 'is published');
+    expect(refused).toMatch(/is no replica of the database in DATABASE_URL.*exit 1$/s);
+    for (const before of publishers.splice(0)) await before.close();
+    const before = (await manifest()).manifest;
+    await admit(2);
+    await registry.verifyAll();
+    await db.caughtUp();
+    const told = await run(db.standbyUrlFor('svc_publisher'), 'a snapshot is published');
+    expect(told).toMatch(/exit 0$/);
+    expect((await manifest()).manifest.proofs).toBe(before.proofs + 2);
+    await other.drop();
   });
 
   it('is refused, also later: a standby that was promoted', async () => {
