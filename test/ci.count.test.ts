@@ -1,0 +1,83 @@
+import { spawnSync } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { packageRoot } from '#runtime/package-root';
+
+let dir: string;
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), 'svc-count-'));
+});
+afterEach(() => rm(dir, { recursive: true, force: true }));
+
+const TESTS = {
+  numPassedTests: 100,
+  numFailedTests: 0,
+  numPendingTests: 0,
+  numTodoTests: 0,
+  testResults: [{ status: 'passed', assertionResults: [{ status: 'passed' }] }],
+};
+const GOOD = {
+  'results.json': JSON.stringify(TESTS),
+  'faults.json': JSON.stringify({ passed: 20, failed: 0, outcomes: [{ name: 'a' }] }),
+  'fuzz.log': 'seeds: 1 and 2\n9 inputs\n5 targets passed, 0 failed\n',
+};
+const STATUSES = { tests: '0', faults: '0', fuzzing: '0', audit: '0' };
+
+/** What CI ends with, when it had these results; an empty text stands for a file that is not there. */
+async function count(
+  files: Partial<typeof GOOD> = {},
+  statuses: Partial<typeof STATUSES> = {},
+): Promise<[last: string, code: number | null]> {
+  for (const [name, text] of Object.entries({ ...GOOD, ...files })) {
+    if (text !== '') await writeFile(join(dir, name), text);
+  }
+  const { stdout, status } = spawnSync(
+    process.execPath,
+    ['.ci/count.mjs', dir, ...Object.values({ ...STATUSES, ...statuses })],
+    { cwd: packageRoot, encoding: 'utf8' },
+  );
+  return [stdout.trimEnd().split('\n').at(-1) ?? '', status];
+}
+
+const tests = (fields: object) => ({ 'results.json': JSON.stringify({ ...TESTS, ...fields }) });
+const unloaded = [{ status: 'failed', assertionResults: [] }];
+
+describe('the count of CI', () => {
+  it('is of everything, and good when everything was', async () => {
+    expect(await count()).toEqual(['126 passed, 0 failed', 0]);
+  });
+
+  it('leaves an audit out that nobody answered', async () => {
+    expect(await count({}, { audit: '3' })).toEqual(['125 passed, 0 failed', 0]);
+  });
+
+  it.each([
+    ['a failed test', tests({ numPassedTests: 99, numFailedTests: 1 }), { tests: '1' }, 125, 1],
+    ['one that nobody told of by its status', tests({ numFailedTests: 1 }), {}, 126, 1],
+    ['a file that could not be loaded', tests({ testResults: unloaded }), { tests: '1' }, 126, 1],
+    ['an error outside of all tests', {}, { tests: '1' }, 126, 1],
+    ['tests that were skipped', tests({ numPendingTests: 2 }), {}, 126, 2],
+    ['tests that are still to be written', tests({ numTodoTests: 2 }), {}, 126, 2],
+    ['no tests', tests({ numPassedTests: 0, testResults: [] }), {}, 26, 1],
+    ['tests that left no result', { 'results.json': '' }, {}, 26, 1],
+    ['tests that left half of one', { 'results.json': '{"numPassedTests":1' }, {}, 26, 1],
+    ['results without numbers', { 'results.json': 'null' }, {}, 26, 1],
+    ['a fault that was not survived', { 'faults.json': '{"passed":19,"failed":1}' }, {}, 125, 1],
+    ['faults that left no result', { 'faults.json': '' }, {}, 106, 1],
+    ['no fault at all', { 'faults.json': '{"passed":0,"failed":0}' }, { faults: '1' }, 106, 1],
+    ['faults that ended badly afterwards', {}, { faults: '1' }, 126, 1],
+    ['a finding', { 'fuzz.log': '4 targets passed, 1 failed\n' }, { fuzzing: '1' }, 125, 1],
+    ['fuzzing that broke off', { 'fuzz.log': 'Error: no\n' }, { fuzzing: '134' }, 121, 1],
+    ['fuzzing that never began', { 'fuzz.log': '' }, { fuzzing: '1' }, 121, 1],
+    ['a crash after the count of it', {}, { fuzzing: '134' }, 126, 1],
+    ['a vulnerability', {}, { audit: '1' }, 125, 1],
+    ['an audit that broke off', {}, { audit: '7' }, 125, 1],
+  ])('fails for %s', async (_, files, statuses, passed, failed) => {
+    expect(await count(files, statuses)).toEqual([
+      `${String(passed)} passed, ${String(failed)} failed`,
+      1,
+    ]);
+  });
+});
