@@ -101,6 +101,8 @@ export interface ItemProblem {
 /** What became of one item. */
 export type ItemOutcome =
   | { index: number; state: 'invalid'; problem: ItemProblem }
+  /** Never accepted; what was wrong with it went with all else of its tenant. */
+  | { index: number; state: 'erased' }
   | {
       index: number;
       state: 'accepted';
@@ -134,7 +136,7 @@ export function batchOutcomes(
   const id = batchUuid(batchId);
   const until = from + limit;
   return asTenants(sql, [tenantNo], async (tx) => {
-    const [batches, problems, rows] = await Promise.all([
+    const [batches, problems, rows, emptied] = await Promise.all([
       tx<{ request_id: string }[]>`
         select request_id from svc.batch where batch_id = ${id} and tenant_no = ${tenantNo}`,
       tx<{ problems: Buffer }[]>`
@@ -155,12 +157,21 @@ export function batchOutcomes(
         where b.batch_id = ${id} and b.tenant_no = ${tenantNo}
           and p.first_index < ${until} and p.first_index + cardinality(p.proof_ids) > ${from}
           and p.first_index + u.n - 1 >= ${from} and p.first_index + u.n - 1 < ${until}`,
+      tx<{ index: number }[]>`
+        select (p.first_index + u.n - 1)::integer as index
+        from svc.batch b
+        join svc.batch_part p using (batch_id)
+        cross join lateral unnest(p.proof_ids) with ordinality as u(proof_id, n)
+        where b.batch_id = ${id} and b.tenant_no = ${tenantNo} and b.items_hash is null
+          and p.problems is null and u.proof_id is null
+          and p.first_index < ${until} and p.first_index + cardinality(p.proof_ids) > ${from}`,
     ]);
     const [batch] = batches;
     if (batch === undefined) return null;
     const items = [
       ...problems.flatMap((part) => invalidItems(part.problems)),
       ...rows.map(acceptedItem),
+      ...emptied.map(({ index }): ItemOutcome => ({ index, state: 'erased' })),
     ];
     return {
       requestId: batch.request_id,

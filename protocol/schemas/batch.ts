@@ -97,7 +97,7 @@ export const batchResultSchema = z.strictObject({
     description: 'The HTTP status of the same item sent alone; 202 while it is pending.',
   }),
   proof_id: proofIdSchema
-    .meta({ description: 'Of its admission; an item that is invalid has none.' })
+    .meta({ description: 'Of its admission; an item that is or was invalid has none.' })
     .exactOptional(),
   replayed: z
     .literal(true)

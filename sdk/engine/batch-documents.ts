@@ -15,7 +15,7 @@ export type BatchItemResult = {
   /** Its place in the whole input, from 0. */
   index: number;
   batch_id: string;
-  /** Of its admission; an item that is invalid has none. */
+  /** Of its admission; an item that is or was invalid has none. */
   proof_id?: string;
   /** An earlier admission answers it, in this input or before. */
   replayed: boolean;
@@ -24,7 +24,7 @@ export type BatchItemResult = {
   | { state: 'denied'; denial: Denial }
   /** Accepted, and closed before it was signed; or never accepted: the item itself is at fault. */
   | { state: 'refused' | 'invalid'; problem: ServiceProblem }
-  /** It was admitted or denied before, and what was asked and answered has been erased since. */
+  /** What was asked and answered has been erased since, or what was wrong with it. */
   | { state: 'erased'; problem: ServiceProblem }
 );
 

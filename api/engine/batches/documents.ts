@@ -49,6 +49,7 @@ export async function resultOf(
     );
     return failed(index, 'invalid', problem, requestId);
   }
+  if (item.state === 'erased') return failed(index, 'erased', erased(), requestId);
   const { proofId, settlement } = item;
   const own = { proof_id: proofId, ...(item.replayed && { replayed: true as const }) };
   if (settlement === null) return { index, state: 'pending', status: 202, ...own };
