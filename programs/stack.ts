@@ -4,7 +4,7 @@ import { mkdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { formatVkey } from '#protocol/note';
-import type { StartConfig } from '#runtime/config';
+import { drainGiven, type DrainConfig, type StartConfig } from '#runtime/config';
 import { createSigningKey, loadSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/index';
 import { listen } from '#runtime/http-server';
@@ -106,6 +106,7 @@ function environments(
 ): Record<'engine' | 'worker' | 'verifier' | 'publisher' | 'facade', Environment> {
   const common: Environment = {
     LOG_LEVEL: config.logLevel,
+    ...drainGiven(config.drain),
     ...(config.ops.kind === 'none' ? {} : { OPS_ASKED_BY_STARTER: 'yes' }),
   };
   const queue: Environment = config.redisUrl === null ? {} : { REDIS_URL: config.redisUrl };
@@ -158,6 +159,14 @@ function environments(
     },
   };
 }
+
+/** The longest that a program takes which is not told how long it may. */
+const CHILD_DRAIN_MS = 40_000;
+/** Between the moment at which a program gives up by itself, and is gone, and its end by force. */
+const GIVING_UP_MS = 2_000;
+
+const childGraceMs = ({ delayMs, deadlineMs }: DrainConfig): number =>
+  delayMs + (deadlineMs ?? CHILD_DRAIN_MS) + GIVING_UP_MS;
 
 const SNAPSHOT_MS = 30_000;
 
@@ -238,7 +247,7 @@ export async function bringUp(config: StartConfig, ctx: ProgramContext): Promise
         env: env[name],
         ...(portVariable === undefined ? {} : { portVariable }),
       },
-      { log },
+      { log, graceMs: childGraceMs(config.drain) },
     );
     children.push(child);
     ctx.onStop(() => child.stop());

@@ -6,13 +6,21 @@ import { writePrivateFile } from '#runtime/private-file';
 import { banner } from './banner.js';
 import { bringUp } from './stack.js';
 
-/** Five programs and the database drain one after the other. */
+/** Five programs and the database drain one after the other; hardly one of them takes all of its time. */
 const DRAIN_MS = 120_000;
+const PROGRAMS = 5;
+const DATABASE_MS = 30_000;
 
 const code = await runProgram(
   'start',
   async (ctx) => {
     const config = startConfig();
+    const { delayMs, deadlineMs } = config.drain;
+    ctx.drainAs({
+      // Engine and facade alone wait for load balancers.
+      delayMs: 2 * delayMs,
+      deadlineMs: deadlineMs && Math.max(DRAIN_MS, PROGRAMS * deadlineMs + DATABASE_MS),
+    });
     const readyFile = join(config.dataDir, 'ready.json');
     const stack = await bringUp(config, ctx);
     // Removed first when stopping: what it names is about to go.

@@ -21,8 +21,10 @@ const code = await runProgram('worker', async (program) => {
   program.survives(isConnectionLost);
   const signer = loadSigningKey(config.aepKeyFile);
   await policySelfTest();
+  const keyId = jwkThumbprint(nativeSha256, signer.publicKey);
   const sql = connect(config.databaseUrl, {
-    application: 'svc-worker',
+    // So that `admin status` can say which keys are in use: a worker may write that nowhere.
+    application: `svc-worker ${keyId}`,
     max: WORKER_DEFAULTS.concurrency + WORKER_DEFAULTS.batchConcurrency + 2,
   });
   program.onStop(() => sql.end({ timeout: 5 }));
@@ -35,7 +37,7 @@ const code = await runProgram('worker', async (program) => {
       sql,
       log,
       signer,
-      keyId: jwkThumbprint(nativeSha256, signer.publicKey),
+      keyId,
       policy,
       laneLocked: config.liveExecutionLocked,
       ...(ops.registry && { metrics: admitMetrics(ops.registry) }),

@@ -16,7 +16,7 @@ export { ConfigError, type Environment } from './config/environment.js';
 export { LOCAL_ORIGIN, snapshotNameFor } from './config/log-names.js';
 export type { AdminConfig } from './config/admin.js';
 export type { BoardConfig } from './config/board.js';
-export type { DrainConfig } from './config/drain.js';
+export { drainGiven, type DrainConfig } from './config/drain.js';
 export type { EngineConfig } from './config/engine.js';
 export type { FacadeConfig } from './config/facade.js';
 export type { FsckConfig, TrustedKey } from './config/fsck.js';

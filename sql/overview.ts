@@ -17,6 +17,8 @@ export interface Overview {
   /** Batches with something pending, and when the oldest of them came. */
   batches: { open: number; oldestAt: number | null };
   roles: RoleInUse[];
+  /** Keys with which connected workers sign, by what they call themselves. */
+  workerKeys: string[];
 }
 
 export function readOverview(sql: Db): Promise<Overview> {
@@ -42,12 +44,17 @@ export function readOverview(sql: Db): Promise<Overview> {
         (select count(*)::integer from pg_stat_activity a
           where a.usename = r.rolname and a.datname = current_database()) as connections
       from pg_roles r where r.rolname like 'svc\\_%' order by r.rolname`;
+    const workers = await sql<{ key: string }[]>`
+      select distinct substr(application_name, 12) as key from pg_stat_activity
+      where datname = current_database() and usename = 'svc_worker'
+        and application_name ~ '^svc-worker [A-Za-z0-9_-]{43}$' order by key`;
     return {
       now: row?.now.getTime() ?? 0,
       apiKeys: row?.api_keys ?? 0,
       allowlisted: row?.allowlisted ?? 0,
       batches: { open: row?.open_batches ?? 0, oldestAt: row?.oldest_batch?.getTime() ?? null },
       roles: [...roles],
+      workerKeys: workers.map(({ key }) => key),
     };
   });
 }

@@ -77,7 +77,7 @@ async function untilWaiting(stack: RunningStack, application: string): Promise<v
     async () => {
       const waiting = await sql`
         select from pg_stat_activity
-        where application_name = ${application} and wait_event_type = 'Lock'`;
+        where application_name like ${application} and wait_event_type = 'Lock'`;
       return waiting.length > 0 ? true : null;
     },
     15_000,
@@ -120,7 +120,7 @@ describe.each([
       const release = await hold(stack, APPEND_LOCK);
       const body = bodyOf(stack, 10_000);
       const { batch } = await accept(stack, body);
-      await untilWaiting(stack, 'svc-worker');
+      await untilWaiting(stack, 'svc-worker %');
       stack.kill('worker'); // with a part signed and nothing of it committed
       await release();
       const sql = stack.superuser();
@@ -229,7 +229,7 @@ describe.skipIf(redisUrl === undefined)('Redis', () => {
   it('flushed in the middle of a batch loses nothing of it', async () => {
     const release = await hold(stack, APPEND_LOCK);
     const { batch } = await accept(stack, bodyOf(stack, 2_000));
-    await untilWaiting(stack, 'svc-worker');
+    await untilWaiting(stack, 'svc-worker %');
     await redis.flushall();
     await release();
     await redis.flushall();

@@ -68,7 +68,7 @@ async function untilAWorkerWaits(stack: RunningStack): Promise<void> {
     async () => {
       const waiting = await sql`
         select from pg_stat_activity
-        where application_name = 'svc-worker' and wait_event_type = 'Lock'`;
+        where application_name like 'svc-worker %' and wait_event_type = 'Lock'`;
       return waiting.length > 0 ? true : null;
     },
     10_000,

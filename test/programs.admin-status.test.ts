@@ -107,6 +107,7 @@ describe('what wants attention', () => {
     tenants_allowlisted: 1,
     api_keys_active: 1,
     aep_keys_active: ['k'],
+    worker_keys: ['k'],
     log: { leaves: 10 },
     pending: { admissions: 3, oldest_ms: 900 },
     batches: { open: 0, oldest_ms: null },
@@ -128,6 +129,10 @@ describe('what wants attention', () => {
   it.each<[string, Partial<Facts>]>([
     ['no policy is in force', { policy: null }],
     ['no AEP key is active', { aep_keys_active: [] }],
+    [
+      "a worker's key is not active, and it settles nothing: other",
+      { worker_keys: ['k', 'other'] },
+    ],
     ['no worker is connected', { roles: well.roles.slice(1) }],
     ['an admission has waited 31 s', { pending: { admissions: 1, oldest_ms: late } }],
     ['the verifier has 2 leaves', { verifier: { ...well.verifier, verified_ms_ago: late } }],

@@ -91,7 +91,7 @@ async function hold(table: string): Promise<() => Promise<void>> {
 async function untilWaiting(application: string): Promise<void> {
   for (let n = 0; n < 400; n += 1) {
     const waiting = await db.sql`
-      select from pg_stat_activity where application_name = ${application}
+      select from pg_stat_activity where application_name like ${`${application}%`}
         and datname = current_database() and wait_event_type = 'Lock'`;
     if (waiting.length > 0) return;
     await sleep(25);

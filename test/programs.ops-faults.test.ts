@@ -5,8 +5,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createSigningKey } from '#runtime/crypto';
+import { toBase64Url } from '#protocol/bytes';
+import { jwkThumbprint } from '#protocol/keys';
+import { createSigningKey, nativeSha256 } from '#runtime/crypto';
 import { packageRoot } from '#runtime/package-root';
+import { appendKeyChange } from '#sql/lifecycle';
+import { transaction } from '#sql/transaction';
+import { adminOn } from './helpers/admin.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { parseExposition, valueOf } from './helpers/exposition.js';
 
@@ -22,13 +27,15 @@ let db: TestDatabase;
 let home: string;
 let way: Way;
 const children: ChildProcess[] = [];
+let aepKey: Uint8Array;
 const opsUrls: Record<string, string> = {};
 
 beforeAll(async () => {
   db = await freshDatabase();
   home = await mkdtemp(join(tmpdir(), 'svc-ops-'));
   way = await openWay(Number(new URL(db.url).port));
-  for (const name of ['aep', 'log', 'snapshot']) createSigningKey(join(home, `${name}.pem`));
+  for (const name of ['log', 'snapshot']) createSigningKey(join(home, `${name}.pem`));
+  aepKey = createSigningKey(join(home, 'aep.pem')).publicKey;
   const publisher = {
     LOG_KEY_FILE: join(home, 'log.pem'),
     SNAPSHOT_KEY_FILE: join(home, 'snapshot.pem'),
@@ -116,6 +123,39 @@ async function until(name: string, path: string, holds: (text: string, status: n
 const is = (name: string, metric: string) => (text: string) =>
   valueOf(parseExposition(text), metric) !== null && name !== '';
 
+describe('a worker that settles nothing because its key does not count', () => {
+  const keyId = () => jwkThumbprint(nativeSha256, aepKey);
+  const change = (to: 'activate' | 'retire', key: Uint8Array) =>
+    transaction(db.as('svc_admin'), (tx) =>
+      appendKeyChange(tx, nativeSha256, {
+        keyId: jwkThumbprint(nativeSha256, key),
+        publicKey: toBase64Url(key),
+        change: to,
+      }),
+    );
+  const attention = async (): Promise<string[]> => {
+    const { json } = await adminOn(db)('status', '--json');
+    return (json as { attention: { what: string }[] }).attention.map(({ what }) => what);
+  };
+
+  it('is not ready, and admin says whose key it is', async () => {
+    await until('worker', '/readyz', (text, status) => {
+      const says = JSON.parse(text) as { signing_key?: string; jobs?: string };
+      return status === 503 && says.signing_key === 'unknown' && says.jobs === 'up';
+    });
+    const other = createSigningKey(join(home, 'other.pem')).publicKey;
+    await change('activate', other);
+    expect(await attention()).toContain(
+      `a worker's key is not active, and it settles nothing: ${keyId()}`,
+    );
+    await change('activate', aepKey);
+    await until('worker', '/readyz', (text, status) => {
+      return status === 200 && text.includes('"signing_key":"active"');
+    });
+    expect((await attention()).join()).not.toContain('is not active');
+  });
+});
+
 describe('each program by itself', () => {
   it('tells that it is ready, and of two publishers which one leads', async () => {
     for (const name of ['worker', 'verifier', 'publisher', 'standby']) {
@@ -146,7 +186,7 @@ describe('each program by itself', () => {
       await until(name, '/readyz', (_text, ready) => ready === 503);
       expect((await ask(name, '/readyz')).ms).toBeLessThan(3_500);
       const text = await until(name, '/metrics', (now) => !is(name, metric)(now));
-      expect(valueOf(parseExposition(text), 'svc_gauge_errors_total')).toBeGreaterThan(0);
+      expect(valueOf(parseExposition(text), 'svc_reading_errors_total')).toBeGreaterThan(0);
     }
     const { text } = await ask('worker', '/readyz');
     expect(JSON.parse(text)).toMatchObject({ dependencies: { database: 'down' } });

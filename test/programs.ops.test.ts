@@ -154,7 +154,7 @@ describe('the metrics of a stack', () => {
       const skew = valueOf(metrics, 'svc_clock_skew_seconds', { program });
       expect(Math.abs(skew ?? NaN)).toBeLessThan(1);
     }
-    expect(valueOf(metrics, 'svc_gauge_errors_total')).toBe(0);
+    expect(valueOf(metrics, 'svc_reading_errors_total')).toBe(0);
   });
 
   it('count a leaf that fails', async () => {

@@ -79,7 +79,7 @@ afterAll(async () => {
 
 describe('start', () => {
   it('is usable by what it says, drains on SIGTERM, and finds its data again', async () => {
-    const first = start(dataDir);
+    const first = start(dataDir, { DRAIN_DELAY: '200ms', DRAIN_DEADLINE: '31s' });
     const { engine_url, public_url, tenant_id, api_key } = await ready(dataDir, first);
     expect((await stat(join(dataDir, 'ready.json'))).mode & 0o777).toBe(0o600);
     for (const key of ['aep-key.pem', 'log-key.pem', 'snapshot-key.pem', 'api-key']) {
@@ -107,6 +107,11 @@ describe('start', () => {
       ).toEqual([]);
       expect(Object.values(environment).join()).not.toContain(api_key);
       expect(Object.keys(await environmentOf(first, 'engine.js'))).not.toContain('AEP_KEY_FILE');
+      // How long each may take to drain is handed on.
+      for (const program of ['engine.js', 'worker.js', 'facade.js']) {
+        const given = await environmentOf(first, program);
+        expect(given).toMatchObject({ DRAIN_DELAY: '200ms', DRAIN_DEADLINE: '31000ms' });
+      }
       expect(Object.keys(await environmentOf(first, 'worker.js'))).not.toContain('LOG_KEY_FILE');
     }
 

@@ -92,6 +92,7 @@ describe('configuration', () => {
       windowProofs: 100_000,
       liveExecutionLocked: false,
       ops: { kind: 'none' },
+      drain: { delayMs: 0, deadlineMs: null },
       logLevel: 'info',
     });
   });

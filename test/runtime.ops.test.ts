@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import { listen, type HttpServer } from '#runtime/http-server';
 import { asOne, besideEachOther, countersOf } from '#runtime/ops/combine';
@@ -64,6 +65,27 @@ describe('the operations listener', () => {
     const response = await fetch(`${url}/readyz`);
     expect([response.status, response.headers.get('retry-after')]).toEqual([503, '1']);
     expect(await response.json()).toEqual(says);
+  });
+
+  it('finds out once what many ask at one moment', async () => {
+    const asked = { metrics: 0, readiness: 0 };
+    const url = await serve({
+      metrics: () => {
+        asked.metrics += 1;
+        return sleep(200).then(good.metrics);
+      },
+      readiness: () => {
+        asked.readiness += 1;
+        return sleep(200).then(good.readiness);
+      },
+    });
+    const paths = Array.from({ length: 40 }, (_, n) => (n % 2 === 0 ? '/metrics' : '/readyz'));
+    const ask = () => Promise.all(paths.map(async (path) => (await fetch(url + path)).status));
+    expect(new Set(await ask())).toEqual(new Set([200]));
+    expect(asked.metrics).toBeLessThanOrEqual(2);
+    expect(asked.readiness).toBeLessThanOrEqual(2);
+    expect((await fetch(`${url}/readyz`)).status).toBe(200);
+    expect(asked.readiness).toBeGreaterThanOrEqual(2);
   });
 
   it('answers in time whatever hangs', async () => {

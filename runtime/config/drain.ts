@@ -33,3 +33,11 @@ export function drainOf(v: {
 }): DrainConfig {
   return { delayMs: v.DRAIN_DELAY ?? 0, deadlineMs: v.DRAIN_DEADLINE ?? null };
 }
+
+/** The same for a program that is started with a whole environment of its own. */
+export function drainGiven({ delayMs, deadlineMs }: DrainConfig): Record<string, string> {
+  return {
+    ...(delayMs > 0 && { DRAIN_DELAY: `${String(delayMs)}ms` }),
+    ...(deadlineMs !== null && { DRAIN_DEADLINE: `${String(deadlineMs)}ms` }),
+  };
+}

@@ -1,6 +1,7 @@
 import { join, resolve } from 'node:path';
 import { z } from 'zod';
 import type { LogLevel } from '../log.js';
+import { drainOf, drainVariables, type DrainConfig } from './drain.js';
 import { read, type Environment } from './environment.js';
 import {
   bind,
@@ -45,6 +46,8 @@ export interface StartConfig {
   windowProofs: number;
   liveExecutionLocked: boolean;
   ops: OpsConfig;
+  /** How each of its programs goes; one after the other they all do. */
+  drain: DrainConfig;
   logLevel: LogLevel;
 }
 
@@ -71,6 +74,7 @@ export function readStartConfig(env: Environment): StartConfig {
     WINDOW_PROOFS: windowProofs,
     LIVE_EXECUTION: locked,
     ...opsVariables,
+    ...drainVariables,
     LOG_LEVEL: logLevel,
   });
   const logOrigin = originFor(v.LOG_ORIGIN, v.DATABASE_URL === undefined);
@@ -100,6 +104,7 @@ export function readStartConfig(env: Environment): StartConfig {
     windowProofs: v.WINDOW_PROOFS,
     liveExecutionLocked: v.LIVE_EXECUTION === 'locked',
     ops: opsOf(v),
+    drain: drainOf(v),
     logLevel: v.LOG_LEVEL,
   };
 }

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { listen, type HttpServer } from '../http-server.js';
 import { within } from '../within.js';
+import { onceAtATime } from './once-at-a-time.js';
 import { exposition, EXPOSITION_TYPE } from './registry.js';
 import type { OpsSource } from './source.js';
 
@@ -27,6 +28,9 @@ export function openOpsListener(
   const { patienceMs = PATIENCE_MS, ...address } = options;
   const bounded = <T>(promise: Promise<T>): Promise<T> =>
     within(promise, patienceMs, () => new Error('no answer in time'));
+  // Many that ask at one moment are told one thing: what it costs is not theirs to multiply.
+  const gather = onceAtATime(() => bounded(source.metrics().then(exposition)));
+  const look = onceAtATime(() => bounded(source.readiness()));
 
   async function answer(path: string): Promise<Answer> {
     switch (path) {
@@ -42,7 +46,7 @@ export function openOpsListener(
   }
 
   async function readyz(): Promise<Answer> {
-    const { ready, says } = await bounded(source.readiness()).catch(() => ({
+    const { ready, says } = await look().catch(() => ({
       ready: false,
       says: { status: 'unavailable', detail: 'readiness could not be found out in time' },
     }));
@@ -54,7 +58,7 @@ export function openOpsListener(
   /** All of it or nothing: a counter that is there with a part of its value says something false. */
   async function metrics(): Promise<Answer> {
     try {
-      const body = await bounded(source.metrics().then(exposition));
+      const body = await gather();
       return { status: 200, type: EXPOSITION_TYPE, body };
     } catch {
       const body = 'The metrics could not be gathered in time.\n';

@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { QueueConfig } from '#runtime/config';
+import type { KeyStatus } from '#protocol/key-state';
 import { condition } from '#runtime/ops/condition';
 import type { Readiness } from '#runtime/ops/source';
 import {
@@ -13,6 +14,7 @@ import type { RequestIds } from '#runtime/request-ids';
 import type { AdmitContext } from './context.js';
 import { startBatchTurns } from './batches.js';
 import { processAdmissions } from './process.js';
+import { signingKeyState } from './signing-key.js';
 import type { PendingPlace } from '#sql/settlement';
 import { startRevocationWorker } from '../lifecycle/worker.js';
 import { sweep } from './sweep.js';
@@ -115,7 +117,12 @@ export function startAdmitWorker(
     },
   });
   const stopping = new AbortController();
-  const database = condition(() => context.sql`select 1`);
+  // Not known while it is asked for: what was true before may be no more.
+  let signingKey: KeyStatus | null = null;
+  const database = condition(async () => {
+    signingKey = null;
+    signingKey = await signingKeyState(context.sql, context.keyId);
+  });
   const reachesQueue = condition(() => queue.ping());
   const sweeping = sweepUntilStopped();
 
@@ -146,13 +153,16 @@ export function startAdmitWorker(
     const [ofDatabase, ofQueue] = await Promise.all([database(), reachesQueue()]);
     const jobs = worker.isRunning() && batchWorker.isRunning() ? 'up' : 'down';
     // Without the queue nothing reaches a worker, the sweeper’s jobs included.
-    const ready = ofDatabase === 'up' && ofQueue === 'up' && jobs === 'up';
+    // With a key that does not count, it takes jobs and settles none of them.
+    const ready =
+      ofDatabase === 'up' && ofQueue === 'up' && jobs === 'up' && signingKey === 'active';
     return {
       ready,
       says: {
         status: ready ? 'ready' : 'unavailable',
         dependencies: { database: ofDatabase, queue: ofQueue },
         jobs,
+        ...(signingKey !== null && { signing_key: signingKey }),
       },
     };
   }

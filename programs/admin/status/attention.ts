@@ -32,6 +32,13 @@ export function attentionFor(facts: Facts): Attention[] {
     'no AEP key is active: nothing can be signed',
     'aep-key activate <key.pem>',
   );
+  for (const key of facts.worker_keys) {
+    when(
+      facts.aep_keys_active.length > 0 && !facts.aep_keys_active.includes(key),
+      `a worker's key is not active, and it settles nothing: ${key}`,
+      'aep-key activate <key.pem>, or restart the worker with the active key',
+    );
+  }
   for (const program of ALWAYS_CONNECTED) {
     const role = facts.roles.find((one) => one.role === `svc_${program}`);
     const isThere = role !== undefined && role.connections > 0;

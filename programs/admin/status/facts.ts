@@ -12,6 +12,8 @@ export interface Facts {
   tenants_allowlisted: number;
   api_keys_active: number;
   aep_keys_active: string[];
+  /** With which connected workers sign. */
+  worker_keys: string[];
   log: { leaves: number };
   pending: { admissions: number; oldest_ms: number | null };
   batches: { open: number; oldest_ms: number | null };
@@ -44,6 +46,7 @@ export async function readFacts(sql: Db, activeAepKeys: string[]): Promise<Facts
     tenants_allowlisted: overview.allowlisted,
     api_keys_active: overview.apiKeys,
     aep_keys_active: activeAepKeys,
+    worker_keys: overview.workerKeys,
     log: { leaves },
     pending: { admissions: pending.admissions, oldest_ms: sinceOrNull(pending.oldestAt) },
     batches: { open: overview.batches.open, oldest_ms: sinceOrNull(overview.batches.oldestAt) },

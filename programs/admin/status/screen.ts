@@ -27,6 +27,7 @@ export function screen(facts: Facts, attention: readonly Attention[]): string {
     policy: facts.policy ?? 'none in force',
     tenants: `${String(facts.tenants_allowlisted)} allowlisted, ${String(facts.api_keys_active)} API keys good`,
     'AEP keys': facts.aep_keys_active.join(', ') || 'none active',
+    'worker keys': facts.worker_keys.join(', ') || 'no worker is connected',
     log: `${String(facts.log.leaves)} leaves`,
     pending: waiting(pending.admissions, pending.oldest_ms),
     batches: waiting(batches.open, batches.oldest_ms),
