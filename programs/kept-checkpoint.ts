@@ -13,7 +13,7 @@ export async function readKeptCheckpoint(where: string | null): Promise<string |
   if (where === null) return null;
   try {
     const note = /^https?:/.test(where) ? await download(where) : await readFile(where, 'utf8');
-    if (note.length > MOST_BYTES) throw new Error('it is too long for a checkpoint');
+    if (note.length > MOST_BYTES) throw tooLong();
     return note;
   } catch (cause) {
     throw new OperatorError(
@@ -26,5 +26,18 @@ export async function readKeptCheckpoint(where: string | null): Promise<string |
 async function download(url: string): Promise<string> {
   const response = await fetch(url, { signal: AbortSignal.timeout(WITHIN_MS) });
   if (!response.ok) throw new Error(`the answer is ${String(response.status)}`);
-  return response.text();
+  // Whoever keeps it need not be trusted: no more is taken in than a checkpoint can have.
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  const body: AsyncIterable<Uint8Array> | Uint8Array[] = response.body ?? [];
+  for await (const chunk of body) {
+    chunks.push(chunk);
+    length += chunk.length;
+    if (length > MOST_BYTES) throw tooLong();
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}
+
+function tooLong(): Error {
+  return new Error('it is too long for a checkpoint');
 }

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer, type Server } from 'node:http';
+import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -14,6 +14,21 @@ import { freshDatabase, type TestDatabase } from './helpers/database.js';
 const home = mkdtempSync(join(tmpdir(), 'svc-kept-'));
 const file = join(home, 'checkpoint');
 let server: Server;
+let poured = 0;
+
+/** As much as is taken, up to what no test should wait for. */
+function pour(res: ServerResponse): void {
+  const chunk = Buffer.alloc(1024 * 1024, 'x');
+  const go = (): void => {
+    while (poured < 256 * chunk.length && !res.destroyed) {
+      poured += chunk.length;
+      if (!res.write(chunk)) return void res.once('drain', go);
+    }
+    res.end();
+  };
+  go();
+}
+
 let url: string;
 let db: TestDatabase;
 
@@ -23,6 +38,7 @@ beforeAll(async () => {
   server = createServer((req, res) => {
     if (req.url === '/checkpoint') res.end('a note\n');
     else if (req.url === '/huge') res.end('x'.repeat(100_000));
+    else if (req.url === '/endless') pour(res);
     else res.writeHead(404).end('a page');
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -49,6 +65,11 @@ it.each([
   const reading = readKeptCheckpoint(where());
   await expect(reading).rejects.toThrow(OperatorError);
   await expect(reading).rejects.toThrow(/LAST_CHECKPOINT: .* cannot be read/);
+});
+
+it('what does not end is not taken in', async () => {
+  await expect(readKeptCheckpoint(`${url}/endless`)).rejects.toThrow(/too long for a checkpoint/);
+  expect(poured).toBeLessThan(64 * 1024 * 1024);
 });
 
 it.each([

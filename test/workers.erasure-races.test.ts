@@ -9,6 +9,8 @@ import { toUuid } from '#sql/ids';
 import { appendRevocation } from '#sql/lifecycle';
 import { askRevocation, revocationState } from '#sql/revocations';
 import { settleRevocations } from '#workers/lifecycle/settle-revocations';
+import { scrub } from '#workers/verify/scrub';
+import { upkeep } from '#workers/verify/upkeep';
 import { adminOn, type AdminLine } from './helpers/admin.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { eraseProof } from './helpers/erase.js';
@@ -128,5 +130,45 @@ describe('a reason that comes while or after its proof is erased', () => {
       salt: '6'.repeat(64),
     });
     await gone();
+  });
+});
+
+describe('a leaf that failed and was mended', () => {
+  it('is not said to verify again by a scrubber that read it before its payload was erased', async () => {
+    const [id = ''] = await world.admit(1);
+    const { verify } = world.registry;
+    const flip = `update svc.proof set aep = set_byte(aep, 40, get_byte(aep, 40) # 1)
+      where proof_id = '${toUuid(id)}'`;
+    const outcome = async (): Promise<string> => {
+      const [row] = await db.sql<{ outcome: string }[]>`
+        select outcome from svc.verdict where not frontier
+          and first_index = (select leaf_index from svc.proof where proof_id = ${toUuid(id)}::uuid)
+        order by verdict_id desc limit 1`;
+      return row?.outcome ?? 'none';
+    };
+    await world.tamper(flip);
+    await scrub(verify, 1_000);
+    expect(await outcome()).toBe('fail');
+    await world.tamper(flip);
+    let isRead = false;
+    const sql = new Proxy(verify.sql, {
+      get: (pool, name) =>
+        name !== 'reserve'
+          ? (Reflect.get(pool, name) as unknown)
+          : async () => {
+              // All is read, and nothing written yet.
+              if (!isRead) {
+                isRead = true;
+                await eraseProof(db, id);
+                await upkeep(verify, 100);
+              }
+              return pool.reserve();
+            },
+    });
+    await scrub({ ...verify, sql }, 1_000);
+    expect(isRead).toBe(true);
+    expect(await outcome()).toBe('fail');
+    await scrub(verify, 1_000);
+    expect(await outcome()).toBe('erased');
   });
 });

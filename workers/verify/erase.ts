@@ -1,14 +1,21 @@
 import { transaction } from '#sql/transaction';
 import { forgetExpiries, takeDueErasures } from '#sql/erasure-due';
-import { frontier, insertVerdicts, verdictsForLeaves, type NewVerdict } from '#sql/verdicts';
+import {
+  frontier,
+  insertVerdicts,
+  scrubUrgently,
+  verdictsForLeaves,
+  type NewVerdict,
+} from '#sql/verdicts';
 import { ERASED_CHECKS } from './check-leaf.js';
 import type { VerifyContext } from './context.js';
 import { lockVerdicts } from './lock.js';
 
 /**
  * Writes verdicts for proofs whose payload was erased: nothing is asserted of them from here on, and
- * no check failed. Their entries in the log are verified by the scrubber, as all others are. Of a leaf
- * that failed before it leaves the judgement to the scrubber. Returns how many it took up.
+ * no check failed. Their entries in the log are verified by the scrubber, as all others are. A leaf
+ * that failed before is sent to the scrubber at once, which may be about to say of the payload as it was
+ * that it verifies again. Returns how many it took up.
  */
 export async function recordErasures(context: VerifyContext, limit: number): Promise<number> {
   return transaction(context.sql, async (tx) => {
@@ -35,6 +42,10 @@ export async function recordErasures(context: VerifyContext, limit: number): Pro
       ];
     });
     await insertVerdicts(tx, verdicts);
+    for (const leafIndex of due) {
+      if (said.get(leafIndex)?.outcome === 'fail')
+        await scrubUrgently(tx, leafIndex, leafIndex + 1);
+    }
     await forgetExpiries(tx, due);
     return due.length;
   });
