@@ -232,6 +232,18 @@ describe('a request with too much before its body', () => {
   });
 });
 
+describe('a header', () => {
+  it('is passed over in no case, however many come before it', async () => {
+    const server = await serve({ headers: 3_000 }, (req, res) => {
+      res.end(`heard ${String(req.headers['last'])}`);
+    });
+    const one = await client(server);
+    const many = 'A: b\r\n'.repeat(2_500);
+    one.say(`GET / HTTP/1.1\r\nHost: x\r\n${many}Last: it\r\nConnection: close\r\n\r\n`);
+    expect(await one.end()).toContain('heard it');
+  });
+});
+
 describe('a body of little content', () => {
   const CHUNKED = `${POST}Transfer-Encoding: chunked\r\n\r\n`;
 

@@ -16,6 +16,13 @@ import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry } from './helpers/registry.js';
 
 const programs = Object.keys(GRANTS) as Program[];
+const FILE_FUNCTIONS = [
+  'pg_read_file(text)',
+  'pg_read_binary_file(text)',
+  'pg_ls_dir(text)',
+  'lo_import(text)',
+  'lo_export(oid, text)',
+];
 const LOG_TABLES = ['log_entry', 'proof', 'checkpoint', 'verdict', 'tile', 'log_head'];
 
 describe('database roles', () => {
@@ -66,7 +73,15 @@ describe('database roles', () => {
       await drop();
     });
 
-    it.each([
+    it.each<readonly [what: string, statements: string, reason: RegExp]>([
+      ...FILE_FUNCTIONS.map(
+        (name) =>
+          [
+            `can reach files of the server by ${name}`,
+            `grant execute on function ${name} to %`,
+            /may reach files of the server/,
+          ] as const,
+      ),
       ['is a superuser', 'alter role % superuser', /is a superuser/],
       ['can make roles', 'alter role % createrole', /can create roles/],
       ['passes by row-level security', 'alter role % bypassrls', /bypasses row-level security/],
@@ -76,11 +91,6 @@ describe('database roles', () => {
         'can silence triggers',
         'grant set on parameter session_replication_role to %',
         /may silence triggers/,
-      ],
-      [
-        'can read the files of the server',
-        'grant execute on function pg_read_file(text) to %',
-        /may reach files of the server/,
       ],
       [
         'may make schemas',
