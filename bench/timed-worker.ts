@@ -21,7 +21,7 @@ async function prepare(task: TimedWorkerTask): Promise<void> {
   await policySelfTest();
   const pool = connect(task.databaseUrl, {
     application: 'bench-worker',
-    max: WORKER_DEFAULTS.concurrency + WORKER_DEFAULTS.batchConcurrency + 2,
+    max: WORKER_DEFAULTS.groupsAtOnce + WORKER_DEFAULTS.batchConcurrency + 4,
   });
   const heldMs: number[] = [];
   const sql = timedPool(pool, (ms) => void heldMs.push(ms));

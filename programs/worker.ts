@@ -25,7 +25,7 @@ const code = await runProgram('worker', async (program) => {
   const sql = connect(config.databaseUrl, {
     // So that `admin status` can say which keys are in use: a worker may write that nowhere.
     application: `svc-worker ${keyId}`,
-    max: WORKER_DEFAULTS.concurrency + WORKER_DEFAULTS.batchConcurrency + 2,
+    max: WORKER_DEFAULTS.groupsAtOnce + WORKER_DEFAULTS.batchConcurrency + 4,
   });
   program.onStop(() => sql.end({ timeout: 5 }));
   await assertDatabase(sql, 'worker');

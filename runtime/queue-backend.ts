@@ -52,6 +52,9 @@ export interface Opened<M> {
 
 export type OnError = (error: Error) => void;
 
+/** Jobs in work need a connection only while they are taken and when they are done. */
+const MOST_MOVING_JOBS = 4;
+
 /** An hour's worth of missed consumers is no loss: events are hints. */
 const EVENTS_KEPT = 1_000;
 const FAILED_KEPT = 100;
@@ -193,7 +196,7 @@ export function openWorker(
   onError: OnError,
 ): Opened<Member & { run(): Promise<void> }> {
   if (config.redisUrl === null) {
-    const connection = postgresConnection(config, concurrency + 2);
+    const connection = postgresConnection(config, Math.min(concurrency, MOST_MOVING_JOBS) + 2);
     const options = {
       ...workerOptions,
       connection,

@@ -60,7 +60,7 @@ beforeAll(async () => {
   worker = startAdmitWorker(
     registry.admit,
     { databaseUrl: db.urlFor('svc_worker'), redisUrl: null },
-    { ...WORKER_DEFAULTS, concurrency: 1, sweepEveryMs: 200, sweepOlderThanMs: 500 },
+    { ...WORKER_DEFAULTS, groupsAtOnce: 1, sweepEveryMs: 200, sweepOlderThanMs: 500 },
   );
   await Promise.all([events.ready, worker.ready]);
   engine = await startEngine(registry, {

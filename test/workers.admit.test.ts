@@ -453,7 +453,10 @@ describe('a failure that says nothing about the admission leaves it waiting', ()
   it('a database that is away while its policy is read', async () => {
     const away = new DatabaseUnavailableError('away');
     const cut = { ...registry.admit, policy: () => Promise.reject(away) };
-    await expect(processAdmissions(cut, [waiting])).rejects.toBe(away);
+    await expect(processAdmissions(cut, [waiting])).rejects.toMatchObject({
+      cause: away,
+      ids: new Set([waiting]),
+    });
     await isProvedLater();
   });
 
@@ -474,9 +477,10 @@ describe('a failure that says nothing about the admission leaves it waiting', ()
     const id = await accepted(registry.item());
     await db.sql`alter table svc.intake drop constraint intake_lane_check`;
     await db.sql`update svc.intake set lane = 3 where replace(proof_id::text, '-', '') = ${id}`;
-    await expect(processAdmissions(registry.admit, [id, waiting])).rejects.toThrow(
-      UnknownLaneError,
-    );
+    await expect(processAdmissions(registry.admit, [id, waiting])).rejects.toMatchObject({
+      cause: expect.any(UnknownLaneError) as Error,
+      ids: new Set([id]),
+    });
     expect(await stateOf(id)).toBeUndefined();
     expect(await stateOf(waiting)).toMatchObject({ state: 'proved' });
     await db.sql`delete from svc.intake_pending where replace(proof_id::text, '-', '') = ${id}`;
@@ -493,7 +497,9 @@ describe('a failure that says nothing about the admission leaves it waiting', ()
       });
     await change(`jsonb_set(files, '{policies,more}', '"permit (principal, action, resource);"')`);
     const anew = { ...registry.admit, policy: policyCache(registry.admit.sql) };
-    await expect(processAdmissions(anew, [waiting])).rejects.toThrow(PolicySetError);
+    await expect(processAdmissions(anew, [waiting])).rejects.toMatchObject({
+      cause: expect.any(PolicySetError) as Error,
+    });
     await change(`files #- '{policies,more}'`);
     await isProvedLater();
   });
@@ -641,7 +647,7 @@ describe('gates hold for what is accepted and not yet appended', () => {
         }),
       },
       { databaseUrl: db.urlFor('svc_worker'), redisUrl: null },
-      { ...WORKER_DEFAULTS, concurrency: 1, sweepEveryMs: 20, sweepOlderThanMs: 0 },
+      { ...WORKER_DEFAULTS, groupsAtOnce: 1, sweepEveryMs: 20, sweepOlderThanMs: 0 },
     );
     try {
       await eventually(() => Promise.resolve(failed.length > 0 ? true : null), 10_000, 'a sweep');

@@ -2,3 +2,15 @@
 export class SigningKeyInactiveError extends Error {
   override readonly name = 'SigningKeyInactiveError';
 }
+
+/** The rest of a group is settled; these are not, for a reason that is not theirs and may pass. */
+export class HeldBackError extends Error {
+  override readonly name = 'HeldBackError';
+  readonly ids: ReadonlySet<string>;
+
+  constructor(ids: readonly string[], cause: unknown) {
+    const why = cause instanceof Error ? cause.message : String(cause);
+    super(`${String(ids.length)} of the group cannot be decided: ${why}`, { cause });
+    this.ids = new Set(ids);
+  }
+}

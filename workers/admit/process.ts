@@ -8,6 +8,7 @@ import { transaction } from '#sql/transaction';
 import { NO_REQUEST_IDS, type RequestIds } from '#runtime/request-ids';
 import { append, type Appended } from './append.js';
 import type { AdmitContext } from './context.js';
+import { HeldBackError } from './errors.js';
 import { UNCOUNTED } from './metrics.js';
 import { prepare, type Prepared } from './prepare.js';
 import { idsOf, tellSettled } from './tell.js';
@@ -23,14 +24,15 @@ function isTheItems(error: unknown): boolean {
   return /^(22...|23...|P0001)$/.test(String((error as { code?: unknown }).code));
 }
 
-const AT_A_STRETCH_MS = 5;
+const AT_A_STRETCH_MS = 1;
 
 /**
  * Settles admissions: load → canonicalize → evaluate → hash → sign → append. Ids that are unknown,
  * not accepted or settled already are passed over, so any message may come any number of times.
  *
  * @param requests who brought which, for log lines alone: it came out of the queue
- * @throws when something could not be settled for a reason that may pass; the sweeper comes back
+ * @throws HeldBackError when all but some were settled, and what went wrong when none could be; both
+ *   for reasons that may pass, and the sweeper comes back
  */
 export async function processAdmissions(
   context: AdmitContext,
@@ -43,7 +45,7 @@ export async function processAdmissions(
   const loaded = performance.now();
   metrics.took('load', loaded - asked);
   const prepared: Prepared[] = [];
-  let heldBack: unknown;
+  const heldBack: { ids: string[]; by: unknown } = { ids: [], by: undefined };
   let began = loaded;
   for (const intake of pending) {
     // A long job is no reason for a short one to wait until all of it is signed.
@@ -56,12 +58,15 @@ export async function processAdmissions(
     } catch (error) {
       if (isTheItems(error)) await setAside(context, intake, error, requests);
       // A policy set that this process cannot run holds back what is pinned to it, and no more.
-      else heldBack = error;
+      else {
+        heldBack.ids.push(intake.proofId);
+        heldBack.by = error;
+      }
     }
   }
   metrics.took('prepare', performance.now() - loaded);
   await appendOrIsolate(context, prepared, requests);
-  if (heldBack !== undefined) throw heldBack as Error;
+  if (heldBack.ids.length > 0) throw new HeldBackError(heldBack.ids, heldBack.by);
 }
 
 /** One bad item never fails its neighbours: a group that fails is appended item by item. */

@@ -1,4 +1,3 @@
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { QueueConfig } from '#runtime/config';
 import type { KeyStatus } from '#protocol/key-state';
 import { condition } from '#runtime/ops/condition';
@@ -13,16 +12,18 @@ import {
 import type { RequestIds } from '#runtime/request-ids';
 import type { AdmitContext } from './context.js';
 import { startBatchTurns } from './batches.js';
+import { inCompany } from './in-company.js';
+import { keepSweeping } from './keep-sweeping.js';
 import { processAdmissions } from './process.js';
 import { signingKeyState } from './signing-key.js';
-import type { PendingPlace } from '#sql/settlement';
 import { startRevocationWorker } from '../lifecycle/worker.js';
-import { sweep } from './sweep.js';
 import { firstOf } from './tell.js';
 
 export interface WorkerOptions {
-  /** Jobs in work at a time. Everything before the append lock runs beside each other. */
-  concurrency: number;
+  /** Jobs taken at a time: those that wait together are settled together. */
+  jobsAtOnce: number;
+  /** Groups of them in work at a time. Everything before the append lock runs beside each other. */
+  groupsAtOnce: number;
   /** Of batches beside them. Few: what comes alone waits for the append lock behind each of these. */
   batchConcurrency: number;
   /** Milliseconds between sweeps. */
@@ -34,14 +35,16 @@ export interface WorkerOptions {
 }
 
 export const WORKER_DEFAULTS: WorkerOptions = {
-  concurrency: 4,
+  jobsAtOnce: 32,
+  groupsAtOnce: 2,
   batchConcurrency: 1,
   sweepEveryMs: 1000,
   sweepOlderThanMs: 2000,
   renewTurnsAfterMs: 5000,
 };
 
-const SWEEP_GROUP = 256;
+/** A group's size; what waits beyond it is the next group. */
+const IDS_AT_ONCE = 256;
 const REPORT_EVERY_MS = 5_000;
 
 export interface AdmitWorker {
@@ -104,8 +107,13 @@ export function startAdmitWorker(
     },
     { concurrency: options.batchConcurrency, log },
   );
-  const worker = openAdmitWorker(queueConfig, settle, {
-    concurrency: options.concurrency,
+  const settleTogether = inCompany({
+    groupsAtOnce: options.groupsAtOnce,
+    idsAtOnce: IDS_AT_ONCE,
+    settle,
+  });
+  const worker = openAdmitWorker(queueConfig, settleTogether, {
+    concurrency: options.jobsAtOnce,
     log,
     revocations: (ids, requests) => revocations.settle(ids, requests),
     batches: (ids, requests) => {
@@ -124,30 +132,16 @@ export function startAdmitWorker(
     signingKey = await signingKeyState(context.sql, context.keyId);
   });
   const reachesQueue = condition(() => queue.ping());
-  const sweeping = sweepUntilStopped();
-
-  async function sweepUntilStopped(): Promise<void> {
-    let place: PendingPlace | null = null;
-    while (!stopping.signal.aborted) {
-      try {
-        const swept = await sweep(
-          {
-            sql: context.sql,
-            log,
-            enqueue: (ids) => queue.add(ids),
-            olderThanMs: options.sweepOlderThanMs,
-            groupSize: SWEEP_GROUP,
-            found: (count) => context.metrics?.swept('admissions', count),
-          },
-          place,
-        );
-        place = swept.next;
-      } catch (error) {
-        log.warn({ err: error }, 'the sweep failed; the next one comes');
-      }
-      await sleep(options.sweepEveryMs, undefined, { signal: stopping.signal }).catch(() => null);
-    }
-  }
+  const sweeping = keepSweeping(
+    context,
+    queue,
+    {
+      everyMs: options.sweepEveryMs,
+      olderThanMs: options.sweepOlderThanMs,
+      groupSize: IDS_AT_ONCE,
+    },
+    stopping.signal,
+  );
 
   async function readiness(): Promise<Readiness> {
     const [ofDatabase, ofQueue] = await Promise.all([database(), reachesQueue()]);
