@@ -2,7 +2,12 @@ import { createBullBoard } from '@bull-board/api';
 import { BullMQAdapter } from '@bull-board/api/bullMQAdapter';
 import { ExpressAdapter } from '@bull-board/express';
 import type { Queue } from 'bullmq';
-import express, { type ErrorRequestHandler, type Express } from 'express';
+import express, {
+  type ErrorRequestHandler,
+  type Express,
+  type RequestHandler,
+  type Response,
+} from 'express';
 import type { Logger } from '#runtime/log';
 import type { QueueToRead } from '#runtime/queues';
 import { boardGate } from './gate.js';
@@ -10,7 +15,7 @@ import type { HasKey } from './key.js';
 
 /** Bull Board behind a key, and unable to change anything. */
 export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log: Logger): Express {
-  const adapter = new ExpressAdapter();
+  const adapter = new QuietAdapter(log);
   adapter.setBasePath('');
   createBullBoard({
     queues: queues.map((queue) => new BullMQAdapter(queue as Queue, { readOnlyMode: true })),
@@ -28,16 +33,60 @@ export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log:
   const app = express();
   app.disable('x-powered-by');
   app.use(boardGate(hasKey, log));
+  app.use(boundPages);
   app.use(adapter.getRouter() as Express);
   app.use(toAnswer(log));
   return app;
 }
 
-/** An error says nothing of the inside to whoever looks. */
+const UNREADABLE = 'The queue cannot be read.\n';
+const NO_ADDRESS = 'This is no address of the board.\n';
+
+/** Express could make nothing of the address. */
+const isOfAsking = (error: unknown): boolean => (error as { status?: unknown }).status === 400;
+
+type HandleError = Parameters<ExpressAdapter['setErrorHandler']>[0];
+
+/** Bull Board by itself answers with what Redis or PostgreSQL said. */
+class QuietAdapter extends ExpressAdapter {
+  constructor(private readonly log: Logger) {
+    super();
+  }
+
+  override setErrorHandler(_told: HandleError): this {
+    return super.setErrorHandler((error) => {
+      if (isOfAsking(error)) return { status: 400, body: NO_ADDRESS };
+      this.log.error({ err: error }, 'the board cannot answer');
+      return { status: 500, body: UNREADABLE };
+    });
+  }
+}
+
+/** Far more than the page offers. All of a page is in memory at once, and of each job all that it carries. */
+const LONGEST_PAGE = 100;
+
+const boundPages: RequestHandler = (req, res, next) => {
+  const { jobsPerPage } = req.query;
+  if (
+    jobsPerPage === undefined ||
+    (Number(jobsPerPage) >= 1 && Number(jobsPerPage) <= LONGEST_PAGE)
+  ) {
+    next();
+    return;
+  }
+  sayShortly(res, 400, `Ask for at most ${String(LONGEST_PAGE)} jobs a page.\n`);
+};
+
+/** What was asked makes no sense, or the queue is away: either way nothing of the inside is said. */
 function toAnswer(log: Logger): ErrorRequestHandler {
   return (error: unknown, _req, res, next) => {
-    log.error({ err: error }, 'the board cannot answer');
+    if (!isOfAsking(error)) log.error({ err: error }, 'the board cannot answer');
     if (res.headersSent) next(error);
-    else res.status(503).type('text/plain').send('The queue cannot be read.\n');
+    else if (isOfAsking(error)) sayShortly(res, 400, NO_ADDRESS);
+    else sayShortly(res, 503, UNREADABLE);
   };
+}
+
+function sayShortly(res: Response, status: number, text: string): void {
+  res.status(status).type('text/plain').send(text);
 }
