@@ -5,6 +5,8 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { databaseName } from '#programs/fsck/open';
+import { formatVkey } from '#protocol/note';
+import { createSigningKey, nativeSha256 } from '#runtime/crypto';
 import { packageRoot } from '#runtime/package-root';
 import { toUuid } from '#sql/ids';
 import type { DyingCheck } from './helpers/dying-fsck.js';
@@ -31,6 +33,19 @@ describe('a registry and a snapshot with nothing wrong', () => {
     expect(code).toBe(0);
     expect(notices).toEqual({ orphans_young: 1 });
     expect(document).toMatchObject({ clean: true, not_checked: [], left_out: [], resumed_from: 0 });
+  });
+});
+
+describe('a log whose key was changed', () => {
+  it('is clean when the key from before is named as retired, and not without it', async () => {
+    const { env, directory } = await plantation.copy();
+    const { LOG_VKEY: old = '' } = env;
+    const { publicKey } = createSigningKey(join(directory, '..', 'next-log.pem'));
+    const next = formatVkey(nativeSha256, old.split('+')[0] ?? '', publicKey);
+    const clean = await checked({ ...env, LOG_VKEY: next, LOG_RETIRED_VKEYS: old });
+    expect(clean).toMatchObject({ corrupt: {}, err: '', code: 0 });
+    const alone = await checked({ ...env, LOG_VKEY: next });
+    expect(Object.keys(alone.corrupt)).toContain('checkpoint_unverifiable');
   });
 });
 

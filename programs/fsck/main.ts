@@ -64,7 +64,7 @@ async function run(
 ): Promise<FsckExitCode> {
   const began = performance.now();
   const config = fsckConfig(given.only, env);
-  const logVkeys = trustedKeys('LOG', config.logKey);
+  const logVkeys = trustedKeys('LOG', config.logKey, config.retiredLogVkeys);
   const snapshot = await openSnapshot(config, logVkeys);
   const { databaseUrl } = config;
   const file = given.state ?? join(config.dataDir, 'fsck.json');

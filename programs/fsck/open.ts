@@ -15,12 +15,18 @@ import { assertDatabase } from '../database.js';
 const STATEMENT_TIMEOUT_MS = 30 * 60 * 1000;
 
 /** Of a key file only the public half is used. */
-export function trustedKeys(variable: string, key: TrustedKey): PinnedKeys {
+export function trustedKeys(
+  variable: string,
+  key: TrustedKey,
+  retired: readonly string[] = [],
+): PinnedKeys {
   const vkeys =
     'vkeys' in key
       ? key.vkeys
       : [formatVkey(nativeSha256, key.name, loadSigningKey(key.keyFile).publicKey)];
-  return pinning(`${variable}_VKEY`, () => pinKeys(nativeSha256, vkeys));
+  // Until readers have gone over, the retired key is pinned in both places.
+  const all = [...new Set([...vkeys, ...retired])];
+  return pinning(`${variable}_VKEY`, () => pinKeys(nativeSha256, all));
 }
 
 export async function openRegistry(url: string): Promise<Pool> {

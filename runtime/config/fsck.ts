@@ -3,7 +3,7 @@ import { z } from 'zod';
 import type { LogLevel } from '../log.js';
 import { ConfigError, read, type Environment } from './environment.js';
 import { dataDir, logLevel, validFor } from './fields.js';
-import { vkeys } from './keys.js';
+import { retiredVkeys, vkeys } from './keys.js';
 import { LOCAL_ORIGIN, origin, snapshotNameFor } from './log-names.js';
 import { databaseUrl, ROLE_URL, snapshotUrl } from './urls.js';
 
@@ -14,6 +14,8 @@ export interface FsckConfig {
   /** Null when the registry is left out. */
   databaseUrl: string | null;
   logKey: TrustedKey;
+  /** Verifier keys of what signed earlier checkpoints, which the registry keeps. */
+  retiredLogVkeys: string[];
   snapshotKey: TrustedKey;
   /** Null when the snapshot is left out, or read over http. */
   snapshotDir: string | null;
@@ -31,6 +33,7 @@ export function readFsckConfig(only: FsckHalf | null, env: Environment): FsckCon
   const v = read(env, {
     DATABASE_URL: only === 'snapshot' ? databaseUrl('').optional() : databaseUrl(ROLE_URL('fsck')),
     LOG_VKEY: vkeys('log').optional(),
+    LOG_RETIRED_VKEYS: retiredVkeys,
     SNAPSHOT_VKEY: vkeys('snapshot').optional(),
     LOG_KEY_FILE: z.string().optional(),
     SNAPSHOT_KEY_FILE: z.string().optional(),
@@ -59,6 +62,7 @@ export function readFsckConfig(only: FsckHalf | null, env: Environment): FsckCon
   return {
     databaseUrl: only === 'snapshot' ? null : (v.DATABASE_URL ?? null),
     logKey,
+    retiredLogVkeys: v.LOG_RETIRED_VKEYS ?? [],
     snapshotKey: snapshotKey ?? logKey,
     snapshotDir: only === 'registry' || url !== null ? null : directory,
     snapshotUrl: only === 'registry' ? null : url,

@@ -1,0 +1,38 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { expect, it } from 'vitest';
+
+const root = new URL('../', import.meta.url);
+const text = (path: string): string => readFileSync(new URL(path, root), 'utf8');
+
+/** Said by `start` to its children, and to nobody else. */
+const BETWEEN_PROGRAMS = ['EMBEDDED_DATABASE', 'OPS_ASKED_BY_STARTER'];
+
+it('has every variable that a program reads in the table of variables, and no other', () => {
+  const readers = readdirSync(new URL('runtime/config/', root), { encoding: 'utf8' });
+  const read = readers
+    .flatMap((file) => [...text(`runtime/config/${file}`).matchAll(/^ {2,4}([A-Z][A-Z0-9_]+): /gm)])
+    .map(([, name]) => name ?? '')
+    .filter((name) => !BETWEEN_PROGRAMS.includes(name));
+  const [, section = ''] = text('docs/operations.md').split('\n## Variables\n');
+  const [table = ''] = section.split('\n## ');
+  const documented = [...table.matchAll(/^\| (`[A-Z][^|]*) \|/gm)].flatMap(([, cell = '']) =>
+    [...cell.matchAll(/`([A-Z0-9_]+)`/g)].map(([, name]) => name ?? ''),
+  );
+  expect(documented.length).toBe(new Set(documented).size);
+  expect([...documented].sort()).toEqual([...new Set(read)].sort());
+});
+
+it('mentions every script that somebody may run', () => {
+  const { scripts } = JSON.parse(text('package.json')) as { scripts: Record<string, string> };
+  const pages = readdirSync(new URL('docs/', root), { encoding: 'utf8' })
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => text(`docs/${name}`))
+    .concat(text('README.md'))
+    .join('\n')
+    // A command may go on behind a line's end.
+    .replace(/\s+/g, ' ');
+  const isMentioned = (name: string): boolean =>
+    new RegExp(`npm (?:run (?:-s )?)?${name}(?![\\w:-])`).test(pages);
+  const asked = Object.keys(scripts).filter((name) => !/^pre/.test(name));
+  expect(asked.filter((name) => !isMentioned(name))).toEqual([]);
+});
