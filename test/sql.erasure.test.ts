@@ -1,6 +1,9 @@
 import { createHash, randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { nativeSha256 } from '#runtime/crypto';
+import { packageRoot } from '#runtime/package-root';
 import { acceptBatch } from '#sql/batches';
 import { acceptIntake } from '#sql/intake';
 import { toUuid } from '#sql/ids';
@@ -159,6 +162,42 @@ describe('an erasure', () => {
     await erase(other.proofId);
     expect(await valuesHolding(db.sql, marks)).toEqual([]);
     expect(await entries(first)).toContainEqual(entry);
+  });
+
+  it('leaves nothing in statistics and dead rows either, by the statement that operators are given', async () => {
+    const manual = readFileSync(join(packageRoot, 'docs', 'operations.md'), 'utf8');
+    const [, statement = ''] = /`(vacuum \(full, analyze\) [^`]+)`/.exec(manual) ?? [];
+    const mark = 'SAMPLED_MARKWORTH';
+    const items = [1, 2, 3].map((n) => registry.item({ intent_id: `${mark}-${n}`, action: mark }));
+    await registry.admitAll(items);
+    await appendRevocation(registry.admin, nativeSha256, {
+      proofId: items[0]!.proofId,
+      artifactKind: 'proof',
+      reason: mark,
+      actor: 'auditor',
+      salt: '7'.repeat(64),
+    });
+    await db.sql.unsafe('analyze');
+    const sampled = async (): Promise<string[]> => {
+      const rows = await db.sql<{ place: string }[]>`
+        select tablename || '.' || attname as place from pg_stats where schemaname = 'svc'
+          and (position(${Buffer.from(mark).toString('hex')} in
+              coalesce(most_common_vals::text, '') || coalesce(histogram_bounds::text, '')) > 0
+            or position(${mark} in
+              coalesce(most_common_vals::text, '') || coalesce(histogram_bounds::text, '')) > 0)`;
+      return rows.map(({ place }) => place);
+    };
+    for (const { proofId } of items) await erase(proofId);
+    expect(await sampled()).not.toEqual([]);
+    await db.sql.unsafe(statement);
+    expect(await sampled()).toEqual([]);
+    const tables = [...statement.matchAll(/svc\.(\w+)/g)].map(([, name]) => name);
+    const erasable = await db.sql<{ name: string }[]>`
+      select distinct table_name::text as name from information_schema.role_column_grants
+      where grantee = 'svc_erase' and privilege_type = 'UPDATE'
+      union select table_name::text from information_schema.role_table_grants
+      where grantee = 'svc_erase' and privilege_type = 'DELETE'`;
+    expect(tables.sort()).toEqual(erasable.map(({ name }) => name).sort());
   });
 
   it('is recorded once, also when it is asked for again, and audited by the database', async () => {
