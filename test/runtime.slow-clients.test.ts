@@ -131,6 +131,20 @@ describe('many connections', () => {
     await expect.poll(() => hoarded.every((one) => one.isClosed)).toBe(true);
   });
 
+  it('that are over count no more, and cost nobody else theirs', async () => {
+    const server = await serve({ connections: 5 });
+    for (const gone of await many(server, 5)) {
+      gone.say('GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');
+      await gone.end();
+    }
+    const idle = await client(server);
+    idle.say(GET);
+    await expect.poll(() => statusesOf(idle.received)).toEqual([200]);
+    await expectServed(server);
+    idle.say(GET);
+    await expect.poll(() => statusesOf(idle.received)).toEqual([200, 200]);
+  });
+
   it('that are in use keep new ones out, until they are not', async () => {
     const held: ServerResponse[] = [];
     const server = await serve({ connections: 5 }, (req, res) => {
@@ -229,6 +243,20 @@ describe('a request with too much before its body', () => {
     const one = await client(server);
     one.say(`GET / HTTP/1.1\r\nHost: x\r\n${'A: b\r\n'.repeat(98)}Connection: close\r\n\r\n`);
     expect(statusesOf(await one.end())).toEqual([200]);
+  });
+});
+
+describe('what comes after a request that was refused', () => {
+  it('reaches no handler, and is not acted on', async () => {
+    const heard: string[] = [];
+    const server = await serve({}, (req, res) => {
+      heard.push(req.url ?? '');
+      res.end();
+    });
+    const one = await client(server);
+    one.say(`GET /first HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n${GET}${GET}`);
+    expect(statusesOf(await one.end())).toEqual([400]);
+    expect(heard).toEqual([]);
   });
 });
 
