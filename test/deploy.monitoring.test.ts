@@ -43,14 +43,14 @@ describe('the alerts', () => {
   });
 
   it('each say how grave it is, what it is, and where to read what to do', () => {
-    const operations = readFileSync(join(packageRoot, 'docs', 'operations.md'), 'utf8');
+    const manual = readFileSync(join(packageRoot, 'docs', 'monitoring.md'), 'utf8');
     for (const { alert, labels, annotations } of rules) {
       expect(['critical', 'warning']).toContain(labels.severity);
       expect(annotations.summary).toMatch(/^[A-Z].*\.$/);
-      expect(annotations.runbook).toBe(`docs/operations.md#${alert.toLowerCase()}`);
-      expect(operations).toMatch(new RegExp(`^#### ${alert}$`, 'm'));
+      expect(annotations.runbook).toBe(`docs/monitoring.md#${alert.toLowerCase()}`);
+      expect(manual).toMatch(new RegExp(`^#### ${alert}$`, 'm'));
     }
-    const described = [...operations.matchAll(/^#### (Svc\w+)$/gm)].map(([, name]) => name);
+    const described = [...manual.matchAll(/^#### (Svc\w+)$/gm)].map(([, name]) => name);
     expect(described.sort()).toEqual(rules.map(({ alert }) => alert).sort());
   });
 });

@@ -12,7 +12,7 @@ import { sqlPublisher } from './helpers/sql-publisher.js';
 import { eventually } from './helpers/stack.js';
 
 /**
- * What docs/operations.md says of backups, with PostgreSQL's own programs: a base backup, an archive
+ * What docs/recovery.md says of backups, with PostgreSQL's own programs: a base backup, an archive
  * of the write-ahead log, a dump; the machine that all of it came from is gone.
  */
 describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {

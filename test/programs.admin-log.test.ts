@@ -19,7 +19,7 @@ import { fsck } from './helpers/restored-service.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from './helpers/snapshot.js';
 import { sqlPublisher } from './helpers/sql-publisher.js';
 
-/** An operator whose last backup is older than what was published, as docs/operations.md leads them. */
+/** An operator whose last backup is older than what was published, as docs/recovery.md leads them. */
 
 const NEXT_ORIGIN = 'test.example/next/log';
 const home = mkdtempSync(join(tmpdir(), 'svc-ended-'));

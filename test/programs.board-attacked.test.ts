@@ -15,7 +15,7 @@ const PASSWORD = 'password-of-the-reader';
 const MARKUP = '<script>document.title="run"</script>';
 const IMAGE = '<img src=x onerror=document.title="run">';
 
-/** As docs/operations.md has it. */
+/** As docs/monitoring.md has it. */
 const READER =
   'resetkeys ~{svc}:* resetchannels -@all +@read +eval +evalsha +info +@connection -client +client|setname -keys -scan -randomkey';
 

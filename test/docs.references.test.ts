@@ -1,5 +1,5 @@
-import { readdirSync, readFileSync } from 'node:fs';
-import { expect, it } from 'vitest';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
 
 const root = new URL('../', import.meta.url);
 const text = (path: string): string => readFileSync(new URL(path, root), 'utf8');
@@ -35,4 +35,36 @@ it('mentions every script that somebody may run', () => {
     new RegExp(`npm (?:run (?:-s )?)?${name}(?![\\w:-])`).test(pages);
   const asked = Object.keys(scripts).filter((name) => !/^pre/.test(name));
   expect(asked.filter((name) => !isMentioned(name))).toEqual([]);
+});
+
+describe('links between pages', () => {
+  const folders = ['', 'docs/', 'docs/decisions/'];
+  const pages = folders.flatMap((folder) =>
+    readdirSync(new URL(folder, root), { encoding: 'utf8' })
+      .filter((name) => name.endsWith('.md'))
+      .map((name) => `${folder}${name}`),
+  );
+  const prose = (page: string): string => text(page).replace(/^```.*?^```/gms, '');
+  /** As GitHub makes them: what is neither letter, digit, hyphen nor underscore goes. */
+  const anchors = (page: string): string[] =>
+    [...prose(page).matchAll(/^#+ (.+)$/gm)].map(([, title = '']) =>
+      title
+        .toLowerCase()
+        .replace(/[^\w\- ]/g, '')
+        .replaceAll(' ', '-'),
+    );
+  it.each(pages)('of %s lead somewhere', (page) => {
+    const lost = [...prose(page).matchAll(/\]\(([^)\s]+)\)/g)]
+      .map(([, target = '']) => target)
+      .filter((target) => !/^[a-z]+:/.test(target))
+      .filter((target) => {
+        const [path = '', anchor] = target.split('#');
+        const to = path === '' ? new URL(page, root) : new URL(path, new URL(page, root));
+        if (!existsSync(to)) return true;
+        return (
+          anchor !== undefined && !anchors(to.pathname.slice(root.pathname.length)).includes(anchor)
+        );
+      });
+    expect(lost).toEqual([]);
+  });
 });
