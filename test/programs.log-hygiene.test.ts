@@ -2,12 +2,18 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { toBase64Url } from '#protocol/bytes';
+import { jwkThumbprint } from '#protocol/keys';
+import { createSigningKey, nativeSha256 } from '#runtime/crypto';
 import { logger } from '#runtime/log';
+import { ensureKeyActive } from '#sql/lifecycle';
 import { adminWith } from './helpers/admin.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { executeBody, headersFor, issueKey } from './helpers/engine.js';
 import { startProgram } from './helpers/program.js';
+import { skipsRedis, startRedis, withoutRedis } from './helpers/redis.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
+import { TestSnapshot } from './helpers/snapshot.js';
 
 let home: string;
 let db: TestDatabase;
@@ -60,6 +66,100 @@ it('an engine says nothing of bodies, keys, tokens or passwords at any level', a
   expect(lines.filter(({ msg }) => msg === 'request').length).toBe(6);
   expectClean(engine.stderr.join('\n'));
 }, 40_000);
+
+it('engine and worker say nothing of what they admit, deny and refuse, at trace', async () => {
+  const aep = join(home, 'aep-active.pem');
+  const { publicKey } = createSigningKey(aep);
+  await ensureKeyActive(registry.admin, nativeSha256, {
+    keyId: jwkThumbprint(nativeSha256, publicKey),
+    publicKey: toBase64Url(publicKey),
+  });
+  const engine = await startProgram('engine', {
+    DATABASE_URL: db.urlFor('svc_engine'),
+    ENGINE_PORT: '0',
+    LOG_LEVEL: 'trace',
+  });
+  const worker = await startProgram('worker', {
+    DATABASE_URL: db.urlFor('svc_worker'),
+    AEP_KEY_FILE: aep,
+    LOG_LEVEL: 'trace',
+  });
+  const send = async (fields: object) => {
+    const reply = await fetch(`${engine.url}/v1/intents/execute`, {
+      method: 'POST',
+      headers: headersFor(key),
+      body: JSON.stringify(executeBody({ intent_id: PAYLOAD, ...fields })),
+    });
+    await reply.arrayBuffer();
+    return reply.status;
+  };
+  expect(await send({ action: 'BOOK_RESERVATION' })).toBe(200);
+  expect(await send({ action: 'DELETE_AUDIT_LOG' })).toBe(403);
+  expect(await send({ action: `NO_TOKEN ${PAYLOAD}` })).toBe(400);
+  expect([await engine.stop(), await worker.stop()]).toEqual([0, 0]);
+  expect(worker.stderr.join('\n')).toContain('"msg":"settled"');
+  expectClean([...engine.stderr, ...worker.stderr].join('\n'));
+}, 40_000);
+
+it('a facade says nothing of who is looked up, or by which token', async () => {
+  const snapshot = new TestSnapshot();
+  snapshot.registry.addProofs(3);
+  snapshot.registry.verify();
+  snapshot.clock.at = Date.now();
+  await snapshot.publisher().tick();
+  const facade = await startProgram('facade', {
+    SNAPSHOT_DIR: snapshot.directory,
+    LOG_VKEY: snapshot.logVkey,
+    SNAPSHOT_VKEY: snapshot.snapshotVkey,
+    PUBLIC_PORT: '0',
+    LOG_LEVEL: 'trace',
+  });
+  const paths = [
+    `/api/public/verify/share/${SHARE}`,
+    `/api/public/verify?identifier=${PAYLOAD}`,
+    `/api/public/verify/proof/${PAYLOAD}`,
+    `/%ff${PAYLOAD}`,
+    `/${PAYLOAD}`,
+  ];
+  for (const path of paths) {
+    const reply = await fetch(facade.url + path, { headers: { 'X-Request-Id': `${PAYLOAD} <` } });
+    await reply.arrayBuffer();
+  }
+  await fetch(`${facade.url}/api/public/verify`, { method: 'POST', body: `{"${PAYLOAD}` });
+  expect(await facade.stop()).toBe(0);
+  await snapshot.close();
+  expect(facade.stderr.length).toBeGreaterThan(0);
+  expectClean(facade.stderr.join('\n'));
+}, 40_000);
+
+it.skipIf(skipsRedis)(
+  `engine and worker say nothing of the password that a Redis refuses${withoutRedis}`,
+  async () => {
+    const redis = await startRedis();
+    const url = new URL(redis.url);
+    url.username = 'svc';
+    url.password = PASSWORD;
+    for (const name of ['engine', 'worker']) {
+      const program = await startProgram(
+        name,
+        {
+          DATABASE_URL: db.urlFor(`svc_${name}`),
+          REDIS_URL: url.href,
+          DRAIN_DEADLINE: '1s',
+          ENGINE_PORT: '0',
+          AEP_KEY_FILE: join(home, 'aep-active.pem'),
+          LOG_LEVEL: 'trace',
+        },
+        { untilSaid: /WRONGPASS/ },
+      );
+      await program.stop();
+      expect(program.stderr.join('\n')).toContain('WRONGPASS');
+      expectClean(program.stderr.join('\n'));
+    }
+    await redis.close();
+  },
+  60_000,
+);
 
 it.each(['engine', 'worker', 'verifier', 'publisher'])(
   '%s says nothing of what opens a database that refuses it',

@@ -24,20 +24,30 @@ process.once('exit', () => {
 export async function startProgram(
   name: string,
   env: Record<string, string>,
+  /** What it says is waited for where it cannot become ready. */
+  { untilSaid }: { untilSaid?: RegExp } = {},
 ): Promise<RunningProgram> {
   const child = spawn(process.execPath, [join(packageRoot, 'dist', 'programs', `${name}.js`)], {
     env,
     stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
   });
   const stderr: string[] = [];
-  createInterface({ input: child.stderr! }).on('line', (line) => void stderr.push(line));
+  const said = new Promise<string>((resolve) => {
+    createInterface({ input: child.stderr! }).on('line', (line) => {
+      stderr.push(line);
+      if (untilSaid?.test(line) === true) resolve('');
+    });
+  });
   const exited = new Promise<number | null>((resolve) => child.once('close', resolve));
   running.add(child);
   child.once('close', () => running.delete(child));
   const url = await Promise.race([
     new Promise<string>((resolve) => {
-      child.on('message', (message) => resolve((message as { url?: string }).url ?? ''));
+      child.on('message', (message) => {
+        if (untilSaid === undefined) resolve((message as { url?: string }).url ?? '');
+      });
     }),
+    said,
     exited.then(() => ''),
   ]);
   const signal = (): void => void child.kill('SIGTERM');
