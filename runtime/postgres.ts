@@ -1,6 +1,7 @@
-import { Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import postgres from 'postgres';
 import { Reservations, type Reserved } from './reservations.js';
+import { WholeSocket } from './whole-socket.js';
 
 /** A pool of connections; closed with `end`. */
 export type Sql = { reserve(): Promise<Reserved> } & postgres.Sql<{ bigint: number }>;
@@ -49,7 +50,7 @@ interface Address {
 function promptSocket(silenceMs: number): (address: Address) => Socket {
   let attempt = 0;
   return ({ host, port, path }) => {
-    const socket = new Socket();
+    const socket = new WholeSocket().expectGreeting();
     socket.setNoDelay(true);
     if (silenceMs > 0) endSilence(socket, silenceMs);
     if (path !== false) return socket.connect(path);

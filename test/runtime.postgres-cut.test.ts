@@ -1,0 +1,157 @@
+import { connect as connectSocket, createServer, type AddressInfo, type Socket } from 'node:net';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { DatabaseClaim } from '#publisher/database-claim';
+import { connect, type Sql } from '#runtime/postgres';
+import { within } from '#runtime/within';
+import { isUnavailable } from '#sql/errors';
+import { freshDatabase, type TestDatabase } from './helpers/database.js';
+
+let db: TestDatabase;
+beforeAll(async () => {
+  db = await freshDatabase();
+});
+afterAll(() => db.drop());
+
+type Cut = 'reset' | 'end';
+
+/** A way to the database that can be cut off, and that may break off whoever connects. */
+async function wayThatBreaks(target: URL) {
+  const sockets = new Set<Socket>();
+  const state = { refuses: null as Cut | null };
+  const end = (socket: Socket, how: Cut): void => {
+    if (how === 'reset') socket.resetAndDestroy();
+    else socket.destroy();
+  };
+  const server = createServer((inward) => {
+    inward.on('error', () => undefined);
+    if (state.refuses !== null) {
+      end(inward, state.refuses);
+      return;
+    }
+    const outward = connectSocket(Number(target.port), target.hostname);
+    outward.on('error', () => undefined);
+    for (const socket of [inward, outward]) sockets.add(socket);
+    inward.pipe(outward);
+    outward.pipe(inward);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const url = new URL(target);
+  url.hostname = '127.0.0.1';
+  url.port = String((server.address() as AddressInfo).port);
+  return {
+    url: url.toString(),
+    state,
+    cut: (how: Cut) => {
+      for (const socket of sockets) end(socket, how);
+      sockets.clear();
+    },
+    close: () => {
+      for (const socket of sockets) socket.destroy();
+      server.close();
+    },
+  };
+}
+
+const late = () => new Error('never answered');
+
+/** What a statement comes to, be it an error; that it comes to anything is what is asked here. */
+function outcomeOf(statement: Promise<unknown>): Promise<unknown> {
+  return within(
+    statement.catch((reason: unknown) => reason),
+    4_000,
+    late,
+  );
+}
+
+async function untilAnswered(sql: Sql): Promise<void> {
+  const deadline = performance.now() + 5_000;
+  for (;;) {
+    const outcome = await outcomeOf(sql`select 1 as one`);
+    if (!(outcome instanceof Error)) return;
+    expect(isUnavailable(outcome)).toBe(true);
+    expect(performance.now()).toBeLessThan(deadline);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+describe('a connection that is cut', () => {
+  it.each(['reset', 'end'] as const)(
+    'forgets no statement that comes in the same moment (%s)',
+    async (how) => {
+      const way = await wayThatBreaks(new URL(db.urlFor('svc_engine')));
+      const sql = connect(way.url, { application: 'test', max: 1 });
+      for (let time = 0; time < 10; time += 1) {
+        await untilAnswered(sql);
+        const owed = sql`select pg_sleep(5)`.execute();
+        setTimeout(() => way.cut(how), 20);
+        expect(isUnavailable(await outcomeOf(owed))).toBe(true);
+        const answer = await outcomeOf(sql`select ${time}::int as asked`);
+        if (answer instanceof Error) expect(isUnavailable(answer)).toBe(true);
+        else expect(answer).toEqual([{ asked: time }]);
+      }
+      await sql.end({ timeout: 1 });
+      way.close();
+    },
+  );
+
+  it('is greeted again, also when something was about to be written', async () => {
+    const way = await wayThatBreaks(new URL(db.urlFor('svc_engine')));
+    const sql = connect(way.url, { application: 'test', max: 1 });
+    for (let time = 0; time < 2; time += 1) {
+      await untilAnswered(sql);
+      const state = { isOver: false, asked: [] as Promise<unknown>[] };
+      const askAgain = (): void => {
+        if (state.isOver) return;
+        state.asked.push(outcomeOf(sql`select 2`));
+        setImmediate(askAgain);
+      };
+      askAgain();
+      setTimeout(() => way.cut('reset'), 20);
+      await new Promise((resolve) => setTimeout(resolve, 40));
+      state.isOver = true;
+      await Promise.all(state.asked);
+      const began = performance.now();
+      await untilAnswered(sql);
+      expect(performance.now() - began).toBeLessThan(2_500);
+    }
+    await sql.end({ timeout: 1 });
+    way.close();
+  });
+
+  it.each(['reset', 'end'] as const)(
+    'fails what is asked while whoever connects is turned away (%s)',
+    async (how) => {
+      const way = await wayThatBreaks(new URL(db.urlFor('svc_engine')));
+      const sql = connect(way.url, { application: 'test', max: 2 });
+      await untilAnswered(sql);
+      way.state.refuses = how;
+      way.cut(how);
+      for (let time = 0; time < 4; time += 1) {
+        expect(isUnavailable(await outcomeOf(sql`select 1`))).toBe(true);
+        const reserved = sql.reserve().then((line) => line`select 1`.finally(() => line.discard()));
+        expect(isUnavailable(await outcomeOf(reserved))).toBe(true);
+      }
+      way.state.refuses = null;
+      await untilAnswered(sql);
+      await sql.end({ timeout: 1 });
+      way.close();
+    },
+  );
+
+  it('does not keep the lock of a publisher waiting', async () => {
+    const way = await wayThatBreaks(new URL(db.urlFor('svc_publisher')));
+    const sql = connect(way.url, { application: 'test', max: 1 });
+    const claim = new DatabaseClaim(sql);
+    for (let time = 0; time < 20; time += 1) {
+      const deadline = performance.now() + 4_000;
+      while ((await outcomeOf(claim.take())) !== true) {
+        expect(performance.now()).toBeLessThan(deadline);
+      }
+      const taking = outcomeOf(claim.take());
+      setImmediate(() => way.cut('reset'));
+      await taking;
+    }
+    await sql.end({ timeout: 1 });
+    way.close();
+  });
+});
