@@ -39,7 +39,7 @@ const code = await runProgram('verifier', async (program) => {
   const running = runVerifier(
     { sql, crypto, log, pulses, ...(ops.registry && { metrics: verifierMetrics(ops.registry) }) },
     signal,
-  );
+  ).catch((error: unknown) => program.fail(error));
   program.onStop(() => running);
   reportReady();
 });

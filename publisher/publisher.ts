@@ -15,6 +15,7 @@ import { DirectoryClaim, Leadership, type Claim } from './leader.js';
 import { SnapshotWriter, type WriteStep } from './publish.js';
 import type { RegistryView } from './registry-view.js';
 import type { Replica } from './replica.js';
+import { Steps } from './steps.js';
 import { tick, type TickReport } from './tick.js';
 
 /** A key that signs; the publisher needs no more of it. */
@@ -62,6 +63,8 @@ export interface Publisher {
   readonly trust: SnapshotTrust;
   /** Whether it led when it last looked. */
   leads(): boolean;
+  /** Another number when a tick that is under way has gone on. */
+  steps(): number;
   /** Totals since the start. */
   written(): { bytes: number; files: number };
 }
@@ -82,10 +85,11 @@ export function createPublisher(options: PublisherContext): Publisher {
   };
   const directory = new SnapshotDirectory(options.directory, sha256, verify, trust);
   const writer = new SnapshotWriter(options.directory, options.step);
+  const steps = new Steps();
   const claims = [...(options.claims ?? []), new DirectoryClaim(options.directory, options.log)];
   const ctx: TickContext = {
-    registry: options.registry,
-    replica: options.replica ?? null,
+    registry: steps.of(options.registry),
+    replica: options.replica === undefined ? null : steps.ofReplica(options.replica),
     directory,
     writer,
     index: new PublishedIndex(sha256, directory),
@@ -109,6 +113,7 @@ export function createPublisher(options: PublisherContext): Publisher {
     leads: () => ctx.leadership.isLeading,
     tick: () => tick(ctx),
     close: () => ctx.leadership.release(),
+    steps: () => steps.count + writer.filesWritten,
     written: () => ({ bytes: writer.bytesWritten, files: writer.filesWritten }),
   };
 }

@@ -1,5 +1,6 @@
 import { createTask } from 'node-cron';
 import type { Logger } from '#runtime/log';
+import { Watchdog } from '#runtime/watchdog';
 import type { Publisher } from './publisher.js';
 import { ReplicaUnfit } from './replica.js';
 import { LeadershipLost, PublisherStopped } from './stopped.js';
@@ -9,6 +10,8 @@ const EVERY_SECOND = '* * * * * *';
 const LOOK_EVERY_MS = 1_000;
 /** Longer than from one tick to the next by any clock that goes on. */
 const SILENT_MS = 3_000;
+/** Longer than any statement or file of a tick may take: a tick itself may take long, but it goes on. */
+const HUNG_MS = 120_000;
 
 /** Learns how ticks go: for readiness and metrics. */
 export interface TickWatch {
@@ -21,20 +24,34 @@ export interface RunOptions {
   log: Logger;
   /** Told how each tick went. */
   watch?: TickWatch;
+  /** Without a step for so long, a tick is given up, and the run with it. */
+  hungMs?: number;
 }
 
 /**
  * Ticks at once and then every second, never two at a time, until the signal. Resolves when the
  * last tick is over and the leadership given back; rejects when a tick says that a person has to
- * decide. Every other fault is the next tick's to repair.
+ * decide, or, with a HungError and at once, when a tick does not go on. Every other fault is the
+ * next tick's to repair.
  */
 export async function runPublisher(publisher: Publisher, options: RunOptions): Promise<void> {
-  const { signal, log, watch } = options;
+  const { signal, log, watch, hungMs = HUNG_MS } = options;
   const reports = new Reports(log);
   let running: Promise<void> = Promise.resolve();
   let stop: (error?: PublisherStopped) => void = () => undefined;
+  let giveUp: (error: Error) => void = () => undefined;
   const stopped = new Promise<PublisherStopped | undefined>((resolve) => {
     stop = resolve;
+  });
+  const hung = new Promise<never>((_, reject) => {
+    giveUp = reject;
+  });
+  hung.catch(() => undefined);
+  const watchdog = new Watchdog({
+    what: 'a tick of the publisher',
+    limitMs: hungMs,
+    progress: () => publisher.steps(),
+    onHung: giveUp,
   });
 
   let ticking = false;
@@ -43,6 +60,7 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
   const tick = async (): Promise<void> => {
     if (signal.aborted) return;
     ticking = true;
+    watchdog.began();
     const began = performance.now();
     try {
       const report = await publisher.tick();
@@ -54,6 +72,7 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
       else reports.trouble(error);
     } finally {
       ticking = false;
+      watchdog.ended();
       lastEnd = performance.now();
     }
   };
@@ -72,7 +91,7 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
   const onAbort = (): void => stop();
   signal.addEventListener('abort', onAbort);
   running = tick();
-  await running;
+  await Promise.race([running, hung]);
   await task.start();
   if (signal.aborted) stop();
   // The schedule is by the machine's clock. Where that is set back by an hour, the next tick would be an
@@ -83,14 +102,21 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
     log.warn('no tick came when one was due: the clock was set back, and the schedule begins anew');
     renewing = Promise.resolve(task.stop()).then(() => task.start());
   }, LOOK_EVERY_MS);
-  const error = await stopped;
-  clearInterval(looking);
-  await renewing;
-  await task.destroy();
-  await running;
-  signal.removeEventListener('abort', onAbort);
-  await publisher.close();
-  if (error !== undefined) throw error;
+  try {
+    const error = await Promise.race([stopped, hung]);
+    clearInterval(looking);
+    await renewing;
+    await task.destroy();
+    await Promise.race([running, hung]);
+    await publisher.close();
+    if (error !== undefined) throw error;
+  } finally {
+    clearInterval(looking);
+    watchdog.stop();
+    signal.removeEventListener('abort', onAbort);
+    // What hangs is left behind: the program ends, and with it the connection that holds the claim.
+    void task.destroy();
+  }
 }
 
 /** Says what changes, not what repeats every second. */

@@ -5,6 +5,7 @@ import { runPublisher } from '#publisher/run';
 import { PublisherStopped } from '#publisher/stopped';
 import type { TickReport } from '#publisher/tick';
 import { logger } from '#runtime/log';
+import { HungError } from '#runtime/watchdog';
 import type { Pool } from '#sql/db';
 
 const log = logger('publisher', 'silent');
@@ -13,14 +14,16 @@ const log = logger('publisher', 'silent');
 function ticking(tick: (number: number) => Promise<TickReport>) {
   let ticks = 0;
   let closed = false;
+  const steps = { count: 0 };
   const publisher = {
     tick: () => tick(++ticks),
+    steps: () => steps.count,
     close: () => {
       closed = true;
       return Promise.resolve();
     },
   } as unknown as Publisher;
-  return { publisher, ticks: () => ticks, closed: () => closed };
+  return { publisher, steps, ticks: () => ticks, closed: () => closed };
 }
 
 const waiting: TickReport = { outcome: 'waiting' };
@@ -73,6 +76,35 @@ describe('the publisher runs', () => {
     vi.useRealTimers();
     const then = ticks();
     await expect.poll(ticks, { timeout: 10_000 }).toBeGreaterThanOrEqual(then + 3);
+    stop.abort();
+    await running;
+  });
+
+  it('no further when a tick never ends, and says so', async () => {
+    const { publisher } = ticking((number) =>
+      number === 2 ? new Promise(() => undefined) : Promise.resolve(waiting),
+    );
+    const { signal } = new AbortController();
+    await expect(runPublisher(publisher, { signal, log, hungMs: 500 })).rejects.toThrow(HungError);
+  });
+
+  it('no further when the first tick never ends', async () => {
+    const { publisher } = ticking(() => new Promise(() => undefined));
+    const { signal } = new AbortController();
+    await expect(runPublisher(publisher, { signal, log, hungMs: 500 })).rejects.toThrow(HungError);
+  });
+
+  it('on with a tick that takes long, as long as it goes on', async () => {
+    const stop = new AbortController();
+    const { publisher, steps, ticks } = ticking(async () => {
+      for (let step = 0; step < 15; step += 1) {
+        steps.count += 1;
+        await new Promise((resolve) => setTimeout(resolve, 100));
+      }
+      return waiting;
+    });
+    const running = runPublisher(publisher, { signal: stop.signal, log, hungMs: 900 });
+    await expect.poll(ticks, { timeout: 5000 }).toBe(2);
     stop.abort();
     await running;
   });

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { nativeSha256 } from '#runtime/crypto';
+import { HungError } from '#runtime/watchdog';
 import { setValidity } from '#sql/administration';
 import { appendKeyChange } from '#sql/lifecycle';
 import { treeSize } from '#sql/log';
@@ -59,7 +60,15 @@ describe('the scrubber', () => {
 });
 
 describe('the running verifier', () => {
-  const options = { batch: 10, mostBatch: 40, idleMs: 5, upkeepMs: 5, scrubMs: 5, scrubBatch: 10 };
+  const options = {
+    batch: 10,
+    mostBatch: 40,
+    idleMs: 5,
+    upkeepMs: 5,
+    scrubMs: 5,
+    scrubBatch: 10,
+    hungMs: 60_000,
+  };
   async function whileItRuns(
     work: () => Promise<void>,
     overrides: Partial<typeof options> = {},
@@ -73,6 +82,17 @@ describe('the running verifier', () => {
       await running;
     }
   }
+  it('gives up, and says so, when something it asked is never answered', async () => {
+    const never = () => new Promise<never>(() => undefined);
+    const sql = new Proxy(registry.verify.sql, {
+      apply: never,
+      get: (pool, name) => (name === 'reserve' ? never : (Reflect.get(pool, name) as unknown)),
+    });
+    const { signal } = new AbortController();
+    const running = runVerifier({ ...registry.verify, sql }, signal, { ...options, hungMs: 300 });
+    await expect(running).rejects.toThrow(HungError);
+  });
+
   const becomes = (id: string, outcome: string) =>
     eventually(
       async () => ((await outcomeOf(id)) === outcome ? true : null),

@@ -1,3 +1,4 @@
+import { Watchdog } from '#runtime/watchdog';
 import { scrubPosition } from '#sql/verdicts';
 import type { VerifyContext } from './context.js';
 import { advanceFrontier } from './frontier.js';
@@ -18,6 +19,8 @@ export interface VerifierOptions {
   scrubMs: number;
   /** Leaves that the scrubber verifies again in a step. */
   scrubBatch: number;
+  /** Milliseconds after which a round is given up that does not end. */
+  hungMs: number;
 }
 
 export const VERIFIER_DEFAULTS: VerifierOptions = {
@@ -27,16 +30,35 @@ export const VERIFIER_DEFAULTS: VerifierOptions = {
   upkeepMs: 200,
   scrubMs: 1000,
   scrubBatch: 200,
+  // A round is a handful of statements, each of which the database ends after 30 s.
+  hungMs: 300_000,
 };
 
 /**
  * Verifies until told to stop: what is new first, then what may be over, then once more what was
  * verified long ago. An error stops nothing but its own round; nothing is asserted meanwhile.
+ * Rejects, with a HungError, when a round does not end.
  */
 export async function runVerifier(
   context: VerifyContext,
   signal: AbortSignal,
   options: VerifierOptions = VERIFIER_DEFAULTS,
+): Promise<void> {
+  let watchdog: Watchdog | undefined;
+  const hung = new Promise<never>((_, onHung) => {
+    watchdog = new Watchdog({ what: 'a round of the verifier', limitMs: options.hungMs, onHung });
+  });
+  try {
+    await Promise.race([verify({ ...context, watchdog }, signal, options), hung]);
+  } finally {
+    watchdog?.stop();
+  }
+}
+
+async function verify(
+  context: Watched,
+  signal: AbortSignal,
+  options: VerifierOptions,
 ): Promise<void> {
   let upkeepDue = 0;
   let scrubDue = 0;
@@ -66,11 +88,14 @@ export async function runVerifier(
   }
 }
 
+type Watched = VerifyContext & { watchdog: Watchdog | undefined };
+
 async function round<T>(
-  context: VerifyContext,
+  context: Watched,
   part: keyof VerifierPulses,
   work: () => Promise<T>,
 ): Promise<T | null> {
+  context.watchdog?.began();
   try {
     const result = await work();
     context.pulses?.[part].good();
@@ -83,6 +108,8 @@ async function round<T>(
       context.log.error({ err: error }, 'a round of the verifier failed');
     }
     return null;
+  } finally {
+    context.watchdog?.ended();
   }
 }
 
