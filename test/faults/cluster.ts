@@ -53,7 +53,11 @@ export class Cluster {
 
   /** To the server, its postmaster. */
   signal(signal: 'SIGKILL' | 'SIGQUIT' | 'SIGINT' | 'SIGSTOP' | 'SIGCONT'): void {
-    process.kill(this.running.pid, signal);
+    try {
+      process.kill(this.running.pid, signal);
+    } catch (error) {
+      if (signal !== 'SIGCONT') throw error;
+    }
   }
 
   /** Whether it has ended, by whatever. */

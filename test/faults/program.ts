@@ -5,6 +5,8 @@ import { builtFile, type ProgramName } from '#bench/programs';
 
 /** As a supervisor has it. */
 const RESTART_AFTER_MS = 200;
+/** What does not drain in so long is killed: nothing of ours may stay. */
+const DRAIN_MS = 35_000;
 
 /** A program that comes back whatever ended it, as under any supervisor. */
 export class Program {
@@ -66,6 +68,18 @@ export class Program {
     const gone = new Promise((resolve) => child.once('close', resolve));
     child.kill('SIGCONT');
     child.kill('SIGTERM');
+    const late = setTimeout(() => child.kill('SIGKILL'), DRAIN_MS);
+    await gone;
+    clearTimeout(late);
+  }
+
+  /** Ends it whatever it does, also while it is stopped. */
+  async kill(): Promise<void> {
+    this.isHeld = true;
+    const { child } = this;
+    if (child === null) return;
+    const gone = new Promise((resolve) => child.once('close', resolve));
+    child.kill('SIGKILL');
     await gone;
   }
 

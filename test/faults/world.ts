@@ -48,11 +48,16 @@ export interface World {
   close(): Promise<void>;
 }
 
-const open = new Set<() => Promise<void>>();
+const open = new Map<() => Promise<void>, () => void>();
 
-/** Leaves nothing behind of what is up: no process, no mount, no file. */
+/** Leaves nothing behind of what is up: no process, no mount, no file. In a hurry nothing drains. */
 export async function closeAll(): Promise<void> {
-  await Promise.allSettled([...open].map((close) => close()));
+  await Promise.allSettled(
+    [...open].map(([close, kill]) => {
+      kill();
+      return close();
+    }),
+  );
 }
 
 /** The separate programs as they run in production, over a Postgres and a Redis of their own. */
@@ -63,9 +68,20 @@ export async function startWorld(withDisks: boolean): Promise<World> {
   const stops: (() => Promise<unknown>)[] = [() => rm(dir, { recursive: true, force: true })];
   const close = async (): Promise<void> => {
     open.delete(close);
-    for (const stop of stops.splice(0).reverse()) await stop();
+    const failures: unknown[] = [];
+    // One that cannot be ended is no reason to leave the others.
+    for (const stop of stops.splice(0).reverse()) {
+      await stop().catch((error: unknown) => failures.push(error));
+    }
+    if (failures.length > 0) throw new AggregateError(failures, 'not everything could be ended');
   };
-  open.add(close);
+  const started: Program[] = [];
+  const servers: { signal(signal: 'SIGCONT'): void }[] = [];
+  open.set(close, () => {
+    for (const program of started) void program.kill();
+    // One that is stopped would not hear that it has to end.
+    for (const server of servers) server.signal('SIGCONT');
+  });
   try {
     const mount = async (name: string, megabytes: number): Promise<SmallDisk | string> => {
       const path = join(dir, name);
@@ -82,6 +98,7 @@ export async function startWorld(withDisks: boolean): Promise<World> {
     await mkdir(snapshotDir, { mode: 0o755 });
 
     const database = await Cluster.start(join(dir, 'database', 'registry'));
+    servers.push(database);
     stops.push(() => database.close());
     const redis = await RedisServer.start(join(dir, 'redis'));
     stops.push(() => redis.kill());
@@ -162,6 +179,7 @@ export async function startWorld(withDisks: boolean): Promise<World> {
     const startProcess = (process: ProcessName, of: string = process): Program => {
       const name = process.replace(/-\d$/, '') as ProgramName;
       const program = new Program(name, environments[process], join(dir, `${of}.log`));
+      started.push(program);
       stops.push(() => program.stop());
       return program;
     };
