@@ -54,18 +54,24 @@ export const WORKER_FAULTS: Fault[] = [
   {
     name: 'worker killed: committed, before its job is acknowledged',
     inject: async ({ world }) => {
+      const state = { isOver: false };
       const either = (['worker-1', 'worker-2'] as const).map(async (name) => {
         await world.links[name].set({
           matches: commitOf('insert into svc.proof '),
           breaks: 'answered',
-          then: () => world.queueLinks[name].stall(true),
+          then: () => {
+            // The other's may spring when this one is over.
+            if (!state.isOver) world.queueLinks[name].stall(true);
+          },
         });
+        if (state.isOver) return;
         // It knows, and the queue cannot be told.
         await sleep(100);
         world.programs[name].signal('SIGKILL');
       });
       await Promise.race(either);
       return () => {
+        state.isOver = true;
         for (const link of Object.values(world.queueLinks)) link.stall(false);
       };
     },
