@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { makeSecrets } from '#programs/secrets/make';
-import type { ConfigError} from '#runtime/config';
+import type { ConfigError } from '#runtime/config';
 import { migrateConfig, secretsConfig } from '#runtime/config';
 import { loadSigningKey } from '#runtime/crypto';
 
