@@ -31,8 +31,7 @@ export async function parentsOf(
     select p.effect, p.lane = 2 and p.action is null as is_outcome
     from unnest(${asked.map(({ proofId }) => toUuid(proofId))}::uuid[],
       ${asked.map(({ tenantNo }) => tenantNo)}::int[]) with ordinality as asked(proof_id, tenant_no, n)
-    left join svc.proof p on p.proof_id = asked.proof_id and p.tenant_no = asked.tenant_no
-      and p.aep is not null
+    left join (select * from svc.proof where aep is not null) p using (proof_id, tenant_no)
     order by asked.n`;
   return rows.map(({ effect, is_outcome: isOutcome }) =>
     effect === null ? null : { effect, kind: isOutcome ? 'outcome' : 'action' },
