@@ -8,6 +8,7 @@ import { acceptBatch } from '#sql/batches';
 import { acceptIntake } from '#sql/intake';
 import { toUuid } from '#sql/ids';
 import { appendRevocation } from '#sql/lifecycle';
+import { findParents } from '#sql/parents';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { workBatches } from './helpers/engine.js';
 import { eraseProof } from './helpers/erase.js';
@@ -33,6 +34,14 @@ async function admitOne(fields: { intent_id?: string; action?: string } = {}): P
   const [id = ''] = await registry.admitAll([registry.item(fields)]);
   return id;
 }
+
+it('is nobody’s parent any more, for nobody can say what it was', async () => {
+  const id = await admitOne();
+  const parents = () => findParents(registry.engine, registry.tenantNo, [id]);
+  expect(await parents()).toEqual([{ effect: 'ADMIT', kind: 'action' }]);
+  await erase(id);
+  expect(await parents()).toEqual([null]);
+});
 
 describe('what the role may', () => {
   const where = (id: string): string => `where proof_id = '${toUuid(id)}'`;
