@@ -2,7 +2,7 @@
 // half of one, or a status that its own numbers do not explain, counts as failed. Nothing is skipped in CI.
 // node .ci/count.mjs <directory> <status of the tests> <of the faults> <of the fuzzing> <of the audit>
 import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 
 const [directory = '.', ...statuses] = process.argv.slice(2);
 
@@ -22,6 +22,15 @@ function json(name) {
   }
 }
 
+/** Says what failed right before the count, where it is found without looking through everything. */
+function tell(what, where, why) {
+  const first = String(why ?? '')
+    .replace(/\x1b\[[0-9;]*m/g, '')
+    .split('\n', 3)
+    .join(' | ');
+  console.log(`FAILED ${what}: ${where}: ${first.slice(0, 600)}`);
+}
+
 /** Each gives what passed, failed and was skipped; anything but numbers means that it did not end. */
 const parts = {
   tests: () => {
@@ -31,12 +40,21 @@ const parts = {
       ({ status, assertionResults }) =>
         status === 'failed' && assertionResults.every((one) => one.status !== 'failed'),
     );
+    for (const { name, message, assertionResults } of testResults ?? []) {
+      const file = basename(name ?? '');
+      for (const one of assertionResults) {
+        const after = `after ${Math.round(one.duration ?? 0)} ms: ${one.failureMessages?.[0] ?? ''}`;
+        if (one.status === 'failed') tell(file, one.fullName, after);
+      }
+      if (message) tell(file, 'the file itself', message);
+    }
     return [numPassedTests, numFailedTests + unloaded?.length, numPendingTests + numTodoTests];
   },
   faults: () => {
     const { passed, failed, outcomes = [] } = json('faults.json');
     // Where nobody may mount a disk, none can be filled.
-    for (const { name, skipped } of outcomes) {
+    for (const { name, skipped, problems } of outcomes) {
+      if (problems?.length > 0) tell('fault', name, problems.join('; '));
       if (skipped !== undefined) console.log(`faults: ${name} was skipped: ${skipped}`);
     }
     return [passed, failed, 0];

@@ -25,11 +25,16 @@ const GOOD = {
 };
 const STATUSES = { tests: '0', faults: '0', fuzzing: '0', audit: '0' };
 
+type Ending = [last: string, code: number | null];
+
 /** What CI ends with, when it had these results; an empty text stands for a file that is not there. */
-async function count(
+const count = async (...given: Parameters<typeof linesAndCount>): Promise<Ending> =>
+  (await linesAndCount(...given)).ending;
+
+async function linesAndCount(
   files: Partial<typeof GOOD> = {},
   statuses: Partial<typeof STATUSES> = {},
-): Promise<[last: string, code: number | null]> {
+): Promise<{ lines: string[]; ending: Ending }> {
   for (const [name, text] of Object.entries({ ...GOOD, ...files })) {
     if (text !== '') await writeFile(join(dir, name), text);
   }
@@ -38,7 +43,8 @@ async function count(
     ['.ci/count.mjs', dir, ...Object.values({ ...STATUSES, ...statuses })],
     { cwd: packageRoot, encoding: 'utf8' },
   );
-  return [stdout.trimEnd().split('\n').at(-1) ?? '', status];
+  const lines = stdout.trimEnd().split('\n');
+  return { lines: lines.slice(0, -1), ending: [lines.at(-1) ?? '', status] };
 }
 
 const tests = (fields: object) => ({ 'results.json': JSON.stringify({ ...TESTS, ...fields }) });
@@ -78,6 +84,31 @@ describe('the count of CI', () => {
     expect(await count(files, statuses)).toEqual([
       `${String(passed)} passed, ${String(failed)} failed`,
       1,
+    ]);
+  });
+
+  it('names what failed right before it', async () => {
+    const failure = {
+      status: 'failed',
+      fullName: 'a proof is found',
+      duration: 12.3,
+      failureMessages: ['\u001b[31mError\u001b[39m: expected 1\n\n  at a.ts:1'],
+    };
+    const testResults = [
+      { name: '/x/test/a.test.ts', status: 'failed', assertionResults: [failure] },
+      { name: '/x/test/b.test.ts', status: 'failed', message: 'no module', assertionResults: [] },
+    ];
+    const outcomes = [{ name: 'disk full', problems: ['1 lost', 'fsck not clean'] }];
+    const files = {
+      ...tests({ numFailedTests: 1, testResults }),
+      'faults.json': JSON.stringify({ passed: 19, failed: 1, outcomes }),
+    };
+    const { lines, ending } = await linesAndCount(files, { tests: '1', faults: '1' });
+    expect(ending).toEqual(['125 passed, 3 failed', 1]);
+    expect(lines).toEqual([
+      'FAILED a.test.ts: a proof is found: after 12 ms: Error: expected 1 |  |   at a.ts:1',
+      'FAILED b.test.ts: the file itself: no module',
+      'FAILED fault: disk full: 1 lost; fsck not clean',
     ]);
   });
 });

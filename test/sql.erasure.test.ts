@@ -35,14 +35,7 @@ async function admitOne(fields: { intent_id?: string; action?: string } = {}): P
   return id;
 }
 
-it('is nobody’s parent any more, for nobody can say what it was', async () => {
-  const id = await admitOne();
-  const parents = () => findParents(registry.engine, registry.tenantNo, [id]);
-  expect(await parents()).toEqual([{ effect: 'ADMIT', kind: 'action' }]);
-  await erase(id);
-  expect(await parents()).toEqual([null]);
-});
-
+// First: nothing of the tenant has been erased yet.
 describe('what the role may', () => {
   const where = (id: string): string => `where proof_id = '${toUuid(id)}'`;
   const record = (id: string): string =>
@@ -307,3 +300,11 @@ async function batchOf(
   await workBatches(registry);
   return { itemsHash: itemsHash.toString('hex') };
 }
+
+it('is nobody’s parent any more, for nobody can say what it was', async () => {
+  const id = await admitOne();
+  const parents = () => findParents(registry.engine, registry.tenantNo, [id]);
+  expect(await parents()).toEqual([{ effect: 'ADMIT', kind: 'action' }]);
+  await erase(id);
+  expect(await parents()).toEqual([null]);
+});
