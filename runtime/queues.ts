@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isProofId } from '#protocol/ids';
 import type { QueueConfig } from './config.js';
 import { logger, type Logger } from './log.js';
 import {
@@ -13,7 +12,8 @@ import {
   type QueueName,
   UnrecoverableError,
 } from './queue-backend.js';
-import { packRequestIds, unpackRequestIds, type RequestIds } from './request-ids.js';
+import { isIds, readJob } from './queue-job.js';
+import { packRequestIds, type RequestIds } from './request-ids.js';
 import { within } from './within.js';
 
 export {
@@ -25,14 +25,12 @@ export {
   migrateQueues,
 } from './queue-schema.js';
 export { openQueueToRead, QUEUES, type QueueToRead } from './queue-backend.js';
+export { MAX_IDS_PER_JOB } from './queue-job.js';
 
 /** The queue did not answer in time, or refused. What was to be enqueued may still be processed. */
 export class QueueUnavailableError extends Error {
   override name = 'QueueUnavailableError';
 }
-
-/** The most ids that a job may carry; a job with more did not come from us. */
-export const MAX_IDS_PER_JOB = 1_000;
 
 const READY_MS = 5_000;
 const ANSWER_MS = 3_000;
@@ -306,15 +304,6 @@ function keepRunning(
   };
 }
 
-function isIds(value: unknown): value is string[] {
-  return (
-    Array.isArray(value) &&
-    value.length > 0 &&
-    value.length <= MAX_IDS_PER_JOB &&
-    value.every((id) => typeof id === 'string' && isProofId(id))
-  );
-}
-
 /**
  * Calls `onSettled` when a worker is done with a job, for better or worse. A hint that now is a good
  * time to ask the registry: it can be late, missing or forged.
@@ -394,12 +383,12 @@ function openTaker(
 ): Running {
   const report = seldom(options.log ?? logger('queue'), 'taking jobs');
   const processor: AdmitProcessor = async (job) => {
-    const { ids, requests } = job.data as { ids?: unknown; requests?: unknown };
-    if (!isIds(ids)) throw new UnrecoverableError('the job is not a list of ids');
+    const read = readJob(job.data);
+    if (read === null) throw new UnrecoverableError('the job is not a list of ids');
     const handle = Object.hasOwn(handlers, job.name) ? handlers[job.name] : undefined;
     if (handle === undefined) throw new UnrecoverableError('there is no such kind of job');
-    await handle(ids, unpackRequestIds(requests, ids));
-    return ids;
+    await handle(read.ids, read.requests);
+    return read.ids;
   };
   return keepRunning(
     () => openWorker(config, name, processor, options.concurrency, report),
