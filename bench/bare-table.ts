@@ -43,10 +43,14 @@ export async function insertBareProofs(sql: Db, proofs: readonly BareProof[]): P
         document_length, n)`;
 }
 
-const arrayOf = (values: readonly (string | number)[]): string => `{${values.join(',')}}`;
+export const arrayOf = (values: readonly (string | number)[]): string => `{${values.join(',')}}`;
 
 /** One after the other; starts count from 1. */
-function packed(values: readonly Buffer[]): { bytes: Buffer; starts: string; lengths: string } {
+export function packed(values: readonly Buffer[]): {
+  bytes: Buffer;
+  starts: string;
+  lengths: string;
+} {
   let next = 1;
   const starts = values.map(({ length }) => (next += length) - length);
   const lengths = arrayOf(values.map(({ length }) => length));

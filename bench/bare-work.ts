@@ -18,24 +18,30 @@ export interface BareKeys {
   keyId: string;
 }
 
-/**
- * Parse, canonicalize, hash, sign and verify, with nothing around it: JSON.parse, npm's canonicalize
- * and OpenSSL. It decides nothing, checks no field and asks nobody.
- */
+/** `signedProof`, and the verification of its signature. */
 export function bareProof(text: string, salt: Buffer, keys: BareKeys): BareProof {
+  const proof = signedProof(text, salt, keys);
+  const { document, signature } = proof;
+  if (!verify(null, document, keys.publicKey, signature)) throw new Error('a signature is wrong');
+  return proof;
+}
+
+/**
+ * Parse, canonicalize, hash and sign, with nothing around it: JSON.parse, npm's canonicalize and
+ * OpenSSL. It decides nothing, checks no field and asks nobody.
+ */
+export function signedProof(text: string, salt: Buffer, keys: BareKeys): BareProof {
   const request = JSON.parse(text) as Record<string, unknown>;
   const requestHash = sha256(canonical(request));
   const proofId = randomUUID();
   const document = Buffer.from(canonical(documentOf(request, proofId, requestHash, salt, keys)));
-  const signature = sign(null, document, keys.privateKey);
-  if (!verify(null, document, keys.publicKey, signature)) throw new Error('a signature is wrong');
   return {
     proofId,
     request: Buffer.from(text),
     requestHash,
     document,
     documentHash: sha256(document),
-    signature,
+    signature: sign(null, document, keys.privateKey),
   };
 }
 

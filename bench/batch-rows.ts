@@ -1,5 +1,6 @@
 import type { Bare } from './bare.js';
 import type { BatchRun } from './batch-run.js';
+import type { Window } from './window.js';
 import type { DatabaseSize } from './database-size.js';
 import { DURABLE_SETTINGS } from './durability.js';
 import { rowOf, type Row } from './row.js';
@@ -7,6 +8,8 @@ import { rowOf, type Row } from './row.js';
 /** Everything that the batch rows are made of. */
 export interface BatchFound {
   bare: readonly [before: Bare, after: Bare];
+  /** What the same way takes with nothing of the service on it. */
+  pipeline: Window;
   run: BatchRun;
   workers: number;
   size: DatabaseSize;
@@ -25,6 +28,8 @@ const whole = (value: number): string =>
 export function batchRows(found: BatchFound, quick: boolean): Row[] {
   return [
     admission(found),
+    bound(found),
+    ofBound(found),
     cpu(found),
     checks(found, quick),
     lost(found),
@@ -35,11 +40,10 @@ export function batchRows(found: BatchFound, quick: boolean): Row[] {
 
 function admission({ bare, run, workers }: BatchFound): Row {
   const [before, after] = bare;
-  const rate = run.proofs / run.seconds;
   const others = run.cpu.others === null ? '' : `, others took ${whole(run.cpu.others * 100)} %`;
   return rowOf({
     row: 'batch admission',
-    value: rate,
+    value: rateOf(run),
     unit: 'proofs/s',
     against: {
       what: `a bare loop in ${String(before.processes)} processes: ${whole(before.rate)} before, ${whole(after.rate)} after`,
@@ -53,11 +57,38 @@ function admission({ bare, run, workers }: BatchFound): Row {
   });
 }
 
+const rateOf = ({ proofs, seconds }: Window): number => proofs / seconds;
+const partsOf = ({ cpu: { micros } }: Window): string =>
+  Object.entries(micros)
+    .map(([name, one]) => `${name} ${whole(one)}`)
+    .join(', ');
+
+/** What processes that hand on what is committed make of the machine, whatever they are. */
+function bound({ bare: [before, after], pipeline }: BatchFound): Row {
+  return rowOf({
+    row: 'batch admission: bare pipeline',
+    value: rateOf(pipeline),
+    unit: 'proofs/s',
+    against: { what: 'the bare loop', value: (before.rate + after.rate) / 2 },
+    note: `accept, sign, verify and publish, a process each, over what is committed; ${whole(pipeline.cpu.total)} µs of CPU a proof: ${partsOf(pipeline)}`,
+  });
+}
+
+/** What is left of that by all that the service does beside. */
+function ofBound({ pipeline, run }: BatchFound): Row {
+  return rowOf({
+    row: 'batch admission, of the bare pipeline',
+    value: rateOf(run),
+    unit: 'proofs/s',
+    against: { what: 'the bare pipeline', value: rateOf(pipeline) },
+    note: `keys, tenants, policy, gates, a queue, a log and what anything is found by take the rest: ${whole(run.cpu.total)} µs of CPU a proof against ${whole(pipeline.cpu.total)}`,
+  });
+}
+
 /** Who took how much: hardly changed by what else the machine does. */
 function cpu({ bare, run }: BatchFound): Row {
   const [before, after] = bare;
   const of = ({ loopMicros, postgresMicros }: typeof before): number => loopMicros + postgresMicros;
-  const parts = Object.entries(run.cpu.micros).map(([name, micros]) => `${name} ${whole(micros)}`);
   const loop = (before.loopMicros + after.loopMicros) / 2;
   return rowOf({
     row: 'batch admission: CPU of a proof',
@@ -67,7 +98,7 @@ function cpu({ bare, run }: BatchFound): Row {
       what: `the bare loop: itself ${whole(loop)}, Postgres ${whole((before.postgresMicros + after.postgresMicros) / 2)}`,
       value: (of(before) + of(after)) / 2,
     },
-    note: parts.join(', '),
+    note: partsOf(run),
   });
 }
 

@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { endedEarly, startBatchLoad, type BatchLoad } from './batch-load.js';
 import { Checker, type Checked } from './checker.js';
-import { cpuBetween, sampleCpu, type CpuShares, type Watched } from './cpu-shares.js';
+import type { Watched } from './cpu-shares.js';
 import { outsideOf } from './outside.js';
-import { nextPublication, untilPublished } from './publications.js';
+import { untilPublished } from './publications.js';
+import { measureWindow, type Window } from './window.js';
 import { readiness } from './readiness.js';
 import type { BenchStack } from './stack.js';
 
@@ -20,11 +20,7 @@ export interface BatchRunOptions {
   signal: AbortSignal;
 }
 
-export interface BatchRun {
-  /** Became public in the window, and how long that was. */
-  proofs: number;
-  seconds: number;
-  cpu: CpuShares;
+export interface BatchRun extends Window {
   checked: Checked;
   /** In all: batches, their items, and items of them that are not public when nothing moves any more. */
   batches: number;
@@ -58,7 +54,10 @@ export async function runBatches(stack: BenchStack, options: BatchRunOptions): P
     { profileDir, onSent: (batch) => checker.add(batch) },
   );
   try {
-    const window = await Promise.race([measureWindow(stack, load, options), endedEarly(load)]);
+    const window = await Promise.race([
+      measureWindow(stack.publicUrl, watchedOf(stack, load, options.redisPid), options),
+      endedEarly(load),
+    ]);
     await load.stop();
     const sent = load.sent.reduce((sum, batch) => sum + batch.items, 0);
     const drained = AbortSignal.any([signal, AbortSignal.timeout(DRAIN_MS)]);
@@ -79,13 +78,8 @@ export async function runBatches(stack: BenchStack, options: BatchRunOptions): P
   }
 }
 
-/** From one publication to another: whole ones, or the rate would be off by one of them. */
-async function measureWindow(
-  stack: BenchStack,
-  load: BatchLoad,
-  { warmUpSeconds, seconds, redisPid, signal }: BatchRunOptions,
-): Promise<Pick<BatchRun, 'proofs' | 'seconds' | 'cpu'>> {
-  const watched: Watched = {
+function watchedOf(stack: BenchStack, load: BatchLoad, redisPid: number): Watched {
+  return {
     engine: [stack.engine.pid],
     workers: stack.workers.map(({ pid }) => pid),
     verifier: [stack.verifier.pid],
@@ -96,13 +90,4 @@ async function measureWindow(
     client: [load.pid],
     checker: [process.pid],
   };
-  await nextPublication(stack.publicUrl, signal);
-  await sleep(warmUpSeconds * 1000, undefined, { signal });
-  const from = await nextPublication(stack.publicUrl, signal);
-  const cpuFrom = sampleCpu(watched);
-  await sleep(seconds * 1000, undefined, { signal });
-  const to = await nextPublication(stack.publicUrl, signal);
-  const proofs = to.proofs - from.proofs;
-  const cpu = cpuBetween(cpuFrom, sampleCpu(watched), proofs);
-  return { proofs, seconds: (to.at - from.at) / 1000, cpu };
 }

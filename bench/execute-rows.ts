@@ -16,7 +16,15 @@ const whole = (value: number): string => value.toFixed(0);
 
 /** What the execute measurement has to say. */
 export function executeRows(found: ExecuteFound): Row[] {
-  return [throughput(found), tail(found), halfLoad(found), cpu(found), faults(found)];
+  return [
+    throughput(found),
+    bound(found),
+    ofBound(found),
+    tail(found),
+    halfLoad(found),
+    cpu(found),
+    faults(found),
+  ];
 }
 
 const name = ({ connections }: ExecuteFound): string =>
@@ -39,6 +47,29 @@ function throughput(found: ExecuteFound): Row {
       `middle of ${String(engine.length)} rounds in turn: ${spread(rates(engine))}, the echo ${spread(rates(echo))}; ` +
       `bound by CPU: nothing is pinned, the echo has a core and wrk the other, the service shares ` +
       `${String(availableParallelism())} cores among seven processes and wrk; wrk was busy ${busy(engine)} % of a core, ${busy(echo)} % with the echo`,
+  });
+}
+
+/** What processes that hand on what is committed make of single executions, whatever they are. */
+function bound({ echo, pipeline }: ExecuteFound): Row {
+  return rowOf({
+    row: 'single execute: bare pipeline',
+    value: median(rates(pipeline)),
+    unit: 'req/s',
+    against: { what: 'the echo', value: median(rates(echo)) },
+    note:
+      `the echo's own app, answering when its request is committed, signed and committed again; others verify and publish; ` +
+      `p99 ${latency(pipeline, 99).toFixed(1)} ms; ${spread(rates(pipeline))}; CPU of a request: ${partsOf(pipeline)}`,
+  });
+}
+
+function ofBound({ engine, pipeline }: ExecuteFound): Row {
+  return rowOf({
+    row: 'single execute, of the bare pipeline',
+    value: median(rates(engine)),
+    unit: 'req/s',
+    against: { what: 'the bare pipeline', value: median(rates(pipeline)) },
+    note: 'what keys, rates, tenants, policy, gates, a queue, a log and receipts leave of it',
   });
 }
 
@@ -68,30 +99,33 @@ function halfLoad(found: ExecuteFound): Row {
   });
 }
 
+/** Of one request, the mean over all rounds. */
+const micros = (rounds: readonly ExecuteRound[], of: (round: ExecuteRound) => number): number =>
+  rounds.reduce((sum, round) => sum + of(round) * round.requests, 0) /
+  rounds.reduce((sum, { requests }) => sum + requests, 0);
+
+const partsOf = (rounds: readonly ExecuteRound[]): string =>
+  Object.keys(rounds[0]?.cpu.micros ?? {})
+    .map((one) => `${one} ${whole(micros(rounds, (round) => round.cpu.micros[one] ?? 0))}`)
+    .join(', ');
+
 /** Of all rounds together: hardly changed by what else the machine does. */
 function cpu({ engine, echo }: ExecuteFound): Row {
-  const micros = (rounds: readonly ExecuteRound[], of: (round: ExecuteRound) => number): number =>
-    rounds.reduce((sum, round) => sum + of(round) * round.requests, 0) /
-    rounds.reduce((sum, { requests }) => sum + requests, 0);
   const wrk = ({ cpuSeconds, requests }: ExecuteRound): number => (cpuSeconds * 1e6) / requests;
-  const names = Object.keys(engine[0]?.cpu.micros ?? {});
-  const parts = names.map(
-    (one) => `${one} ${whole(micros(engine, (round) => round.cpu.micros[one] ?? 0))}`,
-  );
   const others = engine.map((round) => (round.cpu.others ?? 0) * 100);
   return rowOf({
     row: 'single execute: CPU of a request',
     value: micros(engine, (round) => round.cpu.total),
     unit: 'µs',
     against: { what: 'the echo', value: micros(echo, (round) => round.cpu.total) },
-    note: `${parts.join(', ')}, and wrk ${whole(micros(engine, wrk))}; others, wrk among them, took ${spread(others)} % of the machine`,
+    note: `${partsOf(engine)}, and wrk ${whole(micros(engine, wrk))}; others, wrk among them, took ${spread(others)} % of the machine`,
   });
 }
 
 /** Anything but a 200 is one: no body of the load is denied, and none waits for long. */
-function faults({ engine, echo, half, receipts }: ExecuteFound): Row {
+function faults({ engine, echo, pipeline, half, receipts }: ExecuteFound): Row {
   const unexpected = new Unexpected();
-  const rounds = [...engine, ...echo, half];
+  const rounds = [...engine, ...echo, ...pipeline, half];
   for (const { answers, failed } of rounds) {
     unexpected.add('without an answer', failed);
     for (const [status, count] of Object.entries(answers)) {

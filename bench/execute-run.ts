@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { startChild, urlOf, type Child } from './child.js';
+import { closing } from './closing.js';
 import { cpuBetween, sampleCpu, type CpuShares, type Watched } from './cpu-shares.js';
 import { bodyTemplates } from './execute-bodies.js';
 import { runExecuteLoad, type ExecuteLoadResult } from './execute-load.js';
@@ -7,6 +8,7 @@ import { checkLoadReceipts, type CheckedReceipts } from './load-receipts.js';
 import { median } from './median.js';
 import { outsideOf } from './outside.js';
 import { builtFile } from './programs.js';
+import { startPipeline } from './pipeline/pipeline.js';
 import type { BenchContext } from './row.js';
 import type { BenchStack } from './stack.js';
 
@@ -21,6 +23,8 @@ export interface ExecuteFound {
   engine: ExecuteRound[];
   /** The Express echo, round by round beside `engine`. */
   echo: ExecuteRound[];
+  /** The bare pipeline, likewise. */
+  pipeline: ExecuteRound[];
   /** The engine again, with half as many requests a second. */
   half: ExecuteRound;
   receipts: CheckedReceipts;
@@ -39,7 +43,7 @@ export interface ExecutePlan {
 const PATIENCE_MS = 60_000;
 
 /**
- * Loads the engine and the echo in turn, round after round, then the engine with half of what it took,
+ * Loads the engine, the echo and the bare pipeline in turn, round after round, then the engine with half of what it took,
  * and looks at random receipts of all of that from the outside.
  */
 export async function runExecutes(
@@ -47,18 +51,29 @@ export async function runExecutes(
   plan: ExecutePlan,
   context: Pick<BenchContext, 'dir' | 'redisPid' | 'signal'>,
 ): Promise<ExecuteFound> {
-  const echo = startChild({ file: builtFile('bench/express-echo') });
-  try {
+  return closing(async (open) => {
+    const echo = startChild({ file: builtFile('bench/express-echo') });
+    open.push(() => echo.stop());
     const echoUrl = await urlOf(echo, 'the echo');
-    return await loadInTurn(stack, { pid: echo.pid, url: echoUrl }, plan, context);
-  } finally {
-    await echo.stop();
-  }
+    const pipeline = await startPipeline(stack.registry, context.dir);
+    open.push(() => pipeline.close());
+    const peers = {
+      echo: { url: echoUrl, watched: { echo: [echo.pid] } },
+      pipeline: { url: pipeline.engineUrl, watched: pipeline.watched },
+    };
+    return Promise.race([loadInTurn(stack, peers, plan, context), pipeline.failed]);
+  });
+}
+
+/** A server with the processes that it takes. */
+interface Peer {
+  url: string;
+  watched: Watched;
 }
 
 async function loadInTurn(
   stack: BenchStack,
-  echo: { pid: number; url: string },
+  peers: Readonly<Record<'echo' | 'pipeline', Peer>>,
   { connections, rounds, seconds, warmUpSeconds, halfSeconds, receipts }: ExecutePlan,
   { dir, redisPid, signal }: Pick<BenchContext, 'dir' | 'redisPid' | 'signal'>,
 ): Promise<ExecuteFound> {
@@ -66,9 +81,8 @@ async function loadInTurn(
   const templates = bodyTemplates({ tenantId });
   const served = watchedOf(stack, redisPid);
   const engine = { url: stack.engineUrl, watched: served };
-  const peer = { url: echo.url, watched: { echo: [echo.pid] } };
   const load = async (
-    { url, watched }: typeof engine | typeof peer,
+    { url, watched }: Peer,
     { seconds, pauseMs = 0, run = newRun() }: { seconds: number; pauseMs?: number; run?: string },
   ): Promise<ExecuteRound> => {
     const before = sampleCpu(watched);
@@ -79,11 +93,17 @@ async function loadInTurn(
     return { ...result, cpu: cpuBetween(before, sampleCpu(watched), result.requests) };
   };
   await load(engine, { seconds: warmUpSeconds });
-  await load(peer, { seconds: Math.min(warmUpSeconds, 2) });
-  const found = { engine: [] as ExecuteRound[], echo: [] as ExecuteRound[] };
+  await load(peers.echo, { seconds: Math.min(warmUpSeconds, 2) });
+  await load(peers.pipeline, { seconds: Math.min(warmUpSeconds, 4) });
+  const found: Record<'engine' | 'echo' | 'pipeline', ExecuteRound[]> = {
+    engine: [],
+    echo: [],
+    pipeline: [],
+  };
   let run = newRun();
   for (let i = 0; i < rounds; i += 1) {
-    found.echo.push(await load(peer, { seconds }));
+    found.echo.push(await load(peers.echo, { seconds }));
+    found.pipeline.push(await load(peers.pipeline, { seconds }));
     run = newRun();
     found.engine.push(await load(engine, { seconds, run }));
   }

@@ -26,6 +26,7 @@ const found = (over: Partial<ExecuteFound> = {}): ExecuteFound => ({
   connections: 64,
   engine: [round(9_000, 10), round(8_000, 20), round(10_000, 30)],
   echo: [round(20_000, 5), round(18_000, 5), round(22_000, 5)],
+  pipeline: [round(10_000, 8), round(9_000, 8), round(11_000, 8)],
   half: round(4_000, 4),
   receipts: { checked: 5, wrong: [] },
   ...over,
@@ -33,9 +34,17 @@ const found = (over: Partial<ExecuteFound> = {}): ExecuteFound => ({
 
 describe('the execute rows', () => {
   it('hold the middle of the rounds against the middle of the echo', () => {
-    const [throughput, tail, half, cpu, faults] = executeRows(found());
+    const [throughput, bound, ofBound, tail, half, cpu, faults] = executeRows(found());
     expect(throughput).toMatchObject({ value: 4_500, against: { value: 10_000 }, ratio: 0.45 });
     expect(throughput).toMatchObject({ reach: { ratio: { atLeast: 0.4 } }, ok: true });
+    // What the way takes at the least, and what the service makes of that; to be shown.
+    expect(bound).toMatchObject({ value: 5_000, against: { value: 10_000 }, ratio: 0.5, ok: null });
+    expect(ofBound).toMatchObject({
+      value: 4_500,
+      against: { value: 5_000 },
+      ratio: 0.9,
+      ok: null,
+    });
     // Of all requests of all rounds: the slowest round has more than one in a hundred.
     expect(tail).toMatchObject({
       value: 30,
@@ -50,13 +59,14 @@ describe('the execute rows', () => {
 
   it('miss their reach when it is missed', () => {
     const engine = [round(3_000, 60)];
-    const [throughput, tail] = executeRows(found({ engine }));
+    const [throughput, , , tail] = executeRows(found({ engine }));
     expect([throughput?.ok, tail?.ok]).toEqual([false, false]);
   });
 
   it.each<[string, Partial<ExecuteFound>, number]>([
     ['a 202', { engine: [round(10, 1, { answers: { '200': 9, '202': 1 } })] }, 1],
     ['no answer', { half: round(10, 1, { failed: 2 }) }, 2],
+    ['a refusal of the bare pipeline', { pipeline: [round(9, 1, { answers: { '400': 9 } })] }, 9],
     ['a refusal of the echo', { echo: [round(10, 1, { answers: { '400': 10 } })] }, 10],
     ['a wrong receipt', { receipts: { checked: 3, wrong: ['x: wrong_effect'] } }, 1],
     ['no receipt looked at', { receipts: { checked: 0, wrong: [] } }, 1],

@@ -8,6 +8,7 @@ import { batchRows } from '../batch-rows.js';
 import { runBatches, type BatchRun } from '../batch-run.js';
 import { databaseSize } from '../database-size.js';
 import { requireDurable } from '../durability.js';
+import { runPipelineBatches } from '../pipeline/batches.js';
 import { openBenchRegistry, type BenchRegistry } from '../registry.js';
 import type { BenchContext, Measurement, Row } from '../row.js';
 import { say } from '../say.js';
@@ -28,14 +29,16 @@ const TOLD = 15;
  */
 const QUICK = {
   bare: { warmUpSeconds: 1, seconds: 3 },
+  pipeline: { warmUpSeconds: 2, seconds: 4 },
   batches: { warmUpSeconds: 3, seconds: 10, items: 2_500, underWay: 25_000 },
 };
 const WHOLE = {
   bare: { warmUpSeconds: 2, seconds: 10 },
+  pipeline: { warmUpSeconds: 6, seconds: 20 },
   batches: { warmUpSeconds: 8, seconds: 60, items: 5_000, underWay: 50_000 },
 };
 
-/** The bare loop, then the service, then the bare loop again, all over one Postgres. */
+/** The bare loop, the bare pipeline, the service, and the bare loop again, all over one Postgres. */
 async function measure(context: BenchContext): Promise<Row[]> {
   const { signal, quick } = context;
   const plan = quick ? QUICK : WHOLE;
@@ -54,12 +57,27 @@ async function measure(context: BenchContext): Promise<Row[]> {
   try {
     const durable = await requireDurable(registry);
     const before = await bareLoop();
+    const pipeline = await runPipelineBatches(
+      registry,
+      context.dir,
+      { ...plan.batches, ...plan.pipeline },
+      signal,
+    );
+    say(`      bare pipeline: ${(pipeline.proofs / pipeline.seconds).toFixed(0)} proofs/s`);
+    await owner`checkpoint`;
     const profileDir = context.profile ? join(context.dir, 'profiles') : undefined;
     const run = await runService(registry, context, { ...plan.batches, profileDir });
     say(`      batches: ${(run.proofs / run.seconds).toFixed(0)} proofs/s`);
     const size = await databaseSize(owner);
     const after = await bareLoop();
-    const found = { bare: [before, after] as const, run, workers: WORKERS, size, durable };
+    const found = {
+      bare: [before, after] as const,
+      pipeline,
+      run,
+      workers: WORKERS,
+      size,
+      durable,
+    };
     if (profileDir !== undefined) {
       for (const name of await readdir(profileDir)) {
         await tellProfile(name, join(profileDir, name), TOLD);
