@@ -167,6 +167,30 @@ describe('imports', () => {
     expect(users.map(({ file }) => file)).toEqual(['programs/verifier.ts']);
   });
 
+  it('keep from each program what it has no business with: database, queue, private keys', () => {
+    const reaches = (program: string): Source[] => {
+      const found = new Set<string>();
+      const open = [`programs/${program}.ts`];
+      for (let file = open.pop(); file !== undefined; file = open.pop()) {
+        const source = all.find((one) => one.file === file);
+        if (found.has(file) || source === undefined) continue;
+        found.add(file);
+        open.push(...source.imports.flatMap((one) => targetOf(source, one) ?? []));
+      }
+      return all.filter(({ file }) => found.has(file));
+    };
+    const SERVERS = ['engine', 'worker', 'verifier', 'publisher', 'facade'];
+    const having = (of: (source: Source) => boolean): string[] =>
+      SERVERS.filter((program) => reaches(program).some(of));
+    const uses = (name: string) => (source: Source) => source.imports.includes(name);
+    expect(having(uses('postgres'))).toEqual(['engine', 'worker', 'verifier', 'publisher']);
+    expect(having(uses('bullmq'))).toEqual(['engine', 'worker']);
+    expect(having(uses('ioredis'))).toEqual(['engine', 'worker']);
+    const signs = ({ file, text }: Source): boolean =>
+      file !== 'runtime/crypto.ts' && /\b(?:load|create)SigningKey\b/.test(text);
+    expect(having(signs)).toEqual(['worker', 'publisher']);
+  });
+
   it('keep the metrics library out of what is measured', () => {
     const importers = all.filter(({ imports }) => imports.includes('prom-client'));
     expect(importers.length).toBeGreaterThan(0);

@@ -1,14 +1,7 @@
 import { PROOF_ID_PATTERN } from '#protocol/ids';
-import {
-  erasePayloads,
-  eraseTenantTraces,
-  eraseTraces,
-  erasureOf,
-  holdKeys,
-  requireErasable,
-  tenantNumber,
-  unerasedFrom,
-} from '#sql/erasure';
+import { erasePayloads, erasureOf, requireErasable } from '#sql/erasure';
+import { eraseTenantTraces, tenantNumber, unerasedFrom } from '#sql/erasure-of-tenant';
+import { eraseTraces, holdKeys } from '#sql/erasure-traces';
 import {
   required,
   UsageError,

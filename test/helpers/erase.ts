@@ -1,4 +1,5 @@
-import { erasePayloads, eraseTraces, holdKeys, type Erased } from '#sql/erasure';
+import { erasePayloads, type Erased } from '#sql/erasure';
+import { eraseTraces, holdKeys } from '#sql/erasure-traces';
 import { transaction } from '#sql/transaction';
 import type { TestDatabase } from './database.js';
 
