@@ -28,9 +28,9 @@ const TOLD = 15;
  * and the way out of the last batches some 35 s of `--quick`, and some 110 s otherwise.
  */
 const QUICK = {
-  bare: { warmUpSeconds: 1, seconds: 3 },
-  pipeline: { warmUpSeconds: 2, seconds: 4 },
-  batches: { warmUpSeconds: 3, seconds: 10, items: 2_500, underWay: 25_000 },
+  bare: { warmUpSeconds: 0.5, seconds: 2 },
+  pipeline: { warmUpSeconds: 1, seconds: 3 },
+  batches: { warmUpSeconds: 2, seconds: 6, items: 2_500, underWay: 25_000 },
 };
 const WHOLE = {
   bare: { warmUpSeconds: 2, seconds: 10 },

@@ -5,7 +5,7 @@ import { rowOf, type BenchContext, type Measurement, type Row } from '../row.js'
 import { startStack } from '../stack.js';
 
 const BATCHES = { items: 10_000, underWay: 20_000 };
-const QUICK = { ...BATCHES, perSecond: 20, idle: 80, loaded: 120 };
+const QUICK = { ...BATCHES, perSecond: 20, idle: 40, loaded: 80 };
 const WHOLE = { ...BATCHES, perSecond: 20, idle: 400, loaded: 800 };
 
 /** What the batches of one tenant do to another who sends alone. */

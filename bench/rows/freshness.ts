@@ -5,7 +5,7 @@ import { rowOf, type BenchContext, type Measurement, type Row } from '../row.js'
 import { startStack } from '../stack.js';
 import { ASK_EVERY_MS } from '../until-valid.js';
 
-const QUICK = { fullSeconds: 3, samples: 40, perSecond: 8 };
+const QUICK = { fullSeconds: 2, samples: 24, perSecond: 8 };
 const WHOLE = { fullSeconds: 15, samples: 240, perSecond: 8 };
 
 /** How long it takes from a receipt until the public can verify what it is for. */
