@@ -70,7 +70,7 @@ export async function expectNothingLost(
         const response = await stack.lookUp(id);
         return response.status === 200 ? ((await response.json()) as PublicBody) : null;
       },
-      10_000,
+      30_000,
       `the public verdict of ${id}`,
     );
     expect(body.verification).toMatchObject({
@@ -84,7 +84,7 @@ export async function expectNothingLost(
       const seen = await publishedLog(stack);
       return seen.size >= (size?.tree_size ?? 0) ? seen : null;
     },
-    10_000,
+    30_000,
     'the publication of the whole log',
   );
   for (const id of acknowledged) expect(log.proofs.has(id)).toBe(true);
