@@ -17,5 +17,8 @@ export const chromiumPath: string | null =
 export const withoutChromium =
   chromiumPath === null ? ' (skipped: no chromium here; install one, or name it in CHROMIUM)' : '';
 
-/** Without its sandbox, which root and many containers cannot have: it visits this machine alone. */
-export const chromiumArgs = ['--no-sandbox'];
+/**
+ * Without its sandbox, which root and many containers cannot have: it visits this machine alone. And
+ * without /dev/shm, which is too small for a page in many containers.
+ */
+export const chromiumArgs = ['--no-sandbox', '--disable-dev-shm-usage'];
