@@ -24,6 +24,7 @@ import { Parts } from './snapshot/parts.js';
 import { ProofWalk, type ProofsState } from './snapshot/proofs.js';
 import { checkShares } from './snapshot/shares.js';
 import type { SnapshotFiles } from './snapshot/source.js';
+import { takenUp } from './snapshot/taken-up.js';
 import type { RunState } from './state.js';
 
 /** A publisher that runs publishes a checkpoint within seconds. */
@@ -155,9 +156,7 @@ export class SnapshotHalf {
     registry: RegistryHalf,
     standing: ReadonlyMap<string, number>,
   ): Promise<void> {
-    const last = [...parts.ofKind(SHARE_PARTS), ...parts.ofKind(PACKAGE_PARTS)]
-      .map((pin) => pin.last_leaf)
-      .reduce((a, b) => Math.max(a, b), 0);
+    const isTaken = await takenUp(ctx, registry.ctx.sql);
     const found = new Map([
       [SHARE_PARTS, 0],
       [PACKAGE_PARTS, 0],
@@ -166,10 +165,10 @@ export class SnapshotHalf {
       found.set(kind, (found.get(kind) ?? 0) + count);
     };
     for await (const tokens of allTokens(registry.ctx)) {
-      add(SHARE_PARTS, await checkShares(ctx, parts, bodies, tokens, last));
+      add(SHARE_PARTS, await checkShares(ctx, parts, bodies, tokens, isTaken));
     }
     for await (const packages of allPackages(registry.ctx)) {
-      add(PACKAGE_PARTS, await checkPackages(ctx, parts, bodies, packages, last));
+      add(PACKAGE_PARTS, await checkPackages(ctx, parts, bodies, packages, isTaken));
     }
     for (const [kind, count] of found) {
       const rows = standing.get(kind) ?? 0;

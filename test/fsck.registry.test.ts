@@ -29,6 +29,9 @@ const failed = (leaf: string): string => `
   select false, l, l, h.tree_size, '\\x${'00'.repeat(32)}', 'fail', '[]'
   from (select ${leaf} as l) as it, svc.log_head h;`;
 
+/** Of the batch whose items all were in order. */
+const isValid = `exists (select from svc.batch_progress g where g.batch_id = b.batch_id and g.invalid = 0)`;
+
 const BARE = 'aep = null, signature = null, action = null, intent_id = null';
 const recorded = (id: string): string => `
   insert into svc.erasure select proof_id, leaf_index, now(), 'ada', 'CASE-1' from svc.proof
@@ -371,12 +374,29 @@ describe('the registry half of fsck finds', () => {
     ],
     [
       'a batch that lost an item',
-      () => 'update svc.batch_part set proof_ids = proof_ids[1:4], replayed = null',
+      () =>
+        'update svc.batch_part set proof_ids = proof_ids[1:4], replayed = null where cardinality(proof_ids) > 4',
       { batch_differs: 1 },
     ],
     [
       'a batch that counts wrongly',
-      () => 'update svc.batch_progress set admitted = admitted - 1, denied = denied + 1',
+      () => `update svc.batch_progress set admitted = admitted - 1, denied = denied + 1
+        where invalid > 0`,
+      { batch_differs: 1 },
+    ],
+    [
+      'a batch whose hash is not that of its items',
+      () => `update svc.batch b set ${flip('items_hash', 3)} where ${isValid}`,
+      { batch_differs: 1 },
+    ],
+    [
+      'a batch with another item in place of one',
+      () => `update svc.batch_part b set proof_ids[2] = ${old()} where ${isValid}`,
+      { batch_differs: 1 },
+    ],
+    [
+      'a batch whose hash is gone although nothing of it was erased',
+      () => `update svc.batch b set items_hash = null where ${isValid}`,
       { batch_differs: 1 },
     ],
   ];

@@ -1,7 +1,9 @@
 import { fork } from 'node:child_process';
-import { readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtempSync } from 'node:fs';
+import { cp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { databaseName } from '#programs/fsck/open';
@@ -17,13 +19,18 @@ import type { SoundRegistry } from './helpers/sound-registry.js';
 let planted: SoundPlantation;
 let sound: SoundRegistry;
 let plantation: Plantation;
+/** The last snapshot but one. */
+const earlier = mkdtempSync(join(tmpdir(), 'svc-earlier-'));
 
 beforeAll(async () => {
-  planted = await soundPlantation();
+  planted = await soundPlantation((directory) => cp(directory, earlier, { recursive: true }));
   ({ sound, plantation } = planted);
 });
 afterEach(() => plantation.clear());
-afterAll(() => planted.drop());
+afterAll(async () => {
+  await planted.drop();
+  await rm(earlier, { recursive: true });
+});
 
 describe('a registry and a snapshot with nothing wrong', () => {
   it('are clean', async () => {
@@ -33,6 +40,51 @@ describe('a registry and a snapshot with nothing wrong', () => {
     expect(code).toBe(0);
     expect(notices).toEqual({ orphans_young: 1 });
     expect(document).toMatchObject({ clean: true, not_checked: [], left_out: [], resumed_from: 0 });
+  });
+});
+
+describe('a change of tokens and packages that is not published', () => {
+  const aged = (table: string, column: string): string =>
+    `update svc.${table} set ${column} = ${column} - interval '1 hour';`;
+
+  it('is withheld when the snapshot is newer, and else still to come', async () => {
+    const { env, damage } = await plantation.copy();
+    // A token, the end of another that lives, and a package: in the registry alone.
+    await damage(`
+      insert into svc.share_token (token_hash, tenant_no, key_no, artifact_kind, proof_id)
+        select sha256('new'), tenant_no, 1, 'proof', proof_id from svc.proof limit 1;
+      insert into svc.share_revocation (token_hash, key_no)
+        select min(token_hash), 1 from (select token_hash from svc.share_token
+          where token_hash not in (select token_hash from svc.share_revocation)
+            and expires_at is null and token_hash <> sha256('new')) live;
+      insert into svc.trust_package (package_id, tenant_no, key_no, members_hash)
+        select 'ffffffff-ffff-7fff-bfff-ffffffffffff', tenant_no, 1, sha256(convert_to(
+          '["' || replace(proof_id::text, '-', '') || '"]', 'UTF8')) from svc.proof limit 1;
+      insert into svc.package_member
+        select 'ffffffff-ffff-7fff-bfff-ffffffffffff', 0, proof_id from svc.proof limit 1;
+      insert into svc.grant_change
+        select change_no + 1, sha256('new'), null::uuid from svc.grant_head
+        union all select change_no + 2, (select token_hash from svc.share_revocation
+          order by revoked_at desc limit 1), null from svc.grant_head
+        union all select change_no + 3, null, 'ffffffff-ffff-7fff-bfff-ffffffffffff'::uuid from svc.grant_head;
+      update svc.grant_head set change_no = change_no + 3;`);
+    expect(await checked(env)).toMatchObject({ corrupt: {}, code: 0 });
+    await damage(
+      aged('share_token', 'created_at') +
+        aged('share_revocation', 'revoked_at') +
+        aged('trust_package', 'created_at'),
+    );
+    expect(await checked(env)).toMatchObject({
+      corrupt: { share_record_missing: 1, share_record_differs: 1, package_record_missing: 1 },
+      code: 1,
+    });
+  });
+
+  it('is to come as long as a package before it waits for a proof that is not published', async () => {
+    const { env, damage, directory } = await plantation.copy();
+    await cp(earlier, directory, { recursive: true });
+    await damage(aged('share_token', 'created_at') + aged('trust_package', 'created_at'));
+    expect(await checked(env)).toMatchObject({ corrupt: {}, code: 0 });
   });
 });
 

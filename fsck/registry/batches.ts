@@ -21,6 +21,13 @@ function faultOf(batch: CheckedBatch): string | null {
   const { counted, found } = batch;
   if (!batch.arePartsWhole) return 'parts in svc.batch_part that have all its items once';
   if (batch.strays > 0) return `admissions for ${String(batch.strays)} of its items`;
+  if (batch.itemsHash === null && batch.erased === 0 && found.invalid < batch.total) {
+    return 'items_hash, since none of its items was erased';
+  }
+  // Items that were erased take it with them, and of invalid ones there is nothing to hash.
+  if (batch.itemsHash !== null && batch.foundHash !== null && batch.itemsHash !== batch.foundHash) {
+    return `items_hash ${batch.foundHash}, which its items have, found ${batch.itemsHash}`;
+  }
   if (counted === null) return 'its counts in svc.batch_progress';
   const names = ['invalid', 'replayed', 'admitted', 'denied', 'refused'] as const;
   for (const name of names) {

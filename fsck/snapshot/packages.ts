@@ -14,6 +14,7 @@ import type { PublishedContext } from './context.js';
 import { difference } from './difference.js';
 import type { Parts } from './parts.js';
 import { readRecord, type PublishedRecord } from './read-record.js';
+import type { TakenUp } from './taken-up.js';
 
 const LEVEL = 'PACKAGE_BACKED_PUBLIC_PROJECTION';
 
@@ -21,21 +22,21 @@ const LEVEL = 'PACKAGE_BACKED_PUBLIC_PROJECTION';
  * What is published of packages: their members, in their order, and a status that follows from what
  * is published of each. Returns how many are published.
  *
- * @param lastChange the last numbered change that is in the snapshot
+ * @param isTaken whether a change must be in the snapshot; others are published with a tick to come
  */
 export async function checkPackages(
   ctx: PublishedContext,
   parts: Parts,
   bodies: Bodies,
   packages: readonly CheckedPackage[],
-  lastChange: number,
+  isTaken: TakenUp,
 ): Promise<number> {
   let published = 0;
   for (const one of packages) {
     const id = one.packageId.slice('pkg_'.length);
     const looked = await parts.find(PACKAGE_PARTS, id);
     if (looked.state !== 'found') {
-      if (looked.state === 'absent' && one.change <= lastChange) {
+      if (looked.state === 'absent' && isTaken(one.change, one.madeAt)) {
         const where = `index parts of kind package, package_id=${one.packageId}`;
         ctx.findings.add('package_record_missing', where, 'a row that leads to it');
       }

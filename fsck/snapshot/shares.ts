@@ -8,11 +8,12 @@ import type { Bodies } from './bodies.js';
 import type { PublishedContext } from './context.js';
 import { difference } from './difference.js';
 import type { Parts } from './parts.js';
+import type { TakenUp } from './taken-up.js';
 
 /**
  * What is published of share tokens, by their hashes: what each shows now, or that it shows nothing.
  *
- * @param lastChange the last numbered change that is in the snapshot
+ * @param isTaken whether a change must be in the snapshot; others are published with a tick to come
  * @returns how many are published
  */
 export async function checkShares(
@@ -20,14 +21,13 @@ export async function checkShares(
   parts: Parts,
   bodies: Bodies,
   tokens: readonly CheckedToken[],
-  lastChange: number,
+  isTaken: TakenUp,
 ): Promise<number> {
   let published = 0;
   for (const token of tokens) {
     const { tokenHash } = token;
     const looked = await parts.find(SHARE_PARTS, tokenHash.slice(0, 32));
-    // What changed since is published with a tick to come.
-    const isSettled = token.lastChange <= lastChange;
+    const isSettled = isTaken(token.lastChange, token.changedAt);
     if (looked.state !== 'found') {
       if (looked.state === 'absent' && isSettled) {
         const where = `index parts of kind share, token_hash=${tokenHash}`;

@@ -4,10 +4,17 @@ import { batchIdOf, batchUuid } from '../ids.js';
 /** A batch by its counts, and by its items. */
 export interface CheckedBatch {
   batchId: string;
+  total: number;
   /** Its parts follow one another, and have as many items as it says. */
   arePartsWhole: boolean;
   /** Items that point to an admission which is not there. */
   strays: number;
+  /** Items whose admission was erased. */
+  erased: number;
+  /** In hex; null once an item was erased. */
+  itemsHash: string | null;
+  /** The same from its items, where none was invalid, for the database keeps no bytes of those. */
+  foundHash: string | null;
   isComplete: boolean;
   counted: Record<
     'admitted' | 'denied' | 'refused' | 'invalid' | 'replayed' | 'pending',
@@ -23,13 +30,16 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
       batch_id: string;
       whole: boolean;
       complete: boolean | null;
+      items_hash: Buffer | null;
+      found_hash: Buffer | null;
     })[]
   >`
-    select b.batch_id::text, parts.whole, g.completed_at is not null as complete,
+    select b.batch_id::text, b.total, b.items_hash, items.found_hash, parts.whole, g.completed_at is not null as complete,
       g.admitted, g.denied, g.refused, g.invalid, g.replayed, g.pending,
       items.admitted as found_admitted, items.denied as found_denied,
       items.refused as found_refused, items.invalid as found_invalid,
-      items.replayed as found_replayed, items.strays
+      items.replayed as found_replayed, items.strays,
+      items.erased
     from (select * from svc.batch where batch_id > ${batchUuid(after)}::uuid
       order by batch_id limit ${limit}) b
     left join svc.batch_progress g using (batch_id)
@@ -45,9 +55,13 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
         count(*) filter (where p.proof_id is null and i.refused)::integer as refused,
         count(*) filter (where u.proof_id is null)::integer as invalid,
         count(*) filter (where u.replayed)::integer as replayed,
-        count(*) filter (where u.proof_id is not null and i.proof_id is null)::integer as strays
+        count(*) filter (where u.proof_id is not null and i.proof_id is null)::integer as strays,
+        count(*) filter (where i.proof_id is not null and i.request_hash is null)::integer as erased,
+        case when bool_and(i.request_hash is not null) then
+          sha256(string_agg(decode(lpad(i.lane::text, 2, '0'), 'hex') || i.request_hash, ''
+            order by t.first_index, u.n)) end as found_hash
       from svc.batch_part t
-      cross join lateral unnest(t.proof_ids, t.replayed) as u(proof_id, replayed)
+      cross join lateral unnest(t.proof_ids, t.replayed) with ordinality as u(proof_id, replayed, n)
       left join svc.proof p on p.proof_id = u.proof_id
       left join svc.intake i on i.proof_id = u.proof_id
       where t.batch_id = b.batch_id) items
@@ -55,8 +69,12 @@ export async function batchesFrom(sql: Db, after: string, limit: number): Promis
   const of = (row: (typeof rows)[number], name: string): number => Number(row[name] ?? 0);
   return rows.map((row) => ({
     batchId: batchIdOf(row.batch_id),
+    total: of(row, 'total'),
     arePartsWhole: row.whole,
     strays: of(row, 'strays'),
+    erased: of(row, 'erased'),
+    itemsHash: row.items_hash?.toString('hex') ?? null,
+    foundHash: row.found_hash?.toString('hex') ?? null,
     isComplete: row.complete === true,
     counted:
       row['pending'] === null

@@ -10,6 +10,7 @@ export interface CheckedPackage {
   areFit: boolean;
   /** The number of the change that made it; 0 when there is none. */
   change: number;
+  madeAt: Date;
 }
 
 /** Packages behind `after`, in the order of their ids. */
@@ -25,9 +26,10 @@ export async function packagesFrom(
       proof_ids: string[];
       fit: boolean;
       change: number | null;
+      created_at: Date;
     }[]
   >`
-    select k.package_id::text, k.members_hash, m.proof_ids, m.fit, c.change
+    select k.package_id::text, k.members_hash, k.created_at, m.proof_ids, m.fit, c.change
     from (select * from svc.trust_package where package_id > ${packageUuid(after)}::uuid
       order by package_id limit ${limit}) k
     cross join lateral (select
@@ -46,6 +48,7 @@ export async function packagesFrom(
     proofIds: row.proof_ids.map(fromUuid),
     areFit: row.fit,
     change: Number(row.change ?? 0),
+    madeAt: row.created_at,
   }));
 }
 
@@ -58,6 +61,8 @@ export interface CheckedToken {
   expiresAt: Date | null;
   isRevoked: boolean;
   expiredAt: Date | null;
+  /** When it was made, revoked or found to be over, whichever was last. */
+  changedAt: Date;
   dueAt: Date | null;
   /** How often it is among the numbered changes. */
   changes: number;
@@ -77,12 +82,16 @@ export async function tokensFrom(sql: Db, after: string, limit: number): Promise
       expires_at: Date | null;
       revoked: boolean;
       expired_at: Date | null;
+      changed_at: Date;
       due_at: Date | null;
     }[]
   >`
     select t.token_hash, t.artifact_kind, t.proof_id::text, t.package_id::text, t.expires_at,
       (select true from svc.share_revocation r where r.token_hash = t.token_hash) is not null as revoked,
       (select expired_at from svc.share_expiry e where e.token_hash = t.token_hash) as expired_at,
+      greatest(t.created_at,
+        (select revoked_at from svc.share_revocation r where r.token_hash = t.token_hash),
+        (select expired_at from svc.share_expiry e where e.token_hash = t.token_hash)) as changed_at,
       (select expires_at from svc.share_due d where d.token_hash = t.token_hash) as due_at,
       case when t.package_id is null
         then (select true from svc.proof p where p.proof_id = t.proof_id and p.tenant_no = t.tenant_no
@@ -110,6 +119,7 @@ export async function tokensFrom(sql: Db, after: string, limit: number): Promise
       expiresAt: row.expires_at,
       isRevoked: row.revoked,
       expiredAt: row.expired_at,
+      changedAt: row.changed_at,
       dueAt: row.due_at,
       changes: byHash.get(tokenHash)?.changes ?? 0,
       lastChange: Number(byHash.get(tokenHash)?.last ?? 0),
@@ -135,4 +145,20 @@ export async function grantNumbers(
     head: Number(row?.head ?? 0),
     packagesWithout: without.map(({ package_id }) => packageIdOf(package_id)),
   };
+}
+
+/**
+ * The first change behind `after` that has to wait for a proof at or behind `size`, or for one that is
+ * not there: a package, as it has it in it. Null when none has to.
+ */
+export async function firstWaitingChange(
+  sql: Db,
+  after: number,
+  size: number,
+): Promise<number | null> {
+  const [row] = await sql<{ first: number | null }[]>`
+    select min(c.change_no) as first from svc.grant_change c
+    join svc.package_member m using (package_id) left join svc.proof p using (proof_id)
+    where c.change_no > ${after} and (p.leaf_index is null or p.leaf_index >= ${size})`;
+  return row === undefined || row.first === null ? null : Number(row.first);
 }

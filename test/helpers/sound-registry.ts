@@ -14,6 +14,7 @@ import { upkeep } from '#workers/verify/upkeep';
 import type { TestDatabase } from './database.js';
 import { workBatches } from './engine.js';
 import { EventfulRegistry } from './eventful-registry.js';
+import type { TestRegistry } from './registry.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from './snapshot.js';
 import { sqlPublisher } from './sql-publisher.js';
 
@@ -60,6 +61,7 @@ export async function soundRegistry(
     keyNo: world.keyNo,
   });
   await batchOf(world, 5);
+  await validBatch(world);
   const { publicKey } = testKey();
   await ensureKeyActive(registry.admin, nativeSha256, {
     keyId: jwkThumbprint(nativeSha256, publicKey),
@@ -79,24 +81,47 @@ export async function soundRegistry(
   };
 }
 
-async function batchOf({ registry, keyNo }: EventfulRegistry, count: number): Promise<void> {
-  const items = Array.from({ length: count }, (_, index) => {
-    const item = registry.item();
-    return { ...item, index, requestHash: Buffer.from(item.requestHash).toString('hex') };
-  });
+async function batchOf(world: EventfulRegistry, count: number): Promise<void> {
+  const { registry } = world;
+  const items = Array.from({ length: count }, () => registry.item());
+  const itemsHash = createHash('sha256').update(randomBytes(8)).digest();
+  await accept(world, items, itemsHash, new Map([[count, '{"status":400}']]));
+}
+
+/** Of which the database can say what its items hash to: two, and the first of them again. */
+async function validBatch(world: EventfulRegistry): Promise<void> {
+  const { registry } = world;
+  const [a, b] = [registry.item(), registry.item()];
+  const items = [a, b, { ...a, proofId: registry.item().proofId }];
+  const hash = createHash('sha256');
+  for (const item of items) hash.update(Buffer.of(item.lane)).update(item.requestHash);
+  await accept(world, items, hash.digest(), new Map());
+}
+
+async function accept(
+  { registry, keyNo }: EventfulRegistry,
+  given: readonly ReturnType<TestRegistry['item']>[],
+  itemsHash: Buffer,
+  problems: Map<number, string>,
+): Promise<void> {
+  const items = given.map((item, index) => ({
+    ...item,
+    index,
+    requestHash: Buffer.from(item.requestHash).toString('hex'),
+  }));
   const made = await acceptBatch(
     registry.engine,
     {
       batchId: `batch_${registry.item().proofId}`,
       tenantNo: registry.tenantNo,
       keyNo,
-      itemsHash: createHash('sha256').update(randomBytes(8)).digest(),
+      itemsHash,
       requestId: 'r',
       idempotencyKey: null,
-      total: count + 1,
+      total: items.length + problems.size,
       items,
-      problems: new Map([[count, '{"status":400}']]),
-      salts: randomBytes(32 * count),
+      problems,
+      salts: randomBytes(32 * items.length),
     },
     { admissions: 1000, batches: 1000, own: 1000 },
   );
