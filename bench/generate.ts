@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util';
-import { generate } from './generator.js';
+import { generate } from './filling/generator.js';
 import { say } from './say.js';
 
 const USAGE = `npm run bench:generate -- --dir <data directory> --proofs <how many there are to be>

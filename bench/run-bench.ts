@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { cpus, loadavg, totalmem } from 'node:os';
 import { OperatorError } from '#runtime/operator-error';
 import { openBenchDirectory } from './directory.js';
-import { startBenchRedis } from './redis.js';
+import { startBenchRedis } from './service/redis.js';
 import { failedRow, type Measurement, type Row } from './row.js';
 import { say } from './say.js';
 import { requireTools } from './tools.js';

@@ -2,13 +2,13 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { runCommand } from './command.js';
 import { openBenchDirectory } from './directory.js';
-import { describeNeed, diskNeeds, growingPlaces, requireRoom } from './disk-need.js';
-import { proofsIn } from './generator.js';
-import { measureGrowth } from './growth.js';
-import { growthRows } from './growth-rows.js';
+import { describeNeed, diskNeeds, growingPlaces, requireRoom } from './growth/disk-need.js';
+import { proofsIn } from './filling/generator.js';
+import { measureGrowth } from './growth/growth.js';
+import { growthRows } from './rows/growth-rows.js';
 import type { Row } from './row.js';
 import { say } from './say.js';
-import { scaleSteps } from './sizes.js';
+import { scaleSteps } from './growth/sizes.js';
 import { requireTools } from './tools.js';
 
 const USAGE = `npm run bench:scale               growth rows up to 10,000,000 proofs; hours, and a large disk

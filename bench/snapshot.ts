@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util';
-import { measureSnapshot } from './measure-snapshot.js';
+import { measureSnapshot } from './filling/measure-snapshot.js';
 import { say } from './say.js';
 
 const USAGE = `npm run bench:snapshot -- --dir <data directory that bench:generate filled>

@@ -1,9 +1,9 @@
 import { createHash, generateKeyPairSync, randomBytes, verify } from 'node:crypto';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { runBare } from '#bench/bare';
-import { createBareTable, dropBareTable, insertBareProofs } from '#bench/bare-table';
-import { bareProof } from '#bench/bare-work';
-import { requestAt } from '#bench/items';
+import { runBare } from '#bench/bare/bare';
+import { createBareTable, dropBareTable, insertBareProofs } from '#bench/bare/bare-table';
+import { bareProof } from '#bench/bare/bare-work';
+import { requestAt } from '#bench/service/items';
 import { canonicalize } from '#protocol/canonical-json';
 import type { JsonValue } from '#protocol/json';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';

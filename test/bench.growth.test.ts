@@ -2,11 +2,11 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { cpuSecondsBetween, cpuTimesOf } from '#bench/cpu-time';
-import { describeNeed, diskNeeds, neededBytes, requireRoom } from '#bench/disk-need';
-import { growthRows } from '#bench/growth-rows';
-import { median, spread } from '#bench/median';
-import { scaleSteps, sizesOf } from '#bench/sizes';
+import { cpuSecondsBetween, cpuTimesOf } from '#bench/figures/cpu-time';
+import { describeNeed, diskNeeds, neededBytes, requireRoom } from '#bench/growth/disk-need';
+import { growthRows } from '#bench/rows/growth-rows';
+import { median, spread } from '#bench/figures/median';
+import { scaleSteps, sizesOf } from '#bench/growth/sizes';
 import { OperatorError } from '#runtime/operator-error';
 
 describe('a median', () => {

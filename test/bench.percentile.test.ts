@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { percentile, percentileOf } from '#bench/percentile';
+import { percentile, percentileOf } from '#bench/figures/percentile';
 
 describe('a percentile', () => {
   it('is the nearest rank', () => {

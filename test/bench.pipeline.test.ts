@@ -2,12 +2,12 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { bodyAt, bodyTemplates } from '#bench/execute-bodies';
-import { EXECUTE_PATH } from '#bench/execute-load';
-import { requestAt } from '#bench/items';
+import { bodyAt, bodyTemplates } from '#bench/singles/execute-bodies';
+import { EXECUTE_PATH } from '#bench/singles/execute-load';
+import { requestAt } from '#bench/service/items';
 import { GroupCommit } from '#bench/pipeline/group-commit';
 import { startPipeline, type Pipeline } from '#bench/pipeline/pipeline';
-import { untilPublished } from '#bench/publications';
+import { untilPublished } from '#bench/service/publications';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
 const source = { tenantId: 'demo', run: 'pipeline' };

@@ -4,13 +4,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { bareProof } from '#bench/bare-work';
-import { Checker, checkResult } from '#bench/checker';
-import { engineHeaders } from '#bench/headers';
-import { isDenied, requestAt } from '#bench/items';
-import { gatherEvidence, type Outside } from '#bench/receipt-evidence';
-import { receiptFaults, type ReceiptEvidence, type ReceiptFault } from '#bench/receipt-faults';
-import { startStack, type BenchStack } from '#bench/stack';
+import { bareProof } from '#bench/bare/bare-work';
+import { Checker, checkResult } from '#bench/receipts/checker';
+import { engineHeaders } from '#bench/service/headers';
+import { isDenied, requestAt } from '#bench/service/items';
+import { gatherEvidence, type Outside } from '#bench/receipts/receipt-evidence';
+import {
+  receiptFaults,
+  type ReceiptEvidence,
+  type ReceiptFault,
+} from '#bench/receipts/receipt-faults';
+import { startStack, type BenchStack } from '#bench/service/stack';
 import { canonicalBytes } from '#protocol/canonical-json';
 import type { JsonValue } from '#protocol/json';
 import type { Batch, BatchResult, BatchResults } from '#protocol/schemas/batch';

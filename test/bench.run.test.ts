@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { REDIS_SETTINGS } from '#bench/redis';
+import { REDIS_SETTINGS } from '#bench/service/redis';
 import { rowOf, type BenchContext, type Measurement } from '#bench/row';
 import { runBench } from '#bench/run-bench';
 import { requireTools } from '#bench/tools';

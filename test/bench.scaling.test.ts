@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { ceiling, scalingRows, type Scaled } from '#bench/scaling-rows';
-import { timedPool } from '#bench/timed-pool';
+import { ceiling, scalingRows, type Scaled } from '#bench/rows/scaling-rows';
+import { timedPool } from '#bench/service/timed-pool';
 import type { Pool } from '#sql/db';
 
 describe('the time that the append lock is held', () => {

@@ -1,14 +1,14 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
-import { executeRows } from '#bench/execute-rows';
-import type { ExecuteFound, ExecuteRound } from '#bench/execute-run';
+import { executeRows } from '#bench/rows/execute-rows';
+import type { ExecuteFound, ExecuteRound } from '#bench/singles/execute-run';
 import { fairnessRows } from '#bench/rows/fairness';
 import { freshnessRows } from '#bench/rows/freshness';
-import { executeOnce } from '#bench/single-execute';
-import { steadily } from '#bench/steadily';
-import { Unexpected } from '#bench/unexpected';
-import { untilValid } from '#bench/until-valid';
+import { executeOnce } from '#bench/singles/single-execute';
+import { steadily } from '#bench/singles/steadily';
+import { Unexpected } from '#bench/rows/unexpected';
+import { untilValid } from '#bench/singles/until-valid';
 
 const round = (requests: number, ms: number, over: Partial<ExecuteRound> = {}): ExecuteRound => ({
   requests,

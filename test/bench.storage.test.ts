@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { countFiles } from '#bench/files';
-import { liveBytes } from '#bench/live-bytes';
-import { publishedManifest } from '#bench/published';
+import { countFiles } from '#bench/figures/files';
+import { liveBytes } from '#bench/growth/live-bytes';
+import { publishedManifest } from '#bench/service/published';
 import type { Publisher } from '#publisher/publisher';
 import { TestSnapshot } from './helpers/snapshot.js';
 

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
-import { endedEarly, startBatchLoad } from '../batch-load.js';
-import type { BenchRegistry } from '../registry.js';
-import { measureWindow, type Window } from '../window.js';
+import { endedEarly, startBatchLoad } from '../batches/batch-load.js';
+import type { BenchRegistry } from '../service/registry.js';
+import { measureWindow, type Window } from '../batches/window.js';
 import { startPipeline } from './pipeline.js';
 
 export interface PipelinePlan {

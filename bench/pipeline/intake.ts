@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import express, { type ErrorRequestHandler } from 'express';
 import { executeRequestSchema } from '#protocol/schemas/execute';
-import { EXECUTE_PATH } from '../execute-load.js';
+import { EXECUTE_PATH } from '../singles/execute-load.js';
 import { GroupCommit } from './group-commit.js';
 import { announce, listenTo, runStage, stopping } from './stage.js';
 import { insertAccepted, type Accepted } from './tables.js';

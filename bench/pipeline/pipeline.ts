@@ -2,10 +2,10 @@ import { generateKeyPairSync } from 'node:crypto';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { connect } from '#runtime/postgres';
-import { startChild, urlOf, type Child } from '../child.js';
-import type { Watched } from '../cpu-shares.js';
-import { builtFile } from '../programs.js';
-import type { BenchRegistry } from '../registry.js';
+import { startChild, urlOf, type Child } from '../service/child.js';
+import type { Watched } from '../figures/cpu-shares.js';
+import { builtFile } from '../service/programs.js';
+import type { BenchRegistry } from '../service/registry.js';
 import { createPipelineTables, dropPipelineTables } from './tables.js';
 import type { PipelineTask } from './task.js';
 

@@ -1,6 +1,6 @@
 import { createPrivateKey, createPublicKey, randomBytes } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
-import { signedProof, type BareKeys } from '../bare-work.js';
+import { signedProof, type BareKeys } from '../bare/bare-work.js';
 import { announce, Ahead, listenTo, runStage, stopping } from './stage.js';
 import { acceptedAfter, insertSigned, type Signed } from './tables.js';
 import { GROUP } from './task.js';

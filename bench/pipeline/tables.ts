@@ -1,5 +1,5 @@
-import { arrayOf, packed } from '../bare-table.js';
-import type { BareProof } from '../bare-work.js';
+import { arrayOf, packed } from '../bare/bare-table.js';
+import type { BareProof } from '../bare/bare-work.js';
 import type { Db } from '#sql/db';
 
 /** What was accepted. Whoever sends it twice is told by its id. */

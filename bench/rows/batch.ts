@@ -2,18 +2,18 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { logger } from '#runtime/log';
 import { connect } from '#runtime/postgres';
-import { runBare, type Bare } from '../bare.js';
-import { createBareTable, dropBareTable } from '../bare-table.js';
-import { batchRows } from '../batch-rows.js';
-import { runBatches, type BatchRun } from '../batch-run.js';
-import { databaseSize } from '../database-size.js';
-import { requireDurable } from '../durability.js';
+import { runBare, type Bare } from '../bare/bare.js';
+import { createBareTable, dropBareTable } from '../bare/bare-table.js';
+import { batchRows } from './batch-rows.js';
+import { runBatches, type BatchRun } from '../batches/batch-run.js';
+import { databaseSize } from '../figures/database-size.js';
+import { requireDurable } from '../service/durability.js';
 import { runPipelineBatches } from '../pipeline/batches.js';
-import { openBenchRegistry, type BenchRegistry } from '../registry.js';
+import { openBenchRegistry, type BenchRegistry } from '../service/registry.js';
 import type { BenchContext, Measurement, Row } from '../row.js';
 import { say } from '../say.js';
-import { startPrograms } from '../stack.js';
-import { tellProfile } from '../tell-profile.js';
+import { startPrograms } from '../service/stack.js';
+import { tellProfile } from '../figures/tell-profile.js';
 
 /** Worker processes: one keeps two cores busy with the others, and two share a lock. */
 const WORKERS = 1;

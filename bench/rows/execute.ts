@@ -1,10 +1,10 @@
 import { join } from 'node:path';
-import { executeRows } from '../execute-rows.js';
-import { runExecutes } from '../execute-run.js';
-import { UNLIMITED } from '../limits.js';
+import { executeRows } from './execute-rows.js';
+import { runExecutes } from '../singles/execute-run.js';
+import { UNLIMITED } from '../service/limits.js';
 import type { BenchContext, Measurement, Row } from '../row.js';
-import { startStack } from '../stack.js';
-import { tellProfile } from '../tell-profile.js';
+import { startStack } from '../service/stack.js';
+import { tellProfile } from '../figures/tell-profile.js';
 
 /** As many as the claim is about. */
 const CONNECTIONS = 64;

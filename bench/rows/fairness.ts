@@ -1,8 +1,8 @@
-import { runFairness, type FairnessFound } from '../fairness-run.js';
-import { UNLIMITED } from '../limits.js';
-import { percentileOf } from '../percentile.js';
+import { runFairness, type FairnessFound } from '../singles/fairness-run.js';
+import { UNLIMITED } from '../service/limits.js';
+import { percentileOf } from '../figures/percentile.js';
 import { rowOf, type BenchContext, type Measurement, type Row } from '../row.js';
-import { startStack } from '../stack.js';
+import { startStack } from '../service/stack.js';
 
 const BATCHES = { items: 10_000, underWay: 20_000 };
 const QUICK = { ...BATCHES, perSecond: 20, idle: 40, loaded: 80 };

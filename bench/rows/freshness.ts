@@ -1,9 +1,9 @@
-import { runFreshness, type FreshnessFound } from '../freshness-run.js';
-import { UNLIMITED } from '../limits.js';
-import { percentileOf } from '../percentile.js';
+import { runFreshness, type FreshnessFound } from '../singles/freshness-run.js';
+import { UNLIMITED } from '../service/limits.js';
+import { percentileOf } from '../figures/percentile.js';
 import { rowOf, type BenchContext, type Measurement, type Row } from '../row.js';
-import { startStack } from '../stack.js';
-import { ASK_EVERY_MS } from '../until-valid.js';
+import { startStack } from '../service/stack.js';
+import { ASK_EVERY_MS } from '../singles/until-valid.js';
 
 const QUICK = { fullSeconds: 2, samples: 24, perSecond: 8 };
 const WHOLE = { fullSeconds: 15, samples: 240, perSecond: 8 };

@@ -1,8 +1,8 @@
 import { join } from 'node:path';
-import { measureGrowth } from '../growth.js';
-import { growthRows } from '../growth-rows.js';
+import { measureGrowth } from '../growth/growth.js';
+import { growthRows } from './growth-rows.js';
 import type { BenchContext, Measurement, Row } from '../row.js';
-import { sizesOf } from '../sizes.js';
+import { sizesOf } from '../growth/sizes.js';
 
 /**
  * What appending and looking up cost as a registry grows. The largest is the one that other

@@ -2,16 +2,20 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { logger } from '#runtime/log';
 import { closing, type Open } from '../closing.js';
-import { keepPublished } from '../keep-published.js';
-import { checkMeanwhile } from '../lookup-checks.js';
-import { lookupRows } from '../lookup-rows.js';
-import { takeSamples } from '../lookup-samples.js';
-import { startNginx } from '../nginx.js';
-import { loadInTurn } from '../paired-load.js';
-import { startConstantHttp, startExpressFacade, startPinnedFacade } from '../public-servers.js';
-import { openBenchRegistry, type BenchRegistry } from '../registry.js';
+import { keepPublished } from '../lookups/keep-published.js';
+import { checkMeanwhile } from '../lookups/lookup-checks.js';
+import { lookupRows } from './lookup-rows.js';
+import { takeSamples } from '../lookups/lookup-samples.js';
+import { startNginx } from '../lookups/nginx.js';
+import { loadInTurn } from '../lookups/paired-load.js';
+import {
+  startConstantHttp,
+  startExpressFacade,
+  startPinnedFacade,
+} from '../lookups/public-servers.js';
+import { openBenchRegistry, type BenchRegistry } from '../service/registry.js';
 import type { BenchContext, Measurement, Row } from '../row.js';
-import { fillTo, sizesOf } from '../sizes.js';
+import { fillTo, sizesOf } from '../growth/sizes.js';
 
 /** How fast the public is answered, beside what a static file server makes of the same bodies. */
 export const lookup: Measurement = {

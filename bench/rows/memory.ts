@@ -1,16 +1,16 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { logger } from '#runtime/log';
-import { runBatches } from '../batch-run.js';
-import type { Child } from '../child.js';
-import { publishedManifest } from '../published.js';
-import { publishedIds } from '../published-ids.js';
-import { openBenchRegistry } from '../registry.js';
-import { resourcesOf } from '../resources.js';
+import { runBatches } from '../batches/batch-run.js';
+import type { Child } from '../service/child.js';
+import { publishedManifest } from '../service/published.js';
+import { publishedIds } from '../lookups/published-ids.js';
+import { openBenchRegistry } from '../service/registry.js';
+import { resourcesOf } from '../figures/resources.js';
 import { rowOf, type BenchContext, type Measurement, type Row } from '../row.js';
-import { fillTo, sizesOf } from '../sizes.js';
-import { startPrograms, type BenchStack } from '../stack.js';
-import { runWrk } from '../wrk.js';
+import { fillTo, sizesOf } from '../growth/sizes.js';
+import { startPrograms, type BenchStack } from '../service/stack.js';
+import { runWrk } from '../lookups/wrk.js';
 
 /** What the programs hold in memory over the large registry, after they had something to do. */
 export const memory: Measurement = { name: 'memory', needs: ['wrk', 'taskset'], measure };

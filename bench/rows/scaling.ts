@@ -1,14 +1,14 @@
 import { availableParallelism } from 'node:os';
 import { connect } from '#runtime/postgres';
 import { logger } from '#runtime/log';
-import { urlOf } from '../child.js';
-import { UNLIMITED } from '../limits.js';
-import { startProgram } from '../programs.js';
-import { openBenchRegistry } from '../registry.js';
+import { urlOf } from '../service/child.js';
+import { UNLIMITED } from '../service/limits.js';
+import { startProgram } from '../service/programs.js';
+import { openBenchRegistry } from '../service/registry.js';
 import type { BenchContext, Measurement, Row } from '../row.js';
-import { scalingRows, type Scaled } from '../scaling-rows.js';
-import { sendBatches } from '../send-batches.js';
-import { settleBacklog } from '../settle-backlog.js';
+import { scalingRows, type Scaled } from './scaling-rows.js';
+import { sendBatches } from '../batches/send-batches.js';
+import { settleBacklog } from '../service/settle-backlog.js';
 
 /** How settling grows with worker processes, and what the append lock lets it grow to. */
 export const scaling: Measurement = { name: 'scaling', measure };

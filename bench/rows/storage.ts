@@ -2,16 +2,16 @@ import { readFileSync } from 'node:fs';
 import { connect } from '#runtime/postgres';
 import { logger } from '#runtime/log';
 import type { Pool } from '#sql/db';
-import { addProofs } from '../add-proofs.js';
-import type { Child } from '../child.js';
-import { databaseSize } from '../database-size.js';
-import { liveBytes } from '../live-bytes.js';
-import { startProgram } from '../programs.js';
-import { publishedManifest } from '../published.js';
-import { openBenchRegistry, type BenchRegistry } from '../registry.js';
+import { addProofs } from '../growth/add-proofs.js';
+import type { Child } from '../service/child.js';
+import { databaseSize } from '../figures/database-size.js';
+import { liveBytes } from '../growth/live-bytes.js';
+import { startProgram } from '../service/programs.js';
+import { publishedManifest } from '../service/published.js';
+import { openBenchRegistry, type BenchRegistry } from '../service/registry.js';
 import { rowOf, type BenchContext, type Measurement, type Row } from '../row.js';
-import { fillTo, sizesOf } from '../sizes.js';
-import { startTicking } from '../ticking.js';
+import { fillTo, sizesOf } from '../growth/sizes.js';
+import { startTicking } from '../growth/ticking.js';
 
 /** What a proof takes on disk, and what is written so that it is published. */
 export const storage: Measurement = { name: 'storage', measure };

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { EXECUTE_PATH } from '#bench/execute-load';
-import { engineHeaders } from '#bench/headers';
-import { requestAt } from '#bench/items';
+import { EXECUTE_PATH } from '#bench/singles/execute-load';
+import { engineHeaders } from '#bench/service/headers';
+import { requestAt } from '#bench/service/items';
 import { Memory, type Batch, type Single } from './memory.js';
 
 /** Longer than an engine waits for an admission. */

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { readiness } from '#bench/readiness';
+import { readiness } from '#bench/service/readiness';
 import type { Batch as BatchStatus, BatchResult } from '#protocol/schemas/batch';
 import type { Client } from './client.js';
 import type { Asked, Batch, Single } from './memory.js';

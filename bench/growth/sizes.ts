@@ -1,0 +1,43 @@
+import { bringUpTo, type Plan } from '../filling/generator.js';
+import type { BenchRegistry } from '../service/registry.js';
+import type { BenchContext } from '../row.js';
+import type { Stage } from '../filling/stage.js';
+
+/** Of the registry that lookups, storage and memory are measured over. */
+export interface Sizes {
+  proofs: number;
+  windowProofs: number;
+  /** Where costs are held against each other while it grows; the last is `proofs`. */
+  steps: readonly number[];
+}
+
+export function sizesOf({ quick }: Pick<BenchContext, 'quick'>): Sizes {
+  return quick
+    ? { proofs: 10_000, windowProofs: 2_500, steps: [1_000, 10_000] }
+    : { proofs: 1_000_000, windowProofs: 100_000, steps: [10_000, 100_000, 1_000_000] };
+}
+
+/** Tenfold from ten thousand on, and `most` itself in the end. */
+export function scaleSteps(most: number): number[] {
+  const steps: number[] = [];
+  for (let step = 10_000; step < most; step *= 10) steps.push(step);
+  return [...steps, most];
+}
+
+/** Two processes fill, since they are what limits it, while verifier and publisher run beside them. */
+const FILLING: Omit<Plan, 'proofs' | 'windowProofs'> = {
+  processes: 2,
+  group: 250,
+  lanes: 3,
+  inTurn: false,
+  profile: false,
+};
+
+/** Fills a registry up to `proofs`, if it has fewer, and has all of it verified and published. */
+export async function fillTo(
+  registry: BenchRegistry,
+  options: { dir: string; proofs: number; windowProofs: number; signal: AbortSignal },
+): Promise<Stage[]> {
+  const { dir, proofs, windowProofs, signal } = options;
+  return bringUpTo(registry, dir, signal, { ...FILLING, proofs, windowProofs });
+}
