@@ -107,7 +107,7 @@ describe('without its database the engine', () => {
     expect((await read('/healthz')).status).toBe(200);
 
     await way.mend();
-    await expect.poll(async () => (await ask()).status, { timeout: 5_000 }).toBe(200);
+    await expect.poll(async () => (await ask()).status).toBe(200);
     await engine.close();
     await sql.end({ timeout: 1 });
     await way.cut();

@@ -263,7 +263,7 @@ describe('when too much is waiting', () => {
         headers,
         body: JSON.stringify(admissionEnvelope()),
       });
-    await expect.poll(async () => (await execute(engine)).status, { timeout: 3_000 }).toBe(503);
+    await expect.poll(async () => (await execute(engine)).status).toBe(503);
     const before = await db.sql`select from svc.intake`;
     for (const reply of [await execute(engine), await agent(), await execute(engine, body)]) {
       expectProblem(reply, 503, 'queue_too_deep');
@@ -275,7 +275,7 @@ describe('when too much is waiting', () => {
 
     engine.worker.rests = false;
     await engine.worker.work();
-    await expect.poll(async () => (await agent()).status, { timeout: 3_000 }).toBe(200);
+    await expect.poll(async () => (await agent()).status).toBe(200);
     expect((await execute(engine, body)).headers['idempotent-replayed']).toBe('true');
   });
 
@@ -283,7 +283,7 @@ describe('when too much is waiting', () => {
     const engine = await started({ rateLimit: 1_000, maxPending: 1, waitMs: 50 });
     engine.worker.rests = true;
     expect((await execute(engine)).status).toBe(202);
-    await expect.poll(async () => (await execute(engine)).status, { timeout: 3_000 }).toBe(503);
+    await expect.poll(async () => (await execute(engine)).status).toBe(503);
     engine.worker.rests = false;
     await engine.worker.work();
     await sleep(2_100);

@@ -68,7 +68,7 @@ describe('waiting for a settlement', () => {
     const answer = waiting.settlement(own('a'), { timeoutMs: 5_000 });
     settled.set('a', proved);
     expect(await answer).toBe(proved);
-    expect(performance.now() - started).toBeLessThan(300);
+    expect(performance.now() - started).toBeLessThan(3_000);
   });
 
   it('asks for everyone who waits in one question, ever less often', async () => {
@@ -143,6 +143,6 @@ describe('waiting for a settlement', () => {
     waiting.hurry(50);
     const afterwards = waiting.settlement(own('b'), { timeoutMs: 5_000 });
     expect(await Promise.all([before, afterwards])).toEqual([null, null]);
-    expect(performance.now() - started).toBeLessThan(500);
+    expect(performance.now() - started).toBeLessThan(3_000);
   });
 });

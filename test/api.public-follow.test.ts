@@ -59,9 +59,7 @@ describe('a facade that follows', () => {
     const { url } = await snapshot.serve(facade);
     const second = await publishMore();
     await expect
-      .poll(async () => (await get(`${url}/api/public/verify/proof/${second}`)).status, {
-        timeout: 3000,
-      })
+      .poll(async () => (await get(`${url}/api/public/verify/proof/${second}`)).status)
       .toBe(200);
   });
 

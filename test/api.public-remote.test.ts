@@ -21,7 +21,7 @@ import { proofIdAt, TestSnapshot } from './helpers/snapshot.js';
 
 const MINUTE = 60_000;
 /** Short, so that an origin that hangs is given up soon. */
-const SOON = { timeoutMs: 500 };
+const SOON = { timeoutMs: 1_000 };
 const MANIFEST = 'lookup/manifest';
 
 let snapshot: TestSnapshot;

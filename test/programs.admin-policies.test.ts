@@ -199,7 +199,7 @@ describe('policy activate', () => {
       ({ state }) => state === 'in force',
     )!;
     const digest = await putAnother();
-    const from = new Date(Date.now() + 700);
+    const from = new Date(Date.now() + 2_000);
     await done(admin('policy', 'activate', digest, '--from', from.toISOString()));
     expect(await done(admin('policy', 'list'))).toEqual(
       expect.arrayContaining([

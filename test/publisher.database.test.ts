@@ -323,7 +323,7 @@ describe('the publisher on a real registry', () => {
     await db.sql`
       select pg_terminate_backend(pid) from pg_locks
       where locktype = 'advisory' and granted and classid = ${0x737663} and objid = 1`;
-    await expect.poll(() => two.tick(), { timeout: 5000 }).toMatchObject({ outcome: 'published' });
+    await expect.poll(() => two.tick()).toMatchObject({ outcome: 'published' });
     expect(await one.tick()).toEqual({ outcome: 'standby' });
     await two.close();
     expect(await one.tick()).toMatchObject({ outcome: 'published' });

@@ -84,8 +84,11 @@ describe('a program', () => {
 
   it('closes what an interrupted start went on to open', async () => {
     const { child, said, ended, until } = await run(`
+      const told = new Promise((resolve) => ctx.signal.addEventListener('abort', resolve));
+      const alive = setInterval(() => undefined, 1000);
       say('starting');
-      await sleep(300);
+      await told;
+      clearInterval(alive);
       ctx.onStop(() => say('late one closed'));
       ctx.signal.throwIfAborted();
       say('up');`);
@@ -221,7 +224,7 @@ describe('supervision', () => {
     const first = child.pid();
     process.kill(first ?? 0, 'SIGKILL');
     await pidAfter(child, first);
-    for (let i = 0; i < 500 && lines.length < 2; i += 1) await sleep(10);
+    for (let i = 0; i < 1_500 && lines.length < 2; i += 1) await sleep(10);
     expect(lines.slice(0, 2)).toEqual(['[child] port 0', '[child] port 4712']);
   });
 
@@ -255,7 +258,7 @@ describe('supervision', () => {
     const pid = Number(said.find((line) => line.includes('pid '))?.split('pid ')[1]);
     child.kill('SIGKILL');
     let gone = false;
-    for (let i = 0; i < 500 && !gone; i += 1) {
+    for (let i = 0; i < 1_500 && !gone; i += 1) {
       await sleep(10);
       try {
         process.kill(pid, 0);

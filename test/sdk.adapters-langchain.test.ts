@@ -94,8 +94,11 @@ describe('a tool of LangChain', () => {
     const wrapped = admitTool(book('book_table'), world.common);
     world.network.faults.push({ kind: 'silent' });
     const controller = new AbortController();
+    const before = world.network.seen.length;
     const running = wrapped.invoke({ seats: 2 }, { signal: controller.signal });
-    setTimeout(() => controller.abort(), 50);
+    running.catch(() => undefined);
+    await expect.poll(() => world.network.seen.length).toBe(before + 1);
+    controller.abort();
     expect((await blocked(running)).code).toBe('aborted');
     // What does not fit its schema is not even asked for.
     world.clear();

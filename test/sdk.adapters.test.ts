@@ -162,7 +162,7 @@ describe('a function that is not admitted', () => {
       expect((await blocked(call, 'undecided')).cause).toBeInstanceOf(SdkError);
     }
     world.network.faults.push({ kind: 'silent' });
-    const silent = { ...world.options, retry, timeoutMs: 200 };
+    const silent = { ...world.options, retry, timeoutMs: 1_000 };
     await blocked(tool({ engine: silent })(), 'undecided');
     await blocked(tool({ engine: { ...world.options, ...AWAY, retry } })(), 'undecided');
     await blocked(tool({ engine: { ...world.options, apiKey: 'svc_sk_none' } })(), 'undecided');
@@ -173,7 +173,7 @@ describe('a function that is not admitted', () => {
 
   it('does not run while the decision is open, and says which it is', async () => {
     world.engine.worker.rests = true;
-    const call = tool({ engine: { ...world.options, timeoutMs: 300 } })('open');
+    const call = tool({ engine: { ...world.options, timeoutMs: 1_500 } })('open');
     expect((await blocked(call, 'undecided')).proofId).toMatch(/^[0-9a-f]{32}$/);
     world.engine.worker.rests = false;
     await world.engine.worker.work();
@@ -184,8 +184,11 @@ describe('a function that is not admitted', () => {
     await blocked(tool({ signal })(), 'aborted');
     const controller = new AbortController();
     world.network.faults.push({ kind: 'silent' });
+    const before = world.network.seen.length;
     const meanwhile = tool({ signal: () => controller.signal })();
-    setTimeout(() => controller.abort(), 50);
+    meanwhile.catch(() => undefined);
+    await expect.poll(() => world.network.seen.length).toBe(before + 1);
+    controller.abort();
     await blocked(meanwhile, 'aborted');
     // The answer is in, and then nobody wants it any more.
     const last = new AbortController();

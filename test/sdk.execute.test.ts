@@ -154,11 +154,12 @@ describe('an admission that takes long', () => {
 
   it('can be followed later, when the time of the call was over', async () => {
     world.engine.worker.rests = true;
-    const options = { ...world.options, timeoutMs: 400 };
+    const options = { ...world.options, timeoutMs: 1_500 };
     const error = await sdkError(executeIntentHttp(options, intent()), 'timeout');
     expect(error.proofId).toMatch(/^[0-9a-f]{32}$/);
     const proof = { proof_id: error.proofId ?? '' };
-    expect((await sdkError(followAdmissionHttp(options, proof), 'timeout')).proofId).toBe(
+    const brief = { ...options, timeoutMs: 300 };
+    expect((await sdkError(followAdmissionHttp(brief, proof), 'timeout')).proofId).toBe(
       proof.proof_id,
     );
     world.engine.worker.rests = false;
@@ -169,7 +170,7 @@ describe('an admission that takes long', () => {
 
   it('is not taken for another one', async () => {
     world.engine.worker.rests = true;
-    const options = { ...world.options, timeoutMs: 300 };
+    const options = { ...world.options, timeoutMs: 1_500 };
     const error = await sdkError(executeIntentHttp(options, intent()), 'timeout');
     const another = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
     const pending = { schema_version: 'svc.runtime.admission_status/1.0', state: 'pending' };

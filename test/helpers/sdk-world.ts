@@ -19,7 +19,7 @@ export interface SdkWorld {
   close(): Promise<void>;
 }
 
-export const FAST = { baseDelayMs: 10, maxDelayMs: 40, attemptTimeoutMs: 2_000 };
+export const FAST = { baseDelayMs: 10, maxDelayMs: 40, attemptTimeoutMs: 10_000 };
 
 export async function openSdkWorld(
   overrides: Parameters<typeof startEngine>[1] = {},
