@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool, Transaction } from './db.js';
 import { firstAsking } from './errors.js';
+import { runIndexStatement, type IndexStatement } from './index-migration.js';
 import { readMigrations, type Migration } from './migrations-folder.js';
 import { SchemaMismatchError } from './schema-version.js';
 
@@ -20,6 +21,7 @@ export interface MigrateOptions {
 export const MIGRATE_DEFAULTS: MigrateOptions = { lockTimeoutMs: 500, patienceMs: 5 * 60_000 };
 
 const ADVISORY_LOCK = 7_301_001;
+const ASK_AGAIN_MS = 100;
 /** Between two attempts, so that what waited behind the first gets through. */
 const PAUSE_MS = 500;
 const LOCK_NOT_AVAILABLE = '55P03';
@@ -27,8 +29,9 @@ const DEADLOCK = '40P01';
 
 /**
  * Brings the schema up to the newest migration of `folder` and returns the names it applied.
- * Each migration is one transaction. Several starters at once migrate once: an advisory lock
- * serialises them. A database that is ahead, or whose history differs, is refused.
+ * Each migration is one transaction, or one statement that says it cannot be in one. Several
+ * starters at once migrate once: an advisory lock serialises them. A database that is ahead, or whose
+ * history differs, is refused.
  *
  * Programs may serve meanwhile. Whoever waits for a table's lock has everybody wait who comes after,
  * so a migration never waits for long: it lets go of all its locks, and comes again.
@@ -45,7 +48,7 @@ export async function migrate(
     await firstAsking(() =>
       connection.unsafe('set statement_timeout = 0; set lock_timeout = 0').then(() => undefined),
     );
-    await connection`select pg_advisory_lock(${ADVISORY_LOCK})`;
+    await untilOurs(connection);
     await prepare(connection, options);
     const done = await connection<{ version: number; name: string; digest: string }[]>`
       select version, name, digest from public.svc_migration order by version`;
@@ -62,7 +65,9 @@ export async function migrate(
     }
     const applied: string[] = [];
     for (const migration of migrations.slice(done.length)) {
-      await patiently(connection, migration.name, options, () => apply(connection, migration));
+      await (migration.outside === null
+        ? patiently(connection, migration.name, options, () => apply(connection, migration))
+        : applyOutside(connection, migration, migration.outside, options));
       applied.push(migration.name);
     }
     return applied;
@@ -99,8 +104,51 @@ async function prepare(connection: Transaction, options: MigrateOptions): Promis
   await connection.unsafe('grant select on public.svc_migration to public');
 }
 
+/**
+ * Asked for again and again, since a statement that waits for it would be a transaction that an index
+ * being built has to wait for: each would wait for the other.
+ */
+async function untilOurs(connection: Transaction): Promise<void> {
+  for (;;) {
+    const [row] = await connection<{ ours: boolean }[]>`
+      select pg_try_advisory_lock(${ADVISORY_LOCK}) as ours`;
+    if (row?.ours === true) return;
+    await sleep(ASK_AGAIN_MS);
+  }
+}
+
 async function apply(connection: Transaction, migration: Migration): Promise<void> {
   await connection.unsafe(migration.text);
+  await record(connection, migration);
+}
+
+/** Recorded once it is done; whoever dies before that leaves something that the next run begins anew. */
+async function applyOutside(
+  connection: Transaction,
+  migration: Migration,
+  statement: IndexStatement,
+  { patienceMs }: MigrateOptions,
+): Promise<void> {
+  const deadline = Date.now() + patienceMs;
+  for (;;) {
+    try {
+      await runIndexStatement(connection, migration.text, statement, deadline - Date.now());
+      break;
+    } catch (error) {
+      const { code } = error as { code?: unknown };
+      if (code !== LOCK_NOT_AVAILABLE && code !== DEADLOCK) throw error;
+      if (code === LOCK_NOT_AVAILABLE || Date.now() > deadline) {
+        throw new MigrationBlockedError(
+          `migration ${migration.name} waits for a transaction that does not end: end it (the oldest xact_start in pg_stat_activity), and run migrate again. An index that it began may be there, marked invalid; the next run drops it and builds it anew`,
+          { cause: error },
+        );
+      }
+    }
+  }
+  await record(connection, migration);
+}
+
+async function record(connection: Transaction, migration: Migration): Promise<void> {
   await connection`
     insert into public.svc_migration (version, name, digest, breaking)
     values (${migration.version}, ${migration.name}, ${migration.digest}, ${migration.breaking})`;

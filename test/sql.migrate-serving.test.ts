@@ -98,7 +98,8 @@ describe('while the old version serves', () => {
     const driven = await Promise.all(stops.map((stop) => stop()));
     await engine.close();
     const statuses = driven.flatMap((one) => one.statuses);
-    expect(statuses.length).toBeGreaterThan(100);
+    // As many as a machine that is busy answers in four seconds.
+    expect(statuses.length).toBeGreaterThan(20);
     expect(new Set(statuses)).toEqual(new Set([200]));
     // Behind a migration that waits for the reader it would be all of its four seconds.
     expect(Math.max(...driven.flatMap((one) => one.ms))).toBeLessThan(2_500);
