@@ -33,6 +33,8 @@ export interface BootstrapOptions {
   aepPublicKey: Uint8Array;
   openSandbox: boolean;
   log: Logger;
+  /** Breaks it off; the next start goes on from there. */
+  signal?: AbortSignal;
 }
 
 export interface Bootstrapped {
@@ -45,8 +47,8 @@ const TENANT = 'demo';
 
 /** Everything between an empty database and a stack that admits: safe to run at every start. */
 export async function bootstrap(options: BootstrapOptions): Promise<Bootstrapped> {
-  const { ownerUrl, dataDir, rolePassword, aepPublicKey, openSandbox, log } = options;
-  const applied = await migrateDatabase(ownerUrl, rolePassword);
+  const { ownerUrl, dataDir, rolePassword, aepPublicKey, openSandbox, log, signal } = options;
+  const applied = await migrateDatabase(ownerUrl, rolePassword, signal);
   if (applied.length > 0) log.info({ applied }, 'the database is migrated');
   const roleUrl = (role: ProgramRole): string => {
     const url = new URL(ownerUrl);
@@ -56,7 +58,11 @@ export async function bootstrap(options: BootstrapOptions): Promise<Bootstrapped
   };
   const shipped = await shippedPolicy();
   const key = await readApiKey(dataDir);
-  const sql = connect(roleUrl('svc_admin'), { application: 'bootstrap', max: 1 });
+  const sql = connect(roleUrl('svc_admin'), {
+    application: 'bootstrap',
+    max: 1,
+    ...(signal && { signal }),
+  });
   try {
     await acting(sql, { actor: BOOTSTRAP, act: BOOTSTRAP }, async (tx) => {
       await ensurePolicy(tx, shipped, log);

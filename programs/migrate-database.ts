@@ -20,15 +20,22 @@ export type ProgramRole = (typeof PROGRAM_ROLES)[number];
 /**
  * Brings a database up to date as its owner: the registry's schema, and the queue's own where the
  * queue lives in Postgres too. The roles that `passwordFor` has a password for may log in afterwards.
+ * A migration may take long, and wait for long: `signal` breaks it off, and nothing of it was applied.
  */
 export async function migrateDatabase(
   ownerUrl: string,
   passwordFor?: (role: ProgramRole) => string | undefined,
+  signal?: AbortSignal,
 ): Promise<string[]> {
-  const sql = connect(ownerUrl, { application: 'migrate', max: 2, statementTimeoutMs: 0 });
+  const sql = connect(ownerUrl, {
+    application: 'migrate',
+    max: 2,
+    statementTimeoutMs: 0,
+    ...(signal && { signal }),
+  });
   try {
     const applied = await migrate(sql, MIGRATIONS);
-    await migrateQueues(ownerUrl);
+    await migrateQueues(ownerUrl, signal);
     await grantQueueAccess(ownerUrl, ['svc_engine', 'svc_worker']);
     await grantQueueReading(ownerUrl);
     if (passwordFor !== undefined) {

@@ -5,7 +5,7 @@ import { migrateDatabase, PROGRAM_ROLES } from './migrate-database.js';
 
 const code = await runProgram(
   'migrate',
-  async ({ log }) => {
+  async ({ log, signal }) => {
     const config = migrateConfig();
     const passwords = new Map(config.roleLogins.map(({ role, password }) => [role, password]));
     const strangers = [...passwords.keys()].filter(
@@ -16,7 +16,11 @@ const code = await runProgram(
         `ROLE_URL_FILES names URLs of ${strangers.join(', ')}: the programs' roles are ${PROGRAM_ROLES.join(', ')}`,
       );
     }
-    const applied = await migrateDatabase(config.databaseUrl, (role) => passwords.get(role));
+    const applied = await migrateDatabase(
+      config.databaseUrl,
+      (role) => passwords.get(role),
+      signal,
+    );
     if (passwords.size > 0) log.info({ roles: [...passwords.keys()] }, 'these roles may log in');
     log.info({ applied }, applied.length > 0 ? 'migrated' : 'there was nothing to migrate');
   },

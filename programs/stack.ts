@@ -70,7 +70,7 @@ const REVIVAL_PAUSE_MS = 500;
 /** The embedded database, brought back on the same port if it dies: the programs' URLs stay good. */
 async function embeddedDatabase(config: StartConfig, ctx: ProgramContext): Promise<Database> {
   const { dataDir } = config;
-  const first = await startEmbeddedPostgres({ dataDir, log: ctx.log });
+  const first = await startEmbeddedPostgres({ dataDir, log: ctx.log, signal: ctx.signal });
   let current: EmbeddedPostgres = first;
 
   async function keepAlive(): Promise<void> {
@@ -82,7 +82,12 @@ async function embeddedDatabase(config: StartConfig, ctx: ProgramContext): Promi
       ctx.log.error({ code, signal }, 'Postgres died; it is started again');
       if (revivals >= MAX_REVIVALS) throw new Error('Postgres keeps dying');
       await sleep(REVIVAL_PAUSE_MS);
-      current = await startEmbeddedPostgres({ dataDir, port: first.port, log: ctx.log });
+      current = await startEmbeddedPostgres({
+        dataDir,
+        port: first.port,
+        log: ctx.log,
+        signal: ctx.signal,
+      });
       if (ctx.signal.aborted) return;
     }
   }
@@ -234,6 +239,7 @@ export async function bringUp(config: StartConfig, ctx: ProgramContext): Promise
     aepPublicKey: keys.aep.publicKey,
     openSandbox: true,
     log,
+    signal: ctx.signal,
   });
   step('the database is set up');
 

@@ -1,3 +1,4 @@
+import { threadsAreBack } from './busy-threads.js';
 import { readLogLevel, type DrainConfig } from './config.js';
 import { logger, type Logger, type LogLevel } from './log.js';
 import { isForOperator } from './operator-error.js';
@@ -22,13 +23,18 @@ export interface ProgramContext {
 export interface ProgramOptions {
   /** The longest that draining may take, in milliseconds. */
   drainMs?: number;
-  /** Exit when `main` returns, instead of staying up until a signal. */
+  /**
+   * Exit when `main` returns, instead of staying up until a signal. A signal before that ends it with
+   * 1: whoever waits for what it does must not take it for done.
+   */
   untilMainReturns?: boolean;
   /** When LOG_LEVEL does not say. */
   logLevel?: LogLevel;
 }
 
 const FAILED_DRAIN_MS = 5_000;
+/** What threads are given to come back, if nothing is left of the time to drain. */
+const THREADS_MS = 250;
 
 type Ending = { code: 0; reason: string } | { code: 1; error: unknown };
 
@@ -80,7 +86,8 @@ function report(name: string, log: Logger, error: unknown): void {
 /**
  * Runs one program from start to exit code, which the entry point hands to the system. It drains on
  * SIGTERM, on SIGINT and when the process that started it is gone, and stops with 1 on an error
- * that nobody handled.
+ * that nobody handled. Of what comes after the first of these nothing makes it stop in another way:
+ * a terminal and npm both pass an interrupt on, so that one keystroke is two signals.
  */
 export async function runProgram(
   name: string,
@@ -118,8 +125,10 @@ export async function runProgram(
   const drainAs: ProgramContext['drainAs'] = ({ delayMs, deadlineMs }) => {
     drainMs = delayMs + (deadlineMs ?? drainMs);
   };
+  let hasReturned = false;
   const started = main({ signal: stopping.signal, log, onStop, survives, drainAs, fail }).then(
     () => {
+      hasReturned = true;
       if (untilMainReturns) end({ code: 0, reason: 'done' });
     },
     fail,
@@ -133,10 +142,16 @@ export async function runProgram(
   else log.debug({ reason: ending.reason }, 'stopping');
   // After an error that nobody handled something may never answer again; a restart is worth more.
   const limitMs = ending.code === 0 ? drainMs : Math.min(drainMs, FAILED_DRAIN_MS);
+  const deadline = performance.now() + limitMs;
   const clean = await drain(stops, started, log, limitMs);
   if (!clean) log.error('not everything was closed in time or in order');
+  const isDone = hasReturned || !untilMainReturns;
+  if (ending.code === 0 && !isDone) log.error('told to stop before its work was done');
+  if (!(await threadsAreBack(Math.max(THREADS_MS, deadline - performance.now())))) {
+    log.error('a file or a name server does not answer: ended by force');
+    process.kill(process.pid, 'SIGKILL');
+  }
   clearInterval(stayUp);
-  process.off('SIGTERM', onSignal).off('SIGINT', onSignal).off('disconnect', onDisconnect);
-  process.off('uncaughtException', fail).off('unhandledRejection', onRejection);
-  return ending.code === 0 && clean ? 0 : 1;
+  // Nobody stops listening for signals: one that came between that and the exit would be the end.
+  return ending.code === 0 && clean && isDone ? 0 : 1;
 }

@@ -18,6 +18,8 @@ export interface ConnectOptions {
   /** Server-side limit of a transaction that does nothing, in milliseconds; 0 means none. */
   idleInTransactionTimeoutMs?: number;
   connectTimeoutMs?: number;
+  /** Closes the pool at once when it fires, whatever is under way. */
+  signal?: AbortSignal;
   /** How long an answer may be owed before the connection is cut; longer than any statement may take. */
   silenceMs?: number;
 }
@@ -120,12 +122,16 @@ export function connect(url: string, options: ConnectOptions): Sql {
   const sql = postgres(url, settings);
   const reservations = new Reservations((onLost) => openLine(url, settings, onLost), max);
   const endStatements = sql.end.bind(sql);
-  return Object.assign(sql, {
+  const pool = Object.assign(sql, {
     reserve: () => reservations.reserve(),
     end: async (ending?: { timeout?: number }) => {
       await Promise.all([reservations.end(ending), endStatements(ending)]);
     },
   });
+  const cut = (): void => void pool.end({ timeout: 0 });
+  if (options.signal?.aborted === true) cut();
+  else options.signal?.addEventListener('abort', cut, { once: true });
+  return pool;
 }
 
 /** A client of one connection, which stays closed once that connection is gone. */

@@ -3,11 +3,27 @@ import pg from 'pg';
 import { OperatorError } from './operator-error.js';
 import { SCHEMA } from './queue-backend.js';
 
-async function asOwner<T>(ownerUrl: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
-  const client = new pg.Client({ connectionString: ownerUrl, application_name: 'svc-migrate' });
+const CONNECT_MS = 3_000;
+
+/** @param signal breaks off what is under way */
+async function asOwner<T>(
+  ownerUrl: string,
+  work: (client: pg.Client) => Promise<T>,
+  signal?: AbortSignal,
+): Promise<T> {
+  signal?.throwIfAborted();
+  const client = new pg.Client({
+    connectionString: ownerUrl,
+    application_name: 'svc-migrate',
+    connectionTimeoutMillis: CONNECT_MS,
+  });
   // A connection that breaks also fails the query under way, which is where it is handled.
   client.on('error', () => undefined);
   await client.connect();
+  // Not before: while it connects, the client would neither end nor fail.
+  const cut = (): void => void client.end().catch(() => undefined);
+  if (signal?.aborted === true) cut();
+  else signal?.addEventListener('abort', cut, { once: true });
   try {
     return await work(client);
   } finally {
@@ -16,8 +32,8 @@ async function asOwner<T>(ownerUrl: string, work: (client: pg.Client) => Promise
 }
 
 /** Brings the queue's tables in the database up to date; safe to run again and by several at once. */
-export async function migrateQueues(ownerUrl: string): Promise<void> {
-  await asOwner(ownerUrl, (client) => runMigrations(client, SCHEMA));
+export async function migrateQueues(ownerUrl: string, signal?: AbortSignal): Promise<void> {
+  await asOwner(ownerUrl, (client) => runMigrations(client, SCHEMA), signal);
 }
 
 /**

@@ -35,6 +35,8 @@ export interface SuperviseOptions {
   out?: (line: string) => void;
   /** How long a child may take to drain before it is killed, in milliseconds. */
   graceMs?: number;
+  /** Fires when we are told to stop; a child that heard of it as well is not started again. */
+  signal?: AbortSignal;
   /** Starts it in another way than as a module of its own. */
   launch?: (spec: ChildSpec) => ChildProcess;
   /** It ended before it was ready, that many times in a row; the first time of all, `ready` rejects. */
@@ -91,6 +93,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
     out = (line) => void process.stderr.write(`${line}\n`),
   } = options;
   const stopping = new AbortController();
+  const hasToStop = AbortSignal.any([stopping.signal, ...(options.signal ? [options.signal] : [])]);
   let env = spec.env;
   let child: ChildProcess | null = null;
   let settleReady: (url: string | undefined) => void = () => undefined;
@@ -142,9 +145,9 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
 
   async function keepAlive(): Promise<void> {
     let pauseMs = FIRST_PAUSE_MS;
-    while (!stopping.signal.aborted) {
+    while (!hasToStop.aborted) {
       const { ending, lastedMs } = await live();
-      if (stopping.signal.aborted) break;
+      if (hasToStop.aborted) break;
       if (!hasBeenReady) {
         failReady(new ChildFailedError(`${spec.name} ${ending} before it was ready`));
         return;
@@ -152,7 +155,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
       if (failedStarts > 0) onFailedStart(failedStarts);
       if (lastedMs > RECOVERED_MS) pauseMs = FIRST_PAUSE_MS;
       log.warn({ child: spec.name, pauseMs }, `a program ${ending}; it is started again`);
-      await sleep(pauseMs, undefined, { signal: stopping.signal }).catch(() => undefined);
+      await sleep(pauseMs, undefined, { signal: hasToStop }).catch(() => undefined);
       pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS);
     }
     failReady(new ChildFailedError(`${spec.name} was stopped before it was ready`));
@@ -163,12 +166,16 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
   async function stop(): Promise<void> {
     stopping.abort();
     child?.kill('SIGTERM');
+    const kill = (): void => void child?.kill('SIGKILL');
+    // Should our own time be over first, one that hangs must not be left behind.
+    process.once('exit', kill);
     const late = setTimeout(() => {
       log.warn({ child: spec.name }, 'a program did not drain in time and is killed');
-      child?.kill('SIGKILL');
+      kill();
     }, graceMs);
     await over;
     clearTimeout(late);
+    process.off('exit', kill);
   }
 
   return {

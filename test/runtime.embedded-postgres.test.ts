@@ -83,6 +83,13 @@ describe('embedded Postgres', () => {
     await first.stop();
     expect(await first.exited).toMatchObject({ code: 0, expected: true });
 
+    // A start that is broken off, when the server says its first word, leaves it stopped.
+    const told = new AbortController();
+    const log = { debug: () => told.abort(), info: () => undefined };
+    const broken = startEmbeddedPostgres({ dataDir, log, signal: told.signal });
+    await expect(broken).rejects.toMatchObject({ name: 'AbortError' });
+    expect(await readdir(await clusterDirectory())).not.toContain('postmaster.pid');
+
     const second = await start();
     expect(await query(second.superuserUrl, 'select n from kept')).toEqual([{ n: 42 }]);
     expect(second.rolePassword('svc_engine')).toBe(first.rolePassword('svc_engine'));

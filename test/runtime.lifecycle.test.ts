@@ -1,4 +1,4 @@
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -8,6 +8,7 @@ import { ChildFailedError, supervise, type Supervised } from '#runtime/supervise
 
 const lifecycle = join(import.meta.dirname, '../dist/runtime/lifecycle.js');
 const config = join(import.meta.dirname, '../dist/runtime/config.js');
+const supervisor = join(import.meta.dirname, '../dist/runtime/supervise.js');
 
 let home: string;
 let count = 0;
@@ -18,8 +19,8 @@ beforeAll(async () => {
 
 afterAll(() => rm(home, { recursive: true, force: true }));
 
-/** A program around `main`, which sees `ctx`, `say` and `reportReady`. */
-async function program(main: string, options = '{}'): Promise<string> {
+/** A program around `main`, which sees `ctx`, `say` and `reportReady`; `last` runs between its end and its exit. */
+async function program(main: string, options = '{}', last = ''): Promise<string> {
   const file = join(home, `program-${++count}.mjs`);
   await writeFile(
     file,
@@ -28,6 +29,7 @@ async function program(main: string, options = '{}'): Promise<string> {
      import { setTimeout as sleep } from 'node:timers/promises';
      const say = (text) => process.stdout.write(text + '\\n');
      const code = await runProgram('test', async (ctx) => { ${main} }, ${options});
+     ${last}
      say('code ' + code);
      process.exit(code);`,
   );
@@ -43,8 +45,8 @@ interface Run {
   until: (text: string) => Promise<void>;
 }
 
-async function run(main: string, options?: string): Promise<Run> {
-  const child = spawn(process.execPath, [await program(main, options)], { env: {} });
+async function run(main: string, options?: string, last?: string): Promise<Run> {
+  const child = spawn(process.execPath, [await program(main, options, last)], { env: {} });
   const said: string[] = [];
   const complained: string[] = [];
   const gather = (stream: NodeJS.ReadableStream | null, into: string[]): void => {
@@ -79,6 +81,25 @@ describe('a program', () => {
       child.kill(signal);
       expect(await ended).toBe(0);
       expect(said).toEqual(['up', 'told', 'server closed', 'database closed', 'code 0']);
+    },
+  );
+
+  it.each(['SIGTERM', 'SIGINT'] as const)(
+    'takes a second %s for the first, to its last moment',
+    async (signal) => {
+      const { child, said, ended, until } = await run(
+        `ctx.onStop(() => {
+           process.kill(process.pid, '${signal}');
+           return sleep(50).then(() => say('closed'));
+         });
+         say('up');`,
+        '{}',
+        `process.kill(process.pid, '${signal}'); await sleep(50);`,
+      );
+      await until('up');
+      child.kill('SIGTERM');
+      expect(await ended).toBe(0);
+      expect(said).toEqual(['up', 'closed', 'code 0']);
     },
   );
 
@@ -159,6 +180,43 @@ describe('a program', () => {
     expect(await ended).toBe(0);
     expect(said).toEqual(['worked', 'closed', 'code 0']);
   });
+});
+
+describe('a program with work that ends', () => {
+  it.each([
+    ['1 when it is told to stop before', `ctx.signal.throwIfAborted(); say('worked');`, 1, []],
+    ['0 when its work was done all the same', `say('worked');`, 0, ['worked']],
+  ])('exits with %s', async (_, afterSignal, code, worked) => {
+    const { child, said, complained, ended, until } = await run(
+      `const told = new Promise((resolve) => ctx.signal.addEventListener('abort', resolve));
+       say('up');
+       await told;
+       ${afterSignal}`,
+      '{ untilMainReturns: true }',
+    );
+    await until('up');
+    child.kill('SIGTERM');
+    expect(await ended).toBe(code);
+    expect(said).toEqual(['up', ...worked, `code ${String(code)}`]);
+    expect(complained.some((line) => line.includes('before its work was done'))).toBe(code === 1);
+  });
+});
+
+it('a program ends by force when a thread of it never comes back', async () => {
+  const fifo = join(home, 'nobody-writes');
+  spawnSync('mkfifo', [fifo]);
+  const { child, complained, ended, until } = await run(
+    `const { open } = await import('node:fs');
+     open(${JSON.stringify(fifo)}, 'r', () => undefined);
+     say('up');`,
+    '{ drainMs: 300 }',
+  );
+  await until('up');
+  child.kill('SIGTERM');
+  // Left to itself, the exit waits for the thread.
+  expect(await ended).toBeNull();
+  expect(child.signalCode).toBe('SIGKILL');
+  expect(complained.join()).toContain('ended by force');
 });
 
 describe('supervision', () => {
@@ -249,7 +307,7 @@ describe('supervision', () => {
   it('ends with the children when the starter is killed', async () => {
     const grandchild = await program(`say('pid ' + process.pid); reportReady();`);
     const { child, said, until } = await run(`
-      const { supervise } = await import(${JSON.stringify(join(import.meta.dirname, '../dist/runtime/supervise.js'))});
+      const { supervise } = await import(${JSON.stringify(supervisor)});
       const log = { warn() {}, info() {} };
       const one = supervise({ name: 'one', file: ${JSON.stringify(grandchild)}, env: {} }, { log, out: say });
       await one.ready;
@@ -257,15 +315,59 @@ describe('supervision', () => {
     await until('up');
     const pid = Number(said.find((line) => line.includes('pid '))?.split('pid ')[1]);
     child.kill('SIGKILL');
-    let gone = false;
-    for (let i = 0; i < 1_500 && !gone; i += 1) {
-      await sleep(10);
-      try {
-        process.kill(pid, 0);
-      } catch {
-        gone = true;
-      }
-    }
-    expect(gone).toBe(true);
+    await untilGone(pid);
+  });
+
+  it('leaves no child behind that hangs, when its own time is over first', async () => {
+    const grandchild = await program(`say('pid ' + process.pid);
+      process.on('SIGTERM', () => { for (;;); });
+      reportReady();`);
+    const { child, said, ended, until } = await run(
+      `const { supervise } = await import(${JSON.stringify(supervisor)});
+       const log = { warn() {}, info() {} };
+       const one = supervise({ name: 'one', file: ${JSON.stringify(grandchild)}, env: {} }, { log, out: say });
+       ctx.onStop(() => one.stop());
+       await one.ready;
+       say('up');`,
+      '{ drainMs: 300 }',
+    );
+    await until('up');
+    const pid = Number(said.find((line) => line.includes('pid '))?.split('pid ')[1]);
+    child.kill('SIGTERM');
+    expect(await ended).toBe(1);
+    await untilGone(pid);
+  });
+
+  it('starts nothing again once it is told to stop, though a child heard of it first', async () => {
+    const told = new AbortController();
+    const starts: unknown[] = [];
+    const child = supervise(
+      { name: 'child', file: await program(`reportReady();`), env: {} },
+      {
+        log: { warn: () => undefined, info: (fields: unknown) => void starts.push(fields) },
+        out: () => undefined,
+        signal: told.signal,
+      },
+    );
+    children.push(child);
+    await child.ready;
+    told.abort();
+    child.process()!.kill('SIGKILL');
+    // Longer than it pauses before it starts one again.
+    await sleep(600);
+    expect(starts).toHaveLength(1);
   });
 });
+
+async function untilGone(pid: number): Promise<void> {
+  let gone = false;
+  for (let i = 0; i < 1_500 && !gone; i += 1) {
+    await sleep(10);
+    try {
+      process.kill(pid, 0);
+    } catch {
+      gone = true;
+    }
+  }
+  expect(gone).toBe(true);
+}

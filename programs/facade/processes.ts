@@ -40,6 +40,8 @@ export async function superviseProcesses(
       { name: `facade ${number}`, file: '', env: { PUBLIC_PORT: String(port) } },
       {
         log,
+        // They share our process group: what is typed at a terminal reaches them too.
+        signal: program.signal,
         launch: ({ env }) => cluster.fork(env).process,
         graceMs: config.drain.delayMs + (config.drain.deadlineMs ?? PROCESS_GRACE_MS),
         onFailedStart: (times) => {

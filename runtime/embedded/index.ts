@@ -42,6 +42,8 @@ export interface EmbeddedPostgresOptions {
   port?: number;
   /** Server parameters over the defaults; turning `fsync` off also spares initdb its own. */
   settings?: Record<string, string>;
+  /** Breaks the start off, and leaves nothing running. */
+  signal?: AbortSignal;
 }
 
 const quiet = { debug: () => undefined, info: () => undefined };
@@ -74,7 +76,7 @@ async function ensureDatabase(url: string): Promise<void> {
 export async function startEmbeddedPostgres(
   options: EmbeddedPostgresOptions,
 ): Promise<EmbeddedPostgres> {
-  const { log = quiet, settings = {}, port = 0 } = options;
+  const { log = quiet, settings = {}, port = 0, signal } = options;
   const dataDir = resolve(options.dataDir);
   await mkdir(dataDir, { recursive: true, mode: 0o755 });
   const place = await findPlace(dataDir);
@@ -86,7 +88,12 @@ export async function startEmbeddedPostgres(
     await initialise(binaries, place, password, settings['fsync'] !== 'off');
     rememberPlace(dataDir, place);
   }
-  const server = await startServer(binaries, place, { port, settings }, log);
+  const server = await startServer(
+    binaries,
+    place,
+    { port, settings, ...(signal && { signal }) },
+    log,
+  );
   log.info({ pid: server.pid, port: server.port, cluster: clusterOf(place) }, 'Postgres is up');
 
   const rolePassword = (role: string): string =>

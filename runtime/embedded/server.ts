@@ -20,6 +20,8 @@ export interface ServerOptions {
   port: number;
   /** Server parameters over the defaults. */
   settings: Record<string, string>;
+  /** Gives a server up that has not started yet: recovery may take long. */
+  signal?: AbortSignal;
 }
 
 export interface Server {
@@ -88,7 +90,7 @@ function parameters(port: number, settings: Record<string, string>): string[] {
 async function launch(
   binaries: Binaries,
   place: Place,
-  { port: asked, settings }: ServerOptions,
+  { port: asked, settings, signal: stopping }: ServerOptions,
   log: Pick<Logger, 'debug'>,
   said: string[],
 ): Promise<Server | null> {
@@ -101,13 +103,13 @@ async function launch(
     // before those who still write to it.
     detached: true,
   });
-  let stopping = false;
+  let isExpected = false;
   const exited = new Promise<PostgresExit>((resolve) => {
     child.once('error', (error) => {
       said.push(error.message);
       resolve({ code: null, signal: null, expected: false });
     });
-    child.once('exit', (code, signal) => resolve({ code, signal, expected: stopping }));
+    child.once('exit', (code, signal) => resolve({ code, signal, expected: isExpected }));
   });
   let running = true;
   const over = exited.then(() => {
@@ -128,7 +130,7 @@ async function launch(
   void over.then(() => watchdog.kill('SIGKILL'));
 
   const stop = async (): Promise<void> => {
-    stopping = true;
+    isExpected = true;
     child.kill('SIGINT');
     const inTime = await Promise.race([
       exited.then(() => true),
@@ -141,11 +143,11 @@ async function launch(
   const deadline = Date.now() + RECOVERY_MS;
   while (running) {
     const state = await readPostmasterPid(cluster);
-    if (state?.pid === pid && state.status === 'ready') return { pid, port, exited, stop };
-    if (Date.now() > deadline) {
+    if (Date.now() > deadline || stopping?.aborted === true) {
       await stop();
       return null;
     }
+    if (state?.pid === pid && state.status === 'ready') return { pid, port, exited, stop };
     await Promise.race([sleep(15), over]);
   }
   return null;
@@ -162,6 +164,7 @@ export async function startServer(
   const said: string[] = [];
   const began = Date.now();
   for (;;) {
+    options.signal?.throwIfAborted();
     const waited = Date.now() - began;
     const rival = await runningOn(cluster);
     if (rival === null) {
