@@ -25,28 +25,32 @@ describe('what is put into HTML', () => {
 });
 
 describe('an example on the page', () => {
-  it.skipIf(!hasCurl)('works as it is pasted', async () => {
-    const id = await established(world);
-    const made = async (operation: string): Promise<Record<string, unknown>> =>
-      (await world.engine.call(await SCENARIOS[operation]!.good(world))).json;
-    const { package_id: packageId } = await made('createPackage');
-    const { token_hash: tokenHash } = await made('createShareToken');
-    const { batch_id: batchId } = await made('createBatch');
-    const { bytes } = await readDocs(world.engine.url);
-    const outcomes = await pasteAll(bytes.toString(), {
-      SVC_URL: world.engine.url,
-      SVC_API_KEY: world.key,
-      SVC_TENANT_ID: TENANT,
-      PROOF_ID: id,
-      BATCH_ID: String(batchId),
-      PACKAGE_ID: String(packageId),
-      TOKEN_HASH: String(tokenHash),
-    });
-    expect(outcomes.length).toBeGreaterThanOrEqual(OPERATIONS.length);
-    // A few name documents of somebody else's, and are refused for that and nothing else.
-    const refused = outcomes.filter((one) => !one.startsWith('2'));
-    expect(refused.filter((one) => !/^(404|422) /.test(one))).toEqual([]);
-    expect(refused.length).toBeLessThanOrEqual(6);
-    console.log(refused.join('\n'));
-  });
+  it.skipIf(!hasCurl)(
+    'works as it is pasted',
+    async () => {
+      const id = await established(world);
+      const made = async (operation: string): Promise<Record<string, unknown>> =>
+        (await world.engine.call(await SCENARIOS[operation]!.good(world))).json;
+      const { package_id: packageId } = await made('createPackage');
+      const { token_hash: tokenHash } = await made('createShareToken');
+      const { batch_id: batchId } = await made('createBatch');
+      const { bytes } = await readDocs(world.engine.url);
+      const outcomes = await pasteAll(bytes.toString(), {
+        SVC_URL: world.engine.url,
+        SVC_API_KEY: world.key,
+        SVC_TENANT_ID: TENANT,
+        PROOF_ID: id,
+        BATCH_ID: String(batchId),
+        PACKAGE_ID: String(packageId),
+        TOKEN_HASH: String(tokenHash),
+      });
+      expect(outcomes.length).toBeGreaterThanOrEqual(OPERATIONS.length);
+      // A few name documents of somebody else's, and are refused for that and nothing else.
+      const refused = outcomes.filter((one) => !one.startsWith('2'));
+      expect(refused.filter((one) => !/^(404|422) /.test(one))).toEqual([]);
+      expect(refused.length).toBeLessThanOrEqual(6);
+      console.log(refused.join('\n'));
+    },
+    120_000,
+  );
 });

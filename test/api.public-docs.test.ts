@@ -14,17 +14,21 @@ afterAll(() => facades.close());
 checkDocs(() => facades.good.server.url, PROBLEMS);
 
 describe('an example on the page', () => {
-  it.skipIf(!hasCurl)('works as it is pasted', async () => {
-    const { server } = facades.good;
-    const { bytes } = await readDocs(server.url);
-    const outcomes = await pasteAll(bytes.toString(), {
-      SVC_URL: server.url,
-      PROOF_ID: facades.proof,
-      PACKAGE_ID: facades.packageId,
-      SHARE_TOKEN: facades.shareToken,
-      TILE: `entries/000.p/${facades.snapshot.registry.all.length}`,
-    });
-    expect(outcomes.length).toBeGreaterThanOrEqual(OPERATIONS.length);
-    expect(outcomes.filter((one) => !one.startsWith('200 '))).toEqual([]);
-  });
+  it.skipIf(!hasCurl)(
+    'works as it is pasted',
+    async () => {
+      const { server } = facades.good;
+      const { bytes } = await readDocs(server.url);
+      const outcomes = await pasteAll(bytes.toString(), {
+        SVC_URL: server.url,
+        PROOF_ID: facades.proof,
+        PACKAGE_ID: facades.packageId,
+        SHARE_TOKEN: facades.shareToken,
+        TILE: `entries/000.p/${facades.snapshot.registry.all.length}`,
+      });
+      expect(outcomes.length).toBeGreaterThanOrEqual(OPERATIONS.length);
+      expect(outcomes.filter((one) => !one.startsWith('200 '))).toEqual([]);
+    },
+    120_000,
+  );
 });

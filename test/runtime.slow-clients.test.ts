@@ -66,7 +66,7 @@ async function expectServed(server: HttpServer): Promise<void> {
   const began = performance.now();
   const response = await fetch(server.url, { headers: { Connection: 'close' } });
   expect(await response.text()).toBe('served');
-  expect(performance.now() - began).toBeLessThan(2_000);
+  expect(performance.now() - began).toBeLessThan(10_000);
 }
 
 describe('clients that take their time', () => {

@@ -193,21 +193,22 @@ describe('admitBatchHttp', () => {
   it('gives up on a batch that stands still, and not on one that goes on', async () => {
     const { worker } = world.engine;
     worker.rests = true;
-    const options = { ...world.shaky, timeoutMs: 700 };
+    const options = { ...world.shaky, timeoutMs: 1_500 };
     await sdkError(admitted(executions(2), {}, options), 'timeout');
     worker.rests = false;
     await worker.work();
     const at = (pending: number): Fault => ({
       kind: 'changed',
-      ms: 400,
+      ms: 350,
       change: (body) => {
         const batch = JSON.parse(body) as Batch;
-        const counts = { ...batch.counts, admitted: 3 - pending, pending };
+        const counts = { ...batch.counts, admitted: 5 - pending, pending };
         return JSON.stringify({ ...batch, counts, state: 'processing', completed_at: null });
       },
     });
-    world.network.faults.push(through, at(3), at(2), at(1));
-    expect(await admitted(executions(3), {}, options)).toHaveLength(3);
+    // Longer than the call may take, and each of them much shorter.
+    world.network.faults.push(through, at(5), at(4), at(3), at(2), at(1));
+    expect(await admitted(executions(5), {}, options)).toHaveLength(5);
   });
 
   it('is given up when another number of items was accepted than were sent', async () => {

@@ -38,7 +38,7 @@ afterEach(async () => {
   await db.sql.unsafe('drop trigger if exists in_the_way on svc.batch_progress');
   await workBatches(registry);
   await renewTurns(registry.admit.sql, -60_000);
-});
+}, 120_000);
 
 const hexOf = (id: string): string => id.replace('batch_', '');
 const newId = (): string => registry.item().proofId;

@@ -55,7 +55,7 @@ export async function soundRegistry(
   await world.setPassportValidity(null);
   const packageId = await world.bundle([world.fresh[0]!, world.fresh[1]!]);
   await world.share({ artifactKind: 'package', packageId });
-  await world.share({ artifactKind: 'trust', proofId: world.old[30]! }, Date.now() + 200);
+  await world.share({ artifactKind: 'trust', proofId: world.old[30]! }, Date.now() + 1_000);
   await revokeShareToken(registry.engine, registry.tenantNo, {
     tokenHash: tokenHash(nativeSha256, world.tokens[1]!),
     keyNo: world.keyNo,
