@@ -19,7 +19,7 @@ export interface TrustPackage {
 }
 
 /** Why a proof cannot be in a package. */
-export type MemberFault = 'unknown' | 'denied' | 'outcome';
+export type MemberFault = 'unknown' | 'denied' | 'outcome' | 'erased';
 
 export type CreatePackageOutcome =
   | { outcome: 'created' | 'repeat'; package: TrustPackage }
@@ -36,16 +36,28 @@ export function createPackage(
   wanted: NewPackage,
 ): Promise<CreatePackageOutcome> {
   return asTenants(sql, [tenantNo], async (tx) => {
+    // What was made stays what it is, also when a member of it could not be taken any more.
+    const before = await packageOf(tx, tenantNo, wanted);
+    if (before !== null) return { outcome: 'repeat', package: before };
     const faults = await faultsOf(tx, tenantNo, wanted.proofIds);
     if (faults.size > 0) return { outcome: 'unfit', faults };
     const isNew = await insertPackage(tx, tenantNo, wanted);
-    const [found] = await tx<{ package_id: string }[]>`
-      select package_id::text from svc.trust_package
-      where tenant_no = ${tenantNo} and members_hash = ${Buffer.from(wanted.membersHash)}`;
-    const stored = found && (await packagesOf(tx, tenantNo, [found.package_id]))[0];
-    if (stored === undefined) throw new Error('a package that was made is not there');
+    const stored = await packageOf(tx, tenantNo, wanted);
+    if (stored === null) throw new Error('a package that was made is not there');
     return { outcome: isNew ? 'created' : 'repeat', package: stored };
   });
+}
+
+/** The tenant's package of these members, or null. */
+async function packageOf(
+  tx: Db,
+  tenantNo: number,
+  { membersHash }: NewPackage,
+): Promise<TrustPackage | null> {
+  const [found] = await tx<{ package_id: string }[]>`
+    select package_id::text from svc.trust_package
+    where tenant_no = ${tenantNo} and members_hash = ${Buffer.from(membersHash)}`;
+  return (found && (await packagesOf(tx, tenantNo, [found.package_id]))[0]) ?? null;
 }
 
 async function faultsOf(
@@ -55,7 +67,7 @@ async function faultsOf(
 ): Promise<Map<number, MemberFault>> {
   const rows = await tx<{ n: string; fault: MemberFault }[]>`
     select n, case when p.proof_id is null then 'unknown' when p.effect <> 'ADMIT' then 'denied'
-      else 'outcome' end as fault
+      when p.aep is null then 'erased' else 'outcome' end as fault
     from unnest(${proofIds.map(toUuid)}::uuid[]) with ordinality as asked(proof_id, n)
     left join svc.proof p on p.proof_id = asked.proof_id and p.tenant_no = ${tenantNo}
     where p.proof_id is null or p.effect <> 'ADMIT' or p.action is null

@@ -3,6 +3,7 @@ import { packageListSchema, packageSchema } from '#protocol/schemas/lifecycle';
 import { problemSchema } from '#protocol/schemas/problem';
 import { agentItem, outcomeEnvelope } from './helpers/agent.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
+import { eraseProof } from './helpers/erase.js';
 import { startEngine, type Reply, type TestEngine } from './helpers/engine.js';
 import { clientOf, type Client } from './helpers/lifecycle.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
@@ -66,6 +67,19 @@ describe('POST /v1/packages', () => {
     const repeat = replies.find(({ status }) => status === 200);
     expect(repeat?.headers['idempotent-replayed']).toBe('true');
     expect((await create([...ids].reverse())).status).toBe(201);
+  });
+
+  it('stays what it is when a member of it is erased, which no other package takes any more', async () => {
+    const own = await registry.admitAll([registry.item(), registry.item()]);
+    const made = await create(own);
+    expect(made.status).toBe(201);
+    await eraseProof(db, own[1]!);
+    const again = await create(own);
+    expect(again.status).toBe(200);
+    expect(again.bytes).toEqual(made.bytes);
+    const reply = await create([proofs[0]!, own[1]!]);
+    expectProblem(reply, 422, 'package_member_unfit', ['/proof_ids/1']);
+    expect(JSON.stringify(reply.json)).toContain('has been erased');
   });
 
   it('takes a hundred, and not one more', async () => {

@@ -54,6 +54,7 @@ const FAULTS: Record<MemberFault, string> = {
   unknown: 'is no proof of this tenant',
   denied: 'is a denial, which has nothing to show but itself',
   outcome: 'is the outcome of an action, not its admission',
+  erased: 'has been erased',
 };
 
 function createPackage(deps: EngineDeps) {
