@@ -41,8 +41,11 @@ export async function countSettled(tx: Transaction, tallies: readonly BatchTally
     where g.batch_id = s.batch_id`;
 }
 
-/** Who hands out turns does it alone, so that two never give a tenant two turns for one. */
-const TURNS_LOCK = 7_301_002;
+/**
+ * Who hands out turns does it alone, so that two never give a tenant two turns for one. Numbers are shared
+ * by a whole database: this is nobody else's, or one would wait for the other.
+ */
+const TURNS_LOCK = 7_301_003;
 /** Batches of a few items are handed out several at once, but never more than so many. */
 const MOST_PARTS = 64;
 

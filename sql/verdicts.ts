@@ -214,8 +214,12 @@ export function verdictHistories(
   });
 }
 
-/** Writes verdicts. Only the verifier's role can. */
-export function insertVerdicts(sql: Db, verdicts: NewVerdict[]): Promise<void> {
+/**
+ * Writes verdicts. Only the verifier's role can.
+ *
+ * @param at when it was found, in epoch milliseconds of the database; when the transaction began, unless said
+ */
+export function insertVerdicts(sql: Db, verdicts: NewVerdict[], at?: number): Promise<void> {
   return asking(async () => {
     if (verdicts.length === 0) return;
     const rows = verdicts.map(({ prefix, ...verdict }) => ({
@@ -229,6 +233,7 @@ export function insertVerdicts(sql: Db, verdicts: NewVerdict[]): Promise<void> {
       outcome: verdict.outcome,
       expired: verdict.expired,
       checks: sql.json(verdict.checks as never),
+      ...(at !== undefined && { verified_at: new Date(at) }),
     }));
     await sql`insert into svc.verdict ${sql(rows)}`;
   });

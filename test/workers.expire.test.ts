@@ -1,10 +1,13 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { ArtifactKind } from '#protocol/status';
 import { setValidity } from '#sql/administration';
+import { nextTurn } from '#sql/batch-work';
 import { unpackAep } from '#sql/packed-aep';
 import { verdictsForLeaves } from '#sql/verdicts';
 import { expire } from '#workers/verify/expire';
 import { advanceFrontier } from '#workers/verify/frontier';
+import { VERDICT_LOCK } from '#workers/verify/lock';
 import { scrub } from '#workers/verify/scrub';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
@@ -70,6 +73,31 @@ describe('validities', () => {
     await end('passport');
     expect(await expire(registry.verify, 100)).toBe(1);
     expect((await said(id))?.expired).toEqual(['passport', 'trust']);
+  });
+
+  it('that end while the verifier waits for its lock are over no earlier than they end', async () => {
+    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 1 });
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    const later = await registry.admitAll([registry.item(), registry.item()]);
+    const holder = await db.sql.reserve();
+    await holder`begin`;
+    await holder`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
+    const verifying = registry.verifyAll();
+    await sleep(1_100);
+    // Who hands out parts of batches has a lock of its own, and does not wait for the verifier.
+    expect(await nextTurn(registry.admit.sql, 1)).toBeNull();
+    await holder`commit`;
+    holder.release();
+    await verifying;
+    await expire(registry.verify, 100);
+    for (const one of [id, ...later]) {
+      const { expired, verifiedAt = 0 } = (await said(one)) ?? {};
+      expect(expired).toEqual(['trust']);
+      const [row] = await db.sql<{ at: Date }[]>`
+        select accepted_at as at from svc.intake where proof_id = ${one}::uuid`;
+      expect(verifiedAt).toBeGreaterThanOrEqual((row?.at.getTime() ?? Infinity) + 1_000);
+    }
   });
 
   it('that are over do not make a leaf good that does not verify', async () => {

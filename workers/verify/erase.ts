@@ -19,7 +19,7 @@ import { lockVerdicts } from './lock.js';
  */
 export async function recordErasures(context: VerifyContext, limit: number): Promise<number> {
   return transaction(context.sql, async (tx) => {
-    await lockVerdicts(tx);
+    const now = await lockVerdicts(tx);
     const prefix = await frontier(tx);
     if (prefix === null) return 0;
     const due = await takeDueErasures(tx, prefix.treeSize, limit);
@@ -41,7 +41,7 @@ export async function recordErasures(context: VerifyContext, limit: number): Pro
         },
       ];
     });
-    await insertVerdicts(tx, verdicts);
+    await insertVerdicts(tx, verdicts, now);
     for (const leafIndex of due) {
       if (said.get(leafIndex)?.outcome === 'fail')
         await scrubUrgently(tx, leafIndex, leafIndex + 1);

@@ -17,7 +17,7 @@ import { lockVerdicts } from './lock.js';
 export async function expire(context: VerifyContext, limit: number): Promise<number> {
   const { sql } = context;
   return transaction(sql, async (tx) => {
-    await lockVerdicts(tx);
+    const now = await lockVerdicts(tx);
     const prefix = await frontier(tx);
     if (prefix === null) return 0;
     const due = await takeDueExpiries(tx, prefix.treeSize, limit);
@@ -39,7 +39,7 @@ export async function expire(context: VerifyContext, limit: number): Promise<num
         checks: [],
       };
     });
-    await insertVerdicts(tx, verdicts);
+    await insertVerdicts(tx, verdicts, now);
     return verdicts.length;
   });
 }

@@ -196,7 +196,8 @@ function commit(
     // Verified so late that it is over: it must not be said to be valid until somebody looks.
     const isOver = ({ expiresAt }: Expiry): boolean => expiresAt <= now;
     const over = expiredAlready(prefix, ends.filter(isOver));
-    await insertVerdicts(tx, [prefix, ...others, ...over]);
+    // Of that time, and not of when the lock was asked for: nothing is over before its end.
+    await insertVerdicts(tx, [prefix, ...others, ...over], now);
     for (const range of compromised) await scrubUrgently(tx, range.from, range.until);
     await insertExpiries(
       tx,

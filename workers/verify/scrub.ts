@@ -91,7 +91,7 @@ export async function scrub(
       // When it ends was not to be believed while it failed, so it may not have been noted.
       mended.push(...ends.filter(({ expiresAt }) => expiresAt > now));
     }
-    await insertVerdicts(tx, verdicts);
+    await insertVerdicts(tx, verdicts, now);
     await insertExpiries(tx, mended);
     await moveScrub(tx, to);
     return verdicts;
