@@ -206,7 +206,8 @@ describe('the registry half of fsck finds', () => {
     ],
     [
       'a flipped byte in the note of a checkpoint',
-      () => `update svc.checkpoint set note = overlay(note placing 'A' from length(note) - 20)
+      () => `update svc.checkpoint set note = overlay(note placing
+          case substr(note, length(note) - 20, 1) when 'A' then 'B' else 'A' end from length(note) - 20)
         where tree_size = (select min(tree_size) from svc.checkpoint)`,
       { checkpoint_unverifiable: 1 },
     ],
