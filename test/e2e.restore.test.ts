@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { packageRoot } from '#runtime/package-root';
 import { adminWith } from './helpers/admin.js';
 import { Clusters, skipsClusters, withoutClusters, type Cluster } from './helpers/clusters.js';
 import { fsck, migrated, publicStatuses, Service, vkeysOf } from './helpers/restored-service.js';
@@ -15,6 +16,11 @@ import { eventually } from './helpers/stack.js';
  * What docs/recovery.md says of backups, with PostgreSQL's own programs: a base backup, an archive
  * of the write-ahead log, a dump; the machine that all of it came from is gone.
  */
+const page = readFileSync(join(packageRoot, 'docs/recovery.md'), 'utf8');
+/** A setting as the page gives it, for a folder of this test's own. */
+const setting = (pattern: RegExp, archive: string): string =>
+  (pattern.exec(page)?.[1] ?? '').replaceAll('/backup/wal', archive);
+
 describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
   const home = mkdtempSync(join(tmpdir(), 'svc-restore-'));
   const directory = join(home, 'public');
@@ -33,7 +39,7 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     const primary = await clusters.create('primary');
     await primary.start({
       archive_mode: 'on',
-      archive_command: `test ! -f ${archive}/%f && cp %p ${archive}/%f`,
+      archive_command: setting(/^archive_command = '(.+)'$/m, archive),
     });
     await migrated(primary);
     lost = await Service.on(primary, { directory, ...keys });
@@ -77,7 +83,7 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     const began = performance.now();
     restored = await copyOf('restored');
     await clusters.run('/bin/touch', join(restored.directory, 'recovery.signal'));
-    await restored.start({ restore_command: `cp ${archive}/%f %p` });
+    await restored.start({ restore_command: setting(/"restore_command=([^"]+)"/, archive) });
     const sql = postgres(restored.url(), { max: 1 });
     await eventually(
       async () => {
