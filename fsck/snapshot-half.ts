@@ -16,6 +16,7 @@ import type { FsckOptions } from './options.js';
 import { Bodies } from './snapshot/bodies.js';
 import type { PublishedContext, SnapshotContext } from './snapshot/context.js';
 import { checkPublicLog, type PublicLog, type SignedHead } from './snapshot/log.js';
+import { checkGrantsAlone } from './snapshot/grants-alone.js';
 import { readCheckpoint, readManifest } from './snapshot/manifest.js';
 import { checkOrphans } from './snapshot/orphans.js';
 import { checkPackages } from './snapshot/packages.js';
@@ -144,8 +145,10 @@ export class SnapshotHalf {
     const found = { proofs: proofs.state.found, logSize };
     const standing = await checkParts(ctx, parts, bodies, log, found);
     progress('index', 1, 3);
-    if (registry === null) ctx.findings.leaveOut('share tokens and packages against the registry');
-    else await this.checkGrants(this.all, registry, standing);
+    if (registry === null) {
+      ctx.findings.leaveOut('share tokens and packages against the registry');
+      await checkGrantsAlone(ctx, parts, bodies);
+    } else await this.checkGrants(this.all, registry, standing);
     progress('index', 2, 3);
     await checkOrphans(ctx, parts);
     progress('index', 3, 3);

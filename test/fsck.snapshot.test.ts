@@ -428,6 +428,24 @@ describe('the snapshot half of fsck finds', () => {
     expect(document['left_out']).toContain('the registry');
   });
 
+  it('tokens and packages that contradict what is published beside them, without the registry', async () => {
+    const copy = await plantation.copy();
+    const env = { ...copy.env, DATABASE_URL: '' };
+    expect(await checked(env, '--only', 'snapshot')).toMatchObject({ corrupt: {}, code: 0 });
+    const [a, b] = (
+      await Promise.all((await partsOf(copy, SHARE_PARTS)).map((pin) => rowsIn(copy, pin)))
+    )
+      .flat()
+      .sort((one, other) => other.length - one.length);
+    const swap = (rows: IndexRow[]) =>
+      rows.map((row) => (row.id === a!.id ? { ...b!, id: row.id, leafIndex: row.leafIndex } : row));
+    await byPublisher(copy, await reindexed(copy, SHARE_PARTS, swap));
+    const id = sound.world.packages[0]!.slice('pkg_'.length);
+    await byPublisher(copy, await rewritten(copy, PACKAGE_PARTS, id, '"sandbox"', '"sendbox"'));
+    const { corrupt } = await checked(env, '--only', 'snapshot', '--restart');
+    expect(corrupt).toEqual({ share_record_differs: 1, package_record_differs: 1 });
+  });
+
   it('an assertion of what does not verify, though verdict and snapshot say that it does', async () => {
     const { env, damage } = await plantation.copy();
     await damage(`update svc.proof set aep = set_byte(aep, 40, get_byte(aep, 40) # 1)

@@ -57,11 +57,16 @@ export async function checkPackages(
   return published;
 }
 
-async function expectedPackage(
+/** What a package has to be published as; `unknown` when a member's record cannot be read. */
+export async function expectedPackage(
   ctx: PublishedContext,
   parts: Parts,
   bodies: Bodies,
-  { packageId, proofIds, membersHash }: CheckedPackage,
+  {
+    packageId,
+    proofIds,
+    membersHash,
+  }: Pick<CheckedPackage, 'packageId' | 'proofIds' | 'membersHash'>,
 ) {
   // One that is not what it was made of resolves to nothing; that is told of its row.
   if (membersHashOf(proofIds) !== membersHash) return { parts: {}, tail: null };

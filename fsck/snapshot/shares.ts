@@ -1,4 +1,4 @@
-import { fromHex } from '#protocol/bytes';
+import { fromHex, fromUtf8 } from '#protocol/bytes';
 import { ProtocolError } from '#protocol/errors';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { segmentPath, SHARE_PARTS } from '#protocol/snapshot/manifest';
@@ -55,6 +55,17 @@ function expectedShare({ tokenHash, target, isRevoked, expiredAt }: CheckedToken
   return 'packageId' in target
     ? { ...share, artifact_kind: target.artifactKind, package_id: target.packageId }
     : { ...share, artifact_kind: target.artifactKind, proof_id: target.proofId };
+}
+
+/** Null for bytes that are no record of a token, whichever. */
+export function readShare(record: Uint8Array): Share | null {
+  try {
+    const { token_hash: hash } = JSON.parse(fromUtf8(record)) as { token_hash?: unknown };
+    return typeof hash === 'string' && /^[0-9a-f]{64}$/.test(hash) ? opened(record, hash) : null;
+  } catch (error) {
+    if (error instanceof SyntaxError || error instanceof ProtocolError) return null;
+    throw error;
+  }
 }
 
 function opened(record: Uint8Array, tokenHash: string): Share | null {
