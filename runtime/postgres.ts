@@ -1,7 +1,8 @@
-import type { Socket } from 'node:net';
+import { Socket } from 'node:net';
 import postgres from 'postgres';
 import { Reservations, type Reserved } from './reservations.js';
-import { WholeSocket } from './whole-socket.js';
+import { failing, secured, type TlsWish } from './tls-socket.js';
+import { whole } from './whole-socket.js';
 
 /** A pool of connections; closed with `end`. */
 export type Sql = { reserve(): Promise<Reserved> } & postgres.Sql<{ bigint: number }>;
@@ -44,29 +45,53 @@ interface Address {
   path: string | false;
 }
 
+interface Line {
+  silenceMs: number;
+  connectTimeoutMs: number;
+  tls: TlsWish;
+  /** Whether nobody wants connections any more. */
+  isOver: () => boolean;
+}
+
+type OpenSocket = (address: Address) => Socket | Promise<Socket>;
+
 /**
- * Sends small packets at once: a COPY over TCP otherwise stalls some 44 ms a time. The socket is handed over
- * while it is still connecting, so that a refused connection takes the driver's ordinary way of
- * errors and retries; were it awaited here, the driver would lose the connection's slot for good.
+ * Sends small packets at once: a COPY over TCP otherwise stalls some 44 ms a time. A socket is handed over
+ * while it is still connecting, and one that failed before it was secured as one that fails, so that a refused
+ * connection takes the driver's ordinary way of errors and retries; were it told of by a rejection,
+ * the driver would lose the connection's slot for good.
  */
-function promptSocket(silenceMs: number): (address: Address) => Socket {
+function promptSocket({ silenceMs, connectTimeoutMs, tls, isOver }: Line): OpenSocket {
   let attempt = 0;
-  return ({ host, port, path }) => {
-    const socket = new WholeSocket().expectGreeting();
-    socket.setNoDelay(true);
+  const given = (socket: Socket): Socket => {
     if (silenceMs > 0) endSilence(socket, silenceMs);
-    if (path !== false) return socket.connect(path);
+    return whole(socket);
+  };
+  return ({ host, port, path }) => {
+    const socket = new Socket();
+    socket.setNoDelay(true);
     const index = attempt++ % host.length;
     const name = host[index] ?? 'localhost';
-    // The driver checks a TLS certificate against this name.
-    return Object.assign(socket, { host: name }).connect(port[index] ?? 5432, name);
+    if (path === false) socket.connect(port[index] ?? 5432, name);
+    else socket.connect(path);
+    if (tls.ssl === false) return given(socket);
+    return secured(socket, name, tls, connectTimeoutMs).then(
+      (secure) => {
+        if (!isOver()) return given(secure);
+        secure.destroy();
+        return failing(ended());
+      },
+      (error: unknown) => whole(failing(error)),
+    );
   };
 }
 
+const ended = (): Error =>
+  Object.assign(new Error('the pool is closed'), { code: 'CONNECTION_ENDED' });
+
 /**
  * Cuts a connection whose server owes an answer and says nothing: it ends its statements in time, so
- * one that does not is gone without a word, and TCP alone would wait for it for many minutes. Over
- * TLS the driver takes the socket's listeners away, and TCP is what is left.
+ * one that does not is gone without a word, and TCP alone would wait for it for many minutes.
  */
 function endSilence(socket: Socket, ms: number): void {
   let written = 0;
@@ -117,14 +142,23 @@ export function connect(url: string, options: ConnectOptions): Sql {
       idle_in_transaction_session_timeout: idleInTransactionTimeoutMs,
       ...PLANNING,
     },
-    socket: promptSocket(silenceMs),
+    // The driver reads in the URL what is wanted, and is then told that it has nothing to do with it.
+    socket: promptSocket({
+      silenceMs,
+      connectTimeoutMs,
+      tls: postgres(url, { max: 1 }).options as unknown as TlsWish,
+      isOver: () => isOver,
+    }),
+    ssl: false,
   };
+  let isOver = false;
   const sql = postgres(url, settings);
   const reservations = new Reservations((onLost) => openLine(url, settings, onLost), max);
   const endStatements = sql.end.bind(sql);
   const pool = Object.assign(sql, {
     reserve: () => reservations.reserve(),
     end: async (ending?: { timeout?: number }) => {
+      isOver = true;
       await Promise.all([reservations.end(ending), endStatements(ending)]);
     },
   });
@@ -137,7 +171,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
 /** A client of one connection, which stays closed once that connection is gone. */
 function openLine(
   url: string,
-  settings: { socket: (address: Address) => Socket; types: { bigint: typeof bigint } },
+  settings: { socket: OpenSocket; types: { bigint: typeof bigint } },
   onLost: () => void,
 ): postgres.Sql<{ bigint: number }> {
   let lost = false;

@@ -1,14 +1,16 @@
 import { connect as connectSocket, createServer, type AddressInfo, type Socket } from 'node:net';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { DatabaseClaim } from '#publisher/database-claim';
 import { connect, type Sql } from '#runtime/postgres';
 import { within } from '#runtime/within';
 import { isUnavailable } from '#sql/errors';
+import { serveTls, skipsTls } from './helpers/database-tls.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
 let db: TestDatabase;
 beforeAll(async () => {
   db = await freshDatabase();
+  if (!skipsTls) await serveTls();
 });
 afterAll(() => db.drop());
 
@@ -74,11 +76,23 @@ async function untilAnswered(sql: Sql): Promise<void> {
   }
 }
 
-describe('a connection that is cut', () => {
+const ways = [
+  { over: 'TCP', query: '', skip: false },
+  {
+    over: `TLS${skipsTls ? ' (skipped: no openssl here)' : ''}`,
+    query: '?sslmode=require',
+    skip: skipsTls,
+  },
+];
+
+describe.each(ways)('a connection over $over that is cut', ({ query, skip }) => {
+  beforeEach(({ skip: leaveOut }) => leaveOut(skip));
+  const target = (role: string): URL => new URL(`${db.urlFor(role)}${query}`);
+
   it.each(['reset', 'end'] as const)(
     'forgets no statement that comes in the same moment (%s)',
     async (how) => {
-      const way = await wayThatBreaks(new URL(db.urlFor('svc_engine')));
+      const way = await wayThatBreaks(target('svc_engine'));
       const sql = connect(way.url, { application: 'test', max: 1 });
       for (let time = 0; time < 10; time += 1) {
         await untilAnswered(sql);
@@ -95,7 +109,7 @@ describe('a connection that is cut', () => {
   );
 
   it('is greeted again, also when something was about to be written', async () => {
-    const way = await wayThatBreaks(new URL(db.urlFor('svc_engine')));
+    const way = await wayThatBreaks(target('svc_engine'));
     const sql = connect(way.url, { application: 'test', max: 1 });
     for (let time = 0; time < 2; time += 1) {
       await untilAnswered(sql);
@@ -121,7 +135,7 @@ describe('a connection that is cut', () => {
   it.each(['reset', 'end'] as const)(
     'fails what is asked while whoever connects is turned away (%s)',
     async (how) => {
-      const way = await wayThatBreaks(new URL(db.urlFor('svc_engine')));
+      const way = await wayThatBreaks(target('svc_engine'));
       const sql = connect(way.url, { application: 'test', max: 2 });
       await untilAnswered(sql);
       way.state.refuses = how;
@@ -139,7 +153,7 @@ describe('a connection that is cut', () => {
   );
 
   it('does not keep the lock of a publisher waiting', async () => {
-    const way = await wayThatBreaks(new URL(db.urlFor('svc_publisher')));
+    const way = await wayThatBreaks(target('svc_publisher'));
     const sql = connect(way.url, { application: 'test', max: 1 });
     const claim = new DatabaseClaim(sql);
     for (let time = 0; time < 20; time += 1) {

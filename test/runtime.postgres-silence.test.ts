@@ -2,11 +2,13 @@ import { createServer, connect as connectSocket, type AddressInfo, type Socket }
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connect } from '#runtime/postgres';
 import { isUnavailable } from '#sql/errors';
+import { serveTls, skipsTls } from './helpers/database-tls.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
 let db: TestDatabase;
 beforeAll(async () => {
   db = await freshDatabase();
+  if (!skipsTls) await serveTls();
 });
 afterAll(() => db.drop());
 
@@ -40,10 +42,17 @@ async function wayThatFallsSilent(target: URL) {
 }
 
 describe('a database that says nothing any more', () => {
-  it('is given up, as one that is away, and asked again later', async () => {
-    const way = await wayThatFallsSilent(new URL(db.urlFor('svc_engine')));
+  const overTls = `over TLS${skipsTls ? ' (skipped: no openssl here)' : ''}`;
+
+  it.each([
+    ['over TCP', '', false],
+    [overTls, '?sslmode=require', skipsTls],
+  ])('is given up, as one that is away, and asked again later, %s', async (_, query, skip) => {
+    if (skip) return;
+    const way = await wayThatFallsSilent(new URL(`${db.urlFor('svc_engine')}${query}`));
     const sql = connect(way.url, { application: 'test', max: 1, silenceMs: 500 });
-    await sql`select 1`;
+    const [row] = await sql`select ssl from pg_stat_ssl where pid = pg_backend_pid()`;
+    expect(row?.['ssl']).toBe(query !== '');
     way.state.silent = true;
     const began = performance.now();
     const error: unknown = await sql`select 2`.catch((reason: unknown) => reason);

@@ -1,0 +1,63 @@
+import { connect as connectSocket, createServer, type AddressInfo, type Socket } from 'node:net';
+import { describe, expect, it } from 'vitest';
+import { connect } from '#runtime/postgres';
+import { secured } from '#runtime/tls-socket';
+import { serveTls, skipsTls } from './helpers/database-tls.js';
+import { freshDatabase } from './helpers/database.js';
+
+const WISH = { ssl: 'require', sslnegotiation: null };
+
+/** What becomes of a client's wish for TLS before a server that says `says` to it. */
+async function before<T>(says: string | null, ask: (socket: Socket) => Promise<T>): Promise<T> {
+  const server = createServer((socket) => {
+    socket.on('error', () => undefined);
+    socket.once('data', () => says !== null && socket.write(says));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const socket = connectSocket((server.address() as AddressInfo).port, '127.0.0.1');
+  try {
+    return await ask(socket);
+  } finally {
+    socket.destroy();
+    server.close();
+  }
+}
+
+describe('a wish for TLS', () => {
+  it('is not given up when the server has none', async () => {
+    const asked = before('N', (socket) => secured(socket, 'localhost', WISH, 1_000));
+    await expect(asked).rejects.toThrow('does not take TLS');
+    // Nor when it goes on in plain text behind its yes.
+    const mixed = before('Sx', (socket) => secured(socket, 'localhost', WISH, 1_000));
+    await expect(mixed).rejects.toThrow('does not take TLS');
+  });
+
+  it('is given up where it was only a preference', async () => {
+    const wish = { ...WISH, ssl: 'prefer' };
+    await before('N', async (socket) =>
+      expect(await secured(socket, 'localhost', wish, 1_000)).toBe(socket),
+    );
+  });
+
+  it('waits for no server that says nothing', async () => {
+    const asked = before(null, (socket) => secured(socket, 'localhost', WISH, 100));
+    await expect(asked).rejects.toMatchObject({ code: 'CONNECT_TIMEOUT' });
+  });
+
+  it.skipIf(skipsTls)(
+    'takes no certificate that nobody vouches for, if it is to be looked at',
+    async () => {
+      await serveTls();
+      const db = await freshDatabase();
+      const sql = connect(`${db.urlFor('svc_engine')}?sslmode=verify-full`, {
+        application: 'test',
+      });
+      await expect(sql`select 1`).rejects.toMatchObject({ code: 'DEPTH_ZERO_SELF_SIGNED_CERT' });
+      const line = await sql.reserve();
+      await expect(line`select 1`).rejects.toMatchObject({ code: 'DEPTH_ZERO_SELF_SIGNED_CERT' });
+      line.discard();
+      await sql.end({ timeout: 1 });
+      await db.drop();
+    },
+  );
+});
