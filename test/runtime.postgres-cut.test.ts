@@ -2,6 +2,7 @@ import { connect as connectSocket, createServer, type AddressInfo, type Socket }
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { DatabaseClaim } from '#publisher/database-claim';
 import { connect, type Sql } from '#runtime/postgres';
+import { whole } from '#runtime/whole-socket';
 import { within } from '#runtime/within';
 import { isUnavailable } from '#sql/errors';
 import { serveTls, skipsTls } from './helpers/database-tls.js';
@@ -168,4 +169,19 @@ describe.each(ways)('a connection over $over that is cut', ({ query, skip }) => 
     await sql.end({ timeout: 1 });
     way.close();
   });
+});
+
+it('a connection that is never greeted ends without an error, for the next to be greeted', async () => {
+  const server = createServer((socket) => void socket.on('error', () => undefined));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  const [forgotten, greeted] = [0, 1].map(() => whole(connectSocket(port, '127.0.0.1')));
+  greeted!.write('hello');
+  const events: unknown[] = [];
+  forgotten!.on('error', (error) => events.push(error));
+  await new Promise<void>((resolve) => forgotten!.on('close', () => resolve()));
+  expect(events).toEqual([]);
+  expect(greeted!.destroyed).toBe(false);
+  greeted!.destroy();
+  server.close();
 });
