@@ -3,7 +3,7 @@ import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import {
   type EmbeddedPostgres,
   EmbeddedPostgresError,
@@ -36,7 +36,27 @@ async function gone(pid: number): Promise<boolean> {
 
 let home: string;
 let dataDir: string;
+/** A home whose DATA_DIR has a cluster that was made, used for nothing, and stopped. */
+let made: string;
 const running: EmbeddedPostgres[] = [];
+
+beforeAll(async () => {
+  made = await mkdtemp(join(tmpdir(), 'svc-embedded-made-'));
+  await chmod(made, 0o755);
+  // Turned off once, fsync spares making it that; whoever starts it later has it on.
+  const first = await startEmbeddedPostgres({
+    dataDir: join(made, 'data'),
+    settings: { fsync: 'off' },
+  });
+  await first.stop();
+});
+afterAll(() => rm(made, { recursive: true, force: true }));
+
+/** What was made, in place of making it anew; with its owners and modes. */
+function startFromMade(): Promise<EmbeddedPostgres> {
+  execFileSync('cp', ['-a', join(made, 'data'), home]);
+  return start();
+}
 
 async function start(settings?: Record<string, string>): Promise<EmbeddedPostgres> {
   const database = await startEmbeddedPostgres({ dataDir, ...(settings ? { settings } : {}) });
@@ -96,7 +116,7 @@ describe('embedded Postgres', () => {
   });
 
   it('keeps its password where only the owner can read it', async () => {
-    await start();
+    await startFromMade();
     const { mode } = await stat(join(dataDir, 'postgres-password'));
     expect(mode & 0o777).toBe(0o600);
     const password = (await readFile(join(dataDir, 'postgres-password'), 'utf8')).trim();
@@ -104,7 +124,7 @@ describe('embedded Postgres', () => {
   });
 
   it('tells its owner when the server dies, and recovers what was committed', async () => {
-    const first = await start();
+    const first = await startFromMade();
     await query(first.superuserUrl, 'create table kept (n int); insert into kept values (7)');
     process.kill(first.pid, 'SIGKILL');
     expect(await first.exited).toMatchObject({ signal: 'SIGKILL', expected: false });
@@ -114,7 +134,7 @@ describe('embedded Postgres', () => {
   });
 
   it('starts although a stranger now has the process id that a dead server left behind', async () => {
-    const first = await start();
+    const first = await startFromMade();
     process.kill(first.pid, 'SIGKILL');
     await first.exited;
     const place = await clusterDirectory();
@@ -132,7 +152,7 @@ describe('embedded Postgres', () => {
   });
 
   it('refuses a second server on the same directory, and leaves the first alone', async () => {
-    const first = await start();
+    const first = await startFromMade();
     const second = startEmbeddedPostgres({ dataDir });
     await expect(second).rejects.toMatchObject({ code: 'already_running' });
     await expect(second).rejects.toThrow(String(first.pid));
@@ -140,7 +160,7 @@ describe('embedded Postgres', () => {
   });
 
   it('does not begin an empty database when the password of the old one is lost', async () => {
-    const first = await start();
+    const first = await startFromMade();
     await first.stop();
     await rm(join(dataDir, 'postgres-password'));
     await expect(startEmbeddedPostgres({ dataDir })).rejects.toMatchObject({
