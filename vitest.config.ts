@@ -1,5 +1,9 @@
+import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import { defineConfig } from 'vitest/config';
+
+/** A whole stack, a browser and a compiler may be up at once, one for each worker. */
+const ROOMY_BYTES = 7 * 2 ** 30;
 
 export default defineConfig({
   resolve: {
@@ -19,6 +23,7 @@ export default defineConfig({
     // Machines are shared: what is waited for gets its time, what is asserted does not loosen.
     expect: { poll: { timeout: 15_000 } },
     pool: 'forks',
-    maxWorkers: 2,
+    // Three, for two cores: much of a test's time is waiting for servers and clocks.
+    maxWorkers: totalmem() < ROOMY_BYTES ? 2 : 3,
   },
 });

@@ -20,7 +20,9 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const dataDir = await mkdtemp(join(tmpdir(), 'svc-test-'));
   // Within reach of the user that Postgres runs as when the tests run as root.
   await chmod(dataDir, 0o755);
-  const server = await startEmbeddedPostgres({ dataDir, settings: { fsync: 'off' } });
+  // Room for the pools of as many files as run at once.
+  const settings = { fsync: 'off', max_connections: '300' };
+  const server = await startEmbeddedPostgres({ dataDir, settings });
   const admin = postgres(server.superuserUrl, { max: 1, onnotice: () => undefined });
   await admin`create database ${admin(TEMPLATE)}`;
   await migrateDatabase(server.urlFor('postgres', TEMPLATE), (role) => server.rolePassword(role));
