@@ -79,8 +79,8 @@ async function pending(): Promise<number> {
 }
 
 /** Nobody else gets at a table until it is let go. */
-async function hold(table: string): Promise<() => Promise<void>> {
-  const connection = await db.sql.reserve();
+async function hold(table: string, { sql } = db): Promise<() => Promise<void>> {
+  const connection = await sql.reserve();
   await connection.unsafe(`begin; lock table svc.${table} in access exclusive mode`);
   return async () => {
     await connection.unsafe('rollback');
@@ -88,9 +88,9 @@ async function hold(table: string): Promise<() => Promise<void>> {
   };
 }
 
-async function untilWaiting(application: string): Promise<void> {
+async function untilWaiting(application: string, { sql } = db): Promise<void> {
   for (let n = 0; n < 400; n += 1) {
-    const waiting = await db.sql`
+    const waiting = await sql`
       select from pg_stat_activity where application_name like ${`${application}%`}
         and datname = current_database() and wait_event_type = 'Lock'`;
     if (waiting.length > 0) return;
@@ -151,11 +151,14 @@ describe('an engine that is told to stop', () => {
     const headers = { ...headersFor(key), 'Content-Type': 'application/x-ndjson' };
     socket.write(
       `POST /v1/batches HTTP/1.1\r\nHost: x\r\nContent-Length: ${lines.join('').length}\r\n` +
+        'Expect: 100-continue\r\n' +
         `${Object.entries(headers)
           .map(([name, value]) => `${name}: ${value}\r\n`)
           .join('')}\r\n${lines[0]}`,
     );
-    await sleep(300);
+    // It says so when it begins with it.
+    await expect.poll(() => answer).toBe('HTTP/1.1 100 Continue\r\n\r\n');
+    answer = '';
     engine.signal();
     await sleep(300);
     socket.write(lines[1]!);
@@ -178,11 +181,14 @@ describe('an engine that is told to stop', () => {
       DATABASE_URL: other.urlFor('svc_engine'),
       LOG_VKEY: log.vkey,
     });
+    const letGo = await hold('checkpoint', other);
     const paper = fetch(`${engine.url}/v1/proofs/${proofId}/export?format=pdf`, {
       headers: without(headersFor(exporting), 'Content-Type'),
     });
-    await sleep(50);
+    await untilWaiting('svc-engine', other);
     engine.signal();
+    await sleep(200);
+    await letGo();
     const reply = await paper;
     expect(reply.status).toBe(200);
     const bytes = Buffer.from(await reply.arrayBuffer());
