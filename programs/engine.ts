@@ -10,6 +10,7 @@ import { listen } from '#runtime/http-server';
 import { reportReady, runProgram } from '#runtime/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres';
+import { keepAsking } from '#runtime/statement-pulse';
 import { openAdmitEvents, openAdmitQueue } from '#runtime/queues';
 import { openRedis, warnOfEviction } from '#runtime/redis';
 import { settledRevocations } from '#sql/revocations';
@@ -38,6 +39,7 @@ const exitCode = await runProgram('engine', async (program) => {
   });
   program.onStop(() => sql.end({ timeout: 5 }));
   await assertDatabase(sql, 'engine');
+  void keepAsking(sql, { signal: program.signal, onHung: (error) => program.fail(error) });
 
   const waiting = createWaiting({ settledIn: (ids) => settledIn(sql, ids), log });
   const revocations = createWaiting({ settledIn: (ids) => settledRevocations(sql, ids), log });

@@ -43,6 +43,8 @@ const code = await runProgram('worker', async (program) => {
       ...(ops.registry && { metrics: admitMetrics(ops.registry) }),
     },
     config,
+    WORKER_DEFAULTS,
+    (error) => program.fail(error),
   );
   program.onStop(() => worker.close());
   if (ops.registry !== null) {

@@ -54,3 +54,34 @@ export class Watchdog {
     clearInterval(this.timer);
   }
 }
+
+/** The same for pieces of work of which several are under way at a time: the oldest of them has to end. */
+export class EachEnds {
+  private readonly underWay = new Set<number>();
+  private begun = 0;
+  private readonly watchdog: Watchdog;
+
+  constructor(options: Omit<WatchdogOptions, 'progress'>) {
+    const oldest = (): number => {
+      const [first = -1] = this.underWay;
+      return first;
+    };
+    this.watchdog = new Watchdog({ ...options, progress: oldest });
+  }
+
+  async watch<T>(work: () => Promise<T>): Promise<T> {
+    const piece = (this.begun += 1);
+    if (this.underWay.size === 0) this.watchdog.began();
+    this.underWay.add(piece);
+    try {
+      return await work();
+    } finally {
+      this.underWay.delete(piece);
+      if (this.underWay.size === 0) this.watchdog.ended();
+    }
+  }
+
+  stop(): void {
+    this.watchdog.stop();
+  }
+}

@@ -1,6 +1,8 @@
 import { createServer, connect as connectSocket, type AddressInfo, type Socket } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connect } from '#runtime/postgres';
+import { keepAsking } from '#runtime/statement-pulse';
+import { EachEnds, type HungError } from '#runtime/watchdog';
 import { isUnavailable } from '#sql/errors';
 import { serveTls, skipsTls } from './helpers/database-tls.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
@@ -62,5 +64,40 @@ describe('a database that says nothing any more', () => {
     expect(await sql`select 3 as three`).toEqual([{ three: 3 }]);
     await sql.end({ timeout: 1 });
     way.close();
+  });
+
+  it('ends a program whose statements never come back', async () => {
+    const way = await wayThatFallsSilent(new URL(db.urlFor('svc_engine')));
+    const sql = connect(way.url, { application: 'test', silenceMs: 0 });
+    const hung: HungError[] = [];
+    const told = new AbortController();
+    const asking = keepAsking(sql, {
+      signal: told.signal,
+      onHung: (error) => hung.push(error),
+      hungMs: 500,
+      everyMs: 20,
+    });
+    await sql`select 1`;
+    way.state.silent = true;
+    await expect.poll(() => hung.length, { timeout: 10_000 }).toBe(1);
+    told.abort();
+    await asking;
+    await sql.end({ timeout: 0 });
+    way.close();
+  });
+});
+
+describe('a watch over work of which each piece has to end', () => {
+  const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+
+  it('hears of the one that does not, though others come and go', async () => {
+    const hung: HungError[] = [];
+    const ends = new EachEnds({ what: 'it', limitMs: 200, onHung: (error) => hung.push(error) });
+    for (let n = 0; n < 12; n += 1) void ends.watch(() => pause(60));
+    await pause(500);
+    expect(hung).toEqual([]);
+    void ends.watch(() => new Promise(() => undefined));
+    for (let n = 0; n < 20 && hung.length === 0; n += 1) await ends.watch(() => pause(50));
+    expect(hung).toHaveLength(1);
   });
 });

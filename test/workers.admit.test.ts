@@ -21,6 +21,7 @@ import { jwkThumbprint } from '#protocol/keys';
 import { aepSchema, type Aep } from '#protocol/schemas/aep';
 import { formatTime } from '#protocol/time';
 import { packageRoot } from '#runtime/package-root';
+import { HungError } from '#runtime/watchdog';
 import { readPolicyInput } from '#sql/append';
 import { DatabaseUnavailableError } from '#sql/errors';
 import { acceptIntake, type IntakeItem } from '#sql/intake';
@@ -662,6 +663,27 @@ describe('gates hold for what is accepted and not yet appended', () => {
       await worker.close();
     }
   });
+});
+
+it('a worker is not silent about a job that neither ends nor fails', async () => {
+  const holder = await db.sql.reserve();
+  await holder.unsafe('begin; lock table svc.log_head in access exclusive mode');
+  const hung: Error[] = [];
+  const worker = startAdmitWorker(
+    registry.admit,
+    { databaseUrl: db.urlFor('svc_worker'), redisUrl: null },
+    { ...WORKER_DEFAULTS, sweepEveryMs: 20, sweepOlderThanMs: 0, hungMs: 300 },
+    (error) => hung.push(error),
+  );
+  try {
+    await accepted(registry.item());
+    await eventually(() => Promise.resolve(hung[0] ?? null), 10_000, 'the watchdog');
+    expect(hung).toEqual([expect.any(HungError)]);
+  } finally {
+    await holder.unsafe('rollback');
+    holder.release();
+    await worker.close();
+  }
 });
 
 describe('a compromised key', () => {

@@ -10,6 +10,7 @@ import {
   type QueueState,
 } from '#runtime/queues';
 import type { RequestIds } from '#runtime/request-ids';
+import { EachEnds, type HungError } from '#runtime/watchdog';
 import type { AdmitContext } from './context.js';
 import { startBatchTurns } from './batches.js';
 import { inCompany } from './in-company.js';
@@ -32,6 +33,8 @@ export interface WorkerOptions {
   sweepOlderThanMs: number;
   /** Milliseconds after which work of a batch that was handed out and is not done comes again. */
   renewTurnsAfterMs: number;
+  /** Milliseconds in which a group, or what came with a job of another kind, has to be through. */
+  hungMs: number;
 }
 
 export const WORKER_DEFAULTS: WorkerOptions = {
@@ -41,6 +44,9 @@ export const WORKER_DEFAULTS: WorkerOptions = {
   sweepEveryMs: 1000,
   sweepOlderThanMs: 2000,
   renewTurnsAfterMs: 5000,
+  // A group is a dozen statements, each of which the database ends after 30 s; the limit leaves room
+  // for the part of a batch that goes item by item.
+  hungMs: 600_000,
 };
 
 /** A group's size; what waits beyond it is the next group. */
@@ -58,13 +64,19 @@ export interface AdmitWorker {
   close(): Promise<void>;
 }
 
-/** Takes jobs from the queue, and sweeps what the queue forgot. */
+/**
+ * Takes jobs from the queue, and sweeps what the queue forgot. `onHung` is called when something that
+ * was taken neither ends nor fails: as long as this process runs it renews its hold on that job, and
+ * nobody else is given it.
+ */
 export function startAdmitWorker(
   context: AdmitContext,
   queueConfig: QueueConfig,
   options: WorkerOptions = WORKER_DEFAULTS,
+  onHung: (error: HungError) => void = () => undefined,
 ): AdmitWorker {
   const { log } = context;
+  const ends = new EachEnds({ what: 'the settling of a job', limitMs: options.hungMs, onHung });
   let reported = 0;
   // The queue only counts failures; why they fail is said here, once in a while.
   const report = (error: unknown, ids: string[], requests: RequestIds): void => {
@@ -77,7 +89,7 @@ export function startAdmitWorker(
   };
   const settle = async (ids: string[], requests: RequestIds): Promise<void> => {
     try {
-      await processAdmissions(context, ids, requests);
+      await ends.watch(() => processAdmissions(context, ids, requests));
     } catch (error) {
       report(error, ids, requests);
       throw error;
@@ -115,7 +127,7 @@ export function startAdmitWorker(
   const worker = openAdmitWorker(queueConfig, settleTogether, {
     concurrency: options.jobsAtOnce,
     log,
-    revocations: (ids, requests) => revocations.settle(ids, requests),
+    revocations: (ids, requests) => ends.watch(() => revocations.settle(ids, requests)),
     batches: (ids, requests) => {
       for (const id of ids) {
         log.debug({ batch_id: `batch_${id}`, request_id: requests.of(id) }, 'a batch has come');
@@ -168,6 +180,7 @@ export function startAdmitWorker(
     close: async () => {
       stopping.abort();
       await Promise.all([worker.close(), batchWorker.close()]);
+      ends.stop();
       await sweeping;
       await turns.close();
       await batchQueue.close();

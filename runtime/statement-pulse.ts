@@ -1,0 +1,45 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Sql } from './postgres.js';
+import { EachEnds, type HungError } from './watchdog.js';
+
+/**
+ * Each statement is given up by the server, by the silence of its connection or by the client that
+ * waits for it, all of them sooner.
+ */
+const HUNG_MS = 120_000;
+const EVERY_MS = 5_000;
+
+export interface PulseOptions {
+  signal: AbortSignal;
+  /** Called once. */
+  onHung: (error: HungError) => void;
+  hungMs?: number;
+  everyMs?: number;
+}
+
+/**
+ * Sees that statements come back, with whatever they come back: those of the pool and those of
+ * transactions. Where they do not, whoever asks waits for nothing until he gives up, and a program
+ * that is started again is of more use.
+ */
+export async function keepAsking(sql: Sql, options: PulseOptions): Promise<void> {
+  const { signal, onHung, hungMs = HUNG_MS, everyMs = EVERY_MS } = options;
+  const ends = new EachEnds({ what: 'a statement', limitMs: hungMs, onHung });
+  const ask = async (): Promise<void> => {
+    await sql`select 1`;
+    const line = await sql.reserve();
+    await line`select 1`.then(
+      () => line.release(),
+      () => line.discard(),
+    );
+  };
+  const over = new Promise<void>((resolve) => {
+    signal.addEventListener('abort', () => resolve(), { once: true });
+  });
+  while (!signal.aborted) {
+    // A database that is away says so at once, and is no reason to end.
+    await Promise.race([ends.watch(ask).catch(() => undefined), over]);
+    await sleep(everyMs, undefined, { signal }).catch(() => undefined);
+  }
+  ends.stop();
+}
