@@ -1,10 +1,15 @@
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { check } from '#programs/fsck/main';
 import { fromUuid } from '#sql/ids';
+import type { Act } from './acts/act.js';
+import { auditActs } from './acts/audit.js';
+import { expectedOf, pathOf } from './acts/expected.js';
 import type { Client } from './client.js';
-import type { Asked, Batch, Single } from './memory.js';
-import { batchesOf, batchResults, forEach, singlesOf } from './settle.js';
+import { forEach } from './for-each.js';
+import type { Asked, Batch } from './memory.js';
+import { until } from './pace.js';
+import { readTold } from './public.js';
+import { batchesOf, batchResults, singlesOf } from './settle.js';
 import type { World } from './world.js';
 
 export interface Audited {
@@ -17,14 +22,21 @@ export interface Audited {
 const SAMPLE = 8;
 
 /** After a fault, and when everything is settled: nothing acknowledged is lost, nothing is double. */
-export async function audit(world: World, client: Client, asked: Asked[]): Promise<Audited> {
+export async function audit(
+  world: World,
+  client: Client,
+  { asked, acts }: { asked: Asked[]; acts: readonly Act[] },
+): Promise<Audited> {
   const { memory } = client;
   const found: Audited = { lost: [], double: [], wrong: [] };
   await forEach(singlesOf(asked), async (single) => {
+    // What was erased has given its identity back: the same body would be another admission.
+    if (single.isErased) return;
     if (!(await sendAgain(client, single)))
       found.lost.push(`no receipt again of ${single.proofId ?? ''}`);
   });
   await forEach(batchesOf(asked), (batch) => auditBatch(client, batch, found));
+  await auditActs(world, client, acts, found);
   found.lost.push(...memory.broken.splice(0));
   found.wrong.push(...memory.wrong.splice(0));
   await auditLog(world, client, found);
@@ -36,14 +48,8 @@ export async function audit(world: World, client: Client, asked: Asked[]): Promi
 const PATIENCE_MS = 30_000;
 
 /** An engine takes few batches of a tenant at a time, and says so; that is no loss. */
-async function sendAgain(client: Client, one: Asked): Promise<boolean> {
-  const began = performance.now();
-  while (performance.now() - began < PATIENCE_MS) {
-    if (await client.send(one)) return true;
-    await sleep(100);
-  }
-  return false;
-}
+const sendAgain = (client: Client, one: Asked): Promise<boolean> =>
+  until(() => client.send(one), PATIENCE_MS, 100);
 
 async function auditBatch(client: Client, batch: Batch, found: Audited): Promise<void> {
   // Sent again it is the same batch, and its items are what they were.
@@ -82,6 +88,7 @@ async function auditLog(world: World, client: Client, found: Audited): Promise<v
   }
   const same = await sql<{ times: number }[]>`
     select count(*)::int as times from svc.intake i join svc.proof p using (proof_id)
+    where i.request_hash is not null
     group by i.tenant_no, i.lane, i.request_hash having count(*) > 1`;
   for (const row of same) found.double.push(`a request has ${String(row.times)} proofs`);
   const [failing] = await sql<{ n: number }[]>`
@@ -90,33 +97,24 @@ async function auditLog(world: World, client: Client, found: Audited): Promise<v
 }
 
 async function auditPublic(world: World, asked: Asked[], found: Audited): Promise<void> {
-  const ids = asked.flatMap((one: Single | Batch) =>
-    one.kind === 'single' ? [one.proofId ?? ''] : one.proofIds.slice(0, 1),
+  const told = asked.map((one) =>
+    one.kind === 'single'
+      ? { path: pathOf(one, 'proof'), status: expectedOf(one, 'proof') }
+      : { path: `proof/${one.proofIds[0] ?? ''}`, status: 'VALID' },
   );
-  const step = Math.ceil(ids.length / SAMPLE);
-  const sample = ids.filter((_, at) => at % step === 0 || at === ids.length - 1);
-  await forEach(sample, async (proofId) => {
-    const response = await fetch(`${world.publicUrl}/api/public/verify/proof/${proofId}`);
-    const { verification } = (await response.json()) as {
-      verification?: { verification_status: string; can_assert_validity: boolean };
-    };
-    const isValid =
-      response.status === 200 &&
-      verification?.verification_status === 'VALID' &&
-      verification.can_assert_validity;
-    if (!isValid) {
-      const said = verification?.verification_status ?? '';
-      found.wrong.push(`the public is told ${String(response.status)} ${said} of ${proofId}`);
-    }
-  });
+  const step = Math.ceil(told.length / SAMPLE);
+  const sample = told.filter((_, at) => at % step === 0 || at === told.length - 1);
+  for (const { path, said, status } of await readTold(world.publicUrl, sample)) {
+    if (said !== status) found.wrong.push(`the public is told ${said} of ${path}`);
+  }
 }
 
-/** The registry and the snapshot, from the outside. */
-async function runFsck(world: World): Promise<string[]> {
+/** The registry and the snapshot, from the outside; or one of them. */
+export async function runFsck(world: World, only?: 'snapshot'): Promise<string[]> {
   let said = '';
-  const state = join(world.dir, 'fsck.json');
+  const state = join(world.dir, `fsck-${only ?? 'both'}.json`);
   const code = await check(
-    ['--json', '--restart', '--state', state],
+    ['--json', '--restart', '--state', state, ...(only === undefined ? [] : ['--only', only])],
     { out: (text) => (said += text), err: (text) => (said += text) },
     { ...world.fsckEnv, DATABASE_URL: world.database.urlFor('svc_fsck') },
   );

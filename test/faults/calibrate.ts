@@ -1,4 +1,5 @@
 import type { Scene } from './fault.js';
+import { NO_ACTS } from './acts/acts.js';
 import { openScene } from './lanes.js';
 
 const AT_ONCE = 32;
@@ -11,6 +12,7 @@ export async function calibrate(): Promise<number> {
     singlesPerSecond: 0,
     batchesPerSecond: 0,
     itemsPerBatch: 1,
+    actsPerSecond: NO_ACTS,
     withDisks: false,
   });
   const { client, world } = scene;

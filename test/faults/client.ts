@@ -2,44 +2,65 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { EXECUTE_PATH } from '#bench/singles/execute-load';
 import { engineHeaders } from '#bench/service/headers';
 import { requestAt } from '#bench/service/items';
+import { Acts, type ActRates } from './acts/acts.js';
 import { Memory, type Batch, type Single } from './memory.js';
+import { until } from './pace.js';
 
 /** Longer than an engine waits for an admission. */
 const TIMEOUT_MS = 12_000;
 const AGENT_PATH = '/v1/agent/admissions';
 const SINGLES_AT_ONCE = 400;
 const BATCHES_AT_ONCE = 6;
+const ACTS_AT_ONCE = 4;
+const SAID_MS = 20_000;
 
 export interface ClientOptions {
-  engineUrl: string;
+  /** Each request goes to one of these, in turn, and sent again to the next. */
+  engineUrls: readonly string[];
   apiKey: string;
   tenantId: string;
+  /** To the registry, as who may erase. */
+  eraseUrl: string;
   /** A word that no other client has. */
   run: string;
   singlesPerSecond: number;
   batchesPerSecond: number;
   itemsPerBatch: number;
+  actsPerSecond: ActRates;
 }
 
 /** A tenant that sends at a steady rate whatever becomes of it, and remembers every answer. */
 export class Client {
   memory = new Memory();
-  /** Requests that were not acknowledged at once. */
-  failed = 0;
+  readonly acts: Acts;
+  /** Requests that were not acknowledged at once, by the engine that they were sent to. */
+  readonly failedAt: number[];
   private next = 0;
+  private singles = 0;
+  private batches = 0;
   private stopping = new AbortController();
   private senders: Promise<void>[] = [];
-  private readonly underWay = new Set<Promise<void>>();
-  private goodAfter: { at: number; found: (when: number) => void } | null = null;
+  private readonly underWay = new Set<Promise<unknown>>();
+  private good: { at: number; missing: Set<number>; found: (when: number) => void } | null = null;
 
-  constructor(private readonly options: ClientOptions) {}
+  constructor(private readonly options: ClientOptions) {
+    this.failedAt = options.engineUrls.map(() => 0);
+    this.acts = new Acts(this, options.eraseUrl);
+  }
+
+  get failed(): number {
+    return this.failedAt.reduce((sum, one) => sum + one, 0);
+  }
 
   start(): void {
     this.stopping = new AbortController();
-    const { singlesPerSecond, batchesPerSecond } = this.options;
+    const { singlesPerSecond, batchesPerSecond, actsPerSecond } = this.options;
     this.senders = [
       this.steadily(singlesPerSecond, SINGLES_AT_ONCE, () => this.sendNew(this.newSingle())),
       this.steadily(batchesPerSecond, BATCHES_AT_ONCE, () => this.sendNew(this.newBatch())),
+      ...this.acts.kinds.map((kind) =>
+        this.steadily(actsPerSecond[kind], ACTS_AT_ONCE, () => this.acts.sendNew(kind)),
+      ),
     ];
   }
 
@@ -50,22 +71,30 @@ export class Client {
     await Promise.all(this.underWay);
   }
 
-  /** When the first request was answered well that began after now, by `performance.now`. */
+  /** When every engine had answered a request well that began after now, by `performance.now`. */
   nextGoodAnswer(): Promise<number> {
-    return new Promise((found) => (this.goodAfter = { at: performance.now(), found }));
+    const missing = new Set(this.options.engineUrls.keys());
+    return new Promise((found) => (this.good = { at: performance.now(), missing, found }));
   }
 
   /** Sends what this client never sent before, once. */
   newSingle(): Single {
     const { tenantId, run } = this.options;
-    const n = this.next++;
+    const item = this.next++;
     const single: Single = {
       kind: 'single',
-      path: n % 2 === 0 ? EXECUTE_PATH : AGENT_PATH,
-      body: JSON.stringify(requestAt({ tenantId, run }, n)),
+      n: this.singles++,
+      attempts: 0,
+      path: item % 2 === 0 ? EXECUTE_PATH : AGENT_PATH,
+      body: JSON.stringify(requestAt({ tenantId, run }, item)),
       receipt: null,
       proofId: null,
       acknowledged: false,
+      revoked: new Set(),
+      isErased: false,
+      ends: false,
+      open: 0,
+      inPackage: false,
     };
     this.memory.asked.push(single);
     return single;
@@ -76,10 +105,11 @@ export class Client {
     const lines = Array.from({ length: items }, () =>
       JSON.stringify(requestAt({ tenantId, run }, this.next++)),
     );
-    const body = `${lines.join('\n')}\n`;
     const batch: Batch = {
       kind: 'batch',
-      body,
+      n: this.batches++,
+      attempts: 0,
+      body: `${lines.join('\n')}\n`,
       items,
       batchId: null,
       proofIds: [],
@@ -91,87 +121,117 @@ export class Client {
 
   /** Whether it was acknowledged. */
   async send(one: Single | Batch): Promise<boolean> {
+    const url = this.urlFor(one);
+    one.attempts += 1;
     try {
-      return await (one.kind === 'single' ? this.sendSingle(one) : this.sendBatch(one));
+      return await (one.kind === 'single' ? this.sendSingle(one, url) : this.sendBatch(one, url));
     } catch {
       // No answer, or not all of one: nobody knows what became of it.
       return false;
     }
   }
 
+  /** As often as it takes. */
+  async sendUntilSaid(one: Single | Batch): Promise<void> {
+    if (!(await until(() => this.send(one), SAID_MS, 100))) {
+      throw new Error('it was not acknowledged');
+    }
+  }
+
+  get tenantId(): string {
+    return this.options.tenantId;
+  }
+
   get headers(): Record<string, string> {
     return engineHeaders(this.options.apiKey, this.options.tenantId);
   }
 
-  get engineUrl(): string {
-    return this.options.engineUrl;
+  /** The engine whose turn it is: once it was sent to one, the next of them. */
+  urlFor(one: { n: number; attempts: number }): string {
+    return this.options.engineUrls[this.engineOf(one)] ?? '';
   }
 
-  private async sendNew(one: Single | Batch): Promise<void> {
-    const began = performance.now();
-    const isGood = await this.send(one);
-    if (!isGood) this.failed += 1;
-    const { goodAfter } = this;
-    if (!isGood || goodAfter === null || began < goodAfter.at) return;
-    this.goodAfter = null;
-    goodAfter.found(performance.now());
-  }
-
-  private async post(path: string, body: string, type: string): Promise<[number, string]> {
-    const response = await fetch(this.options.engineUrl + path, {
-      method: 'POST',
-      headers: { ...this.headers, 'Content-Type': type },
-      body,
+  async call(
+    url: string,
+    method: string,
+    body?: string,
+    type = 'application/json',
+  ): Promise<[status: number, text: string]> {
+    const response = await fetch(url, {
+      method,
+      headers: { ...this.headers, ...(body !== undefined && { 'Content-Type': type }) },
+      ...(body !== undefined && { body }),
       signal: AbortSignal.timeout(TIMEOUT_MS),
     });
     return [response.status, await response.text()];
   }
 
-  private async sendSingle(single: Single): Promise<boolean> {
-    const [status, text] = await this.post(single.path, single.body, 'application/json');
+  /** Trouble is 5xx or 429. Anything else would tell a client that it did something wrong. */
+  judge(status: number, text: string, what = 'a good request'): void {
+    if (status >= 500 || status === 429) return;
+    const { code = '' } = JSON.parse(text || '{}') as { code?: string };
+    this.memory.wrong.push(`${what} was answered ${String(status)} ${code}`);
+  }
+
+  /** Neighbours go to different engines, whichever lane they are of. */
+  private engineOf({ n, attempts }: { n: number; attempts: number }): number {
+    return ((n >> 1) + attempts) % this.options.engineUrls.length;
+  }
+
+  private async sendNew(one: Single | Batch): Promise<void> {
+    const began = performance.now();
+    const engine = this.engineOf(one);
+    const isGood = await this.send(one);
+    if (!isGood) this.failedAt[engine] = (this.failedAt[engine] ?? 0) + 1;
+    const { good } = this;
+    if (!isGood || good === null || began < good.at) return;
+    good.missing.delete(engine);
+    if (good.missing.size > 0) return;
+    this.good = null;
+    good.found(performance.now());
+  }
+
+  private async sendSingle(single: Single, url: string): Promise<boolean> {
+    const [status, text] = await this.call(url + single.path, 'POST', single.body);
     if (status === 200) {
-      this.memory.takeReceipt(single, text, proofIdOf(JSON.parse(text)));
+      this.memory.takeReceipt(single, text, proofIdOf(JSON.parse(text)), true);
       return true;
     }
     const answer = JSON.parse(text) as { code?: string; receipt?: unknown; proof_id?: string };
     if (status === 403 && answer.code === 'policy_denied') {
       // The problem around it names its request; the receipt is the promise.
       const receipt = JSON.stringify(answer.receipt);
-      this.memory.takeReceipt(single, receipt, proofIdOf(answer.receipt));
+      this.memory.takeReceipt(single, receipt, proofIdOf(answer.receipt), false);
       return true;
     }
     if (status === 202 && answer.proof_id !== undefined) {
       this.memory.takeProofId(single, answer.proof_id);
       return false;
     }
-    this.judge(status, answer.code);
+    this.judge(status, text);
     return false;
   }
 
-  private async sendBatch(batch: Batch): Promise<boolean> {
-    const [status, text] = await this.post('/v1/batches', batch.body, 'application/x-ndjson');
-    const answer = JSON.parse(text) as { code?: string; batch_id?: string };
+  private async sendBatch(batch: Batch, url: string): Promise<boolean> {
+    const type = 'application/x-ndjson';
+    const [status, text] = await this.call(`${url}/v1/batches`, 'POST', batch.body, type);
+    const answer = JSON.parse(text) as { batch_id?: string };
     if (status === 202 && answer.batch_id !== undefined) {
       this.memory.takeBatch(batch, answer.batch_id);
       return true;
     }
-    this.judge(status, answer.code);
+    this.judge(status, text);
     return false;
-  }
-
-  /** Trouble is 5xx or 429. Anything else would tell a client that it did something wrong. */
-  private judge(status: number, code = ''): void {
-    if (status >= 500 || status === 429) return;
-    this.memory.wrong.push(`a good request was answered ${String(status)} ${code}`);
   }
 
   private async steadily(
     perSecond: number,
     atOnce: number,
-    send: () => Promise<void>,
+    send: () => Promise<unknown>,
   ): Promise<void> {
     if (perSecond === 0) return;
     const { signal } = this.stopping;
+    const own = new Set<Promise<unknown>>();
     let count = 0;
     const began = performance.now();
     while (!signal.aborted) {
@@ -179,8 +239,12 @@ export class Client {
       if (wait > 0) await sleep(wait, undefined, { signal }).catch(() => null);
       if (signal.aborted) return;
       count += 1;
-      if (this.underWay.size >= atOnce) continue;
-      const sending: Promise<void> = send().finally(() => this.underWay.delete(sending));
+      if (own.size >= atOnce) continue;
+      const sending: Promise<unknown> = send().finally(() => {
+        own.delete(sending);
+        this.underWay.delete(sending);
+      });
+      own.add(sending);
       this.underWay.add(sending);
     }
   }

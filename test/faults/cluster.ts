@@ -1,4 +1,4 @@
-import { execFile } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -29,13 +29,15 @@ export class Cluster {
 
   private constructor(
     private readonly dataDir: string,
+    private readonly settings: Record<string, string>,
     private running: EmbeddedPostgres,
   ) {
     this.sql = this.connectTo(running.superuserUrl);
   }
 
-  static async start(dataDir: string): Promise<Cluster> {
-    return new Cluster(dataDir, await startEmbeddedPostgres({ dataDir, settings: SETTINGS }));
+  static async start(dataDir: string, extra: Record<string, string> = {}): Promise<Cluster> {
+    const settings = { ...SETTINGS, ...extra };
+    return new Cluster(dataDir, settings, await startEmbeddedPostgres({ dataDir, settings }));
   }
 
   get port(): number {
@@ -60,6 +62,22 @@ export class Cluster {
     }
   }
 
+  /** All of its processes, none of which gets to write anything any more. */
+  killAll(): void {
+    const { pid } = this.running;
+    const all = [pid, ...childrenOf(pid)];
+    // First none of them goes on, so that none of them notices the end of another.
+    for (const signal of ['SIGSTOP', 'SIGKILL'] as const) {
+      for (const one of all) {
+        try {
+          process.kill(one, signal);
+        } catch {
+          // It ended by itself meanwhile.
+        }
+      }
+    }
+  }
+
   /** Whether it has ended, by whatever. */
   async isGone(): Promise<boolean> {
     return Promise.race([this.running.exited.then(() => true), sleep(0, false)]);
@@ -72,7 +90,8 @@ export class Cluster {
   /** On the port that it had, whatever ended it. */
   async restart(): Promise<void> {
     const { port } = this.running;
-    this.running = await startEmbeddedPostgres({ dataDir: this.dataDir, port, settings: SETTINGS });
+    const { dataDir, settings } = this;
+    this.running = await startEmbeddedPostgres({ dataDir, port, settings });
   }
 
   /** Ends what the programs have open; resolves with how many there were. */
@@ -101,7 +120,7 @@ export class Cluster {
     const binaries = await findBinaries(place.account);
     const primary_conninfo = `host=127.0.0.1 port=${String(this.replication.port)} user=${username} password=${password} application_name=standby`;
     // It answers while it follows, which is how its start is noticed.
-    const settings = { ...SETTINGS, primary_conninfo, hot_standby: 'on' };
+    const settings = { ...this.settings, primary_conninfo, hot_standby: 'on' };
     const server = await startServer(binaries, copy, { port: 0, settings }, quiet);
     this.standby = { server, directory };
     if (isSynchronous) {
@@ -166,3 +185,10 @@ export class Cluster {
     return connect(url, { application: 'faults', max: 4, statementTimeoutMs: 20_000 });
   }
 }
+
+const childrenOf = (pid: number): number[] =>
+  execFileSync('ps', ['-A', '-o', 'pid=,ppid='], { encoding: 'utf8' })
+    .trim()
+    .split('\n')
+    .map((line) => line.trim().split(/\s+/).map(Number))
+    .flatMap(([child = 0, parent]) => (parent === pid ? [child] : []));

@@ -14,10 +14,16 @@ export interface Fault {
   name: string;
   /** Makes it happen. Returns once it has, with what ends it. */
   inject(scene: Scene): Promise<Heal>;
+  /** How long that may take; 30 s unless it says so. */
+  injectMs?: number;
   /** How long it lasts, in milliseconds. */
   holdMs?: number;
+  /** How long until everything is settled; a minute unless it says so. */
+  recoverMs?: number;
   /** Requests have to go wrong meanwhile, or it did not happen. */
   isFelt?: true;
+  /** Nothing more is shown by more of the load before it and after. */
+  isBrief?: true;
   /** Takes a disk that can be filled. */
   needsDisks?: true;
   /** Leaves a stack that is no good for others: it gets one of its own. */
@@ -29,6 +35,8 @@ export interface Fault {
    * whether it is.
    */
   mustRefuse?(scene: Scene): Promise<string[]>;
+  /** More about what was done, for the table. */
+  note?(): string;
   /** Looks, after everything is settled, for what else has to hold; returns what does not. */
   expects?(scene: Scene): Promise<string[]>;
 }
@@ -47,6 +55,9 @@ export interface Outcome {
   /** From the end of the fault to the first good answer, and to everything settled and public. */
   answeredMs: number | null;
   settledMs: number | null;
+  /** All of it, with looking at everything afterwards. */
+  tookMs: number;
+  note?: string;
   /** What is not as it must be; a row without any of these passes. */
   problems: string[];
 }

@@ -6,16 +6,29 @@ import type { Fault, Outcome, Scene } from './fault.js';
 import { walk } from './walk.js';
 import { startWorld } from './world.js';
 
-const LOAD = { singlesPerSecond: 15, batchesPerSecond: 0.7, itemsPerBatch: 20, withDisks: true };
+export const LOAD = {
+  singlesPerSecond: 15,
+  batchesPerSecond: 0.7,
+  itemsPerBatch: 20,
+  actsPerSecond: { revocation: 0.8, package: 0.5, token: 1, 'token end': 0.4, erasure: 0.5 },
+  withDisks: true,
+};
 
 let clients = 0;
 
-export async function openScene({ withDisks, ...load } = LOAD): Promise<Scene> {
-  const world = await startWorld(withDisks);
-  const { engineUrl, apiKey, tenantId } = world;
+/** @param settings of its Postgres, beside what every one has */
+export async function openScene(
+  { withDisks, ...load } = LOAD,
+  settings: Record<string, string> = {},
+): Promise<Scene> {
+  const world = await startWorld(withDisks, settings);
+  const { engineUrls, apiKey, tenantId, eraseUrl } = world;
   clients += 1;
   const run = `client-${String(clients)}`;
-  return { world, client: new Client({ engineUrl, apiKey, tenantId, run, ...load }) };
+  return {
+    world,
+    client: new Client({ engineUrls, apiKey, tenantId, eraseUrl, run, ...load }),
+  };
 }
 
 /**
@@ -77,6 +90,7 @@ function skipped({ name }: Fault, reason: string): Outcome {
     double: 0,
     answeredMs: null,
     settledMs: null,
+    tookMs: 0,
     problems: [],
   };
 }

@@ -1,5 +1,17 @@
+import type { ArtifactKind } from '#protocol/status';
+
+/** What both kinds of requests have. */
+interface Sent {
+  /** Of those of its kind. */
+  n: number;
+  /** How often it was sent: the next time it goes to the other engine. */
+  attempts: number;
+  /** Whether there was an answer that acknowledges it, before the fault was healed or after. */
+  acknowledged: boolean;
+}
+
 /** One identity that was asked for alone. */
-export interface Single {
+export interface Single extends Sent {
   kind: 'single';
   path: string;
   body: string;
@@ -7,18 +19,24 @@ export interface Single {
   receipt: string | null;
   /** Of the receipt or of a 202. */
   proofId: string | null;
-  /** Whether there was an answer that acknowledges it, before the fault was healed or after. */
-  acknowledged: boolean;
+  /** What its owner asked to be revoked since. */
+  revoked: Set<ArtifactKind>;
+  /** Its payload was asked to be erased. */
+  isErased: boolean;
+  /** Its passport ends a moment after it was taken in, and what rests on that. */
+  ends: boolean;
+  /** What was asked about it and is not acknowledged yet. */
+  open: number;
+  inPackage: boolean;
 }
 
-export interface Batch {
+export interface Batch extends Sent {
   kind: 'batch';
   body: string;
   items: number;
   batchId: string | null;
   /** Of its items, by place, once all are settled. */
   proofIds: string[];
-  acknowledged: boolean;
 }
 
 export type Asked = Single | Batch;
@@ -26,6 +44,8 @@ export type Asked = Single | Batch;
 /** What a client that trusts nobody remembers of what it was told. */
 export class Memory {
   readonly asked: Asked[] = [];
+  /** Those that were admitted, in the order of their receipts. */
+  readonly admitted: Single[] = [];
   /** Answers that contradict what was acknowledged before. */
   readonly broken: string[] = [];
   /** Answers that no fault explains: a refusal of what is in order. */
@@ -40,11 +60,12 @@ export class Memory {
   }
 
   /** Takes a receipt in; a second one must be the first, byte by byte. */
-  takeReceipt(one: Single, receipt: string, proofId: string): void {
+  takeReceipt(one: Single, receipt: string, proofId: string, isAdmitted: boolean): void {
     if (one.receipt !== null && one.receipt !== receipt) {
       this.broken.push(`the receipt of ${proofId} is another one now`);
     }
     this.takeProofId(one, proofId);
+    if (one.receipt === null && isAdmitted) this.admitted.push(one);
     one.receipt ??= receipt;
   }
 

@@ -14,6 +14,7 @@ export class Program {
   private isHeld = false;
   private serves: Promise<void> = Promise.resolve();
   private blamed = false;
+  private mayDie = false;
   /** How it ended when nobody had ended it. */
   readonly ended: string[] = [];
 
@@ -50,6 +51,11 @@ export class Program {
   letGo(): void {
     this.isHeld = false;
     if (this.child === null) this.start();
+  }
+
+  /** It kills itself from here on: that is no end by itself. */
+  expectDeath(isExpected = true): void {
+    this.mayDie = isExpected;
   }
 
   /** Drains it and starts it again, run by Node with these options and these variables as well. */
@@ -98,7 +104,8 @@ export class Program {
     });
     child.once('close', (code, signal) => {
       this.child = null;
-      if (!this.isHeld && !this.blamed) {
+      const isOwn = this.mayDie && signal === 'SIGKILL';
+      if (!this.isHeld && !this.blamed && !isOwn) {
         this.ended.push(`${this.name} ended with ${signal ?? String(code)}`);
       }
       this.blamed = false;

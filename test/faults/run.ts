@@ -4,12 +4,16 @@ import { OperatorError } from '#runtime/operator-error';
 import type { Fault, Outcome } from './fault.js';
 import { FAULTS } from './rows/index.js';
 import { inLanes } from './lanes.js';
+import { surviveLostConnections } from './lost-connections.js';
 import { hasPassed, rowOf, tableOf } from './table.js';
+import { isRed, walkUnsafe } from './unsafe.js';
 import { closeAll } from './world.js';
 
 const USAGE = `npm run test:faults -- [options]
   --only <name>   only faults that have this in their name; may come several times
-  --lanes <n>     stacks side by side (2)
+  --lanes <n>     stacks side by side (3)
+  --unsafe        that the table can fail: succeeds when what a Postgres acknowledged that
+                  waits for no disk is found to be lost
   --json <file>   writes the outcomes there too
 `;
 
@@ -17,7 +21,8 @@ const USAGE = `npm run test:faults -- [options]
 const { values } = parseArgs({
   options: {
     only: { type: 'string', multiple: true, default: [] },
-    lanes: { type: 'string', default: '2' },
+    lanes: { type: 'string', default: '3' },
+    unsafe: { type: 'boolean', default: false },
     json: { type: 'string' },
     help: { type: 'boolean', default: false },
   },
@@ -34,6 +39,13 @@ function chosen(): Fault[] {
 async function main(): Promise<void> {
   if (values.help) {
     console.log(USAGE);
+    return;
+  }
+  if (values.unsafe) {
+    const outcome = await walkUnsafe();
+    console.log(`${tableOf([outcome])}\n`);
+    console.log(isRed(outcome) ? 'red, as it must be' : 'NOT RED: what was lost is not seen');
+    if (!isRed(outcome)) process.exitCode = 1;
     return;
   }
   const began = performance.now();
@@ -62,6 +74,7 @@ const stop = (): void => {
   void closeAll().finally(() => process.exit(1));
 };
 process.once('SIGTERM', stop).once('SIGINT', stop);
+surviveLostConnections();
 
 await main().catch((error: unknown) => {
   console.error(error instanceof OperatorError ? error.message : error);

@@ -1,49 +1,76 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { readiness } from '#bench/service/readiness';
 import type { Batch as BatchStatus, BatchResult } from '#protocol/schemas/batch';
+import type { Act } from './acts/act.js';
 import type { Client } from './client.js';
+import { forEach } from './for-each.js';
 import type { Asked, Batch, Single } from './memory.js';
+import { Deadline } from './pace.js';
+import { readTold } from './public.js';
 import type { World } from './world.js';
-
-const AT_ONCE = 16;
-
-/** Calls for each, some at a time. */
-export async function forEach<T>(
-  all: readonly T[],
-  call: (one: T) => Promise<void>,
-): Promise<void> {
-  let next = 0;
-  const work = async (): Promise<void> => {
-    for (let one = all[next++]; one !== undefined; one = all[next++]) await call(one);
-  };
-  await Promise.all(Array.from({ length: AT_ONCE }, work));
-}
 
 /**
  * Does what a client does that wants everything settled: sends again what was not acknowledged, and
  * asks for what is under way, until all of it is settled, verified and public.
  *
- * @returns what did not come before the deadline, by `performance.now`
+ * @returns what did not come in that time
  */
-export async function settleAll(world: World, client: Client, deadline: number): Promise<string[]> {
+export async function settleAll(
+  world: World,
+  client: Client,
+  acts: readonly Act[],
+  ms: number,
+): Promise<string[]> {
+  const deadline = new Deadline(ms);
   const { asked } = client.memory;
   const isOpen = (one: Asked): boolean =>
     one.kind === 'single' ? one.receipt === null : one.proofIds.length === 0;
   for (;;) {
     const open = asked.filter(isOpen);
-    if (open.length === 0) break;
-    if (performance.now() > deadline) return [`${String(open.length)} requests are not settled`];
+    const openActs = client.acts.asked.filter((act) => !act.acknowledged);
+    if (open.length + openActs.length === 0) break;
+    if (deadline.isOver) {
+      return [
+        `${String(open.length)} requests are not settled`,
+        ...openActs.map(({ what }) => `${what} is not acknowledged`),
+      ];
+    }
     await forEach(open, async (one) => {
-      if (performance.now() > deadline) return;
+      if (deadline.isOver) return;
       if (one.kind === 'single') await client.send(one);
       else await followBatch(client, one);
     });
+    await forEach(openActs, async (act) => {
+      if (!deadline.isOver) await client.acts.send(act);
+    });
     if (asked.some(isOpen)) await sleep(100);
   }
+  const progress: Progress = { doneAt: null };
   for (;;) {
-    const left = await unfinished(world).catch((error: unknown) => String(error));
-    if (left === null) return [];
-    if (performance.now() > deadline) return [left];
+    const left = await unfinished(world, progress).catch((error: unknown) => String(error));
+    if (left === null) break;
+    if (deadline.isOver) return [left];
+    await sleep(50);
+  }
+  return untilTold(world, acts, deadline);
+}
+
+/** Tokens, packages and erasures are told of by a later snapshot than the log. */
+async function untilTold(
+  world: World,
+  acts: readonly Act[],
+  deadline: Deadline,
+): Promise<string[]> {
+  let wanted = acts.flatMap((act) => act.told());
+  for (;;) {
+    const told = await readTold(world.publicUrl, wanted);
+    const late = told.filter(({ said, status }) => said !== status);
+    if (late.length === 0) return [];
+    if (deadline.isOver) {
+      return late.map((one) => `the public is told ${one.said} of ${one.path}, not ${one.status}`);
+    }
+    const paths = new Set(late.map(({ path }) => path));
+    wanted = wanted.filter(({ path }) => paths.has(path));
     await sleep(50);
   }
 }
@@ -60,7 +87,8 @@ async function followBatch(client: Client, batch: Batch): Promise<void> {
 
 /** The proof ids of its items by place; null as long as some are pending. */
 export async function batchResults(client: Client, batch: Batch): Promise<string[] | null> {
-  const url = `${client.engineUrl}/v1/batches/${batch.batchId ?? ''}`;
+  // Not the engine that took it.
+  const url = `${client.urlFor(batch)}/v1/batches/${batch.batchId ?? ''}`;
   const signal = AbortSignal.timeout(10_000);
   const response = await fetch(url, { headers: client.headers, signal });
   if (response.status === 404) {
@@ -86,12 +114,19 @@ export async function batchResults(client: Client, batch: Batch): Promise<string
   return ids;
 }
 
+interface Progress {
+  /** The snapshot that was public when nothing was left to do but to publish. */
+  doneAt: number | null;
+}
+
 /** What the programs still have to do; null when all is done. */
-async function unfinished(world: World): Promise<string | null> {
+async function unfinished(world: World, progress: Progress): Promise<string | null> {
   const [row] = await world.database.sql<
-    { pending: number; unverified: number; tree_size: number }[]
+    { pending: number; ending: number; unverified: number; tree_size: number }[]
   >`
     select (select count(*) from svc.intake_pending)::int as pending,
+      ((select count(*) from svc.share_due) + (select count(*) from svc.expiry)
+        + (select count(*) from svc.erasure_due))::int as ending,
       (tree_size - coalesce((select max(last_index) + 1 from svc.verdict where frontier), 0))::int
         as unverified,
       tree_size::int
@@ -99,9 +134,13 @@ async function unfinished(world: World): Promise<string | null> {
   if (row === undefined) return 'the log has no head';
   if (row.pending > 0) return `${String(row.pending)} admissions are pending`;
   if (row.unverified > 0) return `${String(row.unverified)} leaves are not verified`;
-  const { tree_size: published } = await readiness(world.publicUrl);
+  if (row.ending > 0) return `${String(row.ending)} ends are not noticed`;
+  const { tree_size: published, generation } = await readiness(world.publicUrl);
+  progress.doneAt ??= generation;
   const behind = row.tree_size - published;
-  return behind === 0 ? null : `${String(behind)} leaves are not published`;
+  if (behind > 0) return `${String(behind)} leaves are not published`;
+  // The next one may have begun before; nothing else tells a token that is over from one to come.
+  return generation >= progress.doneAt + 2 ? null : 'no snapshot was published since';
 }
 
 export const singlesOf = (all: readonly Asked[]): Single[] =>

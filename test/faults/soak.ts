@@ -5,6 +5,7 @@ import { audit } from './audit.js';
 import { calibrate } from './calibrate.js';
 import type { Fault, Scene } from './fault.js';
 import { openScene } from './lanes.js';
+import { surviveLostConnections } from './lost-connections.js';
 import { FAULTS } from './rows/index.js';
 import { settleAll } from './settle.js';
 import { closeAll } from './world.js';
@@ -102,6 +103,7 @@ async function main(): Promise<void> {
     singlesPerSecond: perSecond,
     batchesPerSecond: perSecond / ITEMS_PER_BATCH,
     itemsPerBatch: ITEMS_PER_BATCH,
+    actsPerSecond: { revocation: 2, package: 1, token: 2, 'token end': 1, erasure: 1 },
     withDisks: false,
   });
   const { client, world } = scene;
@@ -124,9 +126,12 @@ async function main(): Promise<void> {
   await sleep(Math.max(0, began + seconds * 1000 - performance.now()));
   await client.stop();
   const stopped = performance.now();
-  const unsettled = await settleAll(world, client, stopped + SETTLE_MS);
+  const unsettled = await settleAll(world, client, client.acts.asked, SETTLE_MS);
   const settledMs = performance.now() - stopped;
-  const { lost, double, wrong } = await audit(world, client, client.memory.asked);
+  const { lost, double, wrong } = await audit(world, client, {
+    asked: client.memory.asked,
+    acts: client.acts.asked,
+  });
   const problems = [
     ...happened.flatMap((one) => one.problems.map((problem) => `${one.fault}: ${problem}`)),
     ...unsettled,
@@ -140,6 +145,7 @@ async function main(): Promise<void> {
     singles_per_second: Math.round(perSecond),
     identities: client.memory.identities,
     requests: client.memory.asked.length,
+    acts: client.acts.asked.length,
     not_acknowledged_at_once: client.failed,
     faults: happened.length,
     lost: lost.length,
@@ -162,6 +168,7 @@ const stop = (): void => {
   void closeAll().finally(() => process.exit(1));
 };
 process.once('SIGTERM', stop).once('SIGINT', stop);
+surviveLostConnections();
 
 await main().catch((error: unknown) => {
   console.error(error);

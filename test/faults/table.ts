@@ -10,8 +10,9 @@ const HEAD = [
   'double',
   'recovered in',
   'settled in',
+  'took',
 ];
-const WIDTHS = [64, 19, 16, 4, 6, 12, 10];
+const WIDTHS = [64, 19, 16, 4, 6, 12, 10, 7];
 
 const lineOf = (cells: readonly string[]): string =>
   cells.map((cell, at) => cell[at === 0 ? 'padEnd' : 'padStart'](WIDTHS[at] ?? 0)).join(' | ');
@@ -29,9 +30,11 @@ export function rowOf(outcome: Outcome): string {
     String(outcome.double ?? '–'),
     seconds(outcome.answeredMs),
     seconds(outcome.settledMs),
+    seconds(outcome.tookMs),
   ];
   const problems = outcome.problems.slice(0, 8).map((problem) => `    ${problem}`);
-  return [lineOf(cells), ...problems].join('\n');
+  const note = outcome.note === undefined ? [] : [`    ${outcome.note}`];
+  return [lineOf(cells), ...note, ...problems].join('\n');
 }
 
 export const tableOf = (outcomes: readonly Outcome[]): string =>

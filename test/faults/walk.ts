@@ -1,24 +1,27 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { audit } from './audit.js';
 import type { Fault, Outcome, Scene } from './fault.js';
+import { inTime } from './pace.js';
 import { settleAll } from './settle.js';
 import type { World } from './world.js';
 
 /** Something is under way and something is done when the fault comes. */
 const BEFORE_MS = 1_000;
 const AFTER_MS = 700;
+const BRIEFLY_MS = 250;
 const INJECT_MS = 30_000;
 export const RECOVER_MS = 60_000;
 
 /** Makes one fault happen under load, and holds what was promised against what is there afterwards. */
 export async function walk(scene: Scene, fault: Fault): Promise<Outcome> {
   const { world, client } = scene;
-  const begin = client.memory.asked.length;
+  const begin = { asked: client.memory.asked.length, acts: client.acts.asked.length };
+  const began = performance.now();
   const failedBefore = client.failed;
   const problems: string[] = [];
   client.start();
   await inTime(client.nextGoodAnswer(), INJECT_MS, 'nothing was answered well before the fault');
-  await sleep(BEFORE_MS);
+  await sleep(fault.isBrief === true ? BRIEFLY_MS : BEFORE_MS);
   const before = client.memory.acknowledged.length;
   const outcome: Outcome = {
     name: fault.name,
@@ -28,10 +31,15 @@ export async function walk(scene: Scene, fault: Fault): Promise<Outcome> {
     double: 0,
     answeredMs: null,
     settledMs: null,
+    tookMs: 0,
     problems,
   };
   try {
-    const heal = await inTime(fault.inject(scene), INJECT_MS, 'the fault did not happen');
+    const heal = await inTime(
+      fault.inject(scene),
+      fault.injectMs ?? INJECT_MS,
+      'the fault did not happen',
+    );
     if (fault.holdMs !== undefined) await sleep(fault.holdMs);
     if (fault.mustRefuse !== undefined) {
       await client.stop();
@@ -46,13 +54,15 @@ export async function walk(scene: Scene, fault: Fault): Promise<Outcome> {
     await heal();
     outcome.answeredMs =
       (await inTime(answered, RECOVER_MS, 'nothing was answered well afterwards')) - healed;
-    await sleep(AFTER_MS);
+    await sleep(fault.isBrief === true ? BRIEFLY_MS : AFTER_MS);
     await client.stop();
     outcome.failed = client.failed - failedBefore;
     if (fault.isFelt === true && outcome.failed === 0) problems.push('nobody felt the fault');
-    problems.push(...(await settleAll(world, client, performance.now() + RECOVER_MS)));
+    const acts = client.acts.asked.slice(begin.acts);
+    problems.push(...(await settleAll(world, client, acts, fault.recoverMs ?? RECOVER_MS)));
     outcome.settledMs = performance.now() - healed;
-    const audited = await audit(world, client, client.memory.asked.slice(begin));
+    const asked = client.memory.asked.slice(begin.asked);
+    const audited = await audit(world, client, { asked, acts });
     outcome.lost = audited.lost.length;
     outcome.double = audited.double.length;
     problems.push(...audited.lost, ...audited.double, ...audited.wrong);
@@ -67,24 +77,12 @@ export async function walk(scene: Scene, fault: Fault): Promise<Outcome> {
     const ended = program.ended.splice(0);
     if (fault.mayEnd?.includes(name as keyof World['programs']) !== true) problems.push(...ended);
   }
+  const note = fault.note?.();
+  if (note !== undefined) outcome.note = note;
+  outcome.tookMs = performance.now() - began;
   return outcome;
 }
 
 function clearTraps(world: World): void {
   for (const link of Object.values(world.links)) link.clear();
-}
-
-async function inTime<T>(promise: Promise<T>, ms: number, otherwise: string): Promise<T> {
-  const over = new AbortController();
-  const late = sleep(ms, undefined, { signal: over.signal }).then(
-    () => {
-      throw new Error(otherwise);
-    },
-    () => new Promise<never>(() => undefined),
-  );
-  try {
-    return await Promise.race([promise, late]);
-  } finally {
-    over.abort();
-  }
 }

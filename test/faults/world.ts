@@ -1,7 +1,6 @@
 import { chmod, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { readiness } from '#bench/service/readiness';
 import type { ProgramName } from '#bench/service/programs';
 import { bootstrap } from '#programs/bootstrap';
@@ -10,13 +9,23 @@ import { snapshotNameFor } from '#runtime/config';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto';
 import { logger } from '#runtime/log';
 import { freePort } from '../helpers/free-port.js';
+import { adminCommand } from './admin-command.js';
 import { Cluster } from './cluster.js';
 import { Link } from './link.js';
 import { mountSmallDisk, type SmallDisk } from './mount.js';
+import { until } from './pace.js';
 import { Program } from './program.js';
 import { RedisServer } from './redis-server.js';
 
-const PROCESSES = ['engine', 'worker-1', 'worker-2', 'verifier', 'publisher', 'facade'] as const;
+const PROCESSES = [
+  'engine-1',
+  'engine-2',
+  'worker-1',
+  'worker-2',
+  'verifier',
+  'publisher',
+  'facade',
+] as const;
 export type ProcessName = (typeof PROCESSES)[number];
 
 const LOG_ORIGIN = 'faults.example/log';
@@ -27,19 +36,23 @@ export interface World {
   database: Cluster;
   redis: RedisServer;
   programs: Record<ProcessName, Program>;
-  /** To Postgres: each process has a way of its own. */
-  links: Record<Exclude<ProcessName, 'facade'>, Link>;
+  /** To Postgres: each process has a way of its own, and so has whoever runs the admin program. */
+  links: Record<Exclude<ProcessName, 'facade'> | 'admin', Link>;
   /** To Redis. */
-  queueLinks: Record<'engine' | 'worker-1' | 'worker-2', Link>;
+  queueLinks: Record<'engine-1' | 'engine-2' | 'worker-1' | 'worker-2', Link>;
   /** Null, or why there is none. */
   disks: { database: SmallDisk; snapshot: SmallDisk } | string;
-  engineUrl: string;
+  engineUrls: string[];
   publicUrl: string;
   tenantId: string;
   apiKey: string;
   /** What each program wrote. */
   dir: string;
   snapshotDir: string;
+  /** To the registry as who may erase, over the link of the admin program. */
+  eraseUrl: string;
+  /** Runs a command of the admin program. Throws when it failed. */
+  admin(line: string[]): Promise<unknown>;
   fsckEnv: Record<string, string>;
   /** One more of a kind, beside the others. */
   startAnother(name: ProcessName): Program;
@@ -61,7 +74,10 @@ export async function closeAll(): Promise<void> {
 }
 
 /** The separate programs as they run in production, over a Postgres and a Redis of their own. */
-export async function startWorld(withDisks: boolean): Promise<World> {
+export async function startWorld(
+  withDisks: boolean,
+  settings: Record<string, string> = {},
+): Promise<World> {
   const dir = await mkdtemp(join(tmpdir(), 'svc-faults-'));
   // Within reach of the user that Postgres runs as when this runs as root.
   await chmod(dir, 0o755);
@@ -97,7 +113,7 @@ export async function startWorld(withDisks: boolean): Promise<World> {
     const snapshotDir = join(dir, 'snapshot', 'public');
     await mkdir(snapshotDir, { mode: 0o755 });
 
-    const database = await Cluster.start(join(dir, 'database', 'registry'));
+    const database = await Cluster.start(join(dir, 'database', 'registry'), settings);
     servers.push(database);
     stops.push(() => database.close());
     const redis = await RedisServer.start(join(dir, 'redis'));
@@ -130,40 +146,48 @@ export async function startWorld(withDisks: boolean): Promise<World> {
     const toPostgres = () => openLink(database.port, 'postgres');
     const toRedis = () => openLink(redis.port, 'other');
     const links: World['links'] = {
-      engine: await toPostgres(),
+      'engine-1': await toPostgres(),
+      'engine-2': await toPostgres(),
       'worker-1': await toPostgres(),
       'worker-2': await toPostgres(),
       verifier: await toPostgres(),
       publisher: await toPostgres(),
+      admin: await toPostgres(),
     };
     const queueLinks: World['queueLinks'] = {
-      engine: await toRedis(),
+      'engine-1': await toRedis(),
+      'engine-2': await toRedis(),
       'worker-1': await toRedis(),
       'worker-2': await toRedis(),
     };
-    const databaseUrl = (process: keyof World['links'], program: ProgramName): string => {
+    const databaseUrl = (
+      process: keyof World['links'],
+      program: ProgramName | 'admin' | 'erase',
+    ): string => {
       const url = new URL(database.urlFor(`svc_${program}`));
       url.port = String(links[process].port);
       return url.toString();
     };
     const redisUrl = (process: keyof World['queueLinks']): string =>
       `redis://127.0.0.1:${String(queueLinks[process].port)}`;
-    const [enginePort, publicPort] = [await freePort(), await freePort()];
-    const engineUrl = `http://127.0.0.1:${String(enginePort)}`;
+    const enginePorts = { 'engine-1': await freePort(), 'engine-2': await freePort() };
+    const publicPort = await freePort();
     const publicUrl = `http://127.0.0.1:${String(publicPort)}`;
     const worker = (process: 'worker-1' | 'worker-2'): Record<string, string> => ({
       DATABASE_URL: databaseUrl(process, 'worker'),
       REDIS_URL: redisUrl(process),
       AEP_KEY_FILE: keyFile('aep'),
     });
+    const engine = (process: 'engine-1' | 'engine-2'): Record<string, string> => ({
+      DATABASE_URL: databaseUrl(process, 'engine'),
+      REDIS_URL: redisUrl(process),
+      ENGINE_PORT: String(enginePorts[process]),
+      PUBLIC_URL: publicUrl,
+      LOG_VKEY: vkeys.LOG_VKEY,
+    });
     const environments: Record<ProcessName, Record<string, string>> = {
-      engine: {
-        DATABASE_URL: databaseUrl('engine', 'engine'),
-        REDIS_URL: redisUrl('engine'),
-        ENGINE_PORT: String(enginePort),
-        PUBLIC_URL: publicUrl,
-        LOG_VKEY: vkeys.LOG_VKEY,
-      },
+      'engine-1': engine('engine-1'),
+      'engine-2': engine('engine-2'),
       'worker-1': worker('worker-1'),
       'worker-2': worker('worker-2'),
       verifier: { DATABASE_URL: databaseUrl('verifier', 'verifier') },
@@ -196,12 +220,14 @@ export async function startWorld(withDisks: boolean): Promise<World> {
       links,
       queueLinks,
       disks,
-      engineUrl,
+      engineUrls: Object.values(enginePorts).map((port) => `http://127.0.0.1:${String(port)}`),
       publicUrl,
       tenantId,
       apiKey,
       dir,
       snapshotDir,
+      eraseUrl: databaseUrl('admin', 'erase'),
+      admin: (line) => adminCommand(databaseUrl('admin', 'admin'), line),
       fsckEnv: {
         ...vkeys,
         LOG_ORIGIN,
@@ -232,11 +258,10 @@ function both(database: SmallDisk | string, snapshot: SmallDisk | string): World
 }
 
 async function untilPublished(publicUrl: string): Promise<void> {
-  const deadline = performance.now() + 30_000;
-  for (;;) {
-    const ready = await readiness(publicUrl).catch(() => null);
-    if (ready !== null) return;
-    if (performance.now() > deadline) throw new Error('no snapshot was published');
-    await sleep(50);
-  }
+  const isPublished = (): Promise<boolean> =>
+    readiness(publicUrl).then(
+      () => true,
+      () => false,
+    );
+  if (!(await until(isPublished, 30_000))) throw new Error('no snapshot was published');
 }

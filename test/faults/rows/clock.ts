@@ -23,5 +23,5 @@ const jumping = (name: ProcessName): Fault => ({
 });
 
 export const CLOCK_FAULTS: Fault[] = (
-  ['engine', 'worker-1', 'verifier', 'publisher', 'facade'] as const
+  ['engine-1', 'worker-1', 'verifier', 'publisher', 'facade'] as const
 ).map(jumping);

@@ -1,10 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
 import type { Fault, Heal, Scene } from '../fault.js';
+import { ALL_KILLED } from './unsafe.js';
 
 const links = ({ world }: Scene) => Object.values(world.links);
 
 export const POSTGRES_FAULTS: Fault[] = [
+  ALL_KILLED,
   {
     name: 'Postgres killed (kill -9 of the postmaster), back after 1 s',
     isFelt: true,
@@ -72,7 +74,7 @@ export const POSTGRES_FAULTS: Fault[] = [
       });
     },
   },
-  ...(['engine', 'worker-1', 'verifier', 'publisher'] as const).map((process): Fault => ({
+  ...(['engine-1', 'worker-1', 'verifier', 'publisher'] as const).map((process): Fault => ({
     name: `Postgres cut off from ${process} for 3 s`,
     holdMs: 3_000,
     inject: ({ world }) => {

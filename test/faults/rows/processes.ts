@@ -24,11 +24,11 @@ const killed = (name: ProcessName): Fault => ({
 });
 
 export const PROCESS_FAULTS: Fault[] = [
-  { ...killed('engine'), isFelt: true },
+  { ...killed('engine-1'), isFelt: true },
   killed('verifier'),
   killed('facade'),
   killed('publisher'),
-  stopped('engine'),
+  stopped('engine-1'),
   stopped('verifier'),
   stopped('publisher'),
   {
@@ -37,7 +37,7 @@ export const PROCESS_FAULTS: Fault[] = [
     inject: async ({ world, client }) => {
       const batch = client.newBatch(500);
       const half = batch.body.length / 2;
-      const sending = request(`${world.engineUrl}/v1/batches`, {
+      const sending = request(`${world.engineUrls[0] ?? ''}/v1/batches`, {
         method: 'POST',
         headers: { ...client.headers, 'Content-Type': 'application/x-ndjson' },
       });
@@ -45,7 +45,7 @@ export const PROCESS_FAULTS: Fault[] = [
       sending.on('error', () => undefined);
       sending.write(batch.body.slice(0, half));
       await sleep(300);
-      world.programs.engine.signal('SIGKILL');
+      world.programs['engine-1'].signal('SIGKILL');
       sending.end(batch.body.slice(half));
       return () => undefined;
     },

@@ -6,7 +6,6 @@ function snapshotDisk({ world: { disks } }: Scene) {
   return disks.snapshot;
 }
 
-/** That it dies at each of its writes is gone through in test/publisher.killed.test.ts, write by write. */
 export const PUBLISHER_FAULTS: Fault[] = [
   {
     name: 'two publishers, and the one that leads is killed',

@@ -42,11 +42,11 @@ export const REDIS_FAULTS: Fault[] = [
     },
   },
   {
-    name: 'Redis cut off from the engine alone for 4 s',
+    name: 'Redis cut off from one of two engines for 4 s',
     holdMs: 4_000,
     inject: ({ world }) => {
-      world.queueLinks.engine.cut(true);
-      return Promise.resolve(() => world.queueLinks.engine.cut(false));
+      world.queueLinks['engine-1'].cut(true);
+      return Promise.resolve(() => world.queueLinks['engine-1'].cut(false));
     },
   },
   {

@@ -1,67 +1,56 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Fault, Scene } from '../fault.js';
-import type { Link, Trap } from '../link.js';
+import type { Trap } from '../link.js';
+import { linksOf, WRITE_POINTS, type WritePoint } from './write-points.js';
 
-/** A write of a program into the registry. */
-interface WritePoint {
-  what: string;
-  links(scene: Scene): Link[];
-  /** A statement that no other write has. */
-  statement: string;
-}
-
-const POINTS: WritePoint[] = [
-  {
-    what: 'the engine takes in admissions',
-    links: ({ world }) => [world.links.engine],
-    statement: 'insert into svc.intake_pending (proof_id, accepted_at) ',
-  },
-  {
-    what: 'the engine takes in a batch',
-    links: ({ world }) => [world.links.engine],
-    statement: 'insert into svc.batch_progress ',
-  },
-  {
-    what: 'a worker appends',
-    links: ({ world }) => [world.links['worker-1'], world.links['worker-2']],
-    statement: 'insert into svc.proof ',
-  },
-  {
-    what: 'the verifier writes verdicts',
-    links: ({ world }) => [world.links.verifier],
-    statement: 'insert into svc.verdict',
-  },
-  {
-    what: 'the publisher stores a checkpoint',
-    links: ({ world }) => [world.links.publisher],
-    statement: 'insert into svc.checkpoint ',
-  },
-];
-
-/** The commit of a transaction that has the statement, or the statement where it is its own. */
+/** The commit of a transaction that has all of these, or the statement where it is its own. */
 export const commitOf =
-  (statement: string): Trap['matches'] =>
+  (...statements: string[]): Trap['matches'] =>
   (sql, transaction) =>
     transaction === null
-      ? sql.startsWith(statement)
-      : sql === 'commit' && transaction.some((one) => one.startsWith(statement));
+      ? statements.every((statement) => sql.includes(statement))
+      : sql === 'commit' &&
+        statements.every((statement) => transaction.some((one) => one.includes(statement)));
 
 const TIMES = 3;
+/** Between two that are provoked. */
+const PAUSE_MS = 20;
 
-const rowOf = ({ what, links, statement }: WritePoint, breaks: 'unsent' | 'unanswered'): Fault => ({
+/** Several times in a row: what is tried again fails again. */
+async function failAt(scene: Scene, point: WritePoint, breaks: Trap['breaks']): Promise<void> {
+  const trap: Trap = { matches: commitOf(...point.has), breaks };
+  const links = linksOf(scene, point);
+  let hasSprung = false;
+  // One count for all: programs of a kind take turns.
+  const times = Math.ceil((point.times ?? TIMES) / links.length);
+  const sprung = Promise.race(links.map((link) => link.set(trap, times))).then(() => {
+    hasSprung = true;
+  });
+  const { provoke } = point;
+  const provoking = async (): Promise<void> => {
+    while (provoke !== undefined && !hasSprung) {
+      await provoke(scene);
+      await sleep(PAUSE_MS);
+    }
+  };
+  await Promise.all([sprung, provoking()]);
+  for (const link of links) link.clear();
+}
+
+const rowOf = (point: WritePoint, breaks: 'unsent' | 'unanswered'): Fault => ({
   name:
     breaks === 'unsent'
-      ? `${what}: the commit is lost on its way`
-      : `${what}: committed, and the answer is lost`,
+      ? `${point.what}: the commit is lost on its way`
+      : `${point.what}: committed, and the answer is lost`,
+  isBrief: true,
   inject: async (scene) => {
-    const trap: Trap = { matches: commitOf(statement), breaks };
-    // Several times in a row: what is tried again fails again.
-    await Promise.race(links(scene).map((link) => link.set(trap, TIMES)));
+    await failAt(scene, point, breaks);
     return () => undefined;
   },
 });
 
 /** Each write that may have happened or not: whoever asked is told that it failed, either way. */
-export const WRITE_FAULTS: Fault[] = POINTS.flatMap((point) => [
+export const WRITE_FAULTS: Fault[] = WRITE_POINTS.flatMap((point) => [
   rowOf(point, 'unsent'),
   rowOf(point, 'unanswered'),
 ]);

@@ -1,0 +1,108 @@
+import { readFile, rm, utimes, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { builtFile } from '#bench/service/programs';
+import { runFsck } from '../audit.js';
+import type { Fault, Scene } from '../fault.js';
+import { until } from '../pace.js';
+import { commitOf } from './writes.js';
+
+/** How long a tick with news is waited for. */
+const TICK_MS = 15_000;
+/** So many ticks that had something to say, and none had so many writes: there is no such write. */
+const NEWS_TICKS = 3;
+/** A tick of this load has these at least: tiles, entries, bodies, an index, both pointers. */
+const FEWEST = 6;
+
+const linesOf = async (file: string): Promise<string[]> =>
+  (await readFile(file, 'utf8').catch(() => '')).split('\n').filter((line) => line !== '');
+
+/** Files of segments are named by their hashes. */
+const shortened = (path: string): string => path.replace(/([0-9a-f]{8})[0-9a-f]{56}/, '$1');
+
+/** What each row was killed at, in order, and what was wrong after one. */
+const killedAt = new Map<string, string[]>();
+const wrong = new Map<string, string[]>();
+
+async function killAtEach(scene: Scene, at: 'staged' | 'in-place'): Promise<void> {
+  const { world } = scene;
+  const { publisher } = world.programs;
+  const orders = join(world.dir, `dying-${at}`);
+  const [died, ticks] = [`${orders}.died`, `${orders}.ticks`];
+  const found: string[] = [];
+  wrong.set(at, found);
+  await publisher.restartWith(['--import', builtFile('test/faults/dying-writes')], {
+    DYING_WRITES_FILE: orders,
+  });
+  for (let write = 0; ; write += 1) {
+    await rm(ticks, { force: true });
+    publisher.expectDeath();
+    await writeFile(orders, `${String(write)} ${at}`);
+    const isDead = async (): Promise<boolean> => (await linesOf(died)).length > write;
+    const isOver = async (): Promise<boolean> => {
+      const news = (await linesOf(ticks)).filter((writes) => Number(writes) > 1);
+      return news.length >= NEWS_TICKS;
+    };
+    let hasDied = false;
+    await until(async () => (hasDied = await isDead()) || isOver(), TICK_MS);
+    if (!hasDied) break;
+    const path = (await linesOf(died)).at(-1) ?? '';
+    const where = `killed at write ${String(write)} of a tick, ${path}`;
+    if (!(await until(() => publisher.pid === 0, TICK_MS))) found.push(`${where}: it goes on`);
+    const [problem] = await runFsck(world, 'snapshot');
+    if (problem !== undefined) found.push(`${where}: ${problem}`);
+    await passTheLocksTime(world.snapshotDir);
+  }
+  publisher.expectDeath(false);
+  await rm(orders, { force: true });
+  killedAt.set(at, await linesOf(died));
+}
+
+/** The lock of one that is dead is over after five seconds; here they are made to pass. */
+async function passTheLocksTime(snapshotDir: string): Promise<void> {
+  const before = new Date(Date.now() - 60_000);
+  await utimes(join(snapshotDir, '.lock'), before, before).catch(() => undefined);
+}
+
+function verdictOn(at: string): string[] {
+  const paths = killedAt.get(at) ?? [];
+  const found = wrong.get(at) ?? [];
+  if (paths.length < FEWEST) found.push(`killed at no more than ${String(paths.length)} writes`);
+  for (const wanted of ['tile/', 'lookup/', 'checkpoint', 'lookup/manifest']) {
+    if (!paths.some((path) => path.startsWith(wanted))) found.push(`never killed at ${wanted}`);
+  }
+  return found;
+}
+
+const atEach = (at: 'staged' | 'in-place', said: string): Fault => ({
+  name: `publisher killed at each write of a tick in turn, the file ${said}`,
+  injectMs: 180_000,
+  inject: async (scene) => {
+    await killAtEach(scene, at);
+    return () => undefined;
+  },
+  note: () => `killed at ${(killedAt.get(at) ?? []).map(shortened).join(', ')}`,
+  expects: () => Promise.resolve(verdictOn(at)),
+});
+
+const atCheckpoint = (when: string, breaks: 'unsent' | 'unanswered'): Fault => ({
+  name: `publisher killed: ${when}`,
+  isBrief: true,
+  inject: async ({ world }) => {
+    const { publisher } = world.programs;
+    await world.links.publisher.set({
+      matches: commitOf('insert into svc.checkpoint '),
+      breaks,
+      then: () => publisher.signal('SIGKILL'),
+    });
+    await passTheLocksTime(world.snapshotDir);
+    return () => undefined;
+  },
+});
+
+/** What is left at each write is looked at in depth by test/publisher.killed.test.ts. */
+export const PUBLISHER_WRITE_FAULTS: Fault[] = [
+  atEach('staged', 'staged and not in its place'),
+  atEach('in-place', 'in its place'),
+  atCheckpoint('its checkpoint is signed and not stored', 'unsent'),
+  atCheckpoint('its checkpoint is stored, before it knows', 'unanswered'),
+];

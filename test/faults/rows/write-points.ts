@@ -1,0 +1,285 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { ActKind } from '../acts/acts.js';
+import type { Scene } from '../fault.js';
+import type { Link } from '../link.js';
+import type { World } from '../world.js';
+
+/** A transaction of a program, or of the admin program, that writes into the registry. */
+export interface WritePoint {
+  what: string;
+  of: (keyof World['links'])[];
+  /** Below `sql/`: where its statements are. */
+  files: string[];
+  /** What the transaction that is meant has in it, all of it; in lower case. */
+  has: string[];
+  /** What else it writes, or may write, so that no statement of ours is in no row. */
+  also?: string[];
+  /** How often it fails in a row; three times unless it says so. */
+  times?: number;
+  /** Has it happen; called again and again until it has. Otherwise the load does. */
+  provoke?(scene: Scene): Promise<void>;
+}
+
+const ENGINES = ['engine-1', 'engine-2'] as const;
+const WORKERS = ['worker-1', 'worker-2'] as const;
+
+const act =
+  (kind: ActKind) =>
+  async ({ client }: Scene): Promise<void> => {
+    await client.acts.sendNew(kind);
+  };
+
+/** A look that comes five times a second, for as long as it takes until there is something to find. */
+const LOOKS = 12;
+
+export const WRITE_POINTS: WritePoint[] = [
+  {
+    what: 'the engine takes in admissions',
+    files: ['intake.ts'],
+    of: [...ENGINES],
+    has: ['insert into svc.intake_pending (proof_id, accepted_at) '],
+    also: ['insert into svc.intake ', 'insert into svc.idempotency_key '],
+  },
+  {
+    what: 'the engine takes in a batch',
+    files: ['batches.ts'],
+    of: [...ENGINES],
+    has: ['insert into svc.batch_progress '],
+    also: [
+      'insert into svc.batch ',
+      'insert into svc.batch_part ',
+      'insert into svc.batch_turn ',
+      'insert into svc.batch_watch ',
+      'insert into svc.intake ',
+      'insert into svc.intake_pending (proof_id, accepted_at, batch_id, batch_items) ',
+      'insert into svc.idempotency_key ',
+    ],
+    provoke: async ({ client }) => {
+      await client.send(client.newBatch());
+    },
+  },
+  {
+    what: 'the engine takes in a revocation',
+    files: ['revocations.ts'],
+    of: [...ENGINES],
+    has: ['insert into svc.revocation_request', 'insert into svc.revocation_pending'],
+    provoke: act('revocation'),
+  },
+  {
+    what: 'the engine makes a share token',
+    files: ['share-tokens.ts'],
+    of: [...ENGINES],
+    has: ['insert into svc.share_token '],
+    provoke: act('token'),
+  },
+  {
+    what: 'the engine ends a share token',
+    files: ['share-tokens.ts'],
+    of: [...ENGINES],
+    has: ['insert into svc.share_revocation '],
+    provoke: async (scene) => {
+      await act('token')(scene);
+      await act('token end')(scene);
+    },
+  },
+  {
+    what: 'the engine makes a package',
+    files: ['packages.ts'],
+    of: [...ENGINES],
+    has: ['insert into svc.trust_package ', 'insert into svc.package_member '],
+    provoke: act('package'),
+  },
+  {
+    what: 'a worker appends',
+    files: ['append.ts', 'log.ts', 'batch-work.ts'],
+    of: [...WORKERS],
+    has: ['insert into svc.proof '],
+    also: [
+      'delete from svc.intake_pending ',
+      'insert into svc.policy_input ',
+      'insert into svc.log_entry (leaf_index, kind, proof_id, at, aep_hash, proof_record_hash)',
+      'insert into svc.tile ',
+      'update svc.log_head ',
+      'update svc.batch_progress ',
+    ],
+  },
+  {
+    what: 'a worker appends a revocation',
+    files: ['revocations.ts', 'log.ts'],
+    of: [...WORKERS],
+    has: ['delete from svc.revocation_pending ', 'insert into svc.revocation_reason '],
+    also: ['insert into svc.log_entry '],
+    provoke: act('revocation'),
+  },
+  {
+    what: 'a worker hands out the next part of a batch',
+    files: ['batch-work.ts'],
+    of: [...WORKERS],
+    has: ['update svc.batch_turn t set handed_at = clock_timestamp() '],
+    provoke: async ({ client }) => {
+      await client.send(client.newBatch());
+    },
+  },
+  {
+    what: 'the sweeper finds parts of batches over',
+    files: ['batch-work.ts'],
+    of: [...WORKERS],
+    has: ['delete from svc.batch_turn '],
+    times: 2,
+  },
+  {
+    what: 'the verifier writes verdicts',
+    files: ['verdicts.ts'],
+    of: ['verifier'],
+    has: ['insert into svc.verdict'],
+    also: ['insert into svc.expiry '],
+  },
+  {
+    what: 'the verifier takes note of an erasure',
+    files: ['erasure-due.ts', 'verdicts.ts'],
+    of: ['verifier'],
+    has: ['delete from svc.erasure_due ', 'insert into svc.verdict'],
+    also: ['delete from svc.expiry where leaf_index = any'],
+    provoke: act('erasure'),
+  },
+  {
+    what: 'the verifier takes note of the end of a validity',
+    files: ['verdicts.ts'],
+    of: ['verifier'],
+    has: ['delete from svc.expiry where (leaf_index, artifact_kind) ', 'insert into svc.verdict'],
+    provoke: async ({ client, world }) => {
+      const set = (passport: string): Promise<unknown> =>
+        world.admin(['tenant', 'validity', client.tenantId, 'none', passport, 'none', 'none']);
+      // Nothing else may be taken in meanwhile: what is, is over too.
+      await client.stop();
+      await set('1');
+      const own = [0, 1, 2, 3].map(() => client.newSingle());
+      for (const single of own) single.ends = true;
+      await Promise.all(own.map((single) => client.sendUntilSaid(single)));
+      await set('none');
+      client.start();
+      await sleep(1_500);
+    },
+  },
+  {
+    what: 'the verifier takes note of the end of a share token',
+    files: ['grants.ts'],
+    of: ['verifier'],
+    has: ['insert into svc.share_expiry '],
+    also: ['delete from svc.share_due '],
+    times: LOOKS,
+    provoke: act('token'),
+  },
+  {
+    what: 'the verifier notes when it looked',
+    files: ['upkeep.ts'],
+    of: ['verifier'],
+    has: ['update svc.upkeep '],
+  },
+  {
+    what: 'the scrubber notes where it is',
+    files: ['verdicts.ts'],
+    of: ['verifier'],
+    has: ['update svc.scrub set next_index = $1,'],
+    times: 2,
+  },
+  {
+    what: 'the publisher stores a checkpoint',
+    files: ['checkpoints.ts'],
+    of: ['publisher'],
+    has: ['insert into svc.checkpoint '],
+  },
+  {
+    what: 'an operator erases',
+    files: ['erasure.ts', 'erasure-traces.ts'],
+    of: ['admin'],
+    has: ['insert into svc.erasure '],
+    also: [
+      'update svc.intake set request = null, request_hash = null, salt = null ',
+      'update svc.proof set aep = null, signature = null, action = null, intent_id = null ',
+      "update svc.refusal set detail = '' ",
+      'update svc.revocation_request r set document = null ',
+      'update svc.revocation_reason set document = null ',
+      'delete from svc.idempotency_key ',
+      'delete from svc.policy_input ',
+      'update svc.batch set items_hash = null ',
+    ],
+    provoke: act('erasure'),
+  },
+];
+
+/** What is written and is in no row, and why it needs none. */
+export const NO_ROWS: [file: string, statements: string[], why: string][] = [
+  [
+    'erasure-of-tenant.ts',
+    [
+      'delete from svc.idempotency_key ',
+      'update svc.batch_part set problems = null ',
+      'delete from svc.policy_input where input_hash in ',
+    ],
+    'of `erase tenant`, which is gone on with by the next run: test/programs.admin-erase.test.ts kills it',
+  ],
+  [
+    'append.ts',
+    ['insert into svc.refusal ', 'update svc.intake set refused = true '],
+    'in the very transaction that appends the others of its group',
+  ],
+  [
+    'revocations.ts',
+    ['update svc.revocation_request set refused = '],
+    'in the very transaction that appends the others of its group',
+  ],
+  [
+    'batch-work.ts',
+    ['update svc.batch_turn set handed_at = null '],
+    'in the very transaction that ends other parts',
+  ],
+  [
+    'batch-work.ts',
+    ['delete from svc.batch_watch '],
+    'who deletes the row counts it: the rows of workers that append show the same counting',
+  ],
+  [
+    'verdicts.ts',
+    ['update svc.scrub set next_index = case '],
+    'only after a key was compromised, or of what failed before it was erased: test/workers.verify-keys.test.ts',
+  ],
+  [
+    'lifecycle.ts',
+    ['insert into svc.revocation_reason '],
+    'an operator who is told of no success looks and does it again: `admin revoke` and `admin aep-key` say what is there',
+  ],
+  [
+    'api-keys.ts',
+    ['insert into svc.api_key ', 'update svc.api_key set '],
+    'the same: `admin key list` tells whether it was done',
+  ],
+  [
+    'administration.ts',
+    [
+      'insert into svc.tenant ',
+      'update svc.tenant set ',
+      'update svc.lane set ',
+      'insert into svc.fixture ',
+    ],
+    'the same: what is set twice is set once',
+  ],
+  [
+    'policies.ts',
+    ['insert into svc.policy_set ', 'insert into svc.policy_activation '],
+    'the same: a set is stored by its digest, and `admin policy list` tells what is active',
+  ],
+  [
+    'ended-logs.ts',
+    ['select svc.end_log('],
+    'the same: a log that has ended says so when it is ended again',
+  ],
+  [
+    'migrate.ts',
+    ['insert into public.svc_migration '],
+    'nobody is acknowledged anything: a migration that broke off begins anew',
+  ],
+];
+
+export const linksOf = ({ world }: Scene, { of }: WritePoint): Link[] =>
+  of.map((name) => world.links[name]);
