@@ -72,6 +72,7 @@ export async function walk(scene: Scene, fault: Fault): Promise<Outcome> {
   } finally {
     await client.stop();
     clearTraps(world);
+    outcome.tookMs = performance.now() - began;
   }
   for (const [name, program] of Object.entries(world.programs)) {
     const ended = program.ended.splice(0);
@@ -79,7 +80,6 @@ export async function walk(scene: Scene, fault: Fault): Promise<Outcome> {
   }
   const note = fault.note?.();
   if (note !== undefined) outcome.note = note;
-  outcome.tookMs = performance.now() - began;
   return outcome;
 }
 
