@@ -65,7 +65,7 @@ describe('admin status', () => {
     const { code, out } = await person('status');
     expect(code).toBe(0);
     expect(out.trimEnd().split('\n').length).toBeLessThan(24);
-    for (const line of out.split('\n')) expect(line.length).toBeLessThanOrEqual(160);
+    for (const line of out.split('\n')) expect(line.length).toBeLessThanOrEqual(80);
     expect(out).toMatch(/lanes +live locked, sandbox open\n/);
     expect(out).toMatch(/log +3 leaves\n/);
     expect(out).toMatch(/all well\n$/);

@@ -15,12 +15,26 @@ function size(bytes: number): string {
   return `${(bytes / 1_000 ** power).toFixed(power === 0 ? 0 : 1)} ${units[power] ?? ''}`;
 }
 
+const WIDTH = 80;
+
+/** Breaks a line between words, and goes on below where it is indented to; a word is never broken. */
+function fold(line: string, indent: number): string {
+  const lines = [''];
+  for (const word of line.split(/(?<=\S )(?=\S)/)) {
+    const last = lines.at(-1) ?? '';
+    if (last.trim() !== '' && (last + word).trimEnd().length > WIDTH) {
+      lines.push(' '.repeat(indent) + word);
+    } else lines[lines.length - 1] = last + word;
+  }
+  return lines.map((one) => one.trimEnd()).join('\n');
+}
+
 /** All of it on one screen: facts, then what wants attention. */
 export function screen(facts: Facts, attention: readonly Attention[]): string {
   const { pending, batches, verifier, checkpoint } = facts;
   const waiting = (count: number, oldest: number | null): string =>
     count === 0 ? 'none' : `${String(count)}, the oldest for ${ago(oldest)}`;
-  const lines = readable({
+  const told = readable({
     lanes: facts.lanes
       .map(({ environment, open }) => `${environment} ${open ? 'open' : 'locked'}`)
       .join(', '),
@@ -45,6 +59,13 @@ export function screen(facts: Facts, attention: readonly Attention[]): string {
       )
       .join(', '),
   });
+  const lines = told
+    .split('\n')
+    .map((line) => fold(line, /^.*?\S {2,}/.exec(line)?.[0].length ?? 0))
+    .join('\n');
   if (attention.length === 0) return `${lines}\nall well\n`;
-  return `${lines}\n${attention.map(({ what, do: todo }) => `! ${what}\n    ${todo}\n`).join('')}`;
+  const wanted = attention.map(
+    ({ what, do: todo }) => `${fold(`! ${what}`, 2)}\n${fold(`    ${todo}`, 4)}\n`,
+  );
+  return `${lines}\n${wanted.join('')}`;
 }
