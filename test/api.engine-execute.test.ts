@@ -423,7 +423,7 @@ describe('an admission that takes too long', () => {
     await processAdmissions(registry.admit, ids);
     const started = performance.now();
     expect((await waiting).status).toBe(200);
-    expect(performance.now() - started).toBeLessThan(1_000);
+    expect(performance.now() - started).toBeLessThan(5_000);
   });
 
   it('is not lost when its client goes away', async () => {

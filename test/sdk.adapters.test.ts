@@ -10,7 +10,7 @@ let world: AdapterWorld;
 let ran: unknown[][];
 beforeAll(async () => {
   // Answers 202 rather than wait for long.
-  world = await openAdapterWorld({ waitMs: 50 });
+  world = await openAdapterWorld({ waitMs: 1_000 });
 });
 afterEach(() => {
   world.clear();
@@ -173,7 +173,7 @@ describe('a function that is not admitted', () => {
 
   it('does not run while the decision is open, and says which it is', async () => {
     world.engine.worker.rests = true;
-    const call = tool({ engine: { ...world.options, timeoutMs: 1_500 } })('open');
+    const call = tool({ engine: { ...world.options, timeoutMs: 3_000 } })('open');
     expect((await blocked(call, 'undecided')).proofId).toMatch(/^[0-9a-f]{32}$/);
     world.engine.worker.rests = false;
     await world.engine.worker.work();

@@ -19,7 +19,7 @@ import { intent, openSdkWorld, type SdkWorld } from './helpers/sdk-world.js';
 let world: SdkWorld;
 beforeAll(async () => {
   // Answers 202 rather than wait for long.
-  world = await openSdkWorld({ waitMs: 50 });
+  world = await openSdkWorld({ waitMs: 400 });
 });
 afterEach(() => {
   world.network.seen.length = 0;
@@ -154,7 +154,7 @@ describe('an admission that takes long', () => {
 
   it('can be followed later, when the time of the call was over', async () => {
     world.engine.worker.rests = true;
-    const options = { ...world.options, timeoutMs: 1_500 };
+    const options = { ...world.options, timeoutMs: 2_000 };
     const error = await sdkError(executeIntentHttp(options, intent()), 'timeout');
     expect(error.proofId).toMatch(/^[0-9a-f]{32}$/);
     const proof = { proof_id: error.proofId ?? '' };
@@ -170,7 +170,7 @@ describe('an admission that takes long', () => {
 
   it('is not taken for another one', async () => {
     world.engine.worker.rests = true;
-    const options = { ...world.options, timeoutMs: 1_500 };
+    const options = { ...world.options, timeoutMs: 2_000 };
     const error = await sdkError(executeIntentHttp(options, intent()), 'timeout');
     const another = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
     const pending = { schema_version: 'svc.runtime.admission_status/1.0', state: 'pending' };
