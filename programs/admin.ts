@@ -1,4 +1,11 @@
+import { isConnectionLost } from '#sql/errors';
 import { administer } from './admin/main.js';
+
+// The database's driver asks something of its own whenever it connects, and nobody hears it when that
+// connection is lost meanwhile. What a command asked fails by itself, and says so.
+process.on('unhandledRejection', (error) => {
+  if (!isConnectionLost(error)) throw error;
+});
 
 process.exit(
   await administer(process.argv.slice(2), {
