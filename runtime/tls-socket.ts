@@ -55,6 +55,8 @@ async function negotiate(
   }
   const socket = connectTls({
     socket: raw,
+    // An address is no name to ask for, and is what the certificate has to be for all the same.
+    host,
     ...(isIP(host) === 0 && { servername: host }),
     ...(isDirect && { ALPNProtocols: ['postgresql'] }),
     ...(typeof ssl === 'string' && UNVERIFIED.includes(ssl) && { rejectUnauthorized: false }),

@@ -1,8 +1,9 @@
 import { connect as connectSocket, createServer, type AddressInfo, type Socket } from 'node:net';
+import { createServer as createTlsServer } from 'node:tls';
 import { describe, expect, it } from 'vitest';
 import { connect } from '#runtime/postgres';
 import { secured } from '#runtime/tls-socket';
-import { serveTls, skipsTls } from './helpers/database-tls.js';
+import { selfSigned, serveTls, skipsTls } from './helpers/database-tls.js';
 import { freshDatabase } from './helpers/database.js';
 
 const WISH = { ssl: 'require', sslnegotiation: null };
@@ -17,6 +18,24 @@ async function before<T>(says: string | null, ask: (socket: Socket) => Promise<T
   const socket = connectSocket((server.address() as AddressInfo).port, '127.0.0.1');
   try {
     return await ask(socket);
+  } finally {
+    socket.destroy();
+    server.close();
+  }
+}
+
+/** What becomes of it at 127.0.0.1, before a certificate that is trusted and made out to these names. */
+async function meet(names: string): Promise<unknown> {
+  const own = await selfSigned(names);
+  const server = createTlsServer(own, (socket) => socket.on('error', () => undefined));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const socket = connectSocket((server.address() as AddressInfo).port, '127.0.0.1');
+  const wish = { ssl: { ca: own.cert }, sslnegotiation: 'direct' };
+  try {
+    return await secured(socket, '127.0.0.1', wish, 5_000).then(
+      () => 'taken',
+      (error: unknown) => (error as { code?: unknown }).code,
+    );
   } finally {
     socket.destroy();
     server.close();
@@ -42,6 +61,11 @@ describe('a wish for TLS', () => {
   it('waits for no server that says nothing', async () => {
     const asked = before(null, (socket) => secured(socket, 'localhost', WISH, 100));
     await expect(asked).rejects.toMatchObject({ code: 'CONNECT_TIMEOUT' });
+  });
+
+  it.skipIf(skipsTls)('holds a server without a name to its address', async () => {
+    const met = await Promise.all(['IP:127.0.0.1', 'DNS:localhost'].map(meet));
+    expect(met).toEqual(['taken', 'ERR_TLS_CERT_ALTNAME_INVALID']);
   });
 
   it.skipIf(skipsTls)(
