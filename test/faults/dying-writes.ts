@@ -5,8 +5,8 @@ import { relative } from 'node:path';
 
 /**
  * Loaded into a publisher by `--import`: it kills itself with SIGKILL at the write of a tick that a file
- * names, `<number, from 0> staged` before the file is put in its place and `<number> in-place` after.
- * Which file that was is appended to another. It changes nothing in the publisher: the call of the system
+ * names, `<number, from 0> staged` before the file is put in its place and `<number> in-place` after, or
+ * at a file whose path begins so, `<path> staged`. Which file that was is appended to another. It changes nothing in the publisher: the call of the system
  * by which a file appears is replaced before any of its modules asks for it.
  */
 
@@ -19,9 +19,10 @@ const LAST = 'lookup/manifest';
 let begun = 0;
 let written = 0;
 
-const isOrdered = (number: number, at: 'staged' | 'in-place'): boolean => {
+const isOrdered = (number: number, path: string, at: 'staged' | 'in-place'): boolean => {
   try {
-    return readFileSync(orders, 'utf8') === `${String(number)} ${at}`;
+    const [which = '', when] = readFileSync(orders, 'utf8').split(' ');
+    return when === at && (which === String(number) || path.startsWith(which));
   } catch {
     return false;
   }
@@ -36,9 +37,9 @@ const die = (path: string): void => {
 const { rename } = fs;
 fs.rename = async (from, to) => {
   const path = relative(directory, String(to));
-  if (isOrdered(begun++, 'staged')) die(path);
+  if (isOrdered(begun++, path, 'staged')) die(path);
   await rename(from, to);
-  if (isOrdered(written++, 'in-place')) die(path);
+  if (isOrdered(written++, path, 'in-place')) die(path);
   if (path !== LAST) return;
   appendFileSync(`${orders}.ticks`, `${String(written)}\n`);
   begun = written = 0;
