@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { lstat, readdir, rename, utimes } from 'node:fs/promises';
+import { lstat, mkdir, readdir, rename, utimes } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -108,8 +108,8 @@ async function files(): Promise<{ path: string; isLink: boolean }[]> {
 
 // With GNU's tools, as it says.
 describe.skipIf(process.platform !== 'linux')('old files of the snapshot', () => {
-  const move = async (): Promise<void> => {
-    const script = blocks[0]!.replaceAll('/srv/public', directory).replaceAll('/archive', archive);
+  const move = async (from = directory): Promise<void> => {
+    const script = blocks[0]!.replaceAll('/srv/public', from).replaceAll('/archive', archive);
     await promisify(execFile)('bash', ['-euc', script]);
   };
 
@@ -142,6 +142,10 @@ describe.skipIf(process.platform !== 'linux')('old files of the snapshot', () =>
       if (!isLink) await utimes(join(directory, path), at, at);
     }
     await move();
+    // Where the snapshot itself is away, every file of the archive looks as if it were of no use.
+    const unmounted = join(home, 'unmounted');
+    await mkdir(unmounted);
+    await expect(move(unmounted)).rejects.toThrow();
     await rename(archive, `${archive}-away`);
     expect(await statuses(old.slice(0, 3))).toEqual([503]);
     await rename(`${archive}-away`, archive);
