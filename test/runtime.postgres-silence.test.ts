@@ -1,4 +1,3 @@
-import { createServer, connect as connectSocket, type AddressInfo, type Socket } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connect } from '#runtime/postgres';
 import { keepAsking } from '#runtime/statement-pulse';
@@ -6,6 +5,7 @@ import { EachEnds, type HungError } from '#runtime/watchdog';
 import { isUnavailable } from '#sql/errors';
 import { serveTls, skipsTls } from './helpers/database-tls.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
+import { wayThatFallsSilent } from './helpers/silent-way.js';
 
 let db: TestDatabase;
 beforeAll(async () => {
@@ -13,35 +13,6 @@ beforeAll(async () => {
   if (!skipsTls) await serveTls();
 });
 afterAll(() => db.drop());
-
-/** A way to the database on which, from some moment on, nothing comes back and nothing is refused. */
-async function wayThatFallsSilent(target: URL) {
-  const sockets = new Set<Socket>();
-  const state = { silent: false };
-  const server = createServer((inward) => {
-    const outward = connectSocket(Number(target.port), target.hostname);
-    for (const socket of [inward, outward]) {
-      sockets.add(socket);
-      socket.on('error', () => undefined);
-    }
-    inward.pipe(outward);
-    outward.on('data', (chunk) => {
-      if (!state.silent) inward.write(chunk);
-    });
-  });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const url = new URL(target);
-  url.hostname = '127.0.0.1';
-  url.port = String((server.address() as AddressInfo).port);
-  return {
-    url: url.toString(),
-    state,
-    close: () => {
-      for (const socket of sockets) socket.destroy();
-      server.close();
-    },
-  };
-}
 
 describe('a database that says nothing any more', () => {
   const overTls = `over TLS${skipsTls ? ' (skipped: no openssl here)' : ''}`;

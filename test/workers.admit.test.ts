@@ -21,6 +21,7 @@ import { jwkThumbprint } from '#protocol/keys';
 import { aepSchema, type Aep } from '#protocol/schemas/aep';
 import { formatTime } from '#protocol/time';
 import { packageRoot } from '#runtime/package-root';
+import { openAdmitQueue, openBatchQueue } from '#runtime/queues';
 import { HungError } from '#runtime/watchdog';
 import { readPolicyInput } from '#sql/append';
 import { DatabaseUnavailableError } from '#sql/errors';
@@ -665,25 +666,56 @@ describe('gates hold for what is accepted and not yet appended', () => {
   });
 });
 
-it('a worker is not silent about a job that neither ends nor fails', async () => {
-  const holder = await db.sql.reserve();
-  await holder.unsafe('begin; lock table svc.log_head in access exclusive mode');
-  const hung: Error[] = [];
-  const worker = startAdmitWorker(
-    registry.admit,
-    { databaseUrl: db.urlFor('svc_worker'), redisUrl: null },
-    { ...WORKER_DEFAULTS, sweepEveryMs: 20, sweepOlderThanMs: 0, hungMs: 300 },
-    (error) => hung.push(error),
-  );
-  try {
-    await accepted(registry.item());
-    await eventually(() => Promise.resolve(hung[0] ?? null), 10_000, 'the watchdog');
-    expect(hung).toEqual([expect.any(HungError)]);
-  } finally {
-    await holder.unsafe('rollback');
-    holder.release();
-    await worker.close();
+describe('a worker is not silent about a job that neither ends nor fails', () => {
+  const config = (role: string) => ({ databaseUrl: db.urlFor(role), redisUrl: null });
+  const jobs: [string, () => Promise<string>][] = [
+    [
+      'of admissions',
+      () => adding(openAdmitQueue(config('svc_engine')), (queue, ids) => queue.add(ids)),
+    ],
+    [
+      'of revocations',
+      () => adding(openAdmitQueue(config('svc_engine')), (queue, ids) => queue.addRevocations(ids)),
+    ],
+    [
+      'of a batch',
+      () => adding(openBatchQueue(config('svc_worker')), (queue, ids) => queue.add(ids)),
+    ],
+  ];
+
+  async function adding<Q extends { close(): Promise<void> }>(
+    queue: Q,
+    add: (queue: Q, ids: string[]) => Promise<string>,
+  ): Promise<string> {
+    try {
+      return await add(queue, [registry.item().proofId]);
+    } finally {
+      await queue.close();
+    }
   }
+
+  it.each(jobs)('%s', async (_, add) => {
+    const holder = await db.sql.reserve();
+    await holder.unsafe(
+      'begin; lock table svc.intake_pending, svc.revocation_pending in access exclusive mode',
+    );
+    const hung: Error[] = [];
+    const worker = startAdmitWorker(
+      registry.admit,
+      config('svc_worker'),
+      { ...WORKER_DEFAULTS, hungMs: 100 },
+      (error) => hung.push(error),
+    );
+    try {
+      await add();
+      await eventually(() => Promise.resolve(hung[0] ?? null), 10_000, 'the watchdog');
+      expect(hung).toEqual([expect.any(HungError)]);
+    } finally {
+      await holder.unsafe('rollback');
+      holder.release();
+      await worker.close();
+    }
+  });
 });
 
 describe('a compromised key', () => {
