@@ -1,4 +1,4 @@
-import { appendFileSync, readFileSync } from 'node:fs';
+import { appendFileSync, readFileSync, rmSync } from 'node:fs';
 import fs from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import { relative } from 'node:path';
@@ -6,8 +6,9 @@ import { relative } from 'node:path';
 /**
  * Loaded into a publisher by `--import`: it kills itself with SIGKILL at the write of a tick that a file
  * names, `<number, from 0> staged` before the file is put in its place and `<number> in-place` after, or
- * at a file whose path begins so, `<path> staged`. Which file that was is appended to another. It changes nothing in the publisher: the call of the system
- * by which a file appears is replaced before any of its modules asks for it.
+ * at a file whose path begins so, `<path> staged`; once for each order. Which file that was is appended
+ * to another. It changes nothing in the publisher: the call of the system by which a file appears is
+ * replaced before any of its modules asks for it.
  */
 
 const orders = process.env['DYING_WRITES_FILE'] ?? '';
@@ -29,6 +30,8 @@ const isOrdered = (number: number, path: string, at: 'staged' | 'in-place'): boo
 };
 
 const die = (path: string): void => {
+  // The order is carried out: who comes after it is not meant.
+  rmSync(orders, { force: true });
   appendFileSync(`${orders}.died`, `${path}\n`);
   // Nothing after it happens: the signal reaches who sends it before the call returns.
   process.kill(process.pid, 'SIGKILL');
