@@ -1,7 +1,9 @@
+import { execFile } from 'node:child_process';
 import { rm } from 'node:fs/promises';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import postgres from 'postgres';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/package-root';
@@ -74,6 +76,22 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     await clusters.run('/bin/cp', '-a', join(clusters.root, 'base'), join(clusters.root, name));
     return clusters.at(name);
   };
+
+  it('has a segment archived once more, as after a crash, and no other put in its place', async () => {
+    const [folder, segment] = [join(home, 'again'), join(home, 'segment')];
+    mkdirSync(folder);
+    const command = setting(/^archive_command = '(.+)'$/m, folder)
+      .replaceAll('%p', segment)
+      .replaceAll('%f', '000000010000000000000001');
+    const archiveIt = (content: string) => {
+      writeFileSync(segment, content);
+      return promisify(execFile)('sh', ['-c', command]);
+    };
+    await archiveIt('one');
+    await archiveIt('one');
+    await expect(archiveIt('another')).rejects.toThrow();
+    expect(readdirSync(folder)).toEqual(['000000010000000000000001']);
+  });
 
   it('is what was written, as pg_verifybackup finds', async () => {
     await clusters.run('pg_verifybackup', '--quiet', join(clusters.root, 'base'));
