@@ -4,7 +4,7 @@ import { MEASUREMENTS } from './measurements.js';
 import { runBench } from './run-bench.js';
 
 const USAGE = `npm run bench               all rows; writes bench/results/latest.json
-npm run bench -- --quick    smaller, some three minutes; writes bench/results/quick.json
+npm run bench -- --quick    smaller, two minutes; writes bench/results/quick.json
   --only <a,b>   some measurements; writes bench/results/partial.json
   --profile      CPU profiles of the programs where a measurement takes them, and where the time went
   --dir <dir>    keeps the data there, on a real disk; else in a directory that is removed
