@@ -6,6 +6,8 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import type { PublishedContext } from '#fsck/snapshot/context';
+import { takenUp } from '#fsck/snapshot/taken-up';
 import { databaseName } from '#programs/fsck/open';
 import { formatVkey } from '#protocol/note';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto';
@@ -85,6 +87,28 @@ describe('a change of tokens and packages that is not published', () => {
     await cp(earlier, directory, { recursive: true });
     await damage(aged('share_token', 'created_at') + aged('trust_package', 'created_at'));
     expect(await checked(env)).toMatchObject({ corrupt: {}, code: 0 });
+  });
+});
+
+describe('a change of tokens and packages', () => {
+  it('is due a minute after it was made, by when the manifest was signed and when it ends', async () => {
+    const { sql } = await plantation.copy();
+    const [issuedAt, validForMs] = [Date.now(), 900_000];
+    const isTakenBy = (validUntil: number) =>
+      takenUp(
+        {
+          opened: { manifest: { index_parts: [], tree_size: 1e9 }, issuedAt, validUntil },
+          validForMs,
+        } as unknown as PublishedContext,
+        sql,
+      );
+    const before = (ms: number) => new Date(issuedAt - ms);
+    const usual = await isTakenBy(issuedAt + validForMs);
+    expect([usual(1, before(60_000)), usual(1, before(59_000))]).toEqual([true, false]);
+    const late = await isTakenBy(issuedAt + 2 * validForMs);
+    expect([late(1, before(60_000)), late(1, before(59_000))]).toEqual([true, false]);
+    const nearer = await isTakenBy(issuedAt + validForMs - 10_000);
+    expect([nearer(1, before(70_000)), nearer(1, before(69_000))]).toEqual([true, false]);
   });
 });
 

@@ -157,6 +157,8 @@ async function rewritten(
   );
 }
 
+const lastOther = (last: string): string => (last === '0' ? '1' : '0');
+
 const byPublisher = (at: Planted, manifest: Manifest) => sign(at, manifest, sound.snapshotKey);
 
 const tile0 = 'tile/0/000';
@@ -444,6 +446,19 @@ describe('the snapshot half of fsck finds', () => {
     await byPublisher(copy, await rewritten(copy, PACKAGE_PARTS, id, '"sandbox"', '"sendbox"'));
     const { corrupt } = await checked(env, '--only', 'snapshot', '--restart');
     expect(corrupt).toEqual({ share_record_differs: 1, package_record_differs: 1 });
+  });
+
+  it('a token whose package is not published, without the registry', async () => {
+    const copy = await plantation.copy();
+    const ids = sound.world.packages.map((id) => id.slice('pkg_'.length));
+    const other = (rows: IndexRow[]) =>
+      rows.map((row) =>
+        ids.includes(row.id) ? { ...row, id: row.id.replace(/.$/, lastOther) } : row,
+      );
+    await byPublisher(copy, await reindexed(copy, PACKAGE_PARTS, other));
+    const { findings } = await checked({ ...copy.env, DATABASE_URL: '' }, '--only', 'snapshot');
+    const expected = findings.filter(({ code }) => code === 'share_record_differs');
+    expect(expected.map((one) => one.expected)).toContain('a package that is published');
   });
 
   it('an assertion of what does not verify, though verdict and snapshot say that it does', async () => {
