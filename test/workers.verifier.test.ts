@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { nativeSha256 } from '#runtime/crypto';
 import { HungError } from '#runtime/watchdog';
@@ -112,16 +112,44 @@ describe('the running verifier', () => {
       await becomes(ids[0]!, 'pass');
       await tamper(FLIP.signature, [ids[0]!]);
       await becomes(ids[0]!, 'fail');
-      await eventually(
-        async () => {
-          const leaf = await leafOf(ids[1]!);
-          const verdict = (await verdictsForLeaves(registry.verify.sql, [leaf])).get(leaf);
-          return verdict?.expired.length === 1 ? true : null;
-        },
-        10_000,
-        'the end of a validity',
-      );
+      await seesTheEndOf(ids[1]!);
     });
+  });
+
+  const seesTheEndOf = (id: string) =>
+    eventually(
+      async () => {
+        const leaf = await leafOf(id);
+        const verdict = (await verdictsForLeaves(registry.verify.sql, [leaf])).get(leaf);
+        return verdict?.expired.length === 1 ? true : null;
+      },
+      10_000,
+      'the end of a validity',
+    );
+
+  it('goes on with both when the clock of its machine is set back', async () => {
+    await setValidity(registry.admin, TENANT, {
+      proof: null,
+      certificate: null,
+      passport: null,
+      trust: 0,
+    });
+    const before = await registry.admitAll([registry.item()]);
+    const { now } = Date;
+    const clock = vi.spyOn(Date, 'now');
+    try {
+      await whileItRuns(async () => {
+        await seesTheEndOf(before[0]!);
+        clock.mockImplementation(() => now() - 60 * 60_000);
+        const [id = ''] = await registry.admitAll([registry.item()]);
+        await becomes(id, 'pass');
+        await seesTheEndOf(id);
+        await tamper(FLIP.signature, [id]);
+        await becomes(id, 'fail');
+      });
+    } finally {
+      clock.mockRestore();
+    }
   });
 
   it('takes more at once while the log is ahead, and less again when it is not', async () => {

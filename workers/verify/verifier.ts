@@ -69,20 +69,20 @@ async function verify(
     const asked = limit;
     const covered = await round(context, 'log', () => advanceFrontier(context, asked));
     limit = covered === asked ? Math.min(2 * limit, options.mostBatch) : options.batch;
-    if (Date.now() >= upkeepDue) {
+    if (performance.now() >= upkeepDue) {
       await round(context, 'upkeep', async () => {
         // Whether or not it scrubs matters where leaves wait that may not verify any more.
         const isSure = isScrubbing || (await scrubPosition(context.sql)).urgentUntil === 0;
         await upkeep(context, options.batch, covered !== null && isSure);
       });
-      upkeepDue = Date.now() + options.upkeepMs;
+      upkeepDue = performance.now() + options.upkeepMs;
     }
-    if (urgent || Date.now() >= scrubDue) {
+    if (urgent || performance.now() >= scrubDue) {
       const count: number = urgent ? options.batch : options.scrubBatch;
       const scrubbed = await round(context, 'scrub', () => scrub(context, count));
       urgent = scrubbed?.urgent ?? false;
       isScrubbing = scrubbed !== null;
-      scrubDue = Date.now() + options.scrubMs;
+      scrubDue = performance.now() + options.scrubMs;
     }
     if ((covered ?? 0) === 0 && !urgent) await pause(options.idleMs, signal);
   }
@@ -103,8 +103,11 @@ async function round<T>(
   } catch (error) {
     context.pulses?.[part].failed();
     const message = error instanceof Error ? error.message : String(error);
-    if (message !== context.lastFailure?.message || Date.now() - context.lastFailure.at > 10_000) {
-      context.lastFailure = { message, at: Date.now() };
+    if (
+      message !== context.lastFailure?.message ||
+      performance.now() - context.lastFailure.at > 10_000
+    ) {
+      context.lastFailure = { message, at: performance.now() };
       context.log.error({ err: error }, 'a round of the verifier failed');
     }
     return null;
