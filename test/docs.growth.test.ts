@@ -6,17 +6,13 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createFacade } from '#api/public/facade';
-import { directorySource } from '#api/public/snapshot/source';
 import type { Publisher } from '#publisher/publisher';
-import { listen } from '#runtime/http-server';
-import { logger } from '#runtime/log';
 import { packageRoot } from '#runtime/package-root';
 import { upkeep } from '#workers/verify/upkeep';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { checked } from './helpers/planted.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
-import { vkeysOf } from './helpers/restored-service.js';
+import { publicStatuses, vkeysOf } from './helpers/restored-service.js';
 import { testKey } from './helpers/snapshot.js';
 import { sqlPublisher } from './helpers/sql-publisher.js';
 
@@ -63,25 +59,8 @@ async function publish(by = publisher): Promise<void> {
 }
 
 /** What a facade of its own, started some days from now, says of each: HTTP statuses, each once. */
-async function statuses(ids: readonly string[], days = 0): Promise<number[]> {
-  const { log: logVkey, snapshot: snapshotVkey } = vkeysOf(keys);
-  const facade = createFacade({
-    snapshotSource: directorySource(directory),
-    logVkey,
-    snapshotVkey,
-    clock: { now: () => Date.now() + days * DAY },
-    log: logger('facade', 'silent'),
-  });
-  await facade.start();
-  const server = await listen(facade.handler, { host: '127.0.0.1', port: 0 });
-  const found = new Set<number>();
-  for (const id of ids) {
-    found.add((await fetch(`${server.url}/api/public/verify/proof/${id}`)).status);
-  }
-  await server.close(0);
-  facade.close();
-  return [...found];
-}
+const statuses = (ids: readonly string[], days = 0): Promise<number[]> =>
+  publicStatuses(directory, keys, ids, { now: () => Date.now() + days * DAY });
 
 const fsck = (env: Record<string, string> = {}) => {
   const { log, snapshot } = vkeysOf(keys);

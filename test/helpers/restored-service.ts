@@ -5,7 +5,7 @@ import { directorySource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
 import type { Publisher } from '#publisher/publisher';
 import { PublisherStopped } from '#publisher/stopped';
-import { systemClock } from '#runtime/clock';
+import { systemClock, type Clock } from '#runtime/clock';
 import { nativeSha256 } from '#runtime/crypto';
 import { listen } from '#runtime/http-server';
 import { logger } from '#runtime/log';
@@ -91,13 +91,14 @@ export async function publicStatuses(
   directory: string,
   keys: Keys,
   ids: readonly string[],
+  clock: Clock = systemClock,
 ): Promise<number[]> {
   const vkeys = vkeysOf(keys);
   const facade = createFacade({
     snapshotSource: directorySource(directory),
     logVkey: vkeys.log,
     snapshotVkey: vkeys.snapshot,
-    clock: systemClock,
+    clock,
     log: logger('facade', 'silent'),
   });
   await facade.start();
