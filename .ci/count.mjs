@@ -60,7 +60,8 @@ const parts = {
     return [passed, failed, 0];
   },
   fuzzing: () => {
-    const [, passed, failed] = /^(\d+) targets passed, (\d+) failed$/m.exec(read('fuzz.log')) ?? [];
+    const [, passed, failed] =
+      /^(\d+) targets passed, (\d+) failed$/m.exec(read('fuzzing.log')) ?? [];
     return [Number(passed), Number(failed), 0];
   },
   // Nobody answering (3) is no pass and no failure: it is said beside the count.
@@ -77,11 +78,15 @@ Object.entries(parts).forEach(([name, result], at) => {
   }
   const isWhole = numbers.every((one) => Number.isSafeInteger(one) && one >= 0);
   const [passed, failed, skipped] = isWhole ? numbers : [0, 1, 0];
-  if (!isWhole) console.log(`${name}: no result`);
   if (skipped > 0) console.log(`${name}: CI skips nothing, but ${skipped} were skipped`);
   const known = failed + skipped;
   const isUnexplained = known === 0 && (status !== '0' || passed === 0);
-  if (isUnexplained) console.log(`${name}: ended with ${status} and ${passed} passed`);
+  if (!isWhole || isUnexplained) {
+    // An error that no test owns, such as an unhandled rejection, is told at the end of its output.
+    const what = isWhole ? `${passed} passed` : 'no result';
+    console.log(`FAILED ${name}: ended with ${status} and ${what}; what it printed last:`);
+    console.log(read(`${name}.log`).trimEnd().split('\n').slice(-80).join('\n'));
+  }
   allPassed += passed;
   allFailed += isUnexplained ? 1 : known;
 });

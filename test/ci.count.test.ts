@@ -21,7 +21,7 @@ const TESTS = {
 const GOOD = {
   'results.json': JSON.stringify(TESTS),
   'faults.json': JSON.stringify({ passed: 20, failed: 0, outcomes: [{ name: 'a' }] }),
-  'fuzz.log': 'seeds: 1 and 2\n9 inputs\n5 targets passed, 0 failed\n',
+  'fuzzing.log': 'seeds: 1 and 2\n9 inputs\n5 targets passed, 0 failed\n',
 };
 const STATUSES = { tests: '0', faults: '0', fuzzing: '0', audit: '0' };
 
@@ -74,9 +74,9 @@ describe('the count of CI', () => {
     ['faults that left no result', { 'faults.json': '' }, {}, 106, 1],
     ['no fault at all', { 'faults.json': '{"passed":0,"failed":0}' }, { faults: '1' }, 106, 1],
     ['faults that ended badly afterwards', {}, { faults: '1' }, 126, 1],
-    ['a finding', { 'fuzz.log': '4 targets passed, 1 failed\n' }, { fuzzing: '1' }, 125, 1],
-    ['fuzzing that broke off', { 'fuzz.log': 'Error: no\n' }, { fuzzing: '134' }, 121, 1],
-    ['fuzzing that never began', { 'fuzz.log': '' }, { fuzzing: '1' }, 121, 1],
+    ['a finding', { 'fuzzing.log': '4 targets passed, 1 failed\n' }, { fuzzing: '1' }, 125, 1],
+    ['fuzzing that broke off', { 'fuzzing.log': 'Error: no\n' }, { fuzzing: '134' }, 121, 1],
+    ['fuzzing that never began', { 'fuzzing.log': '' }, { fuzzing: '1' }, 121, 1],
     ['a crash after the count of it', {}, { fuzzing: '134' }, 126, 1],
     ['a vulnerability', {}, { audit: '1' }, 125, 1],
     ['an audit that broke off', {}, { audit: '7' }, 125, 1],
@@ -110,5 +110,17 @@ describe('the count of CI', () => {
       'FAILED b.test.ts: the file itself: no module',
       'FAILED fault: disk full: 1 lost; fsck not clean',
     ]);
+  });
+
+  it.each([
+    ['no test owns', {}, 'ended with 1 and 100 passed'],
+    ['left no result', { 'results.json': '' }, 'ended with 1 and no result'],
+  ])('shows what was printed last where an error %s', async (_, files, why) => {
+    const printed = [...new Array<string>(200).fill('x'), 'Unhandled Rejection', 'Error: late'];
+    await writeFile(join(dir, 'tests.log'), printed.join('\n'));
+    const { lines } = await linesAndCount(files, { tests: '1' });
+    expect(lines[0]).toBe(`FAILED tests: ${why}; what it printed last:`);
+    expect(lines).toHaveLength(81);
+    expect(lines.slice(-2)).toEqual(['Unhandled Rejection', 'Error: late']);
   });
 });
