@@ -89,11 +89,14 @@ describe('the check of answers', () => {
   let answer = (status: number, body: Buffer): [number, Buffer] => [status, body];
   beforeAll(async () => {
     server = createServer((req, res) => {
-      void fetch(url + (req.url ?? '')).then(async (right) => {
+      const passOn = async (): Promise<void> => {
+        const right = await fetch(url + (req.url ?? ''));
         const body = Buffer.from(await right.arrayBuffer());
         const [status, said] = answer(right.status, body);
         res.writeHead(status).end(said);
-      });
+      };
+      // Who asks hears of it; nobody may be left when the facade has ended.
+      passOn().catch(() => res.destroy());
     });
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     otherUrl = `http://127.0.0.1:${String((server.address() as AddressInfo).port)}`;

@@ -4,9 +4,8 @@ import { percentileOf } from '../figures/percentile.js';
 import { rowOf, type BenchContext, type Measurement, type Row } from '../row.js';
 import { startStack } from '../service/stack.js';
 
-const BATCHES = { items: 10_000, underWay: 20_000 };
-const QUICK = { ...BATCHES, perSecond: 20, idle: 40, loaded: 80 };
-const WHOLE = { ...BATCHES, perSecond: 20, idle: 400, loaded: 800 };
+const QUICK = { items: 5_000, underWay: 10_000, perSecond: 20, idle: 40, loaded: 60 };
+const WHOLE = { items: 10_000, underWay: 20_000, perSecond: 20, idle: 400, loaded: 800 };
 
 /** What the batches of one tenant do to another who sends alone. */
 async function measure(context: BenchContext): Promise<Row[]> {

@@ -12,8 +12,8 @@ import { Unexpected } from '../rows/unexpected.js';
 import { untilValid } from './until-valid.js';
 
 export interface FreshnessPlan {
-  /** How long the service is kept full, to know what half of it is. */
-  fullSeconds: number;
+  /** How long the service is kept full, to know what half of it is: items of a batch, and of all under way. */
+  full: { seconds: number; items: number; underWay: number };
   /** Single executions whose way to the public is followed, and how many of them begin a second. */
   samples: number;
   perSecond: number;
@@ -28,9 +28,6 @@ export interface FreshnessFound {
   unexpected: Unexpected;
 }
 
-/** Items of a batch while the service is filled, and of all that are under way. */
-const FULL = { items: 5_000, underWay: 20_000 };
-
 /**
  * Fills the service to see what it takes, then sends half of that, steadily, and follows single
  * executions from their receipts to their public verdicts.
@@ -41,7 +38,7 @@ export async function runFreshness(
   signal: AbortSignal,
 ): Promise<FreshnessFound> {
   const { engineUrl, publicUrl, registry } = stack;
-  const fullRate = await fill(stack, plan.fullSeconds, signal);
+  const fullRate = await fill(stack, plan.full, signal);
   const unexpected = new Unexpected();
   const templates = bodyTemplates(registry);
   const run = randomBytes(6).toString('hex');
@@ -75,11 +72,15 @@ const DRAIN_MS = 60_000;
  *
  * @throws Error when they are not, within a minute
  */
-async function fill(stack: BenchStack, seconds: number, signal: AbortSignal): Promise<number> {
+async function fill(
+  stack: BenchStack,
+  { seconds, items, underWay }: FreshnessPlan['full'],
+  signal: AbortSignal,
+): Promise<number> {
   const { engineUrl, publicUrl, registry } = stack;
   const { apiKey, tenantId } = registry;
   const source = { tenantId, run: randomBytes(6).toString('hex') };
-  const task = { engineUrl, publicUrl, apiKey, source, ...FULL };
+  const task = { engineUrl, publicUrl, apiKey, source, items, underWay };
   const { proofs: before } = await readiness(publicUrl);
   const load = startBatchLoad(task, { onSent: () => undefined });
   const besides = async (): Promise<number> => {
@@ -92,7 +93,7 @@ async function fill(stack: BenchStack, seconds: number, signal: AbortSignal): Pr
   try {
     const rate = await Promise.race([besides(), endedEarly(load)]);
     await load.stop();
-    const sent = load.sent.reduce((sum, { items }) => sum + items, 0);
+    const sent = load.sent.reduce((sum, batch) => sum + batch.items, 0);
     const drained = AbortSignal.any([signal, AbortSignal.timeout(DRAIN_MS)]);
     await untilPublished(publicUrl, before + sent, drained);
     return rate;
