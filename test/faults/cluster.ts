@@ -12,7 +12,7 @@ import { findBinaries } from '#runtime/embedded/binaries';
 import { clusterOf, findPlace } from '#runtime/embedded/place';
 import { startServer, type Server } from '#runtime/embedded/server';
 import { connect } from '#runtime/postgres';
-import type { Pool } from '#sql/db';
+import type { Db, Pool } from '#sql/db';
 import { Link } from './link.js';
 
 /** Small enough for a small disk; everything else is as it comes. */
@@ -95,8 +95,8 @@ export class Cluster {
   }
 
   /** Ends what the programs have open; resolves with how many there were. */
-  async terminateAll(application = 'svc-%'): Promise<number> {
-    const { count } = await this.sql`
+  async terminateAll(application = 'svc-%', sql: Db = this.sql): Promise<number> {
+    const { count } = await sql`
       select pg_terminate_backend(pid) from pg_stat_activity where application_name like ${application}`;
     return count;
   }

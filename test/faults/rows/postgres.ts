@@ -155,16 +155,27 @@ async function takeAllConnections(database: Scene['world']['database']): Promise
       }
     }
   };
+  // Had before there is none: whoever is still to be told that there is none has one meanwhile, and be
+  // it one that is kept for a superuser.
+  const own = await database.sql.reserve();
   const hogging = Promise.all(Array.from({ length: 8 }, hog));
-  while (state.refused === 0) await sleep(20);
-  // What the programs have is taken from them, and by others before they are back.
-  for (let time = 0; time < 5; time += 1) {
-    await database.terminateAll();
-    await sleep(100);
-  }
-  return async () => {
+  const heal = async (): Promise<void> => {
     state.isOver = true;
     await hogging;
     await Promise.all(hogs.map((sql) => sql.end({ timeout: 0 })));
   };
+  try {
+    while (state.refused === 0) await sleep(20);
+    // What the programs have is taken from them, and by others before they are back.
+    for (let time = 0; time < 5; time += 1) {
+      await database.terminateAll('svc-%', own);
+      await sleep(100);
+    }
+  } catch (error) {
+    await heal();
+    throw error;
+  } finally {
+    own.release();
+  }
+  return heal;
 }
