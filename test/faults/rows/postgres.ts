@@ -158,6 +158,7 @@ async function takeAllConnections(database: Scene['world']['database']): Promise
   // Had before there is none: whoever is still to be told that there is none has one meanwhile, and be
   // it one that is kept for a superuser.
   const own = await database.sql.reserve();
+  await own`select`;
   const hogging = Promise.all(Array.from({ length: 8 }, hog));
   const heal = async (): Promise<void> => {
     state.isOver = true;
