@@ -13,7 +13,7 @@ export interface Sizes {
 
 export function sizesOf({ quick }: Pick<BenchContext, 'quick'>): Sizes {
   return quick
-    ? { proofs: 10_000, windowProofs: 2_500, steps: [1_000, 10_000] }
+    ? { proofs: 8_000, windowProofs: 2_000, steps: [800, 8_000] }
     : { proofs: 1_000_000, windowProofs: 100_000, steps: [10_000, 100_000, 1_000_000] };
 }
 

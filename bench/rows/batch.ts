@@ -25,12 +25,12 @@ const TOLD = 15;
 
 /**
  * Seconds, and items: of a batch, and of what may be on its way to the public. With starts and stops
- * and the way out of the last batches some 35 s of `--quick`, and some 110 s otherwise.
+ * and the way out of the last batches some 25 s of `--quick`, and some 135 s otherwise.
  */
 const QUICK = {
-  bare: { warmUpSeconds: 0.5, seconds: 2 },
-  pipeline: { warmUpSeconds: 1, seconds: 3 },
-  batches: { warmUpSeconds: 2, seconds: 6, items: 2_500, underWay: 15_000 },
+  bare: { warmUpSeconds: 0.5, seconds: 1.5 },
+  pipeline: { warmUpSeconds: 1, seconds: 2 },
+  batches: { warmUpSeconds: 2, seconds: 4, items: 2_500, underWay: 15_000 },
 };
 const WHOLE = {
   bare: { warmUpSeconds: 2, seconds: 10 },

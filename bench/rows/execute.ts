@@ -9,7 +9,7 @@ import { tellProfile } from '../figures/tell-profile.js';
 /** As many as the claim is about. */
 const CONNECTIONS = 64;
 /** Seconds. */
-const QUICK = { rounds: 2, seconds: 1, warmUpSeconds: 2, halfSeconds: 1, receipts: 5 };
+const QUICK = { rounds: 1, seconds: 2, warmUpSeconds: 1, halfSeconds: 1, receipts: 5 };
 const WHOLE = { rounds: 5, seconds: 8, warmUpSeconds: 8, halfSeconds: 10, receipts: 30 };
 
 /** Functions of each program that a profile tells of. */

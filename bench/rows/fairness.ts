@@ -4,7 +4,7 @@ import { percentileOf } from '../figures/percentile.js';
 import { rowOf, type BenchContext, type Measurement, type Row } from '../row.js';
 import { startStack } from '../service/stack.js';
 
-const QUICK = { items: 5_000, underWay: 10_000, perSecond: 20, idle: 40, loaded: 60 };
+const QUICK = { items: 5_000, underWay: 10_000, perSecond: 20, idle: 30, loaded: 40 };
 const WHOLE = { items: 10_000, underWay: 20_000, perSecond: 20, idle: 400, loaded: 800 };
 
 /** What the batches of one tenant do to another who sends alone. */

@@ -5,7 +5,7 @@ import { rowOf, type BenchContext, type Measurement, type Row } from '../row.js'
 import { startStack } from '../service/stack.js';
 import { ASK_EVERY_MS } from '../singles/until-valid.js';
 
-const QUICK = { full: { seconds: 2, items: 2_500, underWay: 10_000 }, samples: 24, perSecond: 8 };
+const QUICK = { full: { seconds: 1, items: 2_500, underWay: 10_000 }, samples: 20, perSecond: 10 };
 const WHOLE = { full: { seconds: 15, items: 5_000, underWay: 20_000 }, samples: 240, perSecond: 8 };
 
 /** How long it takes from a receipt until the public can verify what it is for. */

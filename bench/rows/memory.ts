@@ -29,7 +29,7 @@ async function measure(context: BenchContext): Promise<Row[]> {
         items: quick ? 500 : 5_000,
         underWay: quick ? 2_500 : 25_000,
         warmUpSeconds: 0,
-        seconds: quick ? 2 : 20,
+        seconds: quick ? 1 : 20,
         redisPid,
         checkEveryMs: 1_000,
         signal,
@@ -59,7 +59,7 @@ async function lookUp(stack: BenchStack, { quick, dir, signal }: BenchContext): 
   const ids = await publishedIds(snapshotDir, size, { from: 0, to: size }, IDS);
   const pathsFile = join(dir, 'memory.paths');
   await writeFile(pathsFile, ids.map((id) => `/api/public/verify/proof/${id}\n`).join(''));
-  const seconds = quick ? 2 : 10;
+  const seconds = quick ? 1 : 10;
   const load = { url: stack.publicUrl, pathsFile, connections: 64, seconds, seed: 1 };
   const { requests, refused, failed } = await runWrk(load, signal);
   if (refused + failed > 0)

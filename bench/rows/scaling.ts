@@ -21,7 +21,7 @@ async function measure({ quick, dir, redisUrl, signal }: BenchContext): Promise<
   const engine = startProgram('engine', registry, { windowProofs: 1, redisUrl, env: UNLIMITED });
   try {
     const engineUrl = await urlOf(engine, 'the engine');
-    const begin = () => sendBatches(registry, engineUrl, quick ? 4_000 : 20_000);
+    const begin = () => sendBatches(registry, engineUrl, quick ? 3_000 : 20_000);
     const scaled: Scaled[] = [];
     for (const workers of WORKERS) {
       const settled = await settleBacklog(registry, owner, workers, { redisUrl, begin, signal });

@@ -29,7 +29,7 @@ async function measure(context: BenchContext): Promise<Row[]> {
     await fillTo(registry, { ...context, ...sizes });
     const { bytes, proofs } = await databaseSize(owner);
     children.push(startProgram('verifier', registry, sizes));
-    const options = { ...sizes, children, signal, ticks: quick ? 3 : 16 };
+    const options = { ...sizes, children, signal, ticks: quick ? 2 : 16 };
     const steady = await publish(registry, owner, { ...options, each: quick ? 500 : 1_000 });
     const trickle = await publish(registry, owner, { ...options, each: 5 });
     return [
