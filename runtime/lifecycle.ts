@@ -10,8 +10,8 @@ export interface ProgramContext {
   /** Registers what to close; at the end it runs in reverse order, each awaited. */
   onStop(stop: () => unknown): void;
   /**
-   * Which rejections that nobody handles are no reason to end. The Postgres driver asks something of
-   * its own whenever it connects, and nobody hears it when that connection is lost meanwhile.
+   * Which rejections that nobody handles are no reason to end: a connection that is lost may be told of
+   * also where nobody waits for it.
    */
   survives(isHarmless: (error: unknown) => boolean): void;
   /** Sets how long draining may take, where the configuration says it. */

@@ -1,5 +1,6 @@
 import { Socket } from 'node:net';
 import postgres from 'postgres';
+import { arrayTypes } from './array-types.js';
 import { Reservations, type Reserved } from './reservations.js';
 import { failing, secured, type TlsWish } from './tls-socket.js';
 import { whole } from './whole-socket.js';
@@ -26,18 +27,22 @@ export interface ConnectOptions {
 }
 
 /** A bigint column is read as a number; one that does not fit is refused, never rounded. */
+function safeInteger(text: unknown): number {
+  const value = Number(text);
+  if (!Number.isSafeInteger(value)) {
+    throw new RangeError(`the database holds ${String(text)}, which does not fit a number`);
+  }
+  return value;
+}
+
 const bigint: postgres.PostgresType = {
   to: 20,
   from: [20],
   serialize: String,
-  parse: (text: unknown): number => {
-    const value = Number(text);
-    if (!Number.isSafeInteger(value)) {
-      throw new RangeError(`the database holds ${String(text)}, which does not fit a number`);
-    }
-    return value;
-  },
+  parse: safeInteger,
 };
+
+const types: { bigint: typeof bigint } = { ...arrayTypes(safeInteger), bigint };
 
 interface Address {
   host: string[];
@@ -133,7 +138,9 @@ export function connect(url: string, options: ConnectOptions): Sql {
     connect_timeout: connectTimeoutMs / 1000,
     keep_alive: 30,
     backoff: (retries: number) => Math.min(0.05 * 2 ** retries, LONGEST_PAUSE_S),
-    types: { bigint },
+    types,
+    // It knows them from the start: see `arrayTypes`.
+    fetch_types: false,
     onnotice: () => undefined,
     connection: {
       application_name: application,

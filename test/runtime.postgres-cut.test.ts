@@ -1,12 +1,14 @@
-import { connect as connectSocket, createServer, type AddressInfo, type Socket } from 'node:net';
+import { connect as connectSocket, createServer, type AddressInfo } from 'node:net';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { DatabaseClaim } from '#publisher/database-claim';
 import { connect, type Sql } from '#runtime/postgres';
 import { whole } from '#runtime/whole-socket';
 import { within } from '#runtime/within';
 import { isUnavailable } from '#sql/errors';
+import { wayThatBreaks } from './helpers/breaking-way.js';
 import { serveTls, skipsTls } from './helpers/database-tls.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
+import { unhandledIn } from './helpers/unhandled.js';
 
 let db: TestDatabase;
 beforeAll(async () => {
@@ -14,46 +16,6 @@ beforeAll(async () => {
   if (!skipsTls) await serveTls();
 });
 afterAll(() => db.drop());
-
-type Cut = 'reset' | 'end';
-
-/** A way to the database that can be cut off, and that may break off whoever connects. */
-async function wayThatBreaks(target: URL) {
-  const sockets = new Set<Socket>();
-  const state = { refuses: null as Cut | null };
-  const end = (socket: Socket, how: Cut): void => {
-    if (how === 'reset') socket.resetAndDestroy();
-    else socket.destroy();
-  };
-  const server = createServer((inward) => {
-    inward.on('error', () => undefined);
-    if (state.refuses !== null) {
-      end(inward, state.refuses);
-      return;
-    }
-    const outward = connectSocket(Number(target.port), target.hostname);
-    outward.on('error', () => undefined);
-    for (const socket of [inward, outward]) sockets.add(socket);
-    inward.pipe(outward);
-    outward.pipe(inward);
-  });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const url = new URL(target);
-  url.hostname = '127.0.0.1';
-  url.port = String((server.address() as AddressInfo).port);
-  return {
-    url: url.toString(),
-    state,
-    cut: (how: Cut) => {
-      for (const socket of sockets) end(socket, how);
-      sockets.clear();
-    },
-    close: () => {
-      for (const socket of sockets) socket.destroy();
-      server.close();
-    },
-  };
-}
 
 const late = () => new Error('never answered');
 
@@ -169,6 +131,20 @@ describe.each(ways)('a connection over $over that is cut', ({ query, skip }) => 
     await sql.end({ timeout: 1 });
     way.close();
   });
+});
+
+it('a connection that is cut as its session opens fails what was asked, and nothing that nobody waits for', async () => {
+  const way = await wayThatBreaks(new URL(db.urlFor('svc_engine')));
+  way.state.cutsFirstQuestion = true;
+  const sql = connect(way.url, { application: 'test', max: 1 });
+  const unhandled = await unhandledIn(async () => {
+    expect(isUnavailable(await outcomeOf(sql`select 1`))).toBe(true);
+    const reserved = sql.reserve().then((line) => line`select 1`.finally(() => line.discard()));
+    expect(isUnavailable(await outcomeOf(reserved))).toBe(true);
+  });
+  expect(unhandled).toEqual([]);
+  await sql.end({ timeout: 1 });
+  way.close();
 });
 
 it('a connection that is never greeted ends without an error, for the next to be greeted', async () => {

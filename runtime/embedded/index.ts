@@ -63,7 +63,7 @@ async function superuserPassword(dataDir: string, place: Place): Promise<string>
 }
 
 async function ensureDatabase(url: string): Promise<void> {
-  const sql = postgres(url, { max: 1, onnotice: () => undefined });
+  const sql = postgres(url, { max: 1, fetch_types: false, onnotice: () => undefined });
   try {
     const found = await sql`select 1 from pg_database where datname = ${DATABASE}`;
     if (found.length === 0) await sql`create database ${sql(DATABASE)}`;
