@@ -10,6 +10,7 @@ import {
   type QueueOptions,
   type WorkerOptions,
 } from 'bullmq';
+import pg from 'pg';
 import type { QueueConfig } from './config.js';
 import { openRedis, type RedisClient } from './redis.js';
 
@@ -90,10 +91,23 @@ const workerOptions = {
 const POSTGRES_EVENTS_WAIT_MS = 100;
 const POSTGRES_IDLE_WAIT_S = 0.2;
 
+/**
+ * When BullMQ opens, it takes a connection out of its pool to look at its tables, and then nobody hears
+ * of an error of it: one that is lost at that moment would end the process. What was asked of it fails
+ * all the same, and there it is handled.
+ */
+class QueueClient extends pg.Client {
+  constructor(options?: pg.ClientConfig) {
+    super(options);
+    this.on('error', () => undefined);
+  }
+}
+
 function postgresConnection(config: QueueConfig, max: number): PostgresConnectionOptions {
   return {
     connectionString: config.databaseUrl,
     schema: SCHEMA,
+    Client: QueueClient,
     max,
     application_name: 'svc-queue',
     connectionTimeoutMillis: 3_000,

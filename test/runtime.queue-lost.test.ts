@@ -1,0 +1,26 @@
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { openAdmitQueue, QueueUnavailableError } from '#runtime/queues';
+import { wayThatBreaks } from './helpers/breaking-way.js';
+import { freshDatabase, type TestDatabase } from './helpers/database.js';
+import { unhandledIn } from './helpers/unhandled.js';
+
+let db: TestDatabase;
+beforeAll(async () => {
+  db = await freshDatabase();
+});
+afterAll(() => db.drop());
+
+it('a queue on Postgres whose connection is lost while it opens is away, and ends no process', async () => {
+  const way = await wayThatBreaks(new URL(db.urlFor('svc_engine')));
+  way.state.cutsFirstQuestion = true;
+  const log = { warn: () => undefined };
+  const queue = openAdmitQueue({ databaseUrl: way.url, redisUrl: null }, { log });
+  const unhandled = await unhandledIn(() =>
+    expect(queue.ping()).rejects.toBeInstanceOf(QueueUnavailableError),
+  );
+  expect(unhandled).toEqual([]);
+  way.state.cutsFirstQuestion = false;
+  await queue.ping();
+  await queue.close();
+  way.close();
+});
