@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -12,6 +13,7 @@ import {
 } from '#api/engine/pdf/pool';
 import { renderPdf } from '#api/engine/pdf/render';
 import { pdfRequestFor } from './helpers/papers.js';
+import { unhandledIn } from './helpers/unhandled.js';
 
 describe('the renderer', () => {
   let folder: string;
@@ -80,7 +82,7 @@ describe('the renderer', () => {
   it('gives up what takes too long, running or waiting, and goes on', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 500, file: slow });
     const stuck = [renderer.render(task(255)), renderer.render(task(255))];
-    for (const one of stuck) await expect(one).rejects.toThrow(RenderTimeoutError);
+    await Promise.all(stuck.map((one) => expect(one).rejects.toThrow(RenderTimeoutError)));
     const patient = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
     await patient.render(task(0));
     // The thread that was stuck is gone, and its place is free.
@@ -108,6 +110,31 @@ describe('the renderer', () => {
   it('keeps the environment from its threads', async () => {
     const renderer = createPdfRenderer({ ...PDF_DEFAULTS, file: slow });
     expect([...(await renderer.render(task(0)))]).toEqual([0]);
+    await renderer.close();
+  });
+
+  it('survives a thread that fails in the moment in which its time is up', async () => {
+    const [failing, begun] = [join(folder, 'failing.mjs'), join(folder, 'begun')];
+    await writeFile(
+      failing,
+      `import { writeFileSync } from 'node:fs';
+      export default () => {
+        setTimeout(() => { throw new Error('too late for anybody'); }, 20);
+        writeFileSync(${JSON.stringify(begun)}, '');
+        return new Promise(() => undefined);
+      };`,
+    );
+    const renderer = createPdfRenderer({ ...PDF_DEFAULTS, timeoutMs: 600, file: failing });
+    const unhandled = await unhandledIn(async () => {
+      const until = performance.now() + 650;
+      const rendering = expect(renderer.render(task(0))).rejects.toThrow(RenderTimeoutError);
+      while (!existsSync(begun) && performance.now() < until) await nextTurn();
+      // Busy, and so it hears of both at once: that the time is up comes first.
+      while (performance.now() < until);
+      await rendering;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    });
+    expect(unhandled).toEqual([]);
     await renderer.close();
   });
 

@@ -55,8 +55,8 @@ export function createPdfRenderer(options: PdfRendererOptions): PdfRenderer {
   let pool: Piscina<PdfRequest, Uint8Array> | null = null;
   let closed = false;
 
-  const open = () =>
-    new Piscina<PdfRequest, Uint8Array>({
+  const open = () => {
+    const opened = new Piscina<PdfRequest, Uint8Array>({
       filename: file,
       minThreads: 0,
       maxThreads: threads,
@@ -65,6 +65,11 @@ export function createPdfRenderer(options: PdfRendererOptions): PdfRenderer {
       // Rendering needs nothing of the environment, least of all the database's address.
       env: {},
     });
+    // Of a thread that works for nobody any more, such as one that ran out of memory when its time was up:
+    // whoever waited has been told. Unheard, it would end the engine.
+    opened.on('error', () => undefined);
+    return opened;
+  };
 
   async function run(request: PdfRequest): Promise<Uint8Array> {
     const signal = AbortSignal.timeout(timeoutMs);
