@@ -30,7 +30,10 @@ export async function secured(
   const late = (): Error =>
     Object.assign(new Error('TLS was not agreed upon in time'), { code: 'CONNECT_TIMEOUT' });
   try {
-    return await within(negotiate(raw, host, ssl, sslnegotiation === 'direct'), ms, late);
+    const agreed = await within(negotiate(raw, host, ssl, sslnegotiation === 'direct'), ms, late);
+    // What ends in the same moment has nobody told: the driver would wait for that for ever.
+    if (agreed.destroyed) throw refused('the connection ended as TLS was agreed upon');
+    return agreed;
   } catch (error) {
     raw.destroy();
     throw error;
@@ -43,6 +46,7 @@ async function negotiate(
   ssl: TlsWish['ssl'],
   isDirect: boolean,
 ): Promise<Socket> {
+  heed(raw);
   await event(raw, 'connect');
   if (!isDirect) {
     raw.write(SSL_REQUEST);
@@ -62,8 +66,17 @@ async function negotiate(
     ...(typeof ssl === 'string' && UNVERIFIED.includes(ssl) && { rejectUnauthorized: false }),
     ...(typeof ssl === 'object' && ssl),
   });
+  heed(socket);
   await event(socket, 'secureConnect');
   return socket;
+}
+
+/**
+ * An error may come between what is waited for and the next wait, and behind the last of them before the
+ * driver listens. Nobody hears it there, and it would end the process.
+ */
+function heed(socket: Socket): void {
+  socket.on('error', () => undefined);
 }
 
 /** The next event of that name; an error or the end before it is a rejection. */
@@ -75,8 +88,6 @@ function event(socket: Socket, name: string): Promise<unknown> {
     };
     const onError = (error: Error): void => {
       off();
-      // Whatever else goes wrong with it is nobody's any more.
-      socket.on('error', () => undefined);
       reject(error);
     };
     const onClose = (): void => onError(refused('the connection ended before TLS was agreed upon'));

@@ -25,7 +25,10 @@ async function before<T>(says: string | null, ask: (socket: Socket) => Promise<T
 }
 
 /** What becomes of it at 127.0.0.1, before a certificate that is trusted and made out to these names. */
-async function meet(names: string): Promise<unknown> {
+async function meet(
+  names: string,
+  taken: (socket: Socket) => unknown = () => 'taken',
+): Promise<unknown> {
   const own = await selfSigned(names);
   const server = createTlsServer(own, (socket) => socket.on('error', () => undefined));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -33,7 +36,7 @@ async function meet(names: string): Promise<unknown> {
   const wish = { ssl: { ca: own.cert }, sslnegotiation: 'direct' };
   try {
     return await secured(socket, '127.0.0.1', wish, 5_000).then(
-      () => 'taken',
+      taken,
       (error: unknown) => (error as { code?: unknown }).code,
     );
   } finally {
@@ -58,13 +61,22 @@ describe('a wish for TLS', () => {
     );
   });
 
+  it.skipIf(skipsTls)("hands over nothing of which an error would be nobody's", async () => {
+    const wish = { ...WISH, ssl: 'prefer' };
+    const plain = await before('N', (socket) => secured(socket, 'localhost', wish, 1_000));
+    expect(plain.emit('error', new Error('late'))).toBe(true);
+    expect(await meet('IP:127.0.0.1', (socket) => socket.emit('error', new Error('late')))).toBe(
+      true,
+    );
+  });
+
   it('waits for no server that says nothing', async () => {
     const asked = before(null, (socket) => secured(socket, 'localhost', WISH, 100));
     await expect(asked).rejects.toMatchObject({ code: 'CONNECT_TIMEOUT' });
   });
 
   it.skipIf(skipsTls)('holds a server without a name to its address', async () => {
-    const met = await Promise.all(['IP:127.0.0.1', 'DNS:localhost'].map(meet));
+    const met = await Promise.all(['IP:127.0.0.1', 'DNS:localhost'].map((one) => meet(one)));
     expect(met).toEqual(['taken', 'ERR_TLS_CERT_ALTNAME_INVALID']);
   });
 
