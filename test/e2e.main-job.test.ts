@@ -175,7 +175,7 @@ describe('the main job', () => {
       const url = await new Promise<string>((resolve, reject) => {
         facade.once('exit', (code) => reject(new Error(`the facade exited with ${code}`)));
         createInterface({ input: facade.stderr }).on('line', (line) => {
-          const { url: found } = JSON.parse(line) as { url?: string };
+          const [, found] = /"url":"([^"]+)"/.exec(line) ?? [];
           if (found !== undefined) resolve(found);
         });
       });

@@ -66,8 +66,12 @@ function startFacade(env: Record<string, string>): RunningFacade {
   const ready: string[] = [];
   child.stderr!.setEncoding('utf8').on('data', (piece: string) => (text += piece));
   child.on('message', (message: { url?: string }) => ready.push(message.url ?? ''));
+  // What is behind the last end of a line is not whole yet.
   const lines = (): LogLine[] =>
-    text.split('\n').flatMap((line) => (line.startsWith('{') ? [JSON.parse(line) as LogLine] : []));
+    text
+      .split('\n')
+      .slice(0, -1)
+      .flatMap((line) => (line.startsWith('{') ? [JSON.parse(line) as LogLine] : []));
   const running = {
     child,
     ready,

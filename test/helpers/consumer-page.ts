@@ -24,7 +24,10 @@ export async function serveConsumerPage(script: string, engineUrl: string): Prom
         outgoing.writeHead(answer.statusCode ?? 502, answer.headers);
         answer.pipe(outgoing);
       });
-      forwarded.on('error', () => outgoing.writeHead(502).end());
+      forwarded.on('error', () => {
+        if (outgoing.headersSent) outgoing.destroy();
+        else outgoing.writeHead(502).end();
+      });
       incoming.pipe(forwarded);
     } else if (incoming.url === '/script.js') {
       outgoing.writeHead(200, { ...headers, 'Content-Type': 'text/javascript' }).end(script);

@@ -76,8 +76,8 @@ export async function startStack(
   const pids = new Map<string, number>();
   const port = { postgres: 0 };
   const take = (text: string): void => {
-    if (!text.startsWith('{')) return;
-    const line = JSON.parse(text) as LogLine;
+    const line = logLine(text);
+    if (line === null) return;
     lines.push(line);
     const { child: name, child_pid: pid, cluster } = line;
     if (typeof name === 'string' && typeof pid === 'number') pids.set(name, pid);
@@ -144,6 +144,16 @@ export async function startStack(
       await rm(home, { recursive: true, force: true, maxRetries: 10 });
     },
   };
+}
+
+/** Null for what is none, such as the half of one that a program was killed in. */
+function logLine(text: string): LogLine | null {
+  if (!text.startsWith('{')) return null;
+  try {
+    return JSON.parse(text) as LogLine;
+  } catch {
+    return null;
+  }
 }
 
 async function waitUntilReady(child: ChildProcess, file: string, lines: LogLine[]): Promise<Ready> {
