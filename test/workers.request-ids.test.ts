@@ -1,5 +1,5 @@
 import { pino } from 'pino';
-import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, it, vi } from 'vitest';
 import { openAdmitQueue, type AdmitQueue } from '#runtime/queues';
 import { setAllowlisted } from '#sql/administration';
 import { acceptIntake } from '#sql/intake';
@@ -12,6 +12,7 @@ import {
   startEngine,
   type TestEngine,
 } from './helpers/engine.js';
+import { clientOf, revocationBody } from './helpers/lifecycle.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
 import { eventually } from './helpers/stack.js';
 
@@ -21,6 +22,8 @@ let key: string;
 let queue: AdmitQueue;
 let engine: TestEngine;
 let worker: AdmitWorker | null = null;
+
+const KEPT = 'admissions cannot be settled; they are kept and tried again';
 
 type Line = Record<string, unknown> & { msg: string };
 let lines: Line[];
@@ -133,6 +136,19 @@ it('lead to a batch, and from there to its items', async () => {
   expect(await line('request')).toMatchObject({ batch_id, request_id: 'trace-batch' });
 });
 
+it('lead from a revocation to what the worker did with it', async () => {
+  const [proofId = ''] = await registry.admitAll([registry.item()]);
+  const client = await clientOf(db, registry, engine);
+  const path = `/v1/proofs/${proofId}/revocations`;
+  const reply = await client.post(path, revocationBody(), { 'X-Request-Id': 'trace-revoked' });
+  expect(reply.status).toBe(202);
+  startWorker();
+  expect(await line('revocations settled')).toMatchObject({
+    revocations: 1,
+    request_id: 'trace-revoked',
+  });
+});
+
 it('are left out where the queue holds something else, and the job is done all the same', async () => {
   const item = registry.item();
   await acceptIntake(registry.engine, [item]);
@@ -142,4 +158,24 @@ it('are left out where the queue holds something else, and the job is done all t
   const told = await line('settled');
   expect(told).toMatchObject({ alone: [{ proof_id: item.proofId, effect: 'ADMIT' }] });
   expect(JSON.stringify(lines)).not.toContain('forged');
+});
+
+it('are in the line that says what cannot be settled, which comes again after a clock was set back', async () => {
+  await db.sql`revoke insert on svc.log_entry from svc_worker`;
+  const clocks = [vi.spyOn(Date, 'now'), vi.spyOn(performance, 'now')] as const;
+  try {
+    const proofId = await execute('trace-kept');
+    startWorker();
+    const first = [{ proof_id: proofId, request_id: 'trace-kept' }];
+    expect(await line(KEPT)).toMatchObject({ admissions: 1, first });
+    const [set, passed] = [Date.now() - 60 * 60_000, performance.now() + 6_000];
+    clocks[0].mockReturnValue(set);
+    clocks[1].mockReturnValue(passed);
+    lines = [];
+    await execute('trace-kept-too');
+    await line(KEPT);
+  } finally {
+    for (const clock of clocks) clock.mockRestore();
+    await db.sql`grant insert on svc.log_entry to svc_worker`;
+  }
 });

@@ -77,11 +77,12 @@ export function startAdmitWorker(
 ): AdmitWorker {
   const { log } = context;
   const ends = new EachEnds({ what: 'the settling of a job', limitMs: options.hungMs, onHung });
-  let reported = 0;
+  let reported = -Infinity;
   // The queue only counts failures; why they fail is said here, once in a while.
   const report = (error: unknown, ids: string[], requests: RequestIds): void => {
-    if (Date.now() - reported < REPORT_EVERY_MS) return;
-    reported = Date.now();
+    const now = performance.now();
+    if (now - reported < REPORT_EVERY_MS) return;
+    reported = now;
     log.error(
       { err: error, admissions: ids.length, first: firstOf(ids, requests) },
       'admissions cannot be settled; they are kept and tried again',
