@@ -78,6 +78,21 @@ describe('coalesce', () => {
     expect(await Promise.all(others)).toEqual([2, 3]);
   });
 
+  it('gathers at the limit also what would be a full group', async () => {
+    const { groups, finish, send } = held({ maxRunning: 1 });
+    const all = [send(0)];
+    await expect.poll(() => groups.length).toBe(1);
+    for (let n = 1; n <= 11; n += 1) all.push(send(n));
+    expect(groups).toEqual([[0]]);
+    finish(0);
+    await expect.poll(() => groups.length).toBe(2);
+    expect(groups[1]).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    finish(1);
+    await expect.poll(() => groups.length).toBe(3);
+    finish(2);
+    expect(await Promise.all(all)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+  });
+
   it('does not hold up others behind a few that wait long', async () => {
     const { groups, finish, send } = held({ maxRunning: 1, patienceMs: 5 });
     const all = [];
