@@ -8,11 +8,14 @@ import { freshDatabase } from './helpers/database.js';
 
 const WISH = { ssl: 'require', sslnegotiation: null };
 
-/** What becomes of a client's wish for TLS before a server that says `says` to it. */
+/** What becomes of a client's wish for TLS before a server that says `says` to it, or ends. */
 async function before<T>(says: string | null, ask: (socket: Socket) => Promise<T>): Promise<T> {
   const server = createServer((socket) => {
     socket.on('error', () => undefined);
-    socket.once('data', () => says !== null && socket.write(says));
+    socket.once('data', () => {
+      if (says === '') socket.end();
+      else if (says !== null) socket.write(says);
+    });
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const socket = connectSocket((server.address() as AddressInfo).port, '127.0.0.1');
@@ -71,8 +74,17 @@ describe('a wish for TLS', () => {
   });
 
   it('waits for no server that says nothing', async () => {
-    const asked = before(null, (socket) => secured(socket, 'localhost', WISH, 100));
-    await expect(asked).rejects.toMatchObject({ code: 'CONNECT_TIMEOUT' });
+    await before(null, async (socket) => {
+      const asked = secured(socket, 'localhost', WISH, 100);
+      await expect(asked).rejects.toMatchObject({ code: 'CONNECT_TIMEOUT' });
+      // Nobody gets it: left open, it would be a connection of the server's that nobody uses.
+      expect(socket.destroyed).toBe(true);
+    });
+  });
+
+  it('waits for no server that has gone', async () => {
+    const asked = before('', (socket) => secured(socket, 'localhost', WISH, 20_000));
+    await expect(asked).rejects.toMatchObject({ code: 'CONNECTION_CLOSED' });
   });
 
   it.skipIf(skipsTls)('holds a server without a name to its address', async () => {
