@@ -18,7 +18,7 @@ function arrayType(oid: number, { toText = String, fromText = String }: Element 
   const element = (value: unknown): string => {
     if (value === null) return 'null';
     if (value === undefined) throw new TypeError('an array for the database has no value in it');
-    return `"${toText(value).replace(/["\\]/g, '\\$&')}"`;
+    return `"${toText(value).replace(/\\/g, '\\\\').replace(/"/g, '\\"')}"`;
   };
   return {
     to: oid,
