@@ -28,6 +28,16 @@ export class PublishedGrants {
     return published.opened.manifest;
   }
 
+  /** The number of the last change that the snapshot has taken up; 0 when there is none. */
+  async bookmark(): Promise<number> {
+    const { index_parts: pins } = await this.manifest();
+    const kinds = [SHARE_PARTS, PACKAGE_PARTS];
+    return Math.max(
+      0,
+      ...pins.filter(({ kind }) => kinds.includes(kind)).map((pin) => pin.last_leaf),
+    );
+  }
+
   async place(kind: string, id: string) {
     return this.index.find((await this.manifest()).index_parts, id, kind);
   }
