@@ -74,6 +74,10 @@ export interface BatchShare {
  * Claims admissions for settlement in this transaction, and says which batch each came with. Only
  * what is still pending is claimed, and only one transaction can ever commit the claim, so nothing
  * is settled twice.
+ *
+ * What was accepted by a clock that is ahead of this one waits until its time has come: the database's
+ * was set back, or a standby of another clock was promoted, and nobody is refused for that. Beyond a
+ * day no clock was so wrong, and the gates refuse it.
  */
 export async function claimPending(
   tx: Transaction,
@@ -83,6 +87,8 @@ export async function claimPending(
   const rows = await tx<{ ids: string; batch_id: string | null; batch_items: number }[]>`
     with claimed as (
       delete from svc.intake_pending where proof_id = any(${arrayOf(proofIds)}::uuid[])
+        and (accepted_at <= (select clock_timestamp() + interval '1 second')
+          or accepted_at > (select clock_timestamp() + interval '1 day'))
       returning proof_id, batch_id, batch_items)
     select ${idsTogether(tx)} as ids, batch_id::text, batch_items from claimed
     group by batch_id, batch_items`;

@@ -110,6 +110,7 @@ export function renewTurns(sql: Pool, ms: number): Promise<{ over: number; again
           where p.batch_id = t.batch_id and p.first_index = t.first_index) as open
       from (select batch_id, first_index from svc.batch_turn
         where handed_at < clock_timestamp() - ${`${ms} milliseconds`}::interval
+          or handed_at > clock_timestamp() -- by a clock that was set back since
         order by handed_at limit ${RENEWED_AT_ONCE}) t
       join svc.batch_progress g using (batch_id)`;
     const open = rows.filter((row) => row.open);

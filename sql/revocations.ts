@@ -269,7 +269,8 @@ export function revocationsOlderThan(
   return asking(async () => {
     const rows = await sql<{ request_id: string; requested_at: Date }[]>`
       select request_id::text, requested_at from svc.revocation_pending
-      where requested_at < now() - ${`${ms} milliseconds`}::interval
+      where (requested_at < now() - ${`${ms} milliseconds`}::interval
+          or requested_at > now() + interval '1 second') -- by a clock that was set back since
         and (requested_at, request_id) > (${after?.requestedAt ?? new Date(0)}::timestamptz,
           ${toUuid(after?.requestId ?? '0'.repeat(32))}::uuid)
       order by requested_at, request_id limit ${limit}`;

@@ -380,6 +380,10 @@ describe('turns', () => {
     expect(await renewTurns(registry.admit.sql, 60_000)).toEqual({ over: 0, again: 0 });
     await processAdmissions(registry.admit, second);
     expect(await renewTurns(registry.admit.sql, 0)).toEqual({ over: 1, again: 1 });
+    // Handed out by a clock that was set back since, and lost.
+    expect(await nextTurn(registry.admit.sql, PART_ITEMS)).toHaveLength(PART_ITEMS);
+    await db.sql`update svc.batch_turn set handed_at = handed_at + interval '1 hour'`;
+    expect(await renewTurns(registry.admit.sql, 60_000)).toEqual({ over: 0, again: 1 });
     const again = await nextTurn(registry.admit.sql, PART_ITEMS);
     expect(again).toHaveLength(PART_ITEMS);
     await processAdmissions(registry.admit, again!.slice(0, -50));

@@ -168,6 +168,23 @@ describe('what an intake pins', () => {
       code: 'processing_failed',
     });
   });
+
+  it('is waited for where it is to come by a clock of the database that was set back', async () => {
+    const item = registry.item();
+    const neighbour = registry.item();
+    const ids = [item.proofId, neighbour.proofId];
+    await acceptIntake(registry.engine, [item, neighbour]);
+    const acceptedAt = (moment: string) =>
+      db.sql.unsafe(`
+        update svc.intake set accepted_at = ${moment} where proof_id = '${item.proofId}';
+        update svc.intake_pending set accepted_at = ${moment} where proof_id = '${item.proofId}'`);
+    await acceptedAt(`now() + interval '1 hour'`);
+    await processAdmissions(registry.admit, ids);
+    expect([...(await registry.settledIn(ids)).keys()]).toEqual([neighbour.proofId]);
+    await acceptedAt('now()');
+    await processAdmissions(registry.admit, ids);
+    expect(await stateOf(registry, item.proofId)).toMatchObject({ state: 'proved' });
+  });
 });
 
 describe('workers beside each other', () => {

@@ -376,6 +376,12 @@ describe('the sweeper', () => {
     expect(await sweepRevocations({ ...options, olderThanMs: 60_000 })).toMatchObject({
       enqueued: 0,
     });
+    // Asked for by a clock that was set back since.
+    const [{ request_id: ahead } = { request_id: '' }] = await db.sql<{ request_id: string }[]>`
+      update svc.revocation_pending set requested_at = requested_at + interval '1 hour'
+      where request_id = ${asked[1]!.requestId}::uuid returning replace(request_id::text, '-', '') as request_id`;
+    await sweepRevocations({ ...options, olderThanMs: 60_000 });
+    expect(enqueued.splice(0)).toEqual([[ahead]]);
     const first = await sweepRevocations({ ...options, olderThanMs: 0 });
     const second = await sweepRevocations({ ...options, olderThanMs: 0 }, first.next);
     expect(second.next).toBeNull();

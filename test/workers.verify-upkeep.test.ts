@@ -145,6 +145,16 @@ describe('a look at what may be over', () => {
     await recordUpkeep(registry.verify.sql, now - 1000);
     expect(await upkeepDoneAt(db.sql)).toBe(now);
   });
+
+  it('takes back one to come, by which the clock of the database was set back', async () => {
+    // What is over until then nobody has looked for, and the public would be told that somebody has.
+    const now = await databaseTime(db.sql);
+    await recordUpkeep(registry.verify.sql, now + 3_600_000);
+    await upkeep(registry.verify, 10);
+    const done = (await upkeepDoneAt(db.sql))!;
+    expect(done).toBeGreaterThanOrEqual(now);
+    expect(done).toBeLessThanOrEqual(await databaseTime(db.sql));
+  });
 });
 
 describe('the running verifier', () => {
