@@ -6,11 +6,13 @@ import { setValidity } from '#sql/administration';
 import { appendKeyChange } from '#sql/lifecycle';
 import { treeSize } from '#sql/log';
 import { verdictsForLeaves } from '#sql/verdicts';
+import { recordErasures } from '#workers/verify/erase';
 import { expire } from '#workers/verify/expire';
 import { scrub } from '#workers/verify/scrub';
 import { runVerifier } from '#workers/verify/verifier';
 import { untilWaiting } from './helpers/append-lock.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
+import { eraseProof } from './helpers/erase.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
 import { FLIP, tampering } from './helpers/tampering.js';
 import { eventually } from './helpers/stack.js';
@@ -25,6 +27,8 @@ beforeEach(async () => {
 afterEach(() => db.drop());
 
 const { leafOf, outcomeOf, tamper, holdVerdictLock } = tampering(() => ({ db, registry }));
+
+const HOUR_OF_TRUST = { proof: null, certificate: null, passport: null, trust: 3600 };
 
 describe('the scrubber', () => {
   it('goes round and round, and says nothing where nothing has changed', async () => {
@@ -42,20 +46,31 @@ describe('the scrubber', () => {
     expect(await db.sql`select from svc.verdict where not frontier`).toHaveLength(2);
   });
 
-  it.each([
-    ['the scrubber', () => scrub(registry.verify, 1000)],
-    ['what expires', () => expire(registry.verify, 1000)],
-  ])('%s waits while another writes verdicts', async (_, work) => {
-    await registry.admitAll([registry.item()]);
+  it.each<[string, (id: string) => Promise<unknown>, () => Promise<unknown>]>([
+    ['the scrubber', (id) => tamper(FLIP.signature, [id]), () => scrub(registry.verify, 1000)],
+    [
+      'what expires',
+      () => tamper('update svc.expiry set expires_at = now()', []),
+      () => expire(registry.verify, 1000),
+    ],
+    ['what was erased', (id) => eraseProof(db, id), () => recordErasures(registry.verify, 1000)],
+  ])('%s waits while another writes verdicts, and dates its own later', async (_, make, work) => {
+    await setValidity(registry.admin, TENANT, HOUR_OF_TRUST);
+    const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
+    await make(id);
     const lock = await holdVerdictLock();
     const order: string[] = [];
     const working = work().then(() => order.push('worked'));
     await untilWaiting(db.sql);
     order.push('released');
+    const [clock] = await db.sql<{ now: Date }[]>`select clock_timestamp() as now`;
     await lock.release();
     await working;
     expect(order).toEqual(['released', 'worked']);
+    const [verdict] = await db.sql<{ verified_at: Date }[]>`
+      select verified_at from svc.verdict where not frontier`;
+    expect(verdict?.verified_at.getTime()).toBeGreaterThanOrEqual(clock!.now.getTime());
   });
 });
 
@@ -128,22 +143,22 @@ describe('the running verifier', () => {
     );
 
   it('goes on with both when the clock of its machine is set back', async () => {
-    await setValidity(registry.admin, TENANT, {
-      proof: null,
-      certificate: null,
-      passport: null,
-      trust: 0,
-    });
-    const before = await registry.admitAll([registry.item()]);
+    await setValidity(registry.admin, TENANT, HOUR_OF_TRUST);
     const { now } = Date;
     const clock = vi.spyOn(Date, 'now');
+    // What is over when it is first looked at needs nobody who comes back for it.
+    const passesAndEnds = async (): Promise<string> => {
+      const [id = ''] = await registry.admitAll([registry.item()]);
+      await becomes(id, 'pass');
+      await tamper('update svc.expiry set expires_at = now()', []);
+      await seesTheEndOf(id);
+      return id;
+    };
     try {
       await whileItRuns(async () => {
-        await seesTheEndOf(before[0]!);
+        await passesAndEnds();
         clock.mockImplementation(() => now() - 60 * 60_000);
-        const [id = ''] = await registry.admitAll([registry.item()]);
-        await becomes(id, 'pass');
-        await seesTheEndOf(id);
+        const id = await passesAndEnds();
         await tamper(FLIP.signature, [id]);
         await becomes(id, 'fail');
       });
