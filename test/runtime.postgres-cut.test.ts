@@ -1,4 +1,4 @@
-import { connect as connectSocket, createServer, type AddressInfo } from 'node:net';
+import { connect as connectSocket, createServer, Socket, type AddressInfo } from 'node:net';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { DatabaseClaim } from '#publisher/database-claim';
 import { connect, type Sql } from '#runtime/postgres';
@@ -145,6 +145,17 @@ it('a connection that is cut as its session opens fails what was asked, and noth
   expect(unhandled).toEqual([]);
   await sql.end({ timeout: 1 });
   way.close();
+});
+
+it('an end by an error is heard of with the error, and not some time after it', () => {
+  const heard: unknown[] = [];
+  const socket = whole(new Socket());
+  socket.on('error', (error: Error) => heard.push(error.message));
+  socket.on('close', (hadError: boolean) => heard.push(hadError));
+  socket.emit('error', new Error('cut'));
+  expect(heard).toEqual([]);
+  socket.emit('close', true);
+  expect(heard).toEqual(['cut', true]);
 });
 
 it('a connection that is never greeted ends without an error, for the next to be greeted', async () => {

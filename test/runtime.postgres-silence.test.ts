@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connect } from '#runtime/postgres';
 import { keepAsking } from '#runtime/statement-pulse';
-import { EachEnds, type HungError } from '#runtime/watchdog';
+import { EachEnds, HungError } from '#runtime/watchdog';
 import { isUnavailable } from '#sql/errors';
 import { serveTls, skipsTls } from './helpers/database-tls.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
@@ -56,6 +56,19 @@ describe('a database that says nothing any more', () => {
     await sql.end({ timeout: 0 });
     way.close();
   });
+});
+
+it('ends a program that gets no transaction any more, though statements come back', async () => {
+  const sql = connect(db.urlFor('svc_engine'), { application: 'test', max: 1 });
+  await sql.reserve();
+  const told = new AbortController();
+  const hung = new Promise((resolve) => {
+    void keepAsking(sql, { signal: told.signal, onHung: resolve, hungMs: 200, everyMs: 5 });
+  });
+  expect(await sql`select 1 as one`).toEqual([{ one: 1 }]);
+  expect(await hung).toBeInstanceOf(HungError);
+  told.abort();
+  await sql.end({ timeout: 0 });
 });
 
 describe('a watch over work of which each piece has to end', () => {
