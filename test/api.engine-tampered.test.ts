@@ -155,16 +155,32 @@ describe('rows that were changed behind the back of the registry', () => {
   });
 
   it('says of a proof that lost its payload what is missing, and blames no signature', async () => {
+    const documents = [await exported(await admitOne()), await exported(await admitOne())];
+    for (const [n, lost] of ['aep = null, signature = null', 'signature = null'].entries()) {
+      const document = documents[n]!;
+      await byHand(`update svc.proof set ${lost} where `, document.proof_id);
+      const verdict = await verdictOn(byId(document.proof_id));
+      expect(verdict).toMatchObject({ status: 'INVALID', cause: 'failed_verification' });
+      const failed = verdict.checks.filter(({ result }) => result === 'fail');
+      expect(failed).toEqual([
+        { name: 'aep_hash', result: 'fail', detail: 'the stored AEP is missing' },
+      ]);
+      // Its holder has it still, and the log what it commits to.
+      expect((await verdictOn(document)).status).toBe('VALID');
+    }
+  });
+
+  it('finds no place in the log where the tree has lost its tiles, and says so', async () => {
     const document = await exported(await admitOne());
-    await byHand('update svc.proof set aep = null, signature = null where ', document.proof_id);
-    const verdict = await verdictOn(byId(document.proof_id));
-    expect(verdict).toMatchObject({ status: 'INVALID', cause: 'failed_verification' });
-    const failed = verdict.checks.filter(({ result }) => result === 'fail');
-    expect(failed).toEqual([
-      { name: 'aep_hash', result: 'fail', detail: 'the stored AEP is missing' },
-    ]);
-    // Its holder has it still, and the log what it commits to.
-    expect((await verdictOn(document)).status).toBe('VALID');
+    await db.sql.begin(async (tx) => {
+      await tx`set local session_replication_role = replica`;
+      await tx`delete from svc.tile`;
+    });
+    for (const submission of allWays(document)) {
+      const verdict = await verdictOn(submission);
+      expect(verdict).toMatchObject({ status: 'INVALID', cause: 'failed_verification' });
+      expect(checkOf(verdict, 'inclusion')).toBe('fail');
+    }
   });
 
   it('asserts nothing of an erased proof, whoever kept it, and says that this is why', async () => {
