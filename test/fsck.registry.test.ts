@@ -109,9 +109,10 @@ describe('the registry half of fsck finds', () => {
       { erasure_incomplete: 1, verdict_passes: 1 },
     ],
     [
-      'an erasure by half',
-      () => `${erased(old())} update svc.proof set signature = '\\x00' where proof_id = ${old()}`,
-      { erasure_incomplete: 1 },
+      'an erasure by half, of a proof that is elsewhere',
+      () => `${erased(old())} update svc.proof set signature = '\\x00', leaf_index = leaf_index + 1000000
+        where proof_id = ${old()}`,
+      { erasure_incomplete: 1, proof_misplaced: 1, proof_not_in_log: 1 },
     ],
     [
       'an erased proof that a verdict passes',
@@ -265,6 +266,11 @@ describe('the registry half of fsck finds', () => {
       'a key entry that was altered',
       () => `${failed('0')} update svc.log_entry set ${flip('body', 60)} where leaf_index = 0`,
       { key_history_broken: 1 },
+    ],
+    [
+      'a key entry whose row is gone, and not what it brings with it',
+      () => `${failed('0')} delete from svc.log_entry where leaf_index = 0`,
+      { leaf_missing: 1 },
     ],
     [
       'a verdict that passes what does not verify',
