@@ -86,7 +86,10 @@ describe('svc verify --offline', () => {
     expect((await verify(['admitted.json', ...one, ...tlog])).code).toBe(0);
     const stdin = JSON.stringify(admitted);
     const json = await verify(['-', '--pins', 'pins.json', '--json'], { stdin });
-    expect(json.lines).toMatchObject([{ decidable: true, authentic: true, included: true }]);
+    const [, , root] = admitted.inclusion.checkpoint.split('\n');
+    expect(json.lines).toMatchObject([
+      { decidable: true, authentic: true, included: true, under: { root } },
+    ]);
   });
 
   it('has a code of its own for a denial', async () => {
@@ -141,5 +144,7 @@ describe('svc verify --offline', () => {
       const { code, stdout } = await verify(args);
       expect([args, code, stdout]).toEqual([args, 2, '']);
     }
+    const { stderr } = await verify(['admitted.json', '--pins', 'nowhere.json']);
+    expect(stderr).toBe('svc: nowhere.json cannot be read: ENOENT\n');
   });
 });

@@ -101,6 +101,9 @@ describe('svc', () => {
     expect(
       (await svc(['export', admitted], { env: { SVC_ENGINE_URL: 'http://a' } })).stderr,
     ).toContain('SVC_API_KEY_FILE');
+    const noUrl = await svc(['keys'], { env: { SVC_PUBLIC_URL: 'localhost:8081' } });
+    expect(noUrl).toMatchObject({ code: 2, stdout: '' });
+    expect(noUrl.stderr).toMatch(/SVC_PUBLIC_URL.* http:/);
     const noFile = await run(['export', admitted], { env: { SVC_API_KEY_FILE: '/nowhere' } });
     expect(noFile).toMatchObject({ code: 2 });
     const both = await run(['export', admitted], { env: { SVC_API_KEY: 'a' } });
@@ -262,7 +265,7 @@ describe('svc admit', () => {
       ['{"intent_id":"a","intent_id":"b","action":"A"}', /:1: /],
       ['[1]', /:1: is not a JSON object/],
       [JSON.stringify({ ...envelope, requested_at }), /:1: \/nonce: is required/],
-      ['\n \n', /has no items/],
+      ['\n \n', /^svc: standard input has no items/],
     ];
     const before = world.engine.worker.batches.length;
     await all(cases, async ([text, said]) => {
@@ -334,6 +337,10 @@ describe('svc verify, online', () => {
   it('takes no file that is none, and no pins that it would not use', async () => {
     await file('half.json', []);
     await writeFile(join(folder, 'half.json'), '{"schema_version":');
+    await file('actions.ndjson', [{ intent_id: 'a', action: 'SEND_REPORT' }]);
+    const other = await run(['verify', 'actions.ndjson']);
+    expect(other).toMatchObject({ code: 2, stdout: '' });
+    expect(other.stderr).toMatch(/^svc: actions\.ndjson is not what `svc export` writes: /);
     for (const args of [
       ['half.json'],
       ['nowhere.json'],

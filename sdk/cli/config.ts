@@ -49,6 +49,12 @@ function setting(env: Environment, values: Values, option: string, variable: str
   if (found === undefined || found === '') {
     throw new UsageError(`set ${variable}, or give --${option}`);
   }
+  const isAddress = option.endsWith('-url');
+  if (isAddress && !/^https?:\/\//i.test(found)) {
+    throw new UsageError(
+      `${variable}, or --${option}, takes an address like http://127.0.0.1:8080`,
+    );
+  }
   return found;
 }
 

@@ -9,11 +9,11 @@ const SETTINGS = `Settings, from the environment:
   NO_COLOR           no colours; there are none outside a terminal either`;
 
 const EXIT_CODES = `Exit codes:
-  0    it is so: valid, admitted, included, the same
+  0    it is so: valid, admitted, included, authentic, the same
   1    it is not so
   2    the command, its settings or its input are wrong; nothing was asked
   3    nobody could tell, or it was refused: unreachable, not verified yet, no key pinned
-  4    denied, and proved to be
+  4    denied, and proved to be: also for a valid proof of a denial
   130  interrupted`;
 
 export function programHelp(): string {

@@ -1,7 +1,7 @@
 import { fromUtf8, utf8 } from '../../protocol/bytes.js';
 import { parseStrict, type JsonValue } from '../../protocol/json.js';
 import { agentEnvelope, executeRequest, SdkError, type BatchItem } from '../index.js';
-import { readInput } from './input.js';
+import { nameOf, readInput } from './input.js';
 import { UsageError } from './usage-error.js';
 
 /**
@@ -13,10 +13,13 @@ export async function readItems(name: string, tenantId: string): Promise<BatchIt
     try {
       return itemOf(parseStrict(utf8(line)), tenantId);
     } catch (cause) {
-      throw new UsageError(`${name}:${String(number)}: ${(cause as Error).message}`, { cause });
+      throw new UsageError(`${nameOf(name)}:${String(number)}: ${(cause as Error).message}`, {
+        cause,
+      });
     }
   });
-  if (items.length === 0) throw new UsageError(`${name} has no items`);
+  if (items.length === 0)
+    throw new UsageError(`${nameOf(name)} has no items: write one a line, as in svc admit --help`);
   return items;
 }
 
@@ -25,7 +28,7 @@ function linesOf(name: string, bytes: Uint8Array): [number: number, line: string
   try {
     text = fromUtf8(bytes);
   } catch (cause) {
-    throw new UsageError(`${name} is not UTF-8`, { cause });
+    throw new UsageError(`${nameOf(name)} is not UTF-8`, { cause });
   }
   return text
     .split('\n')

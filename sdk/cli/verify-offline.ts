@@ -1,3 +1,4 @@
+import { toBase64 } from '../../protocol/bytes.js';
 import { isProofId } from '../../protocol/ids.js';
 import { verifyOffline, type OfflineResult } from '../index.js';
 import type { Invocation } from './command.js';
@@ -23,9 +24,15 @@ export async function verifyFileOffline(invocation: Invocation): Promise<ExitCod
     trust,
     tlogProof === undefined ? {} : { tlogProof: await readInput(tlogProof) },
   );
-  if (json) terminal.printJson(result);
+  if (json) terminal.printJson(documentOf(result));
   else show(terminal, result);
   return offlineExit(result);
+}
+
+/** The root in base64, as documents have Merkle hashes: JSON has no bytes. */
+function documentOf(result: OfflineResult): unknown {
+  if (!result.decidable || result.under === undefined) return result;
+  return { ...result, under: { ...result.under, root: toBase64(result.under.root) } };
 }
 
 /** Authentic alone is half of it: without the log, nobody knows whether it was ever appended. */

@@ -43,11 +43,19 @@ export async function attempt(
     if (controller.signal.aborted) {
       throw new SdkError('timeout', `no whole answer within ${String(timeoutMs)} ms`, { cause });
     }
-    throw new SdkError('network', `no whole answer from ${call.url.host}`, { cause });
+    throw new SdkError('network', `no whole answer from ${call.url.host}${why(cause as Error)}`, {
+      cause,
+    });
   } finally {
     clearTimeout(timer);
     deadline.signal.removeEventListener('abort', stop);
   }
+}
+
+/** What Node says of a connection, such as ECONNREFUSED: nothing listens there, or not yet. */
+function why({ cause }: { cause?: unknown }): string {
+  const { code } = (cause ?? {}) as { code?: unknown };
+  return typeof code === 'string' ? ` (${code})` : '';
 }
 
 async function answerOf(

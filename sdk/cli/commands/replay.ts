@@ -1,8 +1,8 @@
 import { isProofId } from '../../../protocol/ids.js';
-import { replayProofHttp, type Replay, type ReplayInput } from '../../index.js';
+import { replayProofHttp, type Replay } from '../../index.js';
 import { text, type Command } from '../command.js';
 import { EXIT, type ExitCode } from '../exit-code.js';
-import { readDocument } from '../read-document.js';
+import { askAboutExport } from '../read-document.js';
 import { UsageError } from '../usage-error.js';
 import { row, styled } from '../verdict.js';
 
@@ -35,10 +35,10 @@ export const replay: Command = {
     if (policy !== undefined && !isProofId(name)) {
       throw new UsageError('--policy goes with a proof id, not with a file');
     }
-    const input = isProofId(name)
-      ? { proof_id: name, ...(policy !== undefined && { policy_digest: policy }) }
-      : ((await readDocument(name)) as unknown as ReplayInput);
-    const envelope = await replayProofHttp(options, input);
+    const byId = { proof_id: name, ...(policy !== undefined && { policy_digest: policy }) };
+    const envelope = await (isProofId(name)
+      ? replayProofHttp(options, byId)
+      : askAboutExport(name, (document) => replayProofHttp(options, document)));
     const { result, proof_id, differences, counterfactual } = envelope.response;
     if (json) {
       terminal.printJson(envelope);

@@ -1,8 +1,8 @@
 import { isProofId } from '../../../protocol/ids.js';
-import { verifyProofHttp, type Verdict, type VerifyInput } from '../../index.js';
+import { verifyProofHttp, type Verdict } from '../../index.js';
 import type { Command, Invocation } from '../command.js';
 import { EXIT, type ExitCode } from '../exit-code.js';
-import { readDocument } from '../read-document.js';
+import { askAboutExport } from '../read-document.js';
 import { UsageError } from '../usage-error.js';
 import { row, styled, verdictExit } from '../verdict.js';
 import { verifyFileOffline } from '../verify-offline.js';
@@ -53,10 +53,9 @@ async function online({ args, values, json, engine, terminal }: Invocation): Pro
   // Whoever pins keys wants them used: an answer that rests on others would mislead.
   if (surplus !== undefined) throw new UsageError(`--${surplus} goes with --offline`);
   const options = engine();
-  const input = isProofId(name)
-    ? { proof_id: name }
-    : ((await readDocument(name)) as unknown as VerifyInput);
-  const envelope = await verifyProofHttp(options, input);
+  const envelope = await (isProofId(name)
+    ? verifyProofHttp(options, { proof_id: name })
+    : askAboutExport(name, (document) => verifyProofHttp(options, document)));
   const { status, can_assert_validity, cause, checks } = envelope.response;
   const code =
     cause === 'not_verified_yet'
