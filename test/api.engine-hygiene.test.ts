@@ -64,6 +64,7 @@ describe.each(paths)('%s', (path) => {
   it.each([`${address}/`, address.toUpperCase(), `${address}/y/z`])('is not %s', async (other) => {
     const reply = await send(world.engine.url, { method: 'GET', path: other });
     expect(reply.json).toMatchObject({ status: 404, code: 'route_not_found' });
+    expect(reply.json['detail']).toContain('/docs');
     expectSecurityHeaders(reply.headers, 'engine');
   });
 });

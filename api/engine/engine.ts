@@ -78,7 +78,10 @@ function only(...methods: string[]): RequestHandler {
 }
 
 const nothingHere: RequestHandler = () => {
-  throw new Problem('route_not_found', 'The path is not one of the engine API.');
+  throw new Problem(
+    'route_not_found',
+    'The path is not one of the engine API: /docs has them all.',
+  );
 };
 
 /** Where every error ends: its own problem, or one that says nothing of the inside. */

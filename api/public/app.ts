@@ -19,7 +19,10 @@ export function createApp(ctx: PublicContext): Express {
   });
   for (const served of byPath(OPERATIONS)) mount(ctx, app, served);
   app.use((req) => {
-    throw new Problem('route_not_found', `There is no ${req.path} in the public API.`);
+    throw new Problem(
+      'route_not_found',
+      `There is no ${req.path} in the public API: /docs has all that is.`,
+    );
   });
   const onError: ErrorRequestHandler = (error: unknown, req, res, next) => {
     if (res.headersSent) next(error);

@@ -24,7 +24,10 @@ export const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
 
 /** Every lookup is taken by `handleLookup`, which listener and app ask before any route. */
 export const answeredInFront: Handler = (_ctx, req) => {
-  throw new Problem('route_not_found', `There is no ${req.url ?? ''} in the public API.`);
+  throw new Problem(
+    'route_not_found',
+    `There is no ${req.url ?? ''} in the public API: /docs has all that is.`,
+  );
 };
 
 export const ETAG = { ETag: 'Strong; send it back in `If-None-Match`.' };

@@ -50,7 +50,7 @@ function sentence(relayed: Relayed): string {
   if (!verification.can_assert_validity) {
     return 'The chain was complete. It does not make valid what has ended since.';
   }
-  return 'The chain is complete. Each link has a verdict of its own: follow it to see.';
+  return 'The chain is complete. From the verification on each link has a verdict of its own: follow it to see.';
 }
 
 function reached(stage: string, link: ChainLink | undefined, isDenial: boolean): Html {
