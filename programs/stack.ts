@@ -1,12 +1,13 @@
 import { createHmac, randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { mkdir, readFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { formatVkey } from '#protocol/note';
 import { drainGiven, type DrainConfig, type StartConfig } from '#runtime/config';
 import { createSigningKey, loadSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/index';
+import { makeFolder } from '#runtime/folder';
 import { listen } from '#runtime/http-server';
 import type { ProgramContext } from '#runtime/lifecycle';
 import { serveOps } from '#runtime/ops/ops';
@@ -216,8 +217,8 @@ export async function bringUp(config: StartConfig, ctx: ProgramContext): Promise
   await checkPorts(config);
   const children: Supervised[] = [];
   await serveOps(config.ops, ctx, programsTogether(children));
-  await mkdir(config.dataDir, { recursive: true, mode: 0o755 });
-  await mkdir(config.snapshotDir, { recursive: true, mode: 0o755 });
+  await makeFolder('DATA_DIR', config.dataDir);
+  await makeFolder('SNAPSHOT_DIR', config.snapshotDir);
   const database =
     config.databaseUrl === null
       ? await embeddedDatabase(config, ctx)

@@ -126,6 +126,11 @@ describe('start', () => {
     expect(await third.ended).toBe(1);
     expect(third.output.err).toContain('is taken: set ENGINE_PORT');
 
+    // And one that is given a place where it cannot write.
+    const fourth = start(join(dataDir, 'ready.json', 'data'));
+    expect(await fourth.ended).toBe(1);
+    expect(fourth.output.err).toContain('cannot be written (ENOTDIR): set DATA_DIR');
+
     expect(
       (await fetch(`${public_url}/api/public/verify/proof/${receipt.registry_proof_id}`)).status,
     ).toBe(200);
