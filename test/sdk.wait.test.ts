@@ -83,6 +83,13 @@ describe('waitForVerdictHttp', () => {
     expect(error.message).toContain('503');
   });
 
+  it('says so too when its time ends in the middle of a question', async () => {
+    network.faults.push({ kind: 'late', ms: 0 }, { kind: 'silent' });
+    const brief = { ...options, timeoutMs: 700 };
+    const error = await sdkError(waitForVerdictHttp(brief, UNKNOWN), 'timeout');
+    expect(error.message).toContain('NOT_FOUND');
+  });
+
   it('waits for nothing that time will not change', async () => {
     network.faults.push({ kind: 'answer', status: 200 });
     await sdkError(waitForVerdictHttp(options, UNKNOWN), 'unexpected_response');

@@ -21,13 +21,19 @@ export async function waitForVerdictHttp(
 ): Promise<Lookup> {
   const registry = openRegistry(options);
   return withDeadline(options, async (deadline) => {
+    let last: Lookup | SdkError | null = null;
     for (let asked = 1; ; asked++) {
       const input = { kind: 'proof', identifier } as const;
-      const found = await lookUp(registry, input, deadline).catch((error: unknown) => {
-        if (error instanceof SdkError && error.retryable && !deadline.signal.aborted) return error;
-        throw error;
-      });
+      const found: Lookup | SdkError = await lookUp(registry, input, deadline).catch(
+        (error: unknown) => {
+          if (!(error instanceof SdkError)) throw error;
+          if (error.retryable && !deadline.signal.aborted) return error;
+          // Time that is up in the middle of a question says nothing; the answer before it does.
+          throw error.code === 'timeout' && last !== null ? noVerdict(last) : error;
+        },
+      );
       if (!(found instanceof SdkError) && !isOpen(found)) return found;
+      last = found;
       const rest = backoffMs(asked, REST, Math.random());
       if (rest >= deadline.remainingMs()) throw noVerdict(found);
       await deadline.sleep(rest);
