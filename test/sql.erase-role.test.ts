@@ -155,4 +155,16 @@ describe('the role that erases', () => {
       /waits to be appended/,
     );
   });
+
+  it('records no erasure of what is not settled, which no worker could settle any more', async () => {
+    const item = registry.item();
+    await acceptIntake(registry.engine, [item]);
+    const id = toUuid(item.proofId);
+    const erasing = transaction(db.as('svc_erase'), async (tx) => {
+      await tx`insert into svc.erasure (proof_id, actor, reason_ref) values (${id}, 'ada', 'CASE-1')`;
+      await tx`
+        update svc.intake set request = null, request_hash = null, salt = null where proof_id = ${id}`;
+    });
+    await expect(erasing).rejects.toThrow(/is not settled/);
+  });
 });
