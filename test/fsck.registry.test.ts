@@ -330,7 +330,7 @@ describe('the registry half of fsck finds', () => {
     [
       'two admissions of one identity',
       () => `drop index svc.intake_identity;
-        update svc.intake set request_hash = (select request_hash from svc.intake where proof_id = ${old()})
+        update svc.intake set (request, request_hash) = (select request, request_hash from svc.intake where proof_id = ${old()})
           where proof_id = (select proof_id from svc.intake_pending)`,
       { identity_twice: 1 },
     ],
@@ -378,6 +378,26 @@ describe('the registry half of fsck finds', () => {
       'a change that is left out',
       () => `delete from svc.grant_change where change_no = 1`,
       { grant_changes_differ: 2 },
+    ],
+    [
+      'requests that nothing in the log vouches for and that were altered',
+      () => `update svc.intake set ${flip('request', 30)}
+        where refused or proof_id in (select proof_id from svc.intake_pending)`,
+      { request_altered: 2 },
+    ],
+    [
+      'tokens, packages, batches and admissions that are gone, by what is left of each',
+      () => `delete from svc.share_token where package_id is not null;
+        delete from svc.trust_package where package_id = (select min(package_id::text)::uuid from svc.trust_package);
+        delete from svc.batch where batch_id = (select min(batch_id::text)::uuid from svc.batch);
+        insert into svc.erasure values ('${toUuid('0'.repeat(31) + '1')}', null, now(), 'ada', 'CASE-1')`,
+      { grant_changes_differ: 5, package_differs: 1, batch_differs: 1, erasure_incomplete: 1 },
+    ],
+    [
+      'an admission of a batch of which no worker is ever told',
+      () =>
+        `update svc.intake_pending set batch_id = (select min(batch_id::text)::uuid from svc.batch)`,
+      { intake_lost: 1 },
     ],
     [
       'a batch that lost an item',

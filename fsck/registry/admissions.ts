@@ -1,3 +1,8 @@
+import { toHex } from '#protocol/bytes';
+import { canonicalBytes } from '#protocol/canonical-json';
+import { hashHex } from '#protocol/hash';
+import { parseStrict } from '#protocol/json';
+import { nativeSha256 } from '#runtime/crypto';
 import {
   admissionsFrom,
   proofsFrom,
@@ -29,6 +34,9 @@ export async function checkAdmissions(
         findings.add('erasure_incomplete', where, 'nothing of an erased payload');
       } else if (!hasProof && !row.isErased && row.lacksPayload) {
         findings.add('proof_payload_missing', where, 'its request, or a record that it was erased');
+      } else if (row.unproved !== null && !isRequestOf(row.unproved)) {
+        const hash = toHex(row.unproved.requestHash);
+        findings.add('request_altered', where, `a request of hash ${hash}, as it was accepted`);
       }
       const states = [hasProof, hasRefusal, isPending].filter(Boolean).length;
       if (states === 0) {
@@ -64,6 +72,15 @@ export async function checkAdmissions(
       where,
       `none older than ${String(waitMs)} ms, the oldest is of ${since}`,
     );
+  }
+}
+
+/** Of what waits to be signed a worker refuses what is not what was accepted: then it is too late. */
+function isRequestOf({ request, requestHash }: { request: Uint8Array; requestHash: Uint8Array }) {
+  try {
+    return hashHex(nativeSha256, canonicalBytes(parseStrict(request))) === toHex(requestHash);
+  } catch {
+    return false;
   }
 }
 

@@ -14,6 +14,8 @@ export interface AdmissionRow {
   /** Something of its payload is there. */
   hasPayload: boolean;
   isErased: boolean;
+  /** What nothing in the log vouches for: of an admission without a proof, what is left of it. */
+  unproved: { request: Buffer; requestHash: Buffer } | null;
 }
 
 /** Admissions behind `after`, in the order of their ids. */
@@ -32,16 +34,21 @@ export async function admissionsFrom(
       lacks: boolean;
       has: boolean;
       erased: boolean;
+      request: Buffer | null;
+      request_hash: Buffer | null;
     }[]
   >`
-    select i.proof_id::text, i.refused,
-      (select true from svc.proof p where p.proof_id = i.proof_id) is not null as proved,
+    select i.proof_id::text, i.refused, proved, i.lacks, i.has,
+      case when not proved then i.request end as request,
+      case when not proved then i.request_hash end as request_hash,
       (select true from svc.refusal r where r.proof_id = i.proof_id) is not null as refusal,
       (select true from svc.intake_pending q where q.proof_id = i.proof_id) is not null as pending,
-      (select true from svc.erasure x where x.proof_id = i.proof_id) is not null as erased, i.lacks, i.has
-    from (select proof_id, refused, num_nulls(request, request_hash, salt) > 0 as lacks,
+      (select true from svc.erasure x where x.proof_id = i.proof_id) is not null as erased
+    from (select proof_id, refused, request, request_hash, num_nulls(request, request_hash, salt) > 0 as lacks,
         num_nonnulls(request, request_hash, salt) > 0 as has from svc.intake where proof_id > ${toUuid(after)}::uuid
       order by proof_id limit ${limit}) i
+    cross join lateral (
+      select (select true from svc.proof p where p.proof_id = i.proof_id) is not null as proved) found
     order by i.proof_id`;
   return rows.map((row) => ({
     proofId: fromUuid(row.proof_id),
@@ -52,6 +59,10 @@ export async function admissionsFrom(
     lacksPayload: row.lacks,
     hasPayload: row.has,
     isErased: row.erased,
+    unproved:
+      row.request === null || row.request_hash === null
+        ? null
+        : { request: row.request, requestHash: row.request_hash },
   }));
 }
 

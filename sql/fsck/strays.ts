@@ -1,0 +1,54 @@
+import type { Pool } from '../db.js';
+import { batchIdOf, fromUuid, packageIdOf } from '../ids.js';
+
+/** Rows whose other half is gone, or never was: nothing that goes through the halves comes to them. */
+export interface Strays {
+  /** Of a batch there is something, and not the batch. */
+  batches: string[];
+  /** Admissions of a batch that is never handed out. */
+  withoutTurn: string[];
+  /** Members of a package that there is not. */
+  packages: string[];
+  /** Numbered changes of a token or package that there is not. */
+  changes: number[];
+  /** Records of erasures of no admission, or of another leaf than the proof's. */
+  erasures: string[];
+}
+
+/** Each of one moment and of one statement, so that what is made meanwhile is whole. */
+export async function readStrays(sql: Pool, limit: number): Promise<Strays> {
+  const batches = await sql<{ id: string }[]>`
+    select distinct s.batch_id::text as id from (
+      select batch_id from svc.batch_part union select batch_id from svc.batch_progress
+      union select batch_id from svc.intake_pending where batch_id is not null) s
+    left join svc.batch b using (batch_id) where b.batch_id is null order by id limit ${limit}`;
+  const withoutTurn = await sql<{ id: string }[]>`
+    select q.proof_id::text as id from svc.intake_pending q
+    join svc.batch b using (batch_id)
+    where q.proof_id not in (
+      select u.proof_id from svc.batch_turn t join svc.batch_part p using (batch_id, first_index)
+      cross join lateral unnest(p.proof_ids) as u(proof_id) where u.proof_id is not null)
+    order by id limit ${limit}`;
+  const packages = await sql<{ id: string }[]>`
+    select distinct m.package_id::text as id from svc.package_member m
+    left join svc.trust_package k using (package_id)
+    where k.package_id is null order by id limit ${limit}`;
+  const changes = await sql<{ change_no: number }[]>`
+    select c.change_no from svc.grant_change c
+    left join svc.share_token t on t.token_hash = c.token_hash
+    left join svc.trust_package k on k.package_id = c.package_id
+    where t.token_hash is null and k.package_id is null order by c.change_no limit ${limit}`;
+  const erasures = await sql<{ id: string }[]>`
+    select e.proof_id::text as id from svc.erasure e
+    left join svc.intake i using (proof_id) left join svc.proof p using (proof_id)
+    where (i.proof_id is null and p.proof_id is null)
+      or (p.proof_id is not null and e.leaf_index is distinct from p.leaf_index)
+    order by id limit ${limit}`;
+  return {
+    batches: batches.map(({ id }) => batchIdOf(id)),
+    withoutTurn: withoutTurn.map(({ id }) => fromUuid(id)),
+    packages: packages.map(({ id }) => packageIdOf(id)),
+    changes: changes.map(({ change_no }) => Number(change_no)),
+    erasures: erasures.map(({ id }) => fromUuid(id)),
+  };
+}
