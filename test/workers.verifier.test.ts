@@ -5,7 +5,8 @@ import { HungError } from '#runtime/watchdog';
 import { setValidity } from '#sql/administration';
 import { appendKeyChange } from '#sql/lifecycle';
 import { treeSize } from '#sql/log';
-import { verdictsForLeaves } from '#sql/verdicts';
+import { transaction } from '#sql/transaction';
+import { scrubUrgently, verdictsForLeaves } from '#sql/verdicts';
 import { recordErasures } from '#workers/verify/erase';
 import { expire } from '#workers/verify/expire';
 import { scrub } from '#workers/verify/scrub';
@@ -44,6 +45,20 @@ describe('the scrubber', () => {
     expect((await scrub(registry.verify, 150)).changed).toBe(1);
     expect([await outcomeOf(first), await outcomeOf(last)]).toEqual(['fail', 'fail']);
     expect(await db.sql`select from svc.verdict where not frontier`).toHaveLength(2);
+  });
+
+  it('says nothing of what it found under another history of keys', async () => {
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    await tamper(FLIP.signature, [id]);
+    const lock = await holdVerdictLock();
+    const scrubbing = scrub(registry.verify, 1000);
+    await untilWaiting(db.sql);
+    await transaction(registry.verify.sql, (tx) => scrubUrgently(tx, 0, 1));
+    await lock.release();
+    expect((await scrubbing).changed).toBe(0);
+    expect(await outcomeOf(id)).toBe('pass');
+    expect((await scrub(registry.verify, 1000)).changed).toBe(1);
   });
 
   it.each<[string, (id: string) => Promise<unknown>, () => Promise<unknown>]>([

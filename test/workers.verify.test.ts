@@ -1,11 +1,13 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { utf8 } from '#protocol/bytes';
+import { statusEntryBytes } from '#protocol/entries';
 import { leafHash } from '#protocol/merkle';
 import { nativeSha256 } from '#runtime/crypto';
 import { appendRevocation } from '#sql/lifecycle';
 import { appendLocked, entryRows, lockHead, treeSize, type NewEntry } from '#sql/log';
 import { transaction } from '#sql/transaction';
 import { frontier, verdictsForLeaves } from '#sql/verdicts';
+import { checkLeaf } from '#workers/verify/check-leaf';
 import { LogDamagedError } from '#workers/verify/context';
 import { advanceFrontier } from '#workers/verify/frontier';
 import { scrub } from '#workers/verify/scrub';
@@ -24,6 +26,27 @@ beforeEach(async () => {
 afterEach(() => db.drop());
 
 const { leafOf, outcomeOf, tamper, holdVerdictLock } = tampering(() => ({ db, registry }));
+
+it('a revocation whose row says that it is of another kind does not verify', () => {
+  const proof_id = registry.item().proofId;
+  const entry = Buffer.from(
+    statusEntryBytes({
+      proof_id,
+      artifact_kind: 'proof',
+      reason_hash: '0'.repeat(64),
+      time: '2026-01-01T00:00:00.000Z',
+    }),
+  );
+  const found = (['status', 'key'] as const).map((kind) => {
+    const leaf = { leafIndex: 0, entry, kind, filedUnder: proof_id, proof: null };
+    const inclusion = { leafHashInTree: leafHash(nativeSha256, entry) };
+    return checkLeaf(registry.verify.crypto, leaf, [], 1, inclusion).checks;
+  });
+  expect(found.map((checks) => checks.map(({ result }) => result))).toEqual([
+    ['pass', 'pass'],
+    ['fail', 'pass'],
+  ]);
+});
 
 describe('the verified prefix', () => {
   it('covers what was appended, with the root of the tree', async () => {
