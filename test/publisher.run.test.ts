@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { DatabaseClaim } from '#publisher/database-claim';
 import type { Publisher } from '#publisher/publisher';
+import { publisherReadiness } from '#publisher/readiness';
 import { runPublisher } from '#publisher/run';
 import { PublisherStopped } from '#publisher/stopped';
 import type { TickReport } from '#publisher/tick';
@@ -130,4 +131,12 @@ describe('the lock in the database', () => {
   it('insists on a connection of its own', () => {
     expect(() => new DatabaseClaim({ options: { max: 4 } } as Pool)).toThrow();
   });
+});
+
+it('a publisher that a silent verifier keeps from publishing is not ready', () => {
+  const readiness = publisherReadiness();
+  readiness.went(waiting);
+  expect(readiness.find().ready).toBe(true);
+  readiness.went({ outcome: 'verifier_silent', looked_at: null });
+  expect(readiness.find().ready).toBe(false);
 });
