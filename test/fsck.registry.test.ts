@@ -112,7 +112,7 @@ describe('the registry half of fsck finds', () => {
       'an erasure by half, of a proof that is elsewhere',
       () => `${erased(old())} update svc.proof set signature = '\\x00', leaf_index = leaf_index + 1000000
         where proof_id = ${old()}`,
-      { erasure_incomplete: 1, proof_misplaced: 1, proof_not_in_log: 1 },
+      { erasure_incomplete: 2, proof_misplaced: 1, proof_not_in_log: 1 },
     ],
     [
       'an erased proof that a verdict passes',

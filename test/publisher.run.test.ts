@@ -135,8 +135,8 @@ describe('the lock in the database', () => {
 
 it('a publisher that a silent verifier keeps from publishing is not ready', () => {
   const readiness = publisherReadiness();
-  readiness.went(waiting);
+  readiness.went(waiting, 0);
   expect(readiness.find().ready).toBe(true);
-  readiness.went({ outcome: 'verifier_silent', looked_at: null });
+  readiness.went({ outcome: 'verifier_silent', looked_at: null }, 0);
   expect(readiness.find().ready).toBe(false);
 });
