@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { proofListSchema, type ListedProof, type ProofList } from '#protocol/schemas/proof-list';
+import { type ListedProof } from '#protocol/schemas/proof-list';
 import { proofViewSchema } from '#protocol/schemas/proof-view';
 import { randomBytes } from 'node:crypto';
 import { nativeSha256 } from '#runtime/crypto';
@@ -7,13 +7,8 @@ import { createTenant, setAllowlisted } from '#sql/administration';
 import { appendRevocation } from '#sql/lifecycle';
 import { treeSize } from '#sql/log';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
-import {
-  headersFor,
-  issueKey,
-  startEngine,
-  type Reply,
-  type TestEngine,
-} from './helpers/engine.js';
+import { headersFor, issueKey, startEngine, type TestEngine } from './helpers/engine.js';
+import { listAll, listPage, listReply, type Query } from './helpers/proof-list.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
 import { replacedIn, withStatusesRewritten } from './helpers/rewritten.js';
 
@@ -43,29 +38,9 @@ afterAll(async () => {
   await db.drop();
 });
 
-function list(query: Record<string, string> | string = {}, apiKey = key): Promise<Reply> {
-  const text = typeof query === 'string' ? query : new URLSearchParams(query).toString();
-  const path = text === '' ? '/v1/proofs' : `/v1/proofs?${text}`;
-  return engine.call({ method: 'GET', path, headers: headersFor(apiKey) });
-}
-
-async function page(query: Record<string, string> = {}): Promise<ProofList> {
-  const reply = await list(query);
-  expect(reply.status).toBe(200);
-  return proofListSchema.parse(reply.json);
-}
-
-/** Every page of it. */
-async function all(query: Record<string, string> = {}): Promise<ListedProof[]> {
-  const found: ListedProof[] = [];
-  let cursor: string | null = null;
-  do {
-    const next: ProofList = await page({ ...query, ...(cursor === null ? {} : { cursor }) });
-    found.push(...next.proofs);
-    cursor = next.next_cursor;
-  } while (cursor !== null);
-  return found;
-}
+const list = (query: Query | string = {}, apiKey = key) => listReply(engine, query, apiKey);
+const page = (query: Query = {}) => listPage(engine, query, key);
+const all = (query: Query = {}) => listAll(engine, query, key);
 
 const idsOf = (proofs: ListedProof[]): string[] => proofs.map((proof) => proof.proof_id);
 const newestFirst = (some: string[]): string[] => [...some].reverse();
