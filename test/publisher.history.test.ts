@@ -14,6 +14,7 @@ import {
   historyIn,
   proofBodyIn,
   publishedRecord,
+  toldIn,
   unsized,
 } from './helpers/public-history.js';
 import { START, TestSnapshot } from './helpers/snapshot.js';
@@ -44,23 +45,7 @@ async function recorded(proofId: string): Promise<PublicEvent[] | null> {
   return historyIn(await record(proofId), proofId);
 }
 
-/** As `event at-in-ms detail`, without the two that every proof begins with. */
-async function told(proofId: string): Promise<string[]> {
-  const [accepted, appended, ...events] = (await recorded(proofId)) ?? [];
-  expect([accepted?.event, appended?.event]).toEqual(['accepted', 'appended']);
-  return events.map((event) => {
-    const at = 'at' in event ? Date.parse(event.at) - START : '';
-    const detail =
-      event.event === 'revoked'
-        ? event.artifact
-        : event.event === 'expired'
-          ? event.artifacts.join(',')
-          : event.event === 'failed'
-            ? event.checks.join(',')
-            : '';
-    return `${event.event} ${at} ${detail}`.trim();
-  });
-}
+const told = async (proofId: string): Promise<string[]> => toldIn(await recorded(proofId));
 
 async function bodyOf(proofId: string) {
   return proofBodyIn(await record(proofId), proofId);

@@ -1,3 +1,4 @@
+import { expect } from 'vitest';
 import type { Facade } from '#api/public/facade';
 import { directorySource } from '#api/public/snapshot/source';
 import { fromHex, fromUtf8 } from '#protocol/bytes';
@@ -6,6 +7,7 @@ import type { Facade as FacadeBody } from '#protocol/schemas/facade';
 import { publicEventSchema, type PublicEvent } from '#protocol/schemas/proof-view';
 import { runLookup } from '#protocol/snapshot/find';
 import { recordBody, recordHistory } from '#protocol/snapshot/record';
+import { START } from './snapshot.js';
 
 /** The record of a proof as a facade over the directory finds it now. */
 export async function publishedRecord(
@@ -54,4 +56,22 @@ export function unsized(events: readonly PublicEvent[]): PublicEvent[] {
   return events.map((event) =>
     event.event === 'verified' ? { event: event.event, at: event.at } : event,
   );
+}
+
+/** Each as `event at-in-ms detail`, without the two that every proof begins with. */
+export function toldIn(history: PublicEvent[] | null): string[] {
+  const [accepted, appended, ...events] = history ?? [];
+  expect([accepted?.event, appended?.event]).toEqual(['accepted', 'appended']);
+  return events.map((event) => {
+    const at = 'at' in event ? Date.parse(event.at) - START : '';
+    const detail =
+      event.event === 'revoked'
+        ? event.artifact
+        : event.event === 'expired'
+          ? event.artifacts.join(',')
+          : event.event === 'failed'
+            ? event.checks.join(',')
+            : '';
+    return `${event.event} ${at} ${detail}`.trim();
+  });
 }
