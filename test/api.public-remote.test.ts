@@ -1,100 +1,28 @@
 import { fork } from 'node:child_process';
-import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { Facade } from '#api/public/facade';
-import { httpSource, type HttpSourceOptions } from '#api/public/snapshot/http-source';
-import type { SnapshotSource } from '#api/public/snapshot/source';
 import { packageRoot } from '#runtime/package-root';
-import type { Publisher } from '#publisher/publisher';
-import {
-  skipsNginx,
-  startNginx,
-  withoutNginx,
-  type NginxRequest,
-  type TestNginx,
-} from './helpers/nginx.js';
-import { proofIdAt, TestSnapshot } from './helpers/snapshot.js';
+import { skipsNginx, withoutNginx, type NginxRequest } from './helpers/nginx.js';
+import { MANIFEST, READABLE, UNREADABLE, RemoteWorld } from './helpers/remote-world.js';
 
 const MINUTE = 60_000;
-/** Short, so that an origin that hangs is given up soon. */
-const SOON = { timeoutMs: 1_000 };
-const MANIFEST = 'lookup/manifest';
 
-let snapshot: TestSnapshot;
-let publisher: Publisher;
-let nginx: TestNginx;
-
-const at = (path: string): string => join(snapshot.directory, path);
-
-/** Long unchanged, so that its entity tag is believed. */
-function settleManifest(): void {
-  utimesSync(at(MANIFEST), 1_700_000_000, 1_700_000_000);
-}
-
-async function publish(proofs: number): Promise<string[]> {
-  snapshot.clock.at += 1000;
-  const ids = snapshot.registry.addProofs(proofs);
-  snapshot.registry.verify();
-  await publisher.tick();
-  settleManifest();
-  return ids;
-}
-
-function remote(options: HttpSourceOptions = {}): SnapshotSource {
-  return httpSource(nginx.url, options);
-}
-
-interface Remote {
-  facade: Facade;
-  url: string;
-  look(id: string): Promise<{ status: number; code?: string; age: string | null }>;
-  ready(): Promise<{ status: number; body: Record<string, unknown> }>;
-}
-
-async function startFacade(source: SnapshotSource = remote()): Promise<Remote> {
-  const facade = snapshot.facade({ source });
-  const { url } = await snapshot.serve(facade);
-  return {
-    facade,
-    url,
-    look: async (id) => {
-      const response = await fetch(`${url}/api/public/verify/proof/${id}`);
-      const { code } = (await response.json()) as { code?: string };
-      const age = response.headers.get('x-svc-snapshot-age');
-      return { status: response.status, age, ...(code !== undefined && { code }) };
-    },
-    ready: async () => {
-      const response = await fetch(`${url}/readyz`);
-      return { status: response.status, body: (await response.json()) as Record<string, unknown> };
-    },
-  };
-}
-
-const READABLE = { status: 200 };
-const UNREADABLE = { status: 503, code: 'snapshot_unreadable' };
-
+let world: RemoteWorld;
 beforeEach(async () => {
-  if (skipsNginx) return;
-  snapshot = new TestSnapshot();
-  publisher = snapshot.publisher();
-  nginx = await startNginx(snapshot.directory);
+  if (!skipsNginx) world = await RemoteWorld.open();
 });
 afterEach(async () => {
-  if (skipsNginx) return;
-  await snapshot.close();
-  await nginx.close();
+  if (!skipsNginx) await world.close();
 });
 
 describe.skipIf(skipsNginx)(`a facade that nginx feeds${withoutNginx}`, () => {
   it('fetches a snapshot once, then what is new, and of bodies what is asked for', async () => {
-    const ids = await publish(600);
-    const { facade, look } = await startFacade();
+    const ids = await world.publish(600);
+    const { facade, look } = await world.startFacade();
     const part = facade.follower.current!.opened.manifest.index_parts[0]!;
-    const start = await nginx.requests();
+    const start = await world.nginx.requests();
     expect(start.map(({ path, status }) => [path, status])).toEqual([
       ['/lookup/manifest', 200],
       [`/lookup/segments/${part.sha256}`, 206],
@@ -104,21 +32,21 @@ describe.skipIf(skipsNginx)(`a facade that nginx feeds${withoutNginx}`, () => {
 
     // Nothing new: one conditional request, and not a byte.
     await facade.follower.refresh();
-    const poll = await nginx.requests();
+    const poll = await world.nginx.requests();
     expect(poll).toMatchObject([{ path: '/lookup/manifest', status: 304, bytes: 0 }]);
     expect(poll[0]!.ifNoneMatch).not.toBe('');
 
     expect(await look(ids[300]!)).toMatchObject(READABLE);
-    const cold = await nginx.requests();
+    const cold = await world.nginx.requests();
     expect(cold.map(({ status }) => status)).toEqual([206, 206, 206]);
     expect(cold.every(({ range }) => /^bytes=\d+-\d+$/.test(range))).toBe(true);
     expect(cold.reduce((sum, { bytes }) => sum + bytes, 0)).toBeLessThan(4000);
     expect(await look(ids[300]!)).toMatchObject(READABLE);
-    expect(await nginx.requests()).toEqual([]);
+    expect(await world.nginx.requests()).toEqual([]);
 
-    const [later] = await publish(3);
+    const [later] = await world.publish(3);
     await facade.follower.refresh();
-    const more = await nginx.requests();
+    const more = await world.nginx.requests();
     const parts = facade.follower.current!.opened.manifest.index_parts;
     const fresh = parts.filter(({ sha256 }) => sha256 !== part.sha256);
     expect(parts).toContainEqual(part);
@@ -135,29 +63,30 @@ describe.skipIf(skipsNginx)(`a facade that nginx feeds${withoutNginx}`, () => {
   });
 
   it('asks for a piece once, however many want it, over connections that it keeps', async () => {
-    const ids = await publish(20);
-    const { look } = await startFacade();
-    await nginx.requests();
+    const ids = await world.publish(20);
+    const { look } = await world.startFacade();
+    await world.nginx.requests();
     await Promise.all(Array.from({ length: 50 }, () => look(ids[5]!)));
-    expect(await nginx.requests()).toHaveLength(3);
-    await nginx.requests();
-    const before = await nginx.connections();
+    expect(await world.nginx.requests()).toHaveLength(3);
+    await world.nginx.requests();
+    const before = await world.nginx.connections();
     for (const id of ids) await look(id);
-    expect((await nginx.connections()) - before).toBeLessThan(5);
+    expect((await world.nginx.connections()) - before).toBeLessThan(5);
   });
 
   it('takes up a large transfer where it broke off', async () => {
-    const ids = await publish(2000);
-    const part = (await startFacade()).facade.follower.current!.opened.manifest.index_parts[0]!;
-    await nginx.stop();
+    const ids = await world.publish(2000);
+    const part = (await world.startFacade()).facade.follower.current!.opened.manifest
+      .index_parts[0]!;
+    await world.nginx.stop();
     // A first helping, and then next to nothing until the facade gives up.
-    await nginx.start('limit_rate_after 8k; limit_rate 1;');
-    await nginx.requests();
-    const { facade, look } = await startFacade(remote({ timeoutMs: 1000 }));
+    await world.nginx.start('limit_rate_after 8k; limit_rate 1;');
+    await world.nginx.requests();
+    const { facade, look } = await world.startFacade(world.remote({ timeoutMs: 1000 }));
     expect(facade.follower.current).toBeNull();
     const asked: NginxRequest[] = [];
     const askedForPart = async (): Promise<NginxRequest[]> => {
-      asked.push(...(await nginx.requests()));
+      asked.push(...(await world.nginx.requests()));
       return asked.filter(
         ({ path, range }) =>
           path.endsWith(part.sha256) && range.endsWith(`-${part.resident_bytes - 1}`),
@@ -165,8 +94,8 @@ describe.skipIf(skipsNginx)(`a facade that nginx feeds${withoutNginx}`, () => {
     };
     // It logs an answer when it notices that nobody listens any more.
     await expect.poll(askedForPart).toHaveLength(1);
-    await nginx.stop();
-    await nginx.start();
+    await world.nginx.stop();
+    await world.nginx.start();
     await facade.follower.refresh();
     expect(await look(ids[1000]!)).toMatchObject(READABLE);
     const [first, second, ...others] = await askedForPart();
@@ -177,154 +106,40 @@ describe.skipIf(skipsNginx)(`a facade that nginx feeds${withoutNginx}`, () => {
   });
 
   it('loads nothing anew that it has, when one part of several does not come', async () => {
-    await publish(300);
-    await publish(20);
-    const { index_parts: parts } = (await startFacade()).facade.follower.current!.opened.manifest;
+    await world.publish(300);
+    await world.publish(20);
+    const { index_parts: parts } = (await world.startFacade()).facade.follower.current!.opened
+      .manifest;
     expect(parts.length).toBeGreaterThan(1);
-    const last = at(`lookup/segments/${parts.at(-1)!.sha256}`);
+    const last = world.at(`lookup/segments/${parts.at(-1)!.sha256}`);
     const kept = readFileSync(last);
     writeFileSync(
       last,
       kept.map((byte) => byte ^ 1),
     );
-    const { facade } = await startFacade();
+    const { facade } = await world.startFacade();
     expect(facade.follower.current).toBeNull();
-    await nginx.requests();
+    await world.nginx.requests();
     writeFileSync(last, kept);
     await facade.follower.refresh();
     expect(facade.follower.refusal).toBeNull();
-    const again = (await nginx.requests()).map(({ path }) => path);
+    const again = (await world.nginx.requests()).map(({ path }) => path);
     expect(again).toContain(`/lookup/segments/${parts.at(-1)!.sha256}`);
     expect(again).not.toContain(`/lookup/segments/${parts[0]!.sha256}`);
   });
 });
 
-/** Ways in which an origin fails, as directives for it, or something that is done to it. */
-const FAULTS: [what: string, fail: () => Promise<void> | void, options?: HttpSourceOptions][] = [
-  ['is away', () => nginx.stop()],
-  ['hangs', () => nginx.freeze(), SOON],
-  ['answers 502', () => restart(`return 502 '<html>Bad Gateway</html>';`)],
-  ['answers 404', () => restart('return 404;')],
-  ['answers 403', () => restart('return 403;')],
-  ['is behind a portal', () => restart(`return 200 '<html>Log in to the network</html>';`)],
-  ['is moved', () => restart(`return 302 https://elsewhere.example/;`)],
-  ['answers with nothing', () => restart(`return 204;`)],
-  ['closes at once', () => restart('return 444;')],
-  ['trickles', () => restart('limit_rate 20;'), SOON],
-  ['changes the text', changeText],
-  ['has files that were cut short', cutShort],
-];
-
-async function restart(directives: string): Promise<void> {
-  await nginx.stop();
-  await nginx.start(directives);
-}
-
-const files = (): string[] => [
-  at(MANIFEST),
-  ...readdirSync(at('lookup/segments')).map((name) => at(`lookup/segments/${name}`)),
-];
-
-async function changeText(): Promise<void> {
-  utimesSync(at(MANIFEST), 1_710_000_000, 1_710_000_000);
-  await restart(`sub_filter_types *; sub_filter_once off; sub_filter e E;`);
-}
-
-/** A shorter file in the place of each; `mendFiles` puts them back. */
-const originals = new Map<string, Buffer>();
-
-async function cutShort(): Promise<void> {
-  for (const file of files()) {
-    const bytes = readFileSync(file);
-    originals.set(file, bytes);
-    writeFileSync(file, bytes.subarray(0, bytes.length / 2));
-  }
-  await restart('');
-}
-
-describe.skipIf(skipsNginx)(`while nginx fails${withoutNginx}`, () => {
-  it.each(FAULTS)(
-    'and %s, a facade serves what it has to its end, and then goes on',
-    async (_what, fail, options) => {
-      const ids = await publish(40);
-      const { facade, look, ready } = await startFacade(remote(options));
-      const { validUntil } = facade.follower.current!.opened;
-      const [hot, cold] = [ids[3]!, ids[35]!];
-      expect(await look(hot)).toMatchObject(READABLE);
-
-      await fail();
-      const young = await startFacade(remote(options));
-      snapshot.clock.at += 90_000;
-      await facade.follower.refresh();
-      expect(facade.follower.refusal).not.toBeNull();
-      expect(await look(hot)).toMatchObject({ status: 200, age: '90' });
-      expect(await look(cold)).toMatchObject(UNREADABLE);
-      expect(await look(hot)).toMatchObject({ status: 200, age: '90' });
-      const { status, body } = await ready();
-      expect({ status, body }).toMatchObject({ status: 200, body: { age_ms: 90_000 } });
-      expect(body['refusal']).not.toBeNull();
-      // Where it reads from is nobody's business.
-      expect(JSON.stringify(body)).not.toContain(String(nginx.port));
-      expect(await young.look(hot)).toMatchObject({ status: 503, code: 'snapshot_missing' });
-      expect((await young.ready()).status).toBe(503);
-
-      snapshot.clock.at = validUntil;
-      for (const id of [hot, cold]) {
-        expect(await look(id)).toMatchObject({ status: 503, code: 'snapshot_expired' });
-      }
-      expect((await ready()).status).toBe(503);
-
-      for (const [file, bytes] of originals) writeFileSync(file, bytes);
-      originals.clear();
-      await restart('');
-      const [later] = await publish(1);
-      for (const one of [facade, young.facade]) {
-        await one.follower.refresh();
-        expect(one.follower.refusal).toBeNull();
-      }
-      for (const id of [hot, cold, later!]) {
-        expect(await look(id)).toMatchObject({ status: 200, age: '0' });
-        expect(await young.look(id)).toMatchObject({ status: 200, age: '0' });
-      }
-    },
-  );
-
-  it('only in that it compresses whatever it sends, all is as it was once it is unpacked', async () => {
-    const ids = await publish(40);
-    const { look, facade } = await startFacade();
-    for (const file of files()) writeFileSync(`${file}.gz`, gzipSync(readFileSync(file)));
-    await restart('gzip_static always;');
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toBeNull();
-    expect(await look(ids[35]!)).toMatchObject(READABLE);
-    expect(await (await startFacade()).look(ids[3]!)).toMatchObject(READABLE);
-  });
-
-  it('a facade that was started then finds it by itself when it is back', async () => {
-    const [id] = await publish(1);
-    await nginx.stop();
-    const facade = snapshot.facade({ source: remote() });
-    await facade.start();
-    const { url } = await snapshot.serve(facade);
-    const look = async (): Promise<number> =>
-      (await fetch(`${url}/api/public/verify/proof/${id}`)).status;
-    expect(await look()).toBe(503);
-    await nginx.start();
-    await expect.poll(look).toBe(200);
-  });
-});
-
 describe.skipIf(skipsNginx)(`the program with SNAPSHOT_URL${withoutNginx}`, () => {
   it('answers while nginx is away, is ready when it is back, and ends when it is told to', async () => {
-    snapshot.clock.at = Date.now();
-    const [id] = await publish(1);
-    await nginx.stop();
+    world.snapshot.clock.at = Date.now();
+    const [id] = await world.publish(1);
+    await world.nginx.stop();
     const program = fork(join(packageRoot, 'dist/programs/facade.js'), {
       env: {
         ...process.env,
-        SNAPSHOT_URL: nginx.url,
-        LOG_VKEY: snapshot.logVkey,
-        SNAPSHOT_VKEY: snapshot.snapshotVkey,
+        SNAPSHOT_URL: world.nginx.url,
+        LOG_VKEY: world.snapshot.logVkey,
+        SNAPSHOT_VKEY: world.snapshot.snapshotVkey,
         PUBLIC_PORT: '0',
         LOG_LEVEL: 'silent',
       },
@@ -334,7 +149,7 @@ describe.skipIf(skipsNginx)(`the program with SNAPSHOT_URL${withoutNginx}`, () =
       const status = async (path: string): Promise<number> => (await fetch(url + path)).status;
       expect(await status('/healthz')).toBe(200);
       expect(await status('/readyz')).toBe(503);
-      await nginx.start();
+      await world.nginx.start();
       await expect.poll(() => status('/readyz')).toBe(200);
       expect(await status(`/api/public/verify/proof/${id}`)).toBe(200);
     } finally {
@@ -345,112 +160,41 @@ describe.skipIf(skipsNginx)(`the program with SNAPSHOT_URL${withoutNginx}`, () =
   });
 });
 
-describe.skipIf(skipsNginx)(`content that is not what was published${withoutNginx}`, () => {
-  /** Spoils every file that a lookup reads, a byte in each place where one may look. */
-  const spoil = (bytes: Buffer): Buffer =>
-    Buffer.from(bytes.map((byte, i) => (i % 40 ? byte : byte ^ 1)));
-
-  it('is 503 to who asks for it and to nobody else, and is served once it is mended', async () => {
-    const ids = await publish(40);
-    const { look, facade } = await startFacade();
-    const [known, asked] = [ids[0]!, ids[39]!];
-    expect(await look(known)).toMatchObject(READABLE);
-    const unknown = proofIdAt(1_700_000_000_000, 'unknown');
-    for (const file of readdirSync(at('lookup/segments'))) {
-      const path = at(`lookup/segments/${file}`);
-      const good = readFileSync(path);
-      writeFileSync(path, spoil(good));
-      const { status } = await look(asked);
-      // Of the files that this lookup reads none is believed; what it read is not read again.
-      expect([200, 503]).toContain(status);
-      writeFileSync(path, good);
-      await nginx.requests();
-      expect(await look(known)).toMatchObject(READABLE);
-      expect(await nginx.requests()).toEqual([]);
-      expect(await look(unknown)).toMatchObject({ status: 404 });
-    }
-    expect(await look(asked)).toMatchObject(READABLE);
-    expect(facade.follower.refusal).toBeNull();
-  });
-
-  it.each(['rows', 'bodies'])('is never served: %s', async (which) => {
-    const ids = await publish(40);
-    const { look, facade } = await startFacade();
-    const part = facade.follower.current!.opened.manifest.index_parts[0]!;
-    const keys = facade.follower.current!.opened.manifest.keys.sha256;
-    const [bodies] = readdirSync(at('lookup/segments')).filter(
-      (name) => name !== part.sha256 && name !== keys,
-    );
-    const path = at(`lookup/segments/${which === 'rows' ? part.sha256 : bodies}`);
-    const good = readFileSync(path);
-    writeFileSync(path, spoil(good));
-    for (const id of ids.slice(0, 3)) expect(await look(id)).toMatchObject(UNREADABLE);
-    rmSync(path);
-    for (const id of ids.slice(0, 3)) expect(await look(id)).toMatchObject(UNREADABLE);
-    writeFileSync(path, good);
-    for (const id of ids.slice(0, 3)) expect(await look(id)).toMatchObject(READABLE);
-    expect(createHash('sha256').update(good).digest('hex')).toBe(path.slice(-64));
-  });
-
-  it('is no ground to go over to a newer snapshot: tiles', async () => {
-    const [first] = await publish(300);
-    const { look, facade, url } = await startFacade();
-    const { generation } = facade.follower.current!.opened.manifest;
-    const [later] = await publish(10);
-    const tile = at('tile/0/001.p/55');
-    const good = readFileSync(tile);
-    writeFileSync(tile, spoil(good));
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).not.toBeNull();
-    expect(facade.follower.current!.opened.manifest.generation).toBe(generation);
-    expect(await look(first!)).toMatchObject(READABLE);
-    writeFileSync(tile, good);
-    await facade.follower.refresh();
-    expect(await look(later!)).toMatchObject(READABLE);
-    writeFileSync(tile, spoil(good));
-    expect((await fetch(`${url}/log/proof/300`)).status).toBe(503);
-    rmSync(tile);
-    for (const path of ['/log/proof/300', '/log/tile/0/001.p/55']) {
-      expect((await fetch(url + path)).status).toBe(503);
-    }
-    writeFileSync(tile, good);
-    expect((await fetch(`${url}/log/proof/300`)).status).toBe(200);
-  });
-});
-
 describe.skipIf(skipsNginx)(`a facade that was away${withoutNginx}`, () => {
   it('for longer than replaced files are kept finds its way by the newest manifest', async () => {
     const ids: string[] = [];
-    for (let i = 0; i < 3; i++) ids.push(...(await publish(2)));
-    const { facade, look } = await startFacade();
+    for (let i = 0; i < 3; i++) ids.push(...(await world.publish(2)));
+    const { facade, look } = await world.startFacade();
     const { index_parts: held } = facade.follower.current!.opened.manifest;
-    for (let i = 0; i < 4; i++) ids.push(...(await publish(150)));
+    for (let i = 0; i < 4; i++) ids.push(...(await world.publish(150)));
     for (const minutes of [6, 59, 6]) {
-      snapshot.clock.at += minutes * MINUTE;
-      await publisher.tick();
+      world.snapshot.clock.at += minutes * MINUTE;
+      await world.publisher.tick();
     }
-    const gone = held.filter(({ sha256 }) => !readdirSync(at('lookup/segments')).includes(sha256));
+    const gone = held.filter(
+      ({ sha256 }) => !readdirSync(world.at('lookup/segments')).includes(sha256),
+    );
     expect(gone.length).toBeGreaterThan(0);
     // Its clock stood still with it: it does not know yet that its snapshot is over.
-    const { at: now } = snapshot.clock;
-    snapshot.clock.at = facade.follower.current!.opened.issuedAt;
+    const { at: now } = world.snapshot.clock;
+    world.snapshot.clock.at = facade.follower.current!.opened.issuedAt;
     expect(await look(ids[0]!)).toMatchObject(UNREADABLE);
-    snapshot.clock.at = now;
+    world.snapshot.clock.at = now;
     await facade.follower.refresh();
     for (const id of [ids[0]!, ids.at(-1)!]) expect(await look(id)).toMatchObject(READABLE);
   });
 
   it('between the manifest and its parts takes the next manifest', async () => {
-    for (let i = 0; i < 3; i++) await publish(2);
-    const stale = readFileSync(at(MANIFEST));
-    const ids = await publish(150);
+    for (let i = 0; i < 3; i++) await world.publish(2);
+    const stale = readFileSync(world.at(MANIFEST));
+    const ids = await world.publish(150);
     for (const minutes of [6, 59, 6]) {
-      snapshot.clock.at += minutes * MINUTE;
-      await publisher.tick();
+      world.snapshot.clock.at += minutes * MINUTE;
+      await world.publisher.tick();
     }
-    const source = remote();
+    const source = world.remote();
     let isFirst = true;
-    const { facade, look } = await startFacade({
+    const { facade, look } = await world.startFacade({
       ...source,
       manifest: () => {
         if (!isFirst) return source.manifest();
@@ -466,7 +210,7 @@ describe.skipIf(skipsNginx)(`a facade that was away${withoutNginx}`, () => {
 
 describe.skipIf(skipsNginx)(`nginx as it is documented${withoutNginx}`, () => {
   const ask = (path: string, init: RequestInit = {}): Promise<Response> =>
-    fetch(nginx.url + path, { redirect: 'manual', ...init });
+    fetch(world.nginx.url + path, { redirect: 'manual', ...init });
 
   it('is the configuration that operators are told to use', () => {
     const operations = readFileSync(new URL('../docs/operations.md', import.meta.url), 'utf8');
@@ -474,8 +218,8 @@ describe.skipIf(skipsNginx)(`nginx as it is documented${withoutNginx}`, () => {
   });
 
   it('lets caches keep what never changes, and ask each time for what does', async () => {
-    await publish(300);
-    const segment = readdirSync(at('lookup/segments'))[0]!;
+    await world.publish(300);
+    const segment = readdirSync(world.at('lookup/segments'))[0]!;
     for (const path of ['/lookup/manifest', '/checkpoint']) {
       const { status, headers } = await ask(path);
       expect(status).toBe(200);
@@ -499,18 +243,18 @@ describe.skipIf(skipsNginx)(`nginx as it is documented${withoutNginx}`, () => {
     }
     // One second and one length make one tag: why readers look twice at what is that young.
     const before = (await ask('/lookup/manifest')).headers.get('etag');
-    await publish(0);
+    await world.publish(0);
     expect((await ask('/lookup/manifest')).headers.get('etag')).toBe(before);
     const gzip = await ask('/lookup/manifest', { headers: { 'Accept-Encoding': 'gzip' } });
     expect(gzip.headers.get('content-encoding')).toBeNull();
   });
 
   it('serves nothing else, and takes nothing', async () => {
-    await publish(1);
-    writeFileSync(at('.staging/half'), 'x');
-    writeFileSync(at('notes.txt'), 'x');
-    writeFileSync(at('lookup/manifest.bak'), 'x');
-    writeFileSync(at('lookup/segments/x'), 'x');
+    await world.publish(1);
+    writeFileSync(world.at('.staging/half'), 'x');
+    writeFileSync(world.at('notes.txt'), 'x');
+    writeFileSync(world.at('lookup/manifest.bak'), 'x');
+    writeFileSync(world.at('lookup/segments/x'), 'x');
     for (const path of [
       '/',
       '/lookup',

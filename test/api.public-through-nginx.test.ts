@@ -9,6 +9,7 @@ import { TestSnapshot } from './helpers/snapshot.js';
 const ELSEWHERE: Record<string, string> = {
   'api.public-through-nginx.test.ts': 'this one',
   'api.public-remote.test.ts': 'has an nginx of its own',
+  'api.public-remote-faults.test.ts': 'likewise',
   'api.public-http-source.test.ts': 'has an origin of its own',
   'api.public-docs.test.ts': 'is about a document that no snapshot has a part in',
   'api.public-openapi.test.ts': 'likewise',
