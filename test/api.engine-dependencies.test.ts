@@ -1,10 +1,3 @@
-import {
-  createServer,
-  connect as connectSocket,
-  type AddressInfo,
-  type Server,
-  type Socket,
-} from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createEngine } from '#api/engine/engine';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
@@ -22,6 +15,7 @@ import { settledIn } from '#sql/settlement';
 import { processAdmissions } from '#workers/admit/process';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { executeBody, headersFor, issueKey, send, startEngine } from './helpers/engine.js';
+import { openWay } from './helpers/way.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
 
 let db: TestDatabase;
@@ -35,44 +29,9 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 
-/** A way to the database that can be cut and mended. */
-async function cuttableWay(target: URL) {
-  const sockets = new Set<Socket>();
-  let server: Server;
-  const listenOn = (port: number): Promise<number> =>
-    new Promise((resolve) => {
-      server = createServer((inward) => {
-        const outward = connectSocket(Number(target.port), target.hostname);
-        for (const [socket, other] of [
-          [inward, outward],
-          [outward, inward],
-        ] as const) {
-          sockets.add(socket);
-          socket.on('error', () => other.destroy());
-          socket.on('close', () => {
-            sockets.delete(socket);
-            other.destroy();
-          });
-        }
-        inward.pipe(outward).pipe(inward);
-      });
-      server.listen(port, '127.0.0.1', () => resolve((server.address() as AddressInfo).port));
-    });
-  const port = await listenOn(0);
-  const cut = (): Promise<void> =>
-    new Promise((resolve) => {
-      server.close(() => resolve());
-      for (const socket of sockets) socket.destroy();
-    });
-  const url = new URL(target);
-  url.hostname = '127.0.0.1';
-  url.port = String(port);
-  return { url: url.toString(), cut, mend: () => listenOn(port) };
-}
-
 describe('without its database the engine', () => {
   it('answers 503 to everyone, is not ready, says so, and recovers', async () => {
-    const way = await cuttableWay(new URL(db.urlFor('svc_engine')));
+    const way = await openWay(new URL(db.urlFor('svc_engine')));
     const sql = connect(way.url, { application: 'test', max: 4, connectTimeoutMs: 1_000 });
     const engine = await startEngine(registry, { sql });
     const ask = (headers = headersFor(key)) =>
@@ -84,7 +43,7 @@ describe('without its database the engine', () => {
       dependencies: { database: 'up', queue: 'up' },
     });
 
-    await way.cut();
+    await way.leave();
     const unavailable = { status: 503, code: 'database_unavailable' };
     const replies = [
       await ask(),
@@ -106,28 +65,28 @@ describe('without its database the engine', () => {
     });
     expect((await read('/healthz')).status).toBe(200);
 
-    await way.mend();
+    await way.comeBack();
     await expect.poll(async () => (await ask()).status).toBe(200);
     await engine.close();
     await sql.end({ timeout: 1 });
-    await way.cut();
+    way.close();
   });
 
   it('goes on waiting for what is accepted, and answers when the database is back', async () => {
-    const way = await cuttableWay(new URL(db.urlFor('svc_engine')));
+    const way = await openWay(new URL(db.urlFor('svc_engine')));
     const sql = connect(way.url, { application: 'test', max: 4, connectTimeoutMs: 1_000 });
     const engine = await startEngine(registry, { sql });
     engine.worker.rests = true;
     const waiting = engine.call({ headers: headersFor(key), body: JSON.stringify(executeBody()) });
     await expect.poll(() => engine.worker.jobs.length).toBe(1);
-    await way.cut();
+    await way.leave();
     await engine.worker.work();
     await new Promise((resolve) => setTimeout(resolve, 300));
-    await way.mend();
+    await way.comeBack();
     expect((await waiting).status).toBe(200);
     await engine.close();
     await sql.end({ timeout: 1 });
-    await way.cut();
+    way.close();
   });
 });
 

@@ -1,6 +1,5 @@
 import { fork, type ChildProcess } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -14,17 +13,11 @@ import { transaction } from '#sql/transaction';
 import { adminOn } from './helpers/admin.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { parseExposition, valueOf } from './helpers/exposition.js';
-
-/** A way to the database on which everything can come to stand still, as behind a dead switch. */
-interface Way {
-  port: number;
-  holds: boolean;
-  server: Server;
-  sockets: Set<Socket>;
-}
+import { openWay, type Way } from './helpers/way.js';
 
 let db: TestDatabase;
 let home: string;
+/** On which everything can come to stand still, as behind a dead switch. */
 let way: Way;
 const children: ChildProcess[] = [];
 let aepKey: Uint8Array;
@@ -33,7 +26,7 @@ const opsUrls: Record<string, string> = {};
 beforeAll(async () => {
   db = await freshDatabase();
   home = await mkdtemp(join(tmpdir(), 'svc-ops-'));
-  way = await openWay(Number(new URL(db.url).port));
+  way = await openWay(new URL(db.url));
   for (const name of ['log', 'snapshot']) createSigningKey(join(home, `${name}.pem`));
   aepKey = createSigningKey(join(home, 'aep.pem')).publicKey;
   const publisher = {
@@ -52,37 +45,16 @@ beforeAll(async () => {
 }, 60_000);
 
 afterAll(async () => {
-  way.holds = false;
   for (const child of children) child.kill('SIGKILL');
-  for (const socket of way.sockets) socket.destroy();
-  way.server.close();
+  way.close();
   await db.drop();
   await rm(home, { recursive: true, force: true });
 }, 60_000);
 
-async function openWay(target: number): Promise<Way> {
-  const sockets = new Set<Socket>();
-  const server = createServer((inward) => {
-    const outward = connect(target, '127.0.0.1');
-    const passOn = (from: Socket, to: Socket): void => {
-      sockets.add(from);
-      from.on('data', (bytes: Buffer) => void (made.holds || to.write(bytes)));
-      from.on('close', () => to.destroy());
-      from.on('error', () => to.destroy());
-    };
-    passOn(inward, outward);
-    passOn(outward, inward);
-  });
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const made: Way = { port: (server.address() as AddressInfo).port, holds: false, server, sockets };
-  return made;
-}
-
 /** Starts a program as an operator does, and notes where it tells how it is. */
 async function start(name: string, program: string, env: Record<string, string>): Promise<void> {
   const url = new URL(db.urlFor(`svc_${program}`));
-  url.hostname = '127.0.0.1';
-  url.port = String(way.port);
+  url.host = new URL(way.url).host;
   const child = fork(join(packageRoot, 'dist', 'programs', `${program}.js`), [], {
     env: {
       PATH: process.env['PATH'] ?? '',
@@ -177,7 +149,7 @@ describe('each program by itself', () => {
     for (const [name, metric] of Object.entries(gauges)) {
       await until(name, '/metrics', is(name, metric));
     }
-    way.holds = true;
+    way.state.loses = 'all';
     for (const [name, metric] of Object.entries(gauges)) {
       expect((await ask(name, '/healthz')).status).toBe(200);
       const { status, ms } = await ask(name, '/metrics');
@@ -192,8 +164,8 @@ describe('each program by itself', () => {
     expect(JSON.parse(text)).toMatchObject({ dependencies: { database: 'down' } });
     expect(text).not.toContain('postgres:');
     // What was held is lost: the connections are as good as dead.
-    way.holds = false;
-    for (const socket of way.sockets) socket.destroy();
+    way.state.loses = 'nothing';
+    way.cut();
     for (const name of ['worker', 'verifier', 'publisher', 'standby']) {
       await until(name, '/readyz', (_text, ready) => ready === 200);
     }

@@ -7,7 +7,7 @@ import { openAdmitQueue } from '#runtime/queues';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { startProgram } from './helpers/program.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
-import { wayThatFallsSilent } from './helpers/silent-way.js';
+import { openWay } from './helpers/way.js';
 
 /**
  * Makes the seconds of a watchdog and the pauses of a pulse a few milliseconds long, in a program that
@@ -40,7 +40,7 @@ const said = (stderr: string[]): string => stderr.join('\n');
 
 describe('what hangs ends', () => {
   it('an engine, when statements do not come back', async () => {
-    const way = await wayThatFallsSilent(new URL(db.urlFor('svc_engine')));
+    const way = await openWay(new URL(db.urlFor('svc_engine')));
     const engine = await startProgram('engine', {
       NODE_OPTIONS,
       DATABASE_URL: way.url,
@@ -48,9 +48,10 @@ describe('what hangs ends', () => {
       // Of what hangs nothing can be closed in order.
       DRAIN_DEADLINE: '500ms',
     });
-    way.state.silent = true;
+    way.state.loses = 'answers';
     await expect.poll(() => said(engine.stderr)).toContain('a statement has not gone on for 120 s');
-    way.mend();
+    way.state.loses = 'nothing';
+    way.cut();
     expect(await engine.exited).toBe(1);
     way.close();
   });

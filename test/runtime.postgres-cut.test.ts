@@ -5,10 +5,10 @@ import { connect, type Sql } from '#runtime/postgres';
 import { whole } from '#runtime/whole-socket';
 import { within } from '#runtime/within';
 import { isUnavailable } from '#sql/errors';
-import { wayThatBreaks } from './helpers/breaking-way.js';
 import { serveTls, skipsTls } from './helpers/database-tls.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { unhandledIn } from './helpers/unhandled.js';
+import { openWay } from './helpers/way.js';
 
 let db: TestDatabase;
 beforeAll(async () => {
@@ -55,7 +55,7 @@ describe.each(ways)('a connection over $over that is cut', ({ query, skip }) => 
   it.each(['reset', 'end'] as const)(
     'forgets no statement that comes in the same moment (%s)',
     async (how) => {
-      const way = await wayThatBreaks(target('svc_engine'));
+      const way = await openWay(target('svc_engine'));
       const sql = connect(way.url, { application: 'test', max: 1 });
       for (let time = 0; time < 10; time += 1) {
         await untilAnswered(sql);
@@ -72,7 +72,7 @@ describe.each(ways)('a connection over $over that is cut', ({ query, skip }) => 
   );
 
   it('is greeted again, also when something was about to be written', async () => {
-    const way = await wayThatBreaks(target('svc_engine'));
+    const way = await openWay(target('svc_engine'));
     const sql = connect(way.url, { application: 'test', max: 1 });
     for (let time = 0; time < 2; time += 1) {
       await untilAnswered(sql);
@@ -98,7 +98,7 @@ describe.each(ways)('a connection over $over that is cut', ({ query, skip }) => 
   it.each(['reset', 'end'] as const)(
     'fails what is asked while whoever connects is turned away (%s)',
     async (how) => {
-      const way = await wayThatBreaks(target('svc_engine'));
+      const way = await openWay(target('svc_engine'));
       const sql = connect(way.url, { application: 'test', max: 2 });
       await untilAnswered(sql);
       way.state.refuses = how;
@@ -116,7 +116,7 @@ describe.each(ways)('a connection over $over that is cut', ({ query, skip }) => 
   );
 
   it('does not keep the lock of a publisher waiting', async () => {
-    const way = await wayThatBreaks(target('svc_publisher'));
+    const way = await openWay(target('svc_publisher'));
     const sql = connect(way.url, { application: 'test', max: 1 });
     const claim = new DatabaseClaim(sql);
     for (let time = 0; time < 20; time += 1) {
@@ -134,7 +134,7 @@ describe.each(ways)('a connection over $over that is cut', ({ query, skip }) => 
 });
 
 it('a connection that is cut as its session opens fails what was asked, and nothing that nobody waits for', async () => {
-  const way = await wayThatBreaks(new URL(db.urlFor('svc_engine')));
+  const way = await openWay(new URL(db.urlFor('svc_engine')));
   way.state.cutsFirstQuestion = true;
   const sql = connect(way.url, { application: 'test', max: 1 });
   const unhandled = await unhandledIn(async () => {

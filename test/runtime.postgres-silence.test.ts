@@ -5,7 +5,7 @@ import { EachEnds, HungError } from '#runtime/watchdog';
 import { isUnavailable } from '#sql/errors';
 import { serveTls, skipsTls } from './helpers/database-tls.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
-import { wayThatFallsSilent } from './helpers/silent-way.js';
+import { openWay } from './helpers/way.js';
 
 let db: TestDatabase;
 beforeAll(async () => {
@@ -22,23 +22,23 @@ describe('a database that says nothing any more', () => {
     [overTls, '?sslmode=require', skipsTls],
   ])('is given up, as one that is away, and asked again later, %s', async (_, query, skip) => {
     if (skip) return;
-    const way = await wayThatFallsSilent(new URL(`${db.urlFor('svc_engine')}${query}`));
+    const way = await openWay(new URL(`${db.urlFor('svc_engine')}${query}`));
     const sql = connect(way.url, { application: 'test', max: 1, silenceMs: 500 });
     const [row] = await sql`select ssl from pg_stat_ssl where pid = pg_backend_pid()`;
     expect(row?.['ssl']).toBe(query !== '');
-    way.state.silent = true;
+    way.state.loses = 'answers';
     const began = performance.now();
     const error: unknown = await sql`select 2`.catch((reason: unknown) => reason);
     expect(isUnavailable(error)).toBe(true);
     expect(performance.now() - began).toBeLessThan(3_000);
-    way.state.silent = false;
+    way.state.loses = 'nothing';
     expect(await sql`select 3 as three`).toEqual([{ three: 3 }]);
     await sql.end({ timeout: 1 });
     way.close();
   });
 
   it('ends a program whose statements never come back', async () => {
-    const way = await wayThatFallsSilent(new URL(db.urlFor('svc_engine')));
+    const way = await openWay(new URL(db.urlFor('svc_engine')));
     const sql = connect(way.url, { application: 'test', silenceMs: 0 });
     const hung: HungError[] = [];
     const told = new AbortController();
@@ -49,7 +49,7 @@ describe('a database that says nothing any more', () => {
       everyMs: 20,
     });
     await sql`select 1`;
-    way.state.silent = true;
+    way.state.loses = 'answers';
     await expect.poll(() => hung.length, { timeout: 10_000 }).toBe(1);
     told.abort();
     await asking;
