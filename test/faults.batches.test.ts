@@ -2,6 +2,7 @@ import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Batch, BatchResult } from '#protocol/schemas/batch';
 import { expectNothingLost } from './helpers/audit.js';
+import { APPEND_LOCK, hold, untilLocked } from './helpers/held.js';
 import { skipsRedis, startRedis, withoutRedis, type TestRedis } from './helpers/redis.js';
 import { eventually, startStack, type RunningStack } from './helpers/stack.js';
 
@@ -70,33 +71,6 @@ async function admittedIds(stack: RunningStack, batchId: string): Promise<string
 const some = (ids: string[]): string[] =>
   ids.filter((_, at) => at % Math.ceil(ids.length / 20) === 0);
 
-async function untilWaiting(stack: RunningStack, application: string): Promise<void> {
-  const sql = stack.superuser();
-  await eventually(
-    async () => {
-      const waiting = await sql`
-        select from pg_stat_activity
-        where application_name like ${application} and wait_event_type = 'Lock'`;
-      return waiting.length > 0 ? true : null;
-    },
-    30_000,
-    `${application} waiting for a lock`,
-  );
-}
-
-/** Holds what `statement` locks, until it is let go. */
-async function hold(stack: RunningStack, statement: string): Promise<() => Promise<void>> {
-  const connection = await stack.superuser().reserve();
-  await connection.unsafe('begin');
-  await connection.unsafe(statement);
-  return async () => {
-    await connection.unsafe('rollback').catch(() => undefined);
-    connection.release();
-  };
-}
-
-const APPEND_LOCK = 'select from svc.log_head for update';
-
 /** Until more than so many items of the last batch are admitted. */
 async function untilAdmitted(stack: RunningStack, count: number): Promise<void> {
   const sql = stack.superuser();
@@ -120,10 +94,10 @@ describe('with the queue in PostgreSQL', () => {
   afterAll(() => stack.destroy());
 
   it('a batch of the largest size is admitted, and is public, whatever happens to its worker', async () => {
-    const release = await hold(stack, APPEND_LOCK);
+    const release = await hold(stack.superuser(), APPEND_LOCK);
     const body = bodyOf(stack, 10_000);
     const { batch } = await accept(stack, body);
-    await untilWaiting(stack, 'svc-worker %');
+    await untilLocked(stack.superuser(), 'svc-worker %');
     stack.kill('worker'); // with a part signed and nothing of it committed
     await release();
     await untilAdmitted(stack, 1_000);
@@ -143,14 +117,14 @@ describe('with the queue in PostgreSQL', () => {
     };
     const before = await counts();
     // What is written last has to wait.
-    const release = await hold(stack, 'lock table svc.batch_turn in exclusive mode');
+    const release = await hold(stack.superuser(), 'lock table svc.batch_turn in exclusive mode');
     const body = bodyOf(stack, 600);
     const sent = fetch(`${stack.engineUrl}/v1/batches`, {
       method: 'POST',
       headers: headersOf(stack),
       body,
     }).catch(() => null);
-    await untilWaiting(stack, 'svc-engine');
+    await untilLocked(stack.superuser(), 'svc-engine');
     stack.kill('engine');
     expect(await sent).toBeNull();
     await release();
@@ -173,7 +147,7 @@ describe('with the queue in PostgreSQL', () => {
   it('an engine killed after the commit has accepted all of it, and gives the same batch again', async () => {
     const sql = stack.superuser();
     // Nothing may go on before the engine is dead.
-    const release = await hold(stack, APPEND_LOCK);
+    const release = await hold(stack.superuser(), APPEND_LOCK);
     const body = bodyOf(stack, 600);
     const [last] = await sql<{ n: number }[]>`select count(*)::int as n from svc.batch`;
     const sent = fetch(`${stack.engineUrl}/v1/batches`, {
@@ -213,9 +187,9 @@ describe.skipIf(skipsRedis)(`with the queue in Redis${withoutRedis}`, () => {
 
   it('a batch whose worker is killed, and of which the queue then forgets the rest, is admitted', async () => {
     const client = new Redis(redis.url);
-    const release = await hold(stack, APPEND_LOCK);
+    const release = await hold(stack.superuser(), APPEND_LOCK);
     const { batch } = await accept(stack, bodyOf(stack, 4_000));
-    await untilWaiting(stack, 'svc-worker %');
+    await untilLocked(stack.superuser(), 'svc-worker %');
     await client.flushall();
     stack.kill('worker');
     await release();

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { expectNothingLost } from './helpers/audit.js';
+import { APPEND_LOCK, hold, untilLocked } from './helpers/held.js';
 import { eventually, startStack, type RunningStack } from './helpers/stack.js';
 
 interface Receipt {
@@ -47,30 +48,9 @@ async function acknowledgedIn(stack: RunningStack, answers: Answers): Promise<Ma
   return ids;
 }
 
-/** Holds the append lock: a worker then waits with its proofs signed and nothing committed. */
-async function holdAppendLock(stack: RunningStack): Promise<() => Promise<void>> {
-  const connection = await stack.superuser().reserve();
-  await connection.unsafe('begin');
-  await connection`select from svc.log_head for update`;
-  return async () => {
-    await connection.unsafe('rollback').catch(() => undefined);
-    connection.release();
-  };
-}
-
-async function untilAWorkerWaits(stack: RunningStack): Promise<void> {
-  const sql = stack.superuser();
-  await eventually(
-    async () => {
-      const waiting = await sql`
-        select from pg_stat_activity
-        where application_name like 'svc-worker %' and wait_event_type = 'Lock'`;
-      return waiting.length > 0 ? true : null;
-    },
-    30_000,
-    'a worker that waits for the append lock',
-  );
-}
+/** A worker then waits with its proofs signed and nothing committed. */
+const holdAppendLock = (stack: RunningStack) => hold(stack.superuser(), APPEND_LOCK);
+const untilAWorkerWaits = (stack: RunningStack) => untilLocked(stack.superuser(), 'svc-worker %');
 
 /**
  * With the queue in Postgres, which the table of faults (npm run test:faults) does not have: it goes
