@@ -3,7 +3,6 @@ import { describe, expect, it } from 'vitest';
 import { concat, fromHex, fromUtf8, toHex, utf8 } from '#protocol/bytes';
 import { ProtocolError } from '#protocol/errors';
 import { nobleSha256 as sha256 } from '#protocol/hash';
-import { CheckedBlocks } from '#protocol/snapshot/checked-blocks';
 import {
   findPlace,
   loadedPart,
@@ -13,7 +12,6 @@ import {
   type SegmentRead,
 } from '#protocol/snapshot/find';
 import {
-  BLOCK,
   decodeFileLine,
   decodeIndexPart,
   encodeIndexPart,
@@ -378,32 +376,5 @@ describe('a lookup over a source that answers later', () => {
     const body = recordBody(record, fromHex(all[7]!), 'proof');
     expect(fromUtf8(body!.part)).toBe(`body ${all[7]}`);
     expect(await runLookup(findPlace(sha256, [part], utf8('0123456789abcdef')), later)).toBeNull();
-  });
-});
-
-describe('checked blocks of rows', () => {
-  const blockOf = (byte: number): Uint8Array => new Uint8Array(BLOCK * ROW_BYTES).fill(byte);
-
-  it('gives back what was put, and the later of two that have one place', () => {
-    const blocks = new CheckedBlocks(1_000_000);
-    expect(blocks.find(0)).toBe(-1);
-    const at = blocks.put(0, blockOf(1));
-    blocks.put(1, blockOf(2));
-    expect(blocks.find(0)).toBe(at);
-    expect(blocks.memory.subarray(at, at + BLOCK * ROW_BYTES)).toEqual(blockOf(1));
-    // Some block has the place of the first; then the first is not there any more.
-    const other = Array.from({ length: 62_500 }, (_, i) => i).find(
-      (number) => number > 0 && blocks.put(number, blockOf(3)) === at,
-    )!;
-    expect(blocks.find(other)).toBe(at);
-    expect(blocks.find(0)).toBe(-1);
-    expect(blocks.memory[at]).toBe(3);
-  });
-
-  it('takes the memory of a part of any size no further than to 6 MiB', () => {
-    const blocks = new CheckedBlocks(100_000_000);
-    blocks.put(5_000_000, blockOf(1));
-    expect(blocks.memory.length).toBeLessThanOrEqual(6 * 2 ** 20);
-    expect(new CheckedBlocks(17).memory.length).toBe(0);
   });
 });
