@@ -24,6 +24,12 @@ async function newestCheckpoint({ world: { database } }: Scene): Promise<number>
   return row?.n ?? 0;
 }
 
+async function logSize({ world: { database } }: Scene): Promise<number> {
+  const [head] = await database.sql<{ n: number }[]>`select tree_size::int as n from svc.log_head`;
+  if (head === undefined) throw new Error('the log has no head');
+  return head.n;
+}
+
 async function publishedAfter(known: number, publicUrl: string): Promise<number> {
   const deadline = performance.now() + PUBLISHED_WITHIN_MS;
   while (performance.now() < deadline) {
@@ -56,8 +62,8 @@ export const FAILOVER_FAULTS: Fault[] = [
       await scene.client.nextGoodAnswer();
       await sleep(1_000);
       database.cutReplication();
-      // Of all that the standby may have heard of; what is published from now on it cannot know.
-      const known = await newestCheckpoint(scene);
+      // All that the standby may have heard of, published or not: leaves past it are not among its own.
+      const known = await logSize(scene);
       published = await publishedAfter(known, publicUrl);
       return takeDown(scene);
     },
