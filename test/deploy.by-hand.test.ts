@@ -42,6 +42,12 @@ function beginRequest(port: number): Promise<void> {
   });
 }
 
+/**
+ * Of a cached answer that another one took the place of between nginx's look at its index and the reading
+ * of the file. It asks a facade then, as for what it does not have.
+ */
+const REPLACED = / \[crit\] .*: \*\d+ cache file "[^"]+" has too long header, client: /;
+
 // The commands, environments, users and secrets of docker-compose.yml, with Debian's programs in
 // place of the images: side by side on this machine's loopback.
 describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
@@ -194,7 +200,8 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
     const own = join(directory, 'tmpfs', 'nginx-1', 'tmp');
     const log = readFileSync(join(own, 'access.log'), 'utf8');
     expect(log).toMatch(/ GET 429 /);
-    expect(readFileSync(join(own, 'faults.log'), 'utf8')).toBe('');
+    const faults = readFileSync(join(own, 'faults.log'), 'utf8').split('\n');
+    expect(faults.filter((line) => line !== '' && !REPLACED.test(line))).toEqual([]);
     expect(/api\/public/.test(log + up.of('nginx')[0]!.output.join(''))).toBe(false);
   });
 
