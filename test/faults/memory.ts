@@ -25,7 +25,7 @@ export interface Single extends Sent {
   isErased: boolean;
   /** Its passport ends a moment after it was taken in, and what rests on that. */
   ends: boolean;
-  /** What was asked about it and is not acknowledged yet. */
+  /** What was asked about it and is not acknowledged yet, or is still to be asked. */
   open: number;
   inPackage: boolean;
 }
