@@ -1,4 +1,9 @@
-import type { ArtifactKind, Effect } from '#protocol/status';
+import {
+  verificationStatus,
+  type ArtifactKind,
+  type Effect,
+  type VerificationStatus,
+} from '#protocol/status';
 import type { Pool, Transaction } from './db.js';
 import { fromUuid } from './ids.js';
 import { statusesOf } from './status-entries.js';
@@ -40,8 +45,8 @@ export interface ListQuery {
   /** Only leaves below this index; null begins with the newest. */
   below: number | null;
   limit: number;
-  /** What the database cannot decide by itself. */
-  keep: (proof: ProofInList) => boolean;
+  /** The only status listed; every status when absent. */
+  status: VerificationStatus | undefined;
 }
 
 /**
@@ -63,7 +68,8 @@ export function listProofs(
   sql: Pool,
   query: ListQuery,
 ): Promise<{ proofs: ProofInList[]; next: number | null }> {
-  const { limit, keep } = query;
+  const { limit, status } = query;
+  const keep = (proof: ProofInList): boolean => status === undefined || statusOf(proof) === status;
   return asTenants(sql, [query.tenantNo], async (tx) => {
     const floor = await firstLeafSince(tx, query.filter.acceptedFrom);
     const kept: ProofInList[] = [];
@@ -117,7 +123,7 @@ interface ScanRow {
 /** Looks at the next `size` leaves of the tenant, and gives those that pass the filter. */
 async function scanLeaves(
   tx: Transaction,
-  { tenantNo, filter }: ListQuery,
+  { tenantNo, filter, status }: ListQuery,
   floor: number,
   below: number,
   size: number,
@@ -125,12 +131,17 @@ async function scanLeaves(
   const { lane, effect, action, intentId, acceptedFrom, acceptedBefore } = filter;
   // An intent has an index of its own, so what is scanned for it is only what has it.
   const ofIntent = intentId === undefined ? tx`` : tx`and intent_id = ${intentId}`;
+  const among =
+    status === undefined || status === 'VALID'
+      ? tx``
+      : tx`and leaf_index in (${exceptions(tx, tenantNo, status, floor, below, size)})`;
   const rows = await tx<ScanRow[]>`
     with seen as materialized (
       select proof_id, leaf_index, environment, lane, effect, action, intent_id,
         aep is not null as has_payload
       from svc.proof
       where tenant_no = ${tenantNo} and leaf_index < ${below} and leaf_index >= ${floor} ${ofIntent}
+        ${among}
       order by leaf_index desc limit ${size}),
     counted as (select count(*)::integer as scanned, min(leaf_index) as least from seen),
     matching as (
@@ -164,6 +175,31 @@ async function scanLeaves(
   return { scanned: rows[0]?.scanned ?? 0, least: rows[0]?.least ?? null, matching };
 }
 
+/**
+ * The leaves of the tenant that can have a status other than VALID, newest first. Without a verdict
+ * the status is BACKEND_LOOKUP_REQUIRED, so these are listed for that status only.
+ */
+function exceptions(
+  tx: Transaction,
+  tenantNo: number,
+  status: VerificationStatus,
+  floor: number,
+  below: number,
+  size: number,
+) {
+  const listed = tx`
+    (select distinct leaf_index from svc.status_exception
+      where tenant_no = ${tenantNo} and leaf_index < ${below} and leaf_index >= ${floor}
+      order by leaf_index desc limit ${size})`;
+  if (status !== 'BACKEND_LOOKUP_REQUIRED') return listed;
+  return tx`${listed} union all
+    (select leaf_index from svc.proof
+      where tenant_no = ${tenantNo} and leaf_index < ${below}
+        and leaf_index >= greatest(${floor}::bigint, coalesce(
+          (select last_index + 1 from svc.verdict where frontier order by last_index desc limit 1), 0))
+      order by leaf_index desc limit ${size})`;
+}
+
 function dateOf(epochMs: number | undefined): Date | null {
   return epochMs === undefined ? null : comparableTime(epochMs);
 }
@@ -194,6 +230,17 @@ async function withStanding(tx: Transaction, proofs: Scanned[]): Promise<ProofIn
       : inForce(verdicts.get(proof.leafIndex) ?? null, hasPayload),
     revoked: revoked.get(proof.proofId) ?? [],
   }));
+}
+
+/** The status of the proof itself, from the facts that the list has of it. */
+export function statusOf({ effect, verdict, revoked }: ProofInList): VerificationStatus {
+  return verificationStatus({
+    kind: 'proof',
+    effect,
+    verdict: verdict?.outcome ?? 'none',
+    revoked,
+    expired: verdict?.expired ?? [],
+  });
 }
 
 /** Nothing is asserted of what is erased, whether or not the verifier has come to say so. */

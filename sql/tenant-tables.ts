@@ -21,6 +21,7 @@ export const TENANT_TABLES = [
   'share_expiry',
   'share_revocation',
   'share_token',
+  'status_exception',
   'trust_package',
 ] as const;
 

@@ -55,6 +55,7 @@ beforeAll(async () => {
     await tx`insert into svc.erasure select proof_id, leaf_index, now(), 'ada', 'x' from svc.proof`;
   });
   await db.sql`insert into svc.share_expiry select token_hash from svc.share_token`;
+  await db.sql`insert into svc.status_exception select tenant_no, leaf_index from svc.proof`;
   const batchOf = async (tenant: number): Promise<string> => {
     const [row] = await db.sql<{ id: string }[]>`
       select batch_id::text as id from svc.batch where tenant_no = ${tenant}`;

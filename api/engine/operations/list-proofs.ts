@@ -4,9 +4,9 @@ import { canonicalBytes } from '#protocol/canonical-json';
 import { actionSchema, effectSchema, textSchema, timeSchema } from '#protocol/schemas/primitives';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { proofListSchema, type ListedProof, type ProofList } from '#protocol/schemas/proof-list';
-import { canAssertValidity, verificationStatus, type VerificationStatus } from '#protocol/status';
+import { canAssertValidity } from '#protocol/status';
 import { formatTime, parseTime } from '#protocol/time';
-import { listProofs, type ProofInList } from '#sql/proof-list';
+import { listProofs, statusOf, type ProofInList } from '#sql/proof-list';
 import { formatCursor, parseCursor, type CursorList } from '../http/cursor.js';
 import { enter } from '../http/enter.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
@@ -93,7 +93,7 @@ function list(deps: EngineDeps) {
       filter: filterOf(query),
       below: cursor === undefined ? null : placeOf(cursors, cursor),
       limit: limit === undefined ? DEFAULT_PAGE : Number(limit),
-      keep: (proof) => query.status === undefined || statusOf(proof) === query.status,
+      status: query.status,
     });
     const page: ProofList = {
       schema_version: SCHEMA.proofList,
@@ -124,16 +124,6 @@ function placeOf(cursors: CursorList, cursor: string): number {
     );
   }
   return Number(place);
-}
-
-function statusOf({ effect, verdict, revoked }: ProofInList): VerificationStatus {
-  return verificationStatus({
-    kind: 'proof',
-    effect,
-    verdict: verdict?.outcome ?? 'none',
-    revoked,
-    expired: verdict?.expired ?? [],
-  });
 }
 
 function listed(proof: ProofInList): ListedProof {
