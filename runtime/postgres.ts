@@ -20,6 +20,8 @@ export interface ConnectOptions {
   /** Server-side limit of a transaction that does nothing, in milliseconds; 0 means none. */
   idleInTransactionTimeoutMs?: number;
   connectTimeoutMs?: number;
+  /** Longest wait of a transaction for a free connection, in milliseconds. */
+  waitMs?: number;
   /** Closes the pool at once when it fires, whatever is under way. */
   signal?: AbortSignal;
   /** How long an answer may be owed before the connection is cut; longer than any statement may take. */
@@ -131,6 +133,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
     lockTimeoutMs = 10_000,
     idleInTransactionTimeoutMs = 60_000,
     connectTimeoutMs = 5_000,
+    waitMs = 10_000,
     silenceMs = statementTimeoutMs === 0 ? 0 : statementTimeoutMs + SILENCE_GRACE_MS,
   } = options;
   const settings = {
@@ -160,7 +163,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
   };
   let isOver = false;
   const sql = postgres(url, settings);
-  const reservations = new Reservations((onLost) => openLine(url, settings, onLost), max);
+  const reservations = new Reservations((onLost) => openLine(url, settings, onLost), max, waitMs);
   const endStatements = sql.end.bind(sql);
   const pool = Object.assign(sql, {
     reserve: () => reservations.reserve(),

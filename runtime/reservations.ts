@@ -34,23 +34,56 @@ const LIFETIME_MS = 45 * 60_000;
 export class Reservations {
   private readonly lines = new Set<Line>();
   private readonly idle: Line[] = [];
-  private readonly waiting: { serve: (line: Line) => void; refuse: (error: Error) => void }[] = [];
+  private readonly waiting = new Set<{
+    serve: (line: Line) => void;
+    refuse: (error: Error) => void;
+  }>();
   private ending: Promise<void> | null = null;
   private onAllBack: () => void = () => undefined;
 
   constructor(
     private readonly open: OpenLine,
     private readonly max: number,
+    private readonly waitMs: number,
     private readonly lifetimeMs = LIFETIME_MS,
   ) {}
 
-  /** A connection that nobody else has; waits for one when `max` are taken. Does not connect yet. */
+  /**
+   * A connection of the caller's own; waits for one when `max` are taken. Does not connect yet.
+   *
+   * @throws Error `POOL_TIMEOUT` when none is free within `waitMs`
+   */
   async reserve(): Promise<Reserved> {
     if (this.ending !== null) throw poolEnded();
     const free = this.idle.pop() ?? (this.lines.size < this.max ? this.openLine() : null);
     if (free !== null) return this.reserved(free);
-    const line = await new Promise<Line>((serve, refuse) => this.waiting.push({ serve, refuse }));
-    return this.reserved(line);
+    return this.reserved(await this.turn());
+  }
+
+  private turn(): Promise<Line> {
+    return new Promise((resolve, reject) => {
+      const waiter = {
+        serve: (line: Line): void => {
+          clearTimeout(timer);
+          resolve(line);
+        },
+        refuse: (error: Error): void => {
+          clearTimeout(timer);
+          reject(error);
+        },
+      };
+      const timer = setTimeout(() => {
+        this.waiting.delete(waiter);
+        reject(poolTimeout(this.waitMs));
+      }, this.waitMs);
+      this.waiting.add(waiter);
+    });
+  }
+
+  private nextWaiting() {
+    const [next] = this.waiting;
+    if (next !== undefined) this.waiting.delete(next);
+    return next;
   }
 
   /** Waits for what is taken, at most `timeout` seconds if given, and closes every connection. */
@@ -60,7 +93,9 @@ export class Reservations {
   }
 
   private async endAll(timeout: number | undefined): Promise<void> {
-    for (const { refuse } of this.waiting.splice(0)) refuse(poolEnded());
+    for (let next = this.nextWaiting(); next !== undefined; next = this.nextWaiting()) {
+      next.refuse(poolEnded());
+    }
     const unused = Promise.all(this.idle.splice(0).map((line) => this.close(line)));
     if (this.lines.size > 0) {
       let timer: NodeJS.Timeout | undefined;
@@ -94,7 +129,7 @@ export class Reservations {
       const old = Date.now() - line.openedAt >= this.lifetimeMs;
       const keep = sound && !line.lost && !old && this.ending === null;
       if (!keep) void this.close(line);
-      const next = this.waiting.shift();
+      const next = this.nextWaiting();
       if (next !== undefined) next.serve(keep ? line : this.openLine());
       else if (keep) this.idle.push(line);
     };
@@ -114,6 +149,11 @@ export class Reservations {
     if (this.lines.size === 0) this.onAllBack();
     await line.client.end({ timeout });
   }
+}
+
+function poolTimeout(ms: number): Error {
+  const message = `no connection of the pool became free within ${String(ms)} ms`;
+  return Object.assign(new Error(message), { code: 'POOL_TIMEOUT' });
 }
 
 function poolEnded(): Error {

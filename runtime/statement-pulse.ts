@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from './postgres.js';
+import type { Reserved } from './reservations.js';
 import { EachEnds, type HungError } from './watchdog.js';
 
 /**
@@ -27,7 +28,7 @@ export async function keepAsking(sql: Sql, options: PulseOptions): Promise<void>
   const ends = new EachEnds({ what: 'a statement', limitMs: hungMs, onHung });
   const ask = async (): Promise<void> => {
     await sql`select 1`;
-    const line = await sql.reserve();
+    const line = await reserve(sql);
     await line`select 1`.then(
       () => line.release(),
       () => line.discard(),
@@ -42,4 +43,15 @@ export async function keepAsking(sql: Sql, options: PulseOptions): Promise<void>
     await sleep(everyMs, undefined, { signal }).catch(() => undefined);
   }
   ends.stop();
+}
+
+/** Waits on when the pool is only busy: connections that never come back must show as a hang. */
+async function reserve(sql: Sql): Promise<Reserved> {
+  for (;;) {
+    try {
+      return await sql.reserve();
+    } catch (error) {
+      if ((error as { code?: unknown }).code !== 'POOL_TIMEOUT') throw error;
+    }
+  }
 }

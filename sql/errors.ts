@@ -26,6 +26,7 @@ const DRIVER_CODES = new Set([
   'ETIMEDOUT',
   'ENOTFOUND',
   'EHOSTUNREACH',
+  'POOL_TIMEOUT',
 ]);
 
 // Class 08 connection exception, 53 insufficient resources, 57P operator intervention,

@@ -154,10 +154,19 @@ describe('a pool', () => {
     await sql.end();
   });
 
+  it('fails a transaction that waits too long for a connection', async () => {
+    const sql = connect(db.url, { application: 'test', max: 1, waitMs: 20 });
+    const held = await sql.reserve();
+    await expect(transaction(sql, (tx) => tx`select 1`)).rejects.toThrow(DatabaseUnavailableError);
+    held.release();
+    await transaction(sql, (tx) => tx`select 1`);
+    await sql.end();
+  });
+
   it('keeps a connection for the next transaction, until it is old', async () => {
     const open = (onclose: () => void) => postgres(db.url, { max: 1, types: {}, onclose }) as never;
     const used = async (lifetimeMs: number) => {
-      const reservations = new Reservations(open, 1, lifetimeMs);
+      const reservations = new Reservations(open, 1, 10_000, lifetimeMs);
       const pids = new Set<number>();
       for (let time = 0; time < 3; time += 1) {
         const connection = await reservations.reserve();
