@@ -1,6 +1,7 @@
 import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
 import { engineReadiness } from '#api/engine/operations/health';
+import { TENANT_CONNECTIONS, TenantConnections } from '#sql/tenant-connections';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { unreadProblem } from '#api/engine/http/unread-request';
 import { createWaiting } from '#api/engine/admission/wait';
@@ -26,6 +27,12 @@ const LAST_WAIT_MS = 3_000;
 /** Somebody waits for every statement of the engine, and none is long. */
 const STATEMENT_MS = 10_000;
 
+/**
+ * Transactions at a time: one group of admissions, seven admissions apart, four batches, and the
+ * reads of outcomes. None of them waits for a connection that tenants read with.
+ */
+const ADMISSION_CONNECTIONS = 16;
+
 const exitCode = await runProgram('engine', async (program) => {
   const { log } = program;
   const config = engineConfig();
@@ -34,12 +41,20 @@ const exitCode = await runProgram('engine', async (program) => {
   program.survives(isConnectionLost);
   const sql = connect(config.databaseUrl, {
     application: 'svc-engine',
-    max: 16,
+    max: ADMISSION_CONNECTIONS,
     statementTimeoutMs: STATEMENT_MS,
   });
   program.onStop(() => sql.end({ timeout: 5 }));
+  const tenantSql = connect(config.databaseUrl, {
+    application: 'svc-engine',
+    max: TENANT_CONNECTIONS.total,
+    statementTimeoutMs: STATEMENT_MS,
+  });
+  program.onStop(() => tenantSql.end({ timeout: 5 }));
   await assertDatabase(sql, 'engine');
-  void keepAsking(sql, { signal: program.signal, onHung: (error) => program.fail(error) });
+  for (const pool of [sql, tenantSql]) {
+    void keepAsking(pool, { signal: program.signal, onHung: (error) => program.fail(error) });
+  }
 
   const waiting = createWaiting({ settledIn: (ids) => settledIn(sql, ids), log });
   const revocations = createWaiting({ settledIn: (ids) => settledRevocations(sql, ids), log });
@@ -67,6 +82,7 @@ const exitCode = await runProgram('engine', async (program) => {
   const engine = createEngine({
     ...ENGINE_DEFAULTS,
     sql,
+    tenantSql: new TenantConnections({ ...TENANT_CONNECTIONS, sql: tenantSql }),
     queue,
     waiting,
     revocations,

@@ -8,11 +8,6 @@ export interface CoalesceOptions<In, Out> {
    * that under load groups grow instead of crowding each other; any number when not given.
    */
   maxRunning?: number;
-  /**
-   * A group that takes longer than this, in milliseconds, gives up its place among `maxRunning`: it
-   * may wait for something that concerns nobody else. At most {@link MAX_SLOW} do so at a time.
-   */
-  patienceMs?: number;
   /** Handles a group; the results are in the order of the items. */
   run: (items: In[]) => Promise<Out[]>;
   /**
@@ -21,9 +16,6 @@ export interface CoalesceOptions<In, Out> {
    */
   isRetryAlone?: (error: unknown) => boolean;
 }
-
-/** Each of them may hold a connection that others could use. */
-const MAX_SLOW = 3;
 
 interface Waiting<In, Out> {
   item: In;
@@ -36,11 +28,10 @@ interface Waiting<In, Out> {
  * bad item fails alone, its neighbours are handled without it.
  */
 export function coalesce<In, Out>(options: CoalesceOptions<In, Out>): (item: In) => Promise<Out> {
-  const { maxWaitMs, maxItems, maxRunning = Infinity, patienceMs } = options;
+  const { maxWaitMs, maxItems, maxRunning = Infinity } = options;
   const { run, isRetryAlone = () => true } = options;
   const gathering: Waiting<In, Out>[] = [];
   let running = 0;
-  let slow = 0;
   let timer: NodeJS.Timeout | undefined;
 
   async function answer(group: Waiting<In, Out>[]): Promise<void> {
@@ -85,25 +76,11 @@ export function coalesce<In, Out>(options: CoalesceOptions<In, Out>): (item: In)
 
   function start(group: Waiting<In, Out>[]): void {
     running += 1;
-    let isSlow = false;
-    const giveUpPlace = (): void => {
-      if (slow >= MAX_SLOW) return;
-      isSlow = true;
-      slow += 1;
-      freePlace();
-    };
-    const patience = patienceMs === undefined ? undefined : setTimeout(giveUpPlace, patienceMs);
     void handle(group).then(() => {
-      clearTimeout(patience);
-      if (isSlow) slow -= 1;
-      else freePlace();
+      running -= 1;
+      // Items that arrived at the limit have waited for this place.
+      if (running === maxRunning - 1) leave();
     });
-  }
-
-  function freePlace(): void {
-    running -= 1;
-    // Whoever came in the meantime has waited for just this.
-    if (running === maxRunning - 1) leave();
   }
 
   return (item) =>

@@ -46,6 +46,11 @@ export function isConnectionLost(error: unknown): boolean {
   );
 }
 
+/** Whether a statement waited longer for a lock than its transaction allows. Nothing was changed. */
+export function isLockTimeout(error: unknown): boolean {
+  return error instanceof Error && (error as { code?: unknown }).code === '55P03';
+}
+
 /** Whether an error says that the database is away, as opposed to having refused the statement. */
 export function isUnavailable(error: unknown): boolean {
   if (error instanceof DatabaseUnavailableError) return true;

@@ -32,17 +32,29 @@ export type IntakeOutcome =
  * and the idempotency keys that were sent. The time and the policy digest are the database's.
  * The identity of an admission is (tenant, lane, request hash); a repeat points to the first.
  *
+ * @param lockTimeoutMs how long it may wait for another transaction that brings the same admission;
+ *   as the connection has it when absent. Past it `isLockTimeout` holds for the error.
  * @throws PolicyMissingError when no policy set is active
  * @throws DatabaseUnavailableError
  */
-export function acceptIntake(sql: Pool, items: IntakeItem[]): Promise<IntakeOutcome[]> {
+export function acceptIntake(
+  sql: Pool,
+  items: IntakeItem[],
+  lockTimeoutMs?: number,
+): Promise<IntakeOutcome[]> {
   const tenants = items.map((item) => item.tenantNo);
   // Keys are bound first, and for that one may wait: then the moment of acceptance is later.
   const isKeyed = items.some((item) => item.idempotencyKey !== null);
   return asTenantsAfter(
     sql,
     tenants,
-    (tx) => (isKeyed ? Promise.resolve(null) : pinPolicy(tx)),
+    async (tx) => {
+      const pinned = isKeyed ? Promise.resolve(null) : pinPolicy(tx);
+      if (lockTimeoutMs === undefined) return pinned;
+      const limit = tx`select set_config('lock_timeout', ${String(lockTimeoutMs)}, true)`;
+      const [, policy] = await inOneGo(limit.execute(), pinned);
+      return policy;
+    },
     (tx, policy) => accept(tx, items, policy),
   );
 }

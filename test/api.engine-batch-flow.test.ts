@@ -2,6 +2,7 @@ import { createServer, get, type IncomingMessage, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
 import { afterEach, describe, expect, it } from 'vitest';
+import { BatchSlots } from '#api/engine/batches/slots';
 import { readBatch } from '#api/engine/batches/read-batch';
 import { sendLines } from '#api/engine/batches/send-lines';
 import {
@@ -27,6 +28,8 @@ function requestOf(pieces: Buffer[], type = 'application/json'): IncomingMessage
   }) as unknown as IncomingMessage;
 }
 
+const slots = new BatchSlots({ most: 1, mostOfOne: 1 });
+
 describe('reading a batch', () => {
   it('lets others on the event loop, however much of it comes at once', async () => {
     let others = 0;
@@ -37,7 +40,7 @@ describe('reading a batch', () => {
     };
     const body = Buffer.from(JSON.stringify(executeBodies(10_000)));
     setImmediate(tick);
-    const batch = await readBatch(requestOf([body]), LIMITS, caller);
+    const batch = await readBatch(requestOf([body]), LIMITS, caller, slots.take(caller.tenantNo));
     reading = false;
     expect(batch.items.size).toBe(10_000);
     expect(others).toBeGreaterThan(4);

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createEngine } from '#api/engine/engine';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
+import { TENANT_CONNECTIONS, TenantConnections } from '#sql/tenant-connections';
 import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { createWaiting } from '#api/engine/admission/wait';
 import { systemClock } from '#runtime/clock';
@@ -143,6 +144,7 @@ describe('with the queue that is in the database', () => {
     const engine = createEngine({
       ...ENGINE_DEFAULTS,
       sql: registry.engine,
+      tenantSql: new TenantConnections({ ...TENANT_CONNECTIONS, sql: registry.engine }),
       queue,
       waiting,
       revocations,

@@ -6,7 +6,7 @@ import { coalesce } from '#runtime/coalesce';
 const LONG_MS = 20_000;
 
 /** Groups that are done when they are told to be. */
-function held(options: { maxRunning: number; patienceMs?: number }) {
+function held(options: { maxRunning: number }) {
   const groups: number[][] = [];
   const ends: (() => void)[] = [];
   const run = (items: number[]): Promise<number[]> => {
@@ -91,24 +91,6 @@ describe('coalesce', () => {
     await expect.poll(() => groups.length).toBe(3);
     finish(2);
     expect(await Promise.all(all)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
-  });
-
-  it('does not hold up others behind a few that wait long', async () => {
-    const { groups, finish, send } = held({ maxRunning: 1, patienceMs: 5 });
-    const all = [];
-    for (let n = 1; n <= 4; n += 1) {
-      all.push(send(n));
-      await expect.poll(() => groups.length).toBe(n);
-    }
-    all.push(send(5), send(6));
-    // Three have given up their places and the fourth has none to give.
-    await sleep(50);
-    expect(groups).toEqual([[1], [2], [3], [4]]);
-    finish(3);
-    await expect.poll(() => groups.length).toBe(5);
-    expect(groups[4]).toEqual([5, 6]);
-    for (const n of [0, 1, 2, 4]) finish(n);
-    expect(await Promise.all(all)).toEqual([1, 2, 3, 4, 5, 6]);
   });
 
   it('lets only the culprit of a failed group fail', async () => {

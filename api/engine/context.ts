@@ -6,11 +6,15 @@ import type { Pool } from '#sql/db';
 import type { RevocationSettlement } from '#sql/revocations';
 import type { PdfRenderer } from './pdf/pool.js';
 import type { EngineMetrics } from './metrics.js';
+import type { TenantConnections } from '#sql/tenant-connections';
 import type { Waiting } from './admission/wait.js';
 
 /** Everything the engine uses, made and closed by whoever starts it. */
 export interface EngineContext {
+  /** Connections for admissions and for authentication: nothing else that a tenant requests uses them. */
   sql: Pool;
+  /** Connections for everything else that tenants request. */
+  tenantSql: TenantConnections;
   /** What wakes the workers. It carries ids only, and losing it loses nothing. */
   queue: Pick<AdmitQueue, 'add' | 'addBatches' | 'addRevocations' | 'ping'>;
   waiting: Waiting;

@@ -1,5 +1,6 @@
 import express, { type ErrorRequestHandler, type Express, type RequestHandler } from 'express';
-import { isUnavailable, PolicyMissingError } from '#sql/errors';
+import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/errors';
+import { TenantBusyError } from '#sql/tenant-connections';
 import { DamagedEntryError } from '#sql/status-entries';
 import { createAnswer } from './admission/answer.js';
 import { createAuthenticate } from './http/authenticate.js';
@@ -109,6 +110,13 @@ function problemOf(error: unknown): Problem {
         headers: { 'Retry-After': '1' },
         cause: error,
       },
+    );
+  }
+  if (error instanceof TenantBusyError || isLockTimeout(error)) {
+    return new Problem(
+      'tenant_busy',
+      'Other requests of this tenant are in progress, and this one waited too long for them. Nothing was done; to send it again is safe.',
+      { headers: { 'Retry-After': '1' }, cause: error },
     );
   }
   if (error instanceof PolicyMissingError) {

@@ -45,6 +45,7 @@ const KEYED: readonly ProblemCode[] = [
   'not_acceptable',
   'internal_error',
   'database_unavailable',
+  'tenant_busy',
 ];
 
 const WITH_BODY: readonly ProblemCode[] = [

@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import { TENANT_CONNECTIONS, TenantConnections } from '#sql/tenant-connections';
 import { ENGINE_DEFAULTS, type EngineContext } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
@@ -89,6 +90,7 @@ export async function startEngine(
   const engine = createEngine({
     ...ENGINE_DEFAULTS,
     sql,
+    tenantSql: new TenantConnections({ ...TENANT_CONNECTIONS, sql }),
     queue,
     waiting,
     revocations,

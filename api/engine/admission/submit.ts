@@ -1,7 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { coalesce } from '#runtime/coalesce';
 import { acceptIntake, type IntakeItem, type IntakeOutcome } from '#sql/intake';
-import { isUnavailable, PolicyMissingError } from '#sql/errors';
+import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/errors';
+import { TenantConnections } from '#sql/tenant-connections';
 import type { EngineContext } from '../context.js';
 import { newUuidHex } from '../http/new-id.js';
 
@@ -27,24 +28,30 @@ export interface Submit {
 const GROUPS_AT_ONCE = 1;
 
 /**
- * A group with an admission that is in a batch as well waits until that batch is durable; by then the
- * next ones, of whatever tenant, are no longer behind it.
+ * How long a group waits for another transaction that brings one of its admissions, such as the same
+ * item of a batch. Then its admissions go on apart, so that one tenant's lock delays no other tenant.
  */
-const PATIENCE_MS = 30;
+const GROUP_LOCK_TIMEOUT_MS = 20;
+
+/** Admissions that go on apart, each in a transaction of its own. */
+const APART = { total: 3, perTenant: 2, maxWaiting: 1_000, timeoutMs: 10_000 };
+/** Those of them that waited for a lock there too. */
+const LOCKED = { total: 4, perTenant: 2, maxWaiting: 1_000, timeoutMs: 10_000 };
 
 /**
- * Admissions in flight together travel together: one transaction makes them durable and one job
- * wakes a worker for all. When a group fails, its items are tried alone, so that the culprit's
- * neighbours are answered; not so when the database is away, where that would only multiply.
+ * Makes admissions durable. Those in flight share one transaction, and one job wakes a worker for
+ * all of them. When a group fails, its items are retried one by one, except when the database is
+ * away. When a group waits for a lock, its items go on apart. So do the new ones of a tenant that
+ * waits for a lock there.
  */
 export function createSubmit(ctx: EngineContext): Submit {
-  const run = async (unsalted: Unsalted[]): Promise<IntakeOutcome[]> => {
+  const run = async (unsalted: Unsalted[], lockTimeoutMs?: number): Promise<IntakeOutcome[]> => {
     const salts = randomBytes(unsalted.length * SALT_BYTES);
     const items = unsalted.map((item, i) => ({
       ...item,
       salt: salts.subarray(i * SALT_BYTES, (i + 1) * SALT_BYTES),
     }));
-    const outcomes = await acceptIntake(ctx.sql, items);
+    const outcomes = await acceptIntake(ctx.sql, items, lockTimeoutMs);
     // From here the admissions are durable: the answer no longer depends on the queue.
     const accepted: string[] = [];
     const requests: string[] = [];
@@ -57,16 +64,52 @@ export function createSubmit(ctx: EngineContext): Submit {
     return outcomes;
   };
   const isRetryAlone = (error: unknown): boolean =>
-    !isUnavailable(error) && !(error instanceof PolicyMissingError);
-  const submit = coalesce<Unsalted, IntakeOutcome>({
+    !isUnavailable(error) && !isLockTimeout(error) && !(error instanceof PolicyMissingError);
+  const submitTogether = coalesce<Unsalted, IntakeOutcome>({
     maxWaitMs: ctx.coalesceMs,
     maxItems: ctx.coalesceItems,
     maxRunning: GROUPS_AT_ONCE,
-    patienceMs: PATIENCE_MS,
     isRetryAlone,
-    run,
+    run: (items) => run(items, GROUP_LOCK_TIMEOUT_MS),
   });
-  return (submission) => submit({ ...submission, proofId: newUuidHex() });
+  const apart = new TenantConnections({ ...APART, sql: ctx.sql });
+  const locked = new TenantConnections({ ...LOCKED, sql: ctx.sql });
+  /** How many admissions of a tenant wait in `locked`. */
+  const waiting = new Map<number, number>();
+
+  async function submitApart(item: Unsalted): Promise<IntakeOutcome> {
+    const { tenantNo } = item;
+    try {
+      return await apart.run(tenantNo, () => runOne(item, GROUP_LOCK_TIMEOUT_MS));
+    } catch (error) {
+      if (!isLockTimeout(error)) throw error;
+    }
+    waiting.set(tenantNo, (waiting.get(tenantNo) ?? 0) + 1);
+    try {
+      return await locked.run(tenantNo, () => runOne(item));
+    } finally {
+      const left = (waiting.get(tenantNo) ?? 1) - 1;
+      if (left === 0) waiting.delete(tenantNo);
+      else waiting.set(tenantNo, left);
+    }
+  }
+
+  async function runOne(item: Unsalted, lockTimeoutMs?: number): Promise<IntakeOutcome> {
+    const [outcome] = await run([item], lockTimeoutMs);
+    if (outcome === undefined) throw new Error('an admission was left without an outcome');
+    return outcome;
+  }
+
+  return async (submission) => {
+    const item = { ...submission, proofId: newUuidHex() };
+    if (waiting.has(item.tenantNo)) return submitApart(item);
+    try {
+      return await submitTogether(item);
+    } catch (error) {
+      if (!isLockTimeout(error)) throw error;
+      return submitApart(item);
+    }
+  };
 }
 
 /** A queue that is away costs time, never an admission: the sweeper enqueues what was not. */

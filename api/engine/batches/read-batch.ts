@@ -6,6 +6,7 @@ import type { Caller } from '../http/authenticate.js';
 import { newUuidHex } from '../http/new-id.js';
 import { Problem } from '../http/problem.js';
 import { readItem, type ReadItem } from './read-item.js';
+import type { BatchSlot } from './slots.js';
 import { arraySplitter, lineSplitter, SplitError, type SplitItem } from './split.js';
 
 export const JSON_ARRAY = 'application/json';
@@ -38,22 +39,48 @@ const AT_A_STRETCH_MS = 5;
  * Reads a batch while it comes, each item as its lane would, with limits enforced on the way. An
  * item that is at fault is set aside with its problem.
  *
- * @throws Problem for a body that is refused unread: its type, its length, too many items, no end
+ * @throws Problem for a body that is refused unread: its type, its length, too many items, no end,
+ *   too slow an upload
  */
 export async function readBatch(
   req: IncomingMessage,
   limits: ReadBatchLimits,
   caller: Caller,
+  slot: BatchSlot,
 ): Promise<ReadBatch> {
   try {
     const { type, chunks } = streamBody(req, limits.body, [JSON_ARRAY, JSON_LINES]);
     const splitter = type === JSON_LINES ? lineSplitter(limits.item) : arraySplitter(limits.item);
     const reading = createReading(limits, caller);
-    for await (const chunk of chunks) await reading.take(splitter.push(chunk));
+    for await (const chunk of whileNotAborted(chunks, slot.evicted)) {
+      slot.received(chunk.length);
+      await reading.take(splitter.push(chunk));
+    }
+    slot.complete();
     return await reading.end(() => splitter.end());
   } catch (error) {
     if (!(error instanceof BodyRefusedError)) throw error;
     throw new Problem(error.code, error.message, { headers: error.headers, cause: error });
+  }
+}
+
+/** The chunks until `signal` fires; then throws its reason. */
+async function* whileNotAborted<T>(
+  chunks: AsyncIterator<T, void>,
+  signal: AbortSignal,
+): AsyncGenerator<T, void> {
+  const aborted = new Promise<never>((_, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true });
+  });
+  // A rejection after the last chunk is of no interest.
+  aborted.catch(() => undefined);
+  for (;;) {
+    const next = chunks.next();
+    // After an abort, the chunk that was awaited may still fail.
+    next.catch(() => undefined);
+    const result = await Promise.race([next, aborted]);
+    if (result.done === true) return;
+    yield result.value;
   }
 }
 

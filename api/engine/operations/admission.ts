@@ -52,7 +52,9 @@ function admission(deps: EngineDeps) {
     const { caller } = await enter(deps, spec, req, res);
     const proofId = String(req.params['proof_id']);
     const state = isProofId(proofId)
-      ? await admissionState(ctx.sql, caller.tenantNo, proofId)
+      ? await ctx.tenantSql.run(caller.tenantNo, (sql) =>
+          admissionState(sql, caller.tenantNo, proofId),
+        )
       : null;
     if (state === null) {
       throw new Problem('admission_not_found', 'This tenant has no admission of that id.');

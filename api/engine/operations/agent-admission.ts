@@ -4,7 +4,7 @@ import {
   type AgentEnvelope,
 } from '#protocol/schemas/agent';
 import { SCHEMA } from '#protocol/schemas/ids';
-import type { Pool } from '#sql/db';
+import type { EngineContext } from '../context.js';
 import { findParents } from '#sql/parents';
 import {
   ADMISSION_ANSWER_HEADERS,
@@ -68,14 +68,20 @@ export const agentAdmissionOperation: Operation = {
     admit(deps, {
       spec,
       lane: AGENT_LANE,
-      requireSound: (caller, envelope) => requireParent(deps.ctx.sql, caller, envelope),
+      requireSound: (caller, envelope) => requireParent(deps.ctx, caller, envelope),
     }),
 };
 
-async function requireParent(sql: Pool, caller: Caller, envelope: AgentEnvelope): Promise<void> {
+async function requireParent(
+  { tenantSql }: EngineContext,
+  { tenantNo }: Caller,
+  envelope: AgentEnvelope,
+): Promise<void> {
   const named = AGENT_LANE.parentOf?.(envelope) ?? null;
   if (named === null) return;
-  const [parent = null] = await findParents(sql, caller.tenantNo, [named.proofId]);
+  const [parent = null] = await tenantSql.run(tenantNo, (sql) =>
+    findParents(sql, tenantNo, [named.proofId]),
+  );
   const problem = parentProblem(named.kind, parent);
   if (problem !== null) throw problem;
 }

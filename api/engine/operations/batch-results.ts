@@ -65,7 +65,7 @@ function results(deps: EngineDeps) {
   return async (req: Request, res: Response): Promise<void> => {
     const { caller, type } = await enter(deps, spec, req, res);
     const { limit, cursor } = parseQuery(querySchema, req);
-    const batch = await requireBatch(ctx.sql, caller.tenantNo, req.params['batch_id']);
+    const batch = await requireBatch(ctx, caller, req.params['batch_id']);
     const cursors: CursorList = {
       list: 'batch_results',
       tenantNo: caller.tenantNo,
@@ -111,7 +111,9 @@ async function* outcomesOf(
   const end = Math.min(until, total);
   for (let start = from; start < end; start += AT_A_TIME) {
     const most = Math.min(AT_A_TIME, end - start);
-    const found = await batchOutcomes(ctx.sql, tenantNo, batchId, start, most);
+    const found = await ctx.tenantSql.run(tenantNo, (sql) =>
+      batchOutcomes(sql, tenantNo, batchId, start, most),
+    );
     if (found === null) return;
     const part: Uint8Array[] = [];
     for (const item of found.items) {

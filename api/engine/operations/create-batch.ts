@@ -11,7 +11,7 @@ import { tooDeep } from '../admission/backpressure.js';
 import { batchDocument } from '../batches/documents.js';
 import { missingParents } from '../batches/parents.js';
 import { JSON_LINES, readBatch, type ReadBatch } from '../batches/read-batch.js';
-import { createBatchSlots } from '../batches/slots.js';
+import { BatchSlots } from '../batches/slots.js';
 import { ENGINE_DEFAULTS, type EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
 import { noteOn, requestIdOf } from '../http/exchange.js';
@@ -90,6 +90,7 @@ const spec: OperationSpec = {
     'tenant_not_allowlisted',
     'queue_too_deep',
     'too_many_batches',
+    'upload_too_slow',
     'invalid_idempotency_key',
     'idempotency_conflict',
     'policy_missing',
@@ -100,7 +101,7 @@ export const createBatchOperation: Operation = { spec, handler: createBatch };
 
 /** The order of the steps is that of the admission lanes. */
 function createBatch({ ctx, authenticate, backpressure }: EngineDeps) {
-  const takeSlot = createBatchSlots({ most: ctx.batchesAtOnce, mostOfOne: ctx.batchesOfOneTenant });
+  const slots = new BatchSlots({ most: ctx.batchesAtOnce, mostOfOne: ctx.batchesOfOneTenant });
   const room = roomOf(ctx);
   const limits = {
     body: ctx.batchLimit,
@@ -115,10 +116,10 @@ function createBatch({ ctx, authenticate, backpressure }: EngineDeps) {
     requireScope(caller, spec.scopes);
     requireAllowlisted(caller);
     await backpressure.requireRoom();
-    const giveBack = takeSlot(caller.tenantNo);
+    const slot = slots.take(caller.tenantNo);
     let isAccepted = false;
     try {
-      const batch = await readBatch(req, limits, caller);
+      const batch = await readBatch(req, limits, caller, slot);
       requireAcceptable(req, spec.produces);
       requireApiVersion(req);
       const idempotencyKey = readIdempotencyKey(req);
@@ -137,7 +138,7 @@ function createBatch({ ctx, authenticate, backpressure }: EngineDeps) {
       if (!isAccepted) ctx.metrics?.admissions('batch', 'refused', 1);
       throw error;
     } finally {
-      giveBack();
+      slot.release();
     }
   };
 }
@@ -160,7 +161,7 @@ async function accept(
 ): Promise<{ batchId: string; isRepeat: boolean }> {
   const { total, itemsHash, items } = batch;
   const wrong = new Map(batch.problems);
-  for (const [index, problem] of await missingParents(ctx.sql, tenantNo, items)) {
+  for (const [index, problem] of await missingParents(ctx.tenantSql, tenantNo, items)) {
     wrong.set(index, problem);
   }
   const accepted: BatchItem[] = [];

@@ -63,12 +63,14 @@ function createPackage(deps: EngineDeps) {
     const { caller } = await enter(deps, spec, req, res);
     const body = await readBody(req, ctx.bodyLimit);
     const { document } = parseBody(packageRequestSchema, body, SCHEMA.packageRequest);
-    const created = await storePackage(ctx.sql, caller.tenantNo, {
-      packageId: `pkg_${newUuidHex()}`,
-      keyNo: caller.keyNo,
-      proofIds: document.proof_ids,
-      membersHash: nativeSha256(canonicalBytes(document.proof_ids)),
-    });
+    const created = await ctx.tenantSql.run(caller.tenantNo, (sql) =>
+      storePackage(sql, caller.tenantNo, {
+        packageId: `pkg_${newUuidHex()}`,
+        keyNo: caller.keyNo,
+        proofIds: document.proof_ids,
+        membersHash: nativeSha256(canonicalBytes(document.proof_ids)),
+      }),
+    );
     if (created.outcome === 'unfit') throw unfit(created.faults);
     const { package: made } = created;
     const isNew = created.outcome === 'created';

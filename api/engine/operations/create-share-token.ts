@@ -74,12 +74,14 @@ function createShareToken(deps: EngineDeps) {
     const expiresAt = document.expires_at === undefined ? null : parseTime(document.expires_at);
     const token = `share_${randomBytes(TOKEN_BYTES).toString('base64url')}`;
     const tokenHash = hashHex(nativeSha256, utf8(token));
-    const created = await storeShareToken(ctx.sql, caller.tenantNo, {
-      tokenHash: Buffer.from(tokenHash, 'hex'),
-      keyNo: caller.keyNo,
-      target,
-      expiresAt,
-    });
+    const created = await ctx.tenantSql.run(caller.tenantNo, (sql) =>
+      storeShareToken(sql, caller.tenantNo, {
+        tokenHash: Buffer.from(tokenHash, 'hex'),
+        keyNo: caller.keyNo,
+        target,
+        expiresAt,
+      }),
+    );
     if (created.outcome !== 'created') throw refusal(created.outcome, target);
     const answer: CreatedShareToken = {
       schema_version: SCHEMA.shareToken,

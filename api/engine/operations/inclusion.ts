@@ -5,9 +5,9 @@ import { ProtocolError } from '#protocol/errors';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
 import { formatTlogProof } from '#protocol/tlog-proof';
+import type { Pool } from '#sql/db';
 import type { StoredProof } from '#sql/proofs';
 import { inclusionResponseSchema, type InclusionResponse } from '#protocol/schemas/inclusion';
-import type { EngineContext } from '../context.js';
 import { enter } from '../http/enter.js';
 import { noteOn } from '../http/exchange.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
@@ -47,10 +47,13 @@ function inclusion(deps: EngineDeps) {
   const { ctx } = deps;
   return async (req: Request, res: Response): Promise<void> => {
     const { caller, type } = await enter(deps, spec, req, res);
-    const stored = await findProof(ctx, caller, String(req.params['proof_id']));
+    const proofId = String(req.params['proof_id']);
+    const { stored, entry, proven } = await ctx.tenantSql.run(caller.tenantNo, async (sql) => {
+      const stored = await findProof(sql, caller, proofId);
+      const { entry } = documentsOf(stored);
+      return { stored, entry, proven: await prove(sql, stored, entry) };
+    });
     noteOn(res, { proofId: stored.proofId });
-    const { entry } = documentsOf(stored);
-    const proven = await prove(ctx, stored, entry);
     if (type === 'text/plain') {
       sendRevalidatable(req, res, 'text/plain; charset=utf-8', tlogProof(stored, proven));
     } else {
@@ -60,13 +63,9 @@ function inclusion(deps: EngineDeps) {
   };
 }
 
-async function prove(
-  ctx: EngineContext,
-  stored: StoredProof,
-  entry: ProofEntry,
-): Promise<ProvenInclusion> {
+async function prove(sql: Pool, stored: StoredProof, entry: ProofEntry): Promise<ProvenInclusion> {
   try {
-    return await proveInclusion(ctx.sql, stored.leafIndex, entry);
+    return await proveInclusion(sql, stored.leafIndex, entry);
   } catch (error) {
     if (error instanceof InclusionMismatchError || error instanceof ProtocolError) {
       throw altered(stored, 'the log', error);

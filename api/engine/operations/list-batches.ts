@@ -37,7 +37,10 @@ function list(deps: EngineDeps) {
     const { members, nextCursor } = await readPage(
       page,
       ({ acceptedAt, batchId }: Batch) => ({ createdAt: acceptedAt, id: batchId }),
-      (limit) => listBatches(deps.ctx.sql, caller.tenantNo, limit, after),
+      (limit) =>
+        deps.ctx.tenantSql.run(caller.tenantNo, (sql) =>
+          listBatches(sql, caller.tenantNo, limit, after),
+        ),
     );
     const document = {
       schema_version: SCHEMA.batchList,

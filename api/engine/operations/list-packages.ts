@@ -40,7 +40,10 @@ function listPackages(deps: EngineDeps) {
     const { members, nextCursor } = await readPage(
       page,
       ({ createdAt, packageId }: TrustPackage) => ({ createdAt, id: packageId }),
-      (limit) => readPackages(deps.ctx.sql, caller.tenantNo, limit, after),
+      (limit) =>
+        deps.ctx.tenantSql.run(caller.tenantNo, (sql) =>
+          readPackages(sql, caller.tenantNo, limit, after),
+        ),
     );
     const list = {
       schema_version: SCHEMA.packageList,

@@ -88,13 +88,15 @@ function list(deps: EngineDeps) {
     const query = parseQuery(querySchema, req);
     const { cursor, limit, ...filters } = query;
     const cursors: CursorList = { list: 'proofs', tenantNo: caller.tenantNo, filters };
-    const { proofs, next } = await listProofs(deps.ctx.sql, {
-      tenantNo: caller.tenantNo,
-      filter: filterOf(query),
-      below: cursor === undefined ? null : placeOf(cursors, cursor),
-      limit: limit === undefined ? DEFAULT_PAGE : Number(limit),
-      status: query.status,
-    });
+    const { proofs, next } = await deps.ctx.tenantSql.run(caller.tenantNo, (sql) =>
+      listProofs(sql, {
+        tenantNo: caller.tenantNo,
+        filter: filterOf(query),
+        below: cursor === undefined ? null : placeOf(cursors, cursor),
+        limit: limit === undefined ? DEFAULT_PAGE : Number(limit),
+        status: query.status,
+      }),
+    );
     const page: ProofList = {
       schema_version: SCHEMA.proofList,
       proofs: proofs.map(listed),

@@ -44,7 +44,10 @@ function listShareTokens(deps: EngineDeps) {
     const { members, nextCursor } = await readPage(
       page,
       ({ createdAt, tokenHash }: ShareToken) => ({ createdAt, id: toHex(tokenHash) }),
-      (limit) => readShareTokens(deps.ctx.sql, caller.tenantNo, limit, after),
+      (limit) =>
+        deps.ctx.tenantSql.run(caller.tenantNo, (sql) =>
+          readShareTokens(sql, caller.tenantNo, limit, after),
+        ),
     );
     const list = {
       schema_version: SCHEMA.shareTokenList,

@@ -30,7 +30,7 @@ export const readBatchOperation: Operation = { spec, handler: read };
 function read(deps: EngineDeps) {
   return async (req: Request, res: Response): Promise<void> => {
     const { caller } = await enter(deps, spec, req, res);
-    const batch = await requireBatch(deps.ctx.sql, caller.tenantNo, req.params['batch_id']);
+    const batch = await requireBatch(deps.ctx, caller, req.params['batch_id']);
     sendJson(res, 200, canonicalBytes(batchDocument(batch)));
   };
 }

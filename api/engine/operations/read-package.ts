@@ -36,7 +36,9 @@ function readPackage(deps: EngineDeps) {
     const { caller } = await enter(deps, spec, req, res);
     const packageId = String(req.params['package_id']);
     const found = isPackageId(packageId)
-      ? await findPackage(deps.ctx.sql, caller.tenantNo, packageId)
+      ? await deps.ctx.tenantSql.run(caller.tenantNo, (sql) =>
+          findPackage(sql, caller.tenantNo, packageId),
+        )
       : null;
     if (found === null) {
       throw new Problem('package_not_found', 'This tenant has no package of that id.');

@@ -2,10 +2,10 @@ import type { Request, Response } from 'express';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { eventsOf } from '#protocol/history';
 import { isProofId } from '#protocol/ids';
+import type { Pool } from '#sql/db';
 import { proofHistory, type ProofHistory } from '#sql/proof-history';
 import { readProof as readStoredProof, type StoredProof } from '#sql/proofs';
 import type { Caller } from '../http/authenticate.js';
-import type { EngineContext } from '../context.js';
 import { enter } from '../http/enter.js';
 import { noteOn } from '../http/exchange.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
@@ -41,22 +41,19 @@ export const readProofOperation: Operation = { spec, handler: readProof };
 function readProof(deps: EngineDeps) {
   return async (req: Request, res: Response): Promise<void> => {
     const { caller } = await enter(deps, spec, req, res);
-    const stored = await findProof(deps.ctx, caller, String(req.params['proof_id']));
+    const proofId = String(req.params['proof_id']);
+    const [stored, history] = await deps.ctx.tenantSql.run(caller.tenantNo, async (sql) => {
+      const found = await findProof(sql, caller, proofId);
+      return [found, await proofHistory(sql, found)] as const;
+    });
     noteOn(res, { proofId: stored.proofId });
-    const history = await proofHistory(deps.ctx.sql, stored);
     sendRevalidatable(req, res, 'application/json', canonicalBytes(viewOf(stored, history)));
   };
 }
 
 /** The caller's own proof of that id; another tenant's is as absent as one that never was. */
-export async function findProof(
-  ctx: EngineContext,
-  caller: Caller,
-  proofId: string,
-): Promise<StoredProof> {
-  const stored = isProofId(proofId)
-    ? await readStoredProof(ctx.sql, caller.tenantNo, proofId)
-    : null;
+export async function findProof(sql: Pool, caller: Caller, proofId: string): Promise<StoredProof> {
+  const stored = isProofId(proofId) ? await readStoredProof(sql, caller.tenantNo, proofId) : null;
   if (stored === null) {
     throw new Problem('proof_not_found', 'This tenant has no proof of that id.');
   }

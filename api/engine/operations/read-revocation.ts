@@ -48,7 +48,9 @@ function readRevocation(deps: EngineDeps) {
     const artifactKind = ARTIFACT_KINDS.find((kind) => kind === req.params['artifact_kind']);
     const state =
       isProofId(proofId) && artifactKind !== undefined
-        ? await revocationState(deps.ctx.sql, caller.tenantNo, proofId, artifactKind)
+        ? await deps.ctx.tenantSql.run(caller.tenantNo, (sql) =>
+            revocationState(sql, caller.tenantNo, proofId, artifactKind),
+          )
         : null;
     if (state === null || artifactKind === undefined) {
       throw new Problem(

@@ -14,11 +14,11 @@ import { replayBodySchema, type ReplayBody } from '#protocol/schemas/verify-requ
 import { CEDAR_VERSION } from '#policy/policy-set';
 import { replay, type Replayed } from '#policy/replay';
 import { replayPolicies, type ReplayPolicies } from '#policy/replay-policies';
+import type { Pool } from '#sql/db';
 import { readPinnedIntake } from '#sql/pinned-intake';
 import { readPolicySet } from '#sql/policies';
 import type { StoredProof } from '#sql/proofs';
 import type { Caller } from '../http/authenticate.js';
-import type { EngineContext } from '../context.js';
 import { enter } from '../http/enter.js';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
 import { noteOn } from '../http/exchange.js';
@@ -74,22 +74,25 @@ function replayProof(deps: EngineDeps) {
     const { caller } = await enter(deps, spec, req, res);
     const { document } = parseBody(replayBodySchema, await readBody(req, SUBMISSION_LIMIT));
     noteOn(res, { proofId: document.proof_id });
-    sendJson(res, 200, canonicalBytes(await replayed(deps.ctx, caller, document, policies)));
+    const answer = await deps.ctx.tenantSql.run(caller.tenantNo, (sql) =>
+      replayed(sql, caller, document, policies),
+    );
+    sendJson(res, 200, canonicalBytes(answer));
   };
 }
 
 async function replayed(
-  ctx: EngineContext,
+  sql: Pool,
   caller: Caller,
   body: ReplayBody,
   policies: ReplayPolicies,
 ): Promise<JsonValue> {
-  const stored = await findProof(ctx, caller, body.proof_id);
+  const stored = await findProof(sql, caller, body.proof_id);
   if (stored.isErased) throw erased();
-  const intake = await readPinnedIntake(ctx.sql, caller.tenantNo, stored.proofId);
+  const intake = await readPinnedIntake(sql, caller.tenantNo, stored.proofId);
   if (intake === null) throw altered(stored, 'the intake');
   // Read and hashed each time: what was changed in the database since must show.
-  const set = await readPolicySet(ctx.sql, intake.policyDigest);
+  const set = await readPolicySet(sql, intake.policyDigest);
   if (set === null) throw altered(stored, 'the policy set');
   const policy = await policies(set);
   const aep = 'aep' in body ? (body.aep as unknown as JsonValue) : recordedAep(stored);
@@ -116,7 +119,7 @@ async function replayed(
     policy_digest: toHex(intake.policyDigest),
     input_hash: outcome.inputHash,
     counterfactual:
-      asked === undefined ? null : await counterfactual(ctx, asked, policies, outcome, aep),
+      asked === undefined ? null : await counterfactual(sql, asked, policies, outcome, aep),
   };
   return answer as unknown as JsonValue;
 }
@@ -142,13 +145,13 @@ function recordedEngine(aep: JsonValue): string | null {
 }
 
 async function counterfactual(
-  ctx: EngineContext,
+  sql: Pool,
   digest: string,
   policies: ReplayPolicies,
   { input }: Replayed,
   aep: JsonValue,
 ): Promise<Counterfactual | null> {
-  const set = await readPolicySet(ctx.sql, fromHex(digest));
+  const set = await readPolicySet(sql, fromHex(digest));
   if (set === null) {
     throw new Problem('policy_unknown', 'No policy set of that digest was ever stored here.', {
       errors: [{ pointer: '/policy_digest', detail: 'is not known' }],

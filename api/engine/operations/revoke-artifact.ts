@@ -121,7 +121,7 @@ async function settled(
   const { tenantNo } = caller;
   const until = performance.now() + ctx.waitMs;
   for (;;) {
-    const asked = await askRevocation(ctx.sql, tenantNo, item);
+    const asked = await ctx.tenantSql.run(tenantNo, (sql) => askRevocation(sql, tenantNo, item));
     if (asked.outcome === 'unknown_proof') throw proofNotFound();
     if (asked.outcome === 'absent_artifact') throw artifactAbsent();
     if (asked.outcome === 'revoked') return asked.standing;

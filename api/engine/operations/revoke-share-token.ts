@@ -28,10 +28,12 @@ function revokeShareToken(deps: EngineDeps) {
     const tokenHash = String(req.params['token_hash']);
     const revoked =
       HASH_PATTERN.test(tokenHash) &&
-      (await storeRevocation(deps.ctx.sql, caller.tenantNo, {
-        tokenHash: Buffer.from(tokenHash, 'hex'),
-        keyNo: caller.keyNo,
-      }));
+      (await deps.ctx.tenantSql.run(caller.tenantNo, (sql) =>
+        storeRevocation(sql, caller.tenantNo, {
+          tokenHash: Buffer.from(tokenHash, 'hex'),
+          keyNo: caller.keyNo,
+        }),
+      ));
     if (!revoked) {
       throw new Problem('share_token_not_found', 'This tenant has no share token of that hash.');
     }

@@ -58,7 +58,9 @@ function verify(deps: EngineDeps) {
     const { document } = parseBody(verifyBodySchema, await readBody(req, SUBMISSION_LIMIT));
     const submission = submissionOf(document);
     noteOn(res, { proofId: submission.proofId });
-    const verdict = await verification(deps.ctx, caller, submission);
+    const verdict = await deps.ctx.tenantSql.run(caller.tenantNo, (sql) =>
+      verification(deps.ctx, sql, caller, submission),
+    );
     sendJson(res, 200, canonicalBytes(verdict));
   };
 }

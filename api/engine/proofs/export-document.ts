@@ -6,9 +6,10 @@ import type { InclusionProof } from '#protocol/schemas/inclusion';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import { firstCheckpointFrom } from '#sql/checkpoints';
-import type { Db } from '#sql/db';
+import type { Db, Pool } from '#sql/db';
 import { proofHistory } from '#sql/proof-history';
 import type { StoredProof } from '#sql/proofs';
+import type { EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
 import { keysInLog } from './keys-in-log.js';
 import { vkeyFor } from './log-vkey.js';
@@ -27,22 +28,31 @@ import { altered, documentsOf, erased } from './stored-proof.js';
  * @throws Problem proof_not_found, payload_erased, pending_verdict, pending_checkpoint,
  *   integrity_failure
  */
-export async function exportDocument(
+export function exportDocument(
   { ctx }: Pick<EngineDeps, 'ctx'>,
   caller: Caller,
   proofId: string,
 ): Promise<ProofExport> {
-  const stored = await findProof(ctx, caller, proofId);
+  return ctx.tenantSql.run(caller.tenantNo, (sql) => readExport(ctx, sql, caller, proofId));
+}
+
+async function readExport(
+  ctx: EngineContext,
+  sql: Pool,
+  caller: Caller,
+  proofId: string,
+): Promise<ProofExport> {
+  const stored = await findProof(sql, caller, proofId);
   const { entry, payload } = documentsOf(stored);
   if (payload === null) throw erased();
-  const history = await proofHistory(ctx.sql, stored);
+  const history = await proofHistory(sql, stored);
   const verdict = statementOf(stored.effect, history);
   if (verdict.verified_at === null) {
     throw new Problem('pending_verdict', 'The verification system has not looked at it yet.', {
       headers: { 'Retry-After': '1' },
     });
   }
-  const inclusion = await inclusionOf(ctx.sql, stored, entry, verdict.log_size);
+  const inclusion = await inclusionOf(sql, stored, entry, verdict.log_size);
   return {
     schema_version: SCHEMA.proofExport,
     proof_id: stored.proofId,
@@ -54,7 +64,7 @@ export async function exportDocument(
     keys: [
       {
         key_id: payload.aep.key_id,
-        public_key: await publicKeyOf(ctx.sql, stored, payload.aep.key_id),
+        public_key: await publicKeyOf(sql, stored, payload.aep.key_id),
       },
     ],
     request_hash: payload.record.request_hash,
@@ -70,7 +80,7 @@ export async function exportAep(
   caller: Caller,
   proofId: string,
 ): Promise<Uint8Array> {
-  const stored = await findProof(ctx, caller, proofId);
+  const stored = await ctx.tenantSql.run(caller.tenantNo, (sql) => findProof(sql, caller, proofId));
   const { payload } = documentsOf(stored);
   if (payload === null || stored.aep === null) throw erased();
   return stored.aep;

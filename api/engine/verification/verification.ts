@@ -15,7 +15,7 @@ import { formatTime } from '#protocol/time';
 import { verifyProof, type ProofEvidence } from '#protocol/verify';
 import { nativeSha256, nativeVerify } from '#runtime/crypto';
 import { checkpointAt } from '#sql/checkpoints';
-import type { Db } from '#sql/db';
+import type { Db, Pool } from '#sql/db';
 import { readTile, treeSize } from '#sql/log';
 import { readPinnedIntake } from '#sql/pinned-intake';
 import { proofHistory } from '#sql/proof-history';
@@ -42,14 +42,15 @@ const SMALL_ORDER = new Set(smallOrderPublicKeys().map((key) => jwkThumbprint(na
  */
 export async function verification(
   ctx: EngineContext,
+  sql: Pool,
   caller: Caller,
   submission: Submission,
 ): Promise<Verdict> {
-  const stored = await readProof(ctx.sql, caller.tenantNo, submission.proofId);
+  const stored = await readProof(sql, caller.tenantNo, submission.proofId);
   const made =
     stored === null
-      ? await absent(ctx.sql, submission)
-      : await present(ctx, caller, submission, stored);
+      ? await absent(sql, submission)
+      : await present(ctx, sql, caller, submission, stored);
   const { checks, key, verdict, logSize } = made;
   const smallOrder = key !== null && (SMALL_ORDER.has(key.key_id) || made.unusableKey);
   const keyFound = { state: key?.state ?? 'unknown', smallOrder } as const;
@@ -95,11 +96,11 @@ function keyCheck(state: string): VerifyCheck {
 
 async function present(
   ctx: EngineContext,
+  sql: Pool,
   caller: Caller,
   submission: Submission,
   stored: StoredProof,
 ): Promise<Made> {
-  const { sql } = ctx;
   const { signed, exported } = submission;
   const { leafIndex } = stored;
   const logged = loggedAep(signed?.open.payload ?? null, stored) ?? loggedAep(stored.aep, stored);

@@ -1,0 +1,102 @@
+import type { Pool } from './db.js';
+
+/** The tenant has too much work waiting for a connection. Nothing was done: try again later. */
+export class TenantBusyError extends Error {
+  override readonly name = 'TenantBusyError';
+}
+
+export interface TenantConnectionsOptions {
+  /** Lent to no one else; it has at least `total` connections. */
+  sql: Pool;
+  /** Units of work at a time, of all tenants together. */
+  total: number;
+  /** Units of work of one tenant at a time. */
+  perTenant: number;
+  /** Units of work of one tenant that may wait; more are refused at once. */
+  maxWaiting: number;
+  /** Longest wait for a connection, in milliseconds. */
+  timeoutMs: number;
+}
+
+export const TENANT_CONNECTIONS: Omit<TenantConnectionsOptions, 'sql'> = {
+  total: 8,
+  perTenant: 4,
+  maxWaiting: 1_000,
+  timeoutMs: 2_000,
+};
+
+interface Tenant {
+  active: number;
+  /** First come, first served. */
+  waiting: Set<() => void>;
+}
+
+/**
+ * Connections for everything that a tenant requests besides admissions. Tenants with waiting work
+ * are served in turn, so that one tenant's slow reads delay only its own requests.
+ */
+export class TenantConnections {
+  private active = 0;
+  /** In the order in which they are served next. */
+  private readonly tenants = new Map<number, Tenant>();
+
+  constructor(private readonly options: TenantConnectionsOptions) {}
+
+  /**
+   * Runs `work` with the pool, once the tenant's turn has come.
+   *
+   * @throws TenantBusyError when too much of the tenant waits already, or this waited too long
+   */
+  async run<T>(tenantNo: number, work: (sql: Pool) => Promise<T>): Promise<T> {
+    const tenant = this.tenants.get(tenantNo) ?? { active: 0, waiting: new Set() };
+    this.tenants.set(tenantNo, tenant);
+    if (this.hasRoom(tenant)) this.begin(tenant);
+    else await this.turn(tenant);
+    try {
+      return await work(this.options.sql);
+    } finally {
+      this.end(tenantNo, tenant);
+    }
+  }
+
+  private hasRoom(tenant: Tenant): boolean {
+    return this.active < this.options.total && tenant.active < this.options.perTenant;
+  }
+
+  private begin(tenant: Tenant): void {
+    this.active += 1;
+    tenant.active += 1;
+  }
+
+  private turn(tenant: Tenant): Promise<void> {
+    if (tenant.waiting.size >= this.options.maxWaiting)
+      return Promise.reject(new TenantBusyError('too much of this tenant waits for a connection'));
+    return new Promise((resolve, reject) => {
+      const serve = (): void => {
+        clearTimeout(timer);
+        tenant.waiting.delete(serve);
+        this.begin(tenant);
+        resolve();
+      };
+      const timer = setTimeout(() => {
+        tenant.waiting.delete(serve);
+        reject(new TenantBusyError('no connection became free for this tenant in time'));
+      }, this.options.timeoutMs);
+      tenant.waiting.add(serve);
+    });
+  }
+
+  private end(tenantNo: number, tenant: Tenant): void {
+    this.active -= 1;
+    tenant.active -= 1;
+    for (const [no, next] of this.tenants) {
+      const [serve] = next.waiting;
+      if (serve === undefined || !this.hasRoom(next)) continue;
+      this.tenants.delete(no);
+      this.tenants.set(no, next);
+      serve();
+      break;
+    }
+    if (tenant.active === 0 && tenant.waiting.size === 0) this.tenants.delete(tenantNo);
+  }
+}

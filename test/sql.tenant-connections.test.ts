@@ -1,0 +1,53 @@
+import { describe, expect, it } from 'vitest';
+import type { Pool } from '#sql/db';
+import { TenantBusyError, TenantConnections } from '#sql/tenant-connections';
+
+const LIMITS = { sql: {} as Pool, total: 2, perTenant: 1, maxWaiting: 2, timeoutMs: 60_000 };
+
+/** Work that goes on until it is finished, and the order in which pieces of it began. */
+function pieces(connections: TenantConnections) {
+  const began: string[] = [];
+  const finish = new Map<string, () => void>();
+  const run = (tenantNo: number, name: string): Promise<void> =>
+    connections.run(tenantNo, () => {
+      began.push(name);
+      return new Promise((resolve) => finish.set(name, resolve));
+    });
+  const end = async (name: string): Promise<void> => {
+    finish.get(name)?.();
+    await new Promise(setImmediate);
+  };
+  return { began, run, end };
+}
+
+describe('connections of tenants', () => {
+  it('serve tenants in turn, and no tenant above its limit', async () => {
+    const { began, run, end } = pieces(new TenantConnections(LIMITS));
+    const all = [
+      run(1, 'a1'),
+      run(1, 'a2'),
+      run(1, 'a3'),
+      run(2, 'b1'),
+      run(2, 'b2'),
+      run(3, 'c1'),
+    ];
+    expect(began).toEqual(['a1', 'b1']);
+    for (const name of ['a1', 'b1', 'a2', 'b2', 'c1', 'a3']) await end(name);
+    await Promise.all(all);
+    expect(began).toEqual(['a1', 'b1', 'a2', 'b2', 'c1', 'a3']);
+  });
+
+  it('refuse what waits too long, and what would wait behind too much', async () => {
+    const { run, end, began } = pieces(new TenantConnections({ ...LIMITS, timeoutMs: 5 }));
+    const first = run(1, 'a1');
+    const waiting = [run(1, 'a2'), run(1, 'a3')];
+    await expect(run(1, 'a4')).rejects.toThrow(TenantBusyError);
+    for (const one of waiting) await expect(one).rejects.toThrow(TenantBusyError);
+    await end('a1');
+    await first;
+    const later = run(1, 'a5');
+    await end('a5');
+    await later;
+    expect(began).toEqual(['a1', 'a5']);
+  });
+});
