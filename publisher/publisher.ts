@@ -58,7 +58,7 @@ export interface PublisherContext {
 
 export interface Publisher {
   tick(): Promise<TickReport>;
-  /** Gives the leadership back. No tick may be under way or follow. */
+  /** Gives the leadership back; a later tick claims it again. No tick may be under way. */
   close(): Promise<void>;
   readonly trust: SnapshotTrust;
   /** Whether it led when it last looked. */

@@ -12,6 +12,10 @@ const LOOK_EVERY_MS = 1_000;
 const SILENT_MS = 3_000;
 /** Longer than any statement or file of a tick may take: a tick itself may take long, but it goes on. */
 const HUNG_MS = 120_000;
+/** Consecutive failed cycles after which a publisher lets another one lead. */
+const MAX_FAILED_CYCLES = 3;
+/** Cycles that it then skips: a standby tries to lead once a second. */
+const SKIPPED_CYCLES = 3;
 
 /** Learns how ticks go: for readiness and metrics. */
 export interface TickWatch {
@@ -32,7 +36,7 @@ export interface RunOptions {
  * Ticks at once and then every second, never two at a time, until the signal. Resolves when the
  * last tick is over and the leadership given back; rejects when a tick says that a person has to
  * decide, or, with a HungError and at once, when a tick does not go on. Every other fault is the
- * next tick's to repair.
+ * next tick's to repair; after several failed ticks in a row a standby gets its chance to lead.
  */
 export async function runPublisher(publisher: Publisher, options: RunOptions): Promise<void> {
   const { signal, log, watch, hungMs = HUNG_MS } = options;
@@ -54,22 +58,42 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
     onHung: giveUp,
   });
 
+  let failedCycles = 0;
+  let cyclesToSkip = 0;
+  const countFailure = async (error: unknown): Promise<void> => {
+    failedCycles += 1;
+    if (failedCycles < MAX_FAILED_CYCLES) return;
+    failedCycles = 0;
+    cyclesToSkip = SKIPPED_CYCLES;
+    reports.stepDown(error);
+    await publisher.close().catch((cause: unknown) => reports.trouble(cause));
+  };
+
   let ticking = false;
   let lastEnd = performance.now();
   let renewing: Promise<unknown> = Promise.resolve();
   const tick = async (): Promise<void> => {
     if (signal.aborted) return;
+    if (cyclesToSkip > 0) {
+      cyclesToSkip -= 1;
+      lastEnd = performance.now();
+      return;
+    }
     ticking = true;
     watchdog.began();
     const began = performance.now();
     try {
       const report = await publisher.tick();
+      failedCycles = 0;
       watch?.went(report, performance.now() - began);
       reports.tell(report);
     } catch (error) {
       watch?.failed(error, performance.now() - began);
       if (error instanceof PublisherStopped) stop(error);
-      else reports.trouble(error);
+      else {
+        reports.trouble(error);
+        if (!(error instanceof LeadershipLost)) await countFailure(error);
+      }
     } finally {
       ticking = false;
       watchdog.ended();
@@ -123,13 +147,15 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
 class Reports {
   private outcome = '';
   private troubled = '';
+  private hasSteppedDown = false;
 
   constructor(private readonly log: Logger) {}
 
   tell(report: TickReport): void {
-    if (this.troubled !== '') this.log.info('publishing again');
-    this.troubled = '';
     const { outcome } = report;
+    if (this.troubled !== '' && outcome === 'published') this.log.info('publishing again');
+    this.troubled = '';
+    this.hasSteppedDown = false;
     if (outcome === 'published') {
       const news = report.newProofs + report.judgedAnew + report.grants;
       if (outcome !== this.outcome || news > 0) this.log.info(report, WORDS[outcome]);
@@ -146,6 +172,16 @@ class Reports {
       if (message !== this.troubled) this.log.warn(`nothing was published: ${message}`);
     } else if (message !== this.troubled) this.log.error({ err: error }, 'nothing was published');
     this.troubled = message;
+  }
+
+  stepDown(error: unknown): void {
+    if (this.hasSteppedDown) return;
+    this.hasSteppedDown = true;
+    const counts = { failed_cycles: MAX_FAILED_CYCLES, skipped_cycles: SKIPPED_CYCLES };
+    this.log.error(
+      { err: error, ...counts },
+      'publish cycles keep failing: this publisher gives up the lead, so that another one can publish',
+    );
   }
 }
 

@@ -1,9 +1,12 @@
 import { spawn } from 'node:child_process';
-import { existsSync, readFileSync, rmSync, utimesSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { LeadershipLost } from '#publisher/stopped';
 import type { Claim } from '#publisher/leader';
+import type { Publisher } from '#publisher/publisher';
+import { runPublisher } from '#publisher/run';
+import { logger } from '#runtime/log';
 import { TestSnapshot } from './helpers/snapshot.js';
 
 let snapshot: TestSnapshot;
@@ -122,4 +125,82 @@ describe('leadership', () => {
     await expect(snapshot.publisher().tick()).rejects.toThrow(LeadershipLost);
     expect(existsSync(join(snapshot.directory, 'lookup/manifest'))).toBe(false);
   });
+});
+
+/** Claims on one registry, of which one at a time is held. */
+class TestRegistryLock {
+  holder: Claim | null = null;
+
+  claim(): Claim {
+    const claim: Claim = {
+      take: () => {
+        this.holder ??= claim;
+        return claim.held();
+      },
+      held: () => Promise.resolve(this.holder === claim),
+      release: () => {
+        if (this.holder === claim) this.holder = null;
+        return Promise.resolve();
+      },
+    };
+    return claim;
+  }
+}
+
+/** Real time: cycles are a second apart. Nothing but its lock can be written to the first one's directory. */
+describe('a publisher whose directory cannot be written', () => {
+  let stopping: AbortController;
+  let runs: Promise<void>[];
+  let lines: string[];
+  let obstacle: string;
+  beforeEach(() => {
+    stopping = new AbortController();
+    runs = [];
+    lines = [];
+    obstacle = join(snapshot.directory, 'tile');
+    writeFileSync(obstacle, 'a file where a folder belongs');
+  });
+  const run = (publisher: Publisher): void => {
+    const log = logger('publisher', 'silent');
+    const note = (fields: { err?: Error } | string, message = '') =>
+      void lines.push(
+        typeof fields === 'string' ? fields : `${message}: ${fields.err?.message ?? ''}`,
+      );
+    Object.assign(log, { info: note, error: note });
+    runs.push(runPublisher(publisher, { signal: stopping.signal, log }));
+  };
+  const stop = async (): Promise<void> => {
+    stopping.abort();
+    await Promise.all(runs);
+  };
+
+  it('lets a standby lead that can write', async () => {
+    const lock = new TestRegistryLock();
+    const broken = snapshot.publisher({ claims: [lock.claim()] });
+    await expect(broken.tick()).rejects.toThrow('ENOTDIR');
+    expect(broken.leads()).toBe(true);
+    const directory = join(snapshot.directory, 'of-the-standby');
+    const standby = snapshot.publisher({ claims: [lock.claim()], directory });
+    expect(await standby.tick()).toEqual({ outcome: 'standby' });
+    run(broken);
+    run(standby);
+    const published = (): boolean => existsSync(join(directory, 'lookup/manifest'));
+    await expect.poll(published, { timeout: 20_000 }).toBe(true);
+    await stop();
+    expect(lines).toContainEqual(expect.stringMatching(/gives up the lead.*ENOTDIR/));
+  }, 30_000);
+
+  it('goes on alone, and logs the cause once', async () => {
+    let cycles = 0;
+    snapshot.registry.asked = (what) => void (cycles += Number(what === 'frontier'));
+    run(snapshot.publisher());
+    await expect.poll(() => cycles, { timeout: 20_000 }).toBeGreaterThan(3);
+    rmSync(obstacle);
+    await expect.poll(() => lines.join('\n'), { timeout: 20_000 }).toContain('publishing again');
+    await stop();
+    expect(lines.filter((line) => line.includes('ENOTDIR'))).toEqual([
+      expect.stringMatching(/^nothing was published/),
+      expect.stringMatching(/^publish cycles keep failing/),
+    ]);
+  }, 60_000);
 });
