@@ -122,6 +122,11 @@ export function openNote(
   return { text, key: signer };
 }
 
+/** The key ids that a note names as its signers. Nothing is verified. `malformed_note` as of {@link openNote}. */
+export function claimedSigners(note: string): { name: string; id: string }[] {
+  return splitNote(note).signatures.map(({ name, keyHash }) => ({ name, id: toHex(keyHash) }));
+}
+
 interface NoteSignature {
   name: string;
   keyHash: Uint8Array;

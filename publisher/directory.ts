@@ -15,6 +15,7 @@ import {
 import { fromUtf8 } from '#protocol/bytes';
 import type { SnapshotTrust } from '#protocol/snapshot/trust';
 import { PublisherStopped } from './stopped.js';
+import { unknownSigner } from './unknown-signer.js';
 
 /** What the snapshot directory holds, as an outsider with the pinned keys would accept it. */
 export interface Published {
@@ -39,9 +40,12 @@ export class SnapshotDirectory {
       const opened = openManifest(this.verify, manifestBytes, this.trust);
       return { manifestBytes, opened };
     } catch (cause) {
+      const where = join(this.root, MANIFEST_PATH);
+      const unknown = unknownSigner(manifestBytes, this.trust.snapshot, 'SNAPSHOT', where, cause);
+      if (unknown !== null) throw unknown;
       throw new PublisherStopped(
         'snapshot_unverifiable',
-        `${join(this.root, MANIFEST_PATH)} is not signed by this publisher's snapshot key and log key. ` +
+        `${where} is not signed by this publisher's snapshot key and log key. ` +
           'If the keys were changed on purpose, name the earlier ones in LOG_RETIRED_VKEYS and SNAPSHOT_RETIRED_VKEYS; ' +
           'if the directory belongs to another log, give this publisher an empty SNAPSHOT_DIR; ' +
           'if not, somebody else has written there: find out who before going on.',
@@ -61,15 +65,18 @@ export class SnapshotDirectory {
   async checkpoint(): Promise<{ note: string; checkpoint: Checkpoint } | null> {
     const bytes = await this.read(CHECKPOINT_PATH);
     if (bytes === null) return null;
+    const { log } = this.trust;
     try {
       const note = fromUtf8(bytes);
-      const { log } = this.trust;
       const { checkpoint } = openCheckpointNote(note, log, log[0].name, this.verify);
       return { note, checkpoint };
     } catch (cause) {
+      const where = join(this.root, CHECKPOINT_PATH);
+      const unknown = unknownSigner(bytes, log, 'LOG', where, cause);
+      if (unknown !== null) throw unknown;
       throw new PublisherStopped(
         'snapshot_unverifiable',
-        `${join(this.root, CHECKPOINT_PATH)} is not signed by this publisher's log key. ` +
+        `${where} is not signed by this publisher's log key. ` +
           'If the log key was changed on purpose, name the earlier one in LOG_RETIRED_VKEYS; another log needs a new LOG_ORIGIN and an empty SNAPSHOT_DIR.',
         { cause },
       );

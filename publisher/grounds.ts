@@ -1,4 +1,4 @@
-import { equalBytes } from '#protocol/bytes';
+import { equalBytes, utf8 } from '#protocol/bytes';
 import { openCheckpointNote } from '#protocol/checkpoint';
 import type { Vkey } from '#protocol/note';
 import type { TickContext } from './context.js';
@@ -7,6 +7,7 @@ import { grantChanges } from './grants.js';
 import type { GrantChange, RegistryView } from './registry-view.js';
 import { PublisherStopped } from './stopped.js';
 import { behind, ended, forked, VerifiedTree, type TreeHead } from './tree.js';
+import { unknownSigner } from './unknown-signer.js';
 import { verdictChanges } from './verdict-changes.js';
 
 /** A head that somebody may hold us to, and what it was found in. */
@@ -115,19 +116,22 @@ async function extending(
 }
 
 /** The last checkpoint that this log's keys signed, whether or not it came to be published. */
-async function storedCheckpoint(ctx: TickContext): Promise<StoredCheckpoint | null> {
+export async function storedCheckpoint(ctx: TickContext): Promise<StoredCheckpoint | null> {
   const stored = await ctx.registry.latestCheckpoint();
   if (stored === null) return null;
+  const { log } = ctx.trust;
   try {
-    const { log } = ctx.trust;
     const { checkpoint, key } = openCheckpointNote(stored.note, log, log[0].name, ctx.verify);
     const { size, root } = checkpoint;
     if (size !== stored.treeSize) throw new Error(`the note is of size ${size}`);
     return { size, root, note: stored.note, signedBy: key };
   } catch (cause) {
+    const where = `The database's checkpoint of size ${stored.treeSize}`;
+    const unknown = unknownSigner(utf8(stored.note), log, 'LOG', where, cause);
+    if (unknown !== null) throw unknown;
     throw new PublisherStopped(
       'checkpoint_unverifiable',
-      `The database's checkpoint of size ${stored.treeSize} is not signed by this publisher's log key for ${ctx.logSigner.name}. ` +
+      `${where} is not signed by this publisher's log key for ${ctx.logSigner.name}. ` +
         'Give the publisher the LOG_KEY_FILE and LOG_ORIGIN of this log; if its key was changed on purpose, name the earlier one in LOG_RETIRED_VKEYS.',
       { cause },
     );

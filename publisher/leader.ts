@@ -70,7 +70,7 @@ export class Leadership {
 
   constructor(private readonly claims: readonly Claim[]) {}
 
-  /** Whether it led when it last looked: for people to know, and nothing to act on. */
+  /** Whether it led when it last looked; only `require` shows that it still does. */
   get isLeading(): boolean {
     return this.leads;
   }

@@ -3,6 +3,7 @@ import type { Readiness } from '#runtime/ops/source';
 import type { TickWatch } from './run.js';
 import { LeadershipLost } from './stopped.js';
 import type { TickReport } from './tick.js';
+import { UnknownSigner } from './unknown-signer.js';
 
 /** Ticks come every second; one that publishes a great backlog takes longer, and that is said too. */
 const STALLED_MS = 10_000;
@@ -13,24 +14,26 @@ export interface PublisherReadiness extends TickWatch {
 
 /**
  * Ready: it leads or stands by, and its last tick went well and is not long ago. A verifier that is
- * silent keeps it from publishing, which is what it is for, so then it is not.
+ * silent keeps it from publishing, which is what it is for, so then it is not. `unknown_signer` is
+ * the key that it lacks.
  */
 export function publisherReadiness(): PublisherReadiness {
   const ticks = new Pulse(STALLED_MS);
   let outcome: TickReport['outcome'] | null = null;
+  let unknownSigner: string | null = null;
   return {
     went: (report) => {
       outcome = report.outcome;
+      unknownSigner = null;
       ticks.good();
     },
     failed: (error) => {
-      if (error instanceof LeadershipLost) {
-        // Somebody else leads, which is in order.
-        outcome = 'standby';
-        ticks.good();
-      } else {
-        ticks.failed();
-      }
+      unknownSigner = error instanceof UnknownSigner ? error.key : null;
+      const isLost = error instanceof LeadershipLost;
+      // Another publisher leads, or this one must not.
+      if (isLost || unknownSigner !== null) outcome = 'standby';
+      if (isLost) ticks.good();
+      else ticks.failed();
     },
     find: () => {
       if (outcome === null && ticks.state === 'up') {
@@ -41,7 +44,13 @@ export function publisherReadiness(): PublisherReadiness {
       const ready = ticks.state === 'up' && verifier === 'up';
       return {
         ready,
-        says: { status: ready ? 'ready' : 'unavailable', role, ticks: ticks.state, verifier },
+        says: {
+          status: ready ? 'ready' : 'unavailable',
+          role,
+          ticks: ticks.state,
+          verifier,
+          ...(unknownSigner === null ? {} : { unknown_signer: unknownSigner }),
+        },
       };
     },
   };

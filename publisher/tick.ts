@@ -17,7 +17,12 @@ import { formatTime } from '#protocol/time';
 import type { TickContext } from './context.js';
 import type { Published } from './directory.js';
 import { changedGrants, GRANTS_PER_TICK } from './grants.js';
-import { findGrounds, requireInPrimary, type StoredCheckpoint } from './grounds.js';
+import {
+  findGrounds,
+  requireInPrimary,
+  storedCheckpoint,
+  type StoredCheckpoint,
+} from './grounds.js';
 import { IndexBuilder } from './index-builder.js';
 import { judgedAnew } from './judged-anew.js';
 import { newLeaves } from './new-leaves.js';
@@ -58,6 +63,7 @@ export type TickReport =
  * published and does the same again.
  */
 export async function tick(ctx: TickContext): Promise<TickReport> {
+  if (!ctx.leadership.isLeading) await requireKnownSigners(ctx);
   if (!(await ctx.leadership.take())) return { outcome: 'standby' };
   await ctx.writer.prepare();
 
@@ -77,6 +83,13 @@ export async function tick(ctx: TickContext): Promise<TickReport> {
     ctx.log.error({ err: error }, 'the replica contradicts itself: this tick reads the primary');
     return withdrawing(ctx, published, () => publishNext(ctx, published));
   }
+}
+
+/** A standby that lacks a key reports so while another publisher leads, not when that one is gone. */
+async function requireKnownSigners(ctx: TickContext): Promise<void> {
+  await storedCheckpoint(ctx);
+  await ctx.directory.checkpoint();
+  await ctx.directory.manifest();
 }
 
 /** A registry that contradicts itself stops the publisher, once what failed asserts nothing any more. */

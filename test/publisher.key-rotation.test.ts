@@ -6,7 +6,9 @@ import { directorySource } from '#api/public/snapshot/source';
 import { openCheckpoint } from '#protocol/checkpoint';
 import { formatVkey } from '#protocol/note';
 import type { Publisher } from '#publisher/publisher';
-import { PublisherStopped } from '#publisher/stopped';
+import { publisherReadiness } from '#publisher/readiness';
+import { runPublisher } from '#publisher/run';
+import { UnknownSigner } from '#publisher/unknown-signer';
 import { nativeSha256, nativeVerify } from '#runtime/crypto';
 import { logger } from '#runtime/log';
 import { ORIGIN, SNAPSHOT_NAME, testKey, TestSnapshot } from './helpers/snapshot.js';
@@ -74,17 +76,17 @@ async function grow(publisher: Publisher): Promise<string> {
 }
 
 describe('a publisher with new keys', () => {
-  it('stops unless it is told of the old ones', async () => {
+  it('does not lead unless it knows the old ones', async () => {
     for (const keys of [
       { logKey: newLogKey },
       { snapshotKey: newSnapshotKey },
       { logKey: newLogKey, snapshotKey: newSnapshotKey, retired: { log: [], snapshot: [] } },
     ]) {
       const publisher = snapshot.publisher(keys);
-      const stopped = await publisher.tick().catch((error: unknown) => error);
-      expect(stopped).toBeInstanceOf(PublisherStopped);
-      expect((stopped as Error).message).toContain('_RETIRED_VKEYS');
-      await publisher.close();
+      const error = await publisher.tick().catch((reason: unknown) => reason);
+      expect(error).toBeInstanceOf(UnknownSigner);
+      expect((error as Error).message).toContain('_RETIRED_VKEYS');
+      expect(publisher.leads()).toBe(false);
     }
   });
 
@@ -124,6 +126,52 @@ describe('a publisher with new keys', () => {
     snapshot.registry.verify();
     expect(forked.leafIndex).toBe(3);
     await expect(publisher.tick()).rejects.toMatchObject({ code: 'log_forked' });
+  });
+});
+
+describe('a standby with the old keys', () => {
+  const idOf = (vkey: string): string => vkey.split('+').slice(0, 2).join('+');
+
+  it('stays up and does not lead, and its readiness names the key that it lacks', async () => {
+    const leader = rotated({ snapshotKey: snapshot.snapshotKey, retired: { log: [snapshot.logVkey], snapshot: [] } }); // prettier-ignore
+    await grow(leader);
+    const standby = snapshot.publisher();
+    // At once, while the leader is still there.
+    await expect(standby.tick()).rejects.toMatchObject({ key: idOf(newLogVkey) });
+    await leader.close();
+    const signed = checkpointFile();
+    const stopping = new AbortController();
+    const watch = publisherReadiness();
+    const log = logger('publisher', 'silent');
+    const running = runPublisher(standby, { signal: stopping.signal, log, watch });
+    const expected = {
+      ready: false,
+      says: { status: 'unavailable', role: 'standby', unknown_signer: idOf(newLogVkey) },
+    };
+    await expect.poll(() => watch.find()).toMatchObject(expected);
+    stopping.abort();
+    await running;
+    expect(checkpointFile()).toBe(signed);
+  });
+
+  it('of the snapshot does the same', async () => {
+    await rotated({ logKey: snapshot.logKey, retired: { log: [], snapshot: [snapshot.snapshotVkey] } }).tick(); // prettier-ignore
+    await expect(snapshot.publisher().tick()).rejects.toMatchObject({ key: idOf(newSnapshotVkey) });
+  });
+
+  it('leads if it knows the new ones as well, for readers that pin both', async () => {
+    const leader = rotated();
+    await grow(leader);
+    const facade = pinningBoth();
+    const { url } = await snapshot.serve(facade);
+    await leader.close();
+    const standby = snapshot.publisher({
+      retired: { log: [newLogVkey], snapshot: [newSnapshotVkey] },
+    });
+    const id = await grow(standby);
+    await facade.follower.refresh();
+    expect(facade.follower.refusal).toBeNull();
+    expect(await statusAt(url, id)).toBe(200);
   });
 });
 

@@ -2,7 +2,7 @@ import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { PublisherStopped } from '#publisher/stopped';
-import { ORIGIN, TestSnapshot, testKey } from './helpers/snapshot.js';
+import { ORIGIN, TestSnapshot } from './helpers/snapshot.js';
 
 let snapshot: TestSnapshot;
 beforeEach(() => {
@@ -202,11 +202,11 @@ describe('a publisher stops, and says how to go on,', () => {
     await expect(snapshot.publisher().tick()).rejects.toThrow('did not list the revocation');
   });
 
-  it('when the manifest in its directory is signed by another snapshot key', async () => {
+  it('when the manifest in its directory is of another log', async () => {
     const publisher = snapshot.publisher();
     await publisher.tick();
     await publisher.close();
-    const other = snapshot.publisher({ snapshotKey: testKey() });
+    const other = snapshot.publisher({ snapshotName: 'other.example/snapshot' });
     expect((await stop(other.tick())).code).toBe('snapshot_unverifiable');
   });
 
@@ -222,14 +222,14 @@ describe('a publisher stops, and says how to go on,', () => {
     expect(message).toContain('SNAPSHOT_DIR');
   });
 
-  it('when the checkpoint in the database is by another key', async () => {
+  it('when the checkpoint in the database is of another log', async () => {
     snapshot.registry.addProof();
     const publisher = snapshot.publisher();
     await publisher.tick();
     await publisher.close();
     rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
     rmSync(join(snapshot.directory, 'checkpoint'));
-    const other = snapshot.publisher({ logKey: testKey() });
+    const other = snapshot.publisher({ origin: 'other.example/log' });
     const { code, message } = await stop(other.tick());
     expect(code).toBe('checkpoint_unverifiable');
     expect(message).toContain('LOG_KEY_FILE');
