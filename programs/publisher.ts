@@ -19,6 +19,9 @@ import { pinning } from './pinning.js';
 import { openReplica } from './replica.js';
 import { assertDatabase } from './database.js';
 
+// What it writes is public: facades and web servers may run as other users.
+process.umask(0o022);
+
 const code = await runProgram('publisher', async (program) => {
   const { log, signal } = program;
   const config = publisherConfig();

@@ -7,7 +7,7 @@ import { formatVkey } from '#protocol/note';
 import { drainGiven, type DrainConfig, type StartConfig } from '#runtime/config';
 import { createSigningKey, loadSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/index';
-import { makeFolder } from '#runtime/folder';
+import { makeFolder, makePublicFolder } from '#runtime/folder';
 import { listen } from '#runtime/http-server';
 import type { ProgramContext } from '#runtime/lifecycle';
 import { serveOps } from '#runtime/ops/ops';
@@ -218,7 +218,7 @@ export async function bringUp(config: StartConfig, ctx: ProgramContext): Promise
   const children: Supervised[] = [];
   await serveOps(config.ops, ctx, programsTogether(children));
   await makeFolder('DATA_DIR', config.dataDir);
-  await makeFolder('SNAPSHOT_DIR', config.snapshotDir);
+  await makeFolder('SNAPSHOT_DIR', config.snapshotDir, makePublicFolder);
   const database =
     config.databaseUrl === null
       ? await embeddedDatabase(config, ctx)
