@@ -89,7 +89,7 @@ function readKeyFile(file: string): string {
   }
 }
 
-/** Reads a PEM PKCS#8 Ed25519 key from a file of mode 0600 or 0400. */
+/** Reads a PEM PKCS#8 Ed25519 key from a file that no other user can read: see `readPrivateFile`. */
 export function loadSigningKey(file: string): SigningKey {
   const pem = readKeyFile(file);
   let key: KeyObject;

@@ -59,6 +59,16 @@ export class PrivateFileError extends OperatorError {
   }
 }
 
+const FOR_OWNER = [0o600, 0o400];
+const FOR_GROUP = [0o640, 0o440];
+
+/** A file of root's may be readable by a group of this process, as those of a Kubernetes Secret are. */
+function isPrivate({ mode, uid, gid }: fs.Stats): boolean {
+  if (FOR_OWNER.includes(mode & 0o777)) return true;
+  const groups = [process.getegid?.(), ...(process.getgroups?.() ?? [])];
+  return FOR_GROUP.includes(mode & 0o777) && uid === 0 && groups.includes(gid);
+}
+
 /** Mode and content are read through one descriptor, so that no other file can slip in between. */
 export function readPrivateFile(file: string, what: string): string {
   let descriptor: number;
@@ -68,11 +78,13 @@ export function readPrivateFile(file: string, what: string): string {
     throw new PrivateFileError('unreadable', `The ${what} ${file} cannot be read.`, { cause });
   }
   try {
-    const mode = fs.fstatSync(descriptor).mode & 0o777;
-    if (mode !== 0o600 && mode !== 0o400) {
+    const stats = fs.fstatSync(descriptor);
+    if (!isPrivate(stats)) {
+      const mode = (stats.mode & 0o777).toString(8).padStart(4, '0');
       throw new PrivateFileError(
         'too_open',
-        `The ${what} ${file} has mode ${mode.toString(8).padStart(4, '0')}: others must not be able to read it. Run: chmod 600 ${file}`,
+        `The ${what} ${file} has mode ${mode}: others must not be able to read it. Run: chmod 600 ${file} ` +
+          '(0440 and 0640 are for a file of root whose group is one of this process)',
       );
     }
     return fs.readFileSync(descriptor, 'utf8');

@@ -1,11 +1,17 @@
 import { generateKeyPairSync } from 'node:crypto';
-import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, chown, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { nobleVerify } from '#protocol/ed25519';
 import { nobleSha256 } from '#protocol/hash';
-import { createSigningKey, loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto';
+import {
+  createSigningKey,
+  loadSigningKey,
+  nativeSha256,
+  nativeVerify,
+  type SigningKeyError,
+} from '#runtime/crypto';
 import { createPrivateFile, writePrivateFile } from '#runtime/private-file';
 
 let home: string;
@@ -17,6 +23,25 @@ beforeEach(async () => {
 });
 
 afterEach(() => rm(home, { recursive: true, force: true }));
+
+const isRoot = process.geteuid?.() === 0;
+const NOBODY = 65_534;
+const GROUP = 12_345;
+
+/** Loads a key as another user would, and returns `loaded` or the code of the error. */
+function as(user: { uid: number; gid: number }, load: () => unknown): string {
+  process.setegid!(user.gid);
+  process.seteuid!(user.uid);
+  try {
+    load();
+    return 'loaded';
+  } catch (error) {
+    return (error as SigningKeyError).code;
+  } finally {
+    process.seteuid!(0);
+    process.setegid!(0);
+  }
+}
 
 const message = new TextEncoder().encode('what is signed');
 
@@ -45,6 +70,7 @@ describe('signing keys', () => {
   it.each(['644', '640', '604', '666', '700', '660'])('are refused with mode 0%s', async (mode) => {
     createSigningKey(file);
     await chmod(file, Number.parseInt(mode, 8));
+    if (isRoot) await chown(file, NOBODY, NOBODY);
     expect(() => loadSigningKey(file)).toThrow(expect.objectContaining({ code: 'too_open' }));
     expect(() => loadSigningKey(file)).toThrow(`chmod 600 ${file}`);
   });
@@ -53,6 +79,23 @@ describe('signing keys', () => {
     createSigningKey(file);
     await chmod(file, 0o400);
     expect(loadSigningKey(file).publicKey).toHaveLength(32);
+  });
+
+  it.skipIf(!isRoot)('may be readable by a group of the process, if root owns them', async () => {
+    createSigningKey(file);
+    await chmod(home, 0o755);
+    const load = async (mode: number, uid: number, gid: number): Promise<string> => {
+      await chown(file, uid, gid);
+      await chmod(file, mode);
+      return as({ uid: NOBODY, gid: GROUP }, () => loadSigningKey(file));
+    };
+    expect(await load(0o440, 0, GROUP)).toBe('loaded');
+    expect(await load(0o640, 0, GROUP)).toBe('loaded');
+    for (const mode of [0o444, 0o460, 0o450]) {
+      expect(await load(mode, 0, GROUP)).toBe('too_open');
+    }
+    expect(await load(0o440, NOBODY + 1, GROUP)).toBe('too_open');
+    expect(await load(0o440, 0, GROUP + 1)).toBe('unreadable');
   });
 
   it('are Ed25519 or nothing', async () => {
