@@ -37,6 +37,24 @@ it('mentions every script that somebody may run', () => {
   expect(asked.filter((name) => !isMentioned(name))).toEqual([]);
 });
 
+/** Outside a project that has svc-sdk, npx downloads the package named svc, which is not ours. */
+it('runs svc by npx without downloads only', () => {
+  const folders = ['api', 'docs', 'examples', 'programs', 'sdk'];
+  const files = folders
+    .flatMap((folder) =>
+      readdirSync(new URL(`${folder}/`, root), { encoding: 'utf8', recursive: true }).map(
+        (path) => `${folder}/${path}`,
+      ),
+    )
+    .filter(
+      (path) => /\.(?:md|ts|json|txt|html)$/.test(path) && !/\b(?:node_modules|dist)\//.test(path),
+    );
+  const commands = ['README.md', ...files].flatMap(
+    (path) => text(path).match(/\b(?:npx|npm exec)\b[^\n`]*?\bsvc\b/g) ?? [],
+  );
+  expect(new Set(commands)).toEqual(new Set(['npx --no -- svc']));
+});
+
 describe('links between pages', () => {
   const folders = ['', 'docs/', 'docs/decisions/'];
   const pages = folders.flatMap((folder) =>

@@ -55,7 +55,7 @@ describe('the guide', () => {
       .replace('http://127.0.0.1:8080', stack.engineUrl)
       .replace('http://127.0.0.1:8081', stack.publicUrl)
       // What npx finds in a project that was installed into.
-      .replaceAll('npx svc', 'node node_modules/svc-sdk/dist/cli/svc.js');
+      .replaceAll('npx --no -- svc', 'node node_modules/svc-sdk/dist/cli/svc.js');
     const { stdout } = await promisify(execFile)('bash', ['-euo', 'pipefail', '-c', lines], {
       cwd: project.directory,
     });
