@@ -17,6 +17,8 @@ export const HTTP_LIMITS = {
   headers: 100,
   /** Connections at a time. */
   connections: 8_192,
+  /** Connections of one address that a full server keeps open for it while others connect. */
+  connectionsPerAddress: 1_024,
   /** Requests of one connection that wait for their answers; what comes after them is not read yet. */
   pipelined: 16,
 } as const;

@@ -1,7 +1,6 @@
 import {
   createServer,
   STATUS_CODES,
-  type IncomingMessage,
   type RequestListener,
   type Server,
   type ServerResponse,
@@ -12,7 +11,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { faultOf } from './http-faults.js';
 import { HTTP_LIMITS, type HttpLimits } from './http-limits.js';
 import { messageClasses, type MessagePrototypes } from './message-classes.js';
-import { boundConnections, createPipelineBound } from './http-bounds.js';
+import { boundConnections, createPipelineBound, type Exchange } from './http-bounds.js';
 import { OperatorError } from './operator-error.js';
 
 /** Why a request never became one: not HTTP, not whole, not in time, or too much before its body. */
@@ -130,7 +129,7 @@ export async function listen(
   const limits: HttpLimits = { ...HTTP_LIMITS, ...options.limits };
   const { headersMs, requestMs } = limits;
   let closing = false;
-  const exchanges = new WeakMap<Duplex, { request: IncomingMessage; response: ServerResponse }>();
+  const exchanges = new WeakMap<Duplex, Exchange>();
   const refused = new WeakSet<Duplex>();
   const onRequest: RequestListener = (request, response) => {
     // What comes after a request that was refused is no request.
@@ -166,7 +165,7 @@ export async function listen(
   server.setTimeout(limits.idleMs);
   // All of them are read, and too many refused: Node would pass over those behind the limit.
   server.maxHeadersCount = 0;
-  boundConnections(server, limits.connections);
+  boundConnections(server, limits, (socket) => exchanges.get(socket));
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     // The parser complains again of every piece that comes after the first.
     if (refused.has(socket)) return;

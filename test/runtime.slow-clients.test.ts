@@ -17,10 +17,13 @@ afterEach(async () => {
 
 const BIG = Buffer.alloc(256 * 1024, 'x');
 
+let posts = 0;
+
 const handler: RequestListener = (req, res) => {
   if (req.url === '/big') res.end(BIG);
   else if (req.method === 'GET') res.end('served');
   else {
+    posts += 1;
     readJsonBody(req, 1024 * 1024).then(
       () => res.end('read'),
       () => res.destroy(),
@@ -42,18 +45,18 @@ async function serve(
   return server;
 }
 
-async function client(server: HttpServer): Promise<RawClient> {
-  const one = await RawClient.connect(server);
+async function client(server: HttpServer, from?: string): Promise<RawClient> {
+  const one = await RawClient.connect(server, from);
   clients.push(one);
   return one;
 }
 
 /** No more at once than a server's backlog holds: the kernel tells the others seconds later. */
-async function many(server: HttpServer, count: number): Promise<RawClient[]> {
+async function many(server: HttpServer, count: number, from?: string): Promise<RawClient[]> {
   const made: RawClient[] = [];
   while (made.length < count) {
     const some = Math.min(100, count - made.length);
-    made.push(...(await Promise.all(Array.from({ length: some }, () => client(server)))));
+    made.push(...(await Promise.all(Array.from({ length: some }, () => client(server, from)))));
   }
   return made;
 }
@@ -130,7 +133,42 @@ describe('many connections', () => {
       await expect.poll(() => statusesOf(one.received)).toEqual([200]);
     }
     await expectServed(server);
-    await expect.poll(() => hoarded.every((one) => one.isClosed)).toBe(true);
+    await expect.poll(() => hoarded[0]!.isClosed).toBe(true);
+    expect(hoarded.slice(1).some((one) => one.isClosed)).toBe(false);
+  });
+
+  it.each([2, 1_000])(
+    'that have sent no complete headers give way to new ones, at %i for an address',
+    async (connectionsPerAddress) => {
+      const server = await serve({ connections: 5, connectionsPerAddress });
+      const idle = await client(server);
+      idle.say(GET);
+      await expect.poll(() => statusesOf(idle.received)).toEqual([200]);
+      const partial = await client(server);
+      partial.say('GET / HTTP/1.1\r\n');
+      const silent = await many(server, 3);
+      for (const gone of [partial, ...silent]) {
+        await expectServed(server);
+        expect(await gone.end()).toBe('');
+        await client(server);
+      }
+      expect(idle.isClosed).toBe(false);
+    },
+  );
+
+  it('of one address do not shut out others, even with requests under way', async () => {
+    posts = 0;
+    const server = await serve({ connections: 10, connectionsPerAddress: 3 });
+    const slow = await client(server);
+    slow.say('GET / HTTP/1.1\r\n');
+    const attacking = await many(server, 9, '127.0.0.2');
+    for (const one of attacking) one.say(`${POST}Content-Length: 10\r\n\r\n{`);
+    await expect.poll(() => posts).toBe(9);
+    await expectServed(server);
+    expect(await attacking[0]!.end()).toBe('');
+    for (const late of await many(server, 3, '127.0.0.2')) late.say('GET');
+    slow.say('Host: x\r\n\r\n');
+    await expect.poll(() => statusesOf(slow.received)).toEqual([200]);
   });
 
   it('that are over count no more, and cost nobody else theirs', async () => {

@@ -12,8 +12,9 @@ export class RawClient {
     socket.once('close', () => (this.isClosed = true));
   }
 
-  static async connect({ port }: { port: number }): Promise<RawClient> {
-    const socket = connect({ host: '127.0.0.1', port });
+  /** `localAddress`: another address of the loopback network to connect from. */
+  static async connect({ port }: { port: number }, localAddress = '127.0.0.1'): Promise<RawClient> {
+    const socket = connect({ host: '127.0.0.1', port, localAddress });
     const client = new RawClient(socket);
     await once(socket, 'connect');
     return client;
