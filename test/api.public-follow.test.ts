@@ -4,6 +4,7 @@ import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
+import { formatTime } from '#protocol/time';
 import type { SegmentRead } from '#protocol/snapshot/find';
 import type { Publisher } from '#publisher/publisher';
 import { nativeSha256 } from '#runtime/crypto';
@@ -154,7 +155,7 @@ describe('a facade that follows', () => {
     snapshot.clock.at = validUntil - 1;
     const last = await get(`${url}/api/public/verify/proof/${first}`);
     expect(last.status).toBe(200);
-    expect(last.headers.get('x-svc-snapshot-age')).toBe('899');
+    expect(last.headers.get('x-svc-snapshot-issued-at')).toBe(formatTime(validUntil - 900_000));
     snapshot.clock.at = validUntil;
     for (const path of [`proof/${first}`, 'proof/x', 'trust/x', 'share/x', 'package/x']) {
       const reply = await get(`${url}/api/public/verify/${path}`);

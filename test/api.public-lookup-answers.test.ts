@@ -3,6 +3,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { canAssertValidity } from '#protocol/status';
+import { formatTime } from '#protocol/time';
 import { code, expectUnresolved, LOOKUP, LookupWorld, unknown } from './helpers/lookup-world.js';
 import { callAt, sameness } from './helpers/public-call.js';
 
@@ -193,7 +194,7 @@ describe('every answer', () => {
       const { headers } = await call(`/api/public/verify/${path}`);
       expect(headers).toMatchObject({
         'x-svc-tree-size': '11',
-        'x-svc-snapshot-age': '3',
+        'x-svc-snapshot-issued-at': formatTime(snapshot.clock.at - 3500),
         'access-control-allow-origin': '*',
         'x-content-type-options': 'nosniff',
       });

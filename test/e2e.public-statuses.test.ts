@@ -256,6 +256,8 @@ async function follow(from: FedFrom, path: string, last: string): Promise<Follow
 
 /** Without what is another with every snapshot. */
 function lasting(headers: Reply['headers']): unknown {
-  const changing = ['date', 'x-svc-snapshot-age', 'x-svc-snapshot-generation'];
-  return Object.entries(headers).filter(([name]) => !changing.includes(name));
+  const changing = ['date', 'x-svc-snapshot-issued-at', 'x-svc-snapshot-generation'];
+  return Object.entries(headers)
+    .filter(([name]) => !changing.includes(name))
+    .map(([name, value]) => [name, name === 'etag' ? String(value).replace(/\d+-/, '') : value]);
 }

@@ -159,7 +159,7 @@ function asset(type: string, text: string) {
 }
 
 function etagOf(ctx: PublicContext, body: Uint8Array): string {
-  return `"${toHex(ctx.sha256(body)).slice(0, 32)}"`;
+  return toHex(ctx.sha256(body)).slice(0, 32);
 }
 
 /** GET /page/style.css */

@@ -4,6 +4,7 @@ import type { Deadline } from '../http/deadline.js';
 import { readDocument, unexpected } from '../http/documents.js';
 import { openExchange } from '../http/exchange.js';
 import { refusal } from '../http/refusal.js';
+import { isTime } from '../../protocol/time.js';
 import { baseOf, type PublicOptions } from '../options.js';
 
 /** A package of a hundred proofs has some hundred kilobytes. */
@@ -15,8 +16,8 @@ export interface SnapshotFacts {
   tree_size: number;
   /** Counts up with each snapshot that is published. */
   generation: number;
-  /** Seconds since it was issued. */
-  age_s: number;
+  /** When it was signed: RFC 3339 UTC with milliseconds. */
+  issued_at: string;
 }
 
 /** An answer of the public API: the record as it was relayed, and what it was drawn from. */
@@ -78,9 +79,11 @@ export function snapshotOf(answer: Answer): SnapshotFacts {
     if (!/^[0-9]{1,15}$/.test(text)) throw unexpected(answer, `the answer has no ${name}`);
     return Number(text);
   };
+  const issuedAt = answer.headers.get('x-svc-snapshot-issued-at') ?? '';
+  if (!isTime(issuedAt)) throw unexpected(answer, 'the answer has no x-svc-snapshot-issued-at');
   return {
     tree_size: number('x-svc-tree-size'),
     generation: number('x-svc-snapshot-generation'),
-    age_s: number('x-svc-snapshot-age'),
+    issued_at: issuedAt,
   };
 }

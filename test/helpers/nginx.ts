@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -62,38 +62,22 @@ const START_MS = 10_000;
 
 /** A real nginx that serves `root` as an operator's would. */
 export async function startNginx(root: string, extra = ''): Promise<TestNginx> {
-  if (nginxPath === null) throw new Error('there is no nginx on this machine');
-  const binary = nginxPath;
   const dir = await mkdtemp(join(tmpdir(), 'svc-nginx-'));
   const port = await freePort();
   const url = `http://127.0.0.1:${port}`;
   const access = join(dir, 'access.log');
-  let server: ChildProcess | null = null;
+  let server: NginxProcess | null = null;
   let seen = 0;
   let marks = 0;
 
   const start = async (directives = ''): Promise<void> => {
-    await writeFile(join(dir, 'nginx.conf'), configuration(dir, root, port, directives));
-    const started = spawn(binary, ['-p', dir, '-c', join(dir, 'nginx.conf')], {
-      stdio: ['ignore', 'ignore', 'pipe'],
-    });
-    let errors = '';
-    started.stderr.on('data', (chunk: Buffer) => (errors += chunk.toString()));
-    const ended = new Promise<never>((_resolve, reject) => {
-      started.once('error', reject);
-      started.once('exit', (code) => reject(new Error(`nginx ended with ${code}: ${errors}`)));
-    });
-    ended.catch(() => undefined);
-    server = started;
-    await Promise.race([ended, listening(port)]);
+    server = launch(dir, configuration(dir, root, port, directives));
+    await server.listens(port);
   };
   const stop = async (): Promise<void> => {
     const dying = server;
     server = null;
-    if (dying === null || dying.exitCode !== null || dying.signalCode !== null) return;
-    const gone = new Promise((resolve) => dying.once('exit', resolve));
-    dying.kill('SIGKILL');
-    await gone;
+    await dying?.kill();
   };
   const requests = async (): Promise<NginxRequest[]> => {
     // It is one process, so what it answered before this mark it has logged before it.
@@ -124,11 +108,71 @@ export async function startNginx(root: string, extra = ''): Promise<TestNginx> {
     port,
     start,
     stop,
-    freeze: () => server?.kill('SIGSTOP'),
+    freeze: () => server?.child.kill('SIGSTOP'),
     connections,
     requests,
     close: async () => {
       await stop();
+      await rm(dir, { recursive: true, force: true });
+    },
+  };
+}
+
+interface NginxProcess {
+  child: ChildProcess;
+  listens(port: number): Promise<void>;
+  kill(): Promise<void>;
+}
+
+function launch(dir: string, config: string): NginxProcess {
+  if (nginxPath === null) throw new Error('there is no nginx on this machine');
+  writeFileSync(join(dir, 'nginx.conf'), config);
+  const child = spawn(nginxPath, ['-p', dir, '-c', join(dir, 'nginx.conf')], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  let errors = '';
+  child.stderr.on('data', (chunk: Buffer) => (errors += chunk.toString()));
+  const ended = new Promise<never>((_resolve, reject) => {
+    child.once('error', reject);
+    child.once('exit', (code) => reject(new Error(`nginx ended with ${code}: ${errors}`)));
+  });
+  ended.catch(() => undefined);
+  return {
+    child,
+    listens: (port) => Promise.race([ended, listening(port)]),
+    kill: async () => {
+      if (child.exitCode !== null || child.signalCode !== null) return;
+      const gone = new Promise((resolve) => child.once('exit', resolve));
+      child.kill('SIGKILL');
+      await gone;
+    },
+  };
+}
+
+/** The cache of deploy/nginx in front of one facade, as it is shipped but for paths and ports. */
+export async function startPublicCache(
+  facadePort: number,
+): Promise<{ url: string; close(): Promise<void> }> {
+  const dir = await mkdtemp(join(tmpdir(), 'svc-nginx-'));
+  const port = await freePort();
+  const shipped = (name: string): string =>
+    readFileSync(join(packageRoot, 'deploy/nginx', name), 'utf8');
+  const facades = shipped('facades.conf')
+    .replace(/^ *resolver .*\n/m, '')
+    .replace('facade:8081 resolve', `127.0.0.1:${facadePort}`);
+  const config = shipped('nginx.conf')
+    .replace('include /etc/nginx/facades.conf;', facades)
+    .replace('include /etc/nginx/real_ip.conf;', shipped('real_ip.conf'))
+    .replace('listen 8081;', `listen 127.0.0.1:${port};`)
+    .replaceAll('/dev/stdout', join(dir, 'access.log'))
+    .replaceAll('/var/cache/nginx', dir)
+    .replaceAll('/tmp/nginx.pid', join(dir, 'nginx.pid'));
+  const nginx = launch(dir, `daemon off;\nmaster_process off;\n${config}`);
+  await nginx.listens(port);
+  return {
+    url: `http://127.0.0.1:${port}`,
+    close: async () => {
+      await nginx.kill();
       await rm(dir, { recursive: true, force: true });
     },
   };

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import type { Facade } from '#api/public/facade';
 import { httpSource, type HttpSourceOptions } from '#api/public/snapshot/http-source';
 import type { SnapshotSource } from '#api/public/snapshot/source';
+import { parseTime } from '#protocol/time';
 import type { Publisher } from '#publisher/publisher';
 import { startNginx, type TestNginx } from './nginx.js';
 import { TestSnapshot } from './snapshot.js';
@@ -62,7 +63,8 @@ export class RemoteWorld {
       look: async (id) => {
         const response = await fetch(`${url}/api/public/verify/proof/${id}`);
         const { code } = (await response.json()) as { code?: string };
-        const age = response.headers.get('x-svc-snapshot-age');
+        const issuedAt = response.headers.get('x-svc-snapshot-issued-at');
+        const age = issuedAt && String((this.snapshot.clock.at - parseTime(issuedAt)) / 1000);
         return { status: response.status, age, ...(code !== undefined && { code }) };
       },
       ready: async () => {

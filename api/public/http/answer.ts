@@ -20,7 +20,7 @@ export const JSON_TYPE = 'application/json; charset=utf-8';
 export const READABLE_ANYWHERE = {
   'Access-Control-Allow-Origin': '*',
   'Access-Control-Expose-Headers':
-    'Allow, ETag, Retry-After, X-Svc-Tree-Size, X-Svc-Snapshot-Generation, X-Svc-Snapshot-Age',
+    'Allow, ETag, Retry-After, X-Svc-Tree-Size, X-Svc-Snapshot-Generation, X-Svc-Snapshot-Issued-At',
 };
 
 /** On every answer: readable from any page, and never taken for anything but what it is. */
@@ -39,7 +39,7 @@ export interface Answer {
   cache: string;
   /** A string is sent as Latin-1: one byte a character. */
   body: Uint8Array | string;
-  /** With quotes. */
+  /** Names the body; without quotes. */
   etag?: string;
   /** The Content-Security-Policy of a page. */
   policy?: string;
@@ -47,7 +47,7 @@ export interface Answer {
 }
 
 /**
- * Sends an answer that was drawn from `snapshot`, whose identity and age travel beside it. A
+ * Sends an answer that was drawn from `snapshot`, whose identity and time travel beside it. A
  * request that has the answer already gets 304.
  */
 export function send(
@@ -60,22 +60,22 @@ export function send(
   const headers = [...(answer.policy === undefined ? PLAIN : withPolicy(answer.policy))];
   headers.push('Cache-Control', answer.cache);
   if (snapshot !== null) {
-    const { manifest, issuedAt } = snapshot.opened;
-    const age = Math.max(0, Math.floor((ctx.clock.now() - issuedAt) / 1000));
+    const { manifest } = snapshot.opened;
     headers.push(
       'X-Svc-Tree-Size',
       String(manifest.tree_size),
       'X-Svc-Snapshot-Generation',
       String(manifest.generation),
-      'X-Svc-Snapshot-Age',
-      String(age),
+      'X-Svc-Snapshot-Issued-At',
+      manifest.issued_at,
     );
   }
   if (answer.headers !== undefined) headers.push(...Object.entries(answer.headers).flat());
   // What a POST is answered with is no representation of its address, which is what a tag is of.
   if (answer.etag !== undefined && req.method !== 'POST') {
-    headers.push('ETag', answer.etag);
-    if (answer.status === 200 && has(req.headers['if-none-match'], answer.etag)) {
+    const etag = tagOf(snapshot, answer.etag);
+    headers.push('ETag', etag);
+    if (answer.status === 200 && has(req.headers['if-none-match'], etag)) {
       res.writeHead(304, headers);
       res.end();
       return;
@@ -91,6 +91,14 @@ export function send(
   else if (req.method === 'HEAD') res.end();
   else if (typeof answer.body === 'string') res.end(answer.body, 'latin1');
   else res.end(answer.body);
+}
+
+/**
+ * A validator of body and headers. On a 304 a cache such as nginx keeps the headers that it has, so one of
+ * another snapshot must not match.
+ */
+function tagOf(snapshot: Snapshot | null, body: string): string {
+  return snapshot === null ? `"${body}"` : `"${snapshot.opened.manifest.generation}-${body}"`;
 }
 
 /** `secret`: whether the request may have been about a share token, when its URL does not say. */

@@ -11,7 +11,7 @@ export function serveFixed(type: string, text: () => string, policy?: string): H
   return (ctx, req, res) => {
     if (made === undefined) {
       const body = utf8(text());
-      made = { body, etag: `"${toHex(ctx.sha256(body)).slice(0, 32)}"` };
+      made = { body, etag: toHex(ctx.sha256(body)).slice(0, 32) };
     }
     const answer = { status: 200, type, cache: CACHE_FIXED, ...made };
     send(ctx, req, res, null, policy === undefined ? answer : { ...answer, policy });

@@ -115,7 +115,7 @@ function foundAnswer(
     cache: secret ? CACHE_PRIVATE : CACHE_VERDICT,
     // An identifier that resolves is ASCII, and Latin-1 keeps the record's bytes as they are.
     body: responseHead(kind, requested, matchedOn) + latin1(body.part) + latin1(body.tail),
-    ...(secret ? {} : { etag: `"${hex(record.digest)}-${kind}"` }),
+    ...(secret ? {} : { etag: `${hex(record.digest)}-${kind}` }),
   };
 }
 

@@ -16,9 +16,9 @@ const SNAPSHOT_HEADERS = {
     description: 'The number of the snapshot; a later one has a greater one.',
     schema: { type: 'string', pattern: '^[0-9]+$' },
   },
-  'X-Svc-Snapshot-Age': {
-    description: 'Seconds since the snapshot was signed.',
-    schema: { type: 'string', pattern: '^[0-9]+$' },
+  'X-Svc-Snapshot-Issued-At': {
+    description: 'When the snapshot was signed.',
+    schema: { type: 'string', format: 'date-time' },
   },
 };
 

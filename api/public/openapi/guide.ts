@@ -25,8 +25,8 @@ export const GUIDE: readonly GuideSection[] = [
     id: 'freshness',
     title: 'Freshness and caching',
     text: [
-      'Answers are drawn from a signed snapshot of the registry. `X-Svc-Snapshot-Generation` and `X-Svc-Tree-Size` say which, `X-Svc-Snapshot-Age` how many seconds ago it was signed. Past its signed end nothing is asserted any more: 503 `snapshot_expired`.',
-      'What can be asked for again has a strong `ETag`; sent back in `If-None-Match` it brings 304. Verdicts may be kept for a second. What a share token shows may not be kept at all, and has no ETag.',
+      'Answers are drawn from a signed snapshot of the registry. `X-Svc-Snapshot-Generation` and `X-Svc-Tree-Size` identify it, `X-Svc-Snapshot-Issued-At` is the time of its signature, which stays true in a cache. Past its signed end nothing is asserted any more: 503 `snapshot_expired`.',
+      'What can be asked for again has a strong `ETag`, another one with each snapshot; sent back in `If-None-Match` it brings 304. Verdicts may be kept for a second. What a share token shows may not be kept at all, and has no ETag.',
       'Generic lookups (`/api/public/verify` itself) look among the latest proofs only; `/readyz` says how many. All other lookups cover the whole history.',
     ],
   },

@@ -48,9 +48,7 @@ export function show(terminal: Terminal, identifier: string, found: Lookup): voi
   terminal.print(styled(lookupExit(found), status + denial));
   terminal.print(...row('identifier', identifier));
   if ('artifact_kind' in record) showFacade(terminal, record);
-  terminal.print(
-    ...row('as of', `${String(snapshot.tree_size)} leaves, ${String(snapshot.age_s)} s ago`),
-  );
+  terminal.print(...row('as of', `${String(snapshot.tree_size)} leaves, at ${snapshot.issued_at}`));
 }
 
 function showFacade(terminal: Terminal, { artifact_kind, verification, integrity }: Facade): void {
