@@ -40,7 +40,7 @@ it('is one line a request, with who and what became of it, and neither secrets n
     msg: 'request',
     request_id: 'trace-1',
     method: 'POST',
-    path: '/v1/intents/execute',
+    route: '/v1/intents/execute',
     status: 200,
     key_id: key.slice(7, 19),
     tenant_id: TENANT,
@@ -51,5 +51,34 @@ it('is one line a request, with who and what became of it, and neither secrets n
   for (const secret of [key.slice(20), 'payload-nobody', 'opaque', 'in-the-query']) {
     expect(text).not.toContain(secret);
   }
+  await engine.close();
+});
+
+it('has no share token, however a path spells it', async () => {
+  const lines: string[] = [];
+  const log = pino({ level: 'trace' }, { write: (line: string) => void lines.push(line) });
+  const engine = await startEngine(registry, { log });
+  const headers = headersFor(await issueKey(registry));
+  const random = 'aB3-'.repeat(10) + 'xyz';
+  const encoded = [...`share_${random}`].map((c) => `%${c.charCodeAt(0).toString(16)}`).join('');
+  const paths = [
+    `share_${random}`,
+    `SHARE_${random}`,
+    `%73hare_${random}`,
+    `share%5F${random}`,
+    `share%255f${random}`,
+    `share_${random.slice(0, 9)}%${random.charCodeAt(9).toString(16)}${random.slice(10)}`,
+    `share_/${random}`,
+    `share_${random}/`,
+    `share_${random}%`,
+    random,
+    encoded,
+  ].flatMap((token) => [`/v1/share-tokens/${token}`, `/v1//Share-Tokens/${token}`]);
+  for (const path of paths) await engine.call({ method: 'DELETE', path, headers });
+  await expect.poll(() => lines.length).toBe(paths.length);
+  const leaks = paths.filter((_path, i) => /xyz|%78%79%7a/.test(lines[i]!));
+  expect(leaks).toEqual([]);
+  const routes = lines.map((line) => (JSON.parse(line) as { route: string | null }).route);
+  expect(new Set(routes)).toEqual(new Set(['/v1/share-tokens/{token_hash}', null]));
   await engine.close();
 });

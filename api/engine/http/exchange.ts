@@ -33,11 +33,6 @@ export function noteOn(res: Response, note: Partial<Omit<Locals, 'requestId'>>):
   Object.assign(localsOf(res), note);
 }
 
-/** A token that somebody puts into a path by mistake is a secret all the same. */
-function withoutTokens(path: string): string {
-  return path.replaceAll(/share(?:_|%5f)[A-Za-z0-9_-]{16,}/gi, 'share_…');
-}
-
 /** First in line: gives the request an id, the headers that every answer has, and a log line. */
 export function exchange({ log, metrics }: Pick<EngineContext, 'log' | 'metrics'>): RequestHandler {
   return (req: Request, res: Response, next: NextFunction) => {
@@ -55,7 +50,8 @@ export function exchange({ log, metrics }: Pick<EngineContext, 'log' | 'metrics'
         {
           request_id: locals.requestId,
           method: req.method,
-          path: withoutTokens(req.path),
+          // Never the path itself: a client may put a share token there, in any spelling.
+          route: locals.route ?? null,
           ...(res.headersSent ? { status: res.statusCode } : { disconnected: true }),
           ms: Math.round((performance.now() - started) * 10) / 10,
           ...(locals.keyId !== undefined && { key_id: locals.keyId }),
