@@ -3,7 +3,12 @@ import { directorySource } from '#api/public/snapshot/source';
 import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
 import { fact, headline, only, textOf } from './helpers/page-text.js';
 import { callAt, type Call, type Reply } from './helpers/public-call.js';
-import { everyPageState, type PageState, type PageStates } from './helpers/public-page.js';
+import {
+  everyPageState,
+  PUBLIC_URL,
+  type PageState,
+  type PageStates,
+} from './helpers/public-page.js';
 import { TestSnapshot } from './helpers/snapshot.js';
 
 let page: PageStates;
@@ -154,7 +159,7 @@ describe('a verdict', () => {
   it('has a QR code of the link to it, if it resolved', async () => {
     const { identifier } = page.state('valid');
     const { text } = await ask(identifier);
-    expect(text).toContain(`${page.server.url}/?id=${identifier}</a>`);
+    expect(text).toContain(`${PUBLIC_URL}/?id=${identifier}</a>`);
     expect(only(/<svg\s+class="qr"([\s\S]*?)<\/svg>/, text)).toMatch(
       /role="img"[\s\S]*d="M4 4h7v1/,
     );
@@ -163,17 +168,21 @@ describe('a verdict', () => {
     }
   });
 
-  it('links to where it is published, and to no host that a request made up', async () => {
+  it('has no link to the host of a request, published or not', async () => {
     const { snapshot } = page;
-    const facade = snapshot.facade({ publicUrl: 'https://registry.example' });
-    const { url: base } = await snapshot.serve(facade);
-    const { identifier } = page.state('valid');
-    const configured = await ask(identifier, { base, headers: { Host: 'evil.example' } });
-    expect(configured.text).toContain(`https://registry.example/?id=${identifier}</a>`);
-    expect(configured.text).not.toContain('evil');
-    const odd = await ask(identifier, { headers: { Host: 'a"><b' } });
-    expect(odd.text).not.toContain('"><b');
-    expect(odd.text).not.toContain('class="qr"');
+    const { url: base } = await snapshot.serve(snapshot.facade());
+    const askAs = (name: string, host: string, from?: string) =>
+      ask(page.state(name).identifier, { ...(from && { base: from }), headers: { Host: host } });
+    for (const name of ['valid', 'shared', 'package', 'not found']) {
+      for (const from of [undefined, base]) {
+        const { text } = await askAs(name, 'registry.example', from);
+        expect((await askAs(name, 'evil.example', from)).text).toBe(text);
+      }
+    }
+    const { text } = await askAs('valid', 'evil.example', base);
+    const link = `/?id=${page.state('valid').identifier}`;
+    expect(text).toContain(`<a href="${link}">${link}</a>`);
+    expect(text).not.toContain('class="qr"');
   });
 });
 

@@ -77,7 +77,7 @@ async function sendVerdict(
     ...told,
     identifier,
     jsonUrl,
-    base: ctx.publicUrl ?? askedBase(req),
+    base: ctx.publicUrl,
     issuedAt: manifest.issued_at,
     treeSize: manifest.tree_size,
     window: Math.min(manifest.window, ctx.windowProofs),
@@ -133,13 +133,6 @@ function factsOf(ctx: PublicContext, { opened }: Snapshot): SnapshotFacts {
     validUntil: manifest.valid_until,
     ageMs: ctx.clock.now() - issuedAt,
   };
-}
-
-/** Where the page was asked for, if that is a plain host: what a QR code leads to unless configured. */
-function askedBase(req: IncomingMessage): string | null {
-  const host = req.headers.host ?? '';
-  const isPlain = /^(?:[A-Za-z0-9.-]{1,100}|\[[0-9A-Fa-f:]{2,45}\])(?::\d{1,5})?$/.test(host);
-  return isPlain ? `http://${host}` : null;
 }
 
 /** Files of the page's own: they change with the program only, and are asked for again soon after. */

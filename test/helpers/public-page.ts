@@ -20,6 +20,9 @@ export interface PageStates {
   state(name: string): PageState;
 }
 
+/** Where the facade of {@link everyPageState} is published. */
+export const PUBLIC_URL = 'https://registry.example';
+
 const DAY = 86_400_000;
 
 /** A proof that was judged anew every day of a month, each time differently. */
@@ -37,7 +40,7 @@ function longHistory({ registry, clock }: TestSnapshot): string {
 }
 
 /** A facade whose registry has an artifact in every state that there is. */
-export async function everyPageState(options: { publicUrl?: string } = {}): Promise<PageStates> {
+export async function everyPageState(): Promise<PageStates> {
   const snapshot = new TestSnapshot();
   const { registry } = snapshot;
   const eventful = longHistory(snapshot);
@@ -73,7 +76,7 @@ export async function everyPageState(options: { publicUrl?: string } = {}): Prom
   registry.endShare(ended);
   await snapshot.publisher({ windowProofs: 9 }).tick();
   snapshot.clock.at += 3500;
-  const server = await snapshot.serve(snapshot.facade(options));
+  const server = await snapshot.serve(snapshot.facade({ publicUrl: PUBLIC_URL }));
   const unknown = proofIdAt(1_700_000_000_000, 'unknown');
 
   const rows: [name: string, id: string, status: string, headline: string, path: string][] = [

@@ -9,7 +9,8 @@ import { membersIn, ownId, wasShared, type Relayed } from './relayed.js';
  * A link to what resolved, and a QR code of it. Of what a share token showed it is the artifact's own
  * one: pictures and print-outs are passed on by accident, and a token is not for everybody.
  *
- * @param base where the page can be reached from elsewhere; null when that is not known
+ * @param base where the page can be reached from elsewhere; null when that is not known, as the `Host` of a
+ *   request would reach others through a cache: the link is relative then, and there is no QR code
  */
 export function shareSection(
   relayed: Relayed,
@@ -18,22 +19,25 @@ export function shareSection(
 ): Html | null {
   const shared = wasShared(relayed);
   const id = shared ? ownId(relayed) : identifier;
-  if (base === null || id === null) return null;
-  const link = pageUrl(id, base);
+  if (id === null) return null;
+  const link = pageUrl(id, base ?? '');
   return html`<section class="share" aria-labelledby="share-title">
     <div>
       <h2 id="share-title">Pass it on</h2>
       <p>Whoever follows the link sees the verdict of that moment, not a copy of this one.</p>
-      <p><a href="${pageUrl(id)}">${link}</a> ${copyButton('link', link)}</p>
+      <p><a href="${pageUrl(id)}">${link}</a> ${base !== null && copyButton('link', link)}</p>
       ${
         shared &&
         html`<p>
-          It is the lasting link to the same, for anybody. The share link that you came by is in
-          neither the link nor the code.
+          It is the lasting link to the same, for anybody. It does not contain the share link that
+          you used.
         </p>`
       }
     </div>
-    ${qrCode(link, shared ? 'QR code of this link' : 'QR code of the link to this page')}
+    ${
+      base !== null &&
+      qrCode(link, shared ? 'QR code of this link' : 'QR code of the link to this page')
+    }
   </section>`;
 }
 
