@@ -137,7 +137,7 @@ function shareOf(tokenHash: string, target: ShareTarget | null): Share {
 
 function behind(last: number): PublisherStopped {
   return new PublisherStopped(
-    'database_behind',
+    'changes_behind',
     `The published snapshot has change ${last} of share tokens and packages, and the database does not: it was restored, or failed over, to an older state, ` +
       'in which tokens may be live again that were revoked since. Bring back a database that holds every published change and start the publisher again. ' +
       'If those changes are lost for good, revoke those tokens again, then delete lookup/ in the snapshot directory and start the publisher again: it is written anew from the registry, and the log beside it stays as it is.',

@@ -2,7 +2,10 @@ import { OperatorError } from '#runtime/operator-error';
 
 /** Why a publisher may not go on by itself. */
 export type StopCode =
+  /** Leaves that were published are not in the database. */
   | 'database_behind'
+  /** Its log is whole; verdicts, share tokens or packages that were published are missing. */
+  | 'changes_behind'
   | 'log_forked'
   | 'tree_mismatch'
   | 'checkpoint_unverifiable'

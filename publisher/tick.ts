@@ -75,7 +75,7 @@ export async function tick(ctx: TickContext): Promise<TickReport> {
   } catch (error) {
     if (!(error instanceof PublisherStopped)) throw error;
     // Whether the registry itself went back in time or contradicts itself, it alone says.
-    if (error.code === 'database_behind') {
+    if (error.code === 'database_behind' || error.code === 'changes_behind') {
       await withdrawing(ctx, published, () => findGrounds(ctx, published));
       throw replicaBehind();
     }

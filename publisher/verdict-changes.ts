@@ -29,7 +29,7 @@ export async function verdictChanges(
 
 function behind(cursor: number): PublisherStopped {
   return new PublisherStopped(
-    'database_behind',
+    'changes_behind',
     `The published snapshot has verdict ${cursor}, and the database does not: it was restored, or failed over, to an older state, ` +
       'and what failed or was over since might be asserted for good. Bring back a database that holds every published verdict and start the publisher again. ' +
       'If those verdicts are lost for good, delete lookup/ in the snapshot directory and start the publisher again: it is written anew from the registry, and the log beside it stays as it is.',

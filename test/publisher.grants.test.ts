@@ -205,14 +205,14 @@ describe('a snapshot', () => {
     const lost = registry.grantChanges.splice(4);
     const error: unknown = await tick().catch((reason: unknown) => reason);
     expect(error).toBeInstanceOf(PublisherStopped);
-    expect((error as PublisherStopped).code).toBe('database_behind');
+    expect((error as PublisherStopped).code).toBe('changes_behind');
     expect(String(error)).toMatch(/change 6 .*revoke those tokens again/);
     expect(readFileSync(join(snapshot.directory, 'lookup/manifest'))).toEqual(before);
     // It has made as many since: those, and what they end, were never looked at.
     registry.bundle(ids.slice(0, 2));
     registry.share('proof', ids[0]!);
     registry.share('proof', ids[0]!);
-    await expect(tick()).rejects.toMatchObject({ code: 'database_behind' });
+    await expect(tick()).rejects.toMatchObject({ code: 'changes_behind' });
     registry.grantChanges.splice(4, Infinity, ...lost);
     await expect(tick()).resolves.toMatchObject({ outcome: 'published' });
   });
@@ -227,7 +227,7 @@ describe('a snapshot', () => {
     expect(await published.statusOf(packageId)).toBe('BACKEND_LOOKUP_REQUIRED');
     registry.grantChanges.length = 0;
     registry.bundle(ids.slice(1, 3));
-    await expect(tick()).rejects.toMatchObject({ code: 'database_behind' });
+    await expect(tick()).rejects.toMatchObject({ code: 'changes_behind' });
   });
 
   it('takes up no change while one before it is not listed', async () => {

@@ -67,7 +67,7 @@ describe('a publisher stops, and says how to go on,', () => {
     const before = manifest();
     snapshot.registry.loseVerdict();
     const { code, message } = await stop(publisher.tick());
-    expect(code).toBe('database_behind');
+    expect(code).toBe('changes_behind');
     expect(message).toMatch(/verdict.*delete lookup\//s);
     expect(manifest()).toBe(before);
     // Of a log that lost leaves as well, that is what is said: lookup/ is not to be deleted there.
