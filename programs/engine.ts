@@ -18,6 +18,7 @@ import { settledRevocations } from '#sql/revocations';
 import { isConnectionLost } from '#sql/errors';
 import { settledIn } from '#sql/settlement';
 import { assertDatabase } from './database.js';
+import { startHeartbeat } from './heartbeat.js';
 import { engineMetrics } from './metrics/engine.js';
 import { databaseReadings } from './metrics/readings.js';
 
@@ -116,7 +117,9 @@ const exitCode = await runProgram('engine', async (program) => {
   if (ops.registry !== null) {
     databaseReadings(ops.registry, program, config.databaseUrl, 'svc-engine-ops');
   }
-  ops.readyWhen(engineReadiness({ sql, queue }));
+  const readiness = engineReadiness({ sql, queue });
+  ops.readyWhen(readiness);
+  await startHeartbeat(sql, readiness, program);
   log.info({ url: server.url }, 'the engine serves');
   reportReady(server.url);
 });

@@ -2,7 +2,7 @@ import { DatabaseClaim } from '#publisher/database-claim';
 import { formatVkey } from '#protocol/note';
 import { createPublisher, type Publisher } from '#publisher/publisher';
 import { publisherReadiness } from '#publisher/readiness';
-import { runPublisher } from '#publisher/run';
+import { runPublisher, type TickWatch } from '#publisher/run';
 import { sqlRegistry } from '#publisher/sql-registry';
 import { systemClock } from '#runtime/clock';
 import { publisherConfig } from '#runtime/config';
@@ -10,7 +10,9 @@ import { loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto';
 import { reportReady, runProgram } from '#runtime/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres';
+import { within } from '#runtime/within';
 import { isConnectionLost } from '#sql/errors';
+import { startHeartbeat } from './heartbeat.js';
 import { readKeptCheckpoint } from './kept-checkpoint.js';
 import { publisherMetrics } from './metrics/publisher.js';
 import { databaseReadings } from './metrics/readings.js';
@@ -18,6 +20,9 @@ import { watchedBy } from './metrics/ticks.js';
 import { pinning } from './pinning.js';
 import { openReplica } from './replica.js';
 import { assertDatabase } from './database.js';
+
+/** A database that does not answer must not keep the program from ending. */
+const LAST_BEAT_MS = 3_000;
 
 // What it writes is public: facades and web servers may run as other users.
 process.umask(0o022);
@@ -80,10 +85,23 @@ const code = await runProgram('publisher', async (program) => {
   );
   const readiness = publisherReadiness();
   ops.readyWhen(() => readiness.find());
-  const watch = metrics === null ? readiness : watchedBy(readiness, metrics);
-  const running = runPublisher(publisher, { signal, log, watch }).catch((error: unknown) =>
-    program.fail(error),
-  );
+  const beat = await startHeartbeat(sql, () => readiness.find(), program);
+  let hasPublished = false;
+  const firstPublication: TickWatch = {
+    went: ({ outcome }) => {
+      if (outcome !== 'published' || hasPublished) return;
+      hasPublished = true;
+      // Otherwise its last snapshot is for two seconds that of the publisher before it.
+      void beat();
+    },
+    failed: () => undefined,
+  };
+  const watch = watchedBy(readiness, ...(metrics === null ? [] : [metrics]), firstPublication);
+  const running = runPublisher(publisher, { signal, log, watch }).catch(async (error: unknown) => {
+    // Records why it refuses to publish, where an operator has to decide.
+    await within(beat(), LAST_BEAT_MS, () => new Error('late')).catch(() => undefined);
+    program.fail(error);
+  });
   program.onStop(() => running);
   reportReady();
 });

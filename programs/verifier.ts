@@ -8,6 +8,7 @@ import { isConnectionLost } from '#sql/errors';
 import { verifierPulses, verifierReadiness } from '#workers/verify/readiness';
 import { runVerifier } from '#workers/verify/verifier';
 import { assertDatabase } from './database.js';
+import { startHeartbeat } from './heartbeat.js';
 import { databaseReadings } from './metrics/readings.js';
 import { verifierGauges, verifierMetrics } from './metrics/verifier.js';
 
@@ -35,7 +36,9 @@ const code = await runProgram('verifier', async (program) => {
       databaseReadings(ops.registry, program, config.databaseUrl, 'svc-verifier-ops'),
     );
   }
-  ops.readyWhen(verifierReadiness(sql, pulses));
+  const readiness = verifierReadiness(sql, pulses);
+  ops.readyWhen(readiness);
+  await startHeartbeat(sql, readiness, program);
   const running = runVerifier(
     { sql, crypto, log, pulses, ...(ops.registry && { metrics: verifierMetrics(ops.registry) }) },
     signal,

@@ -10,6 +10,7 @@ import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/cache';
 import { policySelfTest } from '#policy/self-test';
 import { assertDatabase } from './database.js';
+import { startHeartbeat } from './heartbeat.js';
 import { databaseReadings } from './metrics/readings.js';
 import { admitMetrics, waitingGauges } from './metrics/worker.js';
 
@@ -53,6 +54,7 @@ const code = await runProgram('worker', async (program) => {
   }
   ops.readyWhen(() => worker.readiness());
   await worker.ready;
+  await startHeartbeat(sql, () => worker.readiness(), program);
   reportReady();
 });
 process.exit(code);

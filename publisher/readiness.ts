@@ -1,7 +1,7 @@
 import { Pulse } from '#runtime/ops/pulse';
 import type { Readiness } from '#runtime/ops/source';
 import type { TickWatch } from './run.js';
-import { LeadershipLost } from './stopped.js';
+import { LeadershipLost, PublisherStopped, type StopCode } from './stopped.js';
 import type { TickReport } from './tick.js';
 import { UnknownSigner } from './unknown-signer.js';
 
@@ -21,10 +21,13 @@ export function publisherReadiness(): PublisherReadiness {
   const ticks = new Pulse(STALLED_MS);
   let outcome: TickReport['outcome'] | null = null;
   let unknownSigner: string | null = null;
+  let publishedAt: number | null = null;
+  let refused: StopCode | null = null;
   return {
     went: (report) => {
       outcome = report.outcome;
       unknownSigner = null;
+      if (outcome === 'published') publishedAt = performance.now();
       ticks.good();
     },
     failed: (error) => {
@@ -34,6 +37,7 @@ export function publisherReadiness(): PublisherReadiness {
       if (isLost || unknownSigner !== null) outcome = 'standby';
       if (isLost) ticks.good();
       else ticks.failed();
+      if (error instanceof PublisherStopped) refused = error.code;
     },
     find: () => {
       if (outcome === null && ticks.state === 'up') {
@@ -50,6 +54,9 @@ export function publisherReadiness(): PublisherReadiness {
           ticks: ticks.state,
           verifier,
           ...(unknownSigner === null ? {} : { unknown_signer: unknownSigner }),
+          published_ms_ago:
+            publishedAt === null ? null : Math.round(performance.now() - publishedAt),
+          ...(refused !== null && { refused }),
         },
       };
     },

@@ -1,4 +1,4 @@
-import { readAdminConfig, type AdminConfig } from './config/admin.js';
+import { readAdminConfig, readStatusConfig, type AdminConfig } from './config/admin.js';
 import { readBoardConfig } from './config/board.js';
 import { readEngineConfig } from './config/engine.js';
 import type { Environment } from './config/environment.js';
@@ -14,7 +14,7 @@ import { LOG_LEVELS, type LogLevel } from './log.js';
 
 export { ConfigError, type Environment } from './config/environment.js';
 export { LOCAL_ORIGIN, snapshotNameFor } from './config/log-names.js';
-export type { AdminConfig } from './config/admin.js';
+export type { AdminConfig, StatusConfig } from './config/admin.js';
 export type { BoardConfig } from './config/board.js';
 export { drainGiven, type DrainConfig } from './config/drain.js';
 export type { EngineConfig } from './config/engine.js';
@@ -44,6 +44,7 @@ export const boardConfig = ofProcess(readBoardConfig);
 export const migrateConfig = ofProcess(readMigrateConfig);
 export const setupConfig = ofProcess(readSetupConfig);
 export const secretsConfig = ofProcess(readSecretsConfig);
+export const statusConfig = ofProcess(readStatusConfig);
 export const startConfig = ofProcess(readStartConfig);
 
 /** @param role that the command is for */

@@ -163,7 +163,7 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
     INSERT: ['checkpoint'],
   },
   admin: {
-    SELECT: [...READ_ALL, 'erasure', 'status_exception'],
+    SELECT: [...READ_ALL, 'erasure', 'heartbeat', 'status_exception'],
     INSERT: [
       'api_key',
       'fixture',

@@ -1,6 +1,11 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { randomUUID } from 'node:crypto';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { attentionFor } from '#programs/admin/status/attention';
 import type { Facts } from '#programs/admin/status/facts';
+import type { ProgramFacts } from '#programs/admin/status/programs';
+import { recordHeartbeat } from '#sql/heartbeats';
 import { acceptIntake } from '#sql/intake';
 import { adminOn, adminWith, type AdminLine } from './helpers/admin.js';
 import { testLog } from './helpers/checkpoints.js';
@@ -12,20 +17,46 @@ let db: TestDatabase;
 let registry: TestRegistry;
 let admin: AdminLine;
 let person: AdminLine;
+let facade: Server;
+
+/** As programs that run; each keeps its connection. */
+const READINESS = {
+  engine: { status: 'ready', dependencies: { database: 'up', queue: 'up' } },
+  worker: { status: 'ready', jobs: 'up' },
+  verifier: { status: 'ready', rounds: { log: 'up' } },
+  publisher: { status: 'ready', published_ms_ago: 400 },
+};
+const beats: (() => Promise<void>)[] = [];
 
 beforeAll(async () => {
   db = await freshDatabase();
   registry = await openRegistry(db);
   await issueKey(registry);
-  admin = adminOn(db);
-  person = adminOn(db, { isTerminal: true });
+  facade = createServer((_req, res) => {
+    res.end(JSON.stringify({ status: 'ready', age_ms: 500, refusal: null }));
+  });
+  await new Promise<void>((resolve) => facade.listen(0, '127.0.0.1', resolve));
+  const env = {
+    DATABASE_URL: db.urlFor('svc_admin'),
+    PUBLIC_URL: `http://127.0.0.1:${String((facade.address() as AddressInfo).port)}`,
+  };
+  admin = adminWith(env);
+  person = adminWith(env, true);
   await registry.admitAll([registry.item(), registry.item()]);
   await registry.verifyAll();
   await testLog(db).publish();
-  // As a publisher that runs.
-  await db.as('svc_publisher')`select 1`;
+  for (const [program, readiness] of Object.entries(READINESS)) {
+    const [sql, instance] = [db.as(`svc_${program}`), randomUUID()];
+    beats.push(() => recordHeartbeat(sql, instance, readiness));
+  }
 });
-afterAll(() => db.drop());
+afterAll(async () => {
+  facade.close();
+  await db.drop();
+});
+beforeEach(async () => {
+  await Promise.all(beats.map((beat) => beat()));
+});
 
 interface Status extends Facts {
   status: string;
@@ -51,11 +82,15 @@ describe('admin status', () => {
       api_keys_active: 1,
       aep_keys_active: [registry.admit.keyId],
       log: { leaves: 3 },
+      publication: { refused: null },
+      public_api: [{ ready: true, status: 'ready' }],
       pending: { admissions: 0, oldest_ms: null },
       batches: { open: 0, oldest_ms: null },
       verifier: { lag: 0, failing_leaves: 0 },
       checkpoint: { tree_size: 3, lag: 0 },
     });
+    expect(said.programs.map(({ alive }) => alive)).toEqual([1, 1, 1, 1]);
+    expect(said.publication.age_ms).toBeGreaterThanOrEqual(400);
     expect(said.policy).toMatch(/^[0-9a-f]{64}$/);
     expect(said.database.bytes).toBeGreaterThan(1_000_000);
     expect(said.roles.map(({ role }) => role)).toContain('svc_worker');
@@ -68,6 +103,7 @@ describe('admin status', () => {
     for (const line of out.split('\n')) expect(line.length).toBeLessThanOrEqual(80);
     expect(out).toMatch(/lanes +live locked, sandbox open\n/);
     expect(out).toMatch(/log +3 leaves\n/);
+    expect(out).toMatch(/alive +engine 1, worker 1, verifier 1, publisher 1\n/);
     expect(out).toMatch(/all well\n$/);
   });
 
@@ -82,6 +118,32 @@ describe('admin status', () => {
     const screen = await person('status');
     expect(screen.code).toBe(1);
     expect(screen.out).toMatch(/! 1 leaves do not verify\n {4}\S/);
+  });
+
+  it('does not count a public API as well whose address it does not know', async () => {
+    const { code, out } = await adminOn(db, { isTerminal: true })('status');
+    expect(code).toBe(1);
+    expect(out).toMatch(/public API +not checked: set PUBLIC_URL/);
+  });
+
+  it('knows a program that is connected and silent from one that lives', async () => {
+    await db.sql`
+      update svc.heartbeat set beat_at = beat_at - interval '1 minute' where role = 'svc_engine'`;
+    const { said } = await status();
+    expect(said.attention.map(({ what }) => what)).toContainEqual(
+      expect.stringMatching(/^no engine is alive: silent for 6\d s$/),
+    );
+  });
+
+  it('reports when the last snapshot was published, by whichever publisher', async () => {
+    await db.sql`
+      update svc.heartbeat set readiness = jsonb_set(readiness, '{published_ms_ago}', '40000')
+      where role = 'svc_publisher'`;
+    await recordHeartbeat(db.as('svc_publisher'), randomUUID(), { published_ms_ago: null });
+    const { said } = await status();
+    expect(said.attention.map(({ what }) => what)).toContainEqual(
+      expect.stringMatching(/^nothing has been published for 4\d s$/),
+    );
   });
 
   it('counts what is pending', async () => {
@@ -101,6 +163,18 @@ describe('admin status', () => {
 });
 
 describe('what wants attention', () => {
+  const programs: ProgramFacts[] = Object.keys(READINESS).map((program) => ({
+    program,
+    alive: 2,
+    last_heartbeat_ms: 900,
+    up_ms: 60_000,
+    faults: {},
+  }));
+  const but = (program: string, facts: Partial<ProgramFacts>): Partial<Facts> => ({
+    programs: programs.map((one) => (one.program === program ? { ...one, ...facts } : one)),
+  });
+  const url = 'http://127.0.0.1:8081';
+  const answered = { url, ready: true, status: 'ready', age_ms: 500, refusal: null };
   const well: Facts = {
     lanes: [],
     policy: 'ab',
@@ -108,13 +182,16 @@ describe('what wants attention', () => {
     api_keys_active: 1,
     aep_keys_active: ['k'],
     worker_keys: ['k'],
+    programs,
+    publication: { age_ms: 800, refused: null },
+    public_api: [answered],
     log: { leaves: 10 },
     pending: { admissions: 3, oldest_ms: 900 },
     batches: { open: 0, oldest_ms: null },
     verifier: { lag: 2, scrubbed_to: 0, failing_leaves: 0, verified_ms_ago: 200 },
     checkpoint: { tree_size: 7, lag: 3, age_ms: 1_000 },
     database: { bytes: 1 },
-    roles: ['svc_worker', 'svc_verifier', 'svc_publisher'].map((role) => ({
+    roles: ['svc_engine', 'svc_worker', 'svc_verifier', 'svc_publisher'].map((role) => ({
       role,
       login: true,
       connections: 1,
@@ -133,7 +210,15 @@ describe('what wants attention', () => {
       "a worker's key is not active, and it settles nothing: other",
       { worker_keys: ['k', 'other'] },
     ],
-    ['no worker is connected', { roles: well.roles.slice(1) }],
+    ['no engine is connected', { roles: well.roles.slice(1) }],
+    ['no worker is alive', but('worker', { alive: 0, last_heartbeat_ms: late })],
+    ['no engine has recorded', but('engine', { alive: 0, last_heartbeat_ms: null })],
+    ['queue down, as reported by engine (1 of 2)', but('engine', { faults: { 'queue down': 1 } })],
+    ['the publisher refuses', { publication: { age_ms: 800, refused: 'log_forked' } }],
+    ['nothing has been published', { publication: { age_ms: late, refused: null } }],
+    ['nothing has been published', { publication: { age_ms: null, refused: null } }],
+    ['the public API is down', { public_api: [{ ...answered, ready: false }] }],
+    ['the public API at', { public_api: [{ ...answered, age_ms: late, refusal: 'forged' }] }],
     ['an admission has waited 31 s', { pending: { admissions: 1, oldest_ms: late } }],
     ['the verifier has 2 leaves', { verifier: { ...well.verifier, verified_ms_ago: late } }],
     ['the verifier has 2 leaves', { verifier: { ...well.verifier, verified_ms_ago: null } }],

@@ -1,7 +1,11 @@
+import { createHmac } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { OPERATIONS as ENGINE } from '#api/engine/operations';
 import { OPERATIONS as PUBLIC } from '#api/public/operations';
+import { adminWith } from './helpers/admin.js';
 import { scrape, valueOf, type Scrape } from './helpers/exposition.js';
 import { startStack, type RunningStack } from './helpers/stack.js';
 
@@ -24,6 +28,26 @@ async function eventually(holds: (metrics: Scrape) => boolean, what: string): Pr
 
 const moved = (before: Scrape, after: Scrape, name: string, labels: Record<string, string>) =>
   (valueOf(after, name, labels) ?? NaN) - (valueOf(before, name, labels) ?? 0);
+
+describe('admin status', () => {
+  it('finds every program of a running npm start, the public API too', async () => {
+    // As docs/operations.md shows it.
+    const secret = readFileSync(join(stack.dataDir, 'postgres-password'), 'utf8').trim();
+    const password = createHmac('sha256', secret).update('role svc_admin').digest('base64url');
+    const port = String(stack.lines.find((line) => line['cluster'] !== undefined)?.['port']);
+    const admin = adminWith({
+      DATABASE_URL: `postgres://svc_admin:${password}@127.0.0.1:${port}/svc`,
+      DATA_DIR: stack.dataDir,
+    });
+    await expect
+      .poll(() => admin('status').then(({ json }) => json))
+      .toMatchObject({
+        status: 'well',
+        attention: [],
+        public_api: [{ url: stack.publicUrl, ready: true }],
+      });
+  });
+});
 
 describe('the metrics of a stack', () => {
   it('move where an admission, a denial and a repeat go by', async () => {

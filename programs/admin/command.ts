@@ -1,3 +1,4 @@
+import type { StatusConfig } from '#runtime/config';
 import type { Pool, Transaction } from '#sql/db';
 
 /** What was typed is not a command, or lacks something; the message says what to type. */
@@ -18,6 +19,8 @@ export interface Admin {
   actor: string;
   /** The database as the command's role, opened when it is first asked for: some commands need none. */
   database(): Promise<Pool>;
+  /** Where to look for what no database knows. */
+  statusConfig(): StatusConfig;
   /** One act: one transaction that commits together with the records of it. */
   act<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;
   /** How far it is, for whoever waits; never the answer. */

@@ -1,6 +1,6 @@
 import { userInfo } from 'node:os';
 import { parseArgs } from 'node:util';
-import { adminConfig, readLogLevel, type Environment } from '#runtime/config';
+import { adminConfig, readLogLevel, statusConfig, type Environment } from '#runtime/config';
 import { isForOperator } from '#runtime/operator-error';
 import { connect } from '#runtime/postgres';
 import { acting } from '#sql/audit';
@@ -84,6 +84,7 @@ async function run(
   const admin: Admin = {
     actor,
     database: () => (pool ??= open(command.role ?? 'admin', env)),
+    statusConfig: () => statusConfig(env),
     act: async (work) => acting(await admin.database(), { actor, act: command.name }, work),
     say: (text) => terminal.err(text),
   };

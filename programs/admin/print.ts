@@ -1,6 +1,8 @@
 import { inspect } from 'node:util';
 
-/** What others wrote must not move the cursor or colour the screen of whoever reads it. */
+/** What others wrote must not move the cursor or colour the screen of an operator. */
+export const plain = (text: string): string => text.replaceAll(/[\p{Cc}\p{Cf}]/gu, '\ufffd');
+
 function cell(value: unknown): string {
   if (value === null || value === undefined) return '-';
   if (value instanceof Date) return value.toISOString();
@@ -12,7 +14,7 @@ function cell(value: unknown): string {
         : typeof value === 'object'
           ? JSON.stringify(value)
           : inspect(value);
-  return text.replaceAll(/[\p{Cc}\p{Cf}]/gu, '\ufffd');
+  return plain(text);
 }
 
 /** Rows in columns as wide as their widest cell, under the names of their members. */

@@ -3,6 +3,7 @@ import { activeAepKeys } from './aep-keys.js';
 import type { Command } from './command.js';
 import { attentionFor } from './status/attention.js';
 import { readFacts } from './status/facts.js';
+import { checkPublicApi } from './status/public-api.js';
 import { screen } from './status/screen.js';
 
 export const statusCommands: Command[] = [
@@ -14,7 +15,8 @@ export const statusCommands: Command[] = [
     run: async (admin) => {
       try {
         const sql = await admin.database();
-        const facts = await readFacts(sql, await activeAepKeys(sql));
+        const publicApi = await checkPublicApi(admin.statusConfig());
+        const facts = await readFacts(sql, await activeAepKeys(sql), publicApi);
         const attention = attentionFor(facts);
         return {
           document: { status: attention.length === 0 ? 'well' : 'attention', attention, ...facts },

@@ -1,4 +1,5 @@
 import type { Facts } from './facts.js';
+import { PROGRAMS } from './programs.js';
 
 /** Something that is not as it should be, and what to do about it. */
 export interface Attention {
@@ -9,8 +10,14 @@ export interface Attention {
 /** Longer than anything takes by itself, with the sweeper and a program that was just restarted. */
 const PATIENCE_MS = 30_000;
 
-/** These keep a connection for as long as they run. */
-const ALWAYS_CONNECTED = ['worker', 'verifier', 'publisher'] as const;
+const PUBLISHING =
+  "read the publisher's log: most often its disk is full or the verifier does not run; the public keeps the last snapshot until it expires";
+
+const FAULT_HELP: Record<string, string> = {
+  'queue down': 'start Redis, or find what keeps the programs from it; nothing accepted is lost',
+  'ticks failing': PUBLISHING,
+  'ticks stalled': PUBLISHING,
+};
 
 const seconds = (ms: number | null): string => `${String(Math.round((ms ?? 0) / 1_000))} s`;
 
@@ -20,7 +27,7 @@ export function attentionFor(facts: Facts): Attention[] {
   const when = (is: boolean, what: string, todo: string): void => {
     if (is) found.push({ what, do: todo });
   };
-  const { pending, batches, verifier, checkpoint, log } = facts;
+  const { pending, batches, verifier, checkpoint, log, programs, publication } = facts;
   when(
     verifier.failing_leaves > 0,
     `${String(verifier.failing_leaves)} leaves do not verify`,
@@ -39,10 +46,51 @@ export function attentionFor(facts: Facts): Attention[] {
       'aep-key activate <key.pem>, or restart the worker with the active key',
     );
   }
-  for (const program of ALWAYS_CONNECTED) {
+  const start = 'start one, or read what the last one wrote';
+  for (const program of PROGRAMS) {
     const role = facts.roles.find((one) => one.role === `svc_${program}`);
     const isThere = role !== undefined && role.connections > 0;
-    when(!isThere, `no ${program} is connected`, `start one, or read what the last one wrote`);
+    when(!isThere, `no ${program} is connected`, start);
+    const { alive = 0, last_heartbeat_ms: last = null } =
+      programs.find((one) => one.program === program) ?? {};
+    const since =
+      last === null ? 'has recorded a heartbeat' : `is alive: silent for ${seconds(last)}`;
+    when(isThere && alive === 0, `no ${program} ${since}`, start);
+  }
+  for (const fault of new Set(programs.flatMap(({ faults }) => Object.keys(faults)))) {
+    const reporters = programs
+      .filter(({ faults }) => fault in faults)
+      .map(
+        ({ program, alive, faults }) => `${program} (${String(faults[fault])} of ${String(alive)})`,
+      );
+    when(
+      true,
+      `${fault}, as reported by ${reporters.join(', ')}`,
+      FAULT_HELP[fault] ?? 'read what they write',
+    );
+  }
+  when(
+    publication.refused !== null,
+    `the publisher refuses to publish: ${String(publication.refused)}`,
+    'read what it wrote: an operator has to decide (docs/recovery.md)',
+  );
+  const publisherUp = programs.find((one) => one.program === 'publisher')?.up_ms ?? 0;
+  when(
+    log.leaves > 0 && (publication.age_ms ?? publisherUp) > PATIENCE_MS,
+    `nothing has been published for ${seconds(publication.age_ms ?? publisherUp)}`,
+    PUBLISHING,
+  );
+  for (const { url, ready, status, age_ms: age, refusal } of facts.public_api) {
+    when(
+      !ready,
+      `the public API is down at ${url}: ${status}`,
+      'start it (npm run facade), or read its log',
+    );
+    when(
+      refusal !== null && (age ?? 0) > PATIENCE_MS,
+      `the public API at ${url} serves a snapshot that is ${seconds(age)} old: ${String(refusal)}`,
+      'read its log: it reports what keeps it from the newest one',
+    );
   }
   when(
     (pending.oldest_ms ?? 0) > PATIENCE_MS && batches.open === 0,

@@ -1,11 +1,14 @@
 import { listLanes } from '#sql/administration';
 import type { Db } from '#sql/db';
+import { publishing, readHeartbeats } from '#sql/heartbeats';
 import { databaseBytes, logAndCheckpoint, pendingNow, verifierPlace } from '#sql/observed';
 import { readOverview, type RoleInUse } from '#sql/overview';
 import { activePolicy } from '#sql/policies';
 import { frontier } from '#sql/verdicts';
+import { programFacts, type ProgramFacts } from './programs.js';
+import type { PublicApi } from './public-api.js';
 
-/** What the database knows of how things are, as of about one moment. Times in milliseconds. */
+/** What the database and the public API report, as of about one moment. Times in milliseconds. */
 export interface Facts {
   lanes: { environment: string; open: boolean }[];
   policy: string | null;
@@ -14,6 +17,11 @@ export interface Facts {
   aep_keys_active: string[];
   /** With which connected workers sign. */
   worker_keys: string[];
+  programs: ProgramFacts[];
+  /** Of the last snapshot; `refused` is why a publisher stopped instead of publishing another. */
+  publication: { age_ms: number | null; refused: string | null };
+  /** Empty when no address is known: then the public API is not checked. */
+  public_api: PublicApi[];
   log: { leaves: number };
   pending: { admissions: number; oldest_ms: number | null };
   batches: { open: number; oldest_ms: number | null };
@@ -28,7 +36,11 @@ export interface Facts {
   roles: RoleInUse[];
 }
 
-export async function readFacts(sql: Db, activeAepKeys: string[]): Promise<Facts> {
+export async function readFacts(
+  sql: Db,
+  activeAepKeys: string[],
+  publicApi: PublicApi[],
+): Promise<Facts> {
   const pending = await pendingNow(sql);
   const { leaves, checkpoint } = await logAndCheckpoint(sql);
   const place = await verifierPlace(sql);
@@ -36,10 +48,12 @@ export async function readFacts(sql: Db, activeAepKeys: string[]): Promise<Facts
   const lanes = await listLanes(sql);
   const policy = await activePolicy(sql);
   const bytes = await databaseBytes(sql);
+  const heartbeats = await readHeartbeats(sql);
   // Last, so that nothing read before is younger than its clock.
   const overview = await readOverview(sql);
   const since = (at: number): number => Math.max(0, overview.now - at);
   const sinceOrNull = (at: number | null): number | null => (at === null ? null : since(at));
+  const { publishedAt, refused } = publishing(heartbeats);
   return {
     lanes: lanes.map(({ environment, open }) => ({ environment, open })),
     policy: policy?.toString('hex') ?? null,
@@ -47,6 +61,9 @@ export async function readFacts(sql: Db, activeAepKeys: string[]): Promise<Facts
     api_keys_active: overview.apiKeys,
     aep_keys_active: activeAepKeys,
     worker_keys: overview.workerKeys,
+    programs: programFacts(heartbeats, overview.now),
+    publication: { age_ms: sinceOrNull(publishedAt), refused },
+    public_api: publicApi,
     log: { leaves },
     pending: { admissions: pending.admissions, oldest_ms: sinceOrNull(pending.oldestAt) },
     batches: { open: overview.batches.open, oldest_ms: sinceOrNull(overview.batches.oldestAt) },

@@ -1,4 +1,4 @@
-import { readable } from '../print.js';
+import { plain, readable } from '../print.js';
 import type { Attention } from './attention.js';
 import type { Facts } from './facts.js';
 
@@ -14,6 +14,8 @@ function size(bytes: number): string {
   const power = Math.min(units.length - 1, Math.floor(Math.log10(Math.max(1, bytes)) / 3));
   return `${(bytes / 1_000 ** power).toFixed(power === 0 ? 0 : 1)} ${units[power] ?? ''}`;
 }
+
+const NOT_CHECKED = 'set PUBLIC_URL to its addresses';
 
 const WIDTH = 80;
 
@@ -43,6 +45,14 @@ export function screen(facts: Facts, attention: readonly Attention[]): string {
     'AEP keys': facts.aep_keys_active.join(', ') || 'none active',
     'worker keys': facts.worker_keys.join(', ') || 'no worker is connected',
     log: `${String(facts.log.leaves)} leaves`,
+    alive: facts.programs.map(({ program, alive }) => `${program} ${String(alive)}`).join(', '),
+    'last snapshot':
+      facts.publication.age_ms === null
+        ? 'none known'
+        : `published ${ago(facts.publication.age_ms)} ago`,
+    'public API':
+      facts.public_api.map(({ url, status }) => `${url} ${status}`).join(', ') ||
+      `not checked: ${NOT_CHECKED}`,
     pending: waiting(pending.admissions, pending.oldest_ms),
     batches: waiting(batches.open, batches.oldest_ms),
     verifier: `${String(verifier.lag)} leaves to go, last verdict ${ago(verifier.verified_ms_ago)} ago, scrubbed to ${String(verifier.scrubbed_to)}`,
@@ -63,9 +73,13 @@ export function screen(facts: Facts, attention: readonly Attention[]): string {
     .split('\n')
     .map((line) => fold(line, /^.*?\S {2,}/.exec(line)?.[0].length ?? 0))
     .join('\n');
-  if (attention.length === 0) return `${lines}\nall well\n`;
+  if (attention.length === 0) {
+    const except =
+      facts.public_api.length === 0 ? ', except that the public API was not checked' : '';
+    return `${lines}\nall well${except}\n`;
+  }
   const wanted = attention.map(
-    ({ what, do: todo }) => `${fold(`! ${what}`, 2)}\n${fold(`    ${todo}`, 4)}\n`,
+    ({ what, do: todo }) => `${fold(`! ${plain(what)}`, 2)}\n${fold(`    ${todo}`, 4)}\n`,
   );
   return `${lines}\n${wanted.join('')}`;
 }

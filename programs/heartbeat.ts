@@ -1,0 +1,41 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { ProgramContext } from '#runtime/lifecycle';
+import type { Readiness } from '#runtime/ops/source';
+import type { Pool } from '#sql/db';
+import { recordHeartbeat } from '#sql/heartbeats';
+
+const EVERY_MS = 2_000;
+
+/**
+ * Records every two seconds that this process lives and how ready it is, until the program stops. The
+ * first heartbeat is recorded when this resolves.
+ *
+ * @returns records one more at once; never rejects
+ */
+export async function startHeartbeat(
+  sql: Pool,
+  find: () => Readiness | Promise<Readiness>,
+  { signal, log }: Pick<ProgramContext, 'signal' | 'log'>,
+): Promise<() => Promise<void>> {
+  const instance = randomUUID();
+  let isFailing = false;
+  const beat = async (): Promise<void> => {
+    try {
+      await recordHeartbeat(sql, instance, (await find()).says);
+      isFailing = false;
+    } catch (error) {
+      if (!isFailing && !signal.aborted) log.warn({ err: error }, 'no heartbeat could be recorded');
+      isFailing = true;
+    }
+  };
+  const keepBeating = async (): Promise<void> => {
+    while (!signal.aborted) {
+      await sleep(EVERY_MS, undefined, { signal }).catch(() => undefined);
+      if (!signal.aborted) await beat();
+    }
+  };
+  await beat();
+  void keepBeating();
+  return beat;
+}
