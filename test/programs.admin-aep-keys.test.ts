@@ -118,7 +118,8 @@ describe('rotating the AEP key', () => {
   });
 
   it('then the old key signs nothing more, and what waits is signed with the new one', async () => {
-    await done(admin('aep-key', 'retire', registry.admit.keyId));
+    const old = registry.admit.keyId;
+    await done(admin('aep-key', 'retire', old, '--confirm', old));
     const waiting = await accept();
     await expect(processAdmissions(registry.admit, [waiting])).rejects.toThrow(/retired/);
     expect(await pendingCount()).toBe(1);
@@ -150,6 +151,27 @@ describe('rotating the AEP key', () => {
     ]);
   });
 
+  it('refuses to retire the last active key, and keeps it active', async () => {
+    const { code, err } = await admin('aep-key', 'retire', pem(), '--confirm', newWorker.keyId);
+    expect(code).toBe(1);
+    expect(err).toContain('the last active key');
+    expect(await done(admin('aep-key', 'list'))).toMatchObject([{}, { state: 'active' }]);
+  });
+
+  it('retires and voids no key whose id is not repeated', async () => {
+    const other = registry.admit.keyId;
+    for (const line of [
+      ['aep-key', 'retire', pem()],
+      ['aep-key', 'compromise', pem(), '--from-index', '0'],
+    ]) {
+      expect((await admin(...line)).err).toContain('--confirm is missing');
+      const { code, err } = await admin(...line, '--confirm', other);
+      expect(code).toBe(2);
+      expect(err).toContain(`--confirm ${newWorker.keyId}`);
+    }
+    expect(await done(admin('aep-key', 'list'))).toMatchObject([{}, { state: 'active' }]);
+  });
+
   it('is for good: a retired key cannot come back', async () => {
     expect((await admin('aep-key', 'activate', pem())).err).toContain('make a new one');
   });
@@ -161,9 +183,9 @@ describe('rotating the AEP key', () => {
     const stolen = await prove(newWorker);
     await publish();
     expect(await publicStatus(stolen)).toBe('VALID');
-    await done(
-      admin('aep-key', 'compromise', newWorker.keyId, '--from-index', String(row!.leaf_index + 1)),
-    );
+    const from = ['--from-index', String(row!.leaf_index + 1)];
+    const { keyId } = newWorker;
+    await done(admin('aep-key', 'compromise', keyId, ...from, '--confirm', keyId));
     await publish();
     expect(await publicStatus(stolen)).toBe('BACKEND_LOOKUP_REQUIRED');
     expect(await publicStatus(sound)).toBe('VALID');

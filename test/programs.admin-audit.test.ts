@@ -1,5 +1,5 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { generateKeyPairSync } from 'node:crypto';
+import { generateKeyPairSync, randomUUID } from 'node:crypto';
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -9,6 +9,7 @@ import { packageRoot } from '#runtime/package-root';
 import { connect } from '#runtime/postgres';
 import { acting } from '#sql/audit';
 import type { Db } from '#sql/db';
+import { recordHeartbeat } from '#sql/heartbeats';
 import { COMMANDS } from '#programs/admin/main';
 import { adminOn, done, type AdminLine } from './helpers/admin.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
@@ -59,6 +60,7 @@ describe('every command that changes something', () => {
   let keyId = '';
   let digest = '';
   let proofId = '';
+  let aepKeyId = '';
 
   // Command line, and what the database has to say of it.
   const acts: [string, () => string[] | Promise<string[]>, string[]][] = [
@@ -102,10 +104,17 @@ describe('every command that changes something', () => {
       () => ['aep-key', 'activate', join(folder, 'aep.pem')],
       ['INSERT log_entry'],
     ],
-    ['aep-key retire', () => ['aep-key', 'retire', join(folder, 'aep.pem')], ['INSERT log_entry']],
+    [
+      'aep-key retire',
+      () => ['aep-key', 'retire', join(folder, 'aep.pem'), '--confirm', aepKeyId],
+      ['INSERT log_entry'],
+    ],
     [
       'aep-key compromise',
-      () => ['aep-key', 'compromise', join(folder, 'aep.pem'), '--from-index', '0'],
+      () => [
+        ...['aep-key', 'compromise', join(folder, 'aep.pem')],
+        ...['--from-index', '0', '--confirm', aepKeyId],
+      ],
       ['INSERT log_entry'],
     ],
     [
@@ -122,7 +131,9 @@ describe('every command that changes something', () => {
         await db.sql`
           insert into svc.checkpoint (tree_size, root, note)
           values (1, sha256(''), ${'test.example/log\n1\n'})`;
-        return ['log', 'end', 'test.example/log', '--reason', 'a test'];
+        await recordHeartbeat(db.as('svc_publisher'), randomUUID(), { refused: 'log_forked' });
+        const origin = 'test.example/log';
+        return ['log', 'end', origin, '--reason', 'a test', '--confirm', origin];
       },
       ['INSERT ended_log'],
     ],
@@ -130,6 +141,7 @@ describe('every command that changes something', () => {
 
   it.each(acts)('leaves exactly its records: %s', async (name, line, records) => {
     const document = await done(admin(...(await line()), '--actor', 'ada'));
+    if (name === 'aep-key activate') aepKeyId = String(document['key_id']);
     if (name === 'key issue') keyId = String(document['key_id']);
     if (name === 'policy put') digest = String(document['digest']);
     const rows = await fresh();

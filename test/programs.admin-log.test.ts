@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -6,12 +7,14 @@ import { createFacade } from '#api/public/facade';
 import { directorySource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
 import { DatabaseClaim } from '#publisher/database-claim';
+import { publisherReadiness } from '#publisher/readiness';
 import { PublisherStopped } from '#publisher/stopped';
 import { systemClock } from '#runtime/clock';
 import { nativeSha256 } from '#runtime/crypto';
 import { listen } from '#runtime/http-server';
 import { logger } from '#runtime/log';
 import { connect } from '#runtime/postgres';
+import { recordHeartbeat } from '#sql/heartbeats';
 import { adminOn, type AdminLine } from './helpers/admin.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
@@ -76,6 +79,17 @@ async function stopOf(tick: Promise<unknown>): Promise<PublisherStopped> {
 const publisherOn = (overrides: Partial<Parameters<typeof sqlPublisher>[1]> = {}) =>
   sqlPublisher(restored.as('svc_publisher'), { directory: published, ...keys, ...overrides });
 
+/** As the publisher program does with how a tick went. */
+async function recordPublisher(went: (of: ReturnType<typeof publisherReadiness>) => void) {
+  const readiness = publisherReadiness();
+  went(readiness);
+  const { says } = readiness.find();
+  await recordHeartbeat(restored.as('svc_publisher'), randomUUID(), says);
+}
+
+const end = (origin: string, reason = 'a test') =>
+  admin('log', 'end', origin, '--reason', reason, '--confirm', origin);
+
 interface Lost {
   published: number;
   common: number;
@@ -126,22 +140,49 @@ describe('a restored database that lacks published leaves', () => {
     expect(json).toMatchObject({ published: 306, common: 306, only_in_database: 0, lost: [] });
   });
 
+  it('does not end its log while no publisher has recorded that leaves are lost', async () => {
+    const { code, err } = await end(ORIGIN);
+    expect(code).toBe(1);
+    expect(err).toContain('nothing shows that published leaves are lost');
+    const stopped = await stopOf(publisherOn().tick());
+    await recordPublisher((publisher) => publisher.failed(stopped, 1));
+    await recordPublisher((publisher) =>
+      publisher.went(
+        {
+          outcome: 'published',
+          generation: 1,
+          treeSize: 6,
+          newProofs: 0,
+          judgedAnew: 0,
+          grants: 0,
+        },
+        1,
+      ),
+    );
+    // A publisher that was restarted on the database of before went on.
+    expect((await end(ORIGIN)).err).toContain('nothing shows');
+    expect(await restored.sql`select from svc.ended_log`).toHaveLength(0);
+    await recordPublisher((publisher) => publisher.failed(stopped, 1));
+  });
+
   it('ends its log only by name, and with no publisher running', async () => {
-    const wrong = await admin('log', 'end', 'test.example/other', '--reason', 'a test');
+    const unconfirmed = await admin('log', 'end', ORIGIN, '--reason', 'x', '--confirm', 'other');
+    expect(unconfirmed).toMatchObject({ code: 2 });
+    const wrong = await end('test.example/other');
     expect(wrong.code).toBe(1);
     expect(wrong.err).toContain('is not test.example/other');
     const claim = new DatabaseClaim(
       connect(restored.urlFor('svc_publisher'), { application: 'lock', max: 1 }),
     );
     expect(await claim.take()).toBe(true);
-    const running = await admin('log', 'end', ORIGIN, '--reason', 'a test');
+    const running = await end(ORIGIN);
     expect(running.code).toBe(1);
     expect(running.err).toContain('a publisher is running');
     await claim.release();
   });
 
   it('ends it, on record, and then nothing is signed for it from anywhere', async () => {
-    const ended = await admin('log', 'end', ORIGIN, '--reason', '300 leaves lost with db1');
+    const ended = await end(ORIGIN, '300 leaves lost with db1');
     expect(ended).toMatchObject({ code: 0, json: { origin: ORIGIN, last_checkpoint_known: 6 } });
     const [record] = (await admin('audit', 'list', '--limit', '1')).json as { act: string }[];
     expect(record).toMatchObject({ act: 'log end', object: 'ended_log' });

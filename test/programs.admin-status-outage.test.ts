@@ -129,8 +129,13 @@ describe.skipIf(skipsRedis)(`admin status in an outage${withoutRedis}`, () => {
     );
   }, 60_000);
 
-  it('names why a publisher refused to publish', async () => {
+  it('names why a publisher refused to publish, which log end demands', async () => {
+    const end = ['log', 'end', LOG_ORIGIN, '--reason', 'a test', '--confirm', LOG_ORIGIN];
     await programs['publisher']!.stop();
+    const healthy = await admin(...end);
+    expect(healthy.code).toBe(1);
+    expect(healthy.err).toContain('nothing shows that published leaves are lost');
+
     const signer = {
       name: LOG_ORIGIN,
       keyHash: keyId(nativeSha256, LOG_ORIGIN, logKey.publicKey),
@@ -144,5 +149,8 @@ describe.skipIf(skipsRedis)(`admin status in an outage${withoutRedis}`, () => {
     });
     expect(await refusing.exited).toBe(1);
     expect(await attention()).toContain('the publisher refuses to publish: database_behind');
+
+    expect(await admin(...end.slice(0, -2))).toMatchObject({ code: 2 });
+    expect(await admin(...end)).toMatchObject({ code: 0, json: { ended: true } });
   }, 90_000);
 });

@@ -7,8 +7,16 @@ import { nativeSha256 } from '#runtime/crypto';
 import { OperatorError } from '#runtime/operator-error';
 import { appendKeyChange } from '#sql/lifecycle';
 import { keyEntries, treeSize } from '#sql/log';
-import type { Pool } from '#sql/db';
-import { required, wholeNumber, type Admin, type Command } from './command.js';
+import type { Db, Transaction } from '#sql/db';
+import {
+  confirmOption,
+  required,
+  requireConfirmed,
+  wholeNumber,
+  type Admin,
+  type Command,
+  type Option,
+} from './command.js';
 import { readPublicKey } from './public-key.js';
 
 const CHANGES = ['activate', 'retire', 'compromise'] as const;
@@ -19,25 +27,32 @@ const HELP = {
   compromise: 'void every signature of the key from a log index on',
 };
 
+const EXAMPLE_KEY = 'kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k';
+
+const EXAMPLE = {
+  activate: '/etc/svc/aep.pem',
+  retire: `/etc/svc/aep.pem --confirm ${EXAMPLE_KEY}`,
+  compromise: `/etc/svc/aep.pem --from-index 48213 --confirm ${EXAMPLE_KEY}`,
+};
+
+const FROM_INDEX: Option = {
+  value: 'log index',
+  required: true,
+  help: 'the first log index at which its signatures are void',
+};
+
 export const aepKeyCommands: Command[] = [
   ...CHANGES.map((change): Command => {
     const takes = change === 'activate' ? '<key.pem>' : '<key.pem|key_id>';
     return {
       name: `aep-key ${change}`,
       takes: [takes],
-      ...(change === 'compromise'
-        ? {
-            options: {
-              'from-index': {
-                value: 'log index',
-                required: true as const,
-                help: 'the first log index at which its signatures are void',
-              },
-            },
-          }
-        : {}),
+      options: {
+        ...(change === 'compromise' && { 'from-index': FROM_INDEX }),
+        ...(change !== 'activate' && { confirm: confirmOption('key_id') }),
+      },
       help: HELP[change],
-      example: `aep-key ${change} /etc/svc/aep.pem${change === 'compromise' ? ' --from-index 48213' : ''}`,
+      example: `aep-key ${change} ${EXAMPLE[change]}`,
       run: async (admin, given) => {
         const fromIndex =
           change === 'compromise'
@@ -49,14 +64,17 @@ export const aepKeyCommands: Command[] = [
             ? await knownKey(admin, said)
             : await readPublicKey(said);
         const keyId = jwkThumbprint(nativeSha256, publicKey);
-        const leafIndex = await admin.act((tx) =>
-          appendKeyChange(tx, nativeSha256, {
+        if (change !== 'activate') requireConfirmed(given, keyId);
+        const leafIndex = await admin.act(async (tx) => {
+          const at = await appendKeyChange(tx, nativeSha256, {
             keyId,
             publicKey: toBase64Url(publicKey),
             change,
             ...(fromIndex === undefined ? {} : { fromIndex }),
-          }),
-        );
+          });
+          if (change === 'retire') await requireActiveKey(tx);
+          return at;
+        });
         return { document: { key_id: keyId, change, leaf_index: leafIndex } };
       },
     };
@@ -89,19 +107,27 @@ export const aepKeyCommands: Command[] = [
 ];
 
 /** The ids of the keys whose signatures count at the end of the log. */
-export async function activeAepKeys(sql: Pool): Promise<string[]> {
+export async function activeAepKeys(sql: Db): Promise<string[]> {
   const keys = await loggedKeys(sql);
   return keys
     .filter((key) => key.compromised_from === null && key.retired_at === null)
     .map(({ kid }) => kid);
 }
 
-async function loggedKeys(sql: Pool): Promise<AepKey[]> {
+async function loggedKeys(sql: Db): Promise<AepKey[]> {
   const entries = (await keyEntries(sql)).flatMap(({ leafIndex, body }) => {
     const entry = parseEntry(body);
     return entry.type === 'key' ? [{ leafIndex, entry }] : [];
   });
   return aepKeys(nativeSha256, entries);
+}
+
+/** Inside the transaction that appended the change: no other key is retired meanwhile. */
+async function requireActiveKey(tx: Transaction): Promise<void> {
+  if ((await activeAepKeys(tx)).length > 0) return;
+  throw new OperatorError(
+    'this is the last active key, without which nothing is signed: activate its successor first; to stop admissions, lock the lanes (lane lock)',
+  );
 }
 
 /** A key whose file may be gone: the log has its public half. */

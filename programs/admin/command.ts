@@ -66,6 +66,19 @@ export function required(given: Given, name: string): string {
   return value;
 }
 
+/** For commands that nothing undoes. */
+export const confirmOption = (what: string): Option => ({
+  value: what,
+  required: true,
+  help: `the ${what} once more: nothing undoes this`,
+});
+
+/** Refuses to go on unless `--confirm` repeats exactly what is about to change for good. */
+export function requireConfirmed(given: Given, what: string): void {
+  if (required(given, 'confirm') === what) return;
+  throw new UsageError(`nothing undoes this: confirm it with --confirm ${what}`);
+}
+
 /** One of a closed list. */
 export function oneOf<T extends string>(value: string, allowed: readonly T[]): T {
   const found = allowed.find((one) => one === value);

@@ -3,7 +3,9 @@ import { erasePayloads, erasureOf, requireErasable } from '#sql/erasure';
 import { eraseTenantTraces, tenantNumber, unerasedFrom } from '#sql/erasure-of-tenant';
 import { eraseTraces, holdKeys } from '#sql/erasure-traces';
 import {
+  confirmOption,
   required,
+  requireConfirmed,
   UsageError,
   words,
   type Admin,
@@ -16,17 +18,10 @@ import {
 const AT_ONCE = 500;
 const FIRST = '0'.repeat(32);
 
-const OPTIONS: Record<string, Option> = {
-  reason: {
-    value: 'reference',
-    required: true,
-    help: 'where the request to erase is kept, such as a case number; it stays, so no name',
-  },
-  confirm: {
-    value: 'the same again',
-    required: true,
-    help: 'what is to be erased once more: nothing brings it back',
-  },
+const REASON: Option = {
+  value: 'reference',
+  required: true,
+  help: 'where the request to erase is kept, such as a case number; it stays, so no name',
 };
 
 export const erasureCommands: Command[] = [
@@ -34,12 +29,13 @@ export const erasureCommands: Command[] = [
     name: 'erase',
     takes: ['<proof_id>'],
     role: 'erase',
-    options: OPTIONS,
+    options: { reason: REASON, confirm: confirmOption('proof_id') },
     help: 'erase the payload of one admission, for ever; the log keeps its salted commitments',
     example:
       'erase 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --reason CASE-17 --confirm 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
     run: async (admin, given) => {
-      const proofId = confirmed(given);
+      const proofId = given.argument(0);
+      requireConfirmed(given, proofId);
       if (!PROOF_ID_PATTERN.test(proofId)) throw new UsageError('that is not a proof id');
       const order = orderOf(admin, given);
       return admin.act(async (tx) => {
@@ -64,11 +60,12 @@ export const erasureCommands: Command[] = [
     name: 'erase tenant',
     takes: ['<tenant_id>'],
     role: 'erase',
-    options: OPTIONS,
+    options: { reason: REASON, confirm: confirmOption('tenant_id') },
     help: 'erase the payloads of all that a tenant ever had admitted; goes on where it was stopped',
     example: 'erase tenant acme --reason CASE-18 --confirm acme',
     run: async (admin, given) => {
-      const tenantId = confirmed(given);
+      const tenantId = given.argument(0);
+      requireConfirmed(given, tenantId);
       const order = orderOf(admin, given);
       const tenantNo = await tenantNumber(await admin.database(), tenantId);
       let erased = 0;
@@ -88,12 +85,6 @@ export const erasureCommands: Command[] = [
     },
   },
 ];
-
-function confirmed(given: Given): string {
-  const what = given.argument(0);
-  if (required(given, 'confirm') === what) return what;
-  throw new UsageError(`what is erased is gone for ever: say --confirm ${what}`);
-}
 
 function orderOf(admin: Admin, given: Given) {
   return { actor: admin.actor, reasonRef: words(required(given, 'reason'), 'the reason', 128) };

@@ -1,6 +1,6 @@
 import { endLog } from '#sql/ended-logs';
 import { pinning } from '../pinning.js';
-import { required, words, type Command } from './command.js';
+import { confirmOption, required, requireConfirmed, words, type Command } from './command.js';
 import { compareWithPublished } from './lost-leaves.js';
 
 export const logCommands: Command[] = [
@@ -29,11 +29,14 @@ export const logCommands: Command[] = [
     takes: ['<LOG_ORIGIN>'],
     options: {
       reason: { value: 'words', required: true, help: 'what was lost, and when; recorded' },
+      confirm: confirmOption('LOG_ORIGIN'),
     },
-    help: 'end the log of this database, for ever, because published leaves are lost: what is left goes on under another LOG_ORIGIN',
-    example: 'log end log.example.org/2026 --reason "17 leaves lost with db1 on 2026-11-22"',
+    help: 'end the log of this database, for ever, because published leaves are lost, which a publisher has to have recorded: what is left goes on under another LOG_ORIGIN',
+    example:
+      'log end log.example.org/2026 --reason "17 leaves lost with db1 on 2026-11-22" --confirm log.example.org/2026',
     run: async (admin, given) => {
       const origin = given.argument(0);
+      requireConfirmed(given, origin);
       const reason = words(required(given, 'reason'), 'the reason', 512);
       const signed = await admin.act((tx) => endLog(tx, origin, reason));
       return { document: { origin, ended: true, last_checkpoint_known: signed } };
