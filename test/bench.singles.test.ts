@@ -80,12 +80,19 @@ const PLAN = { perSecond: 20, idle: 2, loaded: 2, items: 10_000, underWay: 20_00
 describe('the fairness rows', () => {
   it('show the latency beside batches against the one without', () => {
     const unexpected = new Unexpected();
-    const times = { idleMs: [10, 20], loadedMs: [20, 50], batchRate: 5_000 };
+    const times = {
+      idleMs: [10, 20],
+      loadedMs: [20, 50],
+      batchRate: 5_000,
+      besideReadsMs: [30, 61],
+      readRate: 900,
+    };
     const rows = fairnessRows({ ...PLAN, ...times, unexpected });
     expect(rows[0]).toMatchObject({ value: 50, against: { value: 20 }, ratio: 2.5, ok: null });
-    expect(rows[1]).toMatchObject({ value: 0, ok: true });
+    expect(rows[1]).toMatchObject({ value: 61, against: { value: 20 }, ok: false });
+    expect(rows[2]).toMatchObject({ value: 0, ok: true });
     unexpected.add('503 queue_too_deep', 3);
-    expect(fairnessRows({ ...PLAN, ...times, unexpected })[1]).toMatchObject({
+    expect(fairnessRows({ ...PLAN, ...times, unexpected })[2]).toMatchObject({
       value: 3,
       ok: false,
     });

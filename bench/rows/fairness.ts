@@ -21,8 +21,18 @@ async function measure(context: BenchContext): Promise<Row[]> {
 
 /** What the fairness measurement has to say. */
 export function fairnessRows(found: FairnessFound): Row[] {
-  const { idleMs, loadedMs, items, underWay, perSecond, batchRate, unexpected } = found;
-  const all = idleMs.length + loadedMs.length;
+  const {
+    idleMs,
+    loadedMs,
+    besideReadsMs,
+    readRate,
+    items,
+    underWay,
+    perSecond,
+    batchRate,
+    unexpected,
+  } = found;
+  const all = idleMs.length + loadedMs.length + besideReadsMs.length;
   const of = (percent: number) => `${percentileOf(loadedMs, percent).toFixed(1)} ms`;
   return [
     rowOf({
@@ -34,6 +44,16 @@ export function fairnessRows(found: FairnessFound): Row[] {
         `${String(perSecond)}/s of one tenant, ${String(loadedMs.length)} of them, while another has ${String(underWay / items)} × ` +
         `${String(items)} items under way (${batchRate.toFixed(0)}/s became public); p50 ${of(50)}, without batches ` +
         `${percentileOf(idleMs, 50).toFixed(1)} ms; bound by CPU that is shared, and by one part of a batch under the append lock`,
+    }),
+    rowOf({
+      row: 'single execute beside a hostile tenant, p99',
+      value: percentileOf(besideReadsMs, 99),
+      unit: 'ms',
+      against: { what: 'the same without load', value: percentileOf(idleMs, 99) },
+      reach: { ratio: { atMost: 3 } },
+      note:
+        `${String(perSecond)}/s of one tenant, ${String(besideReadsMs.length)} of them, while another has 64 reads for a rare status ` +
+        `in flight (${readRate.toFixed(0)}/s answered); p50 ${percentileOf(besideReadsMs, 50).toFixed(1)} ms`,
     }),
     unexpected.row(
       'beside batches, errors and timeouts',

@@ -1,9 +1,11 @@
 import { randomBytes } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { engineHeaders } from '../service/headers.js';
 import { endedEarly, startBatchLoad } from '../batches/batch-load.js';
 import { bodyAt, bodyTemplates } from './execute-bodies.js';
 import { nextPublication, untilPublished } from '../service/publications.js';
 import { readiness } from '../service/readiness.js';
-import { createSecondTenant } from './second-tenant.js';
+import { createSecondTenant, type BenchTenant } from './second-tenant.js';
 import { executeOnce } from './single-execute.js';
 import type { BenchStack } from '../service/stack.js';
 import { steadily } from './steadily.js';
@@ -24,15 +26,25 @@ export interface FairnessFound extends FairnessPlan {
   /** Milliseconds from request to receipt, of each. */
   idleMs: number[];
   loadedMs: number[];
+  /** Beside reads of the hostile tenant, and how many of these were answered a second. */
+  besideReadsMs: number[];
+  readRate: number;
   /** Items of the batches that became public a second, meanwhile. */
   batchRate: number;
   unexpected: Unexpected;
 }
 
+/** Requests in flight of the hostile tenant: far more than it may have connections. */
+const READS_AT_ONCE = 64;
+const READ_PATH = '/v1/proofs?status=REVOKED&limit=1';
+
 /** Executions before those that count: connections are made, and code is compiled. */
 const WARM_UP = 20;
 
-/** One tenant sends alone, now and then, first by itself and then while another fills the service. */
+/**
+ * One tenant sends a single execution now and then: first without load, then beside another tenant's
+ * batches, then beside that tenant's reads.
+ */
 export async function runFairness(
   stack: BenchStack,
   plan: FairnessPlan,
@@ -61,7 +73,7 @@ export async function runFairness(
   const task = { engineUrl, publicUrl, apiKey, source, items, underWay };
   const before = await readiness(publicUrl);
   const load = startBatchLoad(task, { onSent: () => undefined });
-  const besides = async (): Promise<FairnessFound> => {
+  const besides = async (): Promise<{ loadedMs: number[]; batchRate: number }> => {
     // Busy once the first of it is public: until then stages wait for those before them.
     const from = await untilPublished(publicUrl, before.proofs + 1, signal);
     const loadedMs = await trickle(plan.loaded);
@@ -69,12 +81,57 @@ export async function runFairness(
     const own = loadedMs.length;
     const batchRate = ((to.proofs - from.proofs - own) * 1000) / (to.at - from.at);
     for (const [code, count] of Object.entries(load.waited)) unexpected.add(`batch ${code}`, count);
-    return { ...plan, idleMs, loadedMs, batchRate, unexpected };
+    return { loadedMs, batchRate };
   };
-  try {
-    return await Promise.race([besides(), endedEarly(load)]);
-  } finally {
+  const beside = await Promise.race([besides(), endedEarly(load)]).finally(() =>
     // What it failed with has been thrown already.
-    await load.stop().catch(() => undefined);
+    load.stop().catch(() => undefined),
+  );
+
+  await untilSettled(publicUrl, signal);
+  const reads = startReads(engineUrl, { tenantId, apiKey }, unexpected, signal);
+  const besideReadsMs = await trickle(plan.loaded);
+  const readRate = await reads.stop();
+  return { ...plan, idleMs, ...beside, besideReadsMs, readRate, unexpected };
+}
+
+/** Until nothing more of the batches becomes public. */
+async function untilSettled(publicUrl: string, signal: AbortSignal): Promise<void> {
+  for (let before = -1; ;) {
+    const { proofs } = await readiness(publicUrl);
+    if (proofs === before) return;
+    before = proofs;
+    await sleep(3_000, undefined, { signal });
   }
+}
+
+/** Sends reads without a pause, whatever they are answered; `stop` returns answers per second. */
+function startReads(
+  engineUrl: string,
+  { apiKey, tenantId }: BenchTenant,
+  unexpected: Unexpected,
+  signal: AbortSignal,
+): { stop(): Promise<number> } {
+  const stopping = new AbortController();
+  const began = performance.now();
+  let answered = 0;
+  const loop = async (): Promise<void> => {
+    while (!stopping.signal.aborted && !signal.aborted) {
+      const response = await fetch(engineUrl + READ_PATH, {
+        headers: engineHeaders(apiKey, tenantId),
+      });
+      await response.arrayBuffer();
+      // 503: its own reads wait for each other too long, which is what the limit is for.
+      if (![200, 503].includes(response.status)) unexpected.add(`read ${String(response.status)}`);
+      answered += 1;
+    }
+  };
+  const loops = Promise.all(Array.from({ length: READS_AT_ONCE }, loop));
+  return {
+    stop: async () => {
+      stopping.abort();
+      await loops;
+      return (answered * 1000) / (performance.now() - began);
+    },
+  };
 }
