@@ -1,11 +1,13 @@
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
+import { Client as ClientV2 } from '@modelcontextprotocol/client';
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
 import { InMemoryTaskStore } from '@modelcontextprotocol/sdk/experimental/tasks/stores/in-memory.js';
 import { Server } from '@modelcontextprotocol/sdk/server/index.js';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { CallToolRequestSchema, type CallToolResult } from '@modelcontextprotocol/sdk/types.js';
+import { McpServer as McpServerV2, Server as ServerV2 } from '@modelcontextprotocol/server';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { packageRoot } from '#runtime/package-root';
 import { admitClient, admitServer, NOT_ADMITTED_META, PROOF_ID_META } from '#sdk/adapters/mcp';
@@ -294,5 +296,43 @@ describe('a server', () => {
     expect(() => admitServer(server, world.common)).toThrow(
       expect.objectContaining({ code: 'invalid_input' }),
     );
+  });
+});
+
+describe('the MCP adapters', () => {
+  const info = { name: 'v2', version: '1.0.0' };
+  const withTool = new McpServerV2(info);
+  withTool.registerTool('book_table', {}, () => ({ content: [] }));
+  const foreign = { setRequestHandler: () => {}, assertCanSetRequestHandler: () => {} };
+  const objects: Record<string, () => unknown> = {
+    'an McpServer of v2': () => admitServer(new McpServerV2(info), world.common),
+    'an McpServer of v2 with tools': () => admitServer(withTool, world.common),
+    'a Server of v2': () =>
+      admitServer(new ServerV2(info, { capabilities: { tools: {} } }), world.common),
+    'a Client of v2': () => admitClient(new ClientV2(info), world.common),
+    'a server that is not recognised': () => admitServer(foreign as never, world.common),
+    'a client that is not recognised': () =>
+      admitClient({ request: () => Promise.resolve() } as never, world.common),
+  };
+
+  it.each(Object.entries(objects))('refuse %s, and name what is supported', (_name, admit) => {
+    expect(admit).toThrow(
+      expect.objectContaining({
+        name: 'SdkError',
+        code: 'invalid_input',
+        message: expect.stringMatching(
+          /@modelcontextprotocol\/sdk, 1\.12 or a later 1\.x.*client 2\.x/,
+        ) as string,
+      }),
+    );
+  });
+
+  it('leave no trace on what they accept or refuse', () => {
+    const { server: accepted } = mcpPair().server;
+    const refused = new ServerV2(info, { capabilities: { tools: {} } });
+    admitServer(accepted, world.common);
+    expect(() => admitServer(refused, world.common)).toThrow();
+    for (const one of [accepted, refused]) one.assertCanSetRequestHandler('svc/probe');
+    expect(Object.keys(refused)).not.toContain('setRequestHandler');
   });
 });

@@ -1,5 +1,6 @@
 import { openGate } from './gate.js';
 import { gatedCall, type McpRequest } from './mcp-call.js';
+import { requireMcpV1 } from './mcp-v1.js';
 import type { AdapterOptions } from './options.js';
 
 /** A `Client` of `@modelcontextprotocol/sdk`, or what is one. */
@@ -15,11 +16,12 @@ interface CallOptions {
 
 /**
  * Has every tool call of an MCP client admitted before it is sent to the server, by whichever method
- * it is made. A call that is not admitted is not sent, and answered as a tool that failed. Returns
- * the same client.
+ * it is made. A call that is not admitted is not sent, and answered as a tool that failed. Throws
+ * `SdkError` (`invalid_input`) for a client of MCP SDK v2. Returns the same client.
  */
 export function admitClient<C extends AnyMcpClient>(client: C, options: AdapterOptions): C {
   const gate = openGate({ ...options, agent: { framework: 'mcp', ...options.agent } });
+  requireMcpV1(client);
   const own = client as unknown as {
     request(request: McpRequest, schema: unknown, options?: CallOptions): Promise<unknown>;
   };

@@ -1,6 +1,7 @@
 import { SdkError } from '../errors.js';
 import { openGate } from './gate.js';
 import { gatedCall, type McpRequest } from './mcp-call.js';
+import { requireMcpV1 } from './mcp-v1.js';
 import type { AdapterOptions } from './options.js';
 
 /** A `Server` of `@modelcontextprotocol/sdk`, or what is one. */
@@ -25,11 +26,13 @@ interface Handlers {
 /**
  * Has every tool call of an MCP server admitted before it reaches a tool, whichever tools are
  * registered, now or later; the arguments are hashed as the client sent them. To be called before the
- * first tool is registered: throws `SdkError` (`invalid_input`) after. Returns the same server.
+ * first tool is registered: throws `SdkError` (`invalid_input`) after, and for a server of MCP SDK v2.
+ * Returns the same server.
  */
 export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterOptions): S {
   const gate = openGate({ ...options, agent: { framework: 'mcp', ...options.agent } });
   const handlers = ('server' in server ? server.server : server) as unknown as Handlers;
+  requireMcpV1(handlers);
   try {
     handlers.assertCanSetRequestHandler('tools/call');
   } catch (cause) {
