@@ -23,6 +23,14 @@ export default tseslint.config(
       '@typescript-eslint/consistent-type-imports': 'error',
       eqeqeq: 'error',
       'no-console': 'error',
+      'no-restricted-syntax': [
+        'error',
+        {
+          selector:
+            "ImportDeclaration[source.value=/^zod/] > :matches(ImportSpecifier[imported.name='z'], ImportDefaultSpecifier)",
+          message: "Write `import * as z from 'zod'`: bundlers keep all of zod for its export `z`.",
+        },
+      ],
       'no-restricted-properties': [
         'error',
         {

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { fromUtf8 } from '#protocol/bytes';
 import { parseStrict, type JsonValue } from '#protocol/json';
 import {

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { utf8 } from '#protocol/bytes';
 import { canonicalize } from '#protocol/canonical-json';
 import { hashHex } from '#protocol/hash';

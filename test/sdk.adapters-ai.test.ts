@@ -1,7 +1,7 @@
 import { generateText, jsonSchema, stepCountIs, streamText, tool, type ToolSet } from 'ai';
 import { MockLanguageModelV3, simulateReadableStream } from 'ai/test';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { z } from 'zod';
+import * as z from 'zod';
 import { admitTools } from '#sdk/adapters/ai';
 import { NotAdmittedError } from '#sdk/adapters/index';
 import { canonicalHash, SdkError } from '#sdk/index';

@@ -1,7 +1,7 @@
 import { ToolMessage } from '@langchain/core/messages';
 import { DynamicStructuredTool, StructuredTool, tool } from '@langchain/core/tools';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { z } from 'zod';
+import * as z from 'zod';
 import { NotAdmittedError } from '#sdk/adapters/index';
 import { admitTool } from '#sdk/adapters/langchain';
 import { canonicalHash, SdkError } from '#sdk/index';

@@ -1,7 +1,7 @@
 import { tool as langChainTool } from '@langchain/core/tools';
 import { tool } from 'ai';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { z } from 'zod';
+import * as z from 'zod';
 import { admitTools } from '#sdk/adapters/ai';
 import { admitted } from '#sdk/adapters/index';
 import { admitTool } from '#sdk/adapters/langchain';

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import * as documents from '#protocol/schemas/index';
 import * as primitives from '#protocol/schemas/primitives';
 import type { DescribedProblems } from './description.js';

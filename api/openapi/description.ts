@@ -1,4 +1,4 @@
-import type { z } from 'zod';
+import type * as z from 'zod';
 import type { JsonObject } from './json.js';
 import type { OperationSpec } from './operation-spec.js';
 import type { OpenApiHeader, OpenApiParameter } from './types.js';

@@ -1,4 +1,4 @@
-import type { z } from 'zod';
+import type * as z from 'zod';
 
 /** A body as one media type has it: a document's schema, or bytes that no schema describes. */
 export type Content = z.ZodType | 'text' | 'binary';

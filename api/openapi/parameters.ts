@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import type { JsonObject } from './json.js';
 import type { Making } from './making.js';
 import type { OperationSpec } from './operation-spec.js';

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 
 /** What a reader can rely on; the rest is the OpenAPI Specification's own affair. */
 export const openApiSchema = z

@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { generateText, stepCountIs, tool } from 'ai';
 import { MockLanguageModelV3 } from 'ai/test';
 import { admitTools } from 'svc-sdk/ai';
-import { z } from 'zod';
+import * as z from 'zod';
 
 const ready = JSON.parse(await readFile(process.argv[2] ?? '.data/ready.json', 'utf8'));
 

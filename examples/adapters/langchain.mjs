@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { tool } from '@langchain/core/tools';
 import { NotAdmittedError } from 'svc-sdk/adapters';
 import { admitTool } from 'svc-sdk/langchain';
-import { z } from 'zod';
+import * as z from 'zod';
 
 const ready = JSON.parse(await readFile(process.argv[2] ?? '.data/ready.json', 'utf8'));
 const options = {

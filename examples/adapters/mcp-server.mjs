@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import { StdioServerTransport } from '@modelcontextprotocol/sdk/server/stdio.js';
 import { admitServer } from 'svc-sdk/mcp';
-import { z } from 'zod';
+import * as z from 'zod';
 
 const ready = JSON.parse(await readFile(process.argv[2] ?? '.data/ready.json', 'utf8'));
 

@@ -1,5 +1,5 @@
 import { readFile } from 'node:fs/promises';
-import { z } from 'zod';
+import * as z from 'zod';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { executeReceiptSchema, type ExecuteReceipt } from '#protocol/schemas/execute';
 import { OperatorError } from '#runtime/operator-error';

@@ -1,4 +1,4 @@
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { fromBase64, fromBase64Url, fromUtf8, isBytes, utf8 } from '../bytes.js';
 import { ProtocolError } from '../errors.js';
 import { parseStrict, pointerStep } from '../json.js';

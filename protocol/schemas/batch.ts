@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { BATCH_ID_PATTERN } from '../ids.js';
 import { agentEnvelopeSchema, agentReceiptSchema } from './agent.js';
 import { executeReceiptSchema, executeRequestSchema } from './execute.js';

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { PACKAGE_ID_PATTERN, SHARE_TOKEN_PATTERN } from '../ids.js';
 import { SCHEMA } from './ids.js';
 import {

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { fromBase64 } from '../bytes.js';
 import { PROOF_ID_PATTERN } from '../ids.js';
 import { isTime, TIME_PATTERN } from '../time.js';

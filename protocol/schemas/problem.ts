@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 
 /** An error of the engine (RFC 9457). Switch on `code`; the texts are for people. */
 export const problemSchema = z.looseObject({

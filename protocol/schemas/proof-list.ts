@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { canAssertValidity, STATUSES } from '../status.js';
 import { SCHEMA } from './ids.js';
 import {

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { aepSchema } from './aep.js';
 import { SCHEMA } from './ids.js';
 import { agentReceiptSchema } from './agent.js';

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { canAssertValidity, STATUSES, TRUST_CHAIN_SEQUENCE } from '../status.js';
 import { facadeSchema } from './facade.js';
 import { SCHEMA } from './ids.js';

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { aepDecisionSchema } from './aep.js';
 import { SCHEMA } from './ids.js';
 import { hashSchema, proofIdSchema } from './primitives.js';

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { fromUtf8, utf8 } from '../bytes.js';
 import { canonicalize } from '../canonical-json.js';
 import { openCheckpointNote, type Checkpoint } from '../checkpoint.js';

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { equalBytes, fromHex, toHex, utf8 } from '../bytes.js';
 import { canonicalize } from '../canonical-json.js';
 import type { Sha256 } from '../hash.js';

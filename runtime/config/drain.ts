@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { durationMs } from './fields.js';
 
 /** How a program goes when it is told to stop. */

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { z } from 'zod';
+import * as z from 'zod';
 import { OperatorError } from '../operator-error.js';
 
 /** The process environment, or what a test passes in its stead. */

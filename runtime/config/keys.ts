@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { required } from './fields.js';
 
 const VKEY = String.raw`[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]{43}[A-Za-z0-9+/=]`;

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { ConfigError } from './environment.js';
 
 /** The origin of a log that lives in an embedded database and is nobody else's business. */

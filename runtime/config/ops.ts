@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { bind } from './fields.js';
 
 /** Where a program tells its operator how it is. */

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { z } from 'zod';
+import * as z from 'zod';
 
 /** What a program logs in with, as its own `DATABASE_URL_FILE` has it. */
 export interface RoleLogin {

@@ -1,5 +1,5 @@
 import { join, resolve } from 'node:path';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { LogLevel } from '../log.js';
 import { read, type Environment } from './environment.js';
 import { logLevel, required } from './fields.js';

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { readRedisAddress } from '../redis-address.js';
 import { ConfigError } from './environment.js';
 import { required } from './fields.js';

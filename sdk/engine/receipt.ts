@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { documentHash, nobleSha256 } from '../../protocol/hash.js';
 import { isProofId } from '../../protocol/ids.js';
 import type { JsonValue } from '../../protocol/json.js';

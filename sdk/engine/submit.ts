@@ -1,4 +1,4 @@
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { hashHex, nobleSha256 } from '../../protocol/hash.js';
 import { withDeadline } from '../http/deadline.js';
 import type { EngineOptions } from '../options.js';

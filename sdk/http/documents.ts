@@ -1,4 +1,4 @@
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { pointerStep, parseStrict, type JsonValue } from '../../protocol/json.js';
 import { SdkError } from '../errors.js';
 import type { Answer } from './attempt.js';

@@ -1,4 +1,4 @@
-import type { z } from 'zod';
+import type * as z from 'zod';
 import type { Answer } from '../http/attempt.js';
 import type { Deadline } from '../http/deadline.js';
 import { readDocument, unexpected } from '../http/documents.js';

@@ -2,7 +2,7 @@ import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { InMemoryTransport } from '@modelcontextprotocol/sdk/inMemory.js';
 import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
 import type { Transport } from '@modelcontextprotocol/sdk/shared/transport.js';
-import { z } from 'zod';
+import * as z from 'zod';
 
 /** A server without tools, and a client that `connect` brings to it within this process. */
 export function mcpPair(): { server: McpServer; client: Client; connect(): Promise<void> } {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { z } from 'zod';
+import * as z from 'zod';
 import type { OperationSpec } from '#api/openapi/operation-spec';
 import type { OpenApiContent, OpenApiDocument } from '#api/openapi/types';
 import { openApiReader, step } from './served-openapi.js';

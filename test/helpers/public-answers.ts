@@ -1,4 +1,4 @@
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { facadeSchema } from '#protocol/schemas/facade';
 import { notFoundSchema } from '#protocol/schemas/lookup';
 import {

@@ -1,5 +1,5 @@
 import type { Request, RequestHandler, Response } from 'express';
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { admissionStatusSchema } from '#protocol/schemas/admission-status';
 import { nativeSha256 } from '#runtime/crypto';

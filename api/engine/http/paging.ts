@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { Problem } from './problem.js';
 
 const DEFAULT_LIMIT = 50;

@@ -1,4 +1,4 @@
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { ProtocolError } from '#protocol/errors';
 import { parseStrict, pointerStep, type JsonValue } from '#protocol/json';
 import type { ProblemMember } from '../../http/problem.js';

@@ -1,5 +1,5 @@
 import type { Request } from 'express';
-import type { z } from 'zod';
+import type * as z from 'zod';
 import { Problem } from './problem.js';
 
 /** The query by its schema, or the 400 that names the parameter. Repeated and unknown ones are refused. */

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { agentReceiptSchema } from '#protocol/schemas/agent';
 import { executeReceiptSchema } from '#protocol/schemas/execute';
 import type { ProblemCode } from './problem.js';

@@ -1,5 +1,5 @@
 import type { Request, Response } from 'express';
-import { z } from 'zod';
+import * as z from 'zod';
 import { isProofId } from '#protocol/ids';
 import { admissionStatusSchema } from '#protocol/schemas/admission-status';
 import { agentReceiptSchema } from '#protocol/schemas/agent';

@@ -1,5 +1,5 @@
 import type { Request, Response } from 'express';
-import { z } from 'zod';
+import * as z from 'zod';
 import { utf8 } from '#protocol/bytes';
 import { batchResultsSchema } from '#protocol/schemas/batch';
 import { SCHEMA } from '#protocol/schemas/ids';

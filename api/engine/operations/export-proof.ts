@@ -1,5 +1,5 @@
 import type { Request, Response } from 'express';
-import { z } from 'zod';
+import * as z from 'zod';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { aepSchema } from '#protocol/schemas/aep';
 import { proofExportSchema } from '#protocol/schemas/proof-export';

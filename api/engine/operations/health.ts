@@ -1,5 +1,5 @@
 import type { Request, Response } from 'express';
-import { z } from 'zod';
+import * as z from 'zod';
 import { condition } from '#runtime/ops/condition';
 import type { Readiness } from '#runtime/ops/source';
 import type { EngineContext } from '../context.js';

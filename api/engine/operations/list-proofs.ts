@@ -1,5 +1,5 @@
 import type { Request, Response } from 'express';
-import { z } from 'zod';
+import * as z from 'zod';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { actionSchema, effectSchema, textSchema, timeSchema } from '#protocol/schemas/primitives';
 import { SCHEMA } from '#protocol/schemas/ids';

@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { z } from 'zod';
+import * as z from 'zod';
 import { logIndexSchema, timeSchema } from '#protocol/schemas/primitives';
 import type { PublicContext } from '../context.js';
 import type { Operation, PublicSpec } from '../operation.js';

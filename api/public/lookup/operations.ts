@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { facadeSchema } from '#protocol/schemas/facade';
 import { lookupRequestSchema, notFoundSchema } from '#protocol/schemas/lookup';
 import { SCHEMA } from '#protocol/schemas/ids';

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import type { OperationSpec } from '../../openapi/operation-spec.js';
 import type { Handler, Operation } from '../operation.js';
 import { getIcon, getPage, getScript, getStyle } from '../page.js';

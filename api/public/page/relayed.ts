@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { artifactKindSchema, effectSchema, environmentSchema } from '#protocol/schemas/primitives';
 import { notFoundSchema } from '#protocol/schemas/lookup';
 import { canAssertValidity, STATUSES } from '#protocol/status';

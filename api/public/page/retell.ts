@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
 import { STATUSES } from '#protocol/status';
 import type { PublicContext } from '../context.js';

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { plainEvents } from '#protocol/history';
 import { parseStrict } from '#protocol/json';
 import type { Facade } from '#protocol/schemas/facade';
