@@ -1,3 +1,4 @@
+import { openSchema } from '../../protocol/schemas/open-schema.js';
 import { publicKeysSchema } from '../../protocol/snapshot/keys.js';
 import { pinsOf, type OfflineTrust, type PinnedAepKey } from '../index.js';
 import { text, type Values } from './command.js';
@@ -12,7 +13,7 @@ export async function readPins(values: Values): Promise<OfflineTrust> {
   const origin = text(values, 'log-origin');
   if (file !== undefined) {
     if (aepKey ?? vkey ?? origin) throw new UsageError('give --pins, or keys one by one, not both');
-    const keys = publicKeysSchema.safeParse(await readDocument(file)).data;
+    const keys = openSchema(publicKeysSchema).safeParse(await readDocument(file)).data;
     if (keys === undefined) throw new UsageError(`${file} is not what \`svc keys\` prints`);
     return pinsOf(keys);
   }

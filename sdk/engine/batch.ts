@@ -112,14 +112,15 @@ function progressOf(onProgress: BatchSettings['onProgress']): (batch: Batch) => 
   const known = new Map<string, Batch['counts']>();
   return (batch) => {
     known.set(batch.batch_id, batch.counts);
-    const sum = { accepted: 0, admitted: 0, denied: 0, refused: 0, invalid: 0, pending: 0 };
-    for (const { total, ...counts } of known.values()) {
-      sum.accepted += total;
-      for (const state of Object.keys(counts) as (keyof typeof counts)[]) {
-        sum[state] += counts[state];
+    const states = { admitted: 0, denied: 0, refused: 0, invalid: 0, pending: 0 };
+    let accepted = 0;
+    for (const counts of known.values()) {
+      accepted += counts.total;
+      for (const state of Object.keys(states) as (keyof typeof states)[]) {
+        states[state] += counts[state];
       }
     }
-    onProgress?.(sum);
+    onProgress?.({ accepted, ...states });
   };
 }
 

@@ -1,11 +1,13 @@
 import type * as z from 'zod';
 import { pointerStep, parseStrict, type JsonValue } from '../../protocol/json.js';
+import { openSchema } from '../../protocol/schemas/open-schema.js';
 import { SdkError } from '../errors.js';
 import type { Answer } from './attempt.js';
 
 /**
- * The document of an answer, as it was sent: strict JSON that `schema` knows in every member.
- * Everything else is `unexpected_response`, so that nothing half understood passes for a success.
+ * The document of an answer, as it was sent: strict JSON with every member of `schema`. Members that
+ * the service added since are left in it, except in `FIXED_SCHEMAS`, which have none. Everything else
+ * is `unexpected_response`.
  */
 export function readDocument<T>(answer: Answer, schema: z.ZodType<T>): T {
   requireType(answer, 'application/json');
@@ -15,7 +17,7 @@ export function readDocument<T>(answer: Answer, schema: z.ZodType<T>): T {
   } catch (cause) {
     throw unexpected(answer, 'the answer is not JSON with one meaning', cause);
   }
-  const result = schema.safeParse(value);
+  const result = openSchema(schema).safeParse(value);
   if (!result.success) {
     const where = result.error.issues[0]?.path.map(String).map(pointerStep).join('') ?? '';
     throw unexpected(answer, `the answer is another document, at ${where || '/'}`, result.error);

@@ -1,4 +1,5 @@
 import { parseStrict } from '../../protocol/json.js';
+import { openSchema } from '../../protocol/schemas/open-schema.js';
 import { publicProblemSchema } from '../../protocol/schemas/problem.js';
 import { SdkError, type SdkErrorCode, type ServiceProblem } from '../errors.js';
 import type { Answer } from './attempt.js';
@@ -53,7 +54,7 @@ function problemOf({ status, headers, bytes }: Answer): ServiceProblem | undefin
   const type = headers.get('content-type') ?? '';
   if (!/^application\/problem\+json(?:\s*;|\s*$)/i.test(type)) return undefined;
   try {
-    const document = publicProblemSchema.parse(parseStrict(bytes));
+    const document = openSchema(publicProblemSchema).parse(parseStrict(bytes));
     return document.status === status ? document : undefined;
   } catch {
     return undefined;

@@ -1,0 +1,72 @@
+import * as z from 'zod';
+import { aepSchema } from './aep.js';
+import { agentReceiptSchema } from './agent.js';
+import { executeReceiptSchema } from './execute.js';
+import { proofEntrySchema } from './log-entry.js';
+import { dsseEnvelopeSchema, proofRecordSchema } from './proof-record.js';
+
+/** Receipts, and documents that a signature or the log commits to: these never gain members. */
+export const FIXED_SCHEMAS: readonly z.ZodType[] = [
+  executeReceiptSchema,
+  agentReceiptSchema,
+  aepSchema,
+  dsseEnvelopeSchema,
+  proofRecordSchema,
+  proofEntrySchema,
+];
+
+type Schema = z.core.$ZodType;
+
+const opened = new WeakMap<Schema, Schema>(FIXED_SCHEMAS.map((schema) => [schema, schema]));
+
+/**
+ * The schema as a client reads answers by it: every object may have members besides, except in
+ * {@link FIXED_SCHEMAS}. Members that are known are checked as before.
+ */
+export function openSchema<T>(schema: z.ZodType<T>): z.ZodType<T> {
+  return open(schema) as z.ZodType<T>;
+}
+
+function open(schema: Schema): Schema {
+  const known = opened.get(schema);
+  if (known !== undefined) return known;
+  const { def } = (schema as z.core.$ZodTypes)._zod;
+  const parts = openParts(def);
+  const result = parts === null ? schema : z.clone(schema, { ...def, ...parts });
+  opened.set(schema, result);
+  return result;
+}
+
+/** The members of a definition that are other ones in an open schema; null where there are none. */
+function openParts(def: z.core.$ZodTypes['_zod']['def']): object | null {
+  if (def.type === 'object') {
+    const shape = Object.entries(def.shape).map(([name, part]) => [name, open(part)]);
+    return { shape: Object.fromEntries(shape) as object, catchall: z.unknown() };
+  }
+  if (def.type === 'array') return { element: open(def.element) };
+  if (def.type === 'tuple') return { items: def.items.map(open) };
+  if (def.type === 'record') return { valueType: open(def.valueType) };
+  if (def.type === 'nullable' || def.type === 'optional') return { innerType: open(def.innerType) };
+  if (def.type !== 'union') return null;
+  return { options: 'discriminator' in def ? def.options.map(open) : alternatives(def.options) };
+}
+
+/**
+ * A member that belongs to another alternative is not an addition: an artifact with a member that is
+ * wrong must not pass for one that has none.
+ */
+function alternatives(options: readonly Schema[]): Schema[] {
+  const names = options.flatMap((one) =>
+    one instanceof z.ZodObject ? Object.keys(one.shape) : [],
+  );
+  return options.map((option) => {
+    const result = open(option);
+    if (!(option instanceof z.ZodObject) || !(result instanceof z.ZodObject) || result === option) {
+      return result;
+    }
+    const others = names.filter((name) => !Object.hasOwn(option.shape, name));
+    return result.safeExtend(
+      Object.fromEntries(others.map((name) => [name, z.never().exactOptional()])),
+    );
+  });
+}
