@@ -1,24 +1,32 @@
 import * as z from 'zod';
 import * as documents from '#protocol/schemas/index';
+import { FIXED_SCHEMAS } from '#protocol/schemas/open-schema';
 import * as primitives from '#protocol/schemas/primitives';
-import type { DescribedProblems } from './description.js';
+import type { ApiDescription, DescribedProblems } from './description.js';
 import { COMPONENT, componentOf, type JsonObject } from './json.js';
 import type { OperationSpec } from './operation-spec.js';
 
 /** The JSON Schemas of an API: one component a document, and one for each part they share. */
 export interface Components {
   schemas: Record<string, JsonObject>;
-  /** How another schema mentions this one. */
+  /** How an answer mentions a schema. */
   refTo(schema: z.ZodType): JsonObject;
+  /** How a request body mentions it. */
+  bodyRefTo(schema: z.ZodType): JsonObject;
   /** The members of an operation's query, as they are sent. */
   query(spec: OperationSpec): { properties: Record<string, JsonObject>; required: string[] };
 }
 
 type Registry = ReturnType<typeof z.registry<{ id: string }>>;
 
-type Problems = Pick<DescribedProblems<never>, 'schema' | 'members'>;
+interface Described extends Pick<ApiDescription<never>, 'answersMayGainMembers'> {
+  problems: Pick<DescribedProblems<never>, 'schema' | 'members'>;
+}
 
-export function componentsOf(specs: readonly OperationSpec[], problems: Problems): Components {
+export function componentsOf(
+  specs: readonly OperationSpec[],
+  { problems, answersMayGainMembers }: Described,
+): Components {
   const members = Object.entries(problems.members).flatMap(([code, schema]) =>
     schema === undefined ? [] : [{ code, schema }],
   );
@@ -26,15 +34,34 @@ export function componentsOf(specs: readonly OperationSpec[], problems: Problems
   const idOf = (schema: z.ZodType): string => registry.get(schema)?.id ?? '';
   const schemas = convert(registry, 'output');
   const asSent = convert(registry, 'input');
-  const roots = [
-    ...specs.flatMap((spec) => bodiesOf(spec).map(([schema]) => schema)),
+  const from = (roots: readonly z.ZodType[]): Set<string> => reachable(schemas, roots.map(idOf));
+  const fixed = from(FIXED_SCHEMAS);
+  const sent = from(specs.flatMap(({ body }) => body?.schema ?? []));
+  const answered = from([
+    ...specs.flatMap((spec) => answersOf(spec).map(([schema]) => schema)),
     ...members.map(({ schema }) => schema),
     problems.schema,
-  ];
-  const used = reachable(schemas, roots.map(idOf));
+  ]);
+  const gains = (id: string): boolean =>
+    answersMayGainMembers &&
+    answered.has(id) &&
+    !fixed.has(id) &&
+    JSON.stringify(schemas[id]).includes('"additionalProperties":false');
+  /** What is sent is closed: where an answer of that name is not, the body has another name. */
+  const sentName = (id: string): string =>
+    answered.has(id) && [...reachable(schemas, [id])].some(gains) ? `Submitted${id}` : id;
+  const named = Object.fromEntries([
+    ...[...sent].map((id) => [sentName(id), renamed(schemas[id]!, sentName)]),
+    ...[...answered].map((id) => [id, gains(id) ? opened(schemas[id]!) : schemas[id]!]),
+  ]) as Components['schemas'];
   return {
-    schemas: Object.fromEntries([...used].sort().map((id) => [id, schemas[id] ?? {}])),
+    schemas: Object.fromEntries(
+      Object.keys(named)
+        .sort()
+        .map((id) => [id, named[id]!]),
+    ),
     refTo: (schema) => ({ $ref: COMPONENT + idOf(schema) }),
+    bodyRefTo: (schema) => ({ $ref: COMPONENT + sentName(idOf(schema)) }),
     query: ({ query }) => {
       const converted = query === undefined ? {} : (asSent[idOf(query)] ?? {});
       return {
@@ -47,9 +74,15 @@ export function componentsOf(specs: readonly OperationSpec[], problems: Problems
 
 /** The schemas of an operation's bodies, with the name that each has if it has no better one. */
 function bodiesOf(spec: OperationSpec): [z.ZodType, string][] {
+  const { body } = spec;
+  const sent: [z.ZodType, string][] =
+    body === undefined ? [] : [[body.schema, `${capital(spec.id)}Request`]];
+  return [...sent, ...answersOf(spec)];
+}
+
+function answersOf(spec: OperationSpec): [z.ZodType, string][] {
   const bodies: [z.ZodType, string][] = [];
   const name = capital(spec.id);
-  if (spec.body !== undefined) bodies.push([spec.body.schema, `${name}Request`]);
   for (const [status, { content = {} }] of Object.entries(spec.responses)) {
     for (const schema of Object.values(content)) {
       if (typeof schema !== 'string')
@@ -153,6 +186,27 @@ function reachable(schemas: Record<string, JsonObject>, roots: readonly string[]
   };
   roots.forEach(follow);
   return found;
+}
+
+/** The same without a word on members that it does not name. */
+function opened(schema: JsonObject): JsonObject {
+  return revived(schema, (name, value) =>
+    name === 'additionalProperties' && value === false ? undefined : value,
+  );
+}
+
+function renamed(schema: JsonObject, nameOf: (id: string) => string): JsonObject {
+  return revived(schema, (_name, value) => {
+    const id = componentOf(value);
+    return id === null ? value : { ...(value as JsonObject), $ref: COMPONENT + nameOf(id) };
+  });
+}
+
+function revived(
+  schema: JsonObject,
+  reviver: (name: string, value: unknown) => unknown,
+): JsonObject {
+  return JSON.parse(JSON.stringify(schema), reviver) as JsonObject;
 }
 
 function capital(text: string): string {

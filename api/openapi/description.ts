@@ -43,6 +43,8 @@ export interface ApiDescription<Spec extends OperationSpec> {
   title: string;
   summary: string;
   guide: readonly GuideSection[];
+  /** Clients ignore members that they do not know, except in what is signed or hashed. */
+  answersMayGainMembers: boolean;
   /** What each tag is about, in the order in which they are shown. */
   tags: Record<string, string>;
   problems: DescribedProblems<Spec>;

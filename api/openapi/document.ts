@@ -16,7 +16,7 @@ export function openApiDocument<Spec extends OperationSpec>(
   specs: readonly Spec[],
   api: ApiDescription<Spec>,
 ): OpenApiDocument {
-  const components = componentsOf(specs, api.problems);
+  const components = componentsOf(specs, api);
   const making = { api, components, sample: sampler(components.schemas, api.worked) };
   const paths: OpenApiDocument['paths'] = {};
   for (const spec of specs) {
@@ -70,7 +70,7 @@ function operationOf<Spec extends OperationSpec>(
         }),
         content: {
           'application/json': {
-            schema: making.components.refTo(body.schema),
+            schema: making.components.bodyRefTo(body.schema),
             examples: valuesOf(body.examples),
           },
           ...otherTypes(body, making.components),
@@ -88,7 +88,7 @@ function otherTypes(
   return Object.fromEntries(
     Object.entries(alsoAs).map(([type, content]) => [
       type,
-      { schema: typeof content === 'string' ? { type: 'string' } : components.refTo(content) },
+      { schema: typeof content === 'string' ? { type: 'string' } : components.bodyRefTo(content) },
     ]),
   );
 }

@@ -5,6 +5,7 @@ import type { OpenApiDocument, OpenApiOperation } from '#api/openapi/types';
 import { send, type Reply } from './send.js';
 
 const ADDRESS = 'https://api.test/openapi.json';
+const CLOSED = 'https://api.test/closed.json';
 
 /** One operation of a served document, with where it is. */
 export interface ServedOperation {
@@ -21,8 +22,8 @@ export interface ServedOpenApi {
   /** Compiles the schema at a place in the document, given as a JSON pointer. */
   validatorAt(pointer: string): ValidateFunction;
   /**
-   * What is wrong with an answer, held against what is documented for its operation; empty when
-   * nothing is.
+   * What is wrong with an answer by what is documented for its operation, and which members it has
+   * that are not documented: a client ignores these, and this service sends none.
    */
   faultsOf(operation: ServedOperation, reply: Reply): string[];
 }
@@ -43,12 +44,12 @@ export function openApiReader(document: OpenApiDocument): ServedOpenApi {
   // The document is no schema, but it is where the schemas' references lead.
   ajv.addVocabulary([...Object.keys(document)]);
   ajv.addSchema({ ...document, $id: ADDRESS });
+  ajv.addSchema({ ...closed(document), $id: CLOSED });
   const compiled = new Map<string, ValidateFunction>();
-  const validatorAt = (pointer: string): ValidateFunction => {
-    const known = compiled.get(pointer);
-    if (known !== undefined) return known;
-    const validate = ajv.compile({ $ref: `${ADDRESS}#${pointer}` });
-    compiled.set(pointer, validate);
+  const validatorAt = (pointer: string, address = ADDRESS): ValidateFunction => {
+    const $ref = `${address}#${pointer}`;
+    const validate = compiled.get($ref) ?? ajv.compile({ $ref });
+    compiled.set($ref, validate);
     return validate;
   };
   const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
@@ -80,12 +81,28 @@ export function openApiReader(document: OpenApiDocument): ServedOpenApi {
       .concat('content', type, 'schema')
       .map(step)
       .join('');
-    const validate = validatorAt(pointer);
+    const validate = validatorAt(pointer, CLOSED);
     if (!validate(JSON.parse(reply.bytes.toString()))) {
       faults.push(`the body does not fit: ${ajv.errorsText(validate.errors)}`);
     }
     return faults;
   }
+}
+
+/** The document, with no room for members that it does not name. */
+function closed(document: OpenApiDocument): OpenApiDocument {
+  return JSON.parse(JSON.stringify(document), (_name, value: unknown) => {
+    const leavesOpen =
+      isObject(value) &&
+      isObject(value['properties']) &&
+      value['additionalProperties'] === undefined &&
+      value['allOf'] === undefined;
+    return leavesOpen ? { ...value, additionalProperties: false } : value;
+  }) as OpenApiDocument;
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 export function step(name: string): string {

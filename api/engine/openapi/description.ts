@@ -37,6 +37,7 @@ export function engineDescription(): ApiDescription<OperationSpec> {
     title: 'Engine API',
     summary: 'Admits executions, signs what was decided, and keeps the proofs.',
     guide: GUIDE,
+    answersMayGainMembers: true,
     tags: TAGS,
     problems: {
       table: PROBLEMS,

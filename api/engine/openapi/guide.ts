@@ -42,7 +42,7 @@ export const GUIDE: readonly GuideSection[] = [
     title: 'Versioning',
     text: [
       'The contract version is `v1`: in the path, and in the header `svc-api-version`, which may be left out. Each document carries its `schema_version`. A body with a field that is not known is refused rather than half understood.',
-      'Answers of one version may gain members and headers, and problems may gain codes; clients ignore what they do not know.',
+      'Answers of one version may gain members and headers, and problems may gain codes; clients ignore what they do not know. Receipts, AEPs, DSSE envelopes, proof records and log entries never gain members: they are signed or hashed.',
     ],
   },
   {

@@ -27,6 +27,7 @@ export function publicDescription(): ApiDescription<PublicSpec> {
     title: 'Public verification API',
     summary: 'Says what was verified, to anybody, and never more than that.',
     guide: GUIDE,
+    answersMayGainMembers: false,
     tags: TAGS,
     problems: {
       table: PROBLEMS,
