@@ -12,7 +12,7 @@ import {
   type Lookup,
   type SegmentRead,
 } from '#protocol/snapshot/find';
-import { openIndexPart } from '#protocol/snapshot/index-part';
+import { openIndexPart, RECORD_DIGEST_BYTES } from '#protocol/snapshot/index-part';
 import { keysFileSchema, type KeysFile } from '#protocol/snapshot/keys';
 import { malformed } from '#protocol/snapshot/malformed';
 import {
@@ -23,9 +23,21 @@ import {
   type OpenedManifest,
 } from '#protocol/snapshot/manifest';
 import { openShare, shareIndexId, tokenHash, type Share } from '#protocol/snapshot/share';
+import {
+  isSignedBy,
+  membersToCheck,
+  packageWithoutVoided,
+  rangesAt,
+  voidedRanges,
+  withoutVoided,
+  type VoidedRange,
+} from '#protocol/snapshot/voided';
 import type { SnapshotSource } from './source.js';
 
-/** The published record of a proof or a package, as record.ts has it. */
+/**
+ * The record of a proof or a package, as record.ts has it, with the voided ranges of the snapshot
+ * applied: it may not be the published one.
+ */
 export interface FoundRecord {
   /** 16 bytes. */
   id: Uint8Array;
@@ -34,6 +46,8 @@ export interface FoundRecord {
   digest: Uint8Array;
 }
 
+type PlacedRecord = FoundRecord & { leafIndex: number };
+
 /** The parts that are looked up by different ids, each kind oldest first. */
 type PartsByKind = Readonly<
   Record<typeof PROOF_PARTS | typeof SHARE_PARTS | typeof PACKAGE_PARTS, readonly LoadedPart[]>
@@ -41,13 +55,17 @@ type PartsByKind = Readonly<
 
 /** One published state of the registry, loaded and checked; never changed once it serves. */
 export class Snapshot {
+  private readonly voided: readonly VoidedRange[];
+
   private constructor(
     readonly bytes: Uint8Array,
     readonly opened: OpenedManifest,
     readonly keys: KeysFile,
     private readonly parts: PartsByKind,
     private readonly sha256: Sha256,
-  ) {}
+  ) {
+    this.voided = voidedRanges(keys);
+  }
 
   /**
    * Loads what `opened` pins. `inHand` are the parts that were loaded before; those that are not
@@ -87,12 +105,14 @@ export class Snapshot {
    * @param newerThan proofs with a smaller number are passed over; 0 for the whole history
    */
   proof(proofId: string, newerThan: number): Lookup<FoundRecord | null> {
-    return this.record(PROOF_PARTS, proofId, newerThan);
+    const record = this.record(PROOF_PARTS, proofId, newerThan);
+    return this.voided.length === 0 ? record : this.proofWithoutVoided(record);
   }
 
   /** The record of a package by its uuid in hex; its number is that of its newest member. */
   package(uuid: string, newerThan: number): Lookup<FoundRecord | null> {
-    return this.record(PACKAGE_PARTS, uuid, newerThan);
+    const record = this.record(PACKAGE_PARTS, uuid, newerThan);
+    return this.voided.length === 0 ? record : this.packageWithoutVoided(record);
   }
 
   /** What a token shows, or null when there is no such token. */
@@ -102,16 +122,50 @@ export class Snapshot {
     return place === null ? null : openShare(yield* readRecord(this.sha256, place), hash);
   }
 
+  private *proofWithoutVoided(record: Lookup<PlacedRecord | null>): Lookup<FoundRecord | null> {
+    const found = yield* record;
+    if (found === null) return null;
+    const ranges = rangesAt(this.voided, found.leafIndex);
+    return this.replaced(found, withoutVoided(found.bytes, found.id, ranges));
+  }
+
+  private *packageWithoutVoided(record: Lookup<PlacedRecord | null>): Lookup<FoundRecord | null> {
+    const found = yield* record;
+    if (found === null) return null;
+    const voided = new Set<string>();
+    for (const proofId of membersToCheck(found.bytes, found.id)) {
+      if (yield* this.isVoided(proofId)) voided.add(proofId);
+    }
+    if (voided.size === 0) return found;
+    return this.replaced(found, packageWithoutVoided(found.bytes, found.id, voided));
+  }
+
+  private *isVoided(proofId: string): Lookup<boolean> {
+    const id = fromHex(proofId);
+    const place = yield* findPlace(this.sha256, this.parts[PROOF_PARTS], id);
+    if (place === null) throw malformed('a member of a package is not in the snapshot');
+    const ranges = rangesAt(this.voided, place.leafIndex);
+    if (ranges.length === 0) return false;
+    const bytes = yield* readRecord(this.sha256, place);
+    return isSignedBy(bytes, id, ranges);
+  }
+
+  /** The digest changes too, so that the ETag of an earlier answer does not match. */
+  private replaced(found: FoundRecord, bytes: Uint8Array): FoundRecord {
+    if (bytes === found.bytes) return found;
+    return { id: found.id, bytes, digest: this.sha256(bytes).subarray(0, RECORD_DIGEST_BYTES) };
+  }
+
   private *record(
     kind: typeof PROOF_PARTS | typeof PACKAGE_PARTS,
     hex: string,
     newerThan: number,
-  ): Lookup<FoundRecord | null> {
+  ): Lookup<PlacedRecord | null> {
     const id = fromHex(hex);
     const place = yield* findPlace(this.sha256, this.parts[kind], id);
     if (place === null || place.proofNumber < newerThan) return null;
     const bytes = checkedRecord(this.sha256, place, yield recordRead(place));
-    return { id, bytes, digest: place.digest };
+    return { id, bytes, digest: place.digest, leafIndex: place.leafIndex };
   }
 }
 

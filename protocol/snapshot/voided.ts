@@ -1,0 +1,148 @@
+import { fromUtf8, toHex } from '../bytes.js';
+import { canonicalize } from '../canonical-json.js';
+import { plainEvents } from '../history.js';
+import {
+  canAssertValidity,
+  NO_TRUST_CHAIN,
+  packageStatus,
+  type ArtifactKind,
+  type VerificationStatus,
+} from '../status.js';
+import type { KeysFile } from './keys.js';
+import {
+  encodeRecord,
+  RECORD_KINDS,
+  recordBody,
+  recordHistory,
+  type RecordTexts,
+} from './record.js';
+
+/** The leaves at and above `from` at which signatures of a compromised key do not count. */
+export interface VoidedRange {
+  keyId: string;
+  from: number;
+}
+
+/** The voided ranges that a snapshot states, in its list of keys. */
+export function voidedRanges({ aep }: Pick<KeysFile, 'aep'>): VoidedRange[] {
+  return aep.flatMap(({ kid, compromised_from: from }) =>
+    from === null ? [] : [{ keyId: kid, from }],
+  );
+}
+
+/** The ranges that a leaf is in: it is voided if one of their keys signed its proof. */
+export function rangesAt(ranges: readonly VoidedRange[], leafIndex: number): VoidedRange[] {
+  return ranges.filter(({ from }) => from <= leafIndex);
+}
+
+/** What this module reads and replaces in a body; all else stays as it was published. */
+interface Body {
+  verification: { verification_status: VerificationStatus; verified_at?: string };
+  trust_chain: unknown;
+  references: { members?: Member[] };
+  integrity: { accepted_at: string; leaf_index: number };
+}
+
+interface Member {
+  proof_id: string;
+  verification_status: VerificationStatus;
+  can_assert_validity: boolean;
+}
+
+/** Whether the key of one of the ranges signed the proof of a record. */
+export function isSignedBy(
+  record: Uint8Array,
+  id: Uint8Array,
+  ranges: readonly VoidedRange[],
+): boolean {
+  const proof = ranges.length === 0 ? null : recordBody(record, id, 'proof');
+  if (proof === null) return false;
+  // A tail has no text of a caller, so nothing else in it can read like the signing key.
+  const tail = fromUtf8(proof.tail);
+  return ranges.some(({ keyId }) => tail.includes(`"key_id":${JSON.stringify(keyId)}`));
+}
+
+/**
+ * What to answer from the record of a proof at a leaf of `ranges`: the record itself, unless one of
+ * their keys signed the proof. Then no artifact of it asserts anything, as when the verifier finds
+ * that the proof fails; what is revoked stays so.
+ *
+ * @throws ProtocolError malformed_snapshot
+ */
+export function withoutVoided(
+  record: Uint8Array,
+  id: Uint8Array,
+  ranges: readonly VoidedRange[],
+): Uint8Array {
+  if (!isSignedBy(record, id, ranges)) return record;
+  const bodies = bodiesOf(record, id);
+  if (bodies.every(([, body]) => isWithdrawn(statusOf(body)))) return record;
+  const parts: RecordTexts['parts'] = {};
+  for (const [kind, body] of bodies) parts[kind] = withStatus(body, withdrawn(statusOf(body)));
+  const history = recordHistory(record, id);
+  const told = history === null ? canonicalize(eventsOf(bodies)) : fromUtf8(history);
+  return encodeRecord({ id: toHex(id), parts, tail: '}', history: told });
+}
+
+/** The members of a published package that a compromised key can still take a status from. */
+export function membersToCheck(record: Uint8Array, id: Uint8Array): string[] {
+  return bodiesOf(record, id).flatMap(([, { references }]) =>
+    (references.members ?? []).flatMap((member) =>
+      isWithdrawn(member.verification_status) ? [] : [member.proof_id],
+    ),
+  );
+}
+
+/** The record of a package of which these members are voided, of which there is at least one. */
+export function packageWithoutVoided(
+  record: Uint8Array,
+  id: Uint8Array,
+  voided: ReadonlySet<string>,
+): Uint8Array {
+  const parts: RecordTexts['parts'] = {};
+  for (const [kind, body] of bodiesOf(record, id)) {
+    const members = (body.references.members ?? []).map((member) => {
+      if (!voided.has(member.proof_id)) return member;
+      const status = withdrawn(member.verification_status);
+      return { ...member, verification_status: status, can_assert_validity: false };
+    });
+    const status = packageStatus(members.map((member) => member.verification_status));
+    parts[kind] = withStatus({ ...body, references: { ...body.references, members } }, status);
+  }
+  return encodeRecord({ id: toHex(id), parts, tail: '}' });
+}
+
+function bodiesOf(record: Uint8Array, id: Uint8Array): [kind: ArtifactKind, body: Body][] {
+  return RECORD_KINDS.flatMap((kind): [ArtifactKind, Body][] => {
+    const body = recordBody(record, id, kind);
+    return body === null
+      ? []
+      : [[kind, JSON.parse(`{${fromUtf8(body.part)}${fromUtf8(body.tail)}`) as Body]];
+  });
+}
+
+const statusOf = ({ verification }: Body): VerificationStatus => verification.verification_status;
+
+const isWithdrawn = (status: VerificationStatus): boolean => withdrawn(status) === status;
+
+/** No later finding takes back a revocation. */
+function withdrawn(status: VerificationStatus): VerificationStatus {
+  return status === 'REVOKED' ? status : 'BACKEND_LOOKUP_REQUIRED';
+}
+
+/** A body with another status, up to its closing brace. No verdict states it yet, so it has no `verified_at`. */
+function withStatus(body: Body, status: VerificationStatus): string {
+  const verification = {
+    verification_status: status,
+    can_assert_validity: canAssertValidity(status),
+    frontend_recomputed: false,
+  };
+  return JSON.stringify({ ...body, verification, trust_chain: NO_TRUST_CHAIN }).slice(1, -1);
+}
+
+/** The events of a record without a history: its bodies imply them, and lose them here. */
+function eventsOf(bodies: readonly [ArtifactKind, Body][]) {
+  const isAsserted = bodies.every(([, body]) => canAssertValidity(statusOf(body)));
+  const [, { integrity, verification }] = bodies[0]!;
+  return plainEvents(integrity, isAsserted ? verification.verified_at : undefined);
+}
