@@ -27,8 +27,12 @@ export interface TickContext {
   logSigner: NoteSigner;
   snapshotSigner: NoteSigner;
   trust: SnapshotTrust;
-  /** The head that a checkpoint kept elsewhere holds the log to, until what extends it is published. */
-  kept: { head: TreeHead | null };
+  kept: {
+    /** The head that a checkpoint kept elsewhere holds the log to, until what extends it is published. */
+    head: TreeHead | null;
+    /** With the generation that this process published last, the last verdict that it looked at. */
+    seen: { generation: number; verdictId: number } | null;
+  };
   sha256: Sha256;
   verify: Ed25519Verify;
   clock: Clock;

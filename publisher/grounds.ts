@@ -4,11 +4,12 @@ import type { Vkey } from '#protocol/note';
 import type { TickContext } from './context.js';
 import type { Published } from './directory.js';
 import { grantChanges } from './grants.js';
+import { keysAt, type PublishedKeys } from './published-keys.js';
 import type { GrantChange, RegistryView } from './registry-view.js';
 import { PublisherStopped } from './stopped.js';
 import { behind, ended, forked, VerifiedTree, type TreeHead } from './tree.js';
 import { unknownSigner } from './unknown-signer.js';
-import { verdictChanges } from './verdict-changes.js';
+import { isStatedBy, verdictChanges, type VerdictChanges } from './verdict-changes.js';
 
 /** A head that somebody may hold us to, and what it was found in. */
 export type Anchor = readonly [head: TreeHead, what: string];
@@ -27,7 +28,8 @@ export interface Grounds {
   stored: StoredCheckpoint | null;
   /** The note in the published checkpoint file. */
   publishedNote: string | null;
-  changes: { leaves: number[]; cursor: number };
+  keys: PublishedKeys;
+  changes: VerdictChanges;
   grants: GrantChange[];
 }
 
@@ -60,14 +62,16 @@ export async function findGrounds(
   requireCovered(frontier?.treeSize ?? 0, anchors);
   if (frontier === null) return null;
   const head: TreeHead = { size: frontier.treeSize, root: frontier.root };
+  const keys = await keysAt(ctx, published, head.size);
   return {
     head,
     anchors,
     tree: await extending(ctx, head, anchors),
     stored,
     publishedNote: file?.note ?? null,
+    keys,
     // Read before the verdicts themselves: what is decided in between is taken up again, not missed.
-    changes: await verdictChanges(ctx, published, frontier.verdictId),
+    changes: await verdictChanges(ctx, published, frontier.verdictId, isStatedBy(keys, head.size)),
     grants: await grantChanges(ctx, published?.opened.manifest.index_parts ?? []),
   };
 }

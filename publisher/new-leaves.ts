@@ -1,3 +1,4 @@
+import { equalBytes } from '#protocol/bytes';
 import { parseEntry, proofEntryText } from '#protocol/entries';
 import type { IndexRows } from '#protocol/snapshot/index-part';
 import {
@@ -13,6 +14,7 @@ import { bodiesFile } from './bodies.js';
 import type { TickContext } from './context.js';
 import { firstJudgements } from './first-judgement.js';
 import type { PublishedFile } from './publish.js';
+import type { PublishedKeys } from './published-keys.js';
 import type { Leaf, ProofLeaf } from './registry-view.js';
 import { renderRecord } from './render.js';
 import { factsOfLeaf } from './proof-facts.js';
@@ -34,12 +36,14 @@ export interface NewLeaves {
  * handed out.
  *
  * @param proofsBefore how many of the leaves before `from` are proofs
+ * @param keys the list of keys that is published with them
  */
 export async function* newLeaves(
   ctx: TickContext,
   tree: VerifiedTree,
   from: number,
   proofsBefore: number,
+  keys: Pick<PublishedKeys, 'entries'>,
 ): AsyncGenerator<NewLeaves> {
   const { size } = tree.head;
   const { registry, chunkLeaves } = ctx;
@@ -53,7 +57,7 @@ export async function* newLeaves(
     const leaves = await registry.leaves(first, end);
     const files = await logFiles(tree, leaves, first, end);
     const fresh = leaves.filter((leaf) => leaf.leafIndex >= from);
-    requireRevocationsSeen(fresh, revocations);
+    requireEntriesSeen(fresh, revocations, keys);
     const verdicts = await registry.verdictsForRange(Math.max(first, from), end);
     const proofs = fresh.filter((leaf): leaf is ProofLeaf => leaf.kind === 'proof');
     const judgements = await firstJudgements(registry, proofs, verdicts, revocations);
@@ -131,11 +135,19 @@ function entryBytes(leaf: Leaf): Uint8Array {
   return Buffer.from(text);
 }
 
-/** Revocation dominates: none may be in the tree that is about to be signed and not be applied. */
-function requireRevocationsSeen(leaves: readonly Leaf[], revocations: Revocations): void {
+/** No revocation and no end of a key may be in the tree that is about to be signed and not be applied. */
+function requireEntriesSeen(
+  leaves: readonly Leaf[],
+  revocations: Revocations,
+  keys: Pick<PublishedKeys, 'entries'>,
+): void {
   for (const leaf of leaves) {
     if (leaf.kind !== 'other') continue;
     const entry = parseEntry(leaf.bytes);
+    if (entry.type === 'key') {
+      if (equalBytes(keys.entries.get(leaf.leafIndex) ?? new Uint8Array(), leaf.bytes)) continue;
+      throw new Error(`the registry did not list the key entry at leaf ${leaf.leafIndex}`);
+    }
     if (entry.type !== 'status') continue;
     const listed = revocations.get(entry.proof_id)?.find((one) => one.leafIndex === leaf.leafIndex);
     if (listed?.kind !== entry.artifact_kind || listed.reasonHash !== entry.reason_hash) {

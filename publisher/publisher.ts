@@ -98,7 +98,7 @@ export function createPublisher(options: PublisherContext): Publisher {
     logSigner: signer(sha256, origin, options.logKey),
     snapshotSigner: signer(sha256, options.snapshotName, options.snapshotKey),
     trust,
-    kept: { head: keptCheckpoint(options.lastCheckpoint, trust, verify) },
+    kept: { head: keptCheckpoint(options.lastCheckpoint, trust, verify), seen: null },
     sha256,
     verify,
     clock: options.clock,

@@ -34,6 +34,15 @@ export interface LeafVerdict {
   own: boolean;
 }
 
+/** A verdict on a single leaf. */
+export interface VerdictChange {
+  verdictId: number;
+  leafIndex: number;
+  /** Leaves of the log that the verifier saw. */
+  treeSize: number;
+  failedChecks: readonly string[];
+}
+
 /** What a share token was made to show. */
 export type ShareTarget =
   { artifactKind: ArtifactKind; proofId: string } | { artifactKind: 'package'; packageId: string };
@@ -86,10 +95,7 @@ export interface RegistryView {
   /** Every verdict that covers each of the leaves, oldest first: the last one is in force. */
   verdictHistories(leafIndexes: number[]): Promise<Map<number, VerdictInHistory[]>>;
   /** Verdicts on single leaves after `verdictId`, in order. */
-  verdictChangesSince(
-    verdictId: number,
-    limit: number,
-  ): Promise<{ verdictId: number; leafIndex: number }[]>;
+  verdictChangesSince(verdictId: number, limit: number): Promise<VerdictChange[]>;
   /** The number of the last verdict that there is, of whatever leaves; 0 without any. */
   lastVerdictId(): Promise<number>;
   /** When the verifier last began a look at all that may be over that it finished; null: never. */

@@ -1,18 +1,13 @@
-import { equalBytes, toBase64, toHex, utf8 } from '#protocol/bytes';
+import { equalBytes, toBase64, utf8 } from '#protocol/bytes';
 import { formatCheckpoint } from '#protocol/checkpoint';
-import { parseEntry } from '#protocol/entries';
-import { formatVkey, signNote } from '#protocol/note';
-import type { KeyEntry } from '#protocol/schemas/log-entry';
-import { aepKeys, keysFile, type KeysFile } from '#protocol/snapshot/keys';
+import { signNote } from '#protocol/note';
 import {
   CHECKPOINT_PATH,
   PACKAGE_PARTS,
-  segmentPath,
   SHARE_PARTS,
   SNAPSHOT_SCHEMA,
   type Manifest,
 } from '#protocol/snapshot/manifest';
-import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { formatTime } from '#protocol/time';
 import type { TickContext } from './context.js';
 import type { Published } from './directory.js';
@@ -27,14 +22,12 @@ import { IndexBuilder } from './index-builder.js';
 import { judgedAnew } from './judged-anew.js';
 import { newLeaves } from './new-leaves.js';
 import { packagesAnew, PublishedMembers } from './packages.js';
-import type { PublishedFile } from './publish.js';
 import { nextGeneration, putManifest } from './put-manifest.js';
 import type { RegistryView } from './registry-view.js';
 import { replicaBehind, splitRegistry } from './replica.js';
 import { LeadershipLost, PublisherStopped } from './stopped.js';
 import type { TreeHead } from './tree.js';
 import { validity } from './validity.js';
-import { VERDICTS_PER_TICK } from './verdict-changes.js';
 import { withdrawFailed } from './withdraw.js';
 
 export type TickReport =
@@ -130,7 +123,7 @@ async function publishNext(
   const grounds = await findGrounds(ctx, published);
   if (grounds === null) return { outcome: 'waiting' };
   if (copy !== null) await requireInPrimary(ctx, primary, grounds);
-  const { head, tree, stored, changes, grants } = grounds;
+  const { head, tree, stored, keys, changes, grants } = grounds;
   const vouchedUntil = Math.min(began, lookedAt ?? -Infinity) + ctx.validForMs;
   if (vouchedUntil <= began) {
     return {
@@ -157,7 +150,7 @@ async function publishNext(
   let newProofs = 0;
   if (tree !== null) {
     const proofsBefore = published?.opened.manifest.proofs ?? 0;
-    for await (const run of newLeaves(ctx, tree, before.size, proofsBefore)) {
+    for await (const run of newLeaves(ctx, tree, before.size, proofsBefore, keys)) {
       await ctx.writer.put(run.files);
       newProofs += run.proofs;
       if (run.rows !== null) await index.add(run.rows);
@@ -185,7 +178,6 @@ async function publishNext(
     granted += taken;
     waits = isWaiting;
   }
-  const keys = await keysAt(ctx, head.size);
   await ctx.writer.put([keys.file]);
   const pins = await index.finish();
 
@@ -198,9 +190,7 @@ async function publishNext(
   // with. Also when nothing is new, because a manifest asserts for a short time only.
   const now = ctx.clock.now();
   const isCut =
-    changes.leaves.length === VERDICTS_PER_TICK ||
-    grants.length === GRANTS_PER_TICK ||
-    (granted < grants.length && !waits);
+    changes.isCut || grants.length === GRANTS_PER_TICK || (granted < grants.length && !waits);
   const manifest: Manifest = {
     schema_version: SNAPSHOT_SCHEMA,
     generation: nextGeneration(published, now),
@@ -217,6 +207,7 @@ async function publishNext(
   await putManifest(ctx, manifest, published);
   // What extends this extends that too.
   ctx.kept.head = null;
+  ctx.kept.seen = { generation: manifest.generation, verdictId: changes.seen };
 
   await ctx.janitor.sweep(manifest, now);
   return {
@@ -248,28 +239,4 @@ async function signCheckpoint(ctx: TickContext, head: TreeHead, previous: number
     throw new LeadershipLost('another publisher has signed a checkpoint in the meantime');
   }
   return note;
-}
-
-async function keysAt(
-  ctx: TickContext,
-  size: number,
-): Promise<{ file: PublishedFile; pin: Manifest['keys'] }> {
-  const entries = (await ctx.registry.keyEntries())
-    .filter(({ leafIndex }) => leafIndex < size)
-    .map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }))
-    .filter((row): row is { leafIndex: number; entry: KeyEntry } => row.entry.type === 'key');
-  const bytes = keysFile({ aep: aepKeys(ctx.sha256, entries), ...retiredKeys(ctx) });
-  const name = toHex(ctx.sha256(bytes));
-  return {
-    file: { path: segmentPath(name), bytes, replaces: false },
-    pin: { sha256: name, bytes: bytes.length },
-  };
-}
-
-/** Left out while there are none, so that older readers know the file. */
-function retiredKeys({ trust, sha256 }: TickContext): Pick<KeysFile, 'retired'> {
-  const vkeys = ([, ...retired]: PinnedKeys): string[] =>
-    retired.map(({ name, publicKey }) => formatVkey(sha256, name, publicKey));
-  const retired = { log: vkeys(trust.log), snapshot: vkeys(trust.snapshot) };
-  return retired.log.length + retired.snapshot.length === 0 ? {} : { retired };
 }

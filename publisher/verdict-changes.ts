@@ -1,30 +1,83 @@
 import type { TickContext } from './context.js';
 import type { Published } from './directory.js';
+import type { VerdictChange } from './registry-view.js';
 import { PublisherStopped } from './stopped.js';
 
-/** Verdicts on single leaves that one tick takes up; more wait for the next. */
-export const VERDICTS_PER_TICK = 20_000;
+/** Verdicts on single leaves that one tick publishes; more wait for the next. */
+const VERDICTS_PER_TICK = 20_000;
+/** Of those that may wait, so few that a tick stays short and new proofs are published soon. */
+const STATED_PER_TICK = 4_000;
+
+export interface VerdictChanges {
+  /** Leaves with new verdicts. */
+  leaves: number[];
+  /** They have all verdicts up to this one. */
+  cursor: number;
+  /** They have all up to this one but what the list of keys states already. */
+  seen: number;
+  /** Others than those are left to the next tick. */
+  isCut: boolean;
+}
 
 /**
- * The leaves that were judged anew since what is published, and the verdict up to which that goes.
+ * The leaves that have new verdicts since the published snapshot, as many as one tick publishes.
+ * Proofs that only a compromised key voids may wait, because the list of keys in the same snapshot
+ * states that they are void; nothing else waits behind them.
  * Stops the publisher when the registry does not have the verdicts that are published.
  *
  * @param verdictId the one to go on from when nothing is published
+ * @param isStated whether the list of keys states what a verdict found
  */
 export async function verdictChanges(
   ctx: TickContext,
   published: Published | null,
   verdictId: number,
-): Promise<{ leaves: number[]; cursor: number }> {
+  isStated: (change: VerdictChange) => boolean,
+): Promise<VerdictChanges> {
   // A snapshot that is written from nothing is rendered from the verdicts in force.
-  if (published === null) return { leaves: [], cursor: verdictId };
-  const since = published.opened.manifest.verdict_cursor;
+  if (published === null) return { leaves: [], cursor: verdictId, seen: verdictId, isCut: false };
+  const { verdict_cursor: since, generation } = published.opened.manifest;
   if ((await ctx.registry.lastVerdictId()) < since) throw behind(since);
-  const changes = await ctx.registry.verdictChangesSince(since, VERDICTS_PER_TICK);
-  return {
-    leaves: changes.map((change) => change.leafIndex),
-    cursor: changes.at(-1)?.verdictId ?? since,
-  };
+
+  const { seen: kept } = ctx.kept;
+  const seenBefore = kept?.generation === generation ? kept.verdictId : since;
+  const leaves: number[] = [];
+  let [cursor, seen] = [since, since];
+  let [stated, others] = [STATED_PER_TICK, VERDICTS_PER_TICK];
+  for (let isWhole = true, isMore = true; isMore;) {
+    const page = await ctx.registry.verdictChangesSince(seen, VERDICTS_PER_TICK);
+    for (const change of page) {
+      if (isStated(change)) {
+        isWhole &&= stated > 0;
+        if (isWhole) {
+          stated -= 1;
+          leaves.push(change.leafIndex);
+        }
+      } else if (change.verdictId > seenBefore) {
+        if (others === 0) return { leaves, cursor, seen, isCut: true };
+        others -= 1;
+        leaves.push(change.leafIndex);
+      }
+      seen = change.verdictId;
+      if (isWhole) cursor = seen;
+    }
+    isMore = page.length === VERDICTS_PER_TICK;
+    if (!isWhole) seen = Math.max(seen, seenBefore);
+  }
+  return { leaves, cursor, seen, isCut: false };
+}
+
+/** Whether a verdict found no more than that a compromised key of this list signed the proof. */
+export function isStatedBy(
+  keys: { voidedFrom: number },
+  size: number,
+): (change: VerdictChange) => boolean {
+  return ({ leafIndex, treeSize, failedChecks }) =>
+    failedChecks.length === 1 &&
+    failedChecks[0] === 'signing_key' &&
+    // A verdict on a longer log may rest on a key entry that this list does not have yet.
+    treeSize <= size &&
+    leafIndex >= keys.voidedFrom;
 }
 
 function behind(cursor: number): PublisherStopped {

@@ -70,15 +70,20 @@ export function verdictChangesSince(
   sql: Db,
   verdictId: number,
   limit: number,
-): Promise<{ verdictId: number; leafIndex: number; outcome: Outcome }[]> {
+): Promise<{ verdictId: number; leafIndex: number; treeSize: number; failedChecks: string[] }[]> {
   return asking(async () => {
-    const rows = await sql<{ verdict_id: string; first_index: string; outcome: Outcome }[]>`
-      select verdict_id, first_index, outcome from svc.verdict
+    const rows = await sql<
+      { verdict_id: string; first_index: string; tree_size: string; failed_checks: string[] }[]
+    >`
+      select verdict_id, first_index, tree_size,
+        jsonb_path_query_array(checks, '$[*] ? (@.result == "fail").name') as failed_checks
+      from svc.verdict
       where verdict_id > ${verdictId} and not frontier order by verdict_id limit ${limit}`;
     return rows.map((row) => ({
       verdictId: Number(row.verdict_id),
       leafIndex: Number(row.first_index),
-      outcome: row.outcome,
+      treeSize: Number(row.tree_size),
+      failedChecks: row.failed_checks,
     }));
   });
 }

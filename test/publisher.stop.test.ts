@@ -56,6 +56,28 @@ describe('a publisher stops, and says how to go on,', () => {
     expect((await stop(publisher.tick())).code).toBe('database_behind');
   });
 
+  it.each([
+    ['is gone', () => Promise.resolve([])],
+    [
+      'begins later',
+      () => {
+        const later = new TestSnapshot();
+        later.registry.addKeyEntry('compromise', 3);
+        return later.registry.keyEntries().finally(() => later.close());
+      },
+    ],
+  ])('when the compromise of a key that is published %s', async (_, keyEntries) => {
+    const { registry } = snapshot;
+    registry.addKeyEntry('compromise', 2);
+    registry.verify();
+    const publisher = snapshot.publisher();
+    await publisher.tick();
+    const before = manifest();
+    registry.keyEntries = keyEntries;
+    expect((await stop(publisher.tick())).code).toBe('tree_mismatch');
+    expect(manifest()).toBe(before);
+  });
+
   it('when the log is whole and verdicts that the public knows are gone', async () => {
     const publisher = snapshot.publisher();
     await publisher.tick();

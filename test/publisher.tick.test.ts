@@ -288,6 +288,19 @@ describe('a tick', () => {
     });
   });
 
+  it('publishes no compromise of a key that its list of keys would lack', async () => {
+    const { registry } = snapshot;
+    registry.addProofs(3);
+    registry.addKeyEntry('compromise', 2);
+    registry.verify();
+    const all = registry.keyEntries.bind(registry);
+    registry.keyEntries = async () => (await all()).slice(0, -1);
+    const publisher = snapshot.publisher();
+    await expect(publisher.tick()).rejects.toThrow('did not list the key entry at leaf 4');
+    registry.keyEntries = all;
+    expect(await publisher.tick()).toMatchObject({ outcome: 'published', treeSize: 5 });
+  });
+
   it('writes a lost directory anew, above the generations that readers have seen', async () => {
     const { registry, clock } = snapshot;
     const ids = registry.addProofs(700);

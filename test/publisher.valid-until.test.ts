@@ -1,6 +1,7 @@
 import { existsSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { PROOF_PARTS } from '#protocol/snapshot/manifest';
 import { formatTime } from '#protocol/time';
 import type { Publisher } from '#publisher/publisher';
 import { PublisherStopped } from '#publisher/stopped';
@@ -127,6 +128,27 @@ describe('more changes than one tick takes up', () => {
     expect(await publisher.tick()).toMatchObject({ outcome: 'published', judgedAnew: 0 });
     expect(await ends()).toBe(until);
     expect(await publisher.tick()).toMatchObject({ outcome: 'published', judgedAnew: 1 });
+    expect(await ends()).toBe(clock.at + VALID_FOR);
+  });
+
+  it('of proofs that a compromised key voids: they hold up nothing else', async () => {
+    const { registry, clock } = snapshot;
+    registry.addKeyEntry('compromise', 3);
+    registry.verify();
+    for (let i = 0; i < 40_000; i++) {
+      registry.judge(ids[2]!, { outcome: 'fail', failedChecks: ['signing_key'] });
+    }
+    registry.judge(ids[0]!, { expired: ['proof'] });
+    await tick();
+    expect(await ends()).toBe(clock.at + VALID_FOR);
+    const { verdict_cursor: cursor } = await published.manifest();
+    expect(cursor).toBeLessThan(await registry.lastVerdictId());
+    const found = await published.place(PROOF_PARTS, ids[0]!);
+    expect(Buffer.from(found!.record).toString('latin1')).toContain(
+      '"verification_status":"EXPIRED"',
+    );
+    // The expiry behind them is published once.
+    expect(await tick()).toMatchObject({ outcome: 'published', judgedAnew: 0 });
     expect(await ends()).toBe(clock.at + VALID_FOR);
   });
 

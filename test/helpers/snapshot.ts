@@ -315,7 +315,7 @@ export class MemoryRegistry implements RegistryView {
     return this.answer('verdictChangesSince', () =>
       this.verdictRows
         .filter((row) => row.verdictId > verdictId && !row.frontier)
-        .map((row) => ({ verdictId: row.verdictId, leafIndex: row.firstIndex }))
+        .map((row) => ({ ...row, leafIndex: row.firstIndex }))
         .slice(0, limit),
     );
   }
