@@ -7,6 +7,7 @@ import { bulkVerification } from '#runtime/sodium';
 import { isConnectionLost } from '#sql/errors';
 import { verifierPulses, verifierReadiness } from '#workers/verify/readiness';
 import { runVerifier } from '#workers/verify/verifier';
+import { VoidedProofs } from '#workers/verify/voided';
 import { assertDatabase } from './database.js';
 import { startHeartbeat } from './heartbeat.js';
 import { databaseReadings } from './metrics/readings.js';
@@ -39,8 +40,9 @@ const code = await runProgram('verifier', async (program) => {
   const readiness = verifierReadiness(sql, pulses);
   ops.readyWhen(readiness);
   await startHeartbeat(sql, readiness, program);
+  const metrics = ops.registry && { metrics: verifierMetrics(ops.registry) };
   const running = runVerifier(
-    { sql, crypto, log, pulses, ...(ops.registry && { metrics: verifierMetrics(ops.registry) }) },
+    { sql, crypto, log, pulses, voided: new VoidedProofs(), ...metrics },
     signal,
   ).catch((error: unknown) => program.fail(error));
   program.onStop(() => running);

@@ -290,9 +290,15 @@ export function takeDueExpiries(
 }
 
 /** Where the scrubber goes on, and up to where it must not take its time. */
-export function scrubPosition(
-  sql: Db,
-): Promise<{ nextIndex: number; urgentUntil: number; epoch: number }> {
+export interface ScrubPosition {
+  nextIndex: number;
+  /** The leaves of [nextIndex, urgentUntil) come first, newest first; none when it is 0. */
+  urgentUntil: number;
+  /** Counts how often leaves were made urgent. */
+  epoch: number;
+}
+
+export function scrubPosition(sql: Db): Promise<ScrubPosition> {
   return asking(async () => {
     const [row] = await sql<{ next_index: number; urgent_until: number; epoch: number }[]>`
       select next_index, urgent_until, epoch from svc.scrub`;
@@ -301,12 +307,14 @@ export function scrubPosition(
   });
 }
 
-/** The scrubber has come so far; what was urgent below is done. */
-export function moveScrub(sql: Db, nextIndex: number): Promise<void> {
+/** Notes where the scrubber goes on. */
+export function moveScrub(
+  sql: Db,
+  { nextIndex, urgentUntil }: Omit<ScrubPosition, 'epoch'>,
+): Promise<void> {
   return asking(async () => {
     await sql`
-      update svc.scrub set next_index = ${nextIndex},
-        urgent_until = case when urgent_until <= ${nextIndex} then 0 else urgent_until end`;
+      update svc.scrub set next_index = ${nextIndex}, urgent_until = ${urgentUntil}`;
   });
 }
 

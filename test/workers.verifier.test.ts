@@ -54,7 +54,7 @@ describe('the scrubber', () => {
     const lock = await holdVerdictLock();
     const scrubbing = scrub(registry.verify, 1000);
     await untilWaiting(db.sql);
-    await transaction(registry.verify.sql, (tx) => scrubUrgently(tx, 0, 1));
+    await transaction(registry.verify.sql, (tx) => scrubUrgently(tx, 0, 2));
     await lock.release();
     expect((await scrubbing).changed).toBe(0);
     expect(await outcomeOf(id)).toBe('pass');

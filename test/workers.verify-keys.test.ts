@@ -2,6 +2,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { nativeSha256 } from '#runtime/crypto';
 import { appendKeyChange } from '#sql/lifecycle';
+import type { Logger } from '#runtime/log';
+import { advanceFrontier } from '#workers/verify/frontier';
 import { scrub } from '#workers/verify/scrub';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
@@ -59,6 +61,25 @@ describe('keys', () => {
     expect(steps).toEqual([true, true, false]);
     expect(await outcomeOf(ids[2]!)).toBe('pass');
     for (const id of ids.slice(3)) expect(await outcomeOf(id)).toBe('fail');
+  });
+
+  it('compromised, are verified again newest first, with one line for all of their proofs', async () => {
+    const ids = await registry.admitAll(Array.from({ length: 30 }, () => registry.item()));
+    await registry.verifyAll();
+    const lines: unknown[] = [];
+    const take = (fields: unknown): number => lines.push(fields);
+    const log = { ...registry.verify.log, error: take, warn: take } as unknown as Logger;
+    const verify = { ...registry.verify, log };
+    const first = await leafOf(ids[3]!);
+    await change('compromise', first);
+    while ((await advanceFrontier(verify, 1000)) > 0);
+    await scrub(verify, 10);
+    expect(await outcomeOf(ids[29]!)).toBe('fail');
+    expect(await outcomeOf(ids[3]!)).toBe('pass');
+    while ((await scrub(verify, 10)).urgent);
+    expect(await outcomeOf(ids[3]!)).toBe('fail');
+    const { keyId: key_id } = registry.admit;
+    expect(lines).toEqual([{ key_id, from: first, to: await leafOf(ids[29]!), count: 27 }]);
   });
 
   it('are known to the scrubber as far as the prefix goes, whatever comes after it', async () => {

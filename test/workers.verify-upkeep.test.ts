@@ -178,7 +178,7 @@ describe('the running verifier', () => {
     }
   });
 
-  it('vouches for nothing while it cannot find what a compromised key has signed', async () => {
+  it('vouches for what it recorded while it cannot verify again what a compromised key signed', async () => {
     const stopping = new AbortController();
     const options = { ...VERIFIER_DEFAULTS, idleMs: 5, upkeepMs: 5, scrubMs: 5 };
     while ((await advanceFrontier(registry.verify, 1000)) > 0);
@@ -193,14 +193,11 @@ describe('the running verifier', () => {
     const step = async (what: string, look: () => Promise<boolean>) =>
       eventually(async () => ((await look()) ? true : null), 10_000, what);
     try {
-      // The first may be over before the look that found it is.
-      for (const token of [await share(60_000), await share(60_000)]) {
-        await letEnd(token);
-        await step('the end of a token', async () => !(await isLive(token)));
-      }
-      expect(await upkeepDoneAt(db.sql)).toBeNull();
-      await db.sql`drop trigger failing on svc.scrub`;
+      const token = await share(60_000);
+      await letEnd(token);
+      await step('the end of a token', async () => !(await isLive(token)));
       await step('a look that counts', async () => (await upkeepDoneAt(db.sql)) !== null);
+      expect(await db.sql`select urgent_until::int from svc.scrub`).toEqual([{ urgent_until: 1 }]);
     } finally {
       stopping.abort();
       await running;

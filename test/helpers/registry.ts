@@ -24,6 +24,7 @@ import { policyCache } from '#policy/cache';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import type { VerifyContext } from '#workers/verify/context';
 import { advanceFrontier } from '#workers/verify/frontier';
+import { VoidedProofs } from '#workers/verify/voided';
 import type { TestDatabase } from './database.js';
 
 export const TENANT = 'acme';
@@ -84,6 +85,7 @@ export async function openRegistry(
     sql: db.as('svc_verifier'),
     crypto: { sha256: nativeSha256, verify: signatures, base64: nativeBase64 },
     log,
+    voided: new VoidedProofs(),
   };
   return {
     engine,

@@ -31,6 +31,7 @@ import { endsOf } from './ends.js';
 import { trustedKeys, withLeaf } from './keys.js';
 import { lockVerdicts } from './lock.js';
 import { tileCache } from './tile-cache.js';
+import { voidingKey } from './voided.js';
 
 /**
  * Verifies the next leaves after the verified prefix and moves the prefix up to them. Returns how
@@ -96,15 +97,17 @@ export async function advanceFrontier(context: VerifyContext, limit: number): Pr
     outcome,
     checks,
   }));
-  for (const { leaf, outcome, checks } of others) {
-    if (outcome !== 'fail') continue;
-    context.log.error(
-      { leaf_index: leaf.leafIndex, failed: checks.filter((check) => check.result === 'fail') },
-      'a leaf does not verify',
-    );
-  }
   const won = await commit(context, prefix, judged, compromises(keys.entries, from), ends);
   if (!won) return 0;
+  for (const { leaf, outcome, checks } of others) {
+    if (outcome !== 'fail') continue;
+    const voidedBy = voidingKey(leaf, checks, keys.entries, to);
+    if (voidedBy !== null) context.voided.add(voidedBy, leaf.leafIndex);
+    else {
+      const failed = checks.filter((check) => check.result === 'fail');
+      context.log.error({ leaf_index: leaf.leafIndex, failed }, 'a leaf does not verify');
+    }
+  }
   const failed = others.filter(({ outcome }) => outcome === 'fail').length;
   context.metrics?.verified('log', leaves.length - failed, failed);
   context.metrics?.failed(failed);

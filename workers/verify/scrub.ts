@@ -15,6 +15,7 @@ import {
   verdictsForRange,
   type Expiry,
   type NewVerdict,
+  type ScrubPosition,
 } from '#sql/verdicts';
 import { checkLeaf, outcomeOf } from './check-leaf.js';
 import type { VerifyContext } from './context.js';
@@ -22,11 +23,13 @@ import { endsOf } from './ends.js';
 import { trustedKeys } from './keys.js';
 import { lockVerdicts } from './lock.js';
 import { tileCache } from './tile-cache.js';
+import { voidingKey } from './voided.js';
 
 /**
- * Verifies the next `count` leaves of the verified prefix again, round and round, each up to the
- * root that the verifier itself computed. A leaf whose result is not what its verdict says gets a
- * new verdict: what no longer verifies stops asserting, what was mended asserts again.
+ * Verifies `count` leaves of the verified prefix again, each up to the root that the verifier itself
+ * computed: urgent leaves newest first, else the next of the round. A leaf whose result is not what
+ * its verdict says gets a new verdict: what no longer verifies stops asserting, what was mended asserts
+ * again.
  *
  * Returns how many verdicts changed, and whether leaves remain that cannot wait their turn.
  */
@@ -37,9 +40,9 @@ export async function scrub(
   const { sql, log } = context;
   const prefix = await frontier(sql);
   if (prefix === null) return { changed: 0, urgent: false };
-  const { nextIndex, urgentUntil, epoch } = await scrubPosition(sql);
-  const from = nextIndex >= prefix.treeSize ? 0 : nextIndex;
-  const to = Math.min(from + count, prefix.treeSize);
+  const position = await scrubPosition(sql);
+  const { epoch } = position;
+  const { from, to, next } = nextLeaves(position, count, prefix.treeSize);
 
   const saidBefore = await verdictsForRange(sql, from, to);
   const leaves = new Map((await readEvidence(sql, from, to)).map((leaf) => [leaf.leafIndex, leaf]));
@@ -93,19 +96,45 @@ export async function scrub(
     }
     await insertVerdicts(tx, verdicts, now);
     await insertExpiries(tx, mended);
-    await moveScrub(tx, to);
+    await moveScrub(tx, next);
     return verdicts;
   });
+  const urgent = (await scrubPosition(sql)).urgentUntil > 0;
   const failed = [...found.values()].filter(({ outcome }) => outcome === 'fail').length;
   context.metrics?.verified('scrub', found.size - failed, failed);
   context.metrics?.failed(changed.filter(({ outcome }) => outcome === 'fail').length);
   for (const verdict of changed) {
-    const fields = { leaf_index: verdict.firstIndex, checks: verdict.checks };
-    if (verdict.outcome === 'fail') log.error(fields, 'ALARM: a leaf no longer verifies');
+    const { firstIndex } = verdict;
+    const fields = { leaf_index: firstIndex, checks: verdict.checks };
+    const voidedBy = voidingKey(
+      leaves.get(firstIndex),
+      found.get(firstIndex)!.checks,
+      keys,
+      prefix.treeSize,
+    );
+    if (voidedBy !== null) context.voided.add(voidedBy, firstIndex);
+    else if (verdict.outcome === 'fail') log.error(fields, 'ALARM: a leaf no longer verifies');
     else if (verdict.outcome === 'erased') log.info(fields, 'the payload of a leaf was erased');
     else log.warn(fields, 'a leaf verifies again, or is over');
   }
-  return { changed: changed.length, urgent: to < urgentUntil };
+  if (!urgent) context.voided.report(log);
+  return { changed: changed.length, urgent };
+}
+
+/** The leaves of [from, to) that are to be verified again now, and where that leads. */
+function nextLeaves(
+  { nextIndex, urgentUntil }: ScrubPosition,
+  count: number,
+  size: number,
+): { from: number; to: number; next: Omit<ScrubPosition, 'epoch'> } {
+  if (urgentUntil > 0) {
+    const from = Math.max(nextIndex, urgentUntil - count);
+    const next = { nextIndex, urgentUntil: from > nextIndex ? from : 0 };
+    return { from, to: Math.max(from, urgentUntil), next };
+  }
+  const from = nextIndex >= size ? 0 : nextIndex;
+  const to = Math.min(from + count, size);
+  return { from, to, next: { nextIndex: to, urgentUntil: 0 } };
 }
 
 const MISSING: { checks: Check[]; aep: null } = {

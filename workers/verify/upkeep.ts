@@ -9,9 +9,8 @@ import { expireShares } from './expire-shares.js';
  * must not wait for the next look. Then, and only if nothing failed, says when it began: what was
  * over by then is recorded. That is how far the publisher may go on asserting.
  *
- * @param isCurrent whether the log could be followed, and what a compromised key signed can be found.
- *   While not, what is over is recorded all the same, but nothing is said: revocations are in the
- *   part of the log that is not read.
+ * @param isCurrent whether the log could be followed. While not, what is over is recorded all the same,
+ *   but nothing is said: revocations and ends of keys are in the part of the log that is not read.
  */
 export async function upkeep(
   context: VerifyContext,

@@ -1,5 +1,4 @@
 import { Watchdog } from '#runtime/watchdog';
-import { scrubPosition } from '#sql/verdicts';
 import type { VerifyContext } from './context.js';
 import { advanceFrontier } from './frontier.js';
 import type { VerifierPulses } from './pulses.js';
@@ -63,29 +62,24 @@ async function verify(
   let upkeepDue = 0;
   let scrubDue = 0;
   let urgent = false;
-  let isScrubbing = false;
   let limit = options.batch;
   while (!signal.aborted) {
     const asked = limit;
     const covered = await round(context, 'log', () => advanceFrontier(context, asked));
     limit = covered === asked ? Math.min(2 * limit, options.mostBatch) : options.batch;
     if (performance.now() >= upkeepDue) {
-      await round(context, 'upkeep', async () => {
-        // Whether or not it scrubs matters where leaves wait that may not verify any more.
-        const isSure = isScrubbing || (await scrubPosition(context.sql)).urgentUntil === 0;
-        await upkeep(context, options.batch, covered !== null && isSure);
-      });
+      await round(context, 'upkeep', () => upkeep(context, options.batch, covered !== null));
       upkeepDue = performance.now() + options.upkeepMs;
     }
     if (urgent || performance.now() >= scrubDue) {
       const count: number = urgent ? options.batch : options.scrubBatch;
       const scrubbed = await round(context, 'scrub', () => scrub(context, count));
       urgent = scrubbed?.urgent ?? false;
-      isScrubbing = scrubbed !== null;
       scrubDue = performance.now() + options.scrubMs;
     }
     if ((covered ?? 0) === 0 && !urgent) await pause(options.idleMs, signal);
   }
+  context.voided.report(context.log);
 }
 
 type Watched = VerifyContext & { watchdog: Watchdog | undefined };

@@ -1,0 +1,44 @@
+import { keyStateAt, type KeyedEntry } from '#protocol/key-state';
+import type { Check } from '#protocol/verify';
+import type { Logger } from '#runtime/log';
+import type { LeafEvidence } from '#sql/evidence';
+
+/** The compromised key, when it is the only cause why a proof fails; else null. */
+export function voidingKey(
+  leaf: LeafEvidence | undefined,
+  checks: readonly Check[],
+  keys: readonly KeyedEntry[],
+  logSize: number,
+): string | null {
+  const failed = checks.filter(({ result }) => result === 'fail');
+  const keyId = leaf?.proof?.keyId ?? null;
+  if (leaf === undefined || keyId === null) return null;
+  if (failed.length !== 1 || failed[0]?.name !== 'signing_key') return null;
+  const { state } = keyStateAt(keys, keyId, leaf.leafIndex, logSize);
+  return state === 'compromised' ? keyId : null;
+}
+
+/** Counts the proofs that compromised keys void, for one line a range in place of one a proof. */
+export class VoidedProofs {
+  private readonly ranges = new Map<string, { from: number; to: number; count: number }>();
+
+  add(keyId: string, leafIndex: number): void {
+    const range = this.ranges.get(keyId) ?? { from: leafIndex, to: leafIndex, count: 0 };
+    this.ranges.set(keyId, {
+      from: Math.min(range.from, leafIndex),
+      to: Math.max(range.to, leafIndex),
+      count: range.count + 1,
+    });
+  }
+
+  /** Logs the first and last leaf and the number of proofs of each key, and begins again. */
+  report(log: Logger): void {
+    for (const [keyId, range] of this.ranges) {
+      log.warn(
+        { key_id: keyId, ...range },
+        'verifier: the key is compromised; its proofs in this range fail and assert nothing',
+      );
+    }
+    this.ranges.clear();
+  }
+}
