@@ -7,6 +7,8 @@ export interface JudgedLeaf {
   proofId: string;
   /** Whether it verifies, as found here; null when that cannot be told. */
   verifies: boolean | null;
+  /** Nothing is wrong with it but that its key is compromised. */
+  isVoided: boolean;
   /** What its bytes say; null when they are damaged. */
   said: { effect: Effect; environment: 'sandbox' | 'live'; keyId: string } | null;
   /** When its artifacts stop asserting, by its AEP, in epoch milliseconds. */

@@ -120,7 +120,7 @@ export class RegistryWalk {
     verdicts: ChunkVerdicts,
   ): Promise<Omit<JudgedLeaf, 'proofId'> & { proofId: string | null }> {
     const found = { leafIndex, proofId: null, verdicts: verdicts.on(leafIndex) };
-    const fails = { ...found, verifies: false, said: null, ends: [] };
+    const fails = { ...found, verifies: false, isVoided: false, said: null, ends: [] };
     if (leaf === undefined) return fails;
     if (leaf.kind !== 'proof') {
       return { ...fails, verifies: isRight && (await checkOtherLeaf(this.ctx, leaf)) };
@@ -140,7 +140,8 @@ export class RegistryWalk {
     this.inputs.seen(aep.policy.input_hash, proofId);
     const { environment, key_id: keyId } = aep;
     const said = { effect: aep.decision.effect, environment, keyId };
-    return { ...found, proofId, verifies, said, ends: endsOf(aep) };
+    const isVoided = verifies === false && faults.length === 0;
+    return { ...found, proofId, verifies, isVoided, said, ends: endsOf(aep) };
   }
 
   private signedRoots(chunk: Chunk): Map<number, Uint8Array> {

@@ -37,7 +37,9 @@ export function candidates(judged: JudgedLeaf, spokenFor: SpokenFor): VerdictInH
 
 /**
  * What is admissible to say of a proof. What was found here outweighs a verdict: a proof that does
- * not verify asserts nothing, and what is over by its AEP is over, whatever a verdict says.
+ * not verify asserts nothing, and what is over by its AEP is over, whatever a verdict says. A record
+ * may assert what a compromised key voids until the verifier has come round: readers void it by the
+ * list of keys, which is checked against the log.
  *
  * @param judged null when only the public half is looked at: then nothing but what the log itself
  *   says can be demanded
@@ -57,7 +59,8 @@ export function admissible(judged: JudgedLeaf | null, spokenFor: SpokenFor): Adm
   return candidates(judged, spokenFor).map((verdicts) => {
     const inForce = verdicts.at(-1);
     const said = inForce?.outcome ?? 'fail';
-    const outcome = said === 'pass' && judged.verifies === false ? 'fail' : said;
+    const outcome =
+      said === 'pass' && judged.verifies === false && !judged.isVoided ? 'fail' : said;
     return { outcome, expired: [...(inForce?.expired ?? []), ...over] };
   });
 }

@@ -1,0 +1,62 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { toBase64Url } from '#protocol/bytes';
+import { formatVkey } from '#protocol/note';
+import type { Publisher } from '#publisher/publisher';
+import { nativeSha256 } from '#runtime/crypto';
+import { appendKeyChange } from '#sql/lifecycle';
+import { scrub } from '#workers/verify/scrub';
+import { freshDatabase, type TestDatabase } from './helpers/database.js';
+import { EventfulRegistry } from './helpers/eventful-registry.js';
+import { checked } from './helpers/planted.js';
+import { ORIGIN, SNAPSHOT_NAME, testKey } from './helpers/snapshot.js';
+import { sqlPublisher } from './helpers/sql-publisher.js';
+
+const home = mkdtempSync(join(tmpdir(), 'svc-fsck-'));
+const directory = join(home, 'public');
+const [logKey, snapshotKey] = [testKey(), testKey()];
+let db: TestDatabase;
+let world: EventfulRegistry;
+let publisher: Publisher;
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  world = await EventfulRegistry.open(db);
+  publisher = sqlPublisher(db.as('svc_publisher'), { directory, logKey, snapshotKey });
+  await world.begin(publish);
+});
+afterAll(async () => {
+  await publisher.close();
+  await db.drop();
+  rmSync(home, { recursive: true });
+});
+
+async function publish(): Promise<void> {
+  await world.registry.verifyAll();
+  await publisher.tick();
+}
+
+it('fsck > finds nothing corrupt before and after the proofs of a compromised key are verified again', async () => {
+  const { admit, admin, verify } = world.registry;
+  await appendKeyChange(admin, nativeSha256, {
+    keyId: admit.keyId,
+    publicKey: toBase64Url(admit.signer.publicKey),
+    change: 'compromise',
+    fromIndex: 100,
+  });
+  await publish();
+  const env = {
+    DATABASE_URL: db.urlFor('svc_fsck'),
+    SNAPSHOT_DIR: directory,
+    DATA_DIR: home,
+    LOG_VKEY: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
+    SNAPSHOT_VKEY: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
+    SNAPSHOT_VALID_FOR: '60s',
+  };
+  expect((await checked(env)).corrupt).toEqual({});
+  while ((await scrub(verify, 1000)).urgent);
+  await publish();
+  expect((await checked(env)).corrupt).toEqual({});
+});
