@@ -131,17 +131,19 @@ async function scanLeaves(
   const { lane, effect, action, intentId, acceptedFrom, acceptedBefore } = filter;
   // An intent has an index of its own, so what is scanned for it is only what has it.
   const ofIntent = intentId === undefined ? tx`` : tx`and intent_id = ${intentId}`;
-  const among =
-    status === undefined || status === 'VALID'
-      ? tx``
-      : tx`and leaf_index in (${exceptions(tx, tenantNo, status, floor, below, size)})`;
+  const isException = status !== undefined && status !== 'VALID';
+  // One look-up per exception: a join could be planned as a scan of all the tenant's proofs.
+  const source = isException
+    ? tx`(${exceptions(tx, tenantNo, status, floor, below, size)}) x cross join lateral (
+        select * from svc.proof p where p.tenant_no = ${tenantNo} and p.leaf_index = x.leaf
+        limit 1) p`
+    : tx`svc.proof`;
   const rows = await tx<ScanRow[]>`
     with seen as materialized (
       select proof_id, leaf_index, environment, lane, effect, action, intent_id,
         aep is not null as has_payload
-      from svc.proof
+      from ${source}
       where tenant_no = ${tenantNo} and leaf_index < ${below} and leaf_index >= ${floor} ${ofIntent}
-        ${among}
       order by leaf_index desc limit ${size}),
     counted as (select count(*)::integer as scanned, min(leaf_index) as least from seen),
     matching as (
@@ -188,7 +190,7 @@ function exceptions(
   size: number,
 ) {
   const listed = tx`
-    (select distinct leaf_index from svc.status_exception
+    (select distinct leaf_index as leaf from svc.status_exception
       where tenant_no = ${tenantNo} and leaf_index < ${below} and leaf_index >= ${floor}
       order by leaf_index desc limit ${size})`;
   if (status !== 'BACKEND_LOOKUP_REQUIRED') return listed;

@@ -386,26 +386,3 @@ async function leafOf(id: string): Promise<number> {
     select leaf_index from svc.proof where proof_id = ${id}::uuid`;
   return row!.leaf_index;
 }
-
-describe('a status filter', () => {
-  it('finds in its first page what lies below thousands of valid proofs', async () => {
-    const [revoked = ''] = await registry.admitAll([registry.item()]);
-    await appendRevocation(registry.admin, nativeSha256, {
-      proofId: revoked,
-      artifactKind: 'proof',
-      reason: 'mistake',
-      actor: 'ops',
-      salt: randomBytes(32).toString('hex'),
-    });
-    const valid: string[] = [];
-    while (valid.length < 4_100) {
-      const items = Array.from({ length: 820 }, () => registry.item());
-      valid.push(...(await registry.admitAll(items)));
-    }
-    await registry.verifyAll();
-    const [newest = ''] = await registry.admitAll([registry.item()]);
-    expect(idsOf((await page({ status: 'REVOKED', limit: '1' })).proofs)).toEqual([revoked]);
-    const unverified = await page({ status: 'BACKEND_LOOKUP_REQUIRED', limit: '1' });
-    expect(idsOf(unverified.proofs)).toEqual([newest]);
-  }, 120_000);
-});

@@ -89,7 +89,8 @@ const nothingHere: RequestHandler = () => {
 function toProblem({ log }: EngineContext): ErrorRequestHandler {
   return (error, req, res, _next) => {
     const problem = problemOf(error);
-    if (problem.status >= 500) {
+    // What one tenant's own load causes is in the line of the request.
+    if (problem.status >= 500 && problem.code !== 'tenant_busy') {
       log.error({ err: error as unknown, request_id: requestIdOf(res), code: problem.code });
     }
     if (res.headersSent || res.destroyed) {
