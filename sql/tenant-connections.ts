@@ -20,7 +20,7 @@ export interface TenantConnectionsOptions {
 
 export const TENANT_CONNECTIONS: Omit<TenantConnectionsOptions, 'sql'> = {
   total: 8,
-  perTenant: 4,
+  perTenant: 2,
   maxWaiting: 1_000,
   timeoutMs: 2_000,
 };
