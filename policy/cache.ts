@@ -1,5 +1,6 @@
 import type { Db } from '#sql/db';
 import { readPolicySet } from '#sql/policies';
+import { requireApplicable } from './check.js';
 import { preparePolicyEngine, type PolicyEngine } from './decide.js';
 import { PolicySetError } from './policy-set.js';
 
@@ -22,5 +23,7 @@ async function prepare(sql: Db, digest: Buffer): Promise<PolicyEngine> {
   const stored = await readPolicySet(sql, digest);
   if (stored === null)
     throw new PolicySetError(`no policy set ${digest.toString('hex')} is stored`);
-  return preparePolicyEngine(stored);
+  const engine = await preparePolicyEngine(stored);
+  await requireApplicable(stored.files);
+  return engine;
 }

@@ -2,8 +2,8 @@ import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { utf8 } from '#protocol/bytes';
 import type { PolicyFiles, StoredPolicySet } from '#sql/policies';
 import { preparePolicyEngine } from './decide.js';
-import type { PolicyInput } from './input.js';
-import { makePolicySet, PolicySetError, SCHEMA_FILE } from './policy-set.js';
+import { inputSchema, schemaDifferences, unknownAttributes } from './input-schema.js';
+import { PolicySetError, SCHEMA_FILE } from './policy-set.js';
 
 export interface PolicyProblem {
   /** The file that it is in. */
@@ -33,18 +33,24 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
     if (answer.type === 'success') policies[id] = text;
     else found.push(...answer.errors.map((error) => problem(policyFile(id), text, error)));
   }
-  // What parses is judged also when something else does not, so that one round shows everything.
-  if (parsed.type === 'success') found.push(...(await againstSchema({ schema, policies })));
+  // Checked also when the schema is wrong, so that one run reports everything.
+  found.push(...(await ruleProblems(policies)));
+  if (parsed.type === 'success') {
+    const differences = await schemaDifferences(schema);
+    found.push(...differences.map((message) => wholeFile(SCHEMA_FILE, 'error', message)));
+  }
   if (Object.keys(texts.policies).length === 0) {
     const message = 'there is no policy, so everything is denied';
-    found.push({ file: SCHEMA_FILE, line: null, column: null, severity: 'warning', message });
+    found.push(wholeFile(SCHEMA_FILE, 'warning', message));
   }
   return found.sort(
     (a, b) => (a.file < b.file ? -1 : a.file > b.file ? 1 : 0) || (a.line ?? 0) - (b.line ?? 0),
   );
 }
 
-async function againstSchema({ schema, policies }: PolicyTexts): Promise<PolicyProblem[]> {
+/** Whatever is wrong with policies of a schema that differs is what would keep them from applying. */
+async function ruleProblems(policies: PolicyFiles['policies']): Promise<PolicyProblem[]> {
+  const schema = await inputSchema();
   const answer = cedar.validate({
     validationSettings: { mode: 'strict' },
     schema,
@@ -58,49 +64,17 @@ async function againstSchema({ schema, policies }: PolicyTexts): Promise<PolicyP
   return [
     ...answer.validationErrors.map(of),
     ...answer.validationWarnings.map(of).map((one) => ({ ...one, severity: 'warning' as const })),
-    ...(await unfitRequests(schema)),
+    ...(await unknownAttributes(policies)).map(({ policyId, message }) =>
+      wholeFile(policyFile(policyId), 'error', message),
+    ),
   ];
 }
 
-const COMMON = {
-  schema_version: 'svc.policy.input/1.0',
-  tenant: { tenant_id: 'acme', environment: 'sandbox' },
-  environment: 'sandbox',
-  action: 'ANY',
-  agent: null,
-  tool: null,
-  fixture: null,
-} as const;
-const agent = { id: 'agent', framework: 'framework' };
-const hash = '0'.repeat(64);
-
-const SHAPES: [string, PolicyInput][] = [
-  ['execute requests', { ...COMMON, lane: 'execute' }],
-  ['execute requests with a fixture', { ...COMMON, lane: 'execute', fixture: { ref: 'f', hash } }],
-  ['agent admissions', { ...COMMON, lane: 'agent', agent }],
-  ['agent admissions with a tool', { ...COMMON, lane: 'agent', agent, tool: 'tool' }],
-];
-
-/** A request that does not fit the schema is denied whatever the policies say: likely a slip. */
-async function unfitRequests(schema: string): Promise<PolicyProblem[]> {
-  const permitsAll = { anything: 'permit (principal, action, resource);' };
-  let engine;
-  try {
-    engine = await preparePolicyEngine(
-      await makePolicySet({ schema, policies: permitsAll, sentences: {} }),
-    );
-  } catch (error) {
-    if (error instanceof PolicySetError) return [];
-    throw error;
-  }
-  return SHAPES.filter(([, input]) => engine.decide(input).effect !== 'ADMIT').map(([what]) => ({
-    file: SCHEMA_FILE,
-    line: null,
-    column: null,
-    severity: 'warning',
-    message: `${what} do not fit this schema, so all of them are denied`,
-  }));
-}
+const wholeFile = (
+  file: string,
+  severity: PolicyProblem['severity'],
+  message: string,
+): PolicyProblem => ({ file, line: null, column: null, severity, message });
 
 function problem(file: string, text: string, error: cedar.DetailedError): PolicyProblem {
   const [location] = error.sourceLocations ?? [];
@@ -121,10 +95,39 @@ function placeOf(text: string, offset: number): { line: number; column: number }
   return { line: before.length, column: Array.from(before.at(-1) ?? '').length + 1 };
 }
 
+/**
+ * Refuses a stored set with a rule about what no input contains. Its schema may differ from that of
+ * inputs where no rule depends on the difference.
+ *
+ * @throws PolicySetError
+ */
+export async function requireApplicable({ policies }: PolicyFiles): Promise<void> {
+  const errors = (await ruleProblems(policies)).filter(({ severity }) => severity === 'error');
+  if (errors.length === 0) return;
+  throw new PolicySetError(errors.map(({ file, message }) => `${file}: ${message}`).join('; '));
+}
+
 /** Why this process cannot run a stored set; null when it can. */
-export async function whyNotRun(stored: StoredPolicySet): Promise<string | null> {
-  try {
+export function whyNotRun(stored: StoredPolicySet): Promise<string | null> {
+  return reasonOf(async () => {
     await preparePolicyEngine(stored);
+    await requireApplicable(stored.files);
+  });
+}
+
+/** Why a stored set must not be activated; null when it may be. */
+export function whyNotActivate(stored: StoredPolicySet): Promise<string | null> {
+  return reasonOf(async () => {
+    await preparePolicyEngine(stored);
+    await requireApplicable(stored.files);
+    const differences = await schemaDifferences(stored.files.schema);
+    if (differences.length > 0) throw new PolicySetError(differences.join('; '));
+  });
+}
+
+async function reasonOf(check: () => Promise<void>): Promise<string | null> {
+  try {
+    await check();
     return null;
   } catch (error) {
     if (error instanceof PolicySetError) return error.message;

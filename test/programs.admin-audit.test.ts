@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { generateKeyPairSync, randomUUID } from 'node:crypto';
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
@@ -83,11 +83,9 @@ describe('every command that changes something', () => {
       'policy put',
       () => {
         writeFileSync(join(folder, 'permit.cedar'), 'permit (principal, action, resource);');
-        writeFileSync(
+        cpSync(
+          join(packageRoot, 'policy', 'default', 'schema.cedarschema'),
           join(folder, 'schema.cedarschema'),
-          `namespace Svc { entity Tenant = { environment: String }; entity Operation;
-           action admit appliesTo { principal: Tenant, resource: Operation,
-             context: { environment: String, lane: String } }; }`,
         );
         return ['policy', 'put', folder];
       },

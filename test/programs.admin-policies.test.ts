@@ -3,12 +3,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { readPolicyFolder } from '#policy/policy-set';
+import { policyCache } from '#policy/cache';
+import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { textDiff } from '#programs/admin/text-diff';
 import { logger } from '#runtime/log';
 import { packageRoot } from '#runtime/package-root';
 import { acceptIntake } from '#sql/intake';
-import { activatePolicy, policyActivations } from '#sql/policies';
+import { activatePolicy, policyActivations, storePolicySet } from '#sql/policies';
 import { checkPolicies } from '#workers/admit/watch-policies';
 import { adminOn, adminWith, done, type AdminLine } from './helpers/admin.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
@@ -104,18 +105,48 @@ describe('policy validate', () => {
     });
   });
 
-  it('warns of a schema that real requests do not fit, and of a policy that cannot apply', async () => {
+  it('warns of a policy that cannot apply', async () => {
     const folder = folderWith({
-      'schema.cedarschema': schema.replace('tool?: String,', ''),
       'never.cedar': 'permit (principal, action, resource) when { context.lane == "x" && false };',
     });
     const { code, json } = await NO_DATABASE('policy', 'validate', folder);
     expect(code).toBe(0);
-    const { problems } = json as { problems: { severity: string; message: string }[] };
-    expect(problems.map(({ severity }) => severity)).toEqual(['warning', 'warning']);
-    expect(problems.map(({ message }) => message).join()).toMatch(
-      /impossible.*with a tool do not fit/s,
+    expect(json).toMatchObject({
+      problems: [{ severity: 'warning', message: expect.stringContaining('impossible') as string }],
+    });
+  });
+
+  it.each([
+    ['context.arguments is declared', 'tool?: String,', 'tool?: String, arguments?: Refund,'],
+    ['context.agent.team is declared', 'framework?: String', 'framework?: String, team?: String'],
+    ['context.tool is not declared', 'tool?: String,', ''],
+    ['context.tool is declared as optional Long', 'tool?: String', 'tool?: Long'],
+    ['context.fixture is declared as Record', 'fixture?: Fixture', 'fixture: Fixture'],
+    ['Svc::Group is declared', 'entity Operation;', 'entity Operation; entity Group;'],
+    ['Svc::Tenant is declared as', 'entity Tenant =', 'entity Tenant in [Tenant] ='],
+    ['Svc::Action::"refund" is declared', 'action admit', 'action admit, refund'],
+  ])('refuses a schema by which %s', async (expected, from, to) => {
+    const changed = schema
+      .replace(from, to)
+      .replace('  type Agent', '  type Refund = { amount: Long };\n  type Agent');
+    const { code, json } = await NO_DATABASE(
+      'policy',
+      'validate',
+      folderWith({ 'schema.cedarschema': changed }),
     );
+    expect(code).toBe(1);
+    const { problems } = json as { problems: { file: string; message: string }[] };
+    expect(problems.every(({ file }) => file === 'schema.cedarschema')).toBe(true);
+    expect(problems.map(({ message }) => message).join('\n')).toContain(expected);
+  });
+
+  it('accepts the same schema in other words', async () => {
+    const reworded = schema
+      .replace('agent?: Agent', 'agent?: { framework?: __cedar::String, id: String }')
+      .replace('principal: Tenant', 'principal: [Svc::Tenant]')
+      .replace('  entity Operation;', '  @doc("any")\n  entity Operation {};');
+    const folder = folderWith({ 'schema.cedarschema': reworded });
+    expect(await NO_DATABASE('policy', 'validate', folder)).toMatchObject({ code: 0 });
   });
 
   it('is what policy put insists on', async () => {
@@ -245,6 +276,46 @@ describe('policy activate', () => {
     const [row] = await db.sql<{ policy: Buffer }[]>`
       select policy_digest as policy from svc.intake where proof_id = ${item.proofId}::uuid`;
     expect(row!.policy.toString('hex')).toBe(digest);
+  });
+});
+
+describe('a rule about what no input contains', () => {
+  const rule = `forbid (principal, action, resource)
+    when { context has arguments && context.arguments.amount > 500 };`;
+  const foreign = schema.replace('tool?: String,', 'tool?: String, arguments?: { amount: Long },');
+
+  it('is refused by validate, put, activate and the worker, which names the attribute', async () => {
+    const folder = folderWith({ 'schema.cedarschema': foreign, 'refunds.cedar': rule });
+    // As a version of before stored it.
+    const stored = await makePolicySet(await readPolicyFolder(folder));
+    await storePolicySet(registry.admin, stored);
+    const attempts = [
+      await NO_DATABASE('policy', 'validate', folder),
+      await admin('policy', 'put', folder),
+      await admin('policy', 'activate', stored.digest.toString('hex')),
+    ];
+    for (const { code, out, err } of attempts) {
+      expect(code).toBe(1);
+      expect(out + err).toMatch(/no input contains context\.arguments: context has agent, /);
+    }
+    await expect(policyCache(registry.admit.sql)(stored.digest)).rejects.toThrow(
+      'refunds.cedar: no input contains context.arguments',
+    );
+  });
+
+  it('is refused under the schema of inputs too', async () => {
+    const folder = folderWith({ 'refunds.cedar': rule });
+    expect(await NO_DATABASE('policy', 'validate', folder)).toMatchObject({ code: 1 });
+  });
+
+  it('does not stop a stored set whose rules do not depend on it, but its next activation', async () => {
+    const folder = folderWith({ 'schema.cedarschema': foreign });
+    const stored = await makePolicySet(await readPolicyFolder(folder));
+    await storePolicySet(registry.admin, stored);
+    await policyCache(registry.admit.sql)(stored.digest);
+    const { code, err } = await admin('policy', 'activate', stored.digest.toString('hex'));
+    expect(code).toBe(1);
+    expect(err).toContain('context.arguments is declared, but no input contains it');
   });
 });
 

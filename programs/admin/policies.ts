@@ -1,6 +1,6 @@
 import { toHex } from '#protocol/bytes';
 import { formatTime } from '#protocol/time';
-import { checkPolicyTexts, whyNotRun } from '#policy/check';
+import { checkPolicyTexts, whyNotActivate, whyNotRun } from '#policy/check';
 import { parsePolicyCases, PolicyCasesError, runPolicyCase } from '#policy/cases';
 import { preparePolicyEngine } from '#policy/decide';
 import { OperatorError } from '#runtime/operator-error';
@@ -90,7 +90,7 @@ export const policyCommands: Command[] = [
       const from = said === undefined ? null : activationTime(said);
       const set = await storedSet(admin, given.argument(0));
       // One that this version cannot run would hold back whatever is accepted under it.
-      const reason = await whyNotRun(set);
+      const reason = await whyNotActivate(set);
       if (reason !== null) throw new OperatorError(`it cannot be put in force: ${reason}`);
       const activeFrom = await admin.act((tx) => activatePolicy(tx, set.digest, from));
       return { document: { digest: digestOf(set), active_from: activeFrom } };
