@@ -40,7 +40,7 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
     found.push(...differences.map((message) => wholeFile(SCHEMA_FILE, 'error', message)));
   }
   if (Object.keys(texts.policies).length === 0) {
-    const message = 'there is no policy, so everything is denied';
+    const message = 'there is no policy, so everything but outcomes is denied';
     found.push(wholeFile(SCHEMA_FILE, 'warning', message));
   }
   return found.sort(

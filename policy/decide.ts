@@ -69,14 +69,19 @@ export function preparse(name: string, files: PolicyFiles): void {
   }
 }
 
+/** A report on an action that policy admitted before: a rule that denied it would only hide what happened. */
+const OUTCOME_DECISION: Decision = { effect: 'ADMIT', reasons: [] };
+
 /**
  * One call of the engine, failing closed. Cedar skips a policy that errs, so a `forbid` that errs
  * would leave an allow standing: any error at all is DENY, and so is anything but an explicit allow.
  */
 export function evaluate(name: string, input: PolicyInput): { decision: Decision; sound: boolean } {
+  const { action } = input;
+  if (action === null) return { decision: OUTCOME_DECISION, sound: true };
   let answer: cedar.AuthorizationAnswer;
   try {
-    answer = cedar.statefulIsAuthorized(callFor(name, input));
+    answer = cedar.statefulIsAuthorized(callFor(name, { ...input, action }));
   } catch {
     // The engine broke, which is no answer to keep.
     return { decision: { effect: 'DENY', reasons: [] }, sound: false };
@@ -93,7 +98,10 @@ export function evaluate(name: string, input: PolicyInput): { decision: Decision
   return { decision: { effect, reasons: [...diagnostics.reason].sort() }, sound: true };
 }
 
-function callFor(name: string, input: PolicyInput): cedar.StatefulAuthorizationCall {
+function callFor(
+  name: string,
+  input: PolicyInput & { action: string },
+): cedar.StatefulAuthorizationCall {
   const context: Record<string, cedar.CedarValueJson> = {
     environment: input.environment,
     lane: input.lane,

@@ -10,14 +10,12 @@ export interface PolicyInput {
   tenant: { tenant_id: string; environment: string };
   environment: string;
   lane: 'execute' | 'agent';
-  action: string;
+  /** Null for an outcome, which no policy decides. */
+  action: string | null;
   agent: { id: string; framework: string | null } | null;
   tool: string | null;
   fixture: { ref: string; hash: string | null } | null;
 }
-
-/** What an outcome is to policy: the recording of one, whatever the action was. */
-export const OUTCOME_ACTION = 'RECORD_OUTCOME';
 
 export function policyInputJson(input: PolicyInput): JsonValue {
   return input as unknown as JsonValue;

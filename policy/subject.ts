@@ -9,7 +9,7 @@ import { agentEnvelopeSchema, type AgentEnvelope } from '#protocol/schemas/agent
 import { executeRequestSchema, type ExecuteRequest } from '#protocol/schemas/execute';
 import type { PinnedIntake } from '#sql/pinned-intake';
 import { IntakeMismatchError, UnknownLaneError } from './errors.js';
-import { OUTCOME_ACTION, type PolicyInput } from './input.js';
+import type { PolicyInput } from './input.js';
 
 /** What an admission is about: as the AEP says it, and as policy sees it. */
 export interface Subject {
@@ -78,7 +78,7 @@ function readEnvelope(intake: PinnedIntake, envelope: AgentEnvelope): Subject {
     policyInput: {
       ...commonInput(intake),
       lane: 'agent',
-      action: envelope.kind === 'outcome' ? OUTCOME_ACTION : envelope.action,
+      action: envelope.kind === 'outcome' ? null : envelope.action,
       agent: { id: agent.id, framework: agent.framework ?? null },
       tool: envelope.kind === 'outcome' ? null : (envelope.tool ?? null),
       fixture: null,

@@ -1,11 +1,15 @@
+import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { canonicalize } from '#protocol/canonical-json';
 import { utf8 } from '#protocol/bytes';
 import { hashHex, nobleSha256 } from '#protocol/hash';
 import type { JsonValue } from '#protocol/json';
 import { agentReceiptSchema } from '#protocol/schemas/index';
+import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { packageRoot } from '#runtime/package-root';
 import { createTenant, setAllowlisted } from '#sql/administration';
 import { treeSize } from '#sql/log';
+import { activatePolicy, activePolicy, storePolicySet } from '#sql/policies';
 import { admissionEnvelope, agentCalls, outcomeEnvelope } from './helpers/agent.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import {
@@ -202,6 +206,29 @@ describe('an outcome', () => {
         result: 'failed',
         result_hash: 'a'.repeat(64),
       });
+    }
+  });
+
+  it('is recorded under a policy that admits one tool only', async () => {
+    const tool = 'search';
+    const parent = await proved(admissionEnvelope({ tool }));
+    const before = await activePolicy(registry.admin);
+    const shipped = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
+    const set = await makePolicySet({
+      ...shipped,
+      policies: {
+        ...shipped.policies,
+        'search-only': `forbid (principal, action, resource)
+          unless { context has tool && context.tool == "${tool}" };`,
+      },
+    });
+    await storePolicySet(registry.admin, set);
+    await activatePolicy(registry.admin, set.digest);
+    try {
+      expect((await admit(admissionEnvelope({ tool: 'shell' }))).status).toBe(403);
+      await proved(outcomeEnvelope(parent, { result: 'failed' }));
+    } finally {
+      await activatePolicy(registry.admin, before!);
     }
   });
 

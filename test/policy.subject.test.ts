@@ -4,6 +4,7 @@ import { preparePolicyEngine } from '#policy/decide';
 import { IntakeMismatchError, UnknownLaneError } from '#policy/errors';
 import { parentFault } from '#policy/parent';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { replayPolicies } from '#policy/replay-policies';
 import { readSubject } from '#policy/subject';
 import type { JsonValue } from '#protocol/json';
 import { aepSubjectSchema } from '#protocol/schemas/aep';
@@ -94,7 +95,7 @@ describe('an admission envelope', () => {
 });
 
 describe('an outcome envelope', () => {
-  it('names its parent and its result, and is one action to policy', () => {
+  it('names its parent and its result, and has no action and no tool', () => {
     const { subject, policyInput } = read(
       outcomeEnvelope(PARENT, { result: 'failed', result_hash: 'c'.repeat(64) }),
     );
@@ -107,11 +108,33 @@ describe('an outcome envelope', () => {
     expect(policyInput).toEqual({
       ...common,
       lane: 'agent',
-      action: 'RECORD_OUTCOME',
+      action: null,
       agent: { id: 'agent-7', framework: 'langgraph' },
       tool: null,
       fixture: null,
     });
+  });
+});
+
+describe('an outcome', () => {
+  it('is admitted under every set, and an action of any name is not', async () => {
+    const { schema } = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
+    const rules = {
+      'known-tools': `forbid (principal, action, resource)
+        unless { context has tool && ["search"].contains(context.tool) };`,
+      all: 'permit (principal, action, resource);',
+    };
+    for (const policies of [rules, {}]) {
+      const stored = await makePolicySet({ schema, policies, sentences: {} });
+      const engine = await preparePolicyEngine(stored);
+      const replayed = await replayPolicies()(stored);
+      for (const { decide } of [engine, replayed]) {
+        const outcome = read(outcomeEnvelope(PARENT)).policyInput;
+        expect(decide(outcome)).toEqual({ effect: 'ADMIT', reasons: [] });
+        const action = read(admissionEnvelope({ action: 'RECORD_OUTCOME' })).policyInput;
+        expect(decide(action).effect).toBe('DENY');
+      }
+    }
   });
 });
 
@@ -129,8 +152,6 @@ describe('the default schema', () => {
       'by-lane-and-tool': when(
         'context.lane == "agent" && context has tool && context.tool == "shell.exec"',
       ),
-      outcomes: `forbid (principal == Svc::Tenant::"${TENANT}", action,
-        resource == Svc::Operation::"RECORD_OUTCOME") when { context.environment == "live" };`,
     };
     const engine = await preparePolicyEngine(
       await makePolicySet({ schema, policies, sentences: {} }),
@@ -148,7 +169,6 @@ describe('the default schema', () => {
     );
     expect(decided(admissionEnvelope({ tool: 'shell.exec' }))).toEqual(denied('by-lane-and-tool'));
     expect(decided(outcomeEnvelope(PARENT)).effect).toBe('ADMIT');
-    expect(decided(outcomeEnvelope(PARENT), live)).toEqual(denied('outcomes'));
     expect(decided(admissionEnvelope(), live).effect).toBe('ADMIT');
   });
 });
