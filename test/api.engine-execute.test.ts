@@ -101,7 +101,7 @@ describe('an execution that is denied by policy', () => {
     expectProblem(reply, 403, 'policy_denied');
     expect(reply.json['reasons']).toEqual(['audit-log-is-kept']);
     const sentence = (reply.json['sentences'] as Record<string, string>)['audit-log-is-kept'];
-    expect(sentence).toContain('never admitted');
+    expect(sentence).toContain('DELETE_AUDIT_LOG');
     expect(reply.json['detail']).toBe(sentence);
     expect(reply.headers['x-svc-idempotency-key']).toBe('mine');
     expect(executeReceiptSchema.parse(reply.json['receipt']).status).toBe('DENIED');

@@ -49,12 +49,25 @@ describe('the default policy set', () => {
     );
   });
 
-  it('forbids deleting an audit log, and says so to people', () => {
+  it('forbids the action DELETE_AUDIT_LOG, with a sentence of exactly what it forbids', () => {
     expect(engine.decide(input({ action: 'DELETE_AUDIT_LOG' }))).toEqual({
       effect: 'DENY',
       reasons: ['audit-log-is-kept'],
     });
-    expect(files.sentences['audit-log-is-kept']).toMatch(/audit log/);
+    expect(files.sentences['audit-log-is-kept']).toBe(
+      'Neither the action DELETE_AUDIT_LOG nor a tool of that name is ever admitted: ask your auditor to archive the log instead.',
+    );
+  });
+
+  it('forbids a tool of that name under any action, and claims nothing about other names', () => {
+    const agent = { id: 'a', framework: null };
+    expect(engine.decide(input({ lane: 'agent', agent, tool: 'DELETE_AUDIT_LOG' }))).toEqual({
+      effect: 'DENY',
+      reasons: ['audit-log-is-kept'],
+    });
+    for (const action of ['DELETE-AUDIT-LOG', '_DELETE_AUDIT_LOG']) {
+      expect(engine.decide(input({ action })).effect).toBe('ADMIT');
+    }
   });
 
   it('permits nothing live', () => {

@@ -34,7 +34,10 @@ export function workedExample(): WorkedExample {
       PolicyDeniedProblem: {
         receipt: buildReceipt(sha256, { ...facts, lane: 'execute', effect: 'DENY' }),
         reasons: ['audit-log-is-kept'],
-        sentences: { 'audit-log-is-kept': 'Deleting an audit log is never admitted.' },
+        sentences: {
+          'audit-log-is-kept':
+            'Neither the action DELETE_AUDIT_LOG nor a tool of that name is ever admitted.',
+        },
       },
       Aep: aep,
       AepSubject: aep.subject,
