@@ -1,5 +1,5 @@
 import type { VerdictInHistory } from '#protocol/history';
-import type { ArtifactKind, Effect } from '#protocol/status';
+import type { ArtifactKind, Decided } from '#protocol/status';
 
 /** What the registry half found of a proof, for the half that looks at what is published of it. */
 export interface JudgedLeaf {
@@ -10,7 +10,7 @@ export interface JudgedLeaf {
   /** Nothing is wrong with it but that its key is compromised. */
   isVoided: boolean;
   /** What its bytes say; null when they are damaged. */
-  said: { effect: Effect; environment: 'sandbox' | 'live'; keyId: string } | null;
+  said: (Decided & { environment: 'sandbox' | 'live'; keyId: string }) | null;
   /** When its artifacts stop asserting, by its AEP, in epoch milliseconds. */
   ends: readonly { kind: ArtifactKind; expiresAt: number }[];
   /** Every verdict that covers it, the one in force last. */

@@ -8,7 +8,7 @@ import type { ExecuteReceipt } from './schemas/execute.js';
 import { SCHEMA } from './schemas/ids.js';
 import { AEP_PAYLOAD_TYPE, type DsseEnvelope, type ProofRecord } from './schemas/proof-record.js';
 import type { Environment } from './schemas/primitives.js';
-import type { Effect } from './status.js';
+import { isProofOnly, type Decided, type Effect } from './status.js';
 
 export { AEP_PAYLOAD_TYPE } from './schemas/proof-record.js';
 
@@ -23,12 +23,16 @@ export interface AepInput {
   decision: { effect: Effect; reasons: readonly string[] };
   policy: { digest: string; input_hash: string; engine_version: string };
   evidence: { fixture_ref: string | null; fixture_hash: string | null };
-  /** The tenant's settings applied to `accepted_at`; of a denial only the end of the proof is used. */
+  /** The tenant's settings applied to `accepted_at`; of a denial or an outcome only the end of the proof is used. */
   valid_until: FullValidity;
   accepted_at: string;
   /** 32 bytes */
   salt: string;
   key_id: string;
+}
+
+export function decidedIn({ decision, subject }: Pick<AepInput, 'decision' | 'subject'>): Decided {
+  return { effect: decision.effect, isOutcome: subject.kind === 'outcome' };
 }
 
 /** An AEP is a pure function of its input: equal inputs give equal bytes. */
@@ -57,8 +61,9 @@ export function buildAep(input: AepInput): Aep {
       fixture_ref: input.evidence.fixture_ref,
       fixture_hash: input.evidence.fixture_hash,
     },
-    valid_until:
-      input.decision.effect === 'ADMIT' ? { proof, certificate, passport, trust } : { proof },
+    valid_until: isProofOnly(decidedIn(input))
+      ? { proof }
+      : { proof, certificate, passport, trust },
     accepted_at: input.accepted_at,
     salt: input.salt,
     key_id: input.key_id,

@@ -11,7 +11,7 @@ import {
   TENANT_ID_PATTERN,
   TEXT_MAX,
 } from './schemas/primitives.js';
-import { EFFECTS } from './status.js';
+import { EFFECTS, isProofOnly } from './status.js';
 import { TemplateReader } from './template.js';
 
 /** The pattern of a whole string as one that matches up to its closing quotation mark. */
@@ -90,7 +90,9 @@ export function canonicalAep(text: string): Aep | null {
   reader.part('},"tenant_id":"');
   const tenant_id = reader.matching(TENANT_ID);
   reader.part('","valid_until":{');
-  const valid_until = effect === 'ADMIT' ? readEnds(reader, end) : { proof: readEnd(reader, end) };
+  const valid_until = isProofOnly({ effect, isOutcome: subject.kind === 'outcome' })
+    ? { proof: readEnd(reader, end) }
+    : readEnds(reader, end);
   reader.part('}}');
 
   if (!reader.ended || execution !== proof_id) return null;

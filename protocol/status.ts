@@ -46,10 +46,21 @@ const POSITIVE = {
  */
 export type Outcome = 'pass' | 'fail' | 'erased';
 
-export interface StatusFacts {
+/** What a proof records, as far as it decides which artifacts there are. */
+export interface Decided {
+  effect: Effect;
+  /** The proof records how an action ended, and not the admission of one. */
+  isOutcome: boolean;
+}
+
+/** Whether the proof is all there is: only the admission of an action has a passport, certificate and trust. */
+export function isProofOnly({ effect, isOutcome }: Decided): boolean {
+  return effect !== 'ADMIT' || isOutcome;
+}
+
+export interface StatusFacts extends Decided {
   /** Which artifact is asked for; trust assets and packages are `trust`. */
   kind: ArtifactKind;
-  effect: Effect;
   /** What the verifier found for the proof; `none` while it has not looked. */
   verdict: Outcome | 'none';
   /** Artifacts revoked at or below the log size that is being spoken for. */
@@ -61,8 +72,8 @@ export interface StatusFacts {
 /**
  * The public status of an artifact; the first rule that matches wins.
  *
- * 1. A check failed or nobody has checked, or the artifact does not exist because the proof is a
- *    denial: nothing is asserted.
+ * 1. A check failed or nobody has checked, or the artifact does not exist because the proof is of a
+ *    denial or an outcome: nothing is asserted.
  * 2. Revoked: no later pass undoes it.
  * 3. Erased: nothing is asserted.
  * 4. Validity over.
@@ -72,7 +83,7 @@ export interface StatusFacts {
  * in the order proof, passport, certificate, trust.
  */
 export function verificationStatus(facts: StatusFacts): VerificationStatus {
-  const exists = facts.kind === 'proof' || facts.effect === 'ADMIT';
+  const exists = facts.kind === 'proof' || !isProofOnly(facts);
   const isKnown = facts.verdict === 'pass' || facts.verdict === 'erased';
   if (!isKnown || !exists) return 'BACKEND_LOOKUP_REQUIRED';
   if (restsOnAny(facts.kind, facts.revoked)) return 'REVOKED';
@@ -113,11 +124,15 @@ export const TRUST_CHAIN_SEQUENCE = [
   'trust_established',
 ] as const;
 
-/** How far the chain reaches: all of it for an admission, up to the verification for a denial. */
+/** All of the chain, and as much of it as a denial or an outcome has. */
 export const TRUST_CHAIN = {
   ADMIT: { available: true, sequence: TRUST_CHAIN_SEQUENCE },
   DENY: { available: false, sequence: TRUST_CHAIN_SEQUENCE.slice(0, 3) },
 } as const satisfies Record<Effect, { available: boolean; sequence: readonly string[] }>;
+
+export function trustChainOf(decided: Decided) {
+  return isProofOnly(decided) ? TRUST_CHAIN.DENY : TRUST_CHAIN.ADMIT;
+}
 
 /** The chain of a lookup that did not resolve. */
 export const NO_TRUST_CHAIN = { available: false, sequence: [] } as const;

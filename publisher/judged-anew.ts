@@ -75,10 +75,12 @@ async function judge(
     histories.get(place.leafIndex)?.at(-1)?.outcome === 'pass' ? [place.leafIndex] : [],
   );
   const verifiedColumns = new Map(
-    (await registry.proofsAt(passing)).map(({ leafIndex, effect, environment, keyId }) => [
-      leafIndex,
-      { effect, environment, keyId },
-    ]),
+    (await registry.proofsAt(passing)).map(
+      ({ leafIndex, effect, isOutcome, environment, keyId }) => [
+        leafIndex,
+        { effect, isOutcome, environment, keyId },
+      ],
+    ),
   );
   return published.flatMap(({ proofId, place, record }) => {
     const ofLeaf = {

@@ -17,6 +17,7 @@ export function factsOfLeaf(leaf: ProofLeaf, logOrigin: string, treeSize: number
     proofRecordHash: leaf.proofRecordHash,
     acceptedAt: leaf.acceptedAt,
     effect: leaf.effect,
+    isOutcome: leaf.isOutcome,
     environment: leaf.environment,
     keyId: leaf.keyId,
     logOrigin,

@@ -12,6 +12,7 @@ export interface ProofLeaf {
   /** Epoch milliseconds. */
   acceptedAt: number;
   effect: Effect;
+  isOutcome: boolean;
   environment: 'sandbox' | 'live';
   keyId: string;
 }
@@ -80,7 +81,7 @@ export interface RegistryView {
   /** The columns that stand beside the entries of the proofs at the given indexes. */
   proofsAt(
     leafIndexes: number[],
-  ): Promise<Pick<ProofLeaf, 'leafIndex' | 'effect' | 'environment' | 'keyId'>[]>;
+  ): Promise<Pick<ProofLeaf, 'leafIndex' | 'effect' | 'isOutcome' | 'environment' | 'keyId'>[]>;
   /** Bodies of the status entries with indexes in [from, to). */
   statusEntries(from: number, to: number): Promise<{ leafIndex: number; body: Uint8Array }[]>;
   /** Bodies of the status entries about the proofs, with indexes below `size`. */

@@ -1,6 +1,6 @@
 import { idsOf } from '#protocol/ids';
 import { PUBLIC_FLAGS } from '#protocol/snapshot/head';
-import { NO_TRUST_CHAIN, TRUST_CHAIN, type Effect } from '#protocol/status';
+import { isProofOnly, NO_TRUST_CHAIN, TRUST_CHAIN } from '#protocol/status';
 import { entriesPath, TILE_WIDTH, tilePath } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import type { ProofFacts } from './proof-facts.js';
@@ -15,12 +15,13 @@ import type { ProofFacts } from './proof-facts.js';
  */
 export function tailOf(facts: ProofFacts, holds: boolean): string {
   const { proofId, leafIndex, effect } = facts;
+  const extent = isProofOnly(facts) ? PROOF_ONLY : WHOLE;
   const hashes = `"aep_hash":${quoted(facts.aepHash)},"proof_record_hash":${quoted(facts.proofRecordHash)}`;
   return (
     `"execution_id":"exec_${proofId}",${hashes},"effect":${quoted(effect)},` +
     `"environment":${quoted(facts.environment)}},` +
-    `"trust_chain":${holds ? CHAIN[effect] : NO_CHAIN},${FLAGS},` +
-    `"references":{${REFERENCES[effect].join(proofId)}},` +
+    `"trust_chain":${holds ? extent.chain : NO_CHAIN},${FLAGS},` +
+    `"references":{${extent.references.join(proofId)}},` +
     `"downloads":{"log_entry":"/log/entry/${leafIndex}",${tileDownloads(facts)},` +
     `"checkpoint":"/log/checkpoint","inclusion_proof":"/log/proof/${leafIndex}","keys":"/api/public/keys"},` +
     `"integrity":{${hashes},"log_origin":${quoted(facts.logOrigin)},"leaf_index":${leafIndex},` +
@@ -30,10 +31,6 @@ export function tailOf(facts: ProofFacts, holds: boolean): string {
 
 const quoted = (text: string): string => JSON.stringify(text);
 
-const CHAIN: Record<Effect, string> = {
-  ADMIT: JSON.stringify(TRUST_CHAIN.ADMIT),
-  DENY: JSON.stringify(TRUST_CHAIN.DENY),
-};
 const NO_CHAIN = JSON.stringify(NO_TRUST_CHAIN);
 const FLAGS = JSON.stringify(PUBLIC_FLAGS).slice(1, -1);
 
@@ -43,15 +40,19 @@ const cutAtId = (ids: Record<string, string>): string[] =>
 const HERE = '#';
 const IDS = idsOf(HERE);
 
-/** The ids that lead somewhere: all of them for an admission, the proof's own for a denial. */
-const REFERENCES: Record<Effect, string[]> = {
-  ADMIT: cutAtId({ ...IDS }),
-  DENY: cutAtId({
+/** The ids that lead somewhere, and the chain. */
+const WHOLE = {
+  references: cutAtId({ ...IDS }),
+  chain: JSON.stringify(TRUST_CHAIN.ADMIT),
+};
+const PROOF_ONLY = {
+  references: cutAtId({
     proof_id: IDS.proof_id,
     registry_proof_id: IDS.registry_proof_id,
     registry_entry_id: IDS.registry_entry_id,
     execution_id: IDS.execution_id,
   }),
+  chain: JSON.stringify(TRUST_CHAIN.DENY),
 };
 
 /** Proofs next to each other lie in one tile. */

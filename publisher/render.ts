@@ -4,9 +4,10 @@ import type { PublicEvent } from '#protocol/schemas/proof-view';
 import { encodeRecord } from '#protocol/snapshot/record';
 import {
   canAssertValidity,
+  isProofOnly,
   verificationStatus,
   type ArtifactKind,
-  type Effect,
+  type Decided,
   type VerificationStatus,
 } from '#protocol/status';
 import { formatTime } from '#protocol/time';
@@ -38,7 +39,7 @@ const LEVELS: Record<ArtifactKind, string> = {
 export function renderRecord(facts: ProofFacts, judgement: Judgement): Uint8Array {
   const verified = verifiedText(judgement.verdict?.verifiedAt);
   const part = (kind: ArtifactKind): string => {
-    const status = statusOf(kind, facts.effect, judgement);
+    const status = statusOf(kind, facts, judgement);
     return (
       `"verification":{"verification_status":"${status}",` +
       `"can_assert_validity":${canAssertValidity(status)},"frontend_recomputed":false${verified}},` +
@@ -46,16 +47,14 @@ export function renderRecord(facts: ProofFacts, judgement: Judgement): Uint8Arra
     );
   };
   const proof = part('proof');
-  // A denial is a proof and nothing more: it has no certificate, passport or trust to resolve to.
-  const parts =
-    facts.effect === 'DENY'
-      ? { proof }
-      : {
-          proof,
-          certificate: part('certificate'),
-          passport: part('passport'),
-          trust: part('trust'),
-        };
+  const parts = isProofOnly(facts)
+    ? { proof }
+    : {
+        proof,
+        certificate: part('certificate'),
+        passport: part('passport'),
+        trust: part('trust'),
+      };
   const holds = judgement.verdict?.outcome === 'pass';
   const texts = { id: facts.proofId, parts, tail: tailOf(facts, holds) };
   const { events } = judgement;
@@ -78,7 +77,7 @@ function verifiedText(verifiedAt: number | undefined): string {
 /** The status of one artifact, whatever a registry says of what was told to be revoked. */
 export function statusOf(
   kind: ArtifactKind,
-  effect: Effect,
+  { effect, isOutcome }: Decided,
   judgement: Judgement,
 ): VerificationStatus {
   const { verdict, revoked, toldRevoked = [] } = judgement;
@@ -86,6 +85,7 @@ export function statusOf(
   return verificationStatus({
     kind,
     effect,
+    isOutcome,
     verdict: verdict?.outcome ?? 'none',
     revoked,
     expired: verdict?.expired ?? [],

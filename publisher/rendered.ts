@@ -2,7 +2,7 @@ import { fromHex, fromUtf8 } from '#protocol/bytes';
 import { areSameEvents, plainEvents } from '#protocol/history';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
 import { RECORD_KINDS, recordBody, recordHistory } from '#protocol/snapshot/record';
-import { canAssertValidity, type ArtifactKind, type Effect } from '#protocol/status';
+import { canAssertValidity, isProofOnly, type ArtifactKind, type Effect } from '#protocol/status';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { parseTime } from '#protocol/time';
 import type { ProofFacts } from './proof-facts.js';
@@ -10,6 +10,7 @@ import { statusOf, type Judgement } from './render.js';
 
 interface RenderedProof {
   artifact: { effect: Effect; environment: 'sandbox' | 'live' };
+  references: { certificate_id?: string };
   downloads: { tile: string };
   integrity: {
     aep_hash: string;
@@ -27,7 +28,7 @@ interface RenderedProof {
  * not keep its failed verdict from being published either.
  */
 export function factsOfRecord(record: Uint8Array, proofId: string): ProofFacts {
-  const { artifact, downloads, integrity } = renderedProof(record, proofId);
+  const { artifact, downloads, integrity, references } = renderedProof(record, proofId);
   const partial = /\.p\/([0-9]+)$/.exec(downloads.tile);
   return {
     leafIndex: integrity.leaf_index,
@@ -36,6 +37,7 @@ export function factsOfRecord(record: Uint8Array, proofId: string): ProofFacts {
     proofRecordHash: integrity.proof_record_hash,
     acceptedAt: parseTime(integrity.accepted_at),
     effect: artifact.effect,
+    isOutcome: artifact.effect === 'ADMIT' && references.certificate_id === undefined,
     environment: artifact.environment,
     keyId: integrity.key_id,
     logOrigin: integrity.log_origin,
@@ -74,8 +76,9 @@ export function saysAlready(record: Uint8Array, facts: ProofFacts, judgement: Ju
   if (events !== undefined && !areSameEvents(events, eventsIn(record, facts.proofId))) return false;
   return RECORD_KINDS.every((kind) => {
     const status = publishedStatus(record, facts.proofId, kind);
-    if (status === null) return facts.effect === 'DENY' && kind !== 'proof';
-    return status === statusOf(kind, facts.effect, judgement);
+    const exists = kind === 'proof' || !isProofOnly(facts);
+    if (status === null || !exists) return status === null && !exists;
+    return status === statusOf(kind, facts, judgement);
   });
 }
 

@@ -59,6 +59,7 @@ async function leaves(sql: Db, from: number, to: number): Promise<Leaf[]> {
     proofRecordHash: row.proofRecordHash.toString('hex'),
     acceptedAt: row.at,
     effect: row.effect,
+    isOutcome: row.isOutcome,
     environment: row.environment,
     keyId: row.keyId,
   }));

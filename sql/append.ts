@@ -179,6 +179,7 @@ export interface NewProof {
   proofId: string;
   tenantNo: number;
   lane: 1 | 2;
+  isOutcome: boolean;
   /** Null for an outcome. */
   action: string | null;
   /** Null on the agent lane. */
@@ -201,14 +202,15 @@ export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise
   const aeps = bytesOf(proofs.map((proof) => proof.packedAep));
   const signatures = bytesOf(proofs.map((proof) => proof.signature));
   const storing = tx`
-    insert into svc.proof (proof_id, leaf_index, tenant_no, lane, action, intent_id, effect,
+    insert into svc.proof (proof_id, leaf_index, tenant_no, lane, is_outcome, action, intent_id, effect,
       environment, key_id, aep, signature)
-    select proof_id, leaf_index, tenant_no, lane, action, intent_id, effect, environment, key_id,
+    select proof_id, leaf_index, tenant_no, lane, is_outcome, action, intent_id, effect, environment, key_id,
       substring(${aeps.bytes}::bytea from aep_start for aep_length),
       substring(${signatures.bytes}::bytea from signature_start for signature_length)
     from unnest(${arrayOf(ids)}::uuid[], ${arrayOf(proofs.map((proof) => proof.leafIndex))}::bigint[],
       ${arrayOf(proofs.map((proof) => proof.tenantNo))}::int[],
       ${arrayOf(proofs.map((proof) => proof.lane))}::smallint[],
+      ${arrayOf(proofs.map((proof) => proof.isOutcome))}::boolean[],
       ${proofs.map((proof) => proof.action)}::text[],
       ${proofs.map((proof) => proof.intentId)}::text[],
       ${arrayOf(proofs.map((proof) => proof.effect))}::text[],
@@ -216,7 +218,7 @@ export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise
       ${proofs.map((proof) => proof.keyId)}::text[],
       ${aeps.starts}::int[], ${aeps.lengths}::int[],
       ${signatures.starts}::int[], ${signatures.lengths}::int[])
-      as added(proof_id, leaf_index, tenant_no, lane, action, intent_id, effect, environment, key_id,
+      as added(proof_id, leaf_index, tenant_no, lane, is_outcome, action, intent_id, effect, environment, key_id,
         aep_start, aep_length, signature_start, signature_length)`;
   // Equal inputs are common, and one row serves them.
   const inputs = [...new Map(proofs.map(({ input }) => [input.hash, input.text]))];

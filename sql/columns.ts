@@ -5,7 +5,7 @@
  */
 
 /** An array parameter of values that need no quoting: numbers, times, uuids. */
-export function arrayOf(values: readonly (number | string)[]): string {
+export function arrayOf(values: readonly (number | string | boolean)[]): string {
   return `{${values.join(',')}}`;
 }
 

@@ -27,6 +27,7 @@ export interface LeafEvidence {
     /** Of the tenant that both the proof and its intake belong to; null when there is no such one. */
     tenantId: string | null;
     lane: number | null;
+    isOutcome: boolean | null;
     action: string | null;
     intentId: string | null;
     /** Nothing of its payload is left, and a record says that it was taken away on purpose. */
@@ -76,6 +77,7 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
         environment: string | null;
         tenant_id: string | null;
         lane: number | null;
+        is_outcome: boolean | null;
         action: string | null;
         intent_id: string | null;
         bare: boolean;
@@ -86,7 +88,7 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
         encode(e.aep_hash, 'hex') as aep_hash,
         encode(e.proof_record_hash, 'hex') as proof_record_hash, e.body,
         i.request, p.aep, p.signature, p.key_id, p.effect, p.environment, t.tenant_id,
-        case when i.lane = p.lane then p.lane end as lane, p.action, p.intent_id,
+        case when i.lane = p.lane then p.lane end as lane, p.is_outcome, p.action, p.intent_id,
         p.proof_id is not null and num_nonnulls(i.request, i.request_hash, i.salt, p.aep, p.signature,
           p.action, p.intent_id) = 0 as bare
       from svc.log_entry e
@@ -114,6 +116,7 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
         environment,
         tenantId: row.tenant_id,
         lane,
+        isOutcome: row.is_outcome,
         action,
         intentId: row.intent_id,
         isErased: erased.has(proofId),

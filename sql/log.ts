@@ -283,6 +283,7 @@ export interface PublicProofRow {
   /** Epoch milliseconds. */
   at: number;
   effect: 'ADMIT' | 'DENY';
+  isOutcome: boolean;
   environment: 'sandbox' | 'live';
   keyId: string;
 }
@@ -294,6 +295,7 @@ interface PublicProofColumns {
   proof_record_hash: Buffer;
   at: Date;
   effect: 'ADMIT' | 'DENY';
+  is_outcome: boolean;
   environment: 'sandbox' | 'live';
   key_id: string;
 }
@@ -305,6 +307,7 @@ const publicProof = (row: PublicProofColumns): PublicProofRow => ({
   proofRecordHash: row.proof_record_hash,
   at: row.at.getTime(),
   effect: row.effect,
+  isOutcome: row.is_outcome,
   environment: row.environment,
   keyId: row.key_id,
 });
@@ -314,7 +317,7 @@ export function proofRows(sql: Db, from: number, to: number): Promise<PublicProo
   return asking(async () => {
     const rows = await sql<PublicProofColumns[]>`
       select e.leaf_index, e.proof_id::text, e.aep_hash, e.proof_record_hash, e.at,
-        p.effect, p.environment, p.key_id
+        p.effect, p.is_outcome, p.environment, p.key_id
       from svc.log_entry e join svc.proof p using (proof_id)
       where e.kind = 1 and e.leaf_index >= ${from} and e.leaf_index < ${to}
       order by e.leaf_index`;
@@ -327,7 +330,7 @@ export function proofRowsAt(sql: Db, leafIndexes: number[]): Promise<PublicProof
   return asking(async () => {
     const rows = await sql<PublicProofColumns[]>`
       select e.leaf_index, e.proof_id::text, e.aep_hash, e.proof_record_hash, e.at,
-        p.effect, p.environment, p.key_id
+        p.effect, p.is_outcome, p.environment, p.key_id
       from svc.log_entry e join svc.proof p using (proof_id)
       where e.kind = 1 and e.leaf_index = any(${leafIndexes}::bigint[])
       order by e.leaf_index`;

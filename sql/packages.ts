@@ -70,7 +70,7 @@ async function faultsOf(
       when p.aep is null then 'erased' else 'outcome' end as fault
     from unnest(${proofIds.map(toUuid)}::uuid[]) with ordinality as asked(proof_id, n)
     left join svc.proof p on p.proof_id = asked.proof_id and p.tenant_no = ${tenantNo}
-    where p.proof_id is null or p.effect <> 'ADMIT' or p.action is null
+    where p.proof_id is null or p.effect <> 'ADMIT' or p.aep is null or p.is_outcome
     order by n`;
   return new Map(rows.map(({ n, fault }) => [Number(n) - 1, fault]));
 }

@@ -1,4 +1,5 @@
 import type { Aep, AepSubject } from '#protocol/schemas/aep';
+import { isProofOnly } from '#protocol/status';
 import { formatTime, parseTime } from '#protocol/time';
 
 /**
@@ -123,7 +124,9 @@ function unpack(from: Reader): string {
     const trust = from.optional(time) ?? 'null';
     return `{"certificate":${certificate},"passport":${passport},"proof":${proofEnd},"trust":${trust}}`;
   };
-  const validUntil = effect === 'ADMIT' ? ends() : `{"proof":${proofEnd}}`;
+  const validUntil = isProofOnly({ effect, isOutcome: kind === 'outcome' })
+    ? `{"proof":${proofEnd}}`
+    : ends();
   const subject = unpackSubject(from, kind);
   from.end();
   return (

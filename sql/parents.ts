@@ -26,9 +26,8 @@ export async function parentsOf(
   tx: Db,
   asked: readonly { tenantNo: number; proofId: string }[],
 ): Promise<(Parent | null)[]> {
-  // What has no action on the agent lane (2) is an outcome.
   const rows = await tx<{ effect: 'ADMIT' | 'DENY' | null; is_outcome: boolean }[]>`
-    select p.effect, p.lane = 2 and p.action is null as is_outcome
+    select p.effect, p.is_outcome
     from unnest(${asked.map(({ proofId }) => toUuid(proofId))}::uuid[],
       ${asked.map(({ tenantNo }) => tenantNo)}::int[]) with ordinality as asked(proof_id, tenant_no, n)
     left join (select * from svc.proof where aep is not null) p using (proof_id, tenant_no)

@@ -19,6 +19,7 @@ export interface ProofInList {
   environment: Environment;
   lane: 1 | 2;
   effect: Effect;
+  isOutcome: boolean;
   action: string | null;
   intentId: string | null;
   /** Epoch milliseconds. */
@@ -114,6 +115,7 @@ interface ScanRow {
   environment: Environment;
   lane: 1 | 2;
   effect: Effect;
+  is_outcome: boolean;
   action: string | null;
   intent_id: string | null;
   accepted_at: Date;
@@ -140,7 +142,7 @@ async function scanLeaves(
     : tx`svc.proof`;
   const rows = await tx<ScanRow[]>`
     with seen as materialized (
-      select proof_id, leaf_index, environment, lane, effect, action, intent_id,
+      select proof_id, leaf_index, environment, lane, effect, is_outcome, action, intent_id,
         aep is not null as has_payload
       from ${source}
       where tenant_no = ${tenantNo} and leaf_index < ${below} and leaf_index >= ${floor} ${ofIntent}
@@ -154,7 +156,7 @@ async function scanLeaves(
         and (${dateOf(acceptedFrom)}::timestamptz is null or e.at >= ${dateOf(acceptedFrom)})
         and (${dateOf(acceptedBefore)}::timestamptz is null or e.at < ${dateOf(acceptedBefore)}))
     select c.scanned, c.least, m.proof_id::text, m.leaf_index, m.environment, m.lane, m.effect,
-      m.action, m.intent_id, m.accepted_at, m.has_payload
+      m.is_outcome, m.action, m.intent_id, m.accepted_at, m.has_payload
     from counted c left join matching m on true
     order by m.leaf_index desc`;
   const matching = rows.flatMap((row): Scanned[] =>
@@ -167,6 +169,7 @@ async function scanLeaves(
             environment: row.environment,
             lane: row.lane,
             effect: row.effect,
+            isOutcome: row.is_outcome,
             action: row.action,
             intentId: row.intent_id,
             acceptedAt: row.accepted_at.getTime(),
@@ -235,10 +238,11 @@ async function withStanding(tx: Transaction, proofs: Scanned[]): Promise<ProofIn
 }
 
 /** The status of the proof itself, from the facts that the list has of it. */
-export function statusOf({ effect, verdict, revoked }: ProofInList): VerificationStatus {
+export function statusOf({ effect, isOutcome, verdict, revoked }: ProofInList): VerificationStatus {
   return verificationStatus({
     kind: 'proof',
     effect,
+    isOutcome,
     verdict: verdict?.outcome ?? 'none',
     revoked,
     expired: verdict?.expired ?? [],

@@ -12,6 +12,7 @@ export interface StoredProof {
   leafIndex: number;
   lane: 1 | 2;
   effect: 'ADMIT' | 'DENY';
+  isOutcome: boolean;
   environment: Environment;
   keyId: string;
   aep: Buffer | null;
@@ -45,6 +46,7 @@ export function readProof(
         leaf_index: string;
         lane: 1 | 2;
         effect: 'ADMIT' | 'DENY';
+        is_outcome: boolean;
         environment: Environment;
         key_id: string;
         aep: Buffer | null;
@@ -57,7 +59,7 @@ export function readProof(
         is_logged: boolean;
       }[]
     >`
-      select p.proof_id::text, t.tenant_id, p.leaf_index, p.lane, p.effect, p.environment, p.key_id, p.aep, p.signature,
+      select p.proof_id::text, t.tenant_id, p.leaf_index, p.lane, p.effect, p.is_outcome, p.environment, p.key_id, p.aep, p.signature,
         i.request_hash, i.accepted_at,
         case when p.aep is null then (select true from svc.erasure x where x.proof_id = p.proof_id) end
           is not null as is_erased,
@@ -76,6 +78,7 @@ export function readProof(
       leafIndex: Number(row.leaf_index),
       lane: row.lane,
       effect: row.effect,
+      isOutcome: row.is_outcome,
       environment: row.environment,
       keyId: row.key_id,
       aep: row.aep === null ? null : unpackAep(row.aep),

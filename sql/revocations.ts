@@ -1,5 +1,5 @@
 import type { StatusEntry } from '#protocol/schemas/log-entry';
-import type { ArtifactKind, Effect } from '#protocol/status';
+import { isProofOnly, type ArtifactKind, type Decided, type Effect } from '#protocol/status';
 import type { Db, Pool, Transaction } from './db.js';
 import { asking } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
@@ -31,7 +31,7 @@ export type RevocationSettlement =
 
 export type AskOutcome =
   | { outcome: 'unknown_proof' }
-  /** Of a denial there is nothing but the proof. */
+  /** A denial or an outcome has only its proof. */
   | { outcome: 'absent_artifact' }
   | { outcome: 'revoked'; standing: StandingRevocation }
   /** Durable: a worker appends it, or says why not. A repeat points to the request that waits. */
@@ -52,11 +52,11 @@ async function standingOf(
   return null;
 }
 
-async function effectOf(tx: Db, tenantNo: number, proofId: string): Promise<Effect | null> {
-  const [row] = await tx<{ effect: Effect }[]>`
-    select effect from svc.proof
+async function decidedOf(tx: Db, tenantNo: number, proofId: string): Promise<Decided | null> {
+  const [row] = await tx<{ effect: Effect; is_outcome: boolean }[]>`
+    select effect, is_outcome from svc.proof
     where proof_id = ${toUuid(proofId)}::uuid and tenant_no = ${tenantNo}`;
-  return row?.effect ?? null;
+  return row === undefined ? null : { effect: row.effect, isOutcome: row.is_outcome };
 }
 
 /**
@@ -70,9 +70,9 @@ export function askRevocation(
 ): Promise<AskOutcome> {
   const { requestId, proofId, artifactKind } = item;
   return asTenants(sql, [tenantNo], async (tx) => {
-    const effect = await effectOf(tx, tenantNo, proofId);
-    if (effect === null) return { outcome: 'unknown_proof' };
-    if (effect === 'DENY' && artifactKind !== 'proof') return { outcome: 'absent_artifact' };
+    const decided = await decidedOf(tx, tenantNo, proofId);
+    if (decided === null) return { outcome: 'unknown_proof' };
+    if (artifactKind !== 'proof' && isProofOnly(decided)) return { outcome: 'absent_artifact' };
     for (let round = 0; round < MOST_ROUNDS; round += 1) {
       const standing = await standingOf(tx, proofId, artifactKind);
       if (standing !== null) return { outcome: 'revoked', standing };
@@ -163,7 +163,7 @@ export function revocationState(
   kind: ArtifactKind,
 ): Promise<'pending' | RevocationSettlement | null> {
   return asTenants(sql, [tenantNo], async (tx) => {
-    if ((await effectOf(tx, tenantNo, proofId)) === null) return null;
+    if ((await decidedOf(tx, tenantNo, proofId)) === null) return null;
     const standing = await standingOf(tx, proofId, kind);
     if (standing !== null) return standing;
     const [row] = await tx<RequestRow[]>`

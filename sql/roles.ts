@@ -151,7 +151,7 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
       'log_entry',
       'log_head',
       'package_member',
-      'proof(proof_id,leaf_index,effect,environment,key_id)',
+      'proof(proof_id,leaf_index,effect,environment,key_id,is_outcome)',
       'share_expiry(token_hash)',
       'share_revocation(token_hash)',
       'share_token(token_hash,artifact_kind,proof_id,package_id)',

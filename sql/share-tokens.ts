@@ -1,4 +1,4 @@
-import type { ArtifactKind, Effect } from '#protocol/status';
+import { isProofOnly, type ArtifactKind, type Effect } from '#protocol/status';
 import type { Db, Pool, Transaction } from './db.js';
 import { fromUuid, packageIdOf, packageUuid, toUuid } from './ids.js';
 import { asTenants } from './tenant-scope.js';
@@ -22,7 +22,7 @@ export type CreateOutcome =
   | { outcome: 'created'; createdAt: number }
   /** The tenant has no such proof or package. */
   | { outcome: 'unknown_target' }
-  /** Of a denial there is nothing but the proof. */
+  /** A denial or an outcome has only its proof. */
   | { outcome: 'absent_artifact' }
   | { outcome: 'expiry_over' };
 
@@ -51,11 +51,14 @@ async function faultOf(
       where package_id = ${packageUuid(target.packageId)}::uuid and tenant_no = ${tenantNo}`;
     return found === undefined ? 'unknown_target' : null;
   }
-  const [proof] = await tx<{ effect: Effect }[]>`
-    select effect from svc.proof
+  const [proof] = await tx<{ effect: Effect; is_outcome: boolean }[]>`
+    select effect, is_outcome from svc.proof
     where proof_id = ${toUuid(target.proofId)}::uuid and tenant_no = ${tenantNo}`;
   if (proof === undefined) return 'unknown_target';
-  return proof.effect === 'DENY' && target.artifactKind !== 'proof' ? 'absent_artifact' : null;
+  const { effect, is_outcome: isOutcome } = proof;
+  return target.artifactKind !== 'proof' && isProofOnly({ effect, isOutcome })
+    ? 'absent_artifact'
+    : null;
 }
 
 /** When it was created, by the one clock there is; null when its end was over by that clock. */

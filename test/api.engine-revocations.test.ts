@@ -7,6 +7,7 @@ import { nativeSha256 } from '#runtime/crypto';
 import { revokeApiKey, setAllowlisted, setLane } from '#sql/administration';
 import { appendRevocation } from '#sql/lifecycle';
 import { treeSize } from '#sql/log';
+import { agentItem, outcomeEnvelope } from './helpers/agent.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { startEngine, type Reply, type TestEngine } from './helpers/engine.js';
 import { clientOf, revocationBody, type Client } from './helpers/lifecycle.js';
@@ -225,13 +226,18 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expectProblem(await read(), 500, 'revocation_failed');
   });
 
-  it('of a denial is of the proof and nothing else: 422', async () => {
+  it('of a denial or an outcome is of the proof and nothing else: 422', async () => {
     const [denied = ''] = await registry.admitAll([registry.item({ action: 'DELETE_AUDIT_LOG' })]);
-    for (const kind of ['passport', 'certificate', 'trust']) {
-      const reply = await revoke(revocationBody({ artifact_kind: kind }), client, denied);
-      expectProblem(reply, 422, 'artifact_absent', '/artifact_kind');
+    const [outcome = ''] = await registry.admitAll([
+      agentItem(registry, outcomeEnvelope(proofId, { result: 'failed' })),
+    ]);
+    for (const id of [denied, outcome]) {
+      for (const kind of ['passport', 'certificate', 'trust']) {
+        const reply = await revoke(revocationBody({ artifact_kind: kind }), client, id);
+        expectProblem(reply, 422, 'artifact_absent', '/artifact_kind');
+      }
+      expect((await revoke(revocationBody(), client, id)).status).toBe(201);
     }
-    expect((await revoke(revocationBody(), client, denied)).status).toBe(201);
   });
 
   it("of another tenant's proof, or of none, is 404", async () => {

@@ -6,6 +6,7 @@ import { isShareToken } from '#protocol/ids';
 import { createdShareTokenSchema, shareTokenListSchema } from '#protocol/schemas/lifecycle';
 import { problemSchema } from '#protocol/schemas/problem';
 import { formatTime } from '#protocol/time';
+import { agentItem, outcomeEnvelope } from './helpers/agent.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { startEngine, type Reply, type TestEngine } from './helpers/engine.js';
 import { clientOf, wholeDatabase, type Client } from './helpers/lifecycle.js';
@@ -147,10 +148,15 @@ describe('POST /v1/share-tokens', () => {
     expect((await listed(stranger)).share_tokens).toEqual([]);
   });
 
-  it('of a denial is of the proof and nothing else: 422', async () => {
-    expect((await create(body({ proof_id: denied }))).status).toBe(201);
-    const reply = await create(body({ proof_id: denied, artifact_kind: 'trust' }));
-    expectProblem(reply, 422, 'artifact_absent', '/artifact_kind');
+  it('of a denial or an outcome is of the proof and nothing else: 422', async () => {
+    const [outcome = ''] = await registry.admitAll([
+      agentItem(registry, outcomeEnvelope(proofId, { result: 'failed' })),
+    ]);
+    for (const id of [denied, outcome]) {
+      expect((await create(body({ proof_id: id }))).status).toBe(201);
+      const reply = await create(body({ proof_id: id, artifact_kind: 'trust' }));
+      expectProblem(reply, 422, 'artifact_absent', '/artifact_kind');
+    }
   });
 
   it.each([-1, -60_000, 0])('that ends %d ms from now is 422', async (ms) => {

@@ -22,6 +22,9 @@ const revoked = (leafIndex: number, kind: ArtifactKind): RevocationInHistory => 
   reasonHash: '00'.repeat(32),
 });
 
+const ADMIT = { effect: 'ADMIT', isOutcome: false } as const;
+const DENY = { effect: 'DENY', isOutcome: false } as const;
+
 const ALL = {
   proof: 'VALID',
   passport: 'PASS',
@@ -31,7 +34,7 @@ const ALL = {
 
 describe('what the registry says of a proof', () => {
   it('is nothing before anybody has verified it', () => {
-    expect(statementOf('ADMIT', { verdicts: [], revocations: [revoked(4, 'trust')] })).toEqual({
+    expect(statementOf(ADMIT, { verdicts: [], revocations: [revoked(4, 'trust')] })).toEqual({
       verification_status: 'BACKEND_LOOKUP_REQUIRED',
       can_assert_validity: false,
       artifacts: {
@@ -43,13 +46,13 @@ describe('what the registry says of a proof', () => {
       verified_at: null,
       log_size: 5,
     });
-    expect(statementsOf('ADMIT', { verdicts: [], revocations: [] })).toEqual([]);
+    expect(statementsOf(ADMIT, { verdicts: [], revocations: [] })).toEqual([]);
   });
 
   it('is the last verdict, with every revocation in the log at once', () => {
     const verdicts = [frontier(3), verdict(9, { expired: ['trust'] })];
     const revocations = [revoked(5, 'certificate'), revoked(12, 'certificate')];
-    const said = statementOf('ADMIT', { verdicts, revocations });
+    const said = statementOf(ADMIT, { verdicts, revocations });
     expect(said).toEqual({
       verification_status: 'VALID',
       can_assert_validity: true,
@@ -60,7 +63,7 @@ describe('what the registry says of a proof', () => {
     });
     expect(verdictStatementSchema.parse(said)).toEqual(said);
     const later = [...revocations, revoked(20, 'proof')];
-    expect(statementOf('ADMIT', { verdicts, revocations: later })).toMatchObject({
+    expect(statementOf(ADMIT, { verdicts, revocations: later })).toMatchObject({
       verification_status: 'REVOKED',
       can_assert_validity: false,
       log_size: 21,
@@ -68,7 +71,7 @@ describe('what the registry says of a proof', () => {
   });
 
   it('asserts a denial as a proof and as nothing else', () => {
-    expect(statementOf('DENY', { verdicts: [frontier(3)], revocations: [] })).toMatchObject({
+    expect(statementOf(DENY, { verdicts: [frontier(3)], revocations: [] })).toMatchObject({
       verification_status: 'VALID',
       artifacts: { proof: 'VALID', passport: 'BACKEND_LOOKUP_REQUIRED' },
     });
@@ -77,7 +80,7 @@ describe('what the registry says of a proof', () => {
   it('has been what each verdict said with the revocations that came to it', () => {
     const verdicts = [frontier(3), verdict(9, { expired: ['trust'] })];
     const revocations = [revoked(5, 'passport'), revoked(12, 'proof')];
-    const said = statementsOf('ADMIT', { verdicts, revocations });
+    const said = statementsOf(ADMIT, { verdicts, revocations });
     expect(
       said.map(({ log_size, artifacts: { proof, passport, trust } }) =>
         [log_size, proof, passport, trust].join(' '),
@@ -90,13 +93,13 @@ describe('what the registry says of a proof', () => {
       '9 VALID REVOKED REVOKED',
       '13 REVOKED REVOKED REVOKED',
     ]);
-    expect(said).toContainEqual(statementOf('ADMIT', { verdicts, revocations }));
+    expect(said).toContainEqual(statementOf(ADMIT, { verdicts, revocations }));
   });
 
   it('was never VALID for a leaf that failed in the same breath as the frontier passed it', () => {
     const failed = verdict(3, { outcome: 'fail', verdictId: 4 });
     const statuses = (verdicts: VerdictInHistory[]) =>
-      statementsOf('ADMIT', { verdicts, revocations: [] }).map((one) => one.verification_status);
+      statementsOf(ADMIT, { verdicts, revocations: [] }).map((one) => one.verification_status);
     expect(statuses([frontier(3), failed])).toEqual(['BACKEND_LOOKUP_REQUIRED']);
     const later = { ...failed, verifiedAt: failed.verifiedAt + 5 };
     expect(statuses([frontier(3), later])).toEqual(['VALID', 'BACKEND_LOOKUP_REQUIRED']);

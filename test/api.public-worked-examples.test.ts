@@ -63,6 +63,7 @@ function recordOfAdmission(): Uint8Array {
     proofRecordHash: entry.proof_record_hash,
     acceptedAt: parseTime(entry.time),
     effect: 'ADMIT',
+    isOutcome: false,
     environment: 'sandbox',
     keyId: admitted.aep.key_id,
   } as const;

@@ -90,7 +90,7 @@ describe('what an agent was admitted to do, and what became of it', () => {
     const admission = await admit(admissionEnvelope(secret));
     expect(admission.status).toBe(200);
     const parent = String(admission.json['registry_proof_id']);
-    const outcome = await admit(outcomeEnvelope(parent));
+    const outcome = await admit(outcomeEnvelope(parent, { result: 'failed' }));
     const denial = await admit(admissionEnvelope({ action: 'DELETE_AUDIT_LOG' }));
     const execute = await engine.call({
       headers: headersFor(key),
@@ -111,8 +111,6 @@ describe('what an agent was admitted to do, and what became of it', () => {
     expect(JSON.stringify(body)).not.toContain('nobody-may-see');
     const other = await publicBody(`proof/${executed}`);
     expect(shapeOf(body)).toEqual(shapeOf(other));
-    expect(shapeOf(await publicBody(`proof/${recorded}`))).toEqual(shapeOf(other));
-    expect(statusOf(await publicBody(`proof/${recorded}`))).toBe('VALID');
     expect(statusOf(await publicBody(`passport/pass_${parent}`))).toBe('PASS');
     expect(statusOf(await publicBody(`certificate/cert_${parent}`))).toBe('VERIFIED');
     expect(statusOf(await publicBody(`trust/trust_${parent}`))).toBe('TRUST_ESTABLISHED');
@@ -120,6 +118,21 @@ describe('what an agent was admitted to do, and what became of it', () => {
     const refused = await publicBody(`proof/${denied}`);
     expect(refused).toMatchObject({ artifact: { effect: 'DENY' } });
     expect(statusOf(refused)).toBe('VALID');
+
+    const reported = await publicBody(`proof/${recorded}`);
+    expect(statusOf(reported)).toBe('VALID');
+    expect(shapeOf(reported)).toEqual(shapeOf(refused));
+    for (const path of [
+      'certificate/cert_',
+      'passport/pass_',
+      'trust/trust_',
+      'trust-asset/asset_',
+    ]) {
+      const answer = await publicBody(path + recorded);
+      expect(statusOf(answer), path).toBe('BACKEND_LOOKUP_REQUIRED');
+      const asDenied = JSON.stringify(await publicBody(path + denied));
+      expect(JSON.stringify(answer)).toBe(asDenied.replaceAll(denied, recorded));
+    }
     const headers = without(headersFor(key), 'Content-Type');
     const path = `/v1/proofs/${parent}/inclusion`;
     const inclusion = await engine.call({ method: 'GET', path, headers });

@@ -16,12 +16,14 @@ const subsets: ArtifactKind[][] = Array.from({ length: 16 }, (_, bits) =>
   ARTIFACT_KINDS.filter((_, i) => (bits >> i) & 1),
 );
 
-/** Every combination of facts: 4 kinds, 2 effects, 3 verdicts, 16 sets revoked, 16 expired. */
+/** Every combination of facts: 4 kinds, 2 effects, outcome or not, 3 verdicts, 16 sets revoked, 16 expired. */
 const everything: StatusFacts[] = ARTIFACT_KINDS.flatMap((kind) =>
   EFFECTS.flatMap((effect) =>
-    (['pass', 'fail', 'none'] as const).flatMap((verdict) =>
-      subsets.flatMap((revoked) =>
-        subsets.map((expired) => ({ kind, effect, verdict, revoked, expired })),
+    [false, true].flatMap((isOutcome) =>
+      (['pass', 'fail', 'none'] as const).flatMap((verdict) =>
+        subsets.flatMap((revoked) =>
+          subsets.map((expired) => ({ kind, effect, isOutcome, verdict, revoked, expired })),
+        ),
       ),
     ),
   ),
@@ -43,13 +45,13 @@ const POSITIVE = {
 
 describe('verification status', () => {
   it('follows the table over the whole space of facts', () => {
-    expect(everything).toHaveLength(4 * 2 * 3 * 16 * 16);
+    expect(everything).toHaveLength(4 * 2 * 2 * 3 * 16 * 16);
     for (const facts of everything) {
       const ended = (set: readonly ArtifactKind[]) =>
         RESTS_ON[facts.kind].some((kind) => set.includes(kind));
       let expected: string;
       if (facts.verdict !== 'pass') expected = 'BACKEND_LOOKUP_REQUIRED';
-      else if (facts.effect === 'DENY' && facts.kind !== 'proof')
+      else if ((facts.effect === 'DENY' || facts.isOutcome) && facts.kind !== 'proof')
         expected = 'BACKEND_LOOKUP_REQUIRED';
       else if (ended(facts.revoked)) expected = 'REVOKED';
       else if (ended(facts.expired)) expected = 'EXPIRED';

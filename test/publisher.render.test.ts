@@ -9,7 +9,7 @@ import {
   canAssertValidity,
   EFFECTS,
   NO_TRUST_CHAIN,
-  TRUST_CHAIN,
+  trustChainOf,
   type ArtifactKind,
 } from '#protocol/status';
 import { entriesPath, tilePath } from '#protocol/tiles';
@@ -33,6 +33,7 @@ const proofFacts: fc.Arbitrary<ProofFacts> = fc.record({
   proofRecordHash: fc.oneof(hex(32), text),
   acceptedAt: time,
   effect: fc.constantFrom(...EFFECTS),
+  isOutcome: fc.boolean(),
   environment: fc.constantFrom('sandbox' as const, 'live' as const),
   keyId: text,
   logOrigin: text,
@@ -53,7 +54,7 @@ const judgements: fc.Arbitrary<Judgement> = fc.record({
 /** What a body says behind its head, as an object. */
 function saidOf(facts: ProofFacts, judgement: Judgement, kind: ArtifactKind): object {
   const { proofId, leafIndex, effect } = facts;
-  const status = statusOf(kind, effect, judgement);
+  const status = statusOf(kind, facts, judgement);
   const { verdict } = judgement;
   const { proof_id, registry_proof_id, registry_entry_id, execution_id, ...others } =
     idsOf(proofId);
@@ -74,9 +75,9 @@ function saidOf(facts: ProofFacts, judgement: Judgement, kind: ArtifactKind): ob
       effect,
       environment: facts.environment,
     },
-    trust_chain: verdict?.outcome === 'pass' ? TRUST_CHAIN[effect] : NO_TRUST_CHAIN,
+    trust_chain: verdict?.outcome === 'pass' ? trustChainOf(facts) : NO_TRUST_CHAIN,
     ...PUBLIC_FLAGS,
-    references: effect === 'ADMIT' ? { ...own, ...others } : own,
+    references: effect === 'ADMIT' && !facts.isOutcome ? { ...own, ...others } : own,
     downloads: {
       log_entry: `/log/entry/${leafIndex}`,
       entry_bundle: `/log/${entriesPath(tile, facts.tileWidth)}`,
@@ -109,7 +110,9 @@ describe('the record of a proof', () => {
             expect(rendered).toBe(JSON.stringify(saidOf(facts, judgement, kind)));
             return true;
           });
-          expect(resolved).toEqual(facts.effect === 'ADMIT' ? RECORD_KINDS : ['proof']);
+          expect(resolved).toEqual(
+            facts.effect === 'ADMIT' && !facts.isOutcome ? RECORD_KINDS : ['proof'],
+          );
         }
       }),
       { numRuns: 500 },

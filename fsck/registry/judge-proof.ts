@@ -176,6 +176,7 @@ function columnFault({ proof, intake }: StoredLeaf, aep: Aep | null): Fault | nu
     lane:
       proof.lane === (laneOf(subject) === 'execute' ? 1 : 2) &&
       (intake?.lane ?? proof.lane) === proof.lane,
+    is_outcome: proof.isOutcome === (subject.kind === 'outcome'),
     action: proof.action === ('action' in subject ? subject.action : null),
     intent_id: proof.intentId === ('intent_id' in subject ? subject.intent_id : null),
   }).flatMap(([column, holds]) => (holds ? [] : [column]));

@@ -1,6 +1,7 @@
 import { readEntry } from '#protocol/entries';
 import { parseRevocationReason } from '#protocol/revocation-reason';
 import type { LogEntry } from '#protocol/schemas/log-entry';
+import { isProofOnly } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto';
 import { toHex } from '#protocol/bytes';
@@ -26,7 +27,7 @@ export async function checkOtherLeaf(ctx: RegistryContext, leaf: StoredLeaf): Pr
   }
   if (entry?.type === 'status') {
     const proof = await proofAbout(ctx.sql, entry.proof_id);
-    const hasArtifact = proof?.effect === 'ADMIT' || entry.artifact_kind === 'proof';
+    const hasArtifact = entry.artifact_kind === 'proof' || (proof !== null && !isProofOnly(proof));
     if (proof === null || proof.leafIndex >= leaf.leafIndex || !hasArtifact) {
       const expected = `a ${entry.artifact_kind} of ${entry.proof_id} before it in the log`;
       ctx.findings.add('revocation_unknown_proof', where, expected);

@@ -1,3 +1,4 @@
+import { decidedIn } from '#protocol/aep';
 import { leafHash } from '#protocol/merkle';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto';
@@ -139,7 +140,7 @@ export class RegistryWalk {
     if (aep === null) return { ...fails, proofId, verifies };
     this.inputs.seen(aep.policy.input_hash, proofId);
     const { environment, key_id: keyId } = aep;
-    const said = { effect: aep.decision.effect, environment, keyId };
+    const said = { ...decidedIn(aep), environment, keyId };
     const isVoided = verifies === false && faults.length === 0;
     return { ...found, proofId, verifies, isVoided, said, ends: endsOf(aep) };
   }

@@ -3,7 +3,7 @@ import {
   ARTIFACT_KINDS,
   verificationStatus,
   type ArtifactKind,
-  type Effect,
+  type Decided,
   type Outcome,
   type VerificationStatus,
 } from '#protocol/status';
@@ -68,17 +68,24 @@ export function admissible(judged: JudgedLeaf | null, spokenFor: SpokenFor): Adm
 /** The statuses that an artifact may be published with. */
 export function admissibleStatuses(
   kind: ArtifactKind,
-  effect: Effect,
+  { effect, isOutcome }: Decided,
   found: readonly Admissible[],
   revoked: readonly ArtifactKind[],
 ): Set<VerificationStatus> {
   const statuses = new Set(
     found.map(({ outcome, expired }) =>
-      verificationStatus({ kind, effect, verdict: outcome, revoked, expired }),
+      verificationStatus({ kind, effect, isOutcome, verdict: outcome, revoked, expired }),
     ),
   );
   // What the public was told is revoked stays so, also while the proof does not verify.
-  const wasRevoked = verificationStatus({ kind, effect, verdict: 'pass', revoked, expired: [] });
+  const wasRevoked = verificationStatus({
+    kind,
+    effect,
+    isOutcome,
+    verdict: 'pass',
+    revoked,
+    expired: [],
+  });
   if (wasRevoked === 'REVOKED') statuses.add(wasRevoked);
   return statuses;
 }

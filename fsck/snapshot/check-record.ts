@@ -4,8 +4,9 @@ import type { ProofEntry } from '#protocol/schemas/log-entry';
 import {
   ARTIFACT_KINDS,
   canAssertValidity,
+  isProofOnly,
   type ArtifactKind,
-  type Effect,
+  type Decided,
 } from '#protocol/status';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { formatTime, parseTime } from '#protocol/time';
@@ -50,7 +51,7 @@ export function recordFault(proof: ProofToCheck): RecordFault | null {
   const found = admissible(judged, spokenFor);
   const revoked = revocations.map(({ kind }) => kind);
   return (
-    statusFault(record, facts.effect, found, revoked) ??
+    statusFault(record, facts, found, revoked) ??
     bodyFault(proof, facts, found) ??
     verifiedAtFault(proof) ??
     historyFault(proof)
@@ -59,11 +60,12 @@ export function recordFault(proof: ProofToCheck): RecordFault | null {
 
 /** By the AEP; where that is not at hand, by what is published, which must then agree with itself. */
 function factsOf({ entry, leafIndex, record, judged, logOrigin }: ProofToCheck): Facts | null {
-  const { artifact, integrity } = (record.tail ?? {}) as Partial<
-    Record<'artifact' | 'integrity', Record<string, string>>
+  const { artifact, integrity, references } = (record.tail ?? {}) as Partial<
+    Record<'artifact' | 'integrity' | 'references', Record<string, string>>
   >;
   const said = judged?.said ?? {
-    effect: artifact?.['effect'] as Effect,
+    effect: artifact?.['effect'] as Decided['effect'],
+    isOutcome: artifact?.['effect'] === 'ADMIT' && references?.['certificate_id'] === undefined,
     environment: artifact?.['environment'] as 'sandbox' | 'live',
     keyId: integrity?.['key_id'] ?? '',
   };
@@ -74,19 +76,19 @@ function factsOf({ entry, leafIndex, record, judged, logOrigin }: ProofToCheck):
 
 function statusFault(
   record: PublishedRecord,
-  effect: Effect,
+  decided: Decided,
   found: readonly Admissible[],
   revoked: readonly ArtifactKind[],
 ): RecordFault | null {
   let milder: RecordFault | null = null;
   for (const kind of ARTIFACT_KINDS) {
     const verification = record.parts[kind]?.verification;
-    const exists = kind === 'proof' || effect === 'ADMIT';
+    const exists = kind === 'proof' || !isProofOnly(decided);
     if (verification === undefined) {
       if (exists) milder ??= { code: 'body_differs', expected: `a ${kind}` };
       continue;
     }
-    const statuses = exists ? admissibleStatuses(kind, effect, found, revoked) : new Set<string>();
+    const statuses = exists ? admissibleStatuses(kind, decided, found, revoked) : new Set<string>();
     const { verification_status: status, can_assert_validity: asserts } = verification;
     const must = [...statuses].join(' or ') || 'nothing, as there is none';
     const expected = `${must} of the ${kind}, found ${status}`;

@@ -2,18 +2,18 @@ import { idsOf } from '#protocol/ids';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
 import {
   NO_TRUST_CHAIN,
-  TRUST_CHAIN,
+  isProofOnly,
+  trustChainOf,
   type ArtifactKind,
-  type Effect,
+  type Decided,
   type Outcome,
 } from '#protocol/status';
 import { entriesPath, TILE_WIDTH, tilePath } from '#protocol/tiles';
 
 /** What stands fixed about a proof, by its entry in the log and by its AEP. */
-export interface Facts {
+export interface Facts extends Decided {
   entry: ProofEntry;
   leafIndex: number;
-  effect: Effect;
   environment: 'sandbox' | 'live';
   keyId: string;
   logOrigin: string;
@@ -44,10 +44,10 @@ export function expectedTail(facts: Facts, width: number, outcome: Outcome) {
       effect,
       environment: facts.environment,
     },
-    trust_chain: outcome === 'pass' ? TRUST_CHAIN[effect] : NO_TRUST_CHAIN,
+    trust_chain: outcome === 'pass' ? trustChainOf(facts) : NO_TRUST_CHAIN,
     mutation_allowed: false,
     serves_authoritative_truth: false,
-    references: expectedReferences(entry.proof_id, effect),
+    references: expectedReferences(entry.proof_id, facts),
     downloads: {
       log_entry: `/log/entry/${String(leafIndex)}`,
       entry_bundle: `/log/${entriesPath(tile, width)}`,
@@ -67,11 +67,11 @@ export function expectedTail(facts: Facts, width: number, outcome: Outcome) {
   };
 }
 
-/** A denial has no other artifact that its ids could lead to. */
-function expectedReferences(proofId: string, effect: Effect) {
+/** A denial or an outcome has no other artifact that its ids could lead to. */
+function expectedReferences(proofId: string, decided: Decided) {
   const ids = idsOf(proofId);
   const { proof_id, registry_proof_id, registry_entry_id, execution_id } = ids;
-  return effect === 'ADMIT'
-    ? { ...ids }
-    : { proof_id, registry_proof_id, registry_entry_id, execution_id };
+  return isProofOnly(decided)
+    ? { proof_id, registry_proof_id, registry_entry_id, execution_id }
+    : { ...ids };
 }

@@ -1,4 +1,5 @@
 import * as z from 'zod';
+import { isProofOnly } from '../status.js';
 import { SCHEMA } from './ids.js';
 import { fixtureRefSchema, intentIdSchema } from './execute.js';
 import {
@@ -58,7 +59,7 @@ export const fullValiditySchema = z.strictObject({
   trust: endSchema,
 });
 export type FullValidity = z.infer<typeof fullValiditySchema>;
-const deniedValiditySchema = z.strictObject({ proof: endSchema });
+const proofValiditySchema = z.strictObject({ proof: endSchema });
 
 /** The signed statement that an execution was admitted or denied. */
 export const aepSchema = z
@@ -73,7 +74,7 @@ export const aepSchema = z
     decision: aepDecisionSchema,
     policy: aepPolicySchema,
     evidence: aepEvidenceSchema,
-    valid_until: z.union([fullValiditySchema, deniedValiditySchema]),
+    valid_until: z.union([fullValiditySchema, proofValiditySchema]),
     accepted_at: timeSchema,
     salt: z.string().regex(/^[0-9a-f]{64}$/, 'expected 32 bytes in hex'),
     key_id: keyIdSchema,
@@ -82,11 +83,16 @@ export const aepSchema = z
     path: ['execution_id'],
     message: 'expected exec_ and the proof id',
   })
-  // Only an admission is followed by a passport, a certificate and trust.
-  .refine((aep) => 'trust' in aep.valid_until === (aep.decision.effect === 'ADMIT'), {
-    path: ['valid_until'],
-    message: 'expected all four ends for an admission, the end of the proof alone for a denial',
-  });
+  .refine(
+    ({ decision, subject, valid_until }) =>
+      'trust' in valid_until ===
+      !isProofOnly({ effect: decision.effect, isOutcome: subject.kind === 'outcome' }),
+    {
+      path: ['valid_until'],
+      message:
+        'expected all four ends for the admission of an action, only the end of the proof for a denial or an outcome',
+    },
+  );
 export type Aep = z.infer<typeof aepSchema>;
 
 function isSortedSet(items: readonly string[]): boolean {

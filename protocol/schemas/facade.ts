@@ -65,7 +65,7 @@ const facadeIntegritySchema = z.strictObject({
 });
 
 const referenceSchema = z.string().exactOptional();
-/** Ids that lead to the same proof; of a denial only the four that every proof has. */
+/** Ids that lead to the same proof; of a denial or an outcome only the four that every proof has. */
 const facadeReferencesSchema = z.looseObject({
   proof_id: proofIdSchema,
   registry_proof_id: proofIdSchema,

@@ -1,7 +1,13 @@
 import * as z from 'zod';
 import { canAssertValidity, STATUSES } from '../status.js';
 import { SCHEMA } from './ids.js';
-import { keyIdSchema, logIndexSchema, proofIdSchema, timeSchema } from './primitives.js';
+import {
+  effectSchema,
+  keyIdSchema,
+  logIndexSchema,
+  proofIdSchema,
+  timeSchema,
+} from './primitives.js';
 
 /** Every check of a proof, in the order in which they are made. */
 export const CHECK_NAMES = [
@@ -117,6 +123,8 @@ export const verdictSchema = z
   .strictObject({
     schema_version: z.literal(SCHEMA.verdict),
     proof_id: proofIdSchema,
+    /** Null when the registry has no such proof of this tenant. */
+    effect: effectSchema.nullable(),
     status: z.enum([...STATUSES, 'INVALID']),
     can_assert_validity: z.boolean(),
     /** Null exactly when validity is asserted. */

@@ -35,7 +35,7 @@ export async function packagesFrom(
     cross join lateral (select
         coalesce(array_agg(m.proof_id::text order by m.position), '{}') as proof_ids,
         coalesce(max(m.position) = count(*) - 1 and bool_and(p.tenant_no is not null
-          and p.tenant_no = k.tenant_no and p.effect = 'ADMIT'), false) as fit
+          and p.tenant_no = k.tenant_no and p.effect = 'ADMIT' and not p.is_outcome), false) as fit
       from svc.package_member m left join svc.proof p using (proof_id)
       where m.package_id = k.package_id) m
     left join (select package_id, min(change_no) as change from svc.grant_change
@@ -95,7 +95,7 @@ export async function tokensFrom(sql: Db, after: string, limit: number): Promise
       (select expires_at from svc.share_due d where d.token_hash = t.token_hash) as due_at,
       case when t.package_id is null
         then (select true from svc.proof p where p.proof_id = t.proof_id and p.tenant_no = t.tenant_no
-          and (p.effect = 'ADMIT' or t.artifact_kind = 'proof'))
+          and (p.effect = 'ADMIT' and not p.is_outcome or t.artifact_kind = 'proof'))
         else (select true from svc.trust_package k
           where k.package_id = t.package_id and k.tenant_no = t.tenant_no) end is not null as has_target
     from svc.share_token t where t.token_hash > ${Buffer.from(after, 'hex')}

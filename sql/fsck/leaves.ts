@@ -25,6 +25,7 @@ export interface StoredLeaf {
     tenantNo: number;
     tenantId: string | null;
     lane: number;
+    isOutcome: boolean;
     action: string | null;
     intentId: string | null;
   } | null;
@@ -57,6 +58,7 @@ interface Row extends EntryRow {
   tenant_no: number;
   tenant_id: string | null;
   lane: number;
+  is_outcome: boolean;
   action: string | null;
   intent_id: string | null;
   request: Buffer | null;
@@ -79,7 +81,7 @@ export async function readLeaves(sql: Db, from: number, to: number): Promise<Sto
   const rows = await sql<Row[]>`
     select e.leaf_index, e.kind, e.proof_id::text, e.at, e.aep_hash, e.proof_record_hash, e.body,
       p.leaf_index as proof_leaf, p.aep, p.signature, p.key_id, p.effect, p.environment,
-      p.tenant_no, t.tenant_id, p.lane, p.action, p.intent_id,
+      p.tenant_no, t.tenant_id, p.lane, p.is_outcome, p.action, p.intent_id,
       i.request, i.request_hash, i.accepted_at, i.salt, i.policy_digest, i.fixture_hash,
       i.environment as intake_environment, i.tenant_no as intake_tenant, i.lane as intake_lane,
       i.validity, i.proof_id is not null as accepted, x.proof_id is not null as erased,
@@ -117,6 +119,7 @@ function storedLeaf(row: Row): StoredLeaf {
             tenantNo: row.tenant_no,
             tenantId: row.tenant_id,
             lane: row.lane,
+            isOutcome: row.is_outcome,
             action: row.action,
             intentId: row.intent_id,
           },

@@ -1,3 +1,4 @@
+import type { Decided } from '#protocol/status';
 import type { Db } from '../db.js';
 import { fromUuid, toUuid } from '../ids.js';
 
@@ -5,10 +6,13 @@ import { fromUuid, toUuid } from '../ids.js';
 export async function proofAbout(
   sql: Db,
   proofId: string,
-): Promise<{ leafIndex: number; effect: 'ADMIT' | 'DENY' } | null> {
-  const [row] = await sql<{ leaf_index: number; effect: 'ADMIT' | 'DENY' }[]>`
-    select leaf_index, effect from svc.proof where proof_id = ${toUuid(proofId)}::uuid`;
-  return row === undefined ? null : { leafIndex: Number(row.leaf_index), effect: row.effect };
+): Promise<({ leafIndex: number } & Decided) | null> {
+  const [row] = await sql<
+    { leaf_index: number; effect: Decided['effect']; is_outcome: boolean }[]
+  >`select leaf_index, effect, is_outcome from svc.proof
+    where proof_id = ${toUuid(proofId)}::uuid`;
+  if (row === undefined) return null;
+  return { leafIndex: Number(row.leaf_index), effect: row.effect, isOutcome: row.is_outcome };
 }
 
 /**

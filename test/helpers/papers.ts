@@ -23,13 +23,15 @@ export interface PaperOptions {
 export function documentFor(options: PaperOptions = {}): ProofExport {
   const { effect = 'ADMIT', verdict = 'pass', revoked = [], expired = [] } = options;
   const base = exportOf(effect === 'ADMIT' ? admitted : denied);
+  const isOutcome = options.subject?.kind === 'outcome';
   const statusOf = (kind: StatusFacts['kind']) =>
-    verificationStatus({ kind, effect, verdict, revoked, expired });
+    verificationStatus({ kind, effect, isOutcome, verdict, revoked, expired });
   const aep = aepSchema.parse({
     ...base.aep,
     environment: options.environment ?? 'live',
     subject: options.subject ?? base.aep.subject,
     decision: { effect, reasons: options.reasons ?? base.aep.decision.reasons },
+    ...(isOutcome && { valid_until: { proof: base.aep.valid_until.proof } }),
     ...options.aep,
   });
   return proofExportSchema.parse({

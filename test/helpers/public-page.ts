@@ -49,6 +49,7 @@ export async function everyPageState(): Promise<PageStates> {
   const sandbox = registry.addProof();
   const live = registry.addProof({ environment: 'live' });
   const denied = registry.addProof({ effect: 'DENY', environment: 'live' });
+  const outcome = registry.addProof({ isOutcome: true, environment: 'live' });
   const deniedSandbox = registry.addProof({ effect: 'DENY' });
   const deniedRevoked = registry.addProof({ effect: 'DENY', environment: 'live' });
   const deniedExpired = registry.addProof({ effect: 'DENY', environment: 'live' });
@@ -74,7 +75,7 @@ export async function everyPageState(): Promise<PageStates> {
   const sharedPackage = registry.share('package', withRevoked);
   const ended = registry.share('trust', live);
   registry.endShare(ended);
-  await snapshot.publisher({ windowProofs: 9 }).tick();
+  await snapshot.publisher({ windowProofs: 10 }).tick();
   snapshot.clock.at += 3500;
   const server = await snapshot.serve(snapshot.facade({ publicUrl: PUBLIC_URL }));
   const unknown = proofIdAt(1_700_000_000_000, 'unknown');
@@ -96,6 +97,14 @@ export async function everyPageState(): Promise<PageStates> {
     ['trust asset', `asset_${live}`, 'TRUST_ESTABLISHED', 'Trust established', 'trust-asset/'],
     ['execution', `exec_${live}`, 'VALID', 'Valid proof', '?identifier='],
     ['denied', denied, 'VALID', 'Denied', 'proof/'],
+    ['outcome', outcome, 'VALID', 'Outcome recorded', 'proof/'],
+    [
+      'no artifact of an outcome',
+      `cert_${outcome}`,
+      'BACKEND_LOOKUP_REQUIRED',
+      'Not resolved',
+      'certificate/',
+    ],
     ['denied in the sandbox', deniedSandbox, 'VALID', 'Sandbox: Denied', 'proof/'],
     ['denied and revoked', deniedRevoked, 'REVOKED', 'Denied, and revoked', 'proof/'],
     ['denied and expired', deniedExpired, 'EXPIRED', 'Denied, and expired', 'proof/'],

@@ -93,6 +93,7 @@ export class MemoryRegistry implements RegistryView {
       aepHash: toHex(sha256(utf8(`aep ${leafIndex}`))),
       proofRecordHash: toHex(sha256(utf8(`record ${leafIndex}`))),
       effect: 'ADMIT',
+      isOutcome: false,
       environment: 'sandbox',
       keyId: AEP_KEY_ID,
       ...overrides,

@@ -11,6 +11,7 @@ import { acceptIntake } from '#sql/intake';
 import { ensureKeyActive } from '#sql/lifecycle';
 import { revokeShareToken } from '#sql/share-tokens';
 import { upkeep } from '#workers/verify/upkeep';
+import { agentItem, outcomeEnvelope } from './agent.js';
 import type { TestDatabase } from './database.js';
 import { workBatches } from './engine.js';
 import { EventfulRegistry } from './eventful-registry.js';
@@ -28,7 +29,7 @@ export interface SoundRegistry {
 
 /**
  * A registry and its snapshot in which everything happened that can, and nothing is wrong: two tiles
- * of proofs and denials, artifacts revoked and over, keys, packages, tokens that live, ended and are
+ * of proofs and denials, an outcome, artifacts revoked and over, keys, packages, tokens that live, ended and are
  * over, a batch, an admission that was refused and one that waits.
  */
 export async function soundRegistry(
@@ -49,6 +50,8 @@ export async function soundRegistry(
   await world.begin(publish);
   world.fresh.push(...(await world.admit(40)));
   world.fresh.push(...(await world.admit(1, { action: 'DELETE_AUDIT_LOG' })));
+  const outcome = outcomeEnvelope(world.old[0]!, { result: 'failed' });
+  world.fresh.push(...(await registry.admitAll([agentItem(registry, outcome)])));
   await world.revoke(world.old[5]!, 'proof');
   await world.setPassportValidity(1);
   world.fresh.push(...(await world.admit(1)));

@@ -17,6 +17,7 @@ export const FLIP = {
   key_id: `update svc.proof set key_id = reverse(key_id) where ${byId}`,
   tenant: `update svc.proof set tenant_no = tenant_no # 1024 where ${byId}`,
   'tenant of the intake': `update svc.intake set tenant_no = tenant_no # 1024 where ${byId}`,
+  is_outcome: `update svc.proof set is_outcome = not is_outcome where ${byId}`,
   lane: `update svc.proof set lane = 3 - lane where ${byId}`,
   action: `update svc.proof set action = reverse(action) where ${byId}`,
   intent_id: `update svc.proof set intent_id = reverse(intent_id) where ${byId}`,

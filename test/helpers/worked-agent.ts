@@ -38,7 +38,10 @@ function worked(name: string, proofId: string, received: string, subject: AepSub
     tenant_id: envelope.tenant_id,
     subject,
     request_hash: requestHash,
-    decision: { effect: 'ADMIT', reasons: ['sandbox-tenants-may-act'] },
+    decision: {
+      effect: 'ADMIT',
+      reasons: subject.kind === 'outcome' ? [] : ['sandbox-tenants-may-act'],
+    },
     policy: {
       digest: digest('policy set'),
       input_hash: digest('policy input'),

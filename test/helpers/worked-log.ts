@@ -1,5 +1,6 @@
 import { createPrivateKey, sign } from 'node:crypto';
 import {
+  decidedIn,
   AEP_PAYLOAD_TYPE,
   aepBytes,
   buildAep,
@@ -205,10 +206,9 @@ export function exportOf(proof: WorkedProof): ProofExport {
 
 /** What the registry says once the whole log is verified: of the admission, the certificate is gone. */
 function statementOf(proof: WorkedProof): VerdictStatement {
-  const { effect } = proof.aep.decision;
   const revoked = proof === admitted ? (['certificate'] as const) : [];
   const status = (kind: ArtifactKind) =>
-    verificationStatus({ kind, effect, verdict: 'pass', revoked, expired: [] });
+    verificationStatus({ ...decidedIn(proof.aep), kind, verdict: 'pass', revoked, expired: [] });
   return {
     verification_status: status('proof'),
     can_assert_validity: canAssertValidity(status('proof')),

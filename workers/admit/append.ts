@@ -113,6 +113,7 @@ async function appendIn(
         proofId: item.intake.proofId,
         tenantNo: item.intake.tenantNo,
         lane: item.intake.lane,
+        isOutcome: item.subject.kind === 'outcome',
         action: 'action' in item.subject ? item.subject.action : null,
         intentId: 'intent_id' in item.subject ? item.subject.intent_id : null,
         leafIndex: size + offset,

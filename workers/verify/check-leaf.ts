@@ -88,6 +88,7 @@ function isSaid(columns: Columns, { subject, ...said }: Aep): boolean {
     columns.keyId === said.key_id &&
     columns.tenantId === said.tenant_id &&
     columns.lane === (laneOf(subject) === 'execute' ? 1 : 2) &&
+    columns.isOutcome === (subject.kind === 'outcome') &&
     columns.action === ('action' in subject ? subject.action : null) &&
     columns.intentId === ('intent_id' in subject ? subject.intent_id : null)
   );

@@ -111,8 +111,10 @@ function refusal(
         ? unknownTarget('/package_id', 'package')
         : unknownTarget('/proof_id', 'proof');
     case 'absent_artifact':
-      return new Problem('artifact_absent', 'Of a denial there is only the proof to share.', {
-        errors: [{ pointer: '/artifact_kind', detail: 'must be proof: this is a denial' }],
+      return new Problem('artifact_absent', 'A denial or an outcome has only its proof to share.', {
+        errors: [
+          { pointer: '/artifact_kind', detail: 'must be proof: this is a denial or an outcome' },
+        ],
       });
     case 'expiry_over':
       return new Problem('expiry_over', 'A token must have some time to be used in.', {

@@ -72,7 +72,7 @@ function viewOf(stored: StoredProof, history: ProofHistory): ProofView {
     receipt: payload?.receipt ?? null,
     aep: payload?.aep ?? null,
     proof_record: payload?.record ?? null,
-    verdict: statementOf(stored.effect, history),
+    verdict: statementOf(stored, history),
     history: eventsOf(stored, history),
   };
 }

@@ -150,8 +150,10 @@ async function enqueue(ctx: EngineContext, revocationId: string, requestId: stri
 }
 
 function artifactAbsent(): Problem {
-  return new Problem('artifact_absent', 'Of a denial there is only the proof to revoke.', {
-    errors: [{ pointer: '/artifact_kind', detail: 'must be proof: this is a denial' }],
+  return new Problem('artifact_absent', 'A denial or an outcome has only its proof to revoke.', {
+    errors: [
+      { pointer: '/artifact_kind', detail: 'must be proof: this is a denial or an outcome' },
+    ],
   });
 }
 

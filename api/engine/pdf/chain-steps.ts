@@ -1,6 +1,7 @@
+import { decidedIn } from '#protocol/aep';
 import { ID_PREFIX } from '#protocol/ids';
 import type { ProofExport } from '#protocol/schemas/proof-export';
-import { canAssertValidity, TRUST_CHAIN } from '#protocol/status';
+import { canAssertValidity, trustChainOf, type TRUST_CHAIN } from '#protocol/status';
 
 type StepName = (typeof TRUST_CHAIN)['ADMIT']['sequence'][number];
 
@@ -15,9 +16,9 @@ export interface ChainStep {
   reference: { exact: string } | { words: string };
 }
 
-/** The steps in the documented order; a denial ends with the third. */
+/** The steps in the documented order; those of a denial or an outcome end with the third. */
 export function chainSteps(document: ProofExport): ChainStep[] {
-  const { sequence } = TRUST_CHAIN[document.aep.decision.effect];
+  const { sequence } = trustChainOf(decidedIn(document.aep));
   return sequence.map((name) => ({ name: name.replaceAll('_', ' '), ...stepOf(name, document) }));
 }
 

@@ -27,7 +27,6 @@ export interface Paper {
 /** @param json the export document's bytes, which go along with the paper */
 export function paperOf(document: ProofExport, json: Uint8Array, lookupUrl: string): Paper {
   const { proof_id } = document;
-  const denied = document.aep.decision.effect === 'DENY';
   return {
     proofId: proof_id,
     lookupUrl,
@@ -41,9 +40,7 @@ export function paperOf(document: ProofExport, json: Uint8Array, lookupUrl: stri
     decision: { title: 'Decision', fields: decisionFields(document) },
     artifacts: artifactRows(document),
     chain: chainSteps(document),
-    chainEnd: denied
-      ? 'The chain of a denial ends here: what is denied has no passport, certificate or trust.'
-      : null,
+    chainEnd: chainEndOf(document.aep),
     log: { title: 'Place in the log', fields: logFields(document) },
     hashes: {
       title: 'Hashes',
@@ -53,6 +50,15 @@ export function paperOf(document: ProofExport, json: Uint8Array, lookupUrl: stri
     },
     keys: { title: 'Signature and keys', fields: keyFields(document) },
   };
+}
+
+function chainEndOf({ decision, subject }: ProofExport['aep']): string | null {
+  if (decision.effect === 'DENY') {
+    return 'The chain of a denial ends here: what is denied has no passport, certificate or trust.';
+  }
+  return subject.kind === 'outcome'
+    ? 'The chain of an outcome ends here: only the admission of an action has a passport, certificate and trust.'
+    : null;
 }
 
 function verdictFields(document: ProofExport): Field[] {

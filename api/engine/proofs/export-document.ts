@@ -46,7 +46,7 @@ async function readExport(
   const { entry, payload } = documentsOf(stored);
   if (payload === null) throw erased();
   const history = await proofHistory(sql, stored);
-  const verdict = statementOf(stored.effect, history);
+  const verdict = statementOf(stored, history);
   if (verdict.verified_at === null) {
     throw new Problem('pending_verdict', 'The verification system has not looked at it yet.', {
       headers: { 'Retry-After': '1' },

@@ -4,7 +4,7 @@ import {
   canAssertValidity,
   verificationStatus,
   type ArtifactKind,
-  type Effect,
+  type Decided,
   type Outcome,
 } from '#protocol/status';
 import { formatTime } from '#protocol/time';
@@ -17,12 +17,12 @@ type Told = Pick<ProofHistory, 'verdicts' | 'revocations' | 'isDamaged' | 'isEra
  * Where one of those cannot be told any more, nothing is asserted, whatever was found before; nor of
  * what was erased, whether or not the verification system has come to say so.
  */
-export function statementOf(effect: Effect, history: Told): VerdictStatement {
+export function statementOf(decided: Decided, history: Told): VerdictStatement {
   const { isDamaged = false, isErased = false, revocations, verdicts } = history;
   const last = verdicts.at(-1);
   const instead: Outcome | null = isDamaged ? 'fail' : isErased ? 'erased' : null;
   const verdict = last === undefined || instead === null ? last : { ...last, outcome: instead };
-  return statement(effect, verdict, firstOfEachKind(revocations));
+  return statement(decided, verdict, firstOfEachKind(revocations));
 }
 
 /**
@@ -31,19 +31,19 @@ export function statementOf(effect: Effect, history: Told): VerdictStatement {
  * the log when the verdict was made. A statement that was exported is genuine if and only if it is
  * one of these.
  */
-export function statementsOf(effect: Effect, history: Told): VerdictStatement[] {
+export function statementsOf(decided: Decided, history: Told): VerdictStatement[] {
   const revocations = firstOfEachKind(history.revocations);
   return everInForce(history.verdicts).flatMap((verdict) => {
     const known = revocations.filter(({ leafIndex }) => leafIndex < verdict.treeSize).length;
     const later = revocations.length - known;
     return Array.from({ length: later + 1 }, (_, more) =>
-      statement(effect, verdict, revocations.slice(0, known + more)),
+      statement(decided, verdict, revocations.slice(0, known + more)),
     );
   });
 }
 
 function statement(
-  effect: Effect,
+  { effect, isOutcome }: Decided,
   verdict: VerdictInHistory | undefined,
   revocations: RevocationInHistory[],
 ): VerdictStatement {
@@ -52,6 +52,7 @@ function statement(
     verificationStatus({
       kind,
       effect,
+      isOutcome,
       verdict: verdict?.outcome ?? 'none',
       revoked,
       expired: verdict?.expired ?? [],

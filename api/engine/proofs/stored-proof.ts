@@ -72,6 +72,7 @@ export function isRowOf(stored: StoredProof, { subject, ...said }: Aep): boolean
   return (
     stored.tenantId === said.tenant_id &&
     stored.effect === said.decision.effect &&
+    stored.isOutcome === (subject.kind === 'outcome') &&
     stored.environment === said.environment &&
     stored.lane === (laneOf(subject) === 'execute' ? 1 : 2) &&
     stored.keyId === said.key_id &&

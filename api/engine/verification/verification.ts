@@ -1,3 +1,4 @@
+import { decidedIn } from '#protocol/aep';
 import { fromHex, toHex } from '#protocol/bytes';
 import { proofEntryBytes } from '#protocol/entries';
 import { isUsablePublicKey, smallOrderPublicKeys } from '#protocol/ed25519';
@@ -51,7 +52,7 @@ export async function verification(
     stored === null
       ? await absent(sql, submission)
       : await present(ctx, sql, caller, submission, stored);
-  const { checks, key, verdict, logSize } = made;
+  const { checks, effect, key, verdict, logSize } = made;
   const smallOrder = key !== null && (SMALL_ORDER.has(key.key_id) || made.unusableKey);
   const keyFound = { state: key?.state ?? 'unknown', smallOrder } as const;
   const cause = causeOf(checks, keyFound, stored?.isErased ?? false);
@@ -59,6 +60,7 @@ export async function verification(
   return {
     schema_version: SCHEMA.verdict,
     proof_id: submission.proofId,
+    effect,
     status,
     can_assert_validity: canAssertValidity(status),
     cause,
@@ -69,7 +71,7 @@ export async function verification(
   };
 }
 
-interface Made extends Pick<Verdict, 'checks' | 'key' | 'verdict'> {
+interface Made extends Pick<Verdict, 'checks' | 'effect' | 'key' | 'verdict'> {
   logSize: number;
   /** The log has the key, and nothing that is signed under it means anything. */
   unusableKey: boolean;
@@ -83,6 +85,7 @@ async function absent(sql: Db, { signed }: Submission): Promise<Made> {
   const registered = passOr('registered', false, NOT_HERE);
   return {
     checks: completed([registered, ...(key === null ? [] : [keyCheck(key.state)])], NOT_HERE),
+    effect: null,
     key,
     verdict: null,
     logSize,
@@ -105,7 +108,7 @@ async function present(
   const { leafIndex } = stored;
   const logged = loggedAep(signed?.open.payload ?? null, stored) ?? loggedAep(stored.aep, stored);
   // Of a row that was changed no statement is made: what was signed is in the AEP.
-  const effect = logged?.decision.effect ?? stored.effect;
+  const decided = logged === null ? stored : decidedIn(logged);
   // The verdicts before the keys: whoever sees a verdict then sees every key entry it rests on.
   const history = await proofHistory(sql, stored);
   const [intake, keys, inclusion, checkpoint] = await Promise.all([
@@ -138,7 +141,7 @@ async function present(
           key: known,
           inclusion: inclusion ?? { leafHashInTree: new Uint8Array() },
         });
-  const verdict = statementOf(effect, history);
+  const verdict = statementOf(decided, history);
   const made: VerifyCheck[] = [
     passOr('registered', true, NOT_HERE),
     ...derived.map((check) => withoutTree(check, inclusion)),
@@ -147,7 +150,7 @@ async function present(
       stored,
       entry,
       publicKey: known.publicKey,
-      statements: statementsOf(effect, history),
+      statements: statementsOf(decided, history),
       checkpoint,
       logVkey: checkpoint === null ? ctx.logVkey : vkeyFor(checkpoint.note, ctx),
     }),
@@ -155,6 +158,7 @@ async function present(
   ];
   return {
     checks: completed(made, 'it could not be made'),
+    effect: decided.effect,
     key: keyOf(keys, keyId, leafIndex, logSize),
     verdict,
     logSize,

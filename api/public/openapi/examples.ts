@@ -44,7 +44,14 @@ export const EXAMPLE_ID = {
 type IdName = keyof typeof EXAMPLE_ID;
 
 function statusOf(kind: ArtifactKind) {
-  return verificationStatus({ kind, effect: 'ADMIT', verdict: 'pass', revoked: [], expired: [] });
+  return verificationStatus({
+    kind,
+    effect: 'ADMIT',
+    isOutcome: false,
+    verdict: 'pass',
+    revoked: [],
+    expired: [],
+  });
 }
 
 function verdictOn(kind: ArtifactKind) {

@@ -1,7 +1,7 @@
 import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
 import { pageUrl } from './ask.js';
 import { html, type Html } from './html.js';
-import { membersIn, type Relayed } from './relayed.js';
+import { isOutcome, membersIn, type Relayed } from './relayed.js';
 import type { ChainLink } from './retell.js';
 import { MARK, upperFirst, WORD, type Mark } from './words.js';
 
@@ -45,6 +45,9 @@ function sentence(relayed: Relayed): string {
   if (chain.sequence.length === 0) return 'There is no chain: nothing in it is confirmed.';
   if (artifact.effect === 'DENY') {
     return 'A denial has no passport, certificate or trust: its chain ends with the verification.';
+  }
+  if (isOutcome(relayed)) {
+    return 'An outcome has no passport, certificate or trust: its chain ends with the verification.';
   }
   if (!chain.available) return 'The chain is not complete. It ends where nothing more follows.';
   if (!verification.can_assert_validity) {

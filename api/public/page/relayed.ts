@@ -68,6 +68,13 @@ export function readAnswer(answer: Pick<Answer, 'status' | 'body'>): Relayed | n
   return relayedSchema.parse(document);
 }
 
+/** The proof of an outcome: like a denial it leads to no certificate, but what it records was admitted. */
+export function isOutcome({ artifact, references }: Relayed): boolean {
+  return (
+    artifact.effect === 'ADMIT' && 'proof_id' in references && !('certificate_id' in references)
+  );
+}
+
 /** The proofs in a package; null of everything else. */
 export function membersIn({ references }: Relayed): Member[] | null {
   return references.members ?? null;

@@ -7,7 +7,7 @@ import { html, type Html } from './html.js';
 import { membersSection, tally } from './members.js';
 import { tellPackage } from './package-words.js';
 import { copyButton, fact, markOf, time } from './pieces.js';
-import { membersIn, wasShared, type Relayed } from './relayed.js';
+import { isOutcome, membersIn, wasShared, type Relayed } from './relayed.js';
 import type { Told } from './retell.js';
 import { shown } from './safe.js';
 import { forProgramsSection, shareSection } from './share.js';
@@ -111,7 +111,8 @@ function factsOf(resolved: Relayed, { events }: VerdictView): Html {
 
 function assertion(relayed: Relayed | null): string {
   if (relayed?.verification.can_assert_validity !== true) return 'No';
-  return relayed.artifact.effect === 'DENY' ? 'Yes, of the proof that it was denied' : 'Yes';
+  if (relayed.artifact.effect === 'DENY') return 'Yes, of the proof that it was denied';
+  return isOutcome(relayed) ? 'Yes, of the proof that an outcome was reported' : 'Yes';
 }
 
 /** Why an id of a proof that is not recent does not resolve, and which one does. */

@@ -1,5 +1,5 @@
 import type { ArtifactKind, VerificationStatus } from '#protocol/status';
-import type { Relayed } from './relayed.js';
+import { isOutcome, type Relayed } from './relayed.js';
 
 /** How a verdict is told to a person. The shape of the mark and the words differ, not only the colour. */
 export interface Telling {
@@ -59,6 +59,7 @@ export function tell(relayed: Relayed, byToken = false): Telling {
   const { lookup, verification, artifact } = relayed;
   if (lookup.matched_on === null) return byToken ? tellDarkToken() : tellUnresolved();
   if (artifact.effect === 'DENY') return tellDenied(relayed);
+  if (isOutcome(relayed) && verification.can_assert_validity) return OUTCOME;
   const kind = relayed.artifact_kind;
   switch (verification.verification_status) {
     case 'VALID':
@@ -101,6 +102,23 @@ export function tell(relayed: Relayed, byToken = false): Telling {
       return tellUnconfirmed(NOUN[kind]);
   }
 }
+
+/** Not headed by a good word: the action may have failed, and the result is not public. */
+const OUTCOME: Telling = {
+  mark: 'open',
+  headline: 'Outcome recorded',
+  lead: 'An agent reported how an action ended. This is a valid proof of the report.',
+  says: [
+    'A report on an action that was admitted before was recorded.',
+    'A signed proof of that is in the log named below.',
+    'The verification system checked that proof and its place in the log.',
+  ],
+  saysNot: [
+    'That the action succeeded, or that the report is true. No passport, certificate or trust follows from an outcome.',
+    'What the action was, who reported, or with what result. None of it is public.',
+    `That this will stay so. The proof can be revoked or expire. ${ENDS}`,
+  ],
+};
 
 const ADMITTED = 'An action was admitted, and the log holds the signed proof of it.';
 export const HOLDS = 'That it still holds.';

@@ -1,5 +1,5 @@
 import { isProofId } from '../../../protocol/ids.js';
-import { verifyProofHttp, type Verdict } from '../../index.js';
+import { verifyProofHttp } from '../../index.js';
 import type { Command, Invocation } from '../command.js';
 import { EXIT, type ExitCode } from '../exit-code.js';
 import { askAboutExport } from '../read-document.js';
@@ -56,11 +56,11 @@ async function online({ args, values, json, engine, terminal }: Invocation): Pro
   const envelope = await (isProofId(name)
     ? verifyProofHttp(options, { proof_id: name })
     : askAboutExport(name, (document) => verifyProofHttp(options, document)));
-  const { status, can_assert_validity, cause, checks } = envelope.response;
+  const { status, can_assert_validity, cause, checks, effect } = envelope.response;
   const code =
     cause === 'not_verified_yet'
       ? EXIT.undecided
-      : verdictExit(status, can_assert_validity, effectOf(envelope.response));
+      : verdictExit(status, can_assert_validity, effect ?? undefined);
   if (json) {
     terminal.printJson(envelope);
     return code;
@@ -73,10 +73,4 @@ async function online({ args, values, json, engine, terminal }: Invocation): Pro
   const passed = checks.filter(({ result }) => result === 'pass').length;
   terminal.print(...row('checks passed', `${String(passed)} of ${String(checks.length)}`));
   return code;
-}
-
-/** The verdict names no effect; but of a proof that verifies, only a denial has no passport. */
-function effectOf({ verdict }: Verdict): 'ADMIT' | 'DENY' {
-  const passport = verdict?.artifacts.passport ?? 'BACKEND_LOOKUP_REQUIRED';
-  return passport === 'BACKEND_LOOKUP_REQUIRED' ? 'DENY' : 'ADMIT';
 }
