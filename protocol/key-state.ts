@@ -32,19 +32,38 @@ export function keyStateAt(
   let publicKey: Uint8Array | null = null;
   let activated = false;
   let retired = false;
-  let compromised = false;
   for (const { leafIndex: at, entry } of keyEntries) {
     if (entry.type !== 'key' || entry.key_id !== keyId || at >= logSize) continue;
-    if (entry.change === 'compromise') {
-      if ((entry.from_index ?? 0) <= leafIndex) compromised = true;
-    } else if (at < leafIndex) {
+    if (entry.change !== 'compromise' && at < leafIndex) {
       if (entry.change === 'retire') retired = true;
       else activated = true;
     }
     // The first entry that names the key settles its bytes.
     publicKey ??= fromBase64Url(entry.public_key);
   }
-  if (compromised) return { publicKey, state: 'compromised' };
+  const voided = voidedAt(keyEntries, keyId, leafIndex);
+  if (voided !== null && voided < logSize) return { publicKey, state: 'compromised' };
   if (!activated || publicKey === null) return { publicKey, state: 'unknown' };
   return { publicKey, state: retired ? 'retired' : 'active' };
+}
+
+/**
+ * The index of the first compromise entry that voids a signature of the key at `leafIndex`; null
+ * when none does.
+ *
+ * @param keyEntries the key entries of the log, ascending by leaf index
+ */
+export function voidedAt(
+  keyEntries: readonly KeyedEntry[],
+  keyId: string,
+  leafIndex: number,
+): number | null {
+  const voiding = keyEntries.find(
+    ({ entry }) =>
+      entry.type === 'key' &&
+      entry.change === 'compromise' &&
+      entry.key_id === keyId &&
+      (entry.from_index ?? 0) <= leafIndex,
+  );
+  return voiding?.leafIndex ?? null;
 }

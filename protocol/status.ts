@@ -63,6 +63,8 @@ export interface StatusFacts extends Decided {
   kind: ArtifactKind;
   /** What the verifier found for the proof; `none` while it has not looked. */
   verdict: Outcome | 'none';
+  /** Whether the log has a compromise of the key that voids the proof, whatever the verdict is. */
+  isVoided?: boolean;
   /** Artifacts revoked at or below the log size that is being spoken for. */
   revoked: readonly ArtifactKind[];
   /** Artifacts whose validity the verifier has recorded as over. */
@@ -74,8 +76,8 @@ export interface StatusFacts extends Decided {
  *
  * 1. A check failed or nobody has checked, or the artifact does not exist because the proof is of a
  *    denial or an outcome: nothing is asserted.
- * 2. Revoked: no later pass undoes it.
- * 3. Erased: nothing is asserted.
+ * 2. Revoked: no later pass undoes it, nor does a compromise of the signing key.
+ * 3. Erased or voided: nothing is asserted.
  * 4. Validity over.
  * 5. The positive status of the artifact's kind.
  *
@@ -84,10 +86,11 @@ export interface StatusFacts extends Decided {
  */
 export function verificationStatus(facts: StatusFacts): VerificationStatus {
   const exists = facts.kind === 'proof' || !isProofOnly(facts);
-  const isKnown = facts.verdict === 'pass' || facts.verdict === 'erased';
+  const { verdict, isVoided = false } = facts;
+  const isKnown = verdict === 'fail' ? isVoided : verdict !== 'none';
   if (!isKnown || !exists) return 'BACKEND_LOOKUP_REQUIRED';
   if (restsOnAny(facts.kind, facts.revoked)) return 'REVOKED';
-  if (facts.verdict !== 'pass') return 'BACKEND_LOOKUP_REQUIRED';
+  if (verdict !== 'pass' || isVoided) return 'BACKEND_LOOKUP_REQUIRED';
   if (restsOnAny(facts.kind, facts.expired)) return 'EXPIRED';
   return POSITIVE[facts.kind];
 }

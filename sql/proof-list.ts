@@ -4,10 +4,12 @@ import {
   type Effect,
   type VerificationStatus,
 } from '#protocol/status';
+import type { KeyedEntry } from '#protocol/key-state';
 import type { Pool, Transaction } from './db.js';
 import { fromUuid } from './ids.js';
+import { keysInLog, voidingLeaf } from './keys-in-log.js';
 import { statusesOf } from './status-entries.js';
-import { asTenants } from './tenant-scope.js';
+import { asTenantsAfter } from './tenant-scope.js';
 import type { Environment } from './tenants.js';
 import { comparableTime } from './times.js';
 import { verdictsForLeaves, type LeafVerdict } from './verdicts.js';
@@ -26,6 +28,8 @@ export interface ProofInList {
   acceptedAt: number;
   /** The verdict in force; null while there is none. */
   verdict: LeafVerdict | null;
+  /** The log has a compromise of the key that voids the proof. */
+  isVoided: boolean;
   /** All artifacts that the log says are revoked. */
   revoked: ArtifactKind[];
 }
@@ -71,7 +75,7 @@ export function listProofs(
 ): Promise<{ proofs: ProofInList[]; next: number | null }> {
   const { limit, status } = query;
   const keep = (proof: ProofInList): boolean => status === undefined || statusOf(proof) === status;
-  return asTenants(sql, [query.tenantNo], async (tx) => {
+  return asTenantsAfter(sql, [query.tenantNo], keysInLog, async (tx, keys) => {
     const floor = await firstLeafSince(tx, query.filter.acceptedFrom);
     const kept: ProofInList[] = [];
     let below = query.below ?? Number.MAX_SAFE_INTEGER;
@@ -80,8 +84,8 @@ export function listProofs(
     let size = limit + 1;
     while (budget > 0) {
       size = Math.min(size, budget);
-      const scan = await scanLeaves(tx, query, floor, below, size);
-      kept.push(...(await withStanding(tx, scan.matching)).filter(keep));
+      const scan = await scanLeaves(tx, query, keys, floor, below, size);
+      kept.push(...(await withStanding(tx, scan.matching, keys)).filter(keep));
       if (kept.length > limit) {
         const page = kept.slice(0, limit);
         return { proofs: page, next: page.at(-1)?.leafIndex ?? null };
@@ -105,7 +109,13 @@ async function firstLeafSince(tx: Transaction, time: number | undefined): Promis
   return row?.tree_size ?? 0;
 }
 
-type Scanned = Omit<ProofInList, 'verdict' | 'revoked'> & { hasPayload: boolean };
+/** The key entries of the log; null when one cannot be read. */
+type Keys = readonly KeyedEntry[] | null;
+
+type Scanned = Omit<ProofInList, 'verdict' | 'isVoided' | 'revoked'> & {
+  keyId: string;
+  hasPayload: boolean;
+};
 
 interface ScanRow {
   scanned: number;
@@ -119,6 +129,7 @@ interface ScanRow {
   action: string | null;
   intent_id: string | null;
   accepted_at: Date;
+  key_id: string;
   has_payload: boolean;
 }
 
@@ -126,23 +137,24 @@ interface ScanRow {
 async function scanLeaves(
   tx: Transaction,
   { tenantNo, filter, status }: ListQuery,
+  keys: Keys,
   floor: number,
   below: number,
   size: number,
 ): Promise<{ scanned: number; least: number | null; matching: Scanned[] }> {
   const { lane, effect, action, intentId, acceptedFrom, acceptedBefore } = filter;
-  // An intent has an index of its own, so what is scanned for it is only what has it.
-  const ofIntent = intentId === undefined ? tx`` : tx`and intent_id = ${intentId}`;
-  const isException = status !== undefined && status !== 'VALID';
+  const isException = status !== undefined && status !== 'VALID' && keys !== null;
   // One look-up per exception: a join could be planned as a scan of all the tenant's proofs.
   const source = isException
-    ? tx`(${exceptions(tx, tenantNo, status, floor, below, size)}) x cross join lateral (
+    ? tx`(${exceptions(tx, tenantNo, status, keys, floor, below, size)}) x cross join lateral (
         select * from svc.proof p where p.tenant_no = ${tenantNo} and p.leaf_index = x.leaf
         limit 1) p`
     : tx`svc.proof`;
+  // An intent has an index of its own, so only its leaves are scanned.
+  const ofIntent = intentId === undefined || isException ? tx`` : tx`and intent_id = ${intentId}`;
   const rows = await tx<ScanRow[]>`
     with seen as materialized (
-      select proof_id, leaf_index, environment, lane, effect, is_outcome, action, intent_id,
+      select proof_id, leaf_index, environment, lane, effect, is_outcome, action, intent_id, key_id,
         aep is not null as has_payload
       from ${source}
       where tenant_no = ${tenantNo} and leaf_index < ${below} and leaf_index >= ${floor} ${ofIntent}
@@ -153,10 +165,11 @@ async function scanLeaves(
       where (${lane ?? null}::smallint is null or s.lane = ${lane ?? null})
         and (${effect ?? null}::text is null or s.effect = ${effect ?? null})
         and (${action ?? null}::text is null or s.action = ${action ?? null})
+        and (${intentId ?? null}::text is null or s.intent_id = ${intentId ?? null})
         and (${dateOf(acceptedFrom)}::timestamptz is null or e.at >= ${dateOf(acceptedFrom)})
         and (${dateOf(acceptedBefore)}::timestamptz is null or e.at < ${dateOf(acceptedBefore)}))
     select c.scanned, c.least, m.proof_id::text, m.leaf_index, m.environment, m.lane, m.effect,
-      m.is_outcome, m.action, m.intent_id, m.accepted_at, m.has_payload
+      m.is_outcome, m.action, m.intent_id, m.accepted_at, m.key_id, m.has_payload
     from counted c left join matching m on true
     order by m.leaf_index desc`;
   const matching = rows.flatMap((row): Scanned[] =>
@@ -173,6 +186,7 @@ async function scanLeaves(
             action: row.action,
             intentId: row.intent_id,
             acceptedAt: row.accepted_at.getTime(),
+            keyId: row.key_id,
             hasPayload: row.has_payload,
           },
         ],
@@ -182,12 +196,15 @@ async function scanLeaves(
 
 /**
  * The leaves of the tenant that can have a status other than VALID, newest first. Without a verdict
- * the status is BACKEND_LOOKUP_REQUIRED, so these are listed for that status only.
+ * the status is BACKEND_LOOKUP_REQUIRED, so these are listed for that status only, and so are those
+ * that a compromised key signed below the entry of the compromise: the verifier may still have to
+ * verify them again.
  */
 function exceptions(
   tx: Transaction,
   tenantNo: number,
   status: VerificationStatus,
+  keys: readonly KeyedEntry[],
   floor: number,
   below: number,
   size: number,
@@ -197,7 +214,7 @@ function exceptions(
       where tenant_no = ${tenantNo} and leaf_index < ${below} and leaf_index >= ${floor}
       order by leaf_index desc limit ${size})`;
   if (status !== 'BACKEND_LOOKUP_REQUIRED') return listed;
-  return tx`${listed} union all
+  return tx`${listed} ${voidedLeaves(tx, tenantNo, keys, floor, below, size)} union
     (select leaf_index from svc.proof
       where tenant_no = ${tenantNo} and leaf_index < ${below}
         and leaf_index >= greatest(${floor}::bigint, coalesce(
@@ -205,11 +222,39 @@ function exceptions(
       order by leaf_index desc limit ${size})`;
 }
 
+/** Between the lowest and the highest index, proofs that are not voided may be among them. */
+function voidedLeaves(
+  tx: Transaction,
+  tenantNo: number,
+  keys: readonly KeyedEntry[],
+  floor: number,
+  below: number,
+  size: number,
+) {
+  const ranges = keys.flatMap(({ leafIndex, entry }) =>
+    entry.type === 'key' && entry.from_index !== undefined
+      ? [{ keyId: entry.key_id, from: entry.from_index, until: leafIndex }]
+      : [],
+  );
+  if (ranges.length === 0) return tx``;
+  const from = Math.max(floor, Math.min(...ranges.map((range) => range.from)));
+  const until = Math.min(below, Math.max(...ranges.map((range) => range.until)));
+  return tx`union
+    (select leaf_index from svc.proof
+      where tenant_no = ${tenantNo} and leaf_index < ${until} and leaf_index >= ${from}
+        and key_id = any(${ranges.map((range) => range.keyId)})
+      order by leaf_index desc limit ${size})`;
+}
+
 function dateOf(epochMs: number | undefined): Date | null {
   return epochMs === undefined ? null : comparableTime(epochMs);
 }
 
-async function withStanding(tx: Transaction, proofs: Scanned[]): Promise<ProofInList[]> {
+async function withStanding(
+  tx: Transaction,
+  proofs: Scanned[],
+  keys: Keys,
+): Promise<ProofInList[]> {
   if (proofs.length === 0) return [];
   const [verdicts, statuses] = await Promise.all([
     verdictsForLeaves(
@@ -227,23 +272,26 @@ async function withStanding(tx: Transaction, proofs: Scanned[]): Promise<ProofIn
     if (entry === null) damaged.add(proofId);
     else revoked.set(proofId, [...(revoked.get(proofId) ?? []), entry.artifact_kind]);
   }
-  return proofs.map(({ hasPayload, ...proof }) => ({
+  return proofs.map(({ keyId, hasPayload, ...proof }) => ({
     ...proof,
     // What cannot be read may be a revocation: then nothing is asserted of this one.
     verdict: damaged.has(proof.proofId)
       ? null
       : inForce(verdicts.get(proof.leafIndex) ?? null, hasPayload),
+    isVoided: voidingLeaf(keys, keyId, proof.leafIndex) !== null,
     revoked: revoked.get(proof.proofId) ?? [],
   }));
 }
 
 /** The status of the proof itself, from the facts that the list has of it. */
-export function statusOf({ effect, isOutcome, verdict, revoked }: ProofInList): VerificationStatus {
+export function statusOf(proof: ProofInList): VerificationStatus {
+  const { effect, isOutcome, verdict, isVoided, revoked } = proof;
   return verificationStatus({
     kind: 'proof',
     effect,
     isOutcome,
     verdict: verdict?.outcome ?? 'none',
+    isVoided,
     revoked,
     expired: verdict?.expired ?? [],
   });

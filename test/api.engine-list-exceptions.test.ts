@@ -4,7 +4,7 @@ import { nativeSha256 } from '#runtime/crypto';
 import { appendRevocation } from '#sql/lifecycle';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { issueKey, startEngine, type TestEngine } from './helpers/engine.js';
-import { listPage } from './helpers/proof-list.js';
+import { listPage, type Query } from './helpers/proof-list.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
 
 let db: TestDatabase;
@@ -23,22 +23,26 @@ afterAll(async () => {
   await db.drop();
 });
 
-async function firstPage(status: string): Promise<string[]> {
-  const { proofs } = await listPage(engine, { status, limit: '1' }, key);
+async function firstPage(status: string, filter: Query = {}): Promise<string[]> {
+  const { proofs } = await listPage(engine, { status, limit: '1', ...filter }, key);
   return proofs.map((proof) => proof.proof_id);
+}
+
+async function revoke(proofId: string): Promise<void> {
+  await appendRevocation(registry.admin, nativeSha256, {
+    proofId,
+    artifactKind: 'proof',
+    reason: 'mistake',
+    actor: 'ops',
+    salt: randomBytes(32).toString('hex'),
+  });
 }
 
 describe('list of proofs with a status filter', () => {
   // More than a request scans of a list without one.
   it('has in its first page what lies below 4,100 valid proofs', async () => {
     const [revoked = ''] = await registry.admitAll([registry.item()]);
-    await appendRevocation(registry.admin, nativeSha256, {
-      proofId: revoked,
-      artifactKind: 'proof',
-      reason: 'mistake',
-      actor: 'ops',
-      salt: randomBytes(32).toString('hex'),
-    });
+    await revoke(revoked);
     for (let admitted = 0; admitted < 4_100; admitted += 820) {
       await registry.admitAll(Array.from({ length: 820 }, () => registry.item()));
     }
@@ -47,5 +51,18 @@ describe('list of proofs with a status filter', () => {
     expect(await firstPage('REVOKED')).toEqual([revoked]);
     expect(await firstPage('BACKEND_LOOKUP_REQUIRED')).toEqual([unverified]);
     expect(await firstPage('EXPIRED')).toEqual([]);
+  });
+
+  it('finds an intent below newer exceptions, and has no proof twice', async () => {
+    const items = ['wanted', 'other-1', 'other-2'].map((intent_id) => registry.item({ intent_id }));
+    const admitted = await registry.admitAll(items);
+    for (const proofId of admitted) await revoke(proofId);
+    // Not verified yet, and an exception by its revocation.
+    const { proofs } = await listPage(engine, { status: 'BACKEND_LOOKUP_REQUIRED' }, key);
+    const listed = proofs.map((proof) => proof.proof_id);
+    expect(new Set(listed).size).toBe(listed.length);
+    expect(listed).toEqual(expect.arrayContaining(admitted));
+    await registry.verifyAll();
+    expect(await firstPage('REVOKED', { intent_id: 'wanted' })).toEqual([admitted[0]]);
   });
 });

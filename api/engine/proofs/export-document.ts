@@ -7,11 +7,10 @@ import type { ProofEntry } from '#protocol/schemas/log-entry';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import { firstCheckpointFrom } from '#sql/checkpoints';
 import type { Db, Pool } from '#sql/db';
-import { proofHistory } from '#sql/proof-history';
+import { proofHistory, type ProofHistory } from '#sql/proof-history';
 import type { StoredProof } from '#sql/proofs';
 import type { EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
-import { keysInLog } from './keys-in-log.js';
 import { vkeyFor } from './log-vkey.js';
 import type { EngineDeps } from '../operation.js';
 import { Problem } from '../http/problem.js';
@@ -64,7 +63,7 @@ async function readExport(
     keys: [
       {
         key_id: payload.aep.key_id,
-        public_key: await publicKeyOf(sql, stored, payload.aep.key_id),
+        public_key: publicKeyOf(history, stored, payload.aep.key_id),
       },
     ],
     request_hash: payload.record.request_hash,
@@ -115,9 +114,8 @@ async function inclusionOf(
 }
 
 /** From the log, like every key: the AEP only names it. */
-async function publicKeyOf(sql: Db, stored: StoredProof, keyId: string): Promise<string> {
-  const entries = await keysInLog(sql);
-  const { publicKey } = keyStateAt(entries, keyId, stored.leafIndex, Number.MAX_SAFE_INTEGER);
+function publicKeyOf({ keys }: ProofHistory, stored: StoredProof, keyId: string): string {
+  const { publicKey } = keyStateAt(keys ?? [], keyId, stored.leafIndex, Number.MAX_SAFE_INTEGER);
   if (publicKey === null) throw altered(stored, 'key_id');
   return toBase64Url(publicKey);
 }

@@ -1,23 +1,5 @@
-import { parseEntry } from '#protocol/entries';
-import { ProtocolError } from '#protocol/errors';
 import { keyStateAt, type KeyedEntry } from '#protocol/key-state';
 import type { VerdictKey } from '#protocol/schemas/verdict';
-import type { Db } from '#sql/db';
-import { keyEntries } from '#sql/log';
-
-/**
- * Every key entry of the log, in order. One that cannot be read may have been the end of a key, so
- * then there are none at all, and no signature counts.
- */
-export async function keysInLog(sql: Db): Promise<KeyedEntry[]> {
-  const rows = await keyEntries(sql);
-  try {
-    return rows.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }));
-  } catch (error) {
-    if (error instanceof ProtocolError) return [];
-    throw error;
-  }
-}
 
 /** What the log says of a key for a signature at `leafIndex`, and where it says so. */
 export function keyOf(

@@ -17,6 +17,7 @@ import { verifyProof, type ProofEvidence } from '#protocol/verify';
 import { nativeSha256, nativeVerify } from '#runtime/crypto';
 import { checkpointAt } from '#sql/checkpoints';
 import type { Db, Pool } from '#sql/db';
+import { keysInLog } from '#sql/keys-in-log';
 import { readTile, treeSize } from '#sql/log';
 import { readPinnedIntake } from '#sql/pinned-intake';
 import { proofHistory } from '#sql/proof-history';
@@ -24,7 +25,7 @@ import { readProof, type StoredProof } from '#sql/proofs';
 import { frontier } from '#sql/verdicts';
 import type { Caller } from '../http/authenticate.js';
 import type { EngineContext } from '../context.js';
-import { keyOf, keysInLog } from '../proofs/keys-in-log.js';
+import { keyOf } from '../proofs/keys-in-log.js';
 import { vkeyFor } from '../proofs/log-vkey.js';
 import { statementOf, statementsOf } from '../proofs/standing.js';
 import { isRowOf } from '../proofs/stored-proof.js';
@@ -81,7 +82,7 @@ const NOT_HERE = 'this registry has no such proof of this tenant to hold it agai
 
 async function absent(sql: Db, { signed }: Submission): Promise<Made> {
   const [logSize, keys] = await Promise.all([treeSize(sql), keysInLog(sql)]);
-  const key = signed === null ? null : keyOf(keys, signed.aep.key_id, logSize, logSize);
+  const key = signed === null ? null : keyOf(keys ?? [], signed.aep.key_id, logSize, logSize);
   const registered = passOr('registered', false, NOT_HERE);
   return {
     checks: completed([registered, ...(key === null ? [] : [keyCheck(key.state)])], NOT_HERE),
@@ -109,11 +110,11 @@ async function present(
   const logged = loggedAep(signed?.open.payload ?? null, stored) ?? loggedAep(stored.aep, stored);
   // Of a row that was changed no statement is made: what was signed is in the AEP.
   const decided = logged === null ? stored : decidedIn(logged);
-  // The verdicts before the keys: whoever sees a verdict then sees every key entry it rests on.
-  const history = await proofHistory(sql, stored);
-  const [intake, keys, inclusion, checkpoint] = await Promise.all([
+  const signedBy = logged?.key_id ?? stored.keyId;
+  const history = await proofHistory(sql, { ...stored, keyId: signedBy });
+  const keys = history.keys ?? [];
+  const [intake, inclusion, checkpoint] = await Promise.all([
     readPinnedIntake(sql, caller.tenantNo, stored.proofId),
-    keysInLog(sql),
     inclusionOf(sql, leafIndex),
     exported === null ? null : checkpointAt(sql, exported.inclusion.tree_size),
   ]);

@@ -30,6 +30,7 @@ export function standingChecks({
   isDamaged = false,
   revocations,
   verdicts,
+  voidedAt = null,
 }: ProofHistory): VerifyCheck[] {
   const unseen = 'the verification system has not looked at it yet';
   const verdict = verdicts.at(-1);
@@ -45,7 +46,9 @@ export function standingChecks({
               result: 'fail',
               detail: 'the payload was erased: nothing is asserted',
             }
-          : passOr('verdict', verdict.outcome === 'pass', failedIn(verdict.failedChecks)),
+          : verdict.outcome === 'pass' && voidedAt !== null
+            ? { name: 'verdict', result: 'fail', detail: 'the log voids what its key signed' }
+            : passOr('verdict', verdict.outcome === 'pass', failedIn(verdict.failedChecks)),
     passOr('not_revoked', !revoked, 'the log has a revocation of the proof'),
     verdict === undefined
       ? { name: 'not_expired', result: 'not_applicable', detail: unseen }
