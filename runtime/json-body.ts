@@ -1,3 +1,4 @@
+import { on } from 'node:events';
 import type { IncomingMessage } from 'node:http';
 
 export type BodyRefusal =
@@ -30,32 +31,45 @@ export async function readJsonBody(req: IncomingMessage, limit: number): Promise
   return read(req, limit);
 }
 
-/** A body of one of `types`, as it comes: refused as by `readJsonBody`, the last of it too. */
+/**
+ * A body of one of `types`, as it comes: refused as by `readJsonBody`, the last of it too. Once
+ * `signal` fires, reading throws its reason and leaves the rest of the body on the connection.
+ */
 export function streamBody(
   req: IncomingMessage,
   limit: number,
   types: readonly string[],
+  signal: AbortSignal,
 ): { type: string; chunks: AsyncGenerator<Buffer, void> } {
   const type = requireType(req, types);
   requireShort(req, limit);
-  return { type, chunks: chunksOf(req, limit) };
+  return { type, chunks: chunksOf(req, limit, signal) };
 }
 
-async function* chunksOf(req: IncomingMessage, limit: number): AsyncGenerator<Buffer, void> {
+async function* chunksOf(
+  req: IncomingMessage,
+  limit: number,
+  signal: AbortSignal,
+): AsyncGenerator<Buffer, void> {
   let length = 0;
+  // Unlike the stream's own iterator, `on` ends a pending read when the signal fires.
+  const arriving = on(req, 'data', { signal, close: ['end', 'close'], ...WATERMARKS });
   try {
-    // Whoever stops reading still has an answer to send on this connection.
-    for await (const chunk of req.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
+    for await (const [chunk] of arriving as AsyncIterable<[Buffer]>) {
       length += chunk.length;
       if (length > limit) throw tooLarge(limit);
       yield chunk;
     }
   } catch (error) {
     if (error instanceof BodyRefusedError) throw error;
+    signal.throwIfAborted();
     throw incomplete();
   }
   if (!req.complete) throw incomplete();
 }
+
+/** Chunks that wait to be read, from which the stream is paused and at which it goes on. */
+const WATERMARKS = { highWaterMark: 16, lowWaterMark: 4 };
 
 function requireShort(req: IncomingMessage, limit: number): void {
   if (Number(req.headers['content-length'] ?? 0) > limit) throw tooLarge(limit);

@@ -49,10 +49,10 @@ export async function readBatch(
   slot: BatchSlot,
 ): Promise<ReadBatch> {
   try {
-    const { type, chunks } = streamBody(req, limits.body, [JSON_ARRAY, JSON_LINES]);
+    const { type, chunks } = streamBody(req, limits.body, [JSON_ARRAY, JSON_LINES], slot.evicted);
     const splitter = type === JSON_LINES ? lineSplitter(limits.item) : arraySplitter(limits.item);
     const reading = createReading(limits, caller);
-    for await (const chunk of whileNotAborted(chunks, slot.evicted)) {
+    for await (const chunk of chunks) {
       slot.received(chunk.length);
       await reading.take(splitter.push(chunk));
     }
@@ -61,26 +61,6 @@ export async function readBatch(
   } catch (error) {
     if (!(error instanceof BodyRefusedError)) throw error;
     throw new Problem(error.code, error.message, { headers: error.headers, cause: error });
-  }
-}
-
-/** The chunks until `signal` fires; then throws its reason. */
-async function* whileNotAborted<T>(
-  chunks: AsyncIterator<T, void>,
-  signal: AbortSignal,
-): AsyncGenerator<T, void> {
-  const aborted = new Promise<never>((_, reject) => {
-    signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true });
-  });
-  // A rejection after the last chunk is of no interest.
-  aborted.catch(() => undefined);
-  for (;;) {
-    const next = chunks.next();
-    // After an abort, the chunk that was awaited may still fail.
-    next.catch(() => undefined);
-    const result = await Promise.race([next, aborted]);
-    if (result.done === true) return;
-    yield result.value;
   }
 }
 
