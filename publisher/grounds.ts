@@ -71,7 +71,12 @@ export async function findGrounds(
     publishedNote: file?.note ?? null,
     keys,
     // Read before the verdicts themselves: what is decided in between is taken up again, not missed.
-    changes: await verdictChanges(ctx, published, frontier.verdictId, isStatedBy(keys, head.size)),
+    changes: await verdictChanges(
+      ctx,
+      published,
+      frontier.verdictId,
+      isStatedBy(keys.ranges, head.size),
+    ),
     grants: await grantChanges(ctx, published?.opened.manifest.index_parts ?? []),
   };
 }

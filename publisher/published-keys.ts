@@ -6,7 +6,7 @@ import type { KeyEntry } from '#protocol/schemas/log-entry';
 import { aepKeys, keysFile, keysFileSchema, type KeysFile } from '#protocol/snapshot/keys';
 import { segmentPath, type Manifest } from '#protocol/snapshot/manifest';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
-import { voidedRanges } from '#protocol/snapshot/voided';
+import { voidedRanges, type VoidedRange } from '#protocol/snapshot/voided';
 import type { TickContext } from './context.js';
 import type { Published } from './directory.js';
 import type { PublishedFile } from './publish.js';
@@ -18,8 +18,8 @@ export interface PublishedKeys {
   entries: ReadonlyMap<number, Uint8Array>;
   file: PublishedFile;
   pin: Manifest['keys'];
-  /** The least leaf index that a compromised key may have voided; Infinity without any. */
-  voidedFrom: number;
+  /** What readers of the list void. */
+  ranges: readonly VoidedRange[];
 }
 
 /**
@@ -53,7 +53,7 @@ export async function keysAt(
     entries: new Map(rows.map(({ leafIndex, body }) => [leafIndex, body])),
     file: { path: segmentPath(name), bytes, replaces: false },
     pin: { sha256: name, bytes: bytes.length },
-    voidedFrom: Math.min(Infinity, ...ranges.map(({ from }) => from)),
+    ranges,
   };
 }
 

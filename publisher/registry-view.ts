@@ -42,6 +42,8 @@ export interface VerdictChange {
   /** Leaves of the log that the verifier saw. */
   treeSize: number;
   failedChecks: readonly string[];
+  /** The key that signed the proof; null when the leaf is no proof. */
+  keyId: string | null;
 }
 
 /** What a share token was made to show. */

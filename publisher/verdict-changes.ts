@@ -1,3 +1,4 @@
+import { rangesAt, type VoidedRange } from '#protocol/snapshot/voided';
 import type { TickContext } from './context.js';
 import type { Published } from './directory.js';
 import type { VerdictChange } from './registry-view.js';
@@ -69,15 +70,15 @@ export async function verdictChanges(
 
 /** Whether a verdict found no more than that a compromised key of this list signed the proof. */
 export function isStatedBy(
-  keys: { voidedFrom: number },
+  ranges: readonly VoidedRange[],
   size: number,
 ): (change: VerdictChange) => boolean {
-  return ({ leafIndex, treeSize, failedChecks }) =>
+  return ({ leafIndex, treeSize, failedChecks, keyId }) =>
     failedChecks.length === 1 &&
     failedChecks[0] === 'signing_key' &&
     // A verdict on a longer log may rest on a key entry that this list does not have yet.
     treeSize <= size &&
-    leafIndex >= keys.voidedFrom;
+    rangesAt(ranges, leafIndex).some((range) => range.keyId === keyId);
 }
 
 function behind(cursor: number): PublisherStopped {

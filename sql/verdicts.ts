@@ -70,20 +70,37 @@ export function verdictChangesSince(
   sql: Db,
   verdictId: number,
   limit: number,
-): Promise<{ verdictId: number; leafIndex: number; treeSize: number; failedChecks: string[] }[]> {
+): Promise<
+  {
+    verdictId: number;
+    leafIndex: number;
+    treeSize: number;
+    failedChecks: string[];
+    keyId: string | null;
+  }[]
+> {
   return asking(async () => {
     const rows = await sql<
-      { verdict_id: string; first_index: string; tree_size: string; failed_checks: string[] }[]
+      {
+        verdict_id: string;
+        first_index: string;
+        tree_size: string;
+        failed_checks: string[];
+        key_id: string | null;
+      }[]
     >`
       select verdict_id, first_index, tree_size,
-        jsonb_path_query_array(checks, '$[*] ? (@.result == "fail").name') as failed_checks
-      from svc.verdict
+        jsonb_path_query_array(checks, '$[*] ? (@.result == "fail").name') as failed_checks,
+        (select p.key_id from svc.log_entry e join svc.proof p using (proof_id)
+          where e.leaf_index = v.first_index and e.kind = 1) as key_id
+      from svc.verdict v
       where verdict_id > ${verdictId} and not frontier order by verdict_id limit ${limit}`;
     return rows.map((row) => ({
       verdictId: Number(row.verdict_id),
       leafIndex: Number(row.first_index),
       treeSize: Number(row.tree_size),
       failedChecks: row.failed_checks,
+      keyId: row.key_id,
     }));
   });
 }

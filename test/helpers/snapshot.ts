@@ -316,7 +316,7 @@ export class MemoryRegistry implements RegistryView {
     return this.answer('verdictChangesSince', () =>
       this.verdictRows
         .filter((row) => row.verdictId > verdictId && !row.frontier)
-        .map((row) => ({ ...row, leafIndex: row.firstIndex }))
+        .map((row) => ({ ...row, leafIndex: row.firstIndex, keyId: AEP_KEY_ID }))
         .slice(0, limit),
     );
   }
