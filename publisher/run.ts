@@ -82,6 +82,7 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
     ticking = true;
     watchdog.began();
     const began = performance.now();
+    const led = publisher.leads();
     try {
       const report = await publisher.tick();
       failedCycles = 0;
@@ -92,7 +93,8 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
       if (error instanceof PublisherStopped) stop(error);
       else {
         reports.trouble(error);
-        if (!(error instanceof LeadershipLost)) await countFailure(error);
+        const leads = led || publisher.leads();
+        if (leads && !(error instanceof LeadershipLost)) await countFailure(error);
       }
     } finally {
       ticking = false;
