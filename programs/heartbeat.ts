@@ -20,7 +20,10 @@ export async function startHeartbeat(
 ): Promise<() => Promise<void>> {
   const instance = randomUUID();
   let isFailing = false;
-  const beat = async (): Promise<void> => {
+  // One after the other: a report that was found earlier never replaces a later one.
+  let last = Promise.resolve();
+  const beat = (): Promise<void> => (last = last.then(record));
+  const record = async (): Promise<void> => {
     try {
       await recordHeartbeat(sql, instance, (await find()).says);
       isFailing = false;
