@@ -1,3 +1,5 @@
+-- breaking: workers of earlier versions do not set is_outcome
+
 -- An outcome has only its proof: no passport, certificate or trust. The publisher must know an outcome
 -- from an admission and may not read actions, and an erased proof has no action left to tell by.
 
