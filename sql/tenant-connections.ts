@@ -6,7 +6,7 @@ export class TenantBusyError extends Error {
 }
 
 export interface TenantConnectionsOptions {
-  /** Lent to no one else; it has at least `total` connections. */
+  /** Has at least `total` connections for this. */
   sql: Pool;
   /** Units of work at a time, of all tenants together. */
   total: number;
@@ -50,12 +50,16 @@ export class TenantConnections {
   async run<T>(tenantNo: number, work: (sql: Pool) => Promise<T>): Promise<T> {
     const tenant = this.tenants.get(tenantNo) ?? { active: 0, waiting: new Set() };
     this.tenants.set(tenantNo, tenant);
-    if (this.hasRoom(tenant)) this.begin(tenant);
-    else await this.turn(tenant);
     try {
-      return await work(this.options.sql);
+      if (this.hasRoom(tenant)) this.begin(tenant);
+      else await this.turn(tenant);
+      try {
+        return await work(this.options.sql);
+      } finally {
+        this.end(tenant);
+      }
     } finally {
-      this.end(tenantNo, tenant);
+      if (tenant.active === 0 && tenant.waiting.size === 0) this.tenants.delete(tenantNo);
     }
   }
 
@@ -86,7 +90,7 @@ export class TenantConnections {
     });
   }
 
-  private end(tenantNo: number, tenant: Tenant): void {
+  private end(tenant: Tenant): void {
     this.active -= 1;
     tenant.active -= 1;
     for (const [no, next] of this.tenants) {
@@ -97,6 +101,5 @@ export class TenantConnections {
       serve();
       break;
     }
-    if (tenant.active === 0 && tenant.waiting.size === 0) this.tenants.delete(tenantNo);
   }
 }

@@ -89,7 +89,7 @@ const nothingHere: RequestHandler = () => {
 function toProblem({ log }: EngineContext): ErrorRequestHandler {
   return (error, req, res, _next) => {
     const problem = problemOf(error);
-    // What one tenant's own load causes is in the line of the request.
+    // Caused by one tenant's own load: the access log has its status.
     if (problem.status >= 500 && problem.code !== 'tenant_busy') {
       log.error({ err: error as unknown, request_id: requestIdOf(res), code: problem.code });
     }
@@ -116,7 +116,7 @@ function problemOf(error: unknown): Problem {
   if (error instanceof TenantBusyError || isLockTimeout(error)) {
     return new Problem(
       'tenant_busy',
-      'Other requests of this tenant are in progress, and this one waited too long for them. Nothing was done; to send it again is safe.',
+      'The request waited too long for a connection or a lock. Nothing was changed; sending it again is safe.',
       { headers: { 'Retry-After': '1' }, cause: error },
     );
   }

@@ -96,7 +96,7 @@ export const STATES = table<
   valid                        | execute   | -           | -           | -       | inside  | VALID   | PASS     | VERIFIED    | TRUST_ESTABLISHED | yes
   valid, live                  | live      | -           | -           | -       | inside  | VALID   | PASS     | VERIFIED    | TRUST_ESTABLISHED | yes
   valid, of an agent           | admission | -           | -           | -       | inside  | VALID   | PASS     | VERIFIED    | TRUST_ESTABLISHED | yes
-  valid, an outcome            | outcome   | -           | -           | -       | inside  | VALID   | PASS     | VERIFIED    | TRUST_ESTABLISHED | yes
+  valid, an outcome            | outcome   | -           | -           | -       | inside  | VALID   | -        | -           | -                 | no
   denied                       | denial    | -           | -           | -       | inside  | VALID   | -        | -           | -                 | no
   denied, of an agent          | agent's   | -           | -           | -       | inside  | VALID   | -        | -           | -                 | no
   denied, revoked              | denial    | -           | proof       | public  | inside  | REVOKED | -        | -           | -                 | no
