@@ -19,6 +19,7 @@ function ticking(tick: (number: number) => Promise<TickReport>) {
   const publisher = {
     tick: () => tick(++ticks),
     steps: () => steps.count,
+    leads: () => true,
     close: () => {
       closed = true;
       return Promise.resolve();

@@ -3,6 +3,7 @@ import { setAllowlisted, setLane } from '#sql/administration';
 import { BATCHES, LINES } from './batches.js';
 import type { GoodCall } from './common-scenarios.js';
 import { breakOff } from './spoiled-call.js';
+import { eventually } from './stack.js';
 import { executeBody, headersFor, without, workBatches } from './engine.js';
 import { get, post, type EngineWorld } from './engine-world.js';
 import { TENANT } from './registry.js';
@@ -48,6 +49,18 @@ export const BATCH_SCENARIOS: Record<string, OperationScenarios> = {
           ...request,
           headers: { ...request.headers, ...LINES },
         });
+      },
+      '408 upload_too_slow': async (world) => {
+        const upload = { body: '[', ends: false };
+        const slow = breakOff(world.narrow.url, await good(world), upload);
+        for (const expected of [503, 202]) {
+          const isExpected = async (): Promise<true | null> => {
+            const { status } = await world.narrow.call(await good(world));
+            return status === expected ? true : null;
+          };
+          await eventually(isExpected, 10_000, `an answer ${String(expected)}`);
+        }
+        return slow;
       },
       '413 too_many_items': sent('[' + '1,'.repeat(10_000) + '1]'),
       '422 idempotency_conflict': async (world) => {

@@ -3,6 +3,7 @@ import type { OperationSpec } from '#api/engine/operation';
 import type { ProblemCode } from '#api/engine/http/problem';
 import { issueKey, without, type Call, type Reply, type TestEngine } from './engine.js';
 import type { EngineWorld } from './engine-world.js';
+import { hold } from './held.js';
 import { breakOff, SPOILED_BODIES, withHeaders, withMembers } from './spoiled-call.js';
 
 /** Makes a call of the operation that is answered as it should be. */
@@ -67,6 +68,7 @@ export function commonScenario(
     };
   }
   if (code === 'rate_limited') return async (world) => untilLimited(world, await good(world));
+  if (code === 'tenant_busy') return async (world) => whileLocked(world, await good(world));
   if (code === 'incomplete_body')
     return async (world) => breakOff(world.engine.url, await good(world));
   return undefined;
@@ -74,6 +76,16 @@ export function commonScenario(
 
 function keyedFor({ key }: { key?: string }, call: Call): Call {
   return key === undefined ? call : { ...call, headers: { ...call.headers, 'X-Svc-Api-Key': key } };
+}
+
+/** Nothing can be accepted while another transaction has the lock. */
+async function whileLocked({ db, busy }: EngineWorld, call: Call): Promise<Reply> {
+  const unlock = await hold(db.sql, 'lock table svc.intake in exclusive mode');
+  try {
+    return await busy.call(call);
+  } finally {
+    await unlock();
+  }
 }
 
 async function untilLimited({ limited }: EngineWorld, call: Call): Promise<Reply> {

@@ -1,6 +1,7 @@
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { connect } from '#runtime/postgres';
 import { createTenant, setAllowlisted, setLane } from '#sql/administration';
+import { TenantConnections } from '#sql/tenant-connections';
 import { testLog, type TestLog } from './checkpoints.js';
 import { freshDatabase, type TestDatabase } from './database.js';
 import {
@@ -36,6 +37,10 @@ export interface EngineWorld {
   hasty: TestEngine;
   /** Takes no batches in. */
   batchless: TestEngine;
+  /** Takes one batch in at a time. */
+  narrow: TestEngine;
+  /** Lends tenants no connections, and waits 50 ms for a lock. */
+  busy: TestEngine;
   /** Renders nothing. */
   paperless: TestEngine;
   /** Waits for no rendering. */
@@ -74,6 +79,18 @@ export async function openEngineWorld(): Promise<EngineWorld> {
   const hasty = await startEngine(registry, { ...generous, waitMs: 50 });
   hasty.worker.rests = true;
   const batchless = await startEngine(registry, { ...generous, batchesAtOnce: 0 });
+  const narrow = await startEngine(registry, { ...generous, batchesAtOnce: 1 });
+  const impatientSql = connect(db.urlFor('svc_engine'), {
+    application: 'test',
+    max: 4,
+    lockTimeoutMs: 50,
+  });
+  const none = { sql: impatientSql, total: 0, perTenant: 0, maxWaiting: 0, timeoutMs: 1 };
+  const busy = await startEngine(registry, {
+    ...generous,
+    sql: impatientSql,
+    tenantSql: new TenantConnections(none),
+  });
   const noThreads = createPdfRenderer({ threads: 0, queued: 0, timeoutMs: 1_000 });
   const noTime = createPdfRenderer({ ...PDF_DEFAULTS, timeoutMs: 1 });
   const paperless = await startEngine(registry, { ...generous, pdf: noThreads });
@@ -87,6 +104,8 @@ export async function openEngineWorld(): Promise<EngineWorld> {
     full,
     hasty,
     batchless,
+    narrow,
+    busy,
     paperless,
     impatient,
   ];
@@ -103,12 +122,14 @@ export async function openEngineWorld(): Promise<EngineWorld> {
     full,
     hasty,
     batchless,
+    narrow,
+    busy,
     paperless,
     impatient,
     close: async () => {
       await Promise.all(engines.map((one) => one.close()));
       await Promise.all([noThreads.close(), noTime.close()]);
-      await nowhere.end({ timeout: 1 });
+      await Promise.all([nowhere.end({ timeout: 1 }), impatientSql.end({ timeout: 1 })]);
       await Promise.all([db, brokenDb, lawlessDb].map((one) => one.drop()));
     },
   };

@@ -37,8 +37,12 @@ export const SPOILED_BODIES = {
   invalid_field: withBody('[]'),
 } satisfies Record<string, Spoil>;
 
-/** Sends half of what it says that it sends, and no more. */
-export async function breakOff(url: string, call: Call): Promise<Reply> {
+/** Sends the beginning of a body and no more; the connection ends soon after, or stays open. */
+export async function breakOff(
+  url: string,
+  call: Call,
+  { body = '{"a"', ends = true } = {},
+): Promise<Reply> {
   const { hostname, port } = new URL(url);
   const head = [
     `${call.method ?? ''} ${call.path ?? ''} HTTP/1.1`,
@@ -53,9 +57,9 @@ export async function breakOff(url: string, call: Call): Promise<Reply> {
     socket.on('data', (piece: string) => (text += piece));
     socket.on('error', reject);
     socket.on('end', () => resolve(text));
-    socket.write(`${head.join('\r\n')}\r\n\r\n{"a"`);
+    socket.write(`${head.join('\r\n')}\r\n\r\n${body}`);
     // The body is being read now, and this was all of it.
-    setTimeout(() => socket.end(), 100);
+    if (ends) setTimeout(() => socket.end(), 100);
   });
   return parseReply(raw);
 }

@@ -85,6 +85,7 @@ function uploadTooSlow(): Problem {
   return new Problem(
     'upload_too_slow',
     'The body arrived slower than 1 MiB per second while other batches waited. Nothing was accepted; send it again later or in smaller batches.',
-    { headers: { 'Retry-After': '1' } },
+    // The rest of the body is not read.
+    { headers: { 'Retry-After': '1', Connection: 'close' } },
   );
 }

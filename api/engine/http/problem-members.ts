@@ -23,5 +23,10 @@ export const PROBLEM_HEADERS: Partial<Record<ProblemCode, Record<string, string>
   pending_checkpoint: { 'Retry-After': 'Seconds to wait before asking again.' },
   rate_limited: { 'Retry-After': 'Seconds until the next request is allowed.' },
   database_unavailable: { 'Retry-After': 'Seconds to wait before trying again.' },
+  tenant_busy: { 'Retry-After': 'Seconds to wait before trying again.' },
+  upload_too_slow: {
+    'Retry-After': 'Seconds to wait before trying again.',
+    Connection: '`close`: the rest of the body is not read.',
+  },
   policy_missing: { 'Retry-After': 'Seconds to wait before trying again.' },
 };
