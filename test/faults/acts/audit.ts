@@ -11,6 +11,8 @@ import { Package } from './package.js';
 import { Revocation } from './revocation.js';
 import { ShareToken } from './share-token.js';
 
+const DISK_FULL = '53100';
+
 /** Of everything that was ever asked for besides admissions nothing is lost, and nothing is double. */
 export async function auditActs(
   world: World,
@@ -19,12 +21,13 @@ export async function auditActs(
   found: Audited,
 ): Promise<void> {
   await forEach(acts, async (act) => {
-    // A connection of this process may still have the error of the fault: only a second one counts.
-    await act.audit(world, found).catch(async () => {
-      await act.audit(world, found).catch((error: unknown) => {
-        found.lost.push(`${act.what}: ${String(error)}`);
-      });
-    });
+    const audit = (): Promise<void> => act.audit(world, found);
+    // The connection that filled the disk may still report it once: this reads again.
+    await audit()
+      .catch((error: unknown) =>
+        (error as { code?: unknown }).code === DISK_FULL ? audit() : Promise.reject(error as Error),
+      )
+      .catch((error: unknown) => found.lost.push(`${act.what}: ${String(error)}`));
     for (const { path, said, status } of await readTold(world.publicUrl, act.told())) {
       if (said === status) continue;
       found.wrong.push(`after ${act.what} the public is told ${said} of ${path}, not ${status}`);
