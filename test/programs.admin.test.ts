@@ -121,7 +121,10 @@ describe('what is refused', () => {
     [['fixture', 'put', 'f', '/nowhere'], '/nowhere cannot be read'],
     [['fixture', 'put', 'f', '/etc'], 'it is a folder'],
     [['aep-key', 'activate', '/nowhere'], '/nowhere cannot be read'],
-    [['aep-key', 'retire', 'A'.repeat(43), '--confirm', 'A'.repeat(43)], 'never activated'],
+    [
+      ['aep-key', 'retire', `-${'A'.repeat(42)}`, '--confirm', `-${'A'.repeat(42)}`],
+      'never activated',
+    ],
     [['revoke', '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', 'proof', '--reason', 'r'], 'there is no proof'],
   ])('exits with 1 and says why: %j', async (line: string[], say: string) => {
     const { code, err, out } = await admin(...line);

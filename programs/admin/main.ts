@@ -143,7 +143,7 @@ function understand(
   let parsed;
   try {
     parsed = parseArgs({
-      args: rest,
+      args: separated(rest, Object.keys(options)),
       allowPositionals: true,
       options: {
         ...Object.fromEntries(
@@ -177,6 +177,28 @@ function understand(
     json: values['json'] === true,
     actor: words(option('actor') ?? accountName(), 'the actor'),
   };
+}
+
+/**
+ * Moves arguments behind `--` and joins options to their values. Otherwise parseArgs refuses the one
+ * key ID in 64 that begins with a dash, because it looks like a short option.
+ */
+function separated(words: string[], valueOptions: string[]): string[] {
+  const options: string[] = [];
+  const positionals: string[] = [];
+  for (let at = 0; at < words.length; at++) {
+    const word = words[at] ?? '';
+    const next = words[at + 1];
+    if (word === '--') {
+      positionals.push(...words.slice(at + 1));
+      break;
+    } else if (!/^--|^-.$/.test(word)) positionals.push(word);
+    else if (next?.startsWith('--') === false && valueOptions.includes(word.slice(2))) {
+      options.push(`${word}=${next}`);
+      at++;
+    } else options.push(word);
+  }
+  return [...options, '--', ...positionals];
 }
 
 /** A container may run as a number that has no name. */
