@@ -1,0 +1,68 @@
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { engineOpenApi } from '#api/engine/openapi/document';
+import { OPERATIONS } from '#api/engine/operations';
+import { openApiDocument } from '#api/openapi/document';
+import { publicDescription } from '#api/public/openapi/description';
+import { OPERATIONS as PUBLIC_OPERATIONS } from '#api/public/operations';
+import { helpFor, usage } from '#programs/admin/help';
+import { COMMANDS as ADMIN_COMMANDS } from '#programs/admin/main';
+import { packageRoot } from '#runtime/package-root';
+import { COMMANDS } from '#sdk/cli/commands';
+import { commandHelp, programHelp } from '#sdk/cli/help';
+import { FAULTS } from './faults/rows/index.js';
+
+/**
+ * What users and auditors depend on, frozen, so that a refactoring shows exactly what it changed.
+ * The database schema is frozen in sql/schema.txt. After an intended change run
+ * `npx vitest run test/golden.test.ts -u`.
+ */
+const golden: Record<string, () => string> = {
+  'engine-openapi.txt': () => json(engineOpenApi(OPERATIONS.map(({ spec }) => spec))),
+  'public-openapi.txt': () =>
+    json(
+      openApiDocument(
+        PUBLIC_OPERATIONS.map(({ spec }) => spec),
+        publicDescription(),
+      ),
+    ),
+  'svc-help.txt': () => pages([programHelp(), ...COMMANDS.map(commandHelp)]),
+  'admin-help.txt': () => pages([usage(ADMIN_COMMANDS), ...ADMIN_COMMANDS.map(helpFor)]),
+  'fault-rows.txt': () => `${FAULTS.map(({ name }) => name).join('\n')}\n`,
+  'vectors.sha256': () => hashesUnder('protocol/vectors').join(''),
+};
+
+it.each(Object.entries(golden))(
+  'golden file %s > is what the code produces',
+  async (name, text) => {
+    await expect(text()).toMatchFileSnapshot(join(import.meta.dirname, 'golden', name));
+  },
+);
+
+/** One line for each member of an operation or schema: short enough to list, long enough to compare. */
+function json(document: object): string {
+  const lines = (value: unknown, pointer: string, depth: number): string[] =>
+    depth === 0 || typeof value !== 'object' || value === null
+      ? [`${pointer} ${JSON.stringify(value)}\n`]
+      : Object.entries(value).flatMap(([name, member]) =>
+          lines(member, `${pointer}/${name.replaceAll('/', '~1')}`, depth - 1),
+        );
+  return lines(document, '', 4).join('');
+}
+
+function pages(texts: string[]): string {
+  return texts.map((text) => `${text.trimEnd()}\n`).join(`\n${'-'.repeat(80)}\n`);
+}
+
+function hashesUnder(folder: string): string[] {
+  return readdirSync(join(packageRoot, folder), { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && !entry.name.endsWith('.md'))
+    .map((entry) => join(entry.parentPath, entry.name))
+    .sort()
+    .map((path) => {
+      const hash = createHash('sha256').update(readFileSync(path)).digest('hex');
+      return `${hash}  ${path.slice(packageRoot.length).replace(/^\//, '')}\n`;
+    });
+}
