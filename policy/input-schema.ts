@@ -5,11 +5,11 @@ import { packageRoot } from '#runtime/package-root';
 import type { PolicyFiles } from '#sql/policies';
 import { PolicySetError, SCHEMA_FILE } from './policy-set.js';
 
-let text: Promise<string> | undefined;
+let text: string | undefined;
 
 /** The schema of policy inputs, which the service owns: `callFor` in decide.ts fills it. */
-export function inputSchema(): Promise<string> {
-  text ??= readFile(join(packageRoot, 'policy', 'default', SCHEMA_FILE), 'utf8');
+export async function inputSchema(): Promise<string> {
+  text ??= await readFile(join(packageRoot, 'policy', 'default', SCHEMA_FILE), 'utf8');
   return text;
 }
 
