@@ -5,11 +5,11 @@ import { packageRoot } from '#runtime/package-root';
 import type { PolicyFiles } from '#sql/policies';
 import { PolicySetError, SCHEMA_FILE } from './policy-set.js';
 
-let text: Promise<string> | undefined;
+let text: string | undefined;
 
 /** The schema of policy inputs, which the service owns: `callFor` in decide.ts fills it. */
-export function inputSchema(): Promise<string> {
-  text ??= readFile(join(packageRoot, 'policy', 'default', SCHEMA_FILE), 'utf8');
+export async function inputSchema(): Promise<string> {
+  text ??= await readFile(join(packageRoot, 'policy', 'default', SCHEMA_FILE), 'utf8');
   return text;
 }
 
@@ -39,21 +39,25 @@ export async function schemaDifferences(schema: string): Promise<string[]> {
   return differences;
 }
 
-/** The policies that test with `has` for an attribute that no input contains: a rule that never applies. */
+/** The policies that test for an attribute that no input contains: a rule that never applies. */
 export async function unknownAttributes(
   policies: PolicyFiles['policies'],
 ): Promise<{ policyId: string; message: string }[]> {
-  const inputs = declarationsOf(await inputSchema());
+  const schema = await inputSchema();
+  const inputs = declarationsOf(schema);
   return Object.entries(policies).flatMap(([policyId, policy]) => {
     const answer = cedar.policyToJson(policy);
     if (answer.type !== 'success') return [];
-    const tested = answer.json.conditions.flatMap(({ body }) => testedBy(body as Expression));
-    return [...new Set(tested)]
-      .filter((name) => !inputs.has(name))
-      .map((name) => ({
-        policyId,
-        message: `no input contains ${name}: ${contentsOf(parentOf(name), inputs)}`,
-      }));
+    const { json } = answer;
+    const messages = json.conditions
+      .flatMap(({ body }) => testsIn(body as Expression))
+      .flatMap((test) => {
+        const path = testedPath(test);
+        if (path === null) return isNeverTrue(schema, json, test) ? [unknownIn(test)] : [];
+        if (inputs.has(path)) return [];
+        return [`no input contains ${path}: ${contentsOf(parentOf(path), inputs)}`];
+      });
+    return [...new Set(messages)].map((message) => ({ policyId, message }));
   });
 }
 
@@ -153,17 +157,58 @@ const VARIABLES: Record<string, string> = {
   resource: 'Svc::Operation',
 };
 
-/** The paths that an expression tests with `has`. */
-function testedBy(expression: Expression): string[] {
+/** The parts of an expression that test whether an attribute or a tag is there. */
+function testsIn(expression: Expression): Expression[] {
   const [[operator, operands] = ['', null]] = Object.entries(expression);
   if (operator === 'Value' || typeof operands !== 'object' || operands === null) return [];
   const below = Object.values(operands)
     .filter((operand) => typeof operand === 'object' && operand !== null)
-    .flatMap((operand) => (Array.isArray(operand) ? [] : testedBy(operand as Expression)));
-  if (operator !== 'has') return below;
-  const { left, attr } = operands as { left: Expression; attr: string | string[] };
+    .flatMap((operand) => (Array.isArray(operand) ? [] : testsIn(operand as Expression)));
+  return operator === 'has' || operator === 'hasTag' ? [...below, expression] : below;
+}
+
+/** The path that a test is about; null when it is about another expression. */
+function testedPath({ has }: Expression): string | null {
+  if (has === undefined) return null;
+  const { left, attr } = has as { left: Expression; attr: string | string[] };
   const path = pathOf(left);
-  return path === null ? below : [...below, [path, ...[attr].flat().map(segment)].join('.')];
+  return path && [path, ...[attr].flat().map(segment)].join('.');
+}
+
+function unknownIn({ has }: Expression): string {
+  if (has === undefined) return 'no input contains a tag: a test with hasTag is never true';
+  const { attr } = has as { attr: string | string[] };
+  return `no input contains ${[attr].flat().join('.')} where an expression is tested for it`;
+}
+
+/** Cedar refuses this wherever it may be evaluated. */
+const ILL_TYPED: Expression = { '!': { arg: { Value: 0 } } };
+
+/**
+ * Whether Cedar's validator finds that a test in a policy is evaluated and never true: it accepts an
+ * ill-typed branch only where no input leads to it.
+ */
+function isNeverTrue(schema: string, policy: cedar.PolicyJson, test: Expression): boolean {
+  const accepts = (replacement: Expression): boolean => {
+    const answer = cedar.validate({
+      validationSettings: { mode: 'strict' },
+      schema,
+      policies: { staticPolicies: { policy: replaced(policy, test, replacement) } },
+    });
+    return answer.type === 'success' && answer.validationErrors.length === 0;
+  };
+  const ifTrue = { if: test, then: ILL_TYPED, else: { Value: false } };
+  return accepts({ 'if-then-else': ifTrue }) && !accepts(ILL_TYPED);
+}
+
+function replaced<T>(whole: T, part: Expression, replacement: Expression): T {
+  const walk = (value: unknown): unknown => {
+    if (value === part) return replacement;
+    if (typeof value !== 'object' || value === null) return value;
+    if (Array.isArray(value)) return value.map(walk);
+    return Object.fromEntries(Object.entries(value).map(([name, member]) => [name, walk(member)]));
+  };
+  return walk(whole) as T;
 }
 
 function pathOf(expression: Expression): string | null {

@@ -32,15 +32,16 @@ export type IntakeOutcome =
  * and the idempotency keys that were sent. The time and the policy digest are the database's.
  * The identity of an admission is (tenant, lane, request hash); a repeat points to the first.
  *
- * @param lockTimeoutMs how long it may wait for another transaction that brings the same admission;
- *   as the connection has it when absent. Past it `isLockTimeout` holds for the error.
+ * @param lockTimeoutMs how long it may wait, from the call of this on, for another transaction that
+ *   brings the same admission; as the connection has it when absent. Past it `isLockTimeout` holds
+ *   for the error.
  * @throws PolicyMissingError when no policy set is active
  * @throws DatabaseUnavailableError
  */
 export function acceptIntake(
   sql: Pool,
   items: IntakeItem[],
-  lockTimeoutMs?: number,
+  lockTimeoutMs?: () => number,
 ): Promise<IntakeOutcome[]> {
   const tenants = items.map((item) => item.tenantNo);
   // Keys are bound first, and for that one may wait: then the moment of acceptance is later.
@@ -48,15 +49,21 @@ export function acceptIntake(
   return asTenantsAfter(
     sql,
     tenants,
-    async (tx) => {
-      const pinned = isKeyed ? Promise.resolve(null) : pinPolicy(tx);
-      if (lockTimeoutMs === undefined) return pinned;
-      const limit = tx`select set_config('lock_timeout', ${String(lockTimeoutMs)}, true)`;
-      const [, policy] = await inOneGo(limit.execute(), pinned);
-      return policy;
-    },
-    (tx, policy) => accept(tx, items, policy),
+    (tx) => limited(tx, lockTimeoutMs, isKeyed ? Promise.resolve(null) : pinPolicy(tx)),
+    (tx, policy) => accept(tx, items, policy, lockTimeoutMs),
   );
+}
+
+/** Limits the waits for locks that follow, in one round trip with what `reading` sends. */
+async function limited<T>(
+  tx: Transaction,
+  lockTimeoutMs: (() => number) | undefined,
+  reading: Promise<T>,
+): Promise<T> {
+  if (lockTimeoutMs === undefined) return reading;
+  const limit = tx`select set_config('lock_timeout', ${String(lockTimeoutMs())}, true)`;
+  const [, read] = await inOneGo(limit.execute(), reading);
+  return read;
 }
 
 // Concurrent groups may hold the same identities: everyone inserts in one order, so that waiting
@@ -68,13 +75,15 @@ async function accept(
   tx: Transaction,
   items: IntakeItem[],
   pinned: PinnedPolicy | null,
+  lockTimeoutMs?: () => number,
 ): Promise<IntakeOutcome[]> {
   const conflicts = await bindIdempotencyKeys(tx, items);
   const outcomes = new Map<IntakeItem, IntakeOutcome>();
   for (const item of conflicts) outcomes.set(item, { outcome: 'idempotency_conflict' });
   let open = items.filter((item) => !conflicts.has(item)).sort(byIdentity);
   for (let policy = pinned; open.length > 0; policy = null) {
-    const inserted = await insertIntake(tx, open, policy ?? (await pinPolicy(tx)));
+    policy ??= await limited(tx, lockTimeoutMs, pinPolicy(tx));
+    const inserted = await insertIntake(tx, open, policy);
     for (const item of open) {
       if (inserted.has(item.proofId)) {
         outcomes.set(item, { outcome: 'accepted', proofId: item.proofId });

@@ -45,14 +45,19 @@ export class TenantConnections {
   /**
    * Runs `work` with the pool, once the tenant's turn has come.
    *
+   * @param timeoutMs longest wait for a connection
    * @throws TenantBusyError when too much of the tenant waits already, or this waited too long
    */
-  async run<T>(tenantNo: number, work: (sql: Pool) => Promise<T>): Promise<T> {
+  async run<T>(
+    tenantNo: number,
+    work: (sql: Pool) => Promise<T>,
+    timeoutMs = this.options.timeoutMs,
+  ): Promise<T> {
     const tenant = this.tenants.get(tenantNo) ?? { active: 0, waiting: new Set() };
     this.tenants.set(tenantNo, tenant);
     try {
       if (this.hasRoom(tenant)) this.begin(tenant);
-      else await this.turn(tenant);
+      else await this.turn(tenant, timeoutMs);
       try {
         return await work(this.options.sql);
       } finally {
@@ -72,7 +77,7 @@ export class TenantConnections {
     tenant.active += 1;
   }
 
-  private turn(tenant: Tenant): Promise<void> {
+  private turn(tenant: Tenant, timeoutMs: number): Promise<void> {
     if (tenant.waiting.size >= this.options.maxWaiting)
       return Promise.reject(new TenantBusyError('too much of this tenant waits for a connection'));
     return new Promise((resolve, reject) => {
@@ -85,7 +90,7 @@ export class TenantConnections {
       const timer = setTimeout(() => {
         tenant.waiting.delete(serve);
         reject(new TenantBusyError('no connection became free for this tenant in time'));
-      }, this.options.timeoutMs);
+      }, timeoutMs);
       tenant.waiting.add(serve);
     });
   }

@@ -20,14 +20,16 @@ const voided = registry.addProof();
 const denied = registry.addProof({ effect: 'DENY' });
 const certificateRevoked = registry.addProof();
 const expired = registry.addProof();
+const proofRevoked = registry.addProof();
 const otherKey = jwkThumbprint(nativeSha256, testKey().publicKey);
 const ofOtherKey = registry.addProof({ keyId: otherKey });
-const after = [voided, denied, certificateRevoked, expired];
+const after = [voided, denied, certificateRevoked, expired, proofRevoked];
 const FROM = 2;
 
 const mixed = registry.bundle([before, voided]);
 const sound = registry.bundle([before, ofOtherKey]);
 const ofRevoked = registry.bundle([certificateRevoked, voided]);
+const allRevoked = registry.bundle([proofRevoked]);
 const tokens = {
   proof: registry.share('proof', voided),
   trust: registry.share('trust', voided),
@@ -71,6 +73,7 @@ const SHARED = [
   ...Object.values(tokens).map((token) => `verify/share/${token}`),
   `verify/package/${mixed}`,
   `verify/package/${ofRevoked}`,
+  `verify/package/${allRevoked}`,
 ];
 /** By lookup, the status, and the trust chain where one is available. */
 const statuses = async (): Promise<Record<string, string>> => {
@@ -91,6 +94,7 @@ let inRange: Record<string, string>;
 beforeAll(async () => {
   registry.verify();
   registry.revoke(certificateRevoked, 'certificate');
+  registry.revoke(proofRevoked, 'proof');
   registry.verify();
   registry.judge(expired, { expired: ['passport'] });
   publisher = snapshot.publisher();

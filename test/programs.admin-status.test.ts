@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { attentionFor } from '#programs/admin/status/attention';
 import type { Facts } from '#programs/admin/status/facts';
-import type { ProgramFacts } from '#programs/admin/status/programs';
+import { programFacts, type ProgramFacts } from '#programs/admin/status/programs';
 import { recordHeartbeat } from '#sql/heartbeats';
 import { acceptIntake } from '#sql/intake';
 import { adminOn, adminWith, type AdminLine } from './helpers/admin.js';
@@ -230,5 +230,17 @@ describe('what wants attention', () => {
     expect(found).toHaveLength(1);
     expect(found[0]?.what.startsWith(what)).toBe(true);
     expect(found[0]?.do).not.toBe('');
+  });
+
+  it('names the key that a publisher lacks, and not its failing publish cycles', () => {
+    const readiness = { role: 'standby', ticks: 'failing', unknown_signer: 'svc.example/log+0a1b' };
+    const heartbeat = { program: 'publisher', startedAt: 0, beatAt: 0, readiness };
+    const { faults } = programFacts([heartbeat], 0).find((one) => one.program === 'publisher')!;
+    const [found, ...others] = attentionFor({ ...well, ...but('publisher', { faults }) });
+    expect(others).toEqual([]);
+    expect(found?.what).toBe(
+      'unknown signer svc.example/log+0a1b, as reported by publisher (1 of 2)',
+    );
+    expect(found?.do).toContain('changing-signing-keys');
   });
 });

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { createTenant, setValidity } from '#sql/administration';
 import type { Pool } from '#sql/db';
 import { toUuid } from '#sql/ids';
@@ -90,6 +90,13 @@ describe('a group', () => {
 });
 
 describe('an idempotency key', () => {
+  it('leaves its admission what remains of the lock timeout', async () => {
+    const lockTimeoutMs = vi.fn(() => 1_000);
+    const item = { ...registry.item(), idempotencyKey: 'waits-for-two-locks' };
+    await acceptIntake(registry.engine, [item], lockTimeoutMs);
+    expect(lockTimeoutMs).toHaveBeenCalledTimes(2);
+  });
+
   it('is its tenant’s alone, and its lane’s', async () => {
     const item = () => ({ ...registry.item(), idempotencyKey: 'everybody-has-one' });
     const outcomes = await accept(

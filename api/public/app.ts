@@ -26,7 +26,7 @@ export function createApp(ctx: PublicContext): Express {
   });
   const onError: ErrorRequestHandler = (error: unknown, req, res, next) => {
     if (res.headersSent) next(error);
-    else sendFailure(ctx, req, res, error, unreadable);
+    else sendFailure(ctx, req, res, error, unreadable, null);
   };
   app.use(onError);
   return app;

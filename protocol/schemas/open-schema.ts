@@ -19,9 +19,24 @@ type Schema = z.core.$ZodType;
 
 const opened = new WeakMap<Schema, Schema>(FIXED_SCHEMAS.map((schema) => [schema, schema]));
 
+/** Kinds of schemas that have no others in them. */
+const LEAVES: ReadonlySet<string> = new Set<z.core.$ZodTypeDef['type']>([
+  'string',
+  'number',
+  'boolean',
+  'null',
+  'literal',
+  'enum',
+  'template_literal',
+  'never',
+  'unknown',
+]);
+
 /**
  * The schema as a client reads answers by it: every object may have members besides, except in
  * {@link FIXED_SCHEMAS}. Members that are known are checked as before.
+ *
+ * @throws TypeError for a kind of schema that this does not know, which may have objects in it
  */
 export function openSchema<T>(schema: z.ZodType<T>): z.ZodType<T> {
   return open(schema) as z.ZodType<T>;
@@ -44,10 +59,11 @@ function openParts(def: z.core.$ZodTypes['_zod']['def']): object | null {
     return { shape: Object.fromEntries(shape) as object, catchall: z.unknown() };
   }
   if (def.type === 'array') return { element: open(def.element) };
-  if (def.type === 'tuple') return { items: def.items.map(open) };
+  if (def.type === 'tuple') return { items: def.items.map(open), rest: def.rest && open(def.rest) };
   if (def.type === 'record') return { valueType: open(def.valueType) };
   if (def.type === 'nullable' || def.type === 'optional') return { innerType: open(def.innerType) };
-  if (def.type !== 'union') return null;
+  if (LEAVES.has(def.type)) return null;
+  if (def.type !== 'union') throw new TypeError(`a schema of type ${def.type} cannot be opened`);
   return { options: 'discriminator' in def ? def.options.map(open) : alternatives(def.options) };
 }
 

@@ -38,7 +38,7 @@ export function rangesAt(ranges: readonly VoidedRange[], leafIndex: number): Voi
 /** What this module reads and replaces in a body; all else stays as it was published. */
 interface Body {
   verification: { verification_status: VerificationStatus; verified_at?: string };
-  trust_chain: unknown;
+  trust_chain: { sequence: unknown[] };
   references: { members?: Member[] };
   integrity: { accepted_at: string; leaf_index: number };
 }
@@ -76,7 +76,7 @@ export function withoutVoided(
 ): Uint8Array {
   if (!isSignedBy(record, id, ranges)) return record;
   const bodies = bodiesOf(record, id);
-  if (bodies.every(([, body]) => isWithdrawn(statusOf(body)))) return record;
+  if (bodies.every(([, body]) => isWithdrawn(statusOf(body)) && !hasChain(body))) return record;
   const parts: RecordTexts['parts'] = {};
   for (const [kind, body] of bodies) parts[kind] = withStatus(body, withdrawn(statusOf(body)));
   const history = recordHistory(record, id);
@@ -84,11 +84,11 @@ export function withoutVoided(
   return encodeRecord({ id: toHex(id), parts, tail: '}', history: told });
 }
 
-/** The members of a published package that a compromised key can still take a status from. */
+/** The members of a published package whose voiding changes their status or the package's trust chain. */
 export function membersToCheck(record: Uint8Array, id: Uint8Array): string[] {
-  return bodiesOf(record, id).flatMap(([, { references }]) =>
-    (references.members ?? []).flatMap((member) =>
-      isWithdrawn(member.verification_status) ? [] : [member.proof_id],
+  return bodiesOf(record, id).flatMap(([, body]) =>
+    (body.references.members ?? []).flatMap((member) =>
+      isWithdrawn(member.verification_status) && !hasChain(body) ? [] : [member.proof_id],
     ),
   );
 }
@@ -124,6 +124,8 @@ function bodiesOf(record: Uint8Array, id: Uint8Array): [kind: ArtifactKind, body
 const statusOf = ({ verification }: Body): VerificationStatus => verification.verification_status;
 
 const isWithdrawn = (status: VerificationStatus): boolean => withdrawn(status) === status;
+
+const hasChain = ({ trust_chain: { sequence } }: Body): boolean => sequence.length > 0;
 
 /** No later finding takes back a revocation. */
 function withdrawn(status: VerificationStatus): VerificationStatus {

@@ -51,12 +51,23 @@ alter table svc.proof no force row level security;
 alter table svc.erasure no force row level security;
 alter table svc.status_exception no force row level security;
 insert into svc.status_exception (tenant_no, leaf_index)
-select p.tenant_no, p.leaf_index from svc.proof p
-where p.proof_id in (select proof_id from svc.log_entry where kind = 2)
-  or p.proof_id in (select proof_id from svc.erasure)
-  or exists (select from svc.verdict v where not v.frontier and v.first_index = p.leaf_index)
-  or exists (select from svc.verdict v where v.frontier and (v.outcome <> 'pass' or v.expired <> '{}')
-    and p.leaf_index between v.first_index and v.last_index);
+select p.tenant_no, p.leaf_index
+from (
+  select proof_id from svc.log_entry where kind = 2
+  union
+  select proof_id from svc.erasure
+  union
+  select e.proof_id from svc.verdict v join svc.log_entry e on e.leaf_index = v.first_index
+  where not v.frontier and e.kind = 1
+  union
+  select e.proof_id from svc.verdict v
+  join svc.log_entry e on e.leaf_index between v.first_index and v.last_index
+  where v.frontier and (v.outcome <> 'pass' or v.expired <> '{}') and e.kind = 1
+) x
+-- One row by the primary key for each: a plain join reads every proof.
+cross join lateral (
+  select tenant_no, leaf_index from svc.proof where proof_id = x.proof_id limit 1
+) p;
 alter table svc.proof force row level security;
 alter table svc.erasure force row level security;
 alter table svc.status_exception force row level security;

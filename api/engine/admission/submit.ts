@@ -31,12 +31,15 @@ const GROUPS_AT_ONCE = 1;
  * How long a group waits for another transaction that brings one of its admissions, such as the same
  * item of a batch. Then its admissions go on apart, so that one tenant's lock delays no other tenant.
  */
-const GROUP_LOCK_TIMEOUT_MS = 20;
+const groupLockTimeoutMs = (): number => 20;
+
+/** How long an admission waits for locks, and for the connections of the two stages below, in all. */
+const TIMEOUT_MS = 10_000;
 
 /** Admissions that go on apart, each in a transaction of its own. */
-const APART = { total: 3, perTenant: 2, maxWaiting: 1_000, timeoutMs: 10_000 };
+const APART = { total: 3, perTenant: 2, maxWaiting: 1_000, timeoutMs: TIMEOUT_MS };
 /** Those of them that waited for a lock there too. */
-const LOCKED = { total: 4, perTenant: 2, maxWaiting: 1_000, timeoutMs: 10_000 };
+const LOCKED = { total: 4, perTenant: 2, maxWaiting: 1_000, timeoutMs: TIMEOUT_MS };
 
 /**
  * Makes admissions durable. Those in flight share one transaction, and one job wakes a worker for
@@ -45,7 +48,10 @@ const LOCKED = { total: 4, perTenant: 2, maxWaiting: 1_000, timeoutMs: 10_000 };
  * waits for a lock there.
  */
 export function createSubmit(ctx: EngineContext): Submit {
-  const run = async (unsalted: Unsalted[], lockTimeoutMs?: number): Promise<IntakeOutcome[]> => {
+  const run = async (
+    unsalted: Unsalted[],
+    lockTimeoutMs: () => number,
+  ): Promise<IntakeOutcome[]> => {
     const salts = randomBytes(unsalted.length * SALT_BYTES);
     const items = unsalted.map((item, i) => ({
       ...item,
@@ -70,23 +76,25 @@ export function createSubmit(ctx: EngineContext): Submit {
     maxItems: ctx.coalesceItems,
     maxRunning: GROUPS_AT_ONCE,
     isRetryAlone,
-    run: (items) => run(items, GROUP_LOCK_TIMEOUT_MS),
+    run: (items) => run(items, groupLockTimeoutMs),
   });
   const apart = new TenantConnections({ ...APART, sql: ctx.sql });
   const locked = new TenantConnections({ ...LOCKED, sql: ctx.sql });
   /** How many admissions of a tenant wait in `locked`. */
   const waiting = new Map<number, number>();
 
-  async function submitApart(item: Unsalted): Promise<IntakeOutcome> {
+  async function submitApart(item: Unsalted, deadline: number): Promise<IntakeOutcome> {
     const { tenantNo } = item;
+    // Postgres reads 0 as no limit.
+    const leftMs = (): number => Math.max(1, Math.ceil(deadline - performance.now()));
     try {
-      return await apart.run(tenantNo, () => runOne(item, GROUP_LOCK_TIMEOUT_MS));
+      return await apart.run(tenantNo, () => runOne(item, groupLockTimeoutMs), leftMs());
     } catch (error) {
       if (!isLockTimeout(error)) throw error;
     }
     waiting.set(tenantNo, (waiting.get(tenantNo) ?? 0) + 1);
     try {
-      return await locked.run(tenantNo, () => runOne(item));
+      return await locked.run(tenantNo, () => runOne(item, leftMs), leftMs());
     } finally {
       const left = (waiting.get(tenantNo) ?? 1) - 1;
       if (left === 0) waiting.delete(tenantNo);
@@ -94,7 +102,7 @@ export function createSubmit(ctx: EngineContext): Submit {
     }
   }
 
-  async function runOne(item: Unsalted, lockTimeoutMs?: number): Promise<IntakeOutcome> {
+  async function runOne(item: Unsalted, lockTimeoutMs: () => number): Promise<IntakeOutcome> {
     const [outcome] = await run([item], lockTimeoutMs);
     if (outcome === undefined) throw new Error('an admission was left without an outcome');
     return outcome;
@@ -102,12 +110,13 @@ export function createSubmit(ctx: EngineContext): Submit {
 
   return async (submission) => {
     const item = { ...submission, proofId: newUuidHex() };
-    if (waiting.has(item.tenantNo)) return submitApart(item);
+    const deadline = performance.now() + TIMEOUT_MS;
+    if (waiting.has(item.tenantNo)) return submitApart(item, deadline);
     try {
       return await submitTogether(item);
     } catch (error) {
       if (!isLockTimeout(error)) throw error;
-      return submitApart(item);
+      return submitApart(item, deadline);
     }
   };
 }

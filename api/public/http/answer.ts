@@ -3,7 +3,7 @@ import { securityHeaders } from '../../http/security-headers.js';
 import { endDiscarding, leavesLongBody } from '../../http/unread-body.js';
 import type { PublicContext } from '../context.js';
 import { Problem } from './problem.js';
-import { maskedUrl, mayHoldToken } from './secrets.js';
+import { mayHoldToken } from './secrets.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
 
 /** A verdict may change with the next snapshot, so nobody may keep it for longer than about that. */
@@ -121,6 +121,8 @@ export function sendProblem(
 /**
  * Answers with what was thrown. What was not meant for clients is logged, and they get what
  * `otherwise` makes of it.
+ *
+ * @param template the documented path; null where Express has matched it
  */
 export function sendFailure(
   ctx: PublicContext,
@@ -128,6 +130,7 @@ export function sendFailure(
   res: ServerResponse,
   error: unknown,
   otherwise: (ctx: PublicContext, cause: unknown) => Problem,
+  template: string | null,
   secret = false,
 ): void {
   if (error instanceof Problem) {
@@ -135,7 +138,10 @@ export function sendFailure(
     return;
   }
   const problem = otherwise(ctx, error);
-  ctx.log.error({ err: error, url: maskedUrl(req.url ?? '') }, problem.message);
+  // Never the URL: a client may put a share token there, in any spelling.
+  const { locals } = res as { locals?: Partial<Record<'route', string>> };
+  const route = template ?? locals?.route ?? null;
+  ctx.log.error({ err: error, route }, problem.message);
   if (res.headersSent) res.destroy();
   else sendProblem(ctx, req, res, problem, secret);
 }

@@ -18,7 +18,7 @@ export async function postLookup(
     asked = requestedByBody(await readBody(req));
   } catch (error) {
     // There may have been a share token in it, wherever.
-    sendFailure(ctx, req, res, error, unreadable, true);
+    sendFailure(ctx, req, res, error, unreadable, null, true);
     return;
   }
   // Counted as a request by whoever counts what Express answers.

@@ -89,8 +89,9 @@ export function handleLookup(
     if (view === undefined) answerVerdict(ctx, req, res, route, requested, template);
     else answerView(ctx, req, res, route, requested, view, template);
   } catch (error) {
-    sendFailure(ctx, req, res, error, unreadable);
-    ctx.metrics?.answered(routeOfLookup(url), req.method, res.statusCode);
+    const template = routeOfLookup(url);
+    sendFailure(ctx, req, res, error, unreadable, template);
+    ctx.metrics?.answered(template, req.method, res.statusCode);
   }
   return true;
 }

@@ -56,7 +56,7 @@ export function verdictAnswer(
 /**
  * Sends what `look` comes to, also when that is an error.
  *
- * @param template under what to count it; null when that is done elsewhere
+ * @param template the documented path, to count and log it under; null where Express counts it
  */
 export function answerWith(
   ctx: PublicContext,
@@ -74,7 +74,7 @@ export function answerWith(
     if (template !== null) metrics.answered(template, req.method ?? '', res.statusCode);
   };
   const fail = (error: unknown): void => {
-    sendFailure(ctx, req, res, error, unreadable, secret);
+    sendFailure(ctx, req, res, error, unreadable, template, secret);
     if (template !== null) metrics?.answered(template, req.method ?? '', res.statusCode);
   };
   try {

@@ -1,5 +1,5 @@
 import type { Facts } from './facts.js';
-import { PROGRAMS } from './programs.js';
+import { PROGRAMS, UNKNOWN_SIGNER } from './programs.js';
 
 /** Something that is not as it should be, and what to do about it. */
 export interface Attention {
@@ -18,6 +18,12 @@ const FAULT_HELP: Record<string, string> = {
   'ticks failing': PUBLISHING,
   'ticks stalled': PUBLISHING,
 };
+
+const MISSING_KEY =
+  'restart the publisher that lacks this key with the changed keys (docs/operations.md#changing-signing-keys); if no operator changed a key, find out who signed';
+
+const helpFor = (fault: string): string =>
+  fault.startsWith(UNKNOWN_SIGNER) ? MISSING_KEY : (FAULT_HELP[fault] ?? 'read what they write');
 
 const seconds = (ms: number | null): string => `${String(Math.round((ms ?? 0) / 1_000))} s`;
 
@@ -63,11 +69,7 @@ export function attentionFor(facts: Facts): Attention[] {
       .map(
         ({ program, alive, faults }) => `${program} (${String(faults[fault])} of ${String(alive)})`,
       );
-    when(
-      true,
-      `${fault}, as reported by ${reporters.join(', ')}`,
-      FAULT_HELP[fault] ?? 'read what they write',
-    );
+    when(true, `${fault}, as reported by ${reporters.join(', ')}`, helpFor(fault));
   }
   when(
     publication.refused !== null,

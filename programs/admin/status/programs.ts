@@ -48,8 +48,14 @@ export function programFacts(heartbeats: readonly Heartbeat[], now: number): Pro
 
 const FAULTS: readonly unknown[] = ['down', 'failing', 'stalled', 'silent'];
 
+export const UNKNOWN_SIGNER = 'unknown signer';
+
 /** Members of a readiness document that report a fault, at any depth: `queue down`. */
 function faultsIn(readiness: object): string[] {
+  // The publish cycles fail too, but only because of the missing key.
+  if ('unknown_signer' in readiness) {
+    return [`${UNKNOWN_SIGNER} ${String(readiness.unknown_signer)}`];
+  }
   return Object.entries(readiness).flatMap(([name, value]: [string, unknown]) => {
     if (FAULTS.includes(value)) return [`${name} ${String(value)}`];
     return typeof value === 'object' && value !== null ? faultsIn(value) : [];

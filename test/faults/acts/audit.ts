@@ -11,8 +11,6 @@ import { Package } from './package.js';
 import { Revocation } from './revocation.js';
 import { ShareToken } from './share-token.js';
 
-const DISK_FULL = '53100';
-
 /** Of everything that was ever asked for besides admissions nothing is lost, and nothing is double. */
 export async function auditActs(
   world: World,
@@ -21,12 +19,8 @@ export async function auditActs(
   found: Audited,
 ): Promise<void> {
   await forEach(acts, async (act) => {
-    const audit = (): Promise<void> => act.audit(world, found);
-    // The connection that filled the disk may still report it once: this reads again.
-    await audit()
-      .catch((error: unknown) =>
-        (error as { code?: unknown }).code === DISK_FULL ? audit() : Promise.reject(error as Error),
-      )
+    await act
+      .audit(world, found)
       .catch((error: unknown) => found.lost.push(`${act.what}: ${String(error)}`));
     for (const { path, said, status } of await readTold(world.publicUrl, act.told())) {
       if (said === status) continue;

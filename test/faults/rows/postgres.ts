@@ -112,14 +112,17 @@ export const POSTGRES_FAULTS: Fault[] = [
       const { database } = requireDisks(scene);
       const cluster = scene.world.database;
       await database.fill();
+      // A connection that panicked may report its error to a later query: no other query uses this one.
+      const filler = postgres(cluster.superuserUrl, { max: 1 });
       // Until there is no segment left to switch to.
       for (let time = 0; time < 60; time += 1) {
-        const isAlive = await cluster.sql`
+        const isAlive = await filler`
           select pg_switch_wal(), pg_logical_emit_message(true, 'filling', repeat('x', 1000000))`
           .then(() => true)
           .catch(() => false);
         if (!isAlive) break;
       }
+      await filler.end({ timeout: 0 });
       return async () => {
         await database.empty();
         if (await cluster.isGone()) await cluster.restart();

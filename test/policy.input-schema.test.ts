@@ -1,0 +1,44 @@
+import type * as Files from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
+import { describe, expect, it, vi } from 'vitest';
+import { inputSchema, unknownAttributes } from '#policy/input-schema';
+
+vi.mock('node:fs/promises', async (original) => {
+  const fs = await original<typeof Files>();
+  return { ...fs, readFile: vi.fn(fs.readFile) };
+});
+
+it('inputSchema > reads the schema again after a read that failed', async () => {
+  vi.mocked(readFile).mockRejectedValueOnce(new Error('EMFILE'));
+  await expect(inputSchema()).rejects.toThrow('EMFILE');
+  expect(await inputSchema()).toContain('namespace Svc');
+});
+
+describe('unknownAttributes', () => {
+  const found = async (condition: string): Promise<string[]> => {
+    const rule = `forbid (principal, action, resource) when { ${condition} };`;
+    return (await unknownAttributes({ rule })).map(({ message }) => message);
+  };
+  const either = (record: string): string =>
+    `(if context.lane == "x" then ${record} else ${record})`;
+
+  it.each([
+    [`${either('context')} has arguments || context.lane == "y"`, 'arguments'],
+    [`context has agent && {x: context.agent}.x has tools`, 'tools'],
+    [`[${either('context')} has fixture.size].contains(true)`, 'fixture.size'],
+    ['action has origin || context.lane == "y"', 'origin'],
+    ['principal.hasTag("tier") || context.lane == "y"', 'a tag'],
+  ])('reports a test of an expression that is never true: %s', async (condition, unknown) => {
+    expect(await found(condition)).toEqual([
+      expect.stringContaining(`no input contains ${unknown}`),
+    ]);
+  });
+
+  it.each([
+    `${either('context')} has tool`,
+    `context has agent && ${either('context.agent')} has framework`,
+    'false && {x: context}.x has tool',
+  ])('accepts a test that an input can meet, or that is never evaluated: %s', async (condition) => {
+    expect(await found(condition)).toEqual([]);
+  });
+});
