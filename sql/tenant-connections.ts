@@ -1,24 +1,22 @@
 import type { Pool } from './db.js';
 
-/** The tenant has too much work waiting for a connection. Nothing was done: try again later. */
+/** The tenant has too much work waiting. Nothing was done: try again later. */
 export class TenantBusyError extends Error {
   override readonly name = 'TenantBusyError';
 }
 
-export interface TenantConnectionsOptions {
-  /** Has at least `total` connections for this. */
-  sql: Pool;
+export interface TenantLimits {
   /** Units of work at a time, of all tenants together. */
   total: number;
   /** Units of work of one tenant at a time. */
   perTenant: number;
   /** Units of work of one tenant that may wait; more are refused at once. */
   maxWaiting: number;
-  /** Longest wait for a connection, in milliseconds. */
+  /** Longest wait, in milliseconds. */
   timeoutMs: number;
 }
 
-export const TENANT_CONNECTIONS: Omit<TenantConnectionsOptions, 'sql'> = {
+export const TENANT_CONNECTIONS: TenantLimits = {
   total: 8,
   perTenant: 2,
   maxWaiting: 1_000,
@@ -31,27 +29,24 @@ interface Tenant {
   waiting: Set<() => void>;
 }
 
-/**
- * Connections for everything that a tenant requests besides admissions. Tenants with waiting work
- * are served in turn, so that one tenant's slow reads delay only its own requests.
- */
-export class TenantConnections {
+/** Limits work by tenant. Tenants with waiting work are served in turn. */
+export class TenantLimiter {
   private active = 0;
   /** In the order in which they are served next. */
   private readonly tenants = new Map<number, Tenant>();
 
-  constructor(private readonly options: TenantConnectionsOptions) {}
+  constructor(private readonly limits: TenantLimits) {}
 
   /**
-   * Runs `work` with the pool, once the tenant's turn has come.
+   * Runs `work` once the tenant's turn has come.
    *
-   * @param timeoutMs longest wait for a connection
+   * @param timeoutMs longest wait
    * @throws TenantBusyError when too much of the tenant waits already, or this waited too long
    */
   async run<T>(
     tenantNo: number,
-    work: (sql: Pool) => Promise<T>,
-    timeoutMs = this.options.timeoutMs,
+    work: () => Promise<T>,
+    timeoutMs = this.limits.timeoutMs,
   ): Promise<T> {
     const tenant = this.tenants.get(tenantNo) ?? { active: 0, waiting: new Set() };
     this.tenants.set(tenantNo, tenant);
@@ -59,7 +54,7 @@ export class TenantConnections {
       if (this.hasRoom(tenant)) this.begin(tenant);
       else await this.turn(tenant, timeoutMs);
       try {
-        return await work(this.options.sql);
+        return await work();
       } finally {
         this.end(tenant);
       }
@@ -69,7 +64,7 @@ export class TenantConnections {
   }
 
   private hasRoom(tenant: Tenant): boolean {
-    return this.active < this.options.total && tenant.active < this.options.perTenant;
+    return this.active < this.limits.total && tenant.active < this.limits.perTenant;
   }
 
   private begin(tenant: Tenant): void {
@@ -78,8 +73,8 @@ export class TenantConnections {
   }
 
   private turn(tenant: Tenant, timeoutMs: number): Promise<void> {
-    if (tenant.waiting.size >= this.options.maxWaiting)
-      return Promise.reject(new TenantBusyError('too much of this tenant waits for a connection'));
+    if (tenant.waiting.size >= this.limits.maxWaiting)
+      return Promise.reject(new TenantBusyError('too much of this tenant waits'));
     return new Promise((resolve, reject) => {
       const serve = (): void => {
         clearTimeout(timer);
@@ -89,7 +84,7 @@ export class TenantConnections {
       };
       const timer = setTimeout(() => {
         tenant.waiting.delete(serve);
-        reject(new TenantBusyError('no connection became free for this tenant in time'));
+        reject(new TenantBusyError('the tenant waited too long'));
       }, timeoutMs);
       tenant.waiting.add(serve);
     });
@@ -106,5 +101,25 @@ export class TenantConnections {
       serve();
       break;
     }
+  }
+}
+
+/**
+ * Connections for everything that a tenant requests besides admissions, so that one tenant's slow
+ * reads delay only its own requests.
+ */
+export class TenantConnections {
+  private readonly sql: Pool;
+  private readonly limiter: TenantLimiter;
+
+  /** The pool has at least `total` connections for this. */
+  constructor({ sql, ...limits }: TenantLimits & { sql: Pool }) {
+    this.sql = sql;
+    this.limiter = new TenantLimiter(limits);
+  }
+
+  /** Runs `work` with the pool; see `TenantLimiter`. */
+  run<T>(tenantNo: number, work: (sql: Pool) => Promise<T>): Promise<T> {
+    return this.limiter.run(tenantNo, () => work(this.sql));
   }
 }

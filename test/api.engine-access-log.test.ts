@@ -1,5 +1,6 @@
 import { pino } from 'pino';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { batchCall } from './helpers/batches.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { executeBody, headersFor, issueKey, startEngine } from './helpers/engine.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
@@ -52,6 +53,20 @@ it('is one line a request, with who and what became of it, and neither secrets n
     expect(text).not.toContain(secret);
   }
   await engine.close();
+});
+
+it('has one line, and no error, for a batch refused with too_many_batches', async () => {
+  const lines: string[] = [];
+  const log = pino({ level: 'trace' }, { write: (line: string) => void lines.push(line) });
+  const engine = await startEngine(registry, { log, batchesOfOneTenant: 0 });
+  const reply = await engine.call(batchCall(await issueKey(registry), [executeBody()]));
+  expect(reply.json['code']).toBe('too_many_batches');
+  await expect.poll(() => lines.length).toBeGreaterThan(0);
+  await engine.close();
+  const written = lines.map((line) => JSON.parse(line) as Record<string, unknown>);
+  expect(written).toMatchObject([
+    { level: pino.levels.values['info'], msg: 'request', status: 503 },
+  ]);
 });
 
 it('has no share token, however a path spells it', async () => {

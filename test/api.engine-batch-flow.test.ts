@@ -2,7 +2,6 @@ import { createServer, get, type IncomingMessage, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
 import { afterEach, describe, expect, it } from 'vitest';
-import { BatchSlots } from '#api/engine/batches/slots';
 import { readBatch } from '#api/engine/batches/read-batch';
 import { sendLines } from '#api/engine/batches/send-lines';
 import {
@@ -11,6 +10,7 @@ import {
   type SplitItem,
   type Splitter,
 } from '#api/engine/batches/split';
+import { BatchUploads } from '#api/engine/batches/uploads';
 import type { Caller } from '#api/engine/http/authenticate';
 import fc from 'fast-check';
 import { executeBodies } from './helpers/batches.js';
@@ -28,7 +28,7 @@ function requestOf(pieces: Buffer[], type = 'application/json'): IncomingMessage
   }) as unknown as IncomingMessage;
 }
 
-const slots = new BatchSlots({ most: 1, mostOfOne: 1 });
+const uploads = new BatchUploads({ perTenant: 1, budget: LIMITS.body });
 
 describe('reading a batch', () => {
   it('lets others on the event loop, however much of it comes at once', async () => {
@@ -40,7 +40,8 @@ describe('reading a batch', () => {
     };
     const body = Buffer.from(JSON.stringify(executeBodies(10_000)));
     setImmediate(tick);
-    const batch = await readBatch(requestOf([body]), LIMITS, caller, slots.take(caller.tenantNo));
+    const upload = uploads.start(caller.tenantNo);
+    const batch = await readBatch(requestOf([body]), LIMITS, caller, upload);
     reading = false;
     expect(batch.items.size).toBe(10_000);
     expect(others).toBeGreaterThan(4);

@@ -1,5 +1,6 @@
-import { request as httpRequest, type ClientRequest, type IncomingMessage } from 'node:http';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { request as httpRequest, type ClientRequest } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { toHex, utf8 } from '#protocol/bytes';
 import { documentHash } from '#protocol/hash';
 import type { JsonValue } from '#protocol/json';
@@ -7,8 +8,10 @@ import { nativeSha256 } from '#runtime/crypto';
 import { OPERATIONS } from '#api/engine/operations';
 import { connect } from '#runtime/postgres';
 import { createTenant, setAllowlisted } from '#sql/administration';
+import type { Pool } from '#sql/db';
 import { TENANT_CONNECTIONS, TenantConnections } from '#sql/tenant-connections';
 import { TENANT_TABLES } from '#sql/tenant-tables';
+import { batchCall, executeBodies } from './helpers/batches.js';
 import { testLog } from './helpers/checkpoints.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import {
@@ -24,7 +27,8 @@ import type { Call, Reply } from './helpers/send.js';
 import { eventually } from './helpers/stack.js';
 
 const HOSTILE = 'hostile';
-const NEIGHBOUR = 'neighbour';
+/** With the one above, as many as it takes to use up what batches have. */
+const ACCOMPLICES = ['accomplice-1', 'accomplice-2'];
 /** Far more than the engine has connections. */
 const REQUESTS = 64;
 /** A transaction that holds this lock blocks every statement that serves the hostile tenant. */
@@ -35,7 +39,9 @@ let registry: TestRegistry;
 let engine: TestEngine;
 let key: string;
 let hostileKey: string;
-let neighbourKey: string;
+/** Keys of the hostile tenant and of its accomplices, by tenant. */
+let hostileKeys: [tenant: string, key: string][];
+let enginePool: Pool;
 let closePools: () => Promise<unknown>;
 /** One of everything that the hostile tenant has, by its name in paths and bodies. */
 let ids: Record<string, string>;
@@ -43,14 +49,16 @@ let ids: Record<string, string>;
 beforeAll(async () => {
   db = await freshDatabase();
   registry = await openRegistry(db);
-  for (const tenantId of [HOSTILE, NEIGHBOUR]) {
+  for (const tenantId of [HOSTILE, ...ACCOMPLICES]) {
     await createTenant(registry.admin, { tenantId, environment: 'sandbox' });
     await setAllowlisted(registry.admin, tenantId, true);
   }
-  neighbourKey = await issueKey(registry, { tenantId: NEIGHBOUR });
   key = await issueKey(registry);
   const scopes = ['admit', 'read', 'export', 'verify', 'lifecycle'];
   hostileKey = await issueKey(registry, { tenantId: HOSTILE, scopes });
+  hostileKeys = [[HOSTILE, hostileKey]];
+  for (const tenantId of ACCOMPLICES)
+    hostileKeys.push([tenantId, await issueKey(registry, { tenantId })]);
   ids = await fillHostile();
   await db.sql.unsafe(`
     create function svc.test_gate() returns boolean language plpgsql stable as $$
@@ -75,6 +83,7 @@ beforeAll(async () => {
   });
   closePools = () => Promise.all([sql.end({ timeout: 5 }), forTenants.end({ timeout: 5 })]);
   const tenantSql = new TenantConnections({ ...TENANT_CONNECTIONS, sql: forTenants });
+  enginePool = sql;
   engine = await startEngine(registry, { sql, tenantSql });
 });
 afterAll(async () => {
@@ -223,47 +232,87 @@ describe('engine with an admission that waits for an open transaction', () => {
   });
 });
 
-describe('engine with as many slow uploads of batches as it takes in', () => {
-  it('evicts one of them for a batch of another tenant', async () => {
-    const requests = Array.from({ length: 4 }, (_, n) => {
-      const [apiKey, tenant] = n % 2 === 0 ? [hostileKey, HOSTILE] : [neighbourKey, NEIGHBOUR];
-      const request = httpRequest(new URL('/v1/batches', engine.url), {
-        method: 'POST',
-        headers: headersFor(apiKey, tenant),
+describe('batches beside other tenants at their limits', () => {
+  const batchLimit = 8 * 1024 * 1024;
+  let small: TestEngine;
+  let uploads: { request: ClientRequest; status: Promise<number | undefined> }[] = [];
+  beforeEach(async () => {
+    small = await startEngine(registry, { batchLimit, batchesAtOnce: 4, batchesOfOneTenant: 2 });
+  });
+  afterEach(async () => {
+    for (const { request } of uploads) request.destroy();
+    await Promise.allSettled(uploads.map(({ status }) => status));
+    await small.close();
+  });
+
+  /** Starts as many uploads as these tenants may have, which send this and no more. */
+  async function startUploads(tenants: typeof hostileKeys, body: string): Promise<void> {
+    uploads = [];
+    for (const [tenant, apiKey] of tenants) {
+      const own = [1, 2, 3].map(() => startUpload(headersFor(apiKey, tenant), body));
+      uploads.push(...own);
+      // Two have begun when the engine refuses the third.
+      expect(await Promise.race(own.map(({ status }) => status))).toBe(503);
+    }
+  }
+
+  function startUpload(headers: Record<string, string>, body: string): (typeof uploads)[number] {
+    const url = new URL('/v1/batches', small.url);
+    const request = httpRequest(url, { method: 'POST', headers });
+    const status = new Promise<number | undefined>((resolve, reject) => {
+      request.on('error', reject);
+      request.on('response', (response) => {
+        response.resume();
+        resolve(response.statusCode);
       });
-      // More than one write, so that the headers are sent and the body goes on.
-      request.write('[');
-      return request;
     });
-    const answers = requests.map((request) => statusOf(request));
-    const body = JSON.stringify([executeBody()]);
-    const call = { path: '/v1/batches', headers: headersFor(key), body };
+    // More than one write, so that the headers are sent and the body goes on.
+    request.write(body);
+    return { request, status };
+  }
+
+  it('get the memory of uploads that sent almost all and fell silent', async () => {
+    await startUploads(hostileKeys.slice(0, 2), `[${' '.repeat(batchLimit - 2)}`);
+    const answered: (number | undefined)[] = [];
+    for (const { status } of uploads) {
+      status.then(
+        (code) => answered.push(code),
+        () => undefined,
+      );
+    }
+    // More than those uploads leave.
+    const largest = `[${JSON.stringify(executeBody()).padStart(batchLimit - 2)}]`;
     await eventually(
-      async () => ((await engine.call(call)).status === 503 ? true : null),
+      async () => {
+        expect((await small.call(batchCall(key, largest))).status).toBe(202);
+        return answered.includes(408) ? true : null;
+      },
       10_000,
-      'four uploads',
+      'an eviction',
     );
-    await eventually(
-      async () => ((await engine.call(call)).status === 202 ? true : null),
-      10_000,
-      'a place for the batch',
-    );
-    expect(await Promise.race(answers)).toEqual([408, 'upload_too_slow']);
-    for (const request of requests) request.destroy();
-    await Promise.allSettled(answers);
+  });
+
+  it('are accepted while every upload of other tenants has only begun', async () => {
+    await startUploads(hostileKeys, '[');
+    expect((await small.call(batchCall(key, executeBodies(1)))).status).toBe(202);
   });
 });
 
-function statusOf(request: ClientRequest): Promise<[number | undefined, unknown]> {
-  return new Promise((resolve, reject) => {
-    request.on('error', reject);
-    request.on('response', (response: IncomingMessage) => {
-      const chunks: Buffer[] = [];
-      response.on('data', (chunk: Buffer) => chunks.push(chunk));
-      response.on('end', () => {
-        const { code } = JSON.parse(Buffer.concat(chunks).toString()) as { code: unknown };
-        resolve([response.statusCode, code]);
-      });
-    });
+describe('a complete batch', () => {
+  it('waits until those of other tenants are durable', async () => {
+    const narrow = await startEngine(registry, { batchesAtOnce: 1, sql: enginePool });
+    const open = await hold(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
+    const items = executeBodies(1, { tenant_id: HOSTILE });
+    const replies = [narrow.call(batchCall(hostileKey, items, {}, HOSTILE))];
+    try {
+      await waitUntilBlocked();
+      replies.push(narrow.call(batchCall(key, executeBodies(1))));
+      // The first answer is the second batch's only if that one does not wait.
+      await Promise.race([...replies, sleep(500)]);
+    } finally {
+      await open();
+    }
+    expect((await Promise.all(replies)).map(({ status }) => status)).toEqual([202, 202]);
+    await narrow.close();
   });
-}
+});

@@ -2,7 +2,7 @@ import { beforeEach, expect, it, vi } from 'vitest';
 import type { EngineContext } from '#api/engine/context';
 import { createSubmit, type Submission } from '#api/engine/admission/submit';
 import { acceptIntake } from '#sql/intake';
-import { TenantConnections } from '#sql/tenant-connections';
+import { TenantLimiter } from '#sql/tenant-connections';
 
 vi.mock('#sql/intake', () => ({ acceptIntake: vi.fn() }));
 
@@ -22,7 +22,7 @@ it('submit > gives all waits of an admission one deadline of 10 s', async () => 
     lockTimeouts.push(lockTimeoutMs?.());
     return Promise.reject(lockTimeout);
   });
-  const run = vi.spyOn(TenantConnections.prototype, 'run');
+  const run = vi.spyOn(TenantLimiter.prototype, 'run');
   const submit = createSubmit({ coalesceMs: 0, coalesceItems: 1 } as EngineContext);
   await expect(submit(submission)).rejects.toBe(lockTimeout);
   // In a group, apart, and then for what the deadline leaves at each lock.

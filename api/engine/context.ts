@@ -33,8 +33,9 @@ export interface EngineContext {
   bodyLimit: number;
   /** The largest body of a batch; each of its items is a body like any other. */
   batchLimit: number;
-  /** Batches that are taken in at a time, and of one tenant: each is in memory until it is durable. */
+  /** Batches that are made durable at a time. Bodies in memory have room for so many of the largest. */
   batchesAtOnce: number;
+  /** Batches of one tenant at a time: each is in memory until it is durable. */
   batchesOfOneTenant: number;
   /** The log's C2SP verifier key, which exports name; null when this engine was not told. */
   logVkey: string | null;

@@ -10,7 +10,7 @@ import { exchange, noteOn, requestIdOf } from './http/exchange.js';
 import { engineOpenApi } from './openapi/document.js';
 import { routePath, type EngineDeps, type Operation } from './operation.js';
 import { OPERATIONS } from './operations.js';
-import { Problem, sendProblem } from './http/problem.js';
+import { Problem, sendProblem, type ProblemCode } from './http/problem.js';
 import { createSubmit } from './admission/submit.js';
 
 /** The engine API (spec 4.2). It owns nothing: what it uses is opened and closed by the caller. */
@@ -85,12 +85,14 @@ const nothingHere: RequestHandler = () => {
   );
 };
 
+/** Refusals that tenants cause with their own load: the access log has their status. */
+const OF_TENANT_LOAD: ReadonlySet<ProblemCode> = new Set(['tenant_busy', 'too_many_batches']);
+
 /** Where every error ends: its own problem, or one that says nothing of the inside. */
 function toProblem({ log }: EngineContext): ErrorRequestHandler {
   return (error, req, res, _next) => {
     const problem = problemOf(error);
-    // Caused by one tenant's own load: the access log has its status.
-    if (problem.status >= 500 && problem.code !== 'tenant_busy') {
+    if (problem.status >= 500 && !OF_TENANT_LOAD.has(problem.code)) {
       log.error({ err: error as unknown, request_id: requestIdOf(res), code: problem.code });
     }
     if (res.headersSent || res.destroyed) {

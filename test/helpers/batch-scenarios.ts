@@ -51,15 +51,19 @@ export const BATCH_SCENARIOS: Record<string, OperationScenarios> = {
         });
       },
       '408 upload_too_slow': async (world) => {
-        const upload = { body: '[', ends: false };
-        const slow = breakOff(world.narrow.url, await good(world), upload);
-        for (const expected of [503, 202]) {
-          const isExpected = async (): Promise<true | null> => {
-            const { status } = await world.narrow.call(await good(world));
-            return status === expected ? true : null;
-          };
-          await eventually(isExpected, 10_000, `an answer ${String(expected)}`);
-        }
+        // Two of these exceed the memory of one batch.
+        const padding = ' '.repeat(3.5 * 1024 * 1024);
+        const upload = { body: `[${padding}`, length: padding.length + 2, ends: false };
+        let isAnswered = false;
+        const slow = breakOff(world.narrow.url, await good(world), upload).finally(() => {
+          isAnswered = true;
+        });
+        const sendAnother = async (): Promise<true | null> => {
+          const request = await good(world);
+          await world.narrow.call({ ...request, body: `${padding}${String(request.body)}` });
+          return isAnswered ? true : null;
+        };
+        await eventually(sendAnother, 10_000, 'an eviction');
         return slow;
       },
       '413 too_many_items': sent('[' + '1,'.repeat(10_000) + '1]'),

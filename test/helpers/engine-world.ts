@@ -37,7 +37,7 @@ export interface EngineWorld {
   hasty: TestEngine;
   /** Takes no batches in. */
   batchless: TestEngine;
-  /** Takes one batch in at a time. */
+  /** Has memory for one batch of 4 MiB. */
   narrow: TestEngine;
   /** Lends tenants no connections, and waits 50 ms for a lock. */
   busy: TestEngine;
@@ -78,8 +78,12 @@ export async function openEngineWorld(): Promise<EngineWorld> {
   const full = await startEngine(registry, { maxPending: 0 });
   const hasty = await startEngine(registry, { ...generous, waitMs: 50 });
   hasty.worker.rests = true;
-  const batchless = await startEngine(registry, { ...generous, batchesAtOnce: 0 });
-  const narrow = await startEngine(registry, { ...generous, batchesAtOnce: 1 });
+  const batchless = await startEngine(registry, { ...generous, batchesOfOneTenant: 0 });
+  const narrow = await startEngine(registry, {
+    ...generous,
+    batchesAtOnce: 1,
+    batchLimit: 4 * 1024 * 1024,
+  });
   const impatientSql = connect(db.urlFor('svc_engine'), {
     application: 'test',
     max: 4,

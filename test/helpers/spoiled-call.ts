@@ -41,13 +41,13 @@ export const SPOILED_BODIES = {
 export async function breakOff(
   url: string,
   call: Call,
-  { body = '{"a"', ends = true } = {},
+  { body = '{"a"', length = 1_000, ends = true } = {},
 ): Promise<Reply> {
   const { hostname, port } = new URL(url);
   const head = [
     `${call.method ?? ''} ${call.path ?? ''} HTTP/1.1`,
     `Host: ${hostname}`,
-    'Content-Length: 1000',
+    `Content-Length: ${String(length)}`,
     ...Object.entries(call.headers ?? {}).map(([name, value]) => `${name}: ${String(value)}`),
   ];
   const raw = await new Promise<string>((resolve, reject) => {

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { coalesce } from '#runtime/coalesce';
 import { acceptIntake, type IntakeItem, type IntakeOutcome } from '#sql/intake';
 import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/errors';
-import { TenantConnections } from '#sql/tenant-connections';
+import { TenantLimiter } from '#sql/tenant-connections';
 import type { EngineContext } from '../context.js';
 import { newUuidHex } from '../http/new-id.js';
 
@@ -78,8 +78,8 @@ export function createSubmit(ctx: EngineContext): Submit {
     isRetryAlone,
     run: (items) => run(items, groupLockTimeoutMs),
   });
-  const apart = new TenantConnections({ ...APART, sql: ctx.sql });
-  const locked = new TenantConnections({ ...LOCKED, sql: ctx.sql });
+  const apart = new TenantLimiter(APART);
+  const locked = new TenantLimiter(LOCKED);
   /** How many admissions of a tenant wait in `locked`. */
   const waiting = new Map<number, number>();
 

@@ -6,8 +6,8 @@ import type { Caller } from '../http/authenticate.js';
 import { newUuidHex } from '../http/new-id.js';
 import { Problem } from '../http/problem.js';
 import { readItem, type ReadItem } from './read-item.js';
-import type { BatchSlot } from './slots.js';
 import { arraySplitter, lineSplitter, SplitError, type SplitItem } from './split.js';
+import type { BatchUpload } from './uploads.js';
 
 export const JSON_ARRAY = 'application/json';
 export const JSON_LINES = 'application/x-ndjson';
@@ -40,23 +40,23 @@ const AT_A_STRETCH_MS = 5;
  * item that is at fault is set aside with its problem.
  *
  * @throws Problem for a body that is refused unread: its type, its length, too many items, no end,
- *   too slow an upload
+ *   too slow an upload, no memory for it
  */
 export async function readBatch(
   req: IncomingMessage,
   limits: ReadBatchLimits,
   caller: Caller,
-  slot: BatchSlot,
+  upload: BatchUpload,
 ): Promise<ReadBatch> {
   try {
-    const { type, chunks } = streamBody(req, limits.body, [JSON_ARRAY, JSON_LINES], slot.evicted);
+    const { type, chunks } = streamBody(req, limits.body, [JSON_ARRAY, JSON_LINES], upload.evicted);
     const splitter = type === JSON_LINES ? lineSplitter(limits.item) : arraySplitter(limits.item);
     const reading = createReading(limits, caller);
     for await (const chunk of chunks) {
-      slot.received(chunk.length);
+      await upload.received(chunk.length);
       await reading.take(splitter.push(chunk));
     }
-    slot.complete();
+    upload.complete();
     return await reading.end(() => splitter.end());
   } catch (error) {
     if (!(error instanceof BodyRefusedError)) throw error;

@@ -6,12 +6,13 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { acceptBatch, type BatchItem, type Room } from '#sql/batches';
 import { readBatch as readStored } from '#sql/batch-reads';
+import { TenantBusyError, TenantLimiter } from '#sql/tenant-connections';
 import { ADMISSION_HEADERS, idempotencyConflict } from '../admission/admit.js';
 import { tooDeep } from '../admission/backpressure.js';
 import { batchDocument } from '../batches/documents.js';
 import { missingParents } from '../batches/parents.js';
 import { JSON_LINES, readBatch, type ReadBatch } from '../batches/read-batch.js';
-import { BatchSlots } from '../batches/slots.js';
+import { BatchUploads, tooManyBatches } from '../batches/uploads.js';
 import { ENGINE_DEFAULTS, type EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
 import { noteOn, requestIdOf } from '../http/exchange.js';
@@ -99,9 +100,19 @@ const spec: OperationSpec = {
 
 export const createBatchOperation: Operation = { spec, handler: createBatch };
 
+/** Longest wait of a complete batch for those that are made durable, in milliseconds. */
+const COMMIT_TIMEOUT_MS = 2_000;
+
 /** The order of the steps is that of the admission lanes. */
 function createBatch({ ctx, authenticate, backpressure }: EngineDeps) {
-  const slots = new BatchSlots({ most: ctx.batchesAtOnce, mostOfOne: ctx.batchesOfOneTenant });
+  const perTenant = ctx.batchesOfOneTenant;
+  const uploads = new BatchUploads({ perTenant, budget: ctx.batchesAtOnce * ctx.batchLimit });
+  const commits = new TenantLimiter({
+    total: ctx.batchesAtOnce,
+    perTenant,
+    maxWaiting: perTenant,
+    timeoutMs: COMMIT_TIMEOUT_MS,
+  });
   const room = roomOf(ctx);
   const limits = {
     body: ctx.batchLimit,
@@ -116,16 +127,16 @@ function createBatch({ ctx, authenticate, backpressure }: EngineDeps) {
     requireScope(caller, spec.scopes);
     requireAllowlisted(caller);
     await backpressure.requireRoom();
-    const slot = slots.take(caller.tenantNo);
+    const upload = uploads.start(caller.tenantNo);
     let isAccepted = false;
     try {
-      const batch = await readBatch(req, limits, caller, slot);
+      const batch = await readBatch(req, limits, caller, upload);
       requireAcceptable(req, spec.produces);
       requireApiVersion(req);
       const idempotencyKey = readIdempotencyKey(req);
       if (batch.fault !== null) throw batch.fault;
       const about = { requestId: requestIdOf(res), idempotencyKey };
-      const { batchId, isRepeat } = await accept(ctx, caller, batch, about, room);
+      const { batchId, isRepeat } = await accept(ctx, caller, batch, about, room, commits);
       isAccepted = true;
       noteOn(res, { batchId });
       const stored = await readStored(ctx.sql, caller.tenantNo, batchId);
@@ -138,7 +149,7 @@ function createBatch({ ctx, authenticate, backpressure }: EngineDeps) {
       if (!isAccepted) ctx.metrics?.admissions('batch', 'refused', 1);
       throw error;
     } finally {
-      slot.release();
+      upload.release();
     }
   };
 }
@@ -158,6 +169,7 @@ async function accept(
   batch: ReadBatch,
   about: { requestId: string; idempotencyKey: string | null },
   room: Room,
+  commits: TenantLimiter,
 ): Promise<{ batchId: string; isRepeat: boolean }> {
   const { total, itemsHash, items } = batch;
   const wrong = new Map(batch.problems);
@@ -167,21 +179,22 @@ async function accept(
   const accepted: BatchItem[] = [];
   for (const [index, item] of items) if (!wrong.has(index)) accepted.push({ index, ...item });
   const batchHex = newUuidHex();
-  const outcome = await acceptBatch(
-    ctx.sql,
-    {
-      ...about,
-      batchId: `batch_${batchHex}`,
-      tenantNo,
-      keyNo,
-      itemsHash,
-      total,
-      items: accepted,
-      problems: new Map([...wrong].map(([index, problem]) => [index, stored(problem)])),
-      salts: randomBytes(total * 32),
-    },
-    room,
-  );
+  const intake = {
+    ...about,
+    batchId: `batch_${batchHex}`,
+    tenantNo,
+    keyNo,
+    itemsHash,
+    total,
+    items: accepted,
+    problems: new Map([...wrong].map(([index, problem]) => [index, stored(problem)])),
+    salts: randomBytes(total * 32),
+  };
+  const outcome = await commits
+    .run(tenantNo, () => acceptBatch(ctx.sql, intake, room))
+    .catch((error: unknown) => {
+      throw error instanceof TenantBusyError ? tooManyBatches(error) : error;
+    });
   switch (outcome.outcome) {
     case 'idempotency_conflict':
       throw idempotencyConflict();

@@ -1,0 +1,139 @@
+import { Problem } from '../http/problem.js';
+
+export interface BatchUploadsOptions {
+  /** Uploads of one tenant at a time, until the batch is durable or refused. */
+  perTenant: number;
+  /** Bytes of all bodies in memory, not counting the first MiB of each. */
+  budget: number;
+}
+
+/** The body of a batch in memory. */
+export interface BatchUpload {
+  /** Fires when the upload was too slow and another upload needs its memory. */
+  readonly evicted: AbortSignal;
+  /**
+   * Counts bytes of the body, and waits while the budget is used up.
+   *
+   * @throws Problem `too_many_batches` after `WAIT_MS`, `upload_too_slow` once evicted
+   */
+  received(bytes: number): Promise<void>;
+  /** The body is complete and is no longer evicted. */
+  complete(): void;
+  release(): void;
+}
+
+interface Upload {
+  tenantNo: number;
+  bytes: number;
+  /** Received since `progressAt`: less than 1 MiB. */
+  progress: number;
+  /** When the last MiB was complete. */
+  progressAt: number;
+  /** False while the upload waits for memory, and once the body is complete. */
+  isArriving: boolean;
+  eviction: AbortController;
+}
+
+const MIB = 1024 * 1024;
+/** An upload that receives less than 1 MiB in so many milliseconds may be evicted. */
+const SLOW_MS = 1_000;
+/** Longest wait for memory, and how often the upload looks for it, in milliseconds. */
+const WAIT_MS = 2_000;
+const POLL_MS = 50;
+
+/**
+ * Bounds the memory that bodies take while clients send them. The first MiB of an upload is always
+ * free, so that no tenant's uploads keep out another tenant's small batches.
+ */
+export class BatchUploads {
+  private readonly uploads = new Set<Upload>();
+  private held = 0;
+
+  constructor(private readonly options: BatchUploadsOptions) {}
+
+  /** @throws Problem `too_many_batches` when the tenant has too many */
+  start(tenantNo: number): BatchUpload {
+    const own = [...this.uploads].filter((upload) => upload.tenantNo === tenantNo).length;
+    if (own >= this.options.perTenant) throw tooManyBatches();
+    const upload: Upload = {
+      tenantNo,
+      bytes: 0,
+      progress: 0,
+      progressAt: performance.now(),
+      isArriving: true,
+      eviction: new AbortController(),
+    };
+    this.uploads.add(upload);
+    return {
+      evicted: upload.eviction.signal,
+      received: (bytes) => this.received(upload, bytes),
+      complete: () => {
+        upload.isArriving = false;
+      },
+      release: () => this.release(upload),
+    };
+  }
+
+  private async received(upload: Upload, bytes: number): Promise<void> {
+    const until = performance.now() + WAIT_MS;
+    while (!this.reserve(upload, bytes)) {
+      if (performance.now() >= until) throw tooManyBatches();
+      upload.isArriving = false;
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+      upload.isArriving = true;
+      upload.progressAt = performance.now();
+    }
+  }
+
+  /** Evicts slow uploads until the bytes fit. Returns false if they do not. */
+  private reserve(upload: Upload, bytes: number): boolean {
+    const more = overFree(upload.bytes + bytes) - overFree(upload.bytes);
+    while (more > 0 && this.held + more > this.options.budget) {
+      const slow = this.slowest();
+      if (slow === undefined) return false;
+      this.release(slow);
+      slow.eviction.abort(uploadTooSlow());
+    }
+    upload.eviction.signal.throwIfAborted();
+    this.held += more;
+    upload.bytes += bytes;
+    upload.progress += bytes;
+    if (upload.progress >= MIB) {
+      upload.progress = 0;
+      upload.progressAt = performance.now();
+    }
+    return true;
+  }
+
+  private slowest(): Upload | undefined {
+    const now = performance.now();
+    return [...this.uploads]
+      .filter(({ isArriving, bytes }) => isArriving && overFree(bytes) > 0)
+      .filter(({ progressAt }) => now - progressAt >= SLOW_MS)
+      .sort((a, b) => a.progressAt - b.progressAt)[0];
+  }
+
+  private release(upload: Upload): void {
+    if (this.uploads.delete(upload)) this.held -= overFree(upload.bytes);
+  }
+}
+
+const overFree = (bytes: number): number => Math.max(0, bytes - MIB);
+
+/** Too many batches of the tenant, or of all tenants. */
+export function tooManyBatches(cause?: unknown): Problem {
+  return new Problem(
+    'too_many_batches',
+    'Other batches are being taken in. Nothing was accepted; send it again later.',
+    { headers: { 'Retry-After': '1' }, cause },
+  );
+}
+
+function uploadTooSlow(): Problem {
+  return new Problem(
+    'upload_too_slow',
+    'Less than 1 MiB of the body arrived within a second while other batches waited. Nothing was accepted; send it again later or in smaller batches.',
+    // The rest of the body is not read.
+    { headers: { 'Retry-After': '1', Connection: 'close' } },
+  );
+}

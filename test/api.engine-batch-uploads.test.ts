@@ -1,0 +1,101 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { BatchUploads, type BatchUpload } from '#api/engine/batches/uploads';
+
+const MIB = 1024 * 1024;
+const BUDGET = 8 * MIB;
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['setTimeout', 'performance'] });
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+const openUploads = () => new BatchUploads({ perTenant: 2, budget: BUDGET });
+
+/** Receives that many MiB within a moment. */
+async function receive(upload: BatchUpload, mib: number): Promise<void> {
+  for (let at = 0; at < mib; at += 1) await upload.received(MIB);
+}
+
+/** Gives uploads that wait for memory all the time that they have. */
+const waitForTimeouts = () => vi.advanceTimersByTimeAsync(10_000);
+
+describe('uploads of batches', () => {
+  it('hold no more than the budget and the first MiB of each', async () => {
+    const uploads = openUploads();
+    const held = Array.from({ length: 10 }, () => 0);
+    const most: number[] = [];
+    const all = held.map(async (_, at) => {
+      const upload = uploads.start(at);
+      try {
+        for (let chunk = 0; chunk < 64; chunk += 1) {
+          await upload.received(MIB / 16);
+          held[at] = (held[at] ?? 0) + MIB / 16;
+          most.push(held.reduce((sum, bytes) => sum + Math.max(0, bytes - MIB), 0));
+        }
+        upload.complete();
+      } finally {
+        held[at] = 0;
+        upload.release();
+      }
+    });
+    const ends = Promise.allSettled(all);
+    await waitForTimeouts();
+    const refused = (await ends).filter(({ status }) => status === 'rejected');
+    expect(refused.length).toBeGreaterThan(0);
+    expect(Math.max(...most)).toBe(BUDGET);
+  });
+
+  it('are evicted, the longest silent first, when another needs memory', async () => {
+    const uploads = openUploads();
+    const silent = uploads.start(1);
+    await receive(silent, 4);
+    await vi.advanceTimersByTimeAsync(500);
+    const later = uploads.start(2);
+    await receive(later, 5);
+    const steady = uploads.start(3);
+    for (let second = 0; second < 2; second += 1) {
+      await vi.advanceTimersByTimeAsync(900);
+      await receive(steady, 1);
+    }
+    await receive(uploads.start(4), 2);
+    const isEvicted = [silent, later, steady].map(({ evicted }) => evicted.aborted);
+    expect(isEvicted).toEqual([true, false, false]);
+    await expect(silent.received(1)).rejects.toMatchObject({ code: 'upload_too_slow' });
+  });
+
+  it('are never evicted once they are complete', async () => {
+    const uploads = openUploads();
+    const complete = uploads.start(1);
+    await receive(complete, 9);
+    complete.complete();
+    const other = expect(receive(uploads.start(2), 2)).rejects.toMatchObject({
+      code: 'too_many_batches',
+    });
+    await waitForTimeouts();
+    await other;
+    expect(complete.evicted.aborted).toBe(false);
+  });
+
+  it('wait for memory and have it as soon as another upload ends', async () => {
+    const uploads = openUploads();
+    const first = uploads.start(1);
+    await receive(first, 9);
+    const second = receive(uploads.start(2), 9);
+    await vi.advanceTimersByTimeAsync(500);
+    first.release();
+    await vi.advanceTimersByTimeAsync(500);
+    await second;
+  });
+
+  it('are limited by tenant', () => {
+    const uploads = openUploads();
+    const first = uploads.start(1);
+    uploads.start(1);
+    uploads.start(2);
+    expect(() => uploads.start(1)).toThrow(expect.objectContaining({ code: 'too_many_batches' }));
+    first.release();
+    uploads.start(1);
+  });
+});
