@@ -143,7 +143,8 @@ export class SnapshotHalf {
     progress('index', 0, 3);
     const logSize = Math.max(...this.heads.map(({ size }) => size));
     const found = { proofs: proofs.state.found, logSize };
-    const standing = await checkParts(ctx, parts, bodies, log, found);
+    const keys = registry?.ctx.keys.entries ?? null;
+    const standing = await checkParts(ctx, parts, bodies, log, found, keys);
     progress('index', 1, 3);
     if (registry === null) {
       ctx.findings.leaveOut('share tokens and packages against the registry');

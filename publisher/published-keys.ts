@@ -1,6 +1,7 @@
-import { toHex } from '#protocol/bytes';
+import { equalBytes, toHex } from '#protocol/bytes';
 import { parseEntry } from '#protocol/entries';
 import { parseStrict } from '#protocol/json';
+import { leafHash } from '#protocol/merkle';
 import { formatVkey } from '#protocol/note';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
 import { aepKeys, keysFile, keysFileSchema, type KeysFile } from '#protocol/snapshot/keys';
@@ -23,20 +24,26 @@ export interface PublishedKeys {
 }
 
 /**
- * The list of keys at a tree size. Readers void by it what a compromised key signed, so no voided
- * range that is published may be lost.
+ * The list of keys at a tree size, with every compromise in the log: one beyond that size only takes
+ * validity away, so it need not wait for the verifier. Readers void by the list what a compromised
+ * key signed, so no voided range that is published may be lost.
  *
- * @throws PublisherStopped tree_mismatch when the registry lost one
+ * @throws PublisherStopped tree_mismatch when the registry lost one, or altered an entry beyond `size`
+ * @throws ProtocolError malformed_entry
  */
 export async function keysAt(
   ctx: TickContext,
   published: Published | null,
   size: number,
 ): Promise<PublishedKeys> {
-  const rows = (await ctx.registry.keyEntries()).filter(({ leafIndex }) => leafIndex < size);
-  const entries = rows
-    .map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }))
-    .filter((row): row is { leafIndex: number; entry: KeyEntry } => row.entry.type === 'key');
+  const rows = await ctx.registry.keyEntries();
+  const entries: { leafIndex: number; entry: KeyEntry }[] = [];
+  for (const { leafIndex, body } of rows) {
+    if (leafIndex >= size) await requireLeaf(ctx, leafIndex, body);
+    const entry = parseEntry(body);
+    if (entry.type !== 'key') continue;
+    if (leafIndex < size || entry.change === 'compromise') entries.push({ leafIndex, entry });
+  }
   const aep = aepKeys(ctx.sha256, entries);
   const ranges = voidedRanges({ aep });
   for (const { keyId, from } of await publishedRanges(ctx, published)) {
@@ -44,7 +51,8 @@ export async function keysAt(
     throw new PublisherStopped(
       'tree_mismatch',
       `The registry contradicts itself: by what is published key ${keyId} is compromised from leaf ${from} on, and its key entries do not say so. ` +
-        'Restore the database from a backup that holds every published leaf, and start the publisher again.',
+        'Restore the database from a backup that holds every published leaf, and start the publisher again. ' +
+        'If the entry is lost for good, run aep-key compromise for that key again, from that leaf on.',
     );
   }
   const bytes = keysFile({ aep, ...retiredKeys(ctx) });
@@ -55,6 +63,17 @@ export async function keysAt(
     pin: { sha256: name, bytes: bytes.length },
     ranges,
   };
+}
+
+/** No verified tree covers the leaf yet, so the row is compared with the hash that was appended. */
+async function requireLeaf(ctx: TickContext, leafIndex: number, body: Uint8Array): Promise<void> {
+  const hash = await ctx.registry.leafHash(leafIndex);
+  if (hash !== null && equalBytes(hash, leafHash(ctx.sha256, body))) return;
+  throw new PublisherStopped(
+    'tree_mismatch',
+    `The registry contradicts itself: the key entry at leaf ${leafIndex} is not what was appended to the log. ` +
+      'Restore its row, or the tile that holds its hash, from a backup, and start the publisher again.',
+  );
 }
 
 async function publishedRanges(ctx: TickContext, published: Published | null) {

@@ -78,6 +78,8 @@ export interface RegistryView {
   /** Whether a log of this origin was ended: then nothing is signed for it again. */
   hasEnded(origin: string): Promise<boolean>;
   tile(level: number, index: number): Promise<Uint8Array | null>;
+  /** The hash that was appended at an index, 32 bytes; null when there is none. */
+  leafHash(leafIndex: number): Promise<Uint8Array | null>;
   /** The leaves with indexes in [from, to), in order. */
   leaves(from: number, to: number): Promise<Leaf[]>;
   /** The columns that stand beside the entries of the proofs at the given indexes. */

@@ -22,14 +22,16 @@ export const replicaBehind = (): ReplicaUnfit =>
   );
 
 /**
- * What a tick reads from the replica, and what it asks of the primary alone: which checkpoint was
- * signed last, whether the log has ended, and to be the only one that extends that checkpoint.
+ * A tick reads from the replica, except which checkpoint was signed last, whether the log has ended,
+ * and the key entries: no lag delays a compromise. Only the primary extends the last checkpoint.
  */
 export function splitRegistry(primary: RegistryView, replica: RegistryView): RegistryView {
   return {
     ...replica,
     latestCheckpoint: () => primary.latestCheckpoint(),
     hasEnded: (origin) => primary.hasEnded(origin),
+    keyEntries: () => primary.keyEntries(),
+    leafHash: (leafIndex) => primary.leafHash(leafIndex),
     insertCheckpoint: (checkpoint) => primary.insertCheckpoint(checkpoint),
   };
 }

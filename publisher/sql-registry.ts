@@ -1,3 +1,5 @@
+import { HASH_BYTES } from '#protocol/merkle';
+import { TILE_WIDTH } from '#protocol/tiles';
 import { insertCheckpoint, latestCheckpoint } from '#sql/checkpoints';
 import type { Db } from '#sql/db';
 import { hasEnded } from '#sql/ended-logs';
@@ -28,6 +30,7 @@ export function sqlRegistry(sql: Db): RegistryView {
     insertCheckpoint: (checkpoint) => insertCheckpoint(sql, checkpoint),
     hasEnded: (origin) => hasEnded(sql, origin),
     tile: (level, index) => readTile(sql, level, index),
+    leafHash: (leafIndex) => leafHash(sql, leafIndex),
     leaves: (from, to) => leaves(sql, from, to),
     proofsAt: (leafIndexes) => proofRowsAt(sql, leafIndexes),
     statusEntries: (from, to) => statusEntries(sql, from, to),
@@ -43,6 +46,12 @@ export function sqlRegistry(sql: Db): RegistryView {
     packages: (packageIds) => packageRows(sql, packageIds),
     packagesWith: (proofIds) => packagesWith(sql, proofIds),
   };
+}
+
+async function leafHash(sql: Db, leafIndex: number): Promise<Uint8Array | null> {
+  const tile = await readTile(sql, 0, Math.floor(leafIndex / TILE_WIDTH));
+  const at = (leafIndex % TILE_WIDTH) * HASH_BYTES;
+  return tile?.subarray(at, at + HASH_BYTES) ?? null;
 }
 
 async function leaves(sql: Db, from: number, to: number): Promise<Leaf[]> {

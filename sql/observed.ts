@@ -1,7 +1,8 @@
+import type postgres from 'postgres';
 import type { Db } from './db.js';
 import { asking } from './errors.js';
 import { treeSize } from './log.js';
-import { frontier, scrubPosition, verdictsForLeaves } from './verdicts.js';
+import { frontier, scrubPosition } from './verdicts.js';
 
 // What is read now and then to be shown to operators, by programs whose roles may read it anyway.
 
@@ -20,31 +21,48 @@ export function pendingNow(sql: Db): Promise<{ admissions: number; oldestAt: num
 /** Beyond this a number says no more than that it is very many. */
 const FAILING_COUNTED = 10_000;
 
-/** Leaves on which the verdict in force is that they do not verify, counted up to ten thousand. */
-export function failingLeaves(sql: Db): Promise<number> {
+type Fragment = postgres.PendingQuery<postgres.Row[]>;
+
+/** Leaves whose verdict in force is fail, counted up to ten thousand each. */
+export interface FailingLeaves {
+  failing: number;
+  /** Only because a compromised key signed them; the others are in `failing`. */
+  voided: number;
+}
+
+export function failingLeaves(sql: Db): Promise<FailingLeaves> {
   return asking(async () => {
-    const rows = await sql<{ leaf: string }[]>`
-      select distinct first_index as leaf from svc.verdict
-      where not frontier and outcome = 'fail' order by leaf desc limit ${FAILING_COUNTED}`;
-    if (rows.length === 0) return 0;
-    const inForce = await verdictsForLeaves(
-      sql,
-      rows.map(({ leaf }) => Number(leaf)),
-    );
-    return [...inForce.values()].filter(({ outcome }) => outcome === 'fail').length;
+    const failed = sql`jsonb_path_query_array(checks, '$[*] ? (@.result == "fail")')`;
+    // As the verifier writes it, and as the index of 0017 has it: else all that is voided is read.
+    const voided = sql`
+      '[{"name": "signing_key", "result": "fail", "detail": "by the log the key is compromised at this position"}]'`;
+    const count = (of: Fragment, candidates: Fragment) => sql`
+      select count(*)::int from (
+        select distinct first_index as leaf from svc.verdict
+        where not frontier and outcome = 'fail' ${candidates}
+        order by leaf desc limit ${FAILING_COUNTED}) as candidate
+      cross join lateral (
+        select outcome, checks from svc.verdict where not frontier and first_index = leaf
+        order by tree_size desc, verdict_id desc limit 1) as in_force
+      where outcome = 'fail' and ${of}`;
+    const isOther = sql`${failed} <> ${voided}`;
+    const [row] = await sql<FailingLeaves[]>`
+      select (${count(isOther, sql`and ${isOther}`)}) as failing,
+        (${count(sql`${failed} = ${voided}`, sql``)}) as voided`;
+    return row ?? { failing: 0, voided: 0 };
   });
 }
 
 /** How far the verifier is. */
 export async function verifierPlace(
   sql: Db,
-): Promise<{ lag: number; scrubbedTo: number; failing: number }> {
+): Promise<{ lag: number; scrubbedTo: number } & FailingLeaves> {
   // The prefix first: what is appended in between makes the distance longer, never less than none.
   const verified = (await frontier(sql))?.treeSize ?? 0;
   return {
     lag: Math.max(0, (await treeSize(sql)) - verified),
     scrubbedTo: (await scrubPosition(sql)).nextIndex,
-    failing: await failingLeaves(sql),
+    ...(await failingLeaves(sql)),
   };
 }
 

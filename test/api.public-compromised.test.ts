@@ -89,6 +89,7 @@ const statuses = async (): Promise<Record<string, string>> => {
 
 let published: Record<string, string>;
 let etag: string;
+let unverified: Record<string, string>;
 let inRange: Record<string, string>;
 
 beforeAll(async () => {
@@ -103,8 +104,10 @@ beforeAll(async () => {
   server = await snapshot.serve(facade);
   published = await statuses();
   etag = String((await get(`/api/public/verify/proof/${voided}`)).headers['etag']);
-  // The verifier follows the log, and verifies nothing again.
   registry.addKeyEntry('compromise', FROM);
+  await republish();
+  unverified = await statuses();
+  // The verifier follows the log, and verifies nothing again.
   registry.verify();
   await republish();
   inRange = await statuses();
@@ -123,6 +126,10 @@ describe('a compromised key, before the verifier has verified its proofs again',
     expect(inRange[`verify/certificate/${certificate_id}`]).toBe('REVOKED');
     expect(inRange[`verify/passport/${passport_id}`]).toBe('BACKEND_LOOKUP_REQUIRED');
     expect(inRange[`verify/package/${ofRevoked}`]).toBe('REVOKED');
+  });
+
+  it('asserts nothing from the next snapshot on while the verifier is stopped', () => {
+    expect(unverified).toEqual(inRange);
   });
 
   it('leaves alone what it signed before, other keys, and packages of these', async () => {

@@ -38,7 +38,7 @@ async function publish(): Promise<void> {
   await publisher.tick();
 }
 
-it('fsck > finds nothing corrupt before and after the proofs of a compromised key are verified again', async () => {
+it('fsck > finds nothing corrupt before the verifier sees a compromised key, and before and after it verifies the proofs again', async () => {
   const { admit, admin, verify } = world.registry;
   await appendKeyChange(admin, nativeSha256, {
     keyId: admit.keyId,
@@ -46,7 +46,7 @@ it('fsck > finds nothing corrupt before and after the proofs of a compromised ke
     change: 'compromise',
     fromIndex: 100,
   });
-  await publish();
+  await publisher.tick();
   const env = {
     DATABASE_URL: db.urlFor('svc_fsck'),
     SNAPSHOT_DIR: directory,
@@ -55,6 +55,14 @@ it('fsck > finds nothing corrupt before and after the proofs of a compromised ke
     SNAPSHOT_VKEY: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
     SNAPSHOT_VALID_FOR: '60s',
   };
+  expect((await checked(env)).corrupt).toEqual({});
+  const { document, corrupt } = await checked(
+    { ...env, DATABASE_URL: '' },
+    ...['--only', 'snapshot'],
+  );
+  expect(corrupt).toEqual({});
+  expect(document['left_out']).toContainEqual(expect.stringContaining('from leaf 100 on'));
+  await publish();
   expect((await checked(env)).corrupt).toEqual({});
   while ((await scrub(verify, 1000)).urgent);
   await publish();

@@ -361,6 +361,18 @@ const table: Row[] = [
     { keys_file_differs: 1 },
   ],
   [
+    'a compromise of a key that no entry states',
+    async (at) => {
+      const manifest = await manifestIn(at.directory);
+      const file = await readFile(at.file(segmentPath(manifest.keys.sha256)), 'utf8');
+      const other = Buffer.from(file.replace('"compromised_from":null', '"compromised_from":9'));
+      const sha256 = toHex(nativeSha256(other));
+      await put(at, segmentPath(sha256), other);
+      await byPublisher(at, { ...manifest, keys: { sha256, bytes: other.length } });
+    },
+    { keys_file_differs: 1 },
+  ],
+  [
     'a token that ended and shows something again',
     async (at) => {
       // The record of a token that lives in place of that of one that ended.

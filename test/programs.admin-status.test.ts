@@ -188,7 +188,7 @@ describe('what wants attention', () => {
     log: { leaves: 10 },
     pending: { admissions: 3, oldest_ms: 900 },
     batches: { open: 0, oldest_ms: null },
-    verifier: { lag: 2, scrubbed_to: 0, failing_leaves: 0, verified_ms_ago: 200 },
+    verifier: { lag: 2, scrubbed_to: 0, failing_leaves: 0, voided_leaves: 0, verified_ms_ago: 200 },
     checkpoint: { tree_size: 7, lag: 3, age_ms: 1_000 },
     database: { bytes: 1 },
     roles: ['svc_engine', 'svc_worker', 'svc_verifier', 'svc_publisher'].map((role) => ({

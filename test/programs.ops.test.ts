@@ -158,7 +158,8 @@ describe('the metrics of a stack', () => {
     const there = (now: Scrape, name: string) => valueOf(now, name) !== null;
     const names = [
       ...['svc_pending_admissions', 'svc_pending_oldest_seconds', 'svc_queue_oldest_seconds'],
-      ...['svc_failing_leaves', 'svc_verifier_lag_leaves', 'svc_scrub_position'],
+      ...['svc_failing_leaves', 'svc_voided_leaves'],
+      ...['svc_verifier_lag_leaves', 'svc_scrub_position'],
       ...['svc_checkpoint_tree_size', 'svc_checkpoint_lag_leaves', 'svc_checkpoint_age_seconds'],
       ...['svc_snapshot_lag_leaves', 'svc_snapshot_free_bytes', 'svc_database_bytes'],
     ];

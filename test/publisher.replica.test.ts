@@ -110,7 +110,7 @@ const revoke = (proofId: string): Promise<unknown> =>
 const manifest = async () => (await snapshot.manifest())!.opened;
 
 describe('a publisher with a replica', () => {
-  it('reads it for everything but the head of the log and its own checkpoints', async () => {
+  it('reads it for everything but the head of the log, its key entries and its own checkpoints', async () => {
     await admit(300);
     await registry.verifyAll();
     await db.caughtUp();
@@ -122,7 +122,7 @@ describe('a publisher with a replica', () => {
     await db.caughtUp();
     expect(await publisher.tick()).toMatchObject({ newProofs: 20 });
     expect([...names].sort()).toEqual(
-      ['frontier', 'hasEnded', 'insertCheckpoint', 'latestCheckpoint', 'tile'],
+      ['frontier', 'hasEnded', 'insertCheckpoint', 'keyEntries', 'latestCheckpoint', 'tile'],
     ); // prettier-ignore
   });
 

@@ -78,6 +78,18 @@ describe('a publisher stops, and says how to go on,', () => {
     expect(manifest()).toBe(before);
   });
 
+  it('when a key entry that no verdict covers is not what was appended', async () => {
+    const { registry } = snapshot;
+    const publisher = snapshot.publisher();
+    await publisher.tick();
+    const before = manifest();
+    registry.addKeyEntry('compromise', 2);
+    const { leafIndex } = registry.all.at(-1)!;
+    registry.corruptTile(0, Math.floor(leafIndex / 256), (leafIndex % 256) * 32);
+    expect((await stop(publisher.tick())).code).toBe('tree_mismatch');
+    expect(manifest()).toBe(before);
+  });
+
   it('when the log is whole and verdicts that the public knows are gone', async () => {
     const publisher = snapshot.publisher();
     await publisher.tick();

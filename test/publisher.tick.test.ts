@@ -288,6 +288,20 @@ describe('a tick', () => {
     });
   });
 
+  it('lists a compromise before a verdict covers its entry, and no other change of a key', async () => {
+    const { registry } = snapshot;
+    registry.addProofs(3);
+    registry.verify();
+    registry.addKeyEntry('retire');
+    registry.addKeyEntry('compromise', 2);
+    expect(await snapshot.publisher().tick()).toMatchObject({ treeSize: 4 });
+    const server = await snapshot.serve(snapshot.facade());
+    const response = await fetch(`${server.url}/api/public/keys`);
+    expect(await response.json()).toMatchObject({
+      aep: [{ retired_at: null, compromised_from: 2 }],
+    });
+  });
+
   it('publishes no compromise of a key that its list of keys would lack', async () => {
     const { registry } = snapshot;
     registry.addProofs(3);

@@ -152,6 +152,20 @@ describe('more changes than one tick takes up', () => {
     expect(await ends()).toBe(clock.at + VALID_FOR);
   });
 
+  it('of proofs by a key that is not compromised: nothing asserts for longer until they are all in', async () => {
+    const { registry } = snapshot;
+    const ofOtherKey = registry.addProof({ keyId: 'A'.repeat(43) });
+    registry.addKeyEntry('compromise', 3);
+    registry.verify();
+    await tick();
+    const until = await ends();
+    for (let i = 0; i < 20_001; i++) {
+      registry.judge(ofOtherKey, { outcome: 'fail', failedChecks: ['signing_key'] });
+    }
+    await tick();
+    expect(await ends()).toBe(until);
+  });
+
   it('of tokens and packages, likewise; to wait for a member is something else', async () => {
     const { registry, clock } = snapshot;
     const until = await ends();

@@ -1,7 +1,7 @@
 import { fromBase64Url } from '#protocol/bytes';
 import { isUsablePublicKey } from '#protocol/ed25519';
 import { readEntry } from '#protocol/entries';
-import { keyStateAt, type KeyedEntry, type KeyState } from '#protocol/key-state';
+import { keyStateAt, voidedAt, type KeyedEntry, type KeyState } from '#protocol/key-state';
 import { jwkThumbprint } from '#protocol/keys';
 import { leafHash } from '#protocol/merkle';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
@@ -20,7 +20,7 @@ export class KeyHistory {
   private readonly strangers = new Map<string, { proofs: number; first: number }>();
 
   constructor(
-    private readonly entries: readonly KeyedEntry[],
+    readonly entries: readonly KeyedEntry[],
     private readonly size: number,
     /** After each key entry, the chain over it and all before it. */
     private readonly digests: readonly { leafIndex: number; digest: Buffer }[] = [],
@@ -51,6 +51,11 @@ export class KeyHistory {
 
   stateAt(keyId: string, leafIndex: number): KeyState {
     return keyStateAt(this.entries, keyId, leafIndex, this.size);
+  }
+
+  /** The index of the entry that voids a signature; null when none does. */
+  voidedAt(keyId: string, leafIndex: number): number | null {
+    return voidedAt(this.entries, keyId, leafIndex);
   }
 
   /** A proof names a key that the log does not know. */

@@ -89,7 +89,10 @@ export class RegistryWalk {
         if (found.proofId !== null || !isRight) {
           judged.set(leafIndex, { ...found, proofId: found.proofId ?? '' });
         }
-        const isAwaited = leafIndex < chunk.urgentUntil;
+        const isAwaited =
+          leafIndex < chunk.urgentUntil ||
+          (found.isVoided &&
+            (keys.voidedAt(found.said?.keyId ?? '', leafIndex) ?? -1) >= chunk.verified);
         const erasure = { isErased: leaf?.isErased === true, isDue: leaf?.isErasureDue === true };
         checkVerdict({ ...found, ...erasure, isAwaited }, verdicts.on(leafIndex), chunk, add);
         await this.log.append(inTree, signed, verdicts);

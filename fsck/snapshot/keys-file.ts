@@ -1,15 +1,26 @@
 import { toHex } from '#protocol/bytes';
 import { parseStrict } from '#protocol/json';
+import type { KeyedEntry } from '#protocol/key-state';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
-import { aepKeys, keysFileSchema } from '#protocol/snapshot/keys';
+import { aepKeys, keysFileSchema, type AepKey } from '#protocol/snapshot/keys';
 import { segmentPath } from '#protocol/snapshot/manifest';
 import { nativeSha256 } from '#runtime/crypto';
 import type { PublishedContext } from './context.js';
 import { difference } from './difference.js';
 import type { PublicLog } from './log.js';
 
-/** The AEP keys that are served are those of the log, with the positions that it gives them. */
-export async function readKeysFile(ctx: PublishedContext, log: PublicLog): Promise<void> {
+/**
+ * The AEP keys that are served are those of the log, with the positions that it gives them. Only
+ * `compromised_from` may run ahead of the manifest's tree.
+ *
+ * @param appended the key entries of the registry, read after the manifest; null when only the
+ *   snapshot is checked
+ */
+export async function readKeysFile(
+  ctx: PublishedContext,
+  log: PublicLog,
+  appended: readonly KeyedEntry[] | null,
+): Promise<void> {
   const { manifest } = ctx.opened;
   const path = segmentPath(manifest.keys.sha256);
   const bytes = await ctx.files.read(path);
@@ -25,11 +36,27 @@ export async function readKeysFile(ctx: PublishedContext, log: PublicLog): Promi
     ({ leafIndex, entry }): { leafIndex: number; entry: KeyEntry }[] =>
       entry.type === 'key' && leafIndex < manifest.tree_size ? [{ leafIndex, entry }] : [],
   );
-  const differs = difference(aepKeys(nativeSha256, entries), servedKeys(bytes));
+  const served = servedKeys(bytes);
+  const expected = aepKeys(nativeSha256, entries).map((key, i) => {
+    const from = served?.[i]?.compromised_from ?? null;
+    if (from === null || from >= (key.compromised_from ?? Infinity)) return key;
+    if (appended === null) {
+      const entry = `the entry that compromises key ${key.kid} from leaf ${String(from)} on`;
+      ctx.findings.leaveOut(`${entry}: the manifest's tree does not have it`);
+    } else if (!compromises(appended, key.kid, from)) return key;
+    return { ...key, compromised_from: from };
+  });
+  const differs = difference(expected, served);
   if (differs !== null) ctx.findings.add('keys_file_differs', path, differs);
 }
 
-function servedKeys(bytes: Uint8Array): unknown {
+function compromises(appended: readonly KeyedEntry[], keyId: string, from: number): boolean {
+  return appended.some(
+    ({ entry }) => entry.type === 'key' && entry.key_id === keyId && entry.from_index === from,
+  );
+}
+
+function servedKeys(bytes: Uint8Array): AepKey[] | null {
   try {
     return keysFileSchema.parse(parseStrict(bytes)).aep;
   } catch {

@@ -1,4 +1,5 @@
 import { readEntry } from '#protocol/entries';
+import type { KeyedEntry } from '#protocol/key-state';
 import { decodeFileLine, FILE_BYTES, type IndexRows } from '#protocol/snapshot/index-part';
 import { PROOF_PARTS, segmentPath, type IndexPartPin } from '#protocol/snapshot/manifest';
 import { entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
@@ -13,6 +14,7 @@ import { rowAt, type Parts } from './parts.js';
  * records that newer ones shadow, and rows that no proof explains.
  *
  * @param found proofs that were found under their ids, each once
+ * @param appended the key entries of the registry; null when only the snapshot is checked
  * @returns how many rows of each kind no newer part shadows
  */
 export async function checkParts(
@@ -21,6 +23,7 @@ export async function checkParts(
   bodies: Bodies,
   log: PublicLog,
   found: { proofs: number; logSize: number },
+  appended: readonly KeyedEntry[] | null,
 ): Promise<Map<string, number>> {
   const standing = new Map<string, number>();
   let isWhole = log.isWhole;
@@ -50,7 +53,7 @@ export async function checkParts(
     const expected = `${String(log.proofs)} proofs, found ${String(manifest.proofs)}`;
     ctx.findings.add('manifest_differs', 'lookup/manifest', expected);
   }
-  await readKeysFile(ctx, log);
+  await readKeysFile(ctx, log, appended);
   return standing;
 }
 

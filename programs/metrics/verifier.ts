@@ -21,7 +21,7 @@ export function verifierMetrics(registry: Registry): VerifierMetrics {
   const counts = { log: count('log'), scrub: count('scrub') };
   const failures = new Tally(registry, {
     name: 'svc_verification_failures_total',
-    help: 'Verdicts written that say that a leaf does not verify',
+    help: 'Verdicts of failure written, voided proofs not counted',
   }).of({});
   return {
     verified: (round, passed, failed) => {
@@ -48,7 +48,18 @@ export function verifierGauges(registry: Registry, readings: Readings & { sql: P
   );
   gauge(
     registry,
-    { name: 'svc_failing_leaves', help: 'Leaves whose last verdict is fail, up to 10,000' },
+    {
+      name: 'svc_failing_leaves',
+      help: 'Leaves whose last verdict is fail, voided proofs not counted, up to 10,000',
+    },
     () => place.value?.failing ?? null,
+  );
+  gauge(
+    registry,
+    {
+      name: 'svc_voided_leaves',
+      help: 'Leaves that fail only because a compromised key signed them, up to 10,000',
+    },
+    () => place.value?.voided ?? null,
   );
 }

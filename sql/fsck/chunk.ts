@@ -48,6 +48,8 @@ export interface Chunk {
   lookedAt: number | null;
   /** Leaves below it wait to be verified anew, because a key was compromised. */
   urgentUntil: number;
+  /** Leaves of the verified prefix. */
+  verified: number;
 }
 
 /** Runs reads that see the registry as of one moment. */
@@ -72,7 +74,10 @@ export function readChunk(sql: Pool, from: number, to: number): Promise<Chunk> {
         select tree_size, root, note from svc.checkpoint
         where tree_size > ${from} and tree_size <= ${to} order by tree_size`,
       tx<{ done_at: Date | null }[]>`select done_at from svc.upkeep`,
-      tx<{ urgent_until: number }[]>`select urgent_until from svc.scrub`,
+      tx<{ urgent_until: number; verified: number }[]>`
+        select urgent_until,
+          (select max(last_index) + 1 from svc.verdict where frontier) as verified
+        from svc.scrub`,
     );
     return {
       leaves,
@@ -90,6 +95,7 @@ export function readChunk(sql: Pool, from: number, to: number): Promise<Chunk> {
       })),
       lookedAt: upkeep?.done_at?.getTime() ?? null,
       urgentUntil: Number(scrub?.urgent_until ?? 0),
+      verified: Number(scrub?.verified ?? 0),
     };
   });
 }

@@ -277,6 +277,14 @@ export class MemoryRegistry implements RegistryView {
   tile(level: number, index: number) {
     return this.answer('tile', () => this.tiles.get(`${level}/${index}`)?.hashes ?? null);
   }
+  leafHash(leafIndex: number) {
+    return this.answer('leafHash', () => {
+      const at = (leafIndex % 256) * 32;
+      return (
+        this.tiles.get(`0/${Math.floor(leafIndex / 256)}`)?.hashes.subarray(at, at + 32) ?? null
+      );
+    });
+  }
   leaves(from: number, to: number) {
     return this.answer('leaves', () => this.all.slice(from, to));
   }
@@ -316,7 +324,7 @@ export class MemoryRegistry implements RegistryView {
     return this.answer('verdictChangesSince', () =>
       this.verdictRows
         .filter((row) => row.verdictId > verdictId && !row.frontier)
-        .map((row) => ({ ...row, leafIndex: row.firstIndex, keyId: AEP_KEY_ID }))
+        .map((row) => ({ ...row, leafIndex: row.firstIndex, keyId: this.keyOf(row.firstIndex) }))
         .slice(0, limit),
     );
   }
@@ -362,6 +370,11 @@ export class MemoryRegistry implements RegistryView {
       found.set(leafIndex, { outcome, expired, verifiedAt, own: !frontier });
     }
     return found;
+  }
+
+  private keyOf(leafIndex: number): string | null {
+    const leaf = this.all[leafIndex];
+    return leaf?.kind === 'proof' ? leaf.keyId : null;
   }
 
   private others(mark: string, from: number, to: number) {

@@ -2,6 +2,6 @@
 export interface VerifierMetrics {
   /** So many leaves have been verified, for the first time or again. */
   verified(round: 'log' | 'scrub', passed: number, failed: number): void;
-  /** So many verdicts were written that say that a leaf does not verify. */
+  /** So many verdicts of failure were written, on leaves that no compromised key voids. */
   failed(leaves: number): void;
 }

@@ -12,6 +12,7 @@ import {
   insertVerdicts,
   moveScrub,
   scrubPosition,
+  verdictHistories,
   verdictsForRange,
   type Expiry,
   type NewVerdict,
@@ -27,9 +28,9 @@ import { voidingKey } from './voided.js';
 
 /**
  * Verifies `count` leaves of the verified prefix again, each up to the root that the verifier itself
- * computed: urgent leaves newest first, else the next of the round. A leaf whose result is not what
- * its verdict says gets a new verdict: what no longer verifies stops asserting, what was mended asserts
- * again.
+ * computed: urgent leaves newest first, else the next of the round. A leaf whose result, or whose cause
+ * of failure, is not what its verdict says gets a new verdict: what no longer verifies stops asserting,
+ * what was mended asserts again.
  *
  * Returns how many verdicts changed, and whether leaves remain that cannot wait their turn.
  */
@@ -71,6 +72,10 @@ export async function scrub(
     if ((await scrubPosition(tx)).epoch !== epoch) return [];
     const present = (await frontier(tx)) ?? prefix;
     const said = await verdictsForRange(tx, from, to);
+    const failing = [...found].flatMap(([index, { outcome }]) =>
+      outcome === 'fail' && said.get(index)?.outcome === 'fail' ? [index] : [],
+    );
+    const histories = await verdictHistories(tx, failing);
     const verdicts: NewVerdict[] = [];
     const mended: Expiry[] = [];
     for (const [index, { outcome, checks, ends }] of found) {
@@ -80,7 +85,11 @@ export async function scrub(
       const over = ends.filter(({ expiresAt }) => expiresAt <= now).map(({ kind }) => kind);
       // What was found once stays.
       const expired = [...new Set([...(before?.expired ?? []), ...over])].sort();
-      if (before?.outcome === outcome && before.expired.length === expired.length) continue;
+      // An altered leaf must not hide behind the verdict that a compromised key voids it.
+      const causes = histories.get(index)?.at(-1)?.failedChecks.join();
+      const isSameCause = causes === undefined || causes === failedChecks(checks).join();
+      const isSame = before?.outcome === outcome && before.expired.length === expired.length;
+      if (isSame && isSameCause) continue;
       verdicts.push({
         prefix: null,
         firstIndex: index,
@@ -102,7 +111,7 @@ export async function scrub(
   const urgent = (await scrubPosition(sql)).urgentUntil > 0;
   const failed = [...found.values()].filter(({ outcome }) => outcome === 'fail').length;
   context.metrics?.verified('scrub', found.size - failed, failed);
-  context.metrics?.failed(changed.filter(({ outcome }) => outcome === 'fail').length);
+  let altered = 0;
   for (const verdict of changed) {
     const { firstIndex } = verdict;
     const fields = { leaf_index: firstIndex, checks: verdict.checks };
@@ -113,10 +122,13 @@ export async function scrub(
       prefix.treeSize,
     );
     if (voidedBy !== null) context.voided.add(voidedBy, firstIndex);
-    else if (verdict.outcome === 'fail') log.error(fields, 'ALARM: a leaf no longer verifies');
-    else if (verdict.outcome === 'erased') log.info(fields, 'the payload of a leaf was erased');
+    else if (verdict.outcome === 'fail') {
+      altered += 1;
+      log.error(fields, 'ALARM: a leaf no longer verifies');
+    } else if (verdict.outcome === 'erased') log.info(fields, 'the payload of a leaf was erased');
     else log.warn(fields, 'a leaf verifies again, or is over');
   }
+  context.metrics?.failed(altered);
   if (!urgent) context.voided.report(log);
   return { changed: changed.length, urgent };
 }
@@ -136,6 +148,9 @@ function nextLeaves(
   const to = Math.min(from + count, size);
   return { from, to, next: { nextIndex: to, urgentUntil: 0 } };
 }
+
+const failedChecks = (checks: readonly Check[]): string[] =>
+  checks.flatMap(({ name, result }) => (result === 'fail' ? [name] : []));
 
 const MISSING: { checks: Check[]; aep: null } = {
   checks: [{ name: 'log_entry', result: 'fail', detail: 'the leaf is missing' }],

@@ -29,6 +29,8 @@ export interface Facts {
     lag: number;
     scrubbed_to: number;
     failing_leaves: number;
+    /** Those that fail only because a compromised key signed them; not among the failing ones. */
+    voided_leaves: number;
     verified_ms_ago: number | null;
   };
   checkpoint: { tree_size: number; lag: number; age_ms: number } | null;
@@ -71,6 +73,7 @@ export async function readFacts(
       lag: place.lag,
       scrubbed_to: place.scrubbedTo,
       failing_leaves: place.failing,
+      voided_leaves: place.voided,
       verified_ms_ago: sinceOrNull(verified?.verifiedAt ?? null),
     },
     checkpoint:

@@ -56,7 +56,7 @@ export function screen(facts: Facts, attention: readonly Attention[]): string {
     pending: waiting(pending.admissions, pending.oldest_ms),
     batches: waiting(batches.open, batches.oldest_ms),
     verifier: `${String(verifier.lag)} leaves to go, last verdict ${ago(verifier.verified_ms_ago)} ago, scrubbed to ${String(verifier.scrubbed_to)}`,
-    'failing leaves': verifier.failing_leaves,
+    'failing leaves': `${String(verifier.failing_leaves)}, and ${String(verifier.voided_leaves)} voided by a compromised key`,
     checkpoint:
       checkpoint === null
         ? 'none signed yet'
