@@ -1,6 +1,6 @@
 import { request as httpRequest, type ClientRequest } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { toHex, utf8 } from '#protocol/bytes';
 import { documentHash } from '#protocol/hash';
 import type { JsonValue } from '#protocol/json';
@@ -9,7 +9,7 @@ import { OPERATIONS } from '#api/engine/operations';
 import { connect } from '#runtime/postgres';
 import { createTenant, setAllowlisted } from '#sql/administration';
 import type { Pool } from '#sql/db';
-import { TENANT_CONNECTIONS, TenantConnections } from '#sql/tenant-connections';
+import { TENANT_CONNECTIONS, TenantConnections, TenantLimiter } from '#sql/tenant-connections';
 import { TENANT_TABLES } from '#sql/tenant-tables';
 import { batchCall, executeBodies } from './helpers/batches.js';
 import { testLog } from './helpers/checkpoints.js';
@@ -200,12 +200,11 @@ describe('engine with a tenant whose statements are blocked', () => {
 });
 
 describe('engine with an admission that waits for an open transaction', () => {
-  it('admits everything else, of its tenant and of others', async () => {
-    const body = executeBody();
+  /** Opens the transaction of a batch that brings the same item. Returns what rolls it back. */
+  function openBatchWith(body: object): Promise<() => Promise<void>> {
     const request = utf8(JSON.stringify(body));
     const hash = documentHash(nativeSha256, body as JsonValue);
-    // As a batch has it that brings the same item and is not committed yet.
-    const close = await hold(
+    return hold(
       db.sql,
       `insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
           accepted_at, salt, policy_digest, validity)
@@ -213,6 +212,11 @@ describe('engine with an admission that waits for an open transaction', () => {
           '\\x${toHex(request)}', '\\x${hash}', now(), salt, policy_digest, validity
         from svc.intake limit 1`,
     );
+  }
+
+  it('admits everything else, of its tenant and of others', async () => {
+    const body = executeBody();
+    const close = await openBatchWith(body);
     const headers = headersFor(key);
     const equal = Array.from({ length: REQUESTS }, () =>
       engine.call({ headers, body: JSON.stringify(body) }),
@@ -229,6 +233,31 @@ describe('engine with an admission that waits for an open transaction', () => {
     const answers = await Promise.all(equal);
     expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
     expect(new Set(answers.map(({ json }) => json['registry_proof_id'])).size).toBe(1);
+  });
+
+  it('answers 503 at one deadline for all waits of the admission', { timeout: 8_000 }, async () => {
+    const body = executeBody();
+    const close = await openBatchWith(body);
+    // Each of the two stages after the group takes half of the 10 s.
+    const now = performance.now.bind(performance);
+    let shiftMs = 0;
+    const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + shiftMs);
+    const run = TenantLimiter.prototype.run;
+    const stage = vi.spyOn(TenantLimiter.prototype, 'run').mockImplementation(function (
+      this: TenantLimiter,
+      ...given
+    ) {
+      shiftMs += 5_000;
+      return run.apply(this, given);
+    });
+    try {
+      const reply = await engine.call({ headers: headersFor(key), body: JSON.stringify(body) });
+      expect(reply.status).toBe(503);
+    } finally {
+      stage.mockRestore();
+      clock.mockRestore();
+      await close();
+    }
   });
 });
 
