@@ -58,6 +58,15 @@ export function isProofOnly({ effect, isOutcome }: Decided): boolean {
   return effect !== 'ADMIT' || isOutcome;
 }
 
+/** Whether a public answer is of an outcome: it has a proof that was admitted, and no certificate. */
+export function isOutcomeAnswer(
+  artifact: { effect?: unknown },
+  references: Readonly<Record<string, unknown>>,
+): boolean {
+  const { proof_id, certificate_id } = references;
+  return artifact.effect === 'ADMIT' && proof_id !== undefined && certificate_id === undefined;
+}
+
 export interface StatusFacts extends Decided {
   /** Which artifact is asked for; trust assets and packages are `trust`. */
   kind: ArtifactKind;
@@ -127,14 +136,14 @@ export const TRUST_CHAIN_SEQUENCE = [
   'trust_established',
 ] as const;
 
-/** All of the chain, and as much of it as a denial or an outcome has. */
+/** The chain of an admitted action, and that of a denial or an outcome, which has only a proof. */
 export const TRUST_CHAIN = {
-  ADMIT: { available: true, sequence: TRUST_CHAIN_SEQUENCE },
-  DENY: { available: false, sequence: TRUST_CHAIN_SEQUENCE.slice(0, 3) },
-} as const satisfies Record<Effect, { available: boolean; sequence: readonly string[] }>;
+  FULL: { available: true, sequence: TRUST_CHAIN_SEQUENCE },
+  PROOF_ONLY: { available: false, sequence: TRUST_CHAIN_SEQUENCE.slice(0, 3) },
+} as const;
 
 export function trustChainOf(decided: Decided) {
-  return isProofOnly(decided) ? TRUST_CHAIN.DENY : TRUST_CHAIN.ADMIT;
+  return isProofOnly(decided) ? TRUST_CHAIN.PROOF_ONLY : TRUST_CHAIN.FULL;
 }
 
 /** The chain of a lookup that did not resolve. */

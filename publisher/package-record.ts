@@ -84,7 +84,7 @@ export function renderPackage(
   };
   const common = {
     trust_chain: members.every(({ hasTrustChain }) => hasTrustChain)
-      ? TRUST_CHAIN.ADMIT
+      ? TRUST_CHAIN.FULL
       : NO_TRUST_CHAIN,
     ...PUBLIC_FLAGS,
     references: { package_id: packageId, members: members.map(referenceOf) },

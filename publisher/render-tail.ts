@@ -43,7 +43,7 @@ const IDS = idsOf(HERE);
 /** The ids that lead somewhere, and the chain. */
 const WHOLE = {
   references: cutAtId({ ...IDS }),
-  chain: JSON.stringify(TRUST_CHAIN.ADMIT),
+  chain: JSON.stringify(TRUST_CHAIN.FULL),
 };
 const PROOF_ONLY = {
   references: cutAtId({
@@ -52,7 +52,7 @@ const PROOF_ONLY = {
     registry_entry_id: IDS.registry_entry_id,
     execution_id: IDS.execution_id,
   }),
-  chain: JSON.stringify(TRUST_CHAIN.DENY),
+  chain: JSON.stringify(TRUST_CHAIN.PROOF_ONLY),
 };
 
 /** Proofs next to each other lie in one tile. */

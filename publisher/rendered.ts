@@ -2,7 +2,13 @@ import { fromHex, fromUtf8 } from '#protocol/bytes';
 import { areSameEvents, plainEvents } from '#protocol/history';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
 import { RECORD_KINDS, recordBody, recordHistory } from '#protocol/snapshot/record';
-import { canAssertValidity, isProofOnly, type ArtifactKind, type Effect } from '#protocol/status';
+import {
+  canAssertValidity,
+  isOutcomeAnswer,
+  isProofOnly,
+  type ArtifactKind,
+  type Effect,
+} from '#protocol/status';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { parseTime } from '#protocol/time';
 import type { ProofFacts } from './proof-facts.js';
@@ -10,7 +16,7 @@ import { statusOf, type Judgement } from './render.js';
 
 interface RenderedProof {
   artifact: { effect: Effect; environment: 'sandbox' | 'live' };
-  references: { certificate_id?: string };
+  references: { proof_id?: string; certificate_id?: string };
   downloads: { tile: string };
   integrity: {
     aep_hash: string;
@@ -37,7 +43,7 @@ export function factsOfRecord(record: Uint8Array, proofId: string): ProofFacts {
     proofRecordHash: integrity.proof_record_hash,
     acceptedAt: parseTime(integrity.accepted_at),
     effect: artifact.effect,
-    isOutcome: artifact.effect === 'ADMIT' && references.certificate_id === undefined,
+    isOutcome: isOutcomeAnswer(artifact, references),
     environment: artifact.environment,
     keyId: integrity.key_id,
     logOrigin: integrity.log_origin,

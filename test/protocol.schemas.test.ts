@@ -112,7 +112,7 @@ describe('public answers', () => {
       frontend_recomputed: false,
       verified_at: admitted.aep.accepted_at,
     },
-    trust_chain: TRUST_CHAIN.ADMIT,
+    trust_chain: TRUST_CHAIN.FULL,
     mutation_allowed: false,
     serves_authoritative_truth: false,
     lookup: { requested: admitted.proofId, matched_on: 'proof_id' },

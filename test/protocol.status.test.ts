@@ -3,6 +3,7 @@ import {
   ARTIFACT_KINDS,
   canAssertValidity,
   EFFECTS,
+  isOutcomeAnswer,
   NO_TRUST_CHAIN,
   packageStatus,
   STATUSES,
@@ -109,9 +110,17 @@ describe('the status of a package', () => {
   });
 });
 
+it('isOutcomeAnswer > distinguishes an outcome from an action, a denial and a package', () => {
+  const [proof_id, certificate_id] = ['00', 'cert_00'];
+  expect(isOutcomeAnswer({ effect: 'ADMIT' }, { proof_id })).toBe(true);
+  expect(isOutcomeAnswer({ effect: 'ADMIT' }, { proof_id, certificate_id })).toBe(false);
+  expect(isOutcomeAnswer({ effect: 'DENY' }, { proof_id })).toBe(false);
+  expect(isOutcomeAnswer({ effect: 'ADMIT' }, {})).toBe(false);
+});
+
 describe('trust chain', () => {
-  it('has the documented order, reaches to the verification for a denial, and nowhere otherwise', () => {
-    expect(TRUST_CHAIN.ADMIT).toEqual({
+  it('has the documented order, reaches to the verification for a denial or an outcome, and nowhere otherwise', () => {
+    expect(TRUST_CHAIN.FULL).toEqual({
       available: true,
       sequence: [
         'execution',
@@ -122,7 +131,7 @@ describe('trust chain', () => {
         'trust_established',
       ],
     });
-    expect(TRUST_CHAIN.DENY).toEqual({
+    expect(TRUST_CHAIN.PROOF_ONLY).toEqual({
       available: false,
       sequence: ['execution', 'evidence', 'verification'],
     });

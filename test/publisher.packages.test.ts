@@ -89,7 +89,7 @@ describe('a package', () => {
         effect: 'ADMIT',
         environment: 'sandbox',
       },
-      trust_chain: TRUST_CHAIN.ADMIT,
+      trust_chain: TRUST_CHAIN.FULL,
       mutation_allowed: false,
       serves_authoritative_truth: false,
       references: {

@@ -4,6 +4,7 @@ import type { ProofEntry } from '#protocol/schemas/log-entry';
 import {
   ARTIFACT_KINDS,
   canAssertValidity,
+  isOutcomeAnswer,
   isProofOnly,
   type ArtifactKind,
   type Decided,
@@ -65,7 +66,7 @@ function factsOf({ entry, leafIndex, record, judged, logOrigin }: ProofToCheck):
   >;
   const said = judged?.said ?? {
     effect: artifact?.['effect'] as Decided['effect'],
-    isOutcome: artifact?.['effect'] === 'ADMIT' && references?.['certificate_id'] === undefined,
+    isOutcome: isOutcomeAnswer(artifact ?? {}, references ?? {}),
     environment: artifact?.['environment'] as 'sandbox' | 'live',
     keyId: integrity?.['key_id'] ?? '',
   };

@@ -112,7 +112,7 @@ export async function expectedPackage(
         effect: 'ADMIT',
         environment: isLive ? 'live' : 'sandbox',
       },
-      trust_chain: hasChain ? TRUST_CHAIN.ADMIT : NO_TRUST_CHAIN,
+      trust_chain: hasChain ? TRUST_CHAIN.FULL : NO_TRUST_CHAIN,
       mutation_allowed: false,
       serves_authoritative_truth: false,
       references: {

@@ -97,7 +97,7 @@ const facadeVerificationSchema = z
 
 const trustChainSchema = z.strictObject({
   available: z.boolean(),
-  sequence: z.array(z.enum(TRUST_CHAIN.ADMIT.sequence)),
+  sequence: z.array(z.enum(TRUST_CHAIN.FULL.sequence)),
 });
 
 /** Every successful public lookup, resolved or not (spec 2.1). */

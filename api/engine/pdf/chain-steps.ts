@@ -3,7 +3,7 @@ import { ID_PREFIX } from '#protocol/ids';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import { canAssertValidity, trustChainOf, type TRUST_CHAIN } from '#protocol/status';
 
-type StepName = (typeof TRUST_CHAIN)['ADMIT']['sequence'][number];
+type StepName = (typeof TRUST_CHAIN)['FULL']['sequence'][number];
 
 /** One step of the trust chain as it is drawn. */
 export interface ChainStep {

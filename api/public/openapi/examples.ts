@@ -77,7 +77,7 @@ export function exampleFacade(kind: ArtifactKind, matchedOn: IdName): Facade {
       effect: 'ADMIT',
       environment: aep.environment,
     },
-    trust_chain: { available: true, sequence: [...TRUST_CHAIN.ADMIT.sequence] },
+    trust_chain: { available: true, sequence: [...TRUST_CHAIN.FULL.sequence] },
     ...PUBLIC_FLAGS,
     references: { ...idsOf(proof_id) },
     downloads: {
@@ -114,7 +114,7 @@ export const examplePackageFacade: Facade = {
     effect: 'ADMIT',
     environment: aep.environment,
   },
-  trust_chain: { available: true, sequence: [...TRUST_CHAIN.ADMIT.sequence] },
+  trust_chain: { available: true, sequence: [...TRUST_CHAIN.FULL.sequence] },
   ...PUBLIC_FLAGS,
   references: {
     package_id: EXAMPLE_ID.package_id,
@@ -184,8 +184,8 @@ export function exampleChain(kind: ArtifactKind): PublicTrustChain {
     ...beginningOf(kind, ID_OF[kind]),
     ...verdictOn(kind),
     available: true,
-    sequence: [...TRUST_CHAIN.ADMIT.sequence],
-    links: TRUST_CHAIN.ADMIT.sequence.map((stage) => {
+    sequence: [...TRUST_CHAIN.FULL.sequence],
+    links: TRUST_CHAIN.FULL.sequence.map((stage) => {
       const artifact = ARTIFACT_OF[stage];
       const identifier = EXAMPLE_ID[LOOKED_UP_BY[stage]];
       return artifact === null

@@ -1,7 +1,7 @@
 import * as z from 'zod';
 import { artifactKindSchema, effectSchema, environmentSchema } from '#protocol/schemas/primitives';
 import { notFoundSchema } from '#protocol/schemas/lookup';
-import { canAssertValidity, STATUSES } from '#protocol/status';
+import { canAssertValidity, isOutcomeAnswer, STATUSES } from '#protocol/status';
 import type { Answer } from '../http/answer.js';
 
 const toldMembers = { verification_status: z.enum(STATUSES), can_assert_validity: z.boolean() };
@@ -70,9 +70,7 @@ export function readAnswer(answer: Pick<Answer, 'status' | 'body'>): Relayed | n
 
 /** The proof of an outcome: like a denial it leads to no certificate, but what it records was admitted. */
 export function isOutcome({ artifact, references }: Relayed): boolean {
-  return (
-    artifact.effect === 'ADMIT' && 'proof_id' in references && !('certificate_id' in references)
-  );
+  return isOutcomeAnswer(artifact, references);
 }
 
 /** The proofs in a package; null of everything else. */
