@@ -8,69 +8,111 @@ export interface Exchange {
   response: ServerResponse;
 }
 
-/** A scan looks at every connection, so each closes a hundredth of them. */
-const SCANS_TO_CLOSE_ALL = 100;
+/**
+ * The order in which a full server closes connections on which it waits for the client: for complete
+ * headers, for another request, for the rest of a body or for a response to be read. Null while the
+ * server works on a request.
+ *
+ * @param unanswered requests of the connection whose responses are not finished
+ */
+export function closingOrder(
+  socket: Socket,
+  exchange: Exchange | undefined,
+  unanswered: number,
+): number | null {
+  if (exchange === undefined) return 0;
+  const { request, response } = exchange;
+  if (response.writableFinished) return 1;
+  if (socket.writableLength > 0) return 2;
+  const waitsForBody = !request.complete && request.readableLength === 0;
+  return waitsForBody && unanswered <= 1 ? 2 : null;
+}
+
+/** Of one queue. Bounds the cost of a new connection in a full server. */
+const CONNECTIONS_CHECKED = 100;
 
 /**
- * Bounds the number of connections. A full server makes room for a new connection: it closes the
- * oldest connections that have sent no complete headers, and if there are none, the oldest idle ones.
- * Addresses with more than `connectionsPerAddress` lose theirs first, also requests whose bodies are
- * incomplete, and take no place from others. The limit counts only in a full server, so that a proxy,
- * whose clients all have its address, can use every connection.
+ * Bounds the number of connections. A full server makes room for a new connection: of those that have
+ * begun no request for the longest, it closes the first in the order of `orderOf`. If all are null, it
+ * closes the new one. An address with more than `connectionsPerAddress` loses its own first, and makes
+ * room only among its own. The limit counts only in a full server, so that a proxy, whose clients all
+ * have its address, can use every connection.
+ *
+ * @returns what to call when a request begins
  */
 export function boundConnections(
   server: Server,
   { connections, connectionsPerAddress }: Pick<HttpLimits, 'connections' | 'connectionsPerAddress'>,
-  lastExchange: (socket: Socket) => Exchange | undefined,
-): void {
-  /** With their addresses, oldest first. */
+  orderOf: (socket: Socket) => number | null,
+): (socket: Socket) => void {
+  /** With their addresses. Here and in each queue, the last one began a request last. */
   const open = new Map<Socket, string>();
-  const counts = new Map<string, number>();
-  const isOverLimit = (address: string): boolean =>
-    (counts.get(address) ?? 0) > connectionsPerAddress;
+  const queues = new Map<string, Set<Socket>>();
+  const overLimit = new Set<Set<Socket>>();
 
-  const forget = (socket: Socket, address: string): void => {
-    if (!open.delete(socket)) return;
-    const left = (counts.get(address) ?? 0) - 1;
-    if (left > 0) counts.set(address, left);
-    else counts.delete(address);
+  const add = (socket: Socket, address: string): void => {
+    const queue = queues.get(address) ?? new Set();
+    open.set(socket, address);
+    queues.set(address, queue.add(socket));
+    if (queue.size > connectionsPerAddress) overLimit.add(queue);
   };
 
-  /** Lower closes first; null is never closed. */
-  const priorityOf = (
-    exchange: Exchange | undefined,
-    isOver: boolean,
-    isNewestOver: boolean,
-  ): number | null => {
-    if (isNewestOver && !isOver) return null;
-    if (exchange === undefined) return isOver ? 0 : 3;
-    if (exchange.response.writableFinished) return isOver ? 1 : 4;
-    return isOver && !isNewestOver && !exchange.request.complete ? 2 : null;
+  const remove = (socket: Socket): void => {
+    const address = open.get(socket) ?? '';
+    const queue = queues.get(address);
+    if (!open.delete(socket) || queue === undefined) return;
+    queue.delete(socket);
+    if (queue.size <= connectionsPerAddress) overLimit.delete(queue);
+    if (queue.size === 0) queues.delete(address);
   };
 
-  const victimsFor = (newest: Socket, address: string): Socket[] => {
-    const isNewestOver = isOverLimit(address);
-    const byPriority: Socket[][] = [[], [], [], [], []];
-    for (const [socket, from] of open) {
+  const moveToEnd = (socket: Socket): void => {
+    const address = open.get(socket);
+    const queue = queues.get(address ?? '');
+    if (address === undefined || queue === undefined) return;
+    open.delete(socket);
+    open.set(socket, address);
+    queue.delete(socket);
+    queue.add(socket);
+  };
+
+  const victimIn = (queue: Iterable<Socket>, newest: Socket): Socket | null => {
+    const busy: Socket[] = [];
+    let victim: Socket | null = null;
+    let lowest = Infinity;
+    let checked = 0;
+    for (const socket of queue) {
       if (socket === newest) continue;
-      const priority = priorityOf(lastExchange(socket), isOverLimit(from), isNewestOver);
-      if (priority !== null) byPriority[priority]!.push(socket);
+      if (lowest === 0 || checked === CONNECTIONS_CHECKED) break;
+      checked += 1;
+      const order = orderOf(socket);
+      if (order === null) busy.push(socket);
+      else if (order < lowest) [victim, lowest] = [socket, order];
     }
-    const first = byPriority.find((sockets) => sockets.length > 0) ?? [newest];
-    return first.slice(0, Math.ceil(connections / SCANS_TO_CLOSE_ALL));
+    // The next search begins behind them.
+    busy.forEach(moveToEnd);
+    return victim;
+  };
+
+  const victimFor = (newest: Socket): Socket => {
+    const own = queues.get(open.get(newest) ?? '')!;
+    for (const queue of overLimit.has(own) ? [own] : [...overLimit, open.keys()]) {
+      const victim = victimIn(queue, newest);
+      if (victim !== null) return victim;
+    }
+    return newest;
   };
 
   server.on('connection', (socket: Socket) => {
-    const address = socket.remoteAddress ?? '';
-    open.set(socket, address);
-    counts.set(address, (counts.get(address) ?? 0) + 1);
-    socket.once('close', () => forget(socket, address));
+    add(socket, socket.remoteAddress ?? '');
+    socket.once('close', () => remove(socket));
     if (open.size <= connections) return;
-    for (const victim of victimsFor(socket, address)) {
-      forget(victim, open.get(victim) ?? '');
-      victim.destroy();
-    }
+    const victim = victimFor(socket);
+    remove(victim);
+    victim.destroy();
   });
+
+  return moveToEnd;
 }
 
 /**
@@ -79,6 +121,8 @@ export function boundConnections(
  */
 export function createPipelineBound(atMost: number): {
   add(socket: Socket, response: ServerResponse): void;
+  /** Requests whose responses are not finished. */
+  count(socket: Socket): number;
 } {
   const waiting = new WeakMap<Socket, { open: number; isHeld: boolean }>();
   const hold = (socket: Socket, state: { open: number; isHeld: boolean }): void => {
@@ -92,6 +136,7 @@ export function createPipelineBound(atMost: number): {
     socket.pause();
   };
   return {
+    count: (socket) => waiting.get(socket)?.open ?? 0,
     add(socket, response) {
       const known = waiting.get(socket);
       const state = known ?? { open: 0, isHeld: false };

@@ -11,7 +11,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { faultOf } from './http-faults.js';
 import { HTTP_LIMITS, type HttpLimits } from './http-limits.js';
 import { messageClasses, type MessagePrototypes } from './message-classes.js';
-import { boundConnections, createPipelineBound, type Exchange } from './http-bounds.js';
+import {
+  boundConnections,
+  closingOrder,
+  createPipelineBound,
+  type Exchange,
+} from './http-bounds.js';
 import { OperatorError } from './operator-error.js';
 
 /** Why a request never became one: not HTTP, not whole, not in time, or too much before its body. */
@@ -135,6 +140,7 @@ export async function listen(
     // What comes after a request that was refused is no request.
     if (refused.has(request.socket)) return;
     exchanges.set(request.socket, { request, response });
+    onBegun(request.socket);
     const fault = faultOf(request, limits.headers);
     if (fault !== null) {
       refused.add(request.socket);
@@ -165,7 +171,9 @@ export async function listen(
   server.setTimeout(limits.idleMs);
   // All of them are read, and too many refused: Node would pass over those behind the limit.
   server.maxHeadersCount = 0;
-  boundConnections(server, limits, (socket) => exchanges.get(socket));
+  const onBegun = boundConnections(server, limits, (socket) =>
+    closingOrder(socket, exchanges.get(socket), waiting.count(socket)),
+  );
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     // The parser complains again of every piece that comes after the first.
     if (refused.has(socket)) return;

@@ -2,8 +2,10 @@ import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { nativeSha256 } from '#runtime/crypto';
 import { appendRevocation } from '#sql/lifecycle';
+import { insertVerdicts } from '#sql/verdicts';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { issueKey, startEngine, type TestEngine } from './helpers/engine.js';
+import { eraseProof } from './helpers/erase.js';
 import { listPage, type Query } from './helpers/proof-list.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
 
@@ -64,5 +66,37 @@ describe('list of proofs with a status filter', () => {
     expect(listed).toEqual(expect.arrayContaining(admitted));
     await registry.verifyAll();
     expect(await firstPage('REVOKED', { intent_id: 'wanted' })).toEqual([admitted[0]]);
+  });
+
+  it('finds a proof that was erased after its verification', async () => {
+    const [erased = ''] = await registry.admitAll([registry.item({ intent_id: 'erased' })]);
+    await registry.verifyAll();
+    const before = await firstPage('BACKEND_LOOKUP_REQUIRED');
+    expect(before).not.toContain(erased);
+    await eraseProof(db, erased);
+    expect(await firstPage('BACKEND_LOOKUP_REQUIRED')).toEqual([erased]);
+  });
+
+  // Last: the verifier cannot continue from the subtrees of this verdict.
+  it('finds a proof that had expired when it was first verified', async () => {
+    const [expired = ''] = await registry.admitAll([registry.item({ intent_id: 'expired' })]);
+    const [row] = await db.sql<{ leaf: string; size: string }[]>`
+      select p.leaf_index as leaf, h.tree_size as size from svc.proof p, svc.log_head h
+      where p.proof_id = ${expired}`;
+    const [leaf, treeSize] = [Number(row!.leaf), Number(row!.size)];
+    const subtrees = treeSize.toString(2).replaceAll('0', '').length;
+    await insertVerdicts(registry.verify.sql, [
+      {
+        prefix: { subtrees: Buffer.alloc(32 * subtrees), keysDigest: Buffer.alloc(32) },
+        firstIndex: leaf,
+        lastIndex: treeSize - 1,
+        treeSize,
+        root: Buffer.alloc(32),
+        outcome: 'pass',
+        expired: ['proof'],
+        checks: [],
+      },
+    ]);
+    expect(await firstPage('EXPIRED')).toEqual([expired]);
   });
 });

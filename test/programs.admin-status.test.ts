@@ -7,7 +7,7 @@ import type { Facts } from '#programs/admin/status/facts';
 import { programFacts, type ProgramFacts } from '#programs/admin/status/programs';
 import { recordHeartbeat } from '#sql/heartbeats';
 import { acceptIntake } from '#sql/intake';
-import { adminOn, adminWith, type AdminLine } from './helpers/admin.js';
+import { adminWith, type AdminLine } from './helpers/admin.js';
 import { testLog } from './helpers/checkpoints.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { issueKey } from './helpers/engine.js';
@@ -107,6 +107,23 @@ describe('admin status', () => {
     expect(out).toMatch(/all well\n$/);
   });
 
+  it('exits with 1 and names the public API when it does not know where to check it', async () => {
+    const env = { DATABASE_URL: db.urlFor('svc_admin'), DATA_DIR: '/nonexistent' };
+    const { code, json } = await adminWith(env)('status', '--json');
+    expect(code).toBe(1);
+    expect(json).toMatchObject({
+      status: 'attention',
+      attention: [
+        { what: 'public API: not checked', do: expect.stringContaining('PUBLIC_URL') as string },
+      ],
+      public_api: [],
+    });
+    const screen = await adminWith(env, true)('status');
+    expect(screen.code).toBe(1);
+    expect(screen.out).toMatch(/public API +not checked \(set PUBLIC_URL\)\n/);
+    expect(screen.out).toMatch(/! public API: not checked\n {4}set PUBLIC_URL/);
+  });
+
   it('says what wants attention and what to do, with exit code 1', async () => {
     await db.sql`
       insert into svc.verdict (frontier, first_index, last_index, tree_size, root, outcome, checks)
@@ -118,12 +135,6 @@ describe('admin status', () => {
     const screen = await person('status');
     expect(screen.code).toBe(1);
     expect(screen.out).toMatch(/! 1 leaves do not verify\n {4}\S/);
-  });
-
-  it('does not count a public API as well whose address it does not know', async () => {
-    const { code, out } = await adminOn(db, { isTerminal: true })('status');
-    expect(code).toBe(1);
-    expect(out).toMatch(/public API +not checked: set PUBLIC_URL/);
   });
 
   it('knows a program that is connected and silent from one that lives', async () => {

@@ -1,8 +1,11 @@
-import type { RequestListener, ServerResponse } from 'node:http';
+import { EventEmitter } from 'node:events';
+import { Server, type RequestListener, type ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import { unreadProblem } from '#api/engine/http/unread-request';
-import type { HttpLimits } from '#runtime/http-limits';
+import { boundConnections } from '#runtime/http-bounds';
+import { HTTP_LIMITS, type HttpLimits } from '#runtime/http-limits';
 import { listen, type HttpServer } from '#runtime/http-server';
 import { readJsonBody } from '#runtime/json-body';
 import { RawClient, statusesOf } from './helpers/raw-client.js';
@@ -200,6 +203,81 @@ describe('many connections', () => {
     for (const response of held) response.end('held');
     for (const one of users) await expect.poll(() => one.received).toContain('held');
     await expectServed(server);
+  });
+
+  it('that wait for their clients are closed, oldest request first, before requests in progress', async () => {
+    const BIGGER = Buffer.alloc(32 * 1024 * 1024);
+    const seen = new Map<string, ServerResponse>();
+    const server = await serve({ connections: 8, connectionsPerAddress: 3 }, (req, res) => {
+      seen.set(req.url!, res);
+      if (req.url!.startsWith('/unread')) res.end(BIGGER);
+      else if (req.url !== '/busy-with-bytes') req.resume();
+    });
+    const send = async (one: RawClient, url: string, request: string): Promise<void> => {
+      if (url.startsWith('/unread')) one.socket.pause();
+      one.say(request.replace(' / ', ` ${url} `));
+      await expect.poll(() => seen.has(url)).toBe(true);
+    };
+    const incomplete = `${POST}Content-Length: 10\r\n\r\n{`;
+    const requests: [url: string, request: string][] = [
+      ['/busy', GET],
+      ['/busy-and-another', GET + incomplete],
+      ['/busy-with-bytes', incomplete],
+      ['/incomplete-1', incomplete],
+      ['/unread-1', GET],
+      ['/incomplete-2', incomplete],
+      ['/unread-2', GET],
+      ['/incomplete-3', incomplete],
+    ];
+    const connected: RawClient[] = [];
+    for (const n of requests.keys()) connected.push(await client(server, `127.0.0.${2 + (n % 3)}`));
+    for (const [url, request] of requests) await send(connected.pop()!, url, request);
+    for (const url of ['/unread-1', '/unread-2']) {
+      await expect.poll(() => seen.get(url)!.socket?.writableLength).toBeGreaterThan(0);
+    }
+
+    const closed = (): string[] =>
+      [...seen].flatMap(([url, response]) => (response.destroyed ? [url] : []));
+    const expected = requests.slice(3).map(([url]) => url);
+    for (const n of expected.keys()) {
+      await send(await client(server, `127.0.1.${n}`), `/new-${n}`, GET);
+      await expect.poll(closed).toEqual(expected.slice(0, n + 1));
+    }
+    const late = await client(server, '127.0.0.6');
+    expect(await late.end()).toBe('');
+    expect(closed()).toEqual(expected);
+  });
+
+  it('are checked a hundred at most to make room for a new one', () => {
+    const server = new Server();
+    const checks: Socket[] = [];
+    const busy = new Set<Socket>();
+    boundConnections(server, HTTP_LIMITS, (socket) => {
+      checks.push(socket);
+      return busy.has(socket) ? null : 2;
+    });
+    const closed: Socket[] = [];
+    const connect = (n: number): Socket => {
+      const socket = Object.assign(new EventEmitter(), {
+        remoteAddress: `10.0.0.${String(n % 9)}`,
+        destroy: () => closed.push(socket),
+      }) as unknown as Socket;
+      server.emit('connection', socket);
+      return socket;
+    };
+    const sockets = Array.from({ length: HTTP_LIMITS.connections }, (_, n) => connect(n));
+    expect(checks).toEqual([]);
+    connect(0);
+    expect(closed).toEqual([sockets[0]]);
+    expect(checks).toEqual(sockets.slice(0, 100));
+
+    for (const socket of sockets.slice(0, 250)) busy.add(socket);
+    checks.length = closed.length = 0;
+    const refused = [connect(0), connect(0)];
+    connect(0);
+    expect(closed).toEqual([...refused, sockets[250]]);
+    expect(checks).toHaveLength(300);
+    expect(new Set(checks).size).toBe(300);
   });
 
   it('of thousands who say nothing keep nobody out, and are over soon', async () => {

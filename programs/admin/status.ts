@@ -10,7 +10,7 @@ export const statusCommands: Command[] = [
   {
     name: 'status',
     takes: [],
-    help: 'how everything is, on one screen; exit code 0 all well, 1 something wants attention, 2 not reachable',
+    help: 'how everything is, on one screen; exit code 0 all well, 1 something wants attention or is not checked, 2 not reachable',
     example: 'status --json',
     run: async (admin) => {
       try {

@@ -82,6 +82,11 @@ export function attentionFor(facts: Facts): Attention[] {
     `nothing has been published for ${seconds(publication.age_ms ?? publisherUp)}`,
     PUBLISHING,
   );
+  when(
+    facts.public_api.length === 0,
+    'public API: not checked',
+    'set PUBLIC_URL to its addresses, separated by commas',
+  );
   for (const { url, ready, status, age_ms: age, refusal } of facts.public_api) {
     when(
       !ready,

@@ -20,7 +20,7 @@ export interface Facts {
   programs: ProgramFacts[];
   /** Of the last snapshot; `refused` is why a publisher stopped instead of publishing another. */
   publication: { age_ms: number | null; refused: string | null };
-  /** Empty when no address is known: then the public API is not checked. */
+  /** Empty when no address is known: not checked, which wants attention. */
   public_api: PublicApi[];
   log: { leaves: number };
   pending: { admissions: number; oldest_ms: number | null };

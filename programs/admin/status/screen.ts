@@ -15,8 +15,6 @@ function size(bytes: number): string {
   return `${(bytes / 1_000 ** power).toFixed(power === 0 ? 0 : 1)} ${units[power] ?? ''}`;
 }
 
-const NOT_CHECKED = 'set PUBLIC_URL to its addresses';
-
 const WIDTH = 80;
 
 /** Breaks a line between words, and goes on below where it is indented to; a word is never broken. */
@@ -52,7 +50,7 @@ export function screen(facts: Facts, attention: readonly Attention[]): string {
         : `published ${ago(facts.publication.age_ms)} ago`,
     'public API':
       facts.public_api.map(({ url, status }) => `${url} ${status}`).join(', ') ||
-      `not checked: ${NOT_CHECKED}`,
+      'not checked (set PUBLIC_URL)',
     pending: waiting(pending.admissions, pending.oldest_ms),
     batches: waiting(batches.open, batches.oldest_ms),
     verifier: `${String(verifier.lag)} leaves to go, last verdict ${ago(verifier.verified_ms_ago)} ago, scrubbed to ${String(verifier.scrubbed_to)}`,
@@ -73,11 +71,7 @@ export function screen(facts: Facts, attention: readonly Attention[]): string {
     .split('\n')
     .map((line) => fold(line, /^.*?\S {2,}/.exec(line)?.[0].length ?? 0))
     .join('\n');
-  if (attention.length === 0) {
-    const except =
-      facts.public_api.length === 0 ? ', except that the public API was not checked' : '';
-    return `${lines}\nall well${except}\n`;
-  }
+  if (attention.length === 0) return `${lines}\nall well\n`;
   const wanted = attention.map(
     ({ what, do: todo }) => `${fold(`! ${plain(what)}`, 2)}\n${fold(`    ${todo}`, 4)}\n`,
   );
