@@ -38,7 +38,7 @@ if (given.dir === undefined || given.proofs === undefined) {
       processes: Number(given.processes),
       group: Number(given.group),
       lanes: Number(given.lanes),
-      windowProofs: Number(given.window),
+      recentLookupLimit: Number(given.window),
       inTurn: given['in-turn'],
       profile: given.profile,
     });

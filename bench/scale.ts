@@ -39,7 +39,7 @@ async function scale(most: number, dir: string | undefined, signal: AbortSignal)
       join(directory.path, 'beside'),
       {
         steps,
-        windowProofs: 100_000,
+        recentLookupLimit: 100_000,
         stretches: 15,
         proofs: 1_000,
         rounds: 6,

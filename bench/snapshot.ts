@@ -23,7 +23,7 @@ if (given.dir === undefined) {
   process.exitCode = 2;
 } else {
   await measureSnapshot(given.dir, {
-    windowProofs: Number(given.window),
+    recentLookupLimit: Number(given.window),
     ticks: Number(given.ticks),
     proofsPerTick: Number(given.tick),
     starts: Number(given.starts),

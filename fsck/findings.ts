@@ -57,7 +57,7 @@ export class Findings {
   }
 
   /** Something that this run was not to look at, or cannot from where it looks. */
-  leaveOut(what: string): void {
+  skip(what: string): void {
     this.leftOutThings.add(what);
   }
 

@@ -2,7 +2,7 @@ import type { VerdictInHistory } from '#protocol/history';
 import type { ArtifactKind, Decided } from '#protocol/status';
 
 /** What the registry half found of a proof, for the half that looks at what is published of it. */
-export interface JudgedLeaf {
+export interface LeafCheckResult {
   leafIndex: number;
   proofId: string;
   /** Whether it verifies, as found here; null when that cannot be told. */
@@ -18,4 +18,4 @@ export interface JudgedLeaf {
 }
 
 /** The proofs of a chunk, by leaf index. */
-export type JudgedChunk = ReadonlyMap<number, JudgedLeaf>;
+export type JudgedChunk = ReadonlyMap<number, LeafCheckResult>;

@@ -12,7 +12,7 @@ export interface FsckOptions {
   /** Null leaves the database out. */
   registry: { sql: Pool; logVkeys: readonly [Vkey, ...Vkey[]] } | null;
   /** Null leaves the snapshot out. */
-  snapshot: { files: SnapshotFiles; trust: SnapshotTrust; validForMs: number } | null;
+  snapshot: { files: SnapshotFiles; trust: SnapshotTrust; snapshotTtlMs: number } | null;
   /** How long an admission may wait to be settled before that is told, in milliseconds. */
   waitMs: number;
   state: StateStore;

@@ -16,7 +16,7 @@ import { checkGrants } from './registry/grants.js';
 import { checkHead } from './registry/head.js';
 import { KeyHistory } from './registry/keys.js';
 import { checkRevocations } from './registry/revocations.js';
-import { checkStrays } from './registry/strays.js';
+import { checkOrphanRows } from './registry/strays.js';
 import type { Anchor } from './registry/log-tree.js';
 import { RegistryWalk, type WalkState } from './registry/walk.js';
 import type { FsckOptions } from './options.js';
@@ -101,7 +101,7 @@ export class RegistryHalf {
     await checkDecisions(ctx);
     await checkGrants(ctx);
     await checkBatches(ctx);
-    await checkStrays(ctx);
+    await checkOrphanRows(ctx);
   }
 
   lastVerdictId(): Promise<number> {

@@ -26,8 +26,8 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
   const options = { ...given, progress: stoppable(given) };
   const { state } = options;
   const findings = new Findings(state.run?.findings);
-  if (options.registry === null) findings.leaveOut('the registry');
-  if (options.snapshot === null) findings.leaveOut('the snapshot');
+  if (options.registry === null) findings.skip('the registry');
+  if (options.snapshot === null) findings.skip('the snapshot');
   let resumedFrom: number | null = null;
   for (;;) {
     // The manifest first: the database is never behind what it speaks of.

@@ -25,7 +25,7 @@ import { Parts } from './snapshot/parts.js';
 import { ProofWalk, type ProofsState } from './snapshot/proofs.js';
 import { checkShares } from './snapshot/shares.js';
 import type { SnapshotFiles } from './snapshot/source.js';
-import { takenUp } from './snapshot/taken-up.js';
+import { appliedChanges } from './snapshot/taken-up.js';
 import type { RunState } from './state.js';
 
 /** A publisher that runs publishes a checkpoint within seconds. */
@@ -49,7 +49,7 @@ export class SnapshotHalf {
   private all: Published | null = null;
 
   constructor(
-    snapshot: { files: SnapshotFiles; trust: SnapshotTrust; validForMs: number },
+    snapshot: { files: SnapshotFiles; trust: SnapshotTrust; snapshotTtlMs: number },
     private readonly options: Pick<FsckOptions, 'progress' | 'now' | 'state'>,
     findings: Findings,
   ) {
@@ -147,7 +147,7 @@ export class SnapshotHalf {
     const standing = await checkParts(ctx, parts, bodies, log, found, keys);
     progress('index', 1, 3);
     if (registry === null) {
-      ctx.findings.leaveOut('share tokens and packages against the registry');
+      ctx.findings.skip('share tokens and packages against the registry');
       await checkGrantsAlone(ctx, parts, bodies);
     } else await this.checkGrants(this.all, registry, standing);
     progress('index', 2, 3);
@@ -160,7 +160,7 @@ export class SnapshotHalf {
     registry: RegistryHalf,
     standing: ReadonlyMap<string, number>,
   ): Promise<void> {
-    const isTaken = await takenUp(ctx, registry.ctx.sql);
+    const isTaken = await appliedChanges(ctx, registry.ctx.sql);
     const found = new Map([
       [SHARE_PARTS, 0],
       [PACKAGE_PARTS, 0],

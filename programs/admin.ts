@@ -1,5 +1,5 @@
 import { isConnectionLost } from '#sql/errors';
-import { administer } from './admin/main.js';
+import { runAdmin } from './admin/main.js';
 
 // The database's driver asks something of its own whenever it connects, and nobody hears it when that
 // connection is lost meanwhile. What a command asked fails by itself, and says so.
@@ -8,7 +8,7 @@ process.on('unhandledRejection', (error) => {
 });
 
 process.exit(
-  await administer(process.argv.slice(2), {
+  await runAdmin(process.argv.slice(2), {
     out: (text) => process.stdout.write(text),
     err: (text) => process.stderr.write(text),
     isTerminal: process.stdout.isTTY,

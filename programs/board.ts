@@ -1,7 +1,7 @@
 import { boardConfig } from '#runtime/config';
 import { listen } from '#runtime/http-server';
 import { reportReady, runProgram } from '#runtime/lifecycle';
-import { condition } from '#runtime/ops/condition';
+import { healthCheck } from '#runtime/ops/condition';
 import { openOps } from '#runtime/ops/ops';
 import { assertMayOnlyReadQueues, openQueueToRead, QUEUES } from '#runtime/queues';
 import { createBoard } from './board/app.js';
@@ -32,7 +32,7 @@ const code = await runProgram(
       hostVariable: 'BOARD_BIND',
     });
     program.onStop(() => server.close(DRAIN_MS / 2));
-    const queue = condition(() => Promise.all(queues.map((one) => one.getWaitingCount())));
+    const queue = healthCheck(() => Promise.all(queues.map((one) => one.getWaitingCount())));
     ops.readyWhen(async () => {
       const found = await queue();
       const status = found === 'up' ? 'ready' : 'unavailable';

@@ -18,7 +18,7 @@ import { connect } from '#runtime/postgres';
 import { createPrivateFile } from '#runtime/private-file';
 import { createTenant, setLane } from '#sql/administration';
 import { insertApiKey } from '#sql/api-keys';
-import { acting } from '#sql/audit';
+import { withAuditContext } from '#sql/audit';
 import { ensureKeyActive } from '#sql/lifecycle';
 import type { Db } from '#sql/db';
 import { migrateDatabase, type ProgramRole } from './migrate-database.js';
@@ -64,7 +64,7 @@ export async function bootstrap(options: BootstrapOptions): Promise<Bootstrapped
     ...(signal && { signal }),
   });
   try {
-    await acting(sql, { actor: BOOTSTRAP, act: BOOTSTRAP }, async (tx) => {
+    await withAuditContext(sql, { actor: BOOTSTRAP, act: BOOTSTRAP }, async (tx) => {
       await ensurePolicy(tx, shipped, log);
       await ensureKeyActive(tx, nativeSha256, {
         keyId: jwkThumbprint(nativeSha256, aepPublicKey),

@@ -11,7 +11,7 @@ import { follow, type Verdict } from './demo/follow.js';
 import { checkOffline, exportProof } from './demo/offline.js';
 import { progress } from './demo/progress.js';
 import { verdictTable } from './demo/table.js';
-import { bringUp, type Stack } from './stack.js';
+import { startStack, type Stack } from './stack.js';
 
 const VERDICT_PATIENCE_MS = 30_000;
 const DRAIN_MS = 60_000;
@@ -43,7 +43,7 @@ Proof ${receipt.registry_proof_id}, checked offline under the pinned keys:
 
 async function demonstrate(ctx: ProgramContext): Promise<void> {
   console.log('Bringing up a database and the five programs …');
-  const stack = await bringUp(demoConfig(await temporaryData(ctx)), ctx);
+  const stack = await startStack(demoConfig(await temporaryData(ctx)), ctx);
 
   const actions = await readActions(join(packageRoot, 'examples', 'agent-actions.ndjson'));
   console.log(`Admitting ${actions.length} agent actions at ${stack.engineUrl}`);

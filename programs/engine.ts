@@ -4,19 +4,19 @@ import { engineReadiness } from '#api/engine/operations/health';
 import { TENANT_CONNECTIONS, TenantConnections } from '#sql/tenant-connections';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { unreadProblem } from '#api/engine/http/unread-request';
-import { createWaiting } from '#api/engine/admission/wait';
+import { createOutcomeWaiter } from '#api/engine/admission/wait';
 import { systemClock } from '#runtime/clock';
 import { engineConfig } from '#runtime/config';
 import { listen } from '#runtime/http-server';
 import { reportReady, runProgram } from '#runtime/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres';
-import { keepAsking } from '#runtime/statement-pulse';
+import { monitorPool } from '#runtime/statement-pulse';
 import { openAdmitEvents, openAdmitQueue } from '#runtime/queues';
 import { openRedis, warnOfEviction } from '#runtime/redis';
 import { settledRevocations } from '#sql/revocations';
 import { isConnectionLost } from '#sql/errors';
-import { settledIn } from '#sql/settlement';
+import { readOutcomes } from '#sql/settlement';
 import { assertDatabase } from './database.js';
 import { startHeartbeat } from './heartbeat.js';
 import { engineMetrics } from './metrics/engine.js';
@@ -54,11 +54,14 @@ const exitCode = await runProgram('engine', async (program) => {
   program.onStop(() => tenantSql.end({ timeout: 5 }));
   await assertDatabase(sql, 'engine');
   for (const pool of [sql, tenantSql]) {
-    void keepAsking(pool, { signal: program.signal, onHung: (error) => program.fail(error) });
+    void monitorPool(pool, { signal: program.signal, onHung: (error) => program.fail(error) });
   }
 
-  const waiting = createWaiting({ settledIn: (ids) => settledIn(sql, ids), log });
-  const revocations = createWaiting({ settledIn: (ids) => settledRevocations(sql, ids), log });
+  const waiting = createOutcomeWaiter({ readOutcomes: (ids) => readOutcomes(sql, ids), log });
+  const revocations = createOutcomeWaiter({
+    readOutcomes: (ids) => settledRevocations(sql, ids),
+    log,
+  });
   const queue = openAdmitQueue(config, { log });
   program.onStop(() => queue.close());
   const wake = (_jobId: string, ids: string[] = []): void => {
@@ -93,9 +96,9 @@ const exitCode = await runProgram('engine', async (program) => {
     retiredLogVkeys: config.retiredLogVkeys,
     pdf,
     publicUrl: config.publicUrl,
-    liveExecutionLocked: config.liveExecutionLocked,
+    admissionsPaused: config.admissionsPaused,
     rateLimit: config.rateLimit,
-    maxPending: config.maxPending,
+    maxQueuedAdmissions: config.maxQueuedAdmissions,
     redis,
     ...(ops.registry && { metrics: engineMetrics(ops.registry) }),
     stopping: program.signal,
@@ -110,8 +113,8 @@ const exitCode = await runProgram('engine', async (program) => {
   });
   program.onStop(() => {
     const lastWaitMs = config.drain.delayMs + LAST_WAIT_MS;
-    waiting.hurry(lastWaitMs);
-    revocations.hurry(lastWaitMs);
+    waiting.capDeadline(lastWaitMs);
+    revocations.capDeadline(lastWaitMs);
     return server.close();
   });
   if (ops.registry !== null) {

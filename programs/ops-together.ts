@@ -4,7 +4,7 @@ import type { OpsSource } from '#runtime/ops/source';
 import type { Supervised } from '#runtime/supervise';
 
 /** Less than the listener's own patience. */
-const PATIENCE_MS = 2_000;
+const TIMEOUT_MS = 2_000;
 
 /**
  * All programs of `npm start` behind one listener. Each value says whose it is; a program that does
@@ -14,7 +14,7 @@ export function programsTogether(programs: readonly Supervised[]): OpsSource {
   const sources = (): { name: string; source: OpsSource | null }[] =>
     programs.map((one) => {
       const child = one.process();
-      return { name: one.name, source: child && processSource(child, PATIENCE_MS) };
+      return { name: one.name, source: child && processSource(child, TIMEOUT_MS) };
     });
   return {
     metrics: async () => {

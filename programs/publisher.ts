@@ -2,7 +2,7 @@ import { DatabaseClaim } from '#publisher/database-claim';
 import { formatVkey } from '#protocol/note';
 import { createPublisher, type Publisher } from '#publisher/publisher';
 import { publisherReadiness } from '#publisher/readiness';
-import { runPublisher, type TickWatch } from '#publisher/run';
+import { runPublisher, type CycleObserver } from '#publisher/run';
 import { sqlRegistry } from '#publisher/sql-registry';
 import { systemClock } from '#runtime/clock';
 import { publisherConfig } from '#runtime/config';
@@ -10,7 +10,7 @@ import { loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto';
 import { reportReady, runProgram } from '#runtime/lifecycle';
 import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres';
-import { within } from '#runtime/within';
+import { withTimeout } from '#runtime/within';
 import { isConnectionLost } from '#sql/errors';
 import { startHeartbeat } from './heartbeat.js';
 import { readKeptCheckpoint } from './kept-checkpoint.js';
@@ -50,7 +50,7 @@ const code = await runProgram('publisher', async (program) => {
       databaseReadings(ops.registry, program, config.databaseUrl, 'svc-publisher-ops'),
       {
         clock: systemClock,
-        leads: () => publisher.leads(),
+        isLeader: () => publisher.isLeader(),
         written: () => publisher.written().bytes,
         directory: config.snapshotDir,
       },
@@ -71,8 +71,8 @@ const code = await runProgram('publisher', async (program) => {
       clock: systemClock,
       log,
       ...(lastCheckpoint === null ? {} : { lastCheckpoint }),
-      validForMs: config.snapshotValidForMs,
-      windowProofs: config.windowProofs,
+      snapshotTtlMs: config.snapshotValidForMs,
+      recentLookupLimit: config.recentLookupLimit,
       ...(metrics && { onPublished: (manifest) => metrics.published(manifest) }),
     }),
   );
@@ -87,7 +87,7 @@ const code = await runProgram('publisher', async (program) => {
   ops.readyWhen(() => readiness.find());
   const beat = await startHeartbeat(sql, () => readiness.find(), program);
   let hasPublished = false;
-  const firstPublication: TickWatch = {
+  const firstPublication: CycleObserver = {
     went: ({ outcome }) => {
       if (outcome !== 'published' || hasPublished) return;
       hasPublished = true;
@@ -99,7 +99,7 @@ const code = await runProgram('publisher', async (program) => {
   const watch = watchedBy(readiness, ...(metrics === null ? [] : [metrics]), firstPublication);
   const running = runPublisher(publisher, { signal, log, watch }).catch(async (error: unknown) => {
     // Records why it refuses to publish, where an operator has to decide.
-    await within(beat(), LAST_BEAT_MS, () => new Error('late')).catch(() => undefined);
+    await withTimeout(beat(), LAST_BEAT_MS, () => new Error('late')).catch(() => undefined);
     program.fail(error);
   });
   program.onStop(() => running);

@@ -4,7 +4,7 @@ import { setupConfig } from '#runtime/config';
 import { nativeSha256 } from '#runtime/crypto';
 import { runProgram } from '#runtime/lifecycle';
 import { connect } from '#runtime/postgres';
-import { acting } from '#sql/audit';
+import { withAuditContext } from '#sql/audit';
 import { ensureKeyActive } from '#sql/lifecycle';
 import { assertRole } from '#sql/roles';
 import { readPublicKey } from './admin/public-key.js';
@@ -24,7 +24,7 @@ const code = await runProgram(
     const sql = connect(config.databaseUrl, { application: 'svc-setup', max: 1 });
     program.onStop(() => sql.end({ timeout: 5 }));
     await assertRole(sql, 'admin');
-    await acting(sql, { actor: BOOTSTRAP, act: BOOTSTRAP }, async (tx) => {
+    await withAuditContext(sql, { actor: BOOTSTRAP, act: BOOTSTRAP }, async (tx) => {
       await ensurePolicy(tx, shipped, log);
       await ensureKeyActive(tx, nativeSha256, {
         keyId: jwkThumbprint(nativeSha256, publicKey),

@@ -116,10 +116,10 @@ function environments(
     ...(config.ops.kind === 'none' ? {} : { OPS_ASKED_BY_STARTER: 'yes' }),
   };
   const queue: Environment = config.redisUrl === null ? {} : { REDIS_URL: config.redisUrl };
-  const lane: Environment = config.liveExecutionLocked ? { LIVE_EXECUTION: 'locked' } : {};
+  const lane: Environment = config.admissionsPaused ? { LIVE_EXECUTION: 'locked' } : {};
   const snapshot = {
     SNAPSHOT_DIR: config.snapshotDir,
-    WINDOW_PROOFS: String(config.windowProofs),
+    WINDOW_PROOFS: String(config.recentLookupLimit),
   };
   return {
     engine: {
@@ -130,7 +130,7 @@ function environments(
       BIND: config.bind,
       ENGINE_PORT: String(config.enginePort),
       RATE_LIMIT: String(config.rateLimit),
-      MAX_PENDING: String(config.maxPending),
+      MAX_PENDING: String(config.maxQueuedAdmissions),
       LOG_VKEY: [vkeys.log, ...config.retiredLogVkeys].join(','),
     },
     worker: {
@@ -206,7 +206,7 @@ function urlOf(name: string, url: string | undefined): string {
  * Brings everything up, from the database to a facade that serves a snapshot, and registers what it
  * opened with the program's context, which closes it in reverse order.
  */
-export async function bringUp(config: StartConfig, ctx: ProgramContext): Promise<Stack> {
+export async function startStack(config: StartConfig, ctx: ProgramContext): Promise<Stack> {
   const { log } = ctx;
   const began = performance.now();
   const step = (what: string): void => {

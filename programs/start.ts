@@ -4,7 +4,7 @@ import { startConfig } from '#runtime/config';
 import { runProgram } from '#runtime/lifecycle';
 import { writePrivateFile } from '#runtime/private-file';
 import { banner } from './banner.js';
-import { bringUp } from './stack.js';
+import { startStack } from './stack.js';
 
 /** Five programs and the database drain one after the other; hardly one of them takes all of its time. */
 const DRAIN_MS = 120_000;
@@ -22,7 +22,7 @@ const code = await runProgram(
       deadlineMs: deadlineMs && Math.max(DRAIN_MS, PROGRAMS * deadlineMs + DATABASE_MS),
     });
     const readyFile = join(config.dataDir, 'ready.json');
-    const stack = await bringUp(config, ctx);
+    const stack = await startStack(config, ctx);
     // Removed first when stopping: what it names is about to go.
     ctx.onStop(() => rmSync(readyFile, { force: true }));
     const ready = {

@@ -40,7 +40,7 @@ const code = await runProgram('worker', async (program) => {
       signer,
       keyId,
       policy,
-      laneLocked: config.liveExecutionLocked,
+      laneLocked: config.admissionsPaused,
       ...(ops.registry && { metrics: admitMetrics(ops.registry) }),
     },
     config,

@@ -41,7 +41,7 @@ export function eventsOf(
     revocations: readonly RevocationInHistory[];
   },
 ): ProofEvent[] {
-  const found = everInForce(history.verdicts).flatMap((verdict, index, all) =>
+  const found = effectiveVerdicts(history.verdicts).flatMap((verdict, index, all) =>
     changes(verdict, all[index - 1]),
   );
   const revoked = history.revocations.map((revocation): ProofEvent => ({
@@ -62,7 +62,7 @@ export function eventsOf(
  * A leaf that fails when it is first looked at gets its own row in the transaction that moves the
  * frontier past it. The frontier's row was never in force for it, and VALID was never said.
  */
-export function everInForce(verdicts: readonly VerdictInHistory[]): VerdictInHistory[] {
+export function effectiveVerdicts(verdicts: readonly VerdictInHistory[]): VerdictInHistory[] {
   const singles = verdicts.filter(({ frontier }) => !frontier);
   return verdicts.filter(
     (row) =>

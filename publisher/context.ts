@@ -15,7 +15,7 @@ import type { Replica } from './replica.js';
 import type { TreeHead } from './tree.js';
 
 /** Everything a tick uses. */
-export interface TickContext {
+export interface CycleContext {
   registry: RegistryView;
   /** Where ticks read what they need not ask the registry itself; null: they ask it everything. */
   replica: Replica | null;
@@ -38,8 +38,8 @@ export interface TickContext {
   clock: Clock;
   log: Logger;
   /** How long a manifest may go on asserting, in milliseconds. */
-  validForMs: number;
-  windowProofs: number;
+  snapshotTtlMs: number;
+  recentLookupLimit: number;
   /** How many leaves are read and rendered at once; a multiple of 256. */
   chunkLeaves: number;
   /** Told of each manifest that is public. */

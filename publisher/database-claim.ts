@@ -1,6 +1,6 @@
 import type { Pool } from '#sql/db';
-import { asking } from '#sql/errors';
-import type { Claim } from './leader.js';
+import { mapDbErrors } from '#sql/errors';
+import type { Lease } from './leader.js';
 
 /** Names the lock: "svc" and the publisher. Advisory lock numbers are shared by a whole database. */
 const LOCK = [0x737663, 1] as const;
@@ -9,7 +9,7 @@ const LOCK = [0x737663, 1] as const;
  * One publisher per registry, wherever its directory is: a session-level advisory lock, which the
  * database itself gives back when the connection that holds it ends.
  */
-export class DatabaseClaim implements Claim {
+export class DatabaseClaim implements Lease {
   /** The backend that holds the lock for this claim. */
   private pid: number | null = null;
 
@@ -20,7 +20,7 @@ export class DatabaseClaim implements Claim {
 
   async take(): Promise<boolean> {
     if (await this.held()) return true;
-    return asking(async () => {
+    return mapDbErrors(async () => {
       const [row] = await this.sql<{ locked: boolean; pid: number }[]>`
         select pg_try_advisory_lock(${LOCK[0]}::int, ${LOCK[1]}::int) as locked,
           pg_backend_pid() as pid`;

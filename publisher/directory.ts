@@ -14,7 +14,7 @@ import {
 } from '#protocol/snapshot/manifest';
 import { fromUtf8 } from '#protocol/bytes';
 import type { SnapshotTrust } from '#protocol/snapshot/trust';
-import { PublisherStopped } from './stopped.js';
+import { FatalPublishError } from './stopped.js';
 import { unknownSigner } from './unknown-signer.js';
 
 /** What the snapshot directory holds, as an outsider with the pinned keys would accept it. */
@@ -43,7 +43,7 @@ export class SnapshotDirectory {
       const where = join(this.root, MANIFEST_PATH);
       const unknown = unknownSigner(manifestBytes, this.trust.snapshot, 'SNAPSHOT', where, cause);
       if (unknown !== null) throw unknown;
-      throw new PublisherStopped(
+      throw new FatalPublishError(
         'snapshot_unverifiable',
         `${where} is not signed by this publisher's snapshot key and log key. ` +
           'If the keys were changed on purpose, name the earlier ones in LOG_RETIRED_VKEYS and SNAPSHOT_RETIRED_VKEYS; ' +
@@ -74,7 +74,7 @@ export class SnapshotDirectory {
       const where = join(this.root, CHECKPOINT_PATH);
       const unknown = unknownSigner(bytes, log, 'LOG', where, cause);
       if (unknown !== null) throw unknown;
-      throw new PublisherStopped(
+      throw new FatalPublishError(
         'snapshot_unverifiable',
         `${where} is not signed by this publisher's log key. ` +
           'If the log key was changed on purpose, name the earlier one in LOG_RETIRED_VKEYS; another log needs a new LOG_ORIGIN and an empty SNAPSHOT_DIR.',
@@ -117,8 +117,8 @@ export class SnapshotDirectory {
     }
   }
 
-  damaged(what: string, cause?: unknown): PublisherStopped {
-    return new PublisherStopped(
+  damaged(what: string, cause?: unknown): FatalPublishError {
+    return new FatalPublishError(
       'snapshot_damaged',
       `In ${this.root}, ${what}. Delete ${join(this.root, 'lookup')} and start the publisher again: it is written anew from the registry, and the log beside it stays as it is.`,
       { cause },

@@ -8,7 +8,7 @@ import type { Revocations } from './revocations.js';
  * force says everything; only of those with a verdict of their own, or a revocation, is asked what
  * else was found before.
  */
-export async function firstJudgements(
+export async function firstVerdicts(
   registry: RegistryView,
   proofs: readonly ProofLeaf[],
   verdicts: ReadonlyMap<number, LeafVerdict>,

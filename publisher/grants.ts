@@ -3,14 +3,14 @@ import { PACKAGE_PARTS, SHARE_PARTS, type IndexPartPin } from '#protocol/snapsho
 import { encodeShare, shareIndexId, type Share } from '#protocol/snapshot/share';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { RenderedRecord } from './bodies.js';
-import type { TickContext } from './context.js';
+import type { CycleContext } from './context.js';
 import { packageIndexId } from './package-record.js';
 import { newPackage, type PublishedMembers } from './packages.js';
-import type { GrantChange, ShareTarget } from './registry-view.js';
-import { PublisherStopped } from './stopped.js';
+import type { ShareChange, ShareTarget } from './registry-view.js';
+import { FatalPublishError } from './stopped.js';
 
 /** Changes, and members of new packages, that one tick takes up; more wait for the next. */
-export const GRANTS_PER_TICK = 20_000;
+export const SHARES_PER_CYCLE = 20_000;
 const MEMBERS_PER_TICK = 20_000;
 const CHANGES_AT_ONCE = 500;
 
@@ -27,14 +27,14 @@ function lastChange(pins: readonly IndexPartPin[]): number {
  * The changes of tokens and packages that come after those in the snapshot, as many as one tick
  * takes up. Stops the publisher when the registry does not have the last one that is published.
  */
-export async function grantChanges(
-  ctx: TickContext,
+export async function shareChanges(
+  ctx: CycleContext,
   pins: readonly IndexPartPin[],
-): Promise<GrantChange[]> {
+): Promise<ShareChange[]> {
   const last = lastChange(pins);
   const from = Math.max(last, 1);
-  const limit = GRANTS_PER_TICK + (last === 0 ? 0 : 1);
-  const changes = await ctx.registry.grantChangesSince(from - 1, limit);
+  const limit = SHARES_PER_CYCLE + (last === 0 ? 0 : 1);
+  const changes = await ctx.registry.shareChangesSince(from - 1, limit);
   changes.forEach(({ changeNo }, i) => {
     // One left out would be left out for ever, and might be the end of a token.
     if (changeNo !== from + i) throw new Error(`the registry did not list change ${from + i}`);
@@ -50,9 +50,9 @@ export async function grantChanges(
  * others since has another of the same number, and those before it were never looked at.
  */
 async function isPublished(
-  ctx: TickContext,
+  ctx: CycleContext,
   pins: readonly IndexPartPin[],
-  change: GrantChange,
+  change: ShareChange,
 ): Promise<boolean> {
   const [id, kind] =
     'packageId' in change
@@ -69,9 +69,9 @@ async function isPublished(
  * @param members as of the pins that have the proofs of this tick in them
  */
 export async function* changedGrants(
-  ctx: TickContext,
+  ctx: CycleContext,
   members: PublishedMembers,
-  changes: readonly GrantChange[],
+  changes: readonly ShareChange[],
 ): AsyncGenerator<{
   shares: RenderedRecord[];
   packages: RenderedRecord[];
@@ -101,7 +101,7 @@ export async function* changedGrants(
   }
 }
 
-async function packageRows(ctx: TickContext, changes: readonly GrantChange[]) {
+async function packageRows(ctx: CycleContext, changes: readonly ShareChange[]) {
   const ids = changes.flatMap((change) => ('packageId' in change ? [change.packageId] : []));
   const rows = ids.length === 0 ? [] : await ctx.registry.packages(ids);
   return new Map(rows.map((row) => [row.packageId, row]));
@@ -109,8 +109,8 @@ async function packageRows(ctx: TickContext, changes: readonly GrantChange[]) {
 
 /** What the tokens show now: an end comes to be in the row of the token that it is the end of. */
 async function shares(
-  ctx: TickContext,
-  changes: readonly GrantChange[],
+  ctx: CycleContext,
+  changes: readonly ShareChange[],
 ): Promise<RenderedRecord[]> {
   // Of several changes of one token the last stays; a row has half of the hash.
   const last = new Map<string, { tokenHash: string; changeNo: number }>();
@@ -135,8 +135,8 @@ function shareOf(tokenHash: string, target: ShareTarget | null): Share {
     : { ...share, artifact_kind: target.artifactKind, proof_id: target.proofId };
 }
 
-function behind(last: number): PublisherStopped {
-  return new PublisherStopped(
+function behind(last: number): FatalPublishError {
+  return new FatalPublishError(
     'changes_behind',
     `The published snapshot has change ${last} of share tokens and packages, and the database does not: it was restored, or failed over, to an older state, ` +
       'in which tokens may be live again that were revoked since. Bring back a database that holds every published change and start the publisher again. ' +

@@ -1,18 +1,18 @@
 import { equalBytes, utf8 } from '#protocol/bytes';
 import { openCheckpointNote } from '#protocol/checkpoint';
 import type { Vkey } from '#protocol/note';
-import type { TickContext } from './context.js';
+import type { CycleContext } from './context.js';
 import type { Published } from './directory.js';
-import { grantChanges } from './grants.js';
+import { shareChanges } from './grants.js';
 import { keysAt, type PublishedKeys } from './published-keys.js';
-import type { GrantChange, RegistryView } from './registry-view.js';
-import { PublisherStopped } from './stopped.js';
+import type { ShareChange, RegistryView } from './registry-view.js';
+import { FatalPublishError } from './stopped.js';
 import { behind, ended, forked, VerifiedTree, type TreeHead } from './tree.js';
 import { unknownSigner } from './unknown-signer.js';
 import { isStatedBy, verdictChanges, type VerdictChanges } from './verdict-changes.js';
 
 /** A head that somebody may hold us to, and what it was found in. */
-export type Anchor = readonly [head: TreeHead, what: string];
+export type TrustedHead = readonly [head: TreeHead, what: string];
 
 export interface StoredCheckpoint extends TreeHead {
   note: string;
@@ -20,9 +20,9 @@ export interface StoredCheckpoint extends TreeHead {
 }
 
 /** What a tick goes on from: shown to extend everything that was ever published. */
-export interface Grounds {
+export interface PublishInputs {
   head: TreeHead;
-  anchors: readonly Anchor[];
+  anchors: readonly TrustedHead[];
   /** Null when there is nothing to add, because every anchor is this very tree. */
   tree: VerifiedTree | null;
   stored: StoredCheckpoint | null;
@@ -30,20 +30,20 @@ export interface Grounds {
   publishedNote: string | null;
   keys: PublishedKeys;
   changes: VerdictChanges;
-  grants: GrantChange[];
+  grants: ShareChange[];
 }
 
 /**
  * Reads what there is to publish and holds it against what is published.
  *
  * @returns null when nothing is verified yet
- * @throws PublisherStopped when the registry does not extend what is published
+ * @throws FatalPublishError when the registry does not extend what is published
  */
-export async function findGrounds(
-  ctx: TickContext,
+export async function loadPublishInputs(
+  ctx: CycleContext,
   published: Published | null,
-): Promise<Grounds | null> {
-  const frontier = await ctx.registry.frontier();
+): Promise<PublishInputs | null> {
+  const frontier = await ctx.registry.verifiedPrefix();
   const stored = await storedCheckpoint(ctx);
   if (stored === null && (await ctx.registry.hasEnded(ctx.logSigner.name))) {
     throw ended(ctx.logSigner.name);
@@ -53,7 +53,7 @@ export async function findGrounds(
   // in the manifest, in the checkpoint file, signed by a publisher that died before writing it, or
   // kept by somebody else.
   const file = await ctx.directory.checkpoint();
-  const anchors: Anchor[] = [];
+  const anchors: TrustedHead[] = [];
   if (published !== null) anchors.push([published.opened.checkpoint, 'the published snapshot']);
   if (file !== null) anchors.push([file.checkpoint, 'the published checkpoint']);
   if (stored !== null) anchors.push([stored, 'the last signed checkpoint']);
@@ -77,7 +77,7 @@ export async function findGrounds(
       frontier.verdictId,
       isStatedBy(keys.ranges, head.size),
     ),
-    grants: await grantChanges(ctx, published?.opened.manifest.index_parts ?? []),
+    grants: await shareChanges(ctx, published?.opened.manifest.index_parts ?? []),
   };
 }
 
@@ -86,17 +86,17 @@ export async function findGrounds(
  * that is about to be signed. A few rows, whatever the size of the log.
  */
 export async function requireInPrimary(
-  ctx: TickContext,
+  ctx: CycleContext,
   primary: RegistryView,
-  { head, anchors, tree }: Grounds,
+  { head, anchors, tree }: PublishInputs,
 ): Promise<void> {
-  const frontier = await primary.frontier();
+  const frontier = await primary.verifiedPrefix();
   requireCovered(frontier?.treeSize ?? 0, anchors);
   if (tree === null) return;
   await VerifiedTree.open(ctx.sha256, head, (level, index) => primary.tile(level, index));
 }
 
-function requireCovered(size: number, anchors: readonly Anchor[]): void {
+function requireCovered(size: number, anchors: readonly TrustedHead[]): void {
   for (const [anchor, what] of anchors) {
     if (anchor.size > size) throw behind(size, anchor.size, what);
   }
@@ -107,9 +107,9 @@ function requireCovered(size: number, anchors: readonly Anchor[]): void {
  * of them are this very tree.
  */
 async function extending(
-  ctx: TickContext,
+  ctx: CycleContext,
   head: TreeHead,
-  anchors: readonly Anchor[],
+  anchors: readonly TrustedHead[],
 ): Promise<VerifiedTree | null> {
   let grown = anchors.length === 0;
   for (const [anchor, what] of anchors) {
@@ -125,7 +125,7 @@ async function extending(
 }
 
 /** The last checkpoint that this log's keys signed, whether or not it came to be published. */
-export async function storedCheckpoint(ctx: TickContext): Promise<StoredCheckpoint | null> {
+export async function storedCheckpoint(ctx: CycleContext): Promise<StoredCheckpoint | null> {
   const stored = await ctx.registry.latestCheckpoint();
   if (stored === null) return null;
   const { log } = ctx.trust;
@@ -138,7 +138,7 @@ export async function storedCheckpoint(ctx: TickContext): Promise<StoredCheckpoi
     const where = `The database's checkpoint of size ${stored.treeSize}`;
     const unknown = unknownSigner(utf8(stored.note), log, 'LOG', where, cause);
     if (unknown !== null) throw unknown;
-    throw new PublisherStopped(
+    throw new FatalPublishError(
       'checkpoint_unverifiable',
       `${where} is not signed by this publisher's log key for ${ctx.logSigner.name}. ` +
         'Give the publisher the LOG_KEY_FILE and LOG_ORIGIN of this log; if its key was changed on purpose, name the earlier one in LOG_RETIRED_VKEYS.',

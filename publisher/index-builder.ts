@@ -3,14 +3,14 @@ import { PROOF_PARTS, type IndexPartPin } from '#protocol/snapshot/manifest';
 import { mergeRows } from '#protocol/snapshot/merge';
 import { bodiesFile, type RenderedRecord } from './bodies.js';
 import { SEALED_ENTRIES } from './compaction.js';
-import type { TickContext } from './context.js';
+import type { CycleContext } from './context.js';
 
 /** Collects rows by kind in memory and writes an index part when there are many, or at the end. */
 export class IndexBuilder {
   private readonly pending = new Map<string, IndexRows[]>();
 
   constructor(
-    private readonly ctx: TickContext,
+    private readonly ctx: CycleContext,
     private pins: readonly IndexPartPin[],
   ) {}
 

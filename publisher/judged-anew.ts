@@ -4,7 +4,7 @@ import type { Place } from '#protocol/snapshot/find';
 import type { IndexPartPin } from '#protocol/snapshot/manifest';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
 import type { RenderedRecord } from './bodies.js';
-import type { TickContext } from './context.js';
+import type { CycleContext } from './context.js';
 import { renderRecord } from './render.js';
 import { eventsIn, factsOfRecord, revokedIn, saysAlready } from './rendered.js';
 import { revocationsIn } from './revocations.js';
@@ -25,8 +25,8 @@ const AT_ONCE = 4096;
  * history is whole. What is asked of the registry is only what may change; the facts are taken from
  * what is published.
  */
-export async function* judgedAnew(
-  ctx: TickContext,
+export async function* changedRecords(
+  ctx: CycleContext,
   before: Before,
   size: number,
   changedLeaves: readonly number[],
@@ -47,7 +47,7 @@ export async function* judgedAnew(
 }
 
 async function judge(
-  ctx: TickContext,
+  ctx: CycleContext,
   before: Before,
   size: number,
   proofIds: readonly string[],
@@ -104,7 +104,7 @@ async function judge(
 }
 
 /** Which proof a published leaf is, by the published entry; null when it is no proof. */
-async function proofAt(ctx: TickContext, size: number, leafIndex: number): Promise<string | null> {
+async function proofAt(ctx: CycleContext, size: number, leafIndex: number): Promise<string | null> {
   const index = Math.floor(leafIndex / TILE_WIDTH);
   const path = entriesPath(index, tileWidth(0, index, size));
   const bundle = await ctx.directory.read(path);

@@ -1,7 +1,7 @@
 import { openCheckpointNote } from '#protocol/checkpoint';
 import type { Ed25519Verify } from '#protocol/ed25519';
 import type { SnapshotTrust } from '#protocol/snapshot/trust';
-import { PublisherStopped } from './stopped.js';
+import { FatalPublishError } from './stopped.js';
 import type { TreeHead } from './tree.js';
 
 /**
@@ -18,7 +18,7 @@ export function keptCheckpoint(
     const { size, root } = openCheckpointNote(note, log, log[0].name, verify).checkpoint;
     return { size, root };
   } catch (cause) {
-    throw new PublisherStopped(
+    throw new FatalPublishError(
       'checkpoint_unverifiable',
       `LAST_CHECKPOINT is no checkpoint of ${log[0].name} that this publisher's log key signed. ` +
         'Name one of this log; if its key was changed since, name the earlier one in LOG_RETIRED_VKEYS.',

@@ -2,10 +2,10 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { lock } from 'proper-lockfile';
 import type { Logger } from '#runtime/log';
-import { LeadershipLost } from './stopped.js';
+import { LeaseLostError } from './stopped.js';
 
 /** A claim that at most one publisher at a time holds. */
-export interface Claim {
+export interface Lease {
   /** Takes the claim if it is free. True when it is held, also from before. */
   take(): Promise<boolean>;
   /** Whether it is still held: asked again right before each step that cannot be taken back. */
@@ -17,7 +17,7 @@ export interface Claim {
 const STALE_MS = 5_000;
 
 /** One publisher per snapshot directory: two would replace each other's manifests. */
-export class DirectoryClaim implements Claim {
+export class DirectoryLease implements Lease {
   private unlock: (() => Promise<void>) | undefined;
 
   constructor(
@@ -68,7 +68,7 @@ export class DirectoryClaim implements Claim {
 export class Leadership {
   private leads = false;
 
-  constructor(private readonly claims: readonly Claim[]) {}
+  constructor(private readonly claims: readonly Lease[]) {}
 
   /** Whether it led when it last looked; only `require` shows that it still does. */
   get isLeading(): boolean {
@@ -91,12 +91,12 @@ export class Leadership {
     }
   }
 
-  /** Throws `LeadershipLost` unless every claim is still held. */
+  /** Throws `LeaseLostError` unless every claim is still held. */
   async require(): Promise<void> {
     for (const claim of this.claims) {
       if (await claim.held()) continue;
       await this.release();
-      throw new LeadershipLost('another publisher leads now');
+      throw new LeaseLostError('another publisher leads now');
     }
   }
 

@@ -11,15 +11,15 @@ import {
 } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import { bodiesFile } from './bodies.js';
-import type { TickContext } from './context.js';
-import { firstJudgements } from './first-judgement.js';
+import type { CycleContext } from './context.js';
+import { firstVerdicts } from './first-judgement.js';
 import type { PublishedFile } from './publish.js';
 import type { PublishedKeys } from './published-keys.js';
 import type { Leaf, ProofLeaf } from './registry-view.js';
 import { renderRecord } from './render.js';
 import { factsOfLeaf } from './proof-facts.js';
 import { revocationsIn, type Revocations } from './revocations.js';
-import { PublisherStopped } from './stopped.js';
+import { FatalPublishError } from './stopped.js';
 import type { VerifiedTree } from './tree.js';
 
 /** What a run of new leaves adds to the snapshot. */
@@ -39,7 +39,7 @@ export interface NewLeaves {
  * @param keys the list of keys that is published with them
  */
 export async function* newLeaves(
-  ctx: TickContext,
+  ctx: CycleContext,
   tree: VerifiedTree,
   from: number,
   proofsBefore: number,
@@ -60,7 +60,7 @@ export async function* newLeaves(
     requireEntriesSeen(fresh, revocations, keys);
     const verdicts = await registry.verdictsForRange(Math.max(first, from), end);
     const proofs = fresh.filter((leaf): leaf is ProofLeaf => leaf.kind === 'proof');
-    const judgements = await firstJudgements(registry, proofs, verdicts, revocations);
+    const judgements = await firstVerdicts(registry, proofs, verdicts, revocations);
     const records = proofs.map((leaf, i) => ({
       id: leaf.proofId,
       leafIndex: leaf.leafIndex,
@@ -92,7 +92,7 @@ async function logFiles(
     leaves.length !== end - first ||
     leaves.some((leaf, offset) => leaf.leafIndex !== first + offset)
   ) {
-    throw new PublisherStopped(
+    throw new FatalPublishError(
       'tree_mismatch',
       `The registry does not have each of the leaves ${first} to ${end - 1} once. Restore the database from a backup that holds every published leaf, and start the publisher again.`,
     );

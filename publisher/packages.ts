@@ -2,7 +2,7 @@ import { equalBytes } from '#protocol/bytes';
 import { PACKAGE_PARTS, type IndexPartPin } from '#protocol/snapshot/manifest';
 import { canAssertValidity, packageStatus, type VerificationStatus } from '#protocol/status';
 import type { RenderedRecord } from './bodies.js';
-import type { TickContext } from './context.js';
+import type { CycleContext } from './context.js';
 import {
   memberOf,
   membersHash,
@@ -27,7 +27,7 @@ export class PublishedMembers {
   private readonly known = new Map<string, PackageMember>();
 
   constructor(
-    private readonly ctx: TickContext,
+    private readonly ctx: CycleContext,
     readonly pins: readonly IndexPartPin[],
   ) {}
 
@@ -58,7 +58,7 @@ export class PublishedMembers {
  * and must not keep the others back either.
  */
 export async function newPackage(
-  ctx: TickContext,
+  ctx: CycleContext,
   members: PublishedMembers,
   changeNo: number,
   packageId: string,
@@ -82,8 +82,8 @@ export async function newPackage(
  *
  * @param assertLess leave out those that would come to assert
  */
-export async function* packagesAnew(
-  ctx: TickContext,
+export async function* changedPackages(
+  ctx: CycleContext,
   members: PublishedMembers,
   proofIds: readonly string[],
   { assertLess = false } = {},
@@ -105,7 +105,7 @@ export async function* packagesAnew(
 }
 
 async function packageAnew(
-  ctx: TickContext,
+  ctx: CycleContext,
   members: PublishedMembers,
   packageId: string,
   assertLess: boolean,
@@ -126,7 +126,7 @@ async function packageAnew(
 }
 
 function rendered(
-  ctx: TickContext,
+  ctx: CycleContext,
   packageId: string,
   members: readonly PackageMember[],
 ): { bytes: Uint8Array; status: VerificationStatus; proofNumber: number } {

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { PublisherStopped } from './stopped.js';
+import { FatalPublishError } from './stopped.js';
 
 /** A file of the snapshot, by its path relative to the snapshot's root. */
 export interface PublishedFile {
@@ -100,7 +100,7 @@ async function isPublished(target: string, file: PublishedFile): Promise<boolean
     throw error;
   }
   if (present.equals(file.bytes)) return true;
-  throw new PublisherStopped(
+  throw new FatalPublishError(
     'published_file_differs',
     `${target} is published with other content than the registry gives for it now, and a published file must never change. ` +
       'Compare the two: if the file was damaged on disk, delete it and start the publisher again, which writes it anew; ' +

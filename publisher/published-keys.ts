@@ -8,10 +8,10 @@ import { aepKeys, keysFile, keysFileSchema, type KeysFile } from '#protocol/snap
 import { segmentPath, type Manifest } from '#protocol/snapshot/manifest';
 import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { voidedRanges, type VoidedRange } from '#protocol/snapshot/voided';
-import type { TickContext } from './context.js';
+import type { CycleContext } from './context.js';
 import type { Published } from './directory.js';
 import type { PublishedFile } from './publish.js';
-import { PublisherStopped } from './stopped.js';
+import { FatalPublishError } from './stopped.js';
 
 /** The list of keys of a snapshot, and the key entries that it was made of. */
 export interface PublishedKeys {
@@ -28,11 +28,11 @@ export interface PublishedKeys {
  * validity away, so it need not wait for the verifier. Readers void by the list what a compromised
  * key signed, so no voided range that is published may be lost.
  *
- * @throws PublisherStopped tree_mismatch when the registry lost one, or altered an entry beyond `size`
+ * @throws FatalPublishError tree_mismatch when the registry lost one, or altered an entry beyond `size`
  * @throws ProtocolError malformed_entry
  */
 export async function keysAt(
-  ctx: TickContext,
+  ctx: CycleContext,
   published: Published | null,
   size: number,
 ): Promise<PublishedKeys> {
@@ -48,7 +48,7 @@ export async function keysAt(
   const ranges = voidedRanges({ aep });
   for (const { keyId, from } of await publishedRanges(ctx, published)) {
     if (ranges.some((range) => range.keyId === keyId && range.from <= from)) continue;
-    throw new PublisherStopped(
+    throw new FatalPublishError(
       'tree_mismatch',
       `The registry contradicts itself: by what is published key ${keyId} is compromised from leaf ${from} on, and its key entries do not say so. ` +
         'Restore the database from a backup that holds every published leaf, and start the publisher again. ' +
@@ -66,17 +66,17 @@ export async function keysAt(
 }
 
 /** No verified tree covers the leaf yet, so the row is compared with the hash that was appended. */
-async function requireLeaf(ctx: TickContext, leafIndex: number, body: Uint8Array): Promise<void> {
+async function requireLeaf(ctx: CycleContext, leafIndex: number, body: Uint8Array): Promise<void> {
   const hash = await ctx.registry.leafHash(leafIndex);
   if (hash !== null && equalBytes(hash, leafHash(ctx.sha256, body))) return;
-  throw new PublisherStopped(
+  throw new FatalPublishError(
     'tree_mismatch',
     `The registry contradicts itself: the key entry at leaf ${leafIndex} is not what was appended to the log. ` +
       'Restore its row, or the tile that holds its hash, from a backup, and start the publisher again.',
   );
 }
 
-async function publishedRanges(ctx: TickContext, published: Published | null) {
+async function publishedRanges(ctx: CycleContext, published: Published | null) {
   if (published === null) return [];
   const { sha256: name } = published.opened.manifest.keys;
   const bytes = await ctx.directory.segment(name);
@@ -87,7 +87,7 @@ async function publishedRanges(ctx: TickContext, published: Published | null) {
 }
 
 /** Left out while there are none, so that older readers know the file. */
-function retiredKeys({ trust, sha256 }: TickContext): Pick<KeysFile, 'retired'> {
+function retiredKeys({ trust, sha256 }: CycleContext): Pick<KeysFile, 'retired'> {
   const vkeys = ([, ...retired]: PinnedKeys): string[] =>
     retired.map(({ name, publicKey }) => formatVkey(sha256, name, publicKey));
   const retired = { log: vkeys(trust.log), snapshot: vkeys(trust.snapshot) };

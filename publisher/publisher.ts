@@ -6,17 +6,17 @@ import type { Manifest } from '#protocol/snapshot/manifest';
 import { pinKeys, type SnapshotTrust } from '#protocol/snapshot/trust';
 import type { Clock } from '#runtime/clock';
 import type { Logger } from '#runtime/log';
-import type { TickContext } from './context.js';
+import type { CycleContext } from './context.js';
 import { SnapshotDirectory } from './directory.js';
 import { keptCheckpoint } from './kept-checkpoint.js';
 import { PublishedIndex } from './index-parts.js';
 import { Janitor } from './janitor.js';
-import { DirectoryClaim, Leadership, type Claim } from './leader.js';
+import { DirectoryLease, Leadership, type Lease } from './leader.js';
 import { SnapshotWriter, type WriteStep } from './publish.js';
 import type { RegistryView } from './registry-view.js';
 import type { Replica } from './replica.js';
 import { Steps } from './steps.js';
-import { tick, type TickReport } from './tick.js';
+import { runPublishCycle, type CycleReport } from './tick.js';
 
 /** A key that signs; the publisher needs no more of it. */
 export interface Signer {
@@ -42,12 +42,12 @@ export interface PublisherContext {
   verify: Ed25519Verify;
   clock: Clock;
   log: Logger;
-  validForMs: number;
-  windowProofs: number;
+  snapshotTtlMs: number;
+  recentLookupLimit: number;
   /** A signed checkpoint that was kept elsewhere: nothing is signed that does not extend it. */
   lastCheckpoint?: string;
   /** Claims besides the one on the directory. */
-  claims?: Claim[];
+  claims?: Lease[];
   /** For tests: makes writes fail. */
   step?: WriteStep;
   /** For tests: fewer leaves at once. A multiple of 256. */
@@ -57,12 +57,12 @@ export interface PublisherContext {
 }
 
 export interface Publisher {
-  tick(): Promise<TickReport>;
+  runCycle(): Promise<CycleReport>;
   /** Gives the leadership back; a later tick claims it again. No tick may be under way. */
   close(): Promise<void>;
   readonly trust: SnapshotTrust;
   /** Whether it led when it last looked. */
-  leads(): boolean;
+  isLeader(): boolean;
   /** Another number when a tick that is under way has gone on. */
   steps(): number;
   /** Totals since the start. */
@@ -86,8 +86,8 @@ export function createPublisher(options: PublisherContext): Publisher {
   const directory = new SnapshotDirectory(options.directory, sha256, verify, trust);
   const writer = new SnapshotWriter(options.directory, options.step);
   const steps = new Steps();
-  const claims = [...(options.claims ?? []), new DirectoryClaim(options.directory, options.log)];
-  const ctx: TickContext = {
+  const claims = [...(options.claims ?? []), new DirectoryLease(options.directory, options.log)];
+  const ctx: CycleContext = {
     registry: steps.of(options.registry),
     replica: options.replica === undefined ? null : steps.ofReplica(options.replica),
     directory,
@@ -103,15 +103,15 @@ export function createPublisher(options: PublisherContext): Publisher {
     verify,
     clock: options.clock,
     log: options.log,
-    validForMs: options.validForMs,
-    windowProofs: options.windowProofs,
+    snapshotTtlMs: options.snapshotTtlMs,
+    recentLookupLimit: options.recentLookupLimit,
     chunkLeaves: options.chunkLeaves ?? CHUNK_LEAVES,
     ...(options.onPublished && { onPublished: options.onPublished }),
   };
   return {
     trust,
-    leads: () => ctx.leadership.isLeading,
-    tick: () => tick(ctx),
+    isLeader: () => ctx.leadership.isLeading,
+    runCycle: () => runPublishCycle(ctx),
     close: () => ctx.leadership.release(),
     steps: () => steps.count + writer.filesWritten,
     written: () => ({ bytes: writer.bytesWritten, files: writer.filesWritten }),

@@ -1,12 +1,12 @@
 import { equalBytes } from '#protocol/bytes';
 import { MANIFEST_PATH, signManifest, type Manifest } from '#protocol/snapshot/manifest';
-import type { TickContext } from './context.js';
+import type { CycleContext } from './context.js';
 import type { Published } from './directory.js';
-import { LeadershipLost } from './stopped.js';
+import { LeaseLostError } from './stopped.js';
 
 /** Commit point of a snapshot: its manifest goes over the one that this tick began with, only. */
 export async function putManifest(
-  ctx: TickContext,
+  ctx: CycleContext,
   manifest: Manifest,
   published: Published | null,
 ): Promise<void> {
@@ -30,12 +30,12 @@ export function nextGeneration(published: Published | null, now: number): number
  * A publisher that was stopped for longer than its lock lasts wakes up here, behind the one that
  * took over, and must not put its older manifest over the newer one.
  */
-async function requireUnchanged(ctx: TickContext, published: Published | null): Promise<void> {
+async function requireUnchanged(ctx: CycleContext, published: Published | null): Promise<void> {
   const present = await ctx.directory.manifestBytes();
   const expected = published?.manifestBytes ?? null;
   const same =
     present === null || expected === null ? present === expected : equalBytes(present, expected);
   if (same) return;
   await ctx.leadership.release();
-  throw new LeadershipLost('another publisher has published in the meantime');
+  throw new LeaseLostError('another publisher has published in the meantime');
 }

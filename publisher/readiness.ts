@@ -1,14 +1,14 @@
-import { Pulse } from '#runtime/ops/pulse';
+import { Heartbeat } from '#runtime/ops/pulse';
 import type { Readiness } from '#runtime/ops/source';
-import type { TickWatch } from './run.js';
-import { LeadershipLost, PublisherStopped, type StopCode } from './stopped.js';
-import type { TickReport } from './tick.js';
+import type { CycleObserver } from './run.js';
+import { LeaseLostError, FatalPublishError, type StopCode } from './stopped.js';
+import type { CycleReport } from './tick.js';
 import { UnknownSigner } from './unknown-signer.js';
 
 /** Ticks come every second; one that publishes a great backlog takes longer, and that is said too. */
 const STALLED_MS = 10_000;
 
-export interface PublisherReadiness extends TickWatch {
+export interface PublisherReadiness extends CycleObserver {
   find(): Readiness;
 }
 
@@ -18,8 +18,8 @@ export interface PublisherReadiness extends TickWatch {
  * the key that it lacks.
  */
 export function publisherReadiness(): PublisherReadiness {
-  const ticks = new Pulse(STALLED_MS);
-  let outcome: TickReport['outcome'] | null = null;
+  const ticks = new Heartbeat(STALLED_MS);
+  let outcome: CycleReport['outcome'] | null = null;
   let unknownSigner: string | null = null;
   let publishedAt: number | null = null;
   let refused: StopCode | null = null;
@@ -28,16 +28,16 @@ export function publisherReadiness(): PublisherReadiness {
       outcome = report.outcome;
       unknownSigner = null;
       if (outcome === 'published') publishedAt = performance.now();
-      ticks.good();
+      ticks.success();
     },
     failed: (error) => {
       unknownSigner = error instanceof UnknownSigner ? error.key : null;
-      const isLost = error instanceof LeadershipLost;
+      const isLost = error instanceof LeaseLostError;
       // Another publisher leads, or this one must not.
       if (isLost || unknownSigner !== null) outcome = 'standby';
-      if (isLost) ticks.good();
+      if (isLost) ticks.success();
       else ticks.failed();
-      if (error instanceof PublisherStopped) refused = error.code;
+      if (error instanceof FatalPublishError) refused = error.code;
     },
     find: () => {
       if (outcome === null && ticks.state === 'up') {

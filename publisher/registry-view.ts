@@ -51,7 +51,7 @@ export type ShareTarget =
   { artifactKind: ArtifactKind; proofId: string } | { artifactKind: 'package'; packageId: string };
 
 /** A token (by its hash, in hex) was made, revoked or is over; or a package was made. */
-export type GrantChange = { changeNo: number } & ({ tokenHash: string } | { packageId: string });
+export type ShareChange = { changeNo: number } & ({ tokenHash: string } | { packageId: string });
 
 /** A package as the registry has it. */
 export interface PackageRow {
@@ -65,7 +65,7 @@ export interface PackageRow {
 /** All that the publisher asks of the registry. */
 export interface RegistryView {
   /** The prefix of the log that has verdicts, with the root that the verifier computed over it. */
-  frontier(): Promise<{ treeSize: number; root: Uint8Array; verdictId: number } | null>;
+  verifiedPrefix(): Promise<{ treeSize: number; root: Uint8Array; verdictId: number } | null>;
   /** The largest checkpoint that was ever signed. */
   latestCheckpoint(): Promise<{ treeSize: number; root: Uint8Array; note: string } | null>;
   /** Compare-and-swap: false when `previous` is not the latest size any more. */
@@ -104,9 +104,9 @@ export interface RegistryView {
   /** The number of the last verdict that there is, of whatever leaves; 0 without any. */
   lastVerdictId(): Promise<number>;
   /** When the verifier last began a look at all that may be over that it finished; null: never. */
-  upkeepDoneAt(): Promise<number | null>;
+  expiryScanDoneAt(): Promise<number | null>;
   /** Changes with greater numbers, in order: those that are committed, with none missing before them. */
-  grantChangesSince(changeNo: number, limit: number): Promise<GrantChange[]>;
+  shareChangesSince(changeNo: number, limit: number): Promise<ShareChange[]>;
   /** What each token shows now, by its hash in hex: null when it is revoked or over. */
   sharesNow(tokenHashes: string[]): Promise<Map<string, ShareTarget | null>>;
   packages(packageIds: string[]): Promise<PackageRow[]>;

@@ -3,8 +3,8 @@ import type { Logger } from '#runtime/log';
 import { Watchdog } from '#runtime/watchdog';
 import type { Publisher } from './publisher.js';
 import { ReplicaUnfit } from './replica.js';
-import { LeadershipLost, PublisherStopped } from './stopped.js';
-import type { TickReport } from './tick.js';
+import { LeaseLostError, FatalPublishError } from './stopped.js';
+import type { CycleReport } from './tick.js';
 
 const EVERY_SECOND = '* * * * * *';
 const LOOK_EVERY_MS = 1_000;
@@ -18,8 +18,8 @@ const MAX_FAILED_CYCLES = 3;
 const SKIPPED_CYCLES = 3;
 
 /** Learns how ticks go: for readiness and metrics. */
-export interface TickWatch {
-  went(report: TickReport, ms: number): void;
+export interface CycleObserver {
+  went(report: CycleReport, ms: number): void;
   failed(error: unknown, ms: number): void;
 }
 
@@ -27,9 +27,9 @@ export interface RunOptions {
   signal: AbortSignal;
   log: Logger;
   /** Told how each tick went. */
-  watch?: TickWatch;
+  watch?: CycleObserver;
   /** Without a step for so long, a tick is given up, and the run with it. */
-  hungMs?: number;
+  stallTimeoutMs?: number;
 }
 
 /**
@@ -39,12 +39,12 @@ export interface RunOptions {
  * next tick's to repair; after several failed ticks in a row a standby gets its chance to lead.
  */
 export async function runPublisher(publisher: Publisher, options: RunOptions): Promise<void> {
-  const { signal, log, watch, hungMs = HUNG_MS } = options;
+  const { signal, log, watch, stallTimeoutMs = HUNG_MS } = options;
   const reports = new Reports(log);
   let running: Promise<void> = Promise.resolve();
-  let stop: (error?: PublisherStopped) => void = () => undefined;
+  let stop: (error?: FatalPublishError) => void = () => undefined;
   let giveUp: (error: Error) => void = () => undefined;
-  const stopped = new Promise<PublisherStopped | undefined>((resolve) => {
+  const stopped = new Promise<FatalPublishError | undefined>((resolve) => {
     stop = resolve;
   });
   const hung = new Promise<never>((_, reject) => {
@@ -53,7 +53,7 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
   hung.catch(() => undefined);
   const watchdog = new Watchdog({
     what: 'a tick of the publisher',
-    limitMs: hungMs,
+    limitMs: stallTimeoutMs,
     progress: () => publisher.steps(),
     onHung: giveUp,
   });
@@ -82,19 +82,19 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
     ticking = true;
     watchdog.began();
     const began = performance.now();
-    const led = publisher.leads();
+    const led = publisher.isLeader();
     try {
-      const report = await publisher.tick();
+      const report = await publisher.runCycle();
       failedCycles = 0;
       watch?.went(report, performance.now() - began);
       reports.tell(report);
     } catch (error) {
       watch?.failed(error, performance.now() - began);
-      if (error instanceof PublisherStopped) stop(error);
+      if (error instanceof FatalPublishError) stop(error);
       else {
         reports.trouble(error);
-        const leads = led || publisher.leads();
-        if (leads && !(error instanceof LeadershipLost)) await countFailure(error);
+        const isLeader = led || publisher.isLeader();
+        if (isLeader && !(error instanceof LeaseLostError)) await countFailure(error);
       }
     } finally {
       ticking = false;
@@ -153,13 +153,13 @@ class Reports {
 
   constructor(private readonly log: Logger) {}
 
-  tell(report: TickReport): void {
+  tell(report: CycleReport): void {
     const { outcome } = report;
     if (this.troubled !== '' && outcome === 'published') this.log.info('publishing again');
     this.troubled = '';
     this.hasSteppedDown = false;
     if (outcome === 'published') {
-      const news = report.newProofs + report.judgedAnew + report.grants;
+      const news = report.newProofs + report.changedRecords + report.grants;
       if (outcome !== this.outcome || news > 0) this.log.info(report, WORDS[outcome]);
     } else if (outcome !== this.outcome) {
       this.log[outcome === 'verifier_silent' ? 'warn' : 'info'](report, WORDS[outcome]);
@@ -169,7 +169,7 @@ class Reports {
 
   trouble(error: unknown): void {
     const message = error instanceof Error ? error.message : String(error);
-    if (error instanceof LeadershipLost) this.log.warn(message);
+    if (error instanceof LeaseLostError) this.log.warn(message);
     else if (error instanceof ReplicaUnfit) {
       if (message !== this.troubled) this.log.warn(`nothing was published: ${message}`);
     } else if (message !== this.troubled) this.log.error({ err: error }, 'nothing was published');

@@ -3,7 +3,7 @@ import { TILE_WIDTH } from '#protocol/tiles';
 import { insertCheckpoint, latestCheckpoint } from '#sql/checkpoints';
 import type { Db } from '#sql/db';
 import { hasEnded } from '#sql/ended-logs';
-import { grantChangesSince, packageRows, packagesWith, sharesNow } from '#sql/grants';
+import { shareChangesSince, packageRows, packagesWith, sharesNow } from '#sql/grants';
 import {
   keyEntries,
   proofRows,
@@ -12,9 +12,9 @@ import {
   statusEntries,
   statusEntriesOf,
 } from '#sql/log';
-import { upkeepDoneAt } from '#sql/upkeep';
+import { expiryScanDoneAt } from '#sql/upkeep';
 import {
-  frontier,
+  verifiedPrefix,
   lastVerdictId,
   verdictChangesSince,
   verdictHistories,
@@ -25,7 +25,7 @@ import type { Leaf, RegistryView } from './registry-view.js';
 /** The registry in Postgres. */
 export function sqlRegistry(sql: Db): RegistryView {
   return {
-    frontier: () => frontier(sql),
+    verifiedPrefix: () => verifiedPrefix(sql),
     latestCheckpoint: () => latestCheckpoint(sql),
     insertCheckpoint: (checkpoint) => insertCheckpoint(sql, checkpoint),
     hasEnded: (origin) => hasEnded(sql, origin),
@@ -40,8 +40,8 @@ export function sqlRegistry(sql: Db): RegistryView {
     verdictHistories: (leafIndexes) => verdictHistories(sql, leafIndexes),
     verdictChangesSince: (verdictId, limit) => verdictChangesSince(sql, verdictId, limit),
     lastVerdictId: () => lastVerdictId(sql),
-    upkeepDoneAt: () => upkeepDoneAt(sql),
-    grantChangesSince: (changeNo, limit) => grantChangesSince(sql, changeNo, limit),
+    expiryScanDoneAt: () => expiryScanDoneAt(sql),
+    shareChangesSince: (changeNo, limit) => shareChangesSince(sql, changeNo, limit),
     sharesNow: (tokenHashes) => sharesNow(sql, tokenHashes),
     packages: (packageIds) => packageRows(sql, packageIds),
     packagesWith: (proofIds) => packagesWith(sql, proofIds),

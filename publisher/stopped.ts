@@ -18,8 +18,8 @@ export type StopCode =
  * Going on would publish something that contradicts what the public has already seen, or something
  * that nobody can vouch for. A person has to decide; the message says between what.
  */
-export class PublisherStopped extends OperatorError {
-  override name = 'PublisherStopped';
+export class FatalPublishError extends OperatorError {
+  override name = 'FatalPublishError';
 
   constructor(
     readonly code: StopCode,
@@ -31,6 +31,6 @@ export class PublisherStopped extends OperatorError {
 }
 
 /** Another publisher leads now. Not a fault: this one stands by. */
-export class LeadershipLost extends Error {
-  override readonly name = 'LeadershipLost';
+export class LeaseLostError extends Error {
+  override readonly name = 'LeaseLostError';
 }

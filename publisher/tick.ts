@@ -9,28 +9,28 @@ import {
   type Manifest,
 } from '#protocol/snapshot/manifest';
 import { formatTime } from '#protocol/time';
-import type { TickContext } from './context.js';
+import type { CycleContext } from './context.js';
 import type { Published } from './directory.js';
-import { changedGrants, GRANTS_PER_TICK } from './grants.js';
+import { changedGrants, SHARES_PER_CYCLE } from './grants.js';
 import {
-  findGrounds,
+  loadPublishInputs,
   requireInPrimary,
   storedCheckpoint,
   type StoredCheckpoint,
 } from './grounds.js';
 import { IndexBuilder } from './index-builder.js';
-import { judgedAnew } from './judged-anew.js';
+import { changedRecords } from './judged-anew.js';
 import { newLeaves } from './new-leaves.js';
-import { packagesAnew, PublishedMembers } from './packages.js';
+import { changedPackages, PublishedMembers } from './packages.js';
 import { nextGeneration, putManifest } from './put-manifest.js';
 import type { RegistryView } from './registry-view.js';
 import { replicaBehind, splitRegistry } from './replica.js';
-import { LeadershipLost, PublisherStopped } from './stopped.js';
+import { LeaseLostError, FatalPublishError } from './stopped.js';
 import type { TreeHead } from './tree.js';
 import { validity } from './validity.js';
 import { withdrawFailed } from './withdraw.js';
 
-export type TickReport =
+export type CycleReport =
   /** Another publisher leads. */
   | { outcome: 'standby' }
   /** Nothing is verified yet, so there is nothing to speak of. */
@@ -45,7 +45,7 @@ export type TickReport =
       generation: number;
       treeSize: number;
       newProofs: number;
-      judgedAnew: number;
+      changedRecords: number;
       /** Changes of share tokens and packages that were taken up. */
       grants: number;
     };
@@ -55,7 +55,7 @@ export type TickReport =
  * to die after any of them; there is no recovery but the next tick, which starts from what is
  * published and does the same again.
  */
-export async function tick(ctx: TickContext): Promise<TickReport> {
+export async function runPublishCycle(ctx: CycleContext): Promise<CycleReport> {
   if (!ctx.leadership.isLeading) await requireKnownSigners(ctx);
   if (!(await ctx.leadership.take())) return { outcome: 'standby' };
   await ctx.writer.prepare();
@@ -66,10 +66,10 @@ export async function tick(ctx: TickContext): Promise<TickReport> {
   try {
     return await replica.reading((copy) => publishNext(ctx, published, copy));
   } catch (error) {
-    if (!(error instanceof PublisherStopped)) throw error;
+    if (!(error instanceof FatalPublishError)) throw error;
     // Whether the registry itself went back in time or contradicts itself, it alone says.
     if (error.code === 'database_behind' || error.code === 'changes_behind') {
-      await withdrawing(ctx, published, () => findGrounds(ctx, published));
+      await withdrawing(ctx, published, () => loadPublishInputs(ctx, published));
       throw replicaBehind();
     }
     if (error.code !== 'tree_mismatch' && error.code !== 'log_forked') throw error;
@@ -79,7 +79,7 @@ export async function tick(ctx: TickContext): Promise<TickReport> {
 }
 
 /** A standby that lacks a key reports so while another publisher leads, not when that one is gone. */
-async function requireKnownSigners(ctx: TickContext): Promise<void> {
+async function requireKnownSigners(ctx: CycleContext): Promise<void> {
   await storedCheckpoint(ctx);
   await ctx.directory.checkpoint();
   await ctx.directory.manifest();
@@ -87,19 +87,19 @@ async function requireKnownSigners(ctx: TickContext): Promise<void> {
 
 /** A registry that contradicts itself stops the publisher, once what failed asserts nothing any more. */
 async function withdrawing<T>(
-  ctx: TickContext,
+  ctx: CycleContext,
   published: Published | null,
   work: () => Promise<T>,
 ): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    const mismatch = error instanceof PublisherStopped && error.code === 'tree_mismatch';
+    const mismatch = error instanceof FatalPublishError && error.code === 'tree_mismatch';
     if (!mismatch || published === null) throw error;
     try {
       await withdrawFailed(ctx, published);
     } catch (cause) {
-      if (cause instanceof PublisherStopped || cause instanceof LeadershipLost) throw cause;
+      if (cause instanceof FatalPublishError || cause instanceof LeaseLostError) throw cause;
       // Not stopped yet: the next tick comes here again.
       throw new Error(`Failed proofs could not be withdrawn. ${error.message}`, { cause });
     }
@@ -109,26 +109,26 @@ async function withdrawing<T>(
 
 /** @param copy a replica's snapshot of the registry, to read all that need not be the primary's */
 async function publishNext(
-  given: TickContext,
+  given: CycleContext,
   published: Published | null,
   copy: RegistryView | null = null,
-): Promise<TickReport> {
+): Promise<CycleReport> {
   const primary = given.registry;
   const ctx = copy === null ? given : { ...given, registry: splitRegistry(primary, copy) };
   const began = ctx.clock.now();
   const pinned = published?.opened.manifest.index_parts ?? [];
   // Read first: what was over by then is among what is read from here on. A replica's is older, and
   // so the end that is signed is nearer.
-  const lookedAt = await ctx.registry.upkeepDoneAt();
-  const grounds = await findGrounds(ctx, published);
+  const verifierCheckedAt = await ctx.registry.expiryScanDoneAt();
+  const grounds = await loadPublishInputs(ctx, published);
   if (grounds === null) return { outcome: 'waiting' };
   if (copy !== null) await requireInPrimary(ctx, primary, grounds);
   const { head, tree, stored, keys, changes, grants } = grounds;
-  const vouchedUntil = Math.min(began, lookedAt ?? -Infinity) + ctx.validForMs;
-  if (vouchedUntil <= began) {
+  const maxValidUntil = Math.min(began, verifierCheckedAt ?? -Infinity) + ctx.snapshotTtlMs;
+  if (maxValidUntil <= began) {
     return {
       outcome: 'verifier_silent',
-      looked_at: lookedAt === null ? null : formatTime(lookedAt),
+      looked_at: verifierCheckedAt === null ? null : formatTime(verifierCheckedAt),
     };
   }
 
@@ -157,13 +157,13 @@ async function publishNext(
     }
   }
   const rejudged: string[] = [];
-  for await (const records of judgedAnew(ctx, before, head.size, changes.leaves)) {
+  for await (const records of changedRecords(ctx, before, head.size, changes.leaves)) {
     await index.addRecords(records);
     rejudged.push(...records.map(({ id }) => id));
   }
   // Packages repeat what the records of their members say, which are therefore written by now.
   const members = new PublishedMembers(ctx, await index.finish());
-  for await (const records of packagesAnew(ctx, members, rejudged)) {
+  for await (const records of changedPackages(ctx, members, rejudged)) {
     await index.addRecords(records, PACKAGE_PARTS);
   }
   let granted = 0;
@@ -190,16 +190,16 @@ async function publishNext(
   // with. Also when nothing is new, because a manifest asserts for a short time only.
   const now = ctx.clock.now();
   const isCut =
-    changes.isCut || grants.length === GRANTS_PER_TICK || (granted < grants.length && !waits);
+    changes.isCut || grants.length === SHARES_PER_CYCLE || (granted < grants.length && !waits);
   const manifest: Manifest = {
     schema_version: SNAPSHOT_SCHEMA,
     generation: nextGeneration(published, now),
-    ...validity(isCut ? published : null, vouchedUntil, began, now),
+    ...validity(isCut ? published : null, maxValidUntil, began, now),
     tree_size: head.size,
     root: toBase64(head.root),
     checkpoint: note,
     proofs: (published?.opened.manifest.proofs ?? 0) + newProofs,
-    window: ctx.windowProofs,
+    window: ctx.recentLookupLimit,
     verdict_cursor: changes.cursor,
     keys: keys.pin,
     index_parts: pins,
@@ -215,7 +215,7 @@ async function publishNext(
     generation: manifest.generation,
     treeSize: head.size,
     newProofs,
-    judgedAnew: rejudged.length,
+    changedRecords: rejudged.length,
     grants: granted,
   };
 }
@@ -225,18 +225,22 @@ async function publishNext(
  * size and root, which the database holds us to, under the key that readers go over to. Signing is
  * deterministic, so this gives the same bytes with every tick.
  */
-function noteInUse(ctx: TickContext, { note, signedBy, size, root }: StoredCheckpoint): string {
+function noteInUse(ctx: CycleContext, { note, signedBy, size, root }: StoredCheckpoint): string {
   const { name } = ctx.logSigner;
   if (equalBytes(signedBy.keyHash, ctx.logSigner.keyHash)) return note;
   return signNote(formatCheckpoint({ origin: name, size, root }), ctx.logSigner);
 }
 
-async function signCheckpoint(ctx: TickContext, head: TreeHead, previous: number): Promise<string> {
+async function signCheckpoint(
+  ctx: CycleContext,
+  head: TreeHead,
+  previous: number,
+): Promise<string> {
   const note = signNote(formatCheckpoint({ origin: ctx.logSigner.name, ...head }), ctx.logSigner);
   const { size: treeSize, root } = head;
   if (!(await ctx.registry.insertCheckpoint({ treeSize, root, note, previous }))) {
     await ctx.leadership.release();
-    throw new LeadershipLost('another publisher has signed a checkpoint in the meantime');
+    throw new LeaseLostError('another publisher has signed a checkpoint in the meantime');
   }
   return note;
 }

@@ -9,7 +9,7 @@ import {
   type TileReader,
 } from '#protocol/tiles';
 import { tileRoot } from '#protocol/tiles/append';
-import { PublisherStopped } from './stopped.js';
+import { FatalPublishError } from './stopped.js';
 
 export interface TreeHead {
   size: number;
@@ -115,8 +115,8 @@ export class VerifiedTree {
 }
 
 /** What the three ways in which a registry can contradict the public mean, and what to do. */
-function mismatch(what: string): PublisherStopped {
-  return new PublisherStopped(
+function mismatch(what: string): FatalPublishError {
+  return new FatalPublishError(
     'tree_mismatch',
     `The registry contradicts itself: ${what}. Nothing of it can be published, except that published proofs which fail now are withdrawn. ` +
       'Restore the database from a backup that holds at least every published leaf, and start the publisher again.',
@@ -128,24 +128,24 @@ const IF_LOST =
   'If they are lost for good, this log has ended: stop every publisher, say so with "npm run admin -- log end", and start a publisher ' +
   'with a new LOG_ORIGIN, a new log key and an empty SNAPSHOT_DIR; keep the old directory, and go on serving it, as evidence.';
 
-export function behind(size: number, published: number, what: string): PublisherStopped {
-  return new PublisherStopped(
+export function behind(size: number, published: number, what: string): FatalPublishError {
+  return new FatalPublishError(
     'database_behind',
     `The database has ${size} verified leaves, but ${what} covers ${published}: it was restored, or failed over, to an older state, ` +
       `and continuing there would fork the log. Bring back a database that holds every published leaf and start the publisher again. ${IF_LOST}`,
   );
 }
 
-export function forked(size: number, what: string): PublisherStopped {
-  return new PublisherStopped(
+export function forked(size: number, what: string): FatalPublishError {
+  return new FatalPublishError(
     'log_forked',
     `The log in the database does not extend the ${size} leaves of ${what}: leaves that the public has seen were replaced. ` +
       `Bring back a database that holds them and start the publisher again. ${IF_LOST}`,
   );
 }
 
-export function ended(origin: string): PublisherStopped {
-  return new PublisherStopped(
+export function ended(origin: string): FatalPublishError {
+  return new FatalPublishError(
     'log_ended',
     `The log ${origin} was ended in this database ("admin log end"), and nothing is signed for it again. ` +
       'Start the publisher with the LOG_ORIGIN of the log that goes on, its log key and its SNAPSHOT_DIR.',

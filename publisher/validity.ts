@@ -12,11 +12,11 @@ import type { Published } from './directory.js';
  */
 export function validity(
   before: Published | null,
-  vouchedUntil: number,
+  maxValidUntil: number,
   began: number,
   now: number,
 ): Pick<Manifest, 'issued_at' | 'valid_until'> {
-  const end = Math.min(vouchedUntil, before?.opened.validUntil ?? Infinity);
+  const end = Math.min(maxValidUntil, before?.opened.validUntil ?? Infinity);
   const issued = [now, began].find((at) => at < end) ?? before?.opened.issuedAt ?? began;
   return { issued_at: formatTime(issued), valid_until: formatTime(end) };
 }

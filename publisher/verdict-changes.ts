@@ -1,8 +1,8 @@
 import { rangesAt, type VoidedRange } from '#protocol/snapshot/voided';
-import type { TickContext } from './context.js';
+import type { CycleContext } from './context.js';
 import type { Published } from './directory.js';
 import type { VerdictChange } from './registry-view.js';
-import { PublisherStopped } from './stopped.js';
+import { FatalPublishError } from './stopped.js';
 
 /** Verdicts on single leaves that one tick publishes; more wait for the next. */
 const VERDICTS_PER_TICK = 20_000;
@@ -30,7 +30,7 @@ export interface VerdictChanges {
  * @param isStated whether the list of keys states what a verdict found
  */
 export async function verdictChanges(
-  ctx: TickContext,
+  ctx: CycleContext,
   published: Published | null,
   verdictId: number,
   isStated: (change: VerdictChange) => boolean,
@@ -81,8 +81,8 @@ export function isStatedBy(
     rangesAt(ranges, leafIndex).some((range) => range.keyId === keyId);
 }
 
-function behind(cursor: number): PublisherStopped {
-  return new PublisherStopped(
+function behind(cursor: number): FatalPublishError {
+  return new FatalPublishError(
     'changes_behind',
     `The published snapshot has verdict ${cursor}, and the database does not: it was restored, or failed over, to an older state, ` +
       'and what failed or was over since might be asserted for good. Bring back a database that holds every published verdict and start the publisher again. ' +

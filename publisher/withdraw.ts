@@ -1,9 +1,9 @@
 import { PACKAGE_PARTS } from '#protocol/snapshot/manifest';
-import type { TickContext } from './context.js';
+import type { CycleContext } from './context.js';
 import type { Published } from './directory.js';
 import { IndexBuilder } from './index-builder.js';
-import { judgedAnew } from './judged-anew.js';
-import { packagesAnew, PublishedMembers } from './packages.js';
+import { changedRecords } from './judged-anew.js';
+import { changedPackages, PublishedMembers } from './packages.js';
 import { nextGeneration, putManifest } from './put-manifest.js';
 
 const CHANGES_AT_ONCE = 20_000;
@@ -17,7 +17,7 @@ const CHANGES_AT_ONCE = 20_000;
  * Nothing in it can make anything assert more, or longer, than what is published already, so it may
  * follow from a registry that is not to be believed otherwise.
  */
-export async function withdrawFailed(ctx: TickContext, published: Published): Promise<void> {
+export async function withdrawFailed(ctx: CycleContext, published: Published): Promise<void> {
   const { manifest, validUntil } = published.opened;
   const now = ctx.clock.now();
   if (now >= validUntil) return; // nothing asserts anyway
@@ -25,7 +25,7 @@ export async function withdrawFailed(ctx: TickContext, published: Published): Pr
   const index = new IndexBuilder(ctx, before.pins);
   const withdrawn: string[] = [];
   for await (const leaves of changedLeaves(ctx, manifest.verdict_cursor)) {
-    for await (const records of judgedAnew(ctx, before, before.size, leaves, {
+    for await (const records of changedRecords(ctx, before, before.size, leaves, {
       failedOnly: true,
     })) {
       await index.addRecords(records);
@@ -34,7 +34,7 @@ export async function withdrawFailed(ctx: TickContext, published: Published): Pr
   }
   if (withdrawn.length === 0) return;
   const members = new PublishedMembers(ctx, await index.finish());
-  for await (const records of packagesAnew(ctx, members, withdrawn, { assertLess: true })) {
+  for await (const records of changedPackages(ctx, members, withdrawn, { assertLess: true })) {
     await index.addRecords(records, PACKAGE_PARTS);
   }
   const pins = await index.finish();
@@ -43,7 +43,7 @@ export async function withdrawFailed(ctx: TickContext, published: Published): Pr
 }
 
 /** The leaves with verdicts of their own after `cursor`: all there are, since none is left to a next tick. */
-async function* changedLeaves(ctx: TickContext, cursor: number): AsyncGenerator<number[]> {
+async function* changedLeaves(ctx: CycleContext, cursor: number): AsyncGenerator<number[]> {
   for (let since = cursor; ;) {
     const changes = await ctx.registry.verdictChangesSince(since, CHANGES_AT_ONCE);
     const last = changes.at(-1);

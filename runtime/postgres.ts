@@ -1,9 +1,9 @@
 import { Socket } from 'node:net';
 import postgres from 'postgres';
 import { arrayTypes } from './array-types.js';
-import { Reservations, type Reserved } from './reservations.js';
-import { failing, secured, type TlsWish } from './tls-socket.js';
-import { whole } from './whole-socket.js';
+import { TransactionPool, type Reserved } from './reservations.js';
+import { failing, secured, type TlsOptions } from './tls-socket.js';
+import { hardenSocket } from './whole-socket.js';
 
 /** A pool of connections; closed with `end`. */
 export type Sql = { reserve(): Promise<Reserved> } & postgres.Sql<{ bigint: number }>;
@@ -55,7 +55,7 @@ interface Address {
 interface Line {
   silenceMs: number;
   connectTimeoutMs: number;
-  tls: TlsWish;
+  tls: TlsOptions;
   /** Whether nobody wants connections any more. */
   isOver: () => boolean;
 }
@@ -72,7 +72,7 @@ function promptSocket({ silenceMs, connectTimeoutMs, tls, isOver }: Line): OpenS
   let attempt = 0;
   const given = (socket: Socket): Socket => {
     if (silenceMs > 0) endSilence(socket, silenceMs);
-    return whole(socket);
+    return hardenSocket(socket);
   };
   return ({ host, port, path }) => {
     const socket = new Socket();
@@ -88,7 +88,7 @@ function promptSocket({ silenceMs, connectTimeoutMs, tls, isOver }: Line): OpenS
         secure.destroy();
         return failing(ended());
       },
-      (error: unknown) => whole(failing(error)),
+      (error: unknown) => hardenSocket(failing(error)),
     );
   };
 }
@@ -156,14 +156,18 @@ export function connect(url: string, options: ConnectOptions): Sql {
     socket: promptSocket({
       silenceMs,
       connectTimeoutMs,
-      tls: postgres(url, { max: 1 }).options as unknown as TlsWish,
+      tls: postgres(url, { max: 1 }).options as unknown as TlsOptions,
       isOver: () => isOver,
     }),
     ssl: false,
   };
   let isOver = false;
   const sql = postgres(url, settings);
-  const reservations = new Reservations((onLost) => openLine(url, settings, onLost), max, waitMs);
+  const reservations = new TransactionPool(
+    (onLost) => openLine(url, settings, onLost),
+    max,
+    waitMs,
+  );
   const endStatements = sql.end.bind(sql);
   const pool = Object.assign(sql, {
     reserve: () => reservations.reserve(),

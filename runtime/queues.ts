@@ -14,7 +14,7 @@ import {
 } from './queue-backend.js';
 import { isIds, readJob } from './queue-job.js';
 import { packRequestIds, type RequestIds } from './request-ids.js';
-import { within } from './within.js';
+import { withTimeout } from './within.js';
 
 export {
   assertMayOnlyReadQueues,
@@ -47,11 +47,11 @@ export interface QueueOptions {
 
 function inTime<T>(promise: Promise<T>, ms: number, what: string): Promise<T> {
   const late = `${what} took longer than ${String(ms)} ms`;
-  return within(promise, ms, () => new QueueUnavailableError(late));
+  return withTimeout(promise, ms, () => new QueueUnavailableError(late));
 }
 
 /** A queue that is away says so many times a second; once in a while is enough to know. */
-function seldom(log: QueueLog, what: string): (error: unknown) => void {
+function throttleLog(log: QueueLog, what: string): (error: unknown) => void {
   let last = -Infinity;
   let more = 0;
   return (error) => {
@@ -101,12 +101,12 @@ export interface QueueState {
 
 const STATES = ['waiting', 'active', 'delayed', 'failed'] as const;
 
-interface QueueLook {
-  look(): Promise<QueueState>;
+interface QueueStats {
+  stats(): Promise<QueueState>;
 }
 
 /** Wakes workers. It promises nothing: the registry knows what is pending, and the sweeper asks it. */
-export interface AdmitQueue extends QueueLook {
+export interface AdmitQueue extends QueueStats {
   /**
    * Rejects within seconds when the queue is away; returns the job's id. `requests` names for each
    * id the request that brought it, for the worker's log lines.
@@ -124,7 +124,7 @@ export interface AdmitQueue extends QueueLook {
 }
 
 /** Carries the turns of batches from whoever hands them out to whoever works them. */
-export interface BatchQueue extends QueueLook {
+export interface BatchQueue extends QueueStats {
   add(proofIds: readonly string[]): Promise<string>;
   /** Turns that no worker has taken yet. */
   depth(): Promise<number>;
@@ -141,7 +141,7 @@ export function openAdmitQueue(config: QueueConfig, options: QueueOptions = {}):
     addBatches: (batchIds, requests) => sender.add(JOB.batches, batchIds, requests),
     ping: () => sender.ping(),
     depth: () => sender.depth(),
-    look: () => sender.look(),
+    stats: () => sender.stats(),
     close: () => sender.close(),
   };
 }
@@ -151,20 +151,20 @@ export function openBatchQueue(config: QueueConfig, options: QueueOptions = {}):
   return {
     add: (proofIds) => sender.add(JOB.admissions, proofIds),
     depth: () => sender.depth(),
-    look: () => sender.look(),
+    stats: () => sender.stats(),
     close: () => sender.close(),
   };
 }
 
-interface Sender extends QueueLook {
+interface Producer extends QueueStats {
   add(job: string, ids: readonly string[], requests?: readonly string[]): Promise<string>;
   ping(): Promise<void>;
   depth(): Promise<number>;
   close(): Promise<void>;
 }
 
-function openSender(config: QueueConfig, name: QueueName, options: QueueOptions): Sender {
-  const onError = seldom(options.log ?? logger('queue'), 'enqueueing');
+function openSender(config: QueueConfig, name: QueueName, options: QueueOptions): Producer {
+  const onError = throttleLog(options.log ?? logger('queue'), 'enqueueing');
   let current: Promise<OpenQueue> | null = null;
   let closed = false;
 
@@ -202,7 +202,7 @@ function openSender(config: QueueConfig, name: QueueName, options: QueueOptions)
   }
 
   // The id is ours because making one is a right that the programs' database roles do not have.
-  const add: Sender['add'] = (job, ids, requests) =>
+  const add: Producer['add'] = (job, ids, requests) =>
     ask(async (queue) => {
       const jobId = randomUUID();
       const data = {
@@ -219,7 +219,7 @@ function openSender(config: QueueConfig, name: QueueName, options: QueueOptions)
       await ask((queue) => queue.getWaitingCount());
     },
     depth: () => ask((queue) => queue.getWaitingCount()),
-    look: () =>
+    stats: () =>
       ask(async (queue) => {
         const counts = await queue.getJobCounts(...STATES);
         const [oldest] = await queue.getWaiting(0, 0);
@@ -313,7 +313,7 @@ export function openAdmitEvents(
   onSettled: (jobId: string, ids?: string[]) => void,
   options: QueueOptions = {},
 ): Running {
-  const report = seldom(options.log ?? logger('queue'), 'waiting for events');
+  const report = throttleLog(options.log ?? logger('queue'), 'waiting for events');
   return keepRunning(
     () => {
       const opened = openEvents(config, report);
@@ -361,7 +361,7 @@ export function openAdmitWorker(
     [JOB.revocations]: options.revocations,
     [JOB.batches]: options.batches,
   };
-  return openTaker(config, 'admit', handlers, options);
+  return openConsumer(config, 'admit', handlers, options);
 }
 
 /** The same for the turns of batches. */
@@ -370,18 +370,18 @@ export function openBatchWorker(
   handler: Handler,
   options: QueueOptions & { concurrency: number },
 ): Running {
-  return openTaker(config, 'batch', { [JOB.admissions]: handler }, options);
+  return openConsumer(config, 'batch', { [JOB.admissions]: handler }, options);
 }
 
 type Handlers = Record<string, Handler | undefined>;
 
-function openTaker(
+function openConsumer(
   config: QueueConfig,
   name: QueueName,
   handlers: Handlers,
   options: QueueOptions & { concurrency: number },
 ): Running {
-  const report = seldom(options.log ?? logger('queue'), 'taking jobs');
+  const report = throttleLog(options.log ?? logger('queue'), 'taking jobs');
   const processor: AdmitProcessor = async (job) => {
     const read = readJob(job.data);
     if (read === null) throw new UnrecoverableError('the job is not a list of ids');

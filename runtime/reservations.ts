@@ -5,7 +5,7 @@ type Client = postgres.Sql<{ bigint: number }>;
 /** A connection that one caller has to itself, until it gives it back with `release`. */
 export type Reserved = postgres.ReservedSql<{ bigint: number }> & {
   /** Closes it instead: nobody knows what state it is in. */
-  discard(): void;
+  destroy(): void;
 };
 
 /**
@@ -14,7 +14,7 @@ export type Reserved = postgres.ReservedSql<{ bigint: number }> & {
  */
 export type OpenLine = (onLost: () => void) => Client;
 
-interface Line {
+interface Connection {
   client: Client;
   openedAt: number;
   lost: boolean;
@@ -31,11 +31,11 @@ const LIFETIME_MS = 45 * 60_000;
  * statement runs outside its transaction. Here a connection that is lost is never opened again, so
  * whatever is still asked of it fails.
  */
-export class Reservations {
-  private readonly lines = new Set<Line>();
-  private readonly idle: Line[] = [];
+export class TransactionPool {
+  private readonly lines = new Set<Connection>();
+  private readonly idle: Connection[] = [];
   private readonly waiting = new Set<{
-    serve: (line: Line) => void;
+    serve: (line: Connection) => void;
     refuse: (error: Error) => void;
   }>();
   private ending: Promise<void> | null = null;
@@ -60,10 +60,10 @@ export class Reservations {
     return this.reserved(await this.turn());
   }
 
-  private turn(): Promise<Line> {
+  private turn(): Promise<Connection> {
     return new Promise((resolve, reject) => {
       const waiter = {
-        serve: (line: Line): void => {
+        serve: (line: Connection): void => {
           clearTimeout(timer);
           resolve(line);
         },
@@ -108,7 +108,7 @@ export class Reservations {
     await Promise.all([unused, ...[...this.lines].map((line) => this.close(line, 0))]);
   }
 
-  private openLine(): Line {
+  private openLine(): Connection {
     const onLost = (): void => {
       line.lost = true;
       const at = this.idle.indexOf(line);
@@ -116,12 +116,12 @@ export class Reservations {
       // One that is taken stays counted until it is given back; whatever it is asked now, it refuses.
       void (at >= 0 ? this.close(line) : line.client.end({ timeout: 0 }));
     };
-    const line: Line = { client: this.open(onLost), openedAt: Date.now(), lost: false };
+    const line: Connection = { client: this.open(onLost), openedAt: Date.now(), lost: false };
     this.lines.add(line);
     return line;
   }
 
-  private reserved(line: Line): Reserved {
+  private reserved(line: Connection): Reserved {
     let taken = true;
     const giveBack = (sound: boolean): void => {
       if (!taken) return;
@@ -135,7 +135,7 @@ export class Reservations {
     };
     const own: Record<string | symbol, unknown> = {
       release: () => giveBack(true),
-      discard: () => giveBack(false),
+      destroy: () => giveBack(false),
     };
     return new Proxy(line.client, {
       get: (client, name) => own[name] ?? (Reflect.get(client, name) as unknown),
@@ -144,7 +144,7 @@ export class Reservations {
     }) as unknown as Reserved;
   }
 
-  private async close(line: Line, timeout = 1): Promise<void> {
+  private async close(line: Connection, timeout = 1): Promise<void> {
     this.lines.delete(line);
     if (this.lines.size === 0) this.onAllBack();
     await line.client.end({ timeout });

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from './postgres.js';
 import type { Reserved } from './reservations.js';
-import { EachEnds, type HungError } from './watchdog.js';
+import { TaskWatchdog, type HungError } from './watchdog.js';
 
 /**
  * Each statement is given up by the server, by the silence of its connection or by the client that
@@ -10,11 +10,11 @@ import { EachEnds, type HungError } from './watchdog.js';
 const HUNG_MS = 120_000;
 const EVERY_MS = 5_000;
 
-export interface PulseOptions {
+export interface PoolMonitorOptions {
   signal: AbortSignal;
   /** Called once. */
   onHung: (error: HungError) => void;
-  hungMs?: number;
+  stallTimeoutMs?: number;
   everyMs?: number;
 }
 
@@ -23,15 +23,15 @@ export interface PulseOptions {
  * transactions. Where they do not, whoever asks waits for nothing until he gives up, and a program
  * that is started again is of more use.
  */
-export async function keepAsking(sql: Sql, options: PulseOptions): Promise<void> {
-  const { signal, onHung, hungMs = HUNG_MS, everyMs = EVERY_MS } = options;
-  const ends = new EachEnds({ what: 'a statement', limitMs: hungMs, onHung });
+export async function monitorPool(sql: Sql, options: PoolMonitorOptions): Promise<void> {
+  const { signal, onHung, stallTimeoutMs = HUNG_MS, everyMs = EVERY_MS } = options;
+  const ends = new TaskWatchdog({ what: 'a statement', limitMs: stallTimeoutMs, onHung });
   const ask = async (): Promise<void> => {
     await sql`select 1`;
     const line = await reserve(sql);
     await line`select 1`.then(
       () => line.release(),
-      () => line.discard(),
+      () => line.destroy(),
     );
   };
   const over = new Promise<void>((resolve) => {

@@ -1,9 +1,9 @@
 import { isIP, Socket } from 'node:net';
 import { connect as connectTls, type ConnectionOptions } from 'node:tls';
-import { within } from './within.js';
+import { withTimeout } from './within.js';
 
 /** How a database wants TLS, as the driver reads it out of its URL. */
-export interface TlsWish {
+export interface TlsOptions {
   ssl: string | boolean | ConnectionOptions;
   /** `direct` speaks it at once, without asking whether the server does. */
   sslnegotiation: string | null;
@@ -24,13 +24,17 @@ const UNVERIFIED = ['require', 'allow', 'prefer'];
 export async function secured(
   raw: Socket,
   host: string,
-  { ssl, sslnegotiation }: TlsWish,
+  { ssl, sslnegotiation }: TlsOptions,
   ms: number,
 ): Promise<Socket> {
   const late = (): Error =>
     Object.assign(new Error('TLS was not agreed upon in time'), { code: 'CONNECT_TIMEOUT' });
   try {
-    const agreed = await within(negotiate(raw, host, ssl, sslnegotiation === 'direct'), ms, late);
+    const agreed = await withTimeout(
+      negotiate(raw, host, ssl, sslnegotiation === 'direct'),
+      ms,
+      late,
+    );
     // What ends in the same moment has nobody told: the driver would wait for that for ever.
     if (agreed.destroyed) throw refused('the connection ended as TLS was agreed upon');
     return agreed;
@@ -43,7 +47,7 @@ export async function secured(
 async function negotiate(
   raw: Socket,
   host: string,
-  ssl: TlsWish['ssl'],
+  ssl: TlsOptions['ssl'],
   isDirect: boolean,
 ): Promise<Socket> {
   heed(raw);

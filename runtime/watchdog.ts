@@ -56,7 +56,7 @@ export class Watchdog {
 }
 
 /** The same for pieces of work of which several are under way at a time: the oldest of them has to end. */
-export class EachEnds {
+export class TaskWatchdog {
   private readonly underWay = new Set<number>();
   private begun = 0;
   private readonly watchdog: Watchdog;

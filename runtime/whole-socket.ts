@@ -20,7 +20,7 @@ const TURNS_TO_WRITE = 4;
  *
  * To be called when the driver gets it.
  */
-export function whole<S extends Socket>(socket: S): S {
+export function hardenSocket<S extends Socket>(socket: S): S {
   let failure: Error | null = null;
   let isOpen = false;
   let isTakenBack = false;

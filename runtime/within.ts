@@ -2,7 +2,11 @@
  * What `promise` comes to, if that takes no longer than `ms` milliseconds; else `late` is thrown, and
  * what it comes to afterwards is nobody's.
  */
-export async function within<T>(promise: Promise<T>, ms: number, late: () => Error): Promise<T> {
+export async function withTimeout<T>(
+  promise: Promise<T>,
+  ms: number,
+  late: () => Error,
+): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const over = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(late()), ms);

@@ -1,8 +1,8 @@
 import type { ArtifactKind } from '#protocol/status';
 import { AdministrationError, noTenant } from './administration-error.js';
-import { changingGates } from './change-gates.js';
+import { withGateLock } from './change-gates.js';
 import type { Db, Pool, Transaction } from './db.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 import type { Environment } from './tenants.js';
 
 export { AdministrationError };
@@ -12,7 +12,7 @@ export function createTenant(
   sql: Db,
   tenant: { tenantId: string; environment: Environment; allowlisted?: boolean },
 ): Promise<boolean> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const { tenantId, environment, allowlisted = false } = tenant;
     const created = await sql`
       insert into svc.tenant (tenant_id, environment, allowlisted)
@@ -34,7 +34,7 @@ export function setAllowlisted(
   tenantId: string,
   allowlisted: boolean,
 ): Promise<void> {
-  return changingGates(sql, async (tx) => {
+  return withGateLock(sql, async (tx) => {
     const rows = await tx`
       update svc.tenant set allowlisted = ${allowlisted} where tenant_id = ${tenantId}`;
     if (rows.count === 0) throw noTenant(tenantId);
@@ -46,7 +46,7 @@ export function setLane(
   environment: Environment,
   open: boolean,
 ): Promise<void> {
-  return changingGates(sql, async (tx) => {
+  return withGateLock(sql, async (tx) => {
     await tx`
       update svc.lane set open = ${open}, changed_at = now() where environment = ${environment}`;
   });
@@ -58,7 +58,7 @@ export function setValidity(
   tenantId: string,
   validity: Record<ArtifactKind, number | null>,
 ): Promise<void> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql`
       update svc.tenant set validity = ${sql.json(validity)} where tenant_id = ${tenantId}`;
     if (rows.count === 0) throw noTenant(tenantId);
@@ -67,7 +67,7 @@ export function setValidity(
 
 /** Requests a second that a tenant may make; null: what the engine grants everybody. */
 export function setRateLimit(sql: Db, tenantId: string, perSecond: number | null): Promise<void> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql`
       update svc.tenant set rate_limit = ${perSecond} where tenant_id = ${tenantId}`;
     if (rows.count === 0) throw noTenant(tenantId);
@@ -86,7 +86,7 @@ export interface TenantRow {
 }
 
 export function listTenants(sql: Db): Promise<TenantRow[]> {
-  return asking(
+  return mapDbErrors(
     () => sql<TenantRow[]>`
       select tenant_id as "tenantId", environment, allowlisted, rate_limit as "rateLimit", validity,
         created_at as "createdAt",
@@ -103,7 +103,7 @@ export interface LaneRow {
 }
 
 export function listLanes(sql: Db): Promise<LaneRow[]> {
-  return asking(
+  return mapDbErrors(
     () => sql<LaneRow[]>`
       select environment, open, changed_at as "changedAt" from svc.lane order by environment`,
   );
@@ -118,7 +118,7 @@ export function putFixture(
   sql: Db,
   fixture: { fixtureRef: string; fixtureHash: Uint8Array; content: Uint8Array },
 ): Promise<boolean> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const { fixtureRef, fixtureHash, content } = fixture;
     const stored = await sql`
       insert into svc.fixture (fixture_ref, fixture_hash, content)
@@ -142,7 +142,7 @@ export interface FixtureRow {
 }
 
 export function listFixtures(sql: Db): Promise<FixtureRow[]> {
-  return asking(
+  return mapDbErrors(
     () => sql<FixtureRow[]>`
       select fixture_ref as "fixtureRef", fixture_hash as "fixtureHash", length(content) as bytes,
         created_at as "createdAt"

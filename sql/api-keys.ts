@@ -1,8 +1,8 @@
 import { AdministrationError, noTenant } from './administration-error.js';
-import { within } from './audit.js';
-import { changingGates } from './change-gates.js';
+import { joinTransaction } from './audit.js';
+import { withGateLock } from './change-gates.js';
 import type { Db, Pool, Transaction } from './db.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 
 export interface NewApiKey {
   keyId: string;
@@ -19,7 +19,7 @@ export interface NewApiKey {
 
 /** Stores a key's hash; a key is issued only against a recorded review. @returns when it ends */
 export function insertApiKey(sql: Db, key: NewApiKey): Promise<Date | null> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const { lifetime = null, expiresAt = null } = key;
     const [row] = await sql<{ expires_at: Date | null }[]>`
       insert into svc.api_key (key_id, tenant_no, secret_hash, scopes, review_ref, expires_at)
@@ -35,7 +35,7 @@ export function insertApiKey(sql: Db, key: NewApiKey): Promise<Date | null> {
 
 /** Revokes a key for ever. Like every gate, it holds for what is accepted and not yet signed. */
 export function revokeApiKey(sql: Pool | Transaction, keyId: string): Promise<void> {
-  return changingGates(sql, async (tx) => {
+  return withGateLock(sql, async (tx) => {
     const rows = await tx`
       update svc.api_key set revoked_at = coalesce(revoked_at, clock_timestamp())
       where key_id = ${keyId}`;
@@ -49,7 +49,7 @@ export function revokeApiKey(sql: Pool | Transaction, keyId: string): Promise<vo
  * @throws AdministrationError when the key is unknown, or revoked: no end to come may be promised then
  */
 export function expireApiKey(sql: Db, keyId: string, seconds: number): Promise<Date> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const [row] = await sql<{ expires_at: Date }[]>`
       update svc.api_key set expires_at =
         least(expires_at, clock_timestamp() + make_interval(secs => ${seconds}::double precision))
@@ -79,7 +79,7 @@ export function rotateApiKey(
   sql: Pool | Transaction,
   rotation: { oldKeyId: string; newKeyId: string; secretHash: Uint8Array; overlap: number },
 ): Promise<Rotation> {
-  return within(sql, async (tx) => {
+  return joinTransaction(sql, async (tx) => {
     const { oldKeyId, newKeyId, secretHash, overlap } = rotation;
     const [old] = await tx<{ state: KeyState; tenantId: string }[]>`
       select ${tx.unsafe(STATE)} as state, t.tenant_id as "tenantId"
@@ -131,7 +131,7 @@ export interface ApiKeyRow {
 }
 
 export function listApiKeys(sql: Db, tenantId: string): Promise<ApiKeyRow[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const [tenant] = await sql`select from svc.tenant where tenant_id = ${tenantId}`;
     if (tenant === undefined) throw noTenant(tenantId);
     return sql<ApiKeyRow[]>`

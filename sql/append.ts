@@ -1,11 +1,11 @@
 import type { JsonValue } from '#protocol/json';
 import type { Db, Transaction } from './db.js';
 import { arrayOf, bytesOf } from './columns.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 import { batchIdOf, toUuid } from './ids.js';
 import { pinnedIntake, type PinnedIntake, type PinnedRow } from './pinned-intake.js';
 import type { Environment } from './tenants.js';
-import { inOneGo } from './transaction.js';
+import { pipeline } from './transaction.js';
 
 /** One that is not settled yet. */
 export type PendingIntake = PinnedIntake;
@@ -16,7 +16,7 @@ export type PendingIntake = PinnedIntake;
  * those, of all admissions that share the rest.
  */
 export function loadPending(sql: Db, proofIds: string[]): Promise<PendingIntake[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<PendingRow[]>`
       select i.tenant_no, t.tenant_id, i.lane, i.environment, i.accepted_at, i.policy_digest,
         i.fixture_hash, i.validity,
@@ -65,7 +65,7 @@ function unpacked(row: PendingRow): PendingIntake[] {
 const NONE = Buffer.alloc(0);
 
 /** What a batch counts when an admission of it is settled: that many of its items. */
-export interface BatchShare {
+export interface BatchRef {
   batchId: string;
   items: number;
 }
@@ -82,7 +82,7 @@ export interface BatchShare {
 export async function claimPending(
   tx: Transaction,
   proofIds: string[],
-): Promise<Map<string, BatchShare | null>> {
+): Promise<Map<string, BatchRef | null>> {
   // Of a batch all is the same but the ids: one row has them.
   const rows = await tx<{ ids: string; batch_id: string | null; batch_items: number }[]>`
     with claimed as (
@@ -92,7 +92,7 @@ export async function claimPending(
       returning proof_id, batch_id, batch_items)
     select ${idsTogether(tx)} as ids, batch_id::text, batch_items from claimed
     group by batch_id, batch_items`;
-  const claimed = new Map<string, BatchShare | null>();
+  const claimed = new Map<string, BatchRef | null>();
   for (const { ids, batch_id, batch_items } of rows) {
     const share = batch_id === null ? null : { batchId: batchIdOf(batch_id), items: batch_items };
     for (const proofId of idsApart(ids)) claimed.set(proofId, share);
@@ -229,12 +229,12 @@ export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise
         input: Buffer.from(text),
       })),
     )} on conflict do nothing`;
-  await inOneGo(storing, storingInputs);
+  await pipeline(storing, storingInputs);
 }
 
 /** The input that a decision was taken on, by its hash, or null. */
 export function readPolicyInput(sql: Db, inputHash: Uint8Array): Promise<JsonValue | null> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const [row] = await sql<{ input: Buffer }[]>`
       select input from svc.policy_input where input_hash = ${Buffer.from(inputHash)}`;
     return row === undefined ? null : (JSON.parse(row.input.toString('utf8')) as JsonValue);

@@ -1,5 +1,5 @@
 import type { Db, Pool, Transaction } from './db.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 import { transaction } from './transaction.js';
 
 /** Who acts, and with which command. The command's words only: arguments may hold secrets. */
@@ -12,7 +12,11 @@ export interface Act {
  * Runs one administrative act in one transaction that says who acts. The records of it are written
  * by the database's own triggers, so they commit with the act, and a failed act leaves none.
  */
-export function acting<T>(sql: Pool, act: Act, work: (tx: Transaction) => Promise<T>): Promise<T> {
+export function withAuditContext<T>(
+  sql: Pool,
+  act: Act,
+  work: (tx: Transaction) => Promise<T>,
+): Promise<T> {
   return transaction(sql, async (tx) => {
     await tx`select set_config('svc.actor', ${act.actor}, true), set_config('svc.act', ${act.act}, true)`;
     return work(tx);
@@ -20,11 +24,11 @@ export function acting<T>(sql: Pool, act: Act, work: (tx: Transaction) => Promis
 }
 
 /** Runs `work` in the transaction that it is given, or in one of its own. */
-export function within<T>(
+export function joinTransaction<T>(
   sql: Pool | Transaction,
   work: (tx: Transaction) => Promise<T>,
 ): Promise<T> {
-  return isTransaction(sql) ? asking(() => work(sql)) : transaction(sql, work);
+  return isTransaction(sql) ? mapDbErrors(() => work(sql)) : transaction(sql, work);
 }
 
 function isTransaction(sql: Pool | Transaction): sql is Transaction {
@@ -49,7 +53,7 @@ export interface AuditRecord {
 
 /** The newest records, newest first. */
 export function listAudit(sql: Db, limit: number): Promise<AuditRecord[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<
       {
         audit_id: string;

@@ -1,12 +1,12 @@
 import type { Pool, Transaction } from './db.js';
 import { batchIdOf, batchUuid, fromUuid } from './ids.js';
-import type { BatchShare } from './append.js';
+import type { BatchRef } from './append.js';
 import { lockHead } from './log.js';
 import { transaction } from './transaction.js';
 
 /** What became of admissions that came with a batch. */
-export interface BatchTally {
-  share: BatchShare;
+export interface BatchOutcomeCount {
+  share: BatchRef;
   became: 'admitted' | 'denied' | 'refused';
 }
 
@@ -15,9 +15,12 @@ export interface BatchTally {
  * ahead of its items nor behind them. Under the append lock, or of one admission alone: who counts
  * several batches at once must not meet another who does, in another order.
  */
-export async function countSettled(tx: Transaction, tallies: readonly BatchTally[]): Promise<void> {
+export async function countSettled(
+  tx: Transaction,
+  tallies: readonly BatchOutcomeCount[],
+): Promise<void> {
   if (tallies.length === 0) return;
-  const sums = new Map<string, Record<BatchTally['became'], number>>();
+  const sums = new Map<string, Record<BatchOutcomeCount['became'], number>>();
   for (const { share, became } of tallies) {
     const counted = sums.get(share.batchId) ?? { admitted: 0, denied: 0, refused: 0 };
     counted[became] += share.items;
@@ -52,9 +55,9 @@ const MOST_PARTS = 64;
 /**
  * Hands out the next turn: the ids of up to `items` admissions that are still pending, of the tenant
  * whose last turn was the longest ago, in the order in which it sent them; null when nobody waits
- * for a turn. What is handed out and not settled gets another turn by `renewTurns`.
+ * for a turn. What is handed out and not settled gets another turn by `requeueExpiredLeases`.
  */
-export function nextTurn(sql: Pool, items: number): Promise<string[] | null> {
+export function leaseNextChunk(sql: Pool, items: number): Promise<string[] | null> {
   return transaction(sql, async (tx) => {
     await tx`select pg_advisory_xact_lock(${TURNS_LOCK})`;
     const handed = await tx<{ batch_id: string; first_index: number }[]>`
@@ -99,7 +102,10 @@ const RENEWED_AT_ONCE = 200;
  * Looks at turns that were handed out longer than `ms` milliseconds ago: those of which everything
  * is settled are over, and the others come again, for the queue lost them, or who took them died.
  */
-export function renewTurns(sql: Pool, ms: number): Promise<{ over: number; again: number }> {
+export function requeueExpiredLeases(
+  sql: Pool,
+  ms: number,
+): Promise<{ over: number; again: number }> {
   return transaction(sql, async (tx) => {
     await tx`select pg_advisory_xact_lock(${TURNS_LOCK})`;
     const rows = await tx<{ batch_id: string; first_index: number; open: boolean }[]>`
@@ -136,7 +142,7 @@ export type WatchedPlace = [proofId: string, batchId: string];
  * Counts items of batches that point to an admission which was pending itself and is settled now.
  * One call looks at up to `limit` of them, and returns where the next one goes on; null at the end.
  */
-export async function settleWatched(
+export async function resolveDuplicateItems(
   sql: Pool,
   limit: number,
   after: WatchedPlace | null = null,

@@ -1,7 +1,7 @@
 import { arrayOf, bytesOf } from './columns.js';
 import type { Db, Pool, Transaction } from './db.js';
 import { batchIdOf, batchUuid, fromUuid } from './ids.js';
-import { firstsOf, pinPolicy, type Lane, type PinnedPolicy } from './intake.js';
+import { findExistingProofIds, pinPolicy, type Lane, type PinnedPolicy } from './intake.js';
 import { pinnedValidity } from './pinned-intake.js';
 import { asTenants } from './tenant-scope.js';
 
@@ -56,7 +56,7 @@ const BATCHES = 3;
  * Items of one part, which is what is handed to a worker at a time: as many as a job may carry, for
  * each costs some twelve statements and a commit however large it is.
  */
-export const PART_ITEMS = 1_000;
+export const CHUNK_ITEMS = 1_000;
 const ROWS_PER_STATEMENT = 1_000;
 
 /** Rolls back what was done so far, with an answer. */
@@ -200,7 +200,7 @@ async function insertAdmissions(
         lane,
         requestHash: Buffer.from(requestHash, 'hex'),
       }));
-      const proofIds = await firstsOf(tx, asked);
+      const proofIds = await findExistingProofIds(tx, asked);
       some.forEach((one, at) => {
         const proofId = proofIds[at] ?? null;
         // One that was refused in between has given its identity back: those go round again.
@@ -347,8 +347,8 @@ async function insertParts(
   { batchId, tenantNo, total, problems }: NewBatch,
   { of, isReplay }: Pointing,
 ): Promise<void> {
-  for (let start = 0; start < total; start += PART_ITEMS) {
-    const end = Math.min(start + PART_ITEMS, total);
+  for (let start = 0; start < total; start += CHUNK_ITEMS) {
+    const end = Math.min(start + CHUNK_ITEMS, total);
     const proofIds = of.slice(start, end).map((one) => one?.proofId ?? 'NULL');
     const replayed = isReplay.slice(start, end);
     const wrong: string[] = [];

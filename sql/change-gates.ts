@@ -1,4 +1,4 @@
-import { within } from './audit.js';
+import { joinTransaction } from './audit.js';
 import type { Pool, Transaction } from './db.js';
 import { lockHead } from './log.js';
 
@@ -6,11 +6,11 @@ import { lockHead } from './log.js';
  * Gate changes take the append lock. A worker asks the gates under the same lock, so once this has
  * committed nothing is appended that the old state of the gate would have let through.
  */
-export function changingGates<T>(
+export function withGateLock<T>(
   sql: Pool | Transaction,
   change: (tx: Transaction) => Promise<T>,
 ): Promise<T> {
-  return within(sql, async (tx) => {
+  return joinTransaction(sql, async (tx) => {
     await lockHead(tx);
     return change(tx);
   });

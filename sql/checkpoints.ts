@@ -1,5 +1,5 @@
 import type { Db } from './db.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 
 export interface StoredCheckpoint {
   treeSize: number;
@@ -10,7 +10,7 @@ export interface StoredCheckpoint {
 
 /** The largest checkpoint that was ever signed, or null before the first. */
 export function latestCheckpoint(sql: Db): Promise<StoredCheckpoint | null> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const [row] = await sql<{ tree_size: string; root: Buffer; note: string }[]>`
       select tree_size, root, note from svc.checkpoint order by tree_size desc limit 1`;
     if (row === undefined) return null;
@@ -28,7 +28,7 @@ export function insertCheckpoint(
   sql: Db,
   checkpoint: { treeSize: number; root: Uint8Array; note: string; previous: number },
 ): Promise<boolean> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const { treeSize, root, note, previous } = checkpoint;
     const rows = await sql`
       insert into svc.checkpoint (tree_size, root, note)
@@ -43,7 +43,7 @@ export function insertCheckpoint(
 
 /** The smallest checkpoint of at least so many leaves, or null: it stays the same for ever. */
 export function firstCheckpointFrom(sql: Db, treeSize: number): Promise<StoredCheckpoint | null> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const [row] = await sql<{ tree_size: string; root: Buffer; note: string }[]>`
       select tree_size, root, note from svc.checkpoint where tree_size >= ${treeSize}
       order by tree_size limit 1`;

@@ -7,5 +7,5 @@ export type Pool = { reserve(): Promise<Transaction> } & postgres.Sql<{ bigint: 
 /** An open transaction, for functions that must be called inside one. */
 export type Transaction = postgres.ReservedSql<{ bigint: number }> & {
   /** Closes its connection, instead of giving it back with `release`. */
-  discard(): void;
+  destroy(): void;
 };

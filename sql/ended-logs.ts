@@ -1,11 +1,11 @@
 import type { Db } from './db.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 import { AdministrationError } from './administration-error.js';
 import { publishing, readHeartbeats } from './heartbeats.js';
 
 /** Whether a log of this origin was ended here: then nothing is signed for it again. */
 export function hasEnded(sql: Db, origin: string): Promise<boolean> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql`select from svc.ended_log where origin = ${origin}`;
     return rows.length > 0;
   });

@@ -1,10 +1,10 @@
 import type { Db, Transaction } from './db.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
 
 /** Those of the proofs that were erased on purpose, by their records. */
 export function erasedAmong(sql: Db, proofIds: readonly string[]): Promise<Set<string>> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     if (proofIds.length === 0) return new Set();
     const rows = await sql<{ proof_id: string }[]>`
       select proof_id::text from svc.erasure
@@ -22,7 +22,7 @@ export function takeDueErasures(
   belowIndex: number,
   limit: number,
 ): Promise<number[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await tx<{ leaf_index: number }[]>`
       delete from svc.erasure_due where leaf_index in (
         select leaf_index from svc.erasure_due where leaf_index < ${belowIndex}
@@ -34,7 +34,7 @@ export function takeDueErasures(
 
 /** Its ends are of no matter any more. */
 export function forgetExpiries(tx: Transaction, leaves: readonly number[]): Promise<void> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     await tx`delete from svc.expiry where leaf_index = any(${[...leaves]}::bigint[])`;
   });
 }

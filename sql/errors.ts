@@ -70,9 +70,9 @@ const UNUSABLE: Record<string, string> = {
 };
 
 /** The first question of a program: what is wrong with its database is said so that one can act on it. */
-export async function firstAsking<T>(query: () => Promise<T>): Promise<T> {
+export async function mapStartupDbErrors<T>(query: () => Promise<T>): Promise<T> {
   try {
-    return await asking(query);
+    return await mapDbErrors(query);
   } catch (error) {
     if (error instanceof DatabaseUnavailableError) {
       const { message } = error.cause as Error;
@@ -87,7 +87,7 @@ export async function firstAsking<T>(query: () => Promise<T>): Promise<T> {
 }
 
 /** Runs a query and gives connection-level failures their own class, keeping the cause. */
-export async function asking<T>(query: () => Promise<T>): Promise<T> {
+export async function mapDbErrors<T>(query: () => Promise<T>): Promise<T> {
   try {
     return await query();
   } catch (error) {

@@ -2,7 +2,7 @@ import { proofEntryText } from '#protocol/entries';
 import { formatTime } from '#protocol/time';
 import type { Db } from './db.js';
 import { erasedAmong } from './erasure-due.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 import { LEAF_KINDS, PROOF } from './log.js';
 import { unpackAep } from './packed-aep.js';
 
@@ -66,7 +66,7 @@ function entryOrNothing(row: LeafRow): Uint8Array {
 
 /** The leaves with indexes in [from, to), in order. A leaf that is missing is absent. */
 export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvidence[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<
       (LeafRow & {
         request: Buffer | null;

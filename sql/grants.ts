@@ -1,19 +1,19 @@
 import type { ArtifactKind } from '#protocol/status';
 import type { Db, Transaction } from './db.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 import { fromUuid, packageIdOf, packageUuid, toUuid } from './ids.js';
 import type { ShareTarget } from './share-tokens.js';
 
 /** A token (by its hash, in hex) was made, revoked or is over; or a package was made. */
-export type GrantChange = { changeNo: number } & ({ tokenHash: string } | { packageId: string });
+export type ShareChange = { changeNo: number } & ({ tokenHash: string } | { packageId: string });
 
 /** Changes of tokens and packages after `changeNo`, in order: whoever sees one sees all before it. */
-export function grantChangesSince(
+export function shareChangesSince(
   sql: Db,
   changeNo: number,
   limit: number,
-): Promise<GrantChange[]> {
-  return asking(async () => {
+): Promise<ShareChange[]> {
+  return mapDbErrors(async () => {
     const rows = await sql<
       { change_no: string; token_hash: Buffer | null; package_id: string | null }[]
     >`
@@ -36,7 +36,7 @@ export function sharesNow(
   sql: Db,
   tokenHashes: readonly string[],
 ): Promise<Map<string, ShareTarget | null>> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<
       {
         token_hash: Buffer;
@@ -73,7 +73,7 @@ export interface PackageRow {
 
 /** The packages of any tenant, each with its members. */
 export function packageRows(sql: Db, packageIds: readonly string[]): Promise<PackageRow[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<{ package_id: string; members_hash: Buffer; proof_ids: string[] }[]>`
       select k.package_id::text, k.members_hash, m.proof_ids
       from svc.trust_package k
@@ -90,7 +90,7 @@ export function packageRows(sql: Db, packageIds: readonly string[]): Promise<Pac
 
 /** The packages, of any tenant, that have one of the proofs in them, in the order of their ids. */
 export function packagesWith(sql: Db, proofIds: readonly string[]): Promise<string[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<{ package_id: string }[]>`
       select distinct package_id from svc.package_member
       where proof_id = any(${proofIds.map(toUuid)}::uuid[]) order by package_id`;
@@ -103,7 +103,7 @@ export function packagesWith(sql: Db, proofIds: readonly string[]): Promise<stri
  * the second would wait for the first and then find nothing.
  */
 export function expireShares(tx: Transaction, limit: number): Promise<number> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const over = await tx`
       with over as (
         delete from svc.share_due where token_hash in (

@@ -1,5 +1,5 @@
 import type { Db } from './db.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 
 /** The last that an instance of a program reported; times in epoch milliseconds of the database. */
 export interface Heartbeat {
@@ -12,14 +12,14 @@ export interface Heartbeat {
 
 /** Records that an instance of the connected role lives, and how ready it is. */
 export function recordHeartbeat(sql: Db, instance: string, readiness: object): Promise<void> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     await sql`
       select svc.record_heartbeat(${instance}::uuid, ${JSON.stringify(readiness)}::text::jsonb)`;
   });
 }
 
 export function readHeartbeats(sql: Db): Promise<Heartbeat[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<
       { role: string; started_at: Date; beat_at: Date; readiness: Record<string, unknown> }[]
     >`select role, started_at, beat_at, readiness from svc.heartbeat order by role, beat_at`;

@@ -3,7 +3,7 @@ import { PolicyMissingError } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
 import { pinnedValidity } from './pinned-intake.js';
 import { asTenantsAfter } from './tenant-scope.js';
-import { inOneGo } from './transaction.js';
+import { pipeline } from './transaction.js';
 
 /** 1 is the execute lane, 2 the agent gateway. */
 export type Lane = 1 | 2;
@@ -62,7 +62,7 @@ async function limited<T>(
 ): Promise<T> {
   if (lockTimeoutMs === undefined) return reading;
   const limit = tx`select set_config('lock_timeout', ${String(lockTimeoutMs())}, true)`;
-  const [, read] = await inOneGo(limit.execute(), reading);
+  const [, read] = await pipeline(limit.execute(), reading);
   return read;
 }
 
@@ -90,7 +90,7 @@ async function accept(
       }
     }
     const repeats = open.filter((item) => !inserted.has(item.proofId));
-    const firsts = repeats.length > 0 ? await firstsOf(tx, repeats) : [];
+    const firsts = repeats.length > 0 ? await findExistingProofIds(tx, repeats) : [];
     // A first that was refused in between has given its identity back: those go round again.
     open = repeats.filter((item, index) => {
       const first = firsts[index];
@@ -210,12 +210,12 @@ async function insertIntake(
     insert into svc.intake_pending (proof_id, accepted_at)
     select proof_id, accepted_at from svc.intake
     where proof_id = any(${ids}::uuid[]) and xmin = pg_current_xact_id()::xid`;
-  const [inserted] = await inOneGo(inserting, pending);
+  const [inserted] = await pipeline(inserting, pending);
   return new Set(inserted.map((row) => fromUuid(row.proof_id)));
 }
 
 /** For each item, the proof id that its identity already has, or null. */
-export async function firstsOf(
+export async function findExistingProofIds(
   tx: Db,
   items: Pick<IntakeItem, 'tenantNo' | 'lane' | 'requestHash'>[],
 ): Promise<(string | null)[]> {

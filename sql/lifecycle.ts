@@ -8,7 +8,7 @@ import type { KeyEntry } from '#protocol/schemas/log-entry';
 import type { ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import { AdministrationError } from './administration-error.js';
-import { within } from './audit.js';
+import { joinTransaction } from './audit.js';
 import type { Db, Pool, Transaction } from './db.js';
 import { toUuid } from './ids.js';
 import { appendLocked, keyEntries, lockHead } from './log.js';
@@ -48,7 +48,7 @@ export function appendKeyChange(
   sha256: Sha256,
   key: KeyChange,
 ): Promise<number> {
-  return within(sql, async (tx) => {
+  return joinTransaction(sql, async (tx) => {
     if (key.change === 'activate' && !isUsablePublicKey(fromBase64Url(key.publicKey))) {
       throw new AdministrationError(
         `key ${key.keyId} is of small order or not canonical: anybody could sign under it`,
@@ -119,7 +119,7 @@ export function appendRevocation(
     salt,
   });
   const reasonHash = Buffer.from(sha256(document));
-  return within(sql, async (tx) => {
+  return joinTransaction(sql, async (tx) => {
     const size = await lockHead(tx);
     const [proof] = await tx`
       select from svc.proof where proof_id = ${toUuid(proofId)}::uuid`;

@@ -7,9 +7,9 @@ import type { Sha256 } from '#protocol/hash';
 import { formatTime } from '#protocol/time';
 import { arrayOf } from './columns.js';
 import type { Db, Transaction } from './db.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
-import { inOneGo } from './transaction.js';
+import { pipeline } from './transaction.js';
 
 export const PROOF = 1;
 const STATUS = 2;
@@ -70,7 +70,7 @@ function newEntryBytes(entry: NewEntry): Uint8Array {
 
 /** Leaves in the log. */
 export function treeSize(sql: Db): Promise<number> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const [row] = await sql<{ tree_size: string }[]>`select tree_size from svc.log_head`;
     return Number(row?.tree_size ?? 0);
   });
@@ -103,12 +103,12 @@ export async function appendLocked(
   const hashing = Promise.resolve().then(() =>
     entries.map((entry) => leafHash(sha256, newEntryBytes(entry))),
   );
-  const [, leaves, edge] = await inOneGo(
+  const [, leaves, edge] = await pipeline(
     inserting,
     hashing,
     rightEdge(tx, sha256, size, entries.length),
   );
-  await inOneGo(
+  await pipeline(
     ...extendTiles(sha256, size, leaves, edge).map(
       (tile) => tx`
         insert into svc.tile (level, tile_index, hashes)
@@ -221,7 +221,7 @@ const tileRoots: HashesBelow = async (tx, sha256, level, from, to) => {
 
 /** A tile's hashes, 32 bytes each, or null when it does not exist. */
 export function readTile(sql: Db, level: number, index: number): Promise<Buffer | null> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const [row] = await sql<{ hashes: Buffer }[]>`
       select hashes from svc.tile where level = ${level} and tile_index = ${index}`;
     return row?.hashes ?? null;
@@ -230,7 +230,7 @@ export function readTile(sql: Db, level: number, index: number): Promise<Buffer 
 
 /** Every key entry of the log, in order. */
 export function keyEntries(sql: Db): Promise<{ leafIndex: number; body: Buffer }[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<{ leaf_index: string; body: Buffer }[]>`
       select leaf_index, body from svc.log_entry where kind = 3 order by leaf_index`;
     return rows.map((row) => ({ leafIndex: Number(row.leaf_index), body: row.body }));
@@ -251,7 +251,7 @@ const statusRow = (row: { leaf_index: string; proof_id: string; body: Buffer }) 
 
 /** The status entries with indexes in [from, to), in order. */
 export function statusEntries(sql: Db, from: number, to: number): Promise<StatusEntryRow[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<{ leaf_index: string; proof_id: string; body: Buffer }[]>`
       select leaf_index, proof_id::text, body from svc.log_entry
       where kind = 2 and leaf_index >= ${from} and leaf_index < ${to} order by leaf_index`;
@@ -265,7 +265,7 @@ export function statusEntriesOf(
   proofIds: string[],
   size: number,
 ): Promise<StatusEntryRow[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<{ leaf_index: string; proof_id: string; body: Buffer }[]>`
       select leaf_index, proof_id::text, body from svc.log_entry
       where kind = 2 and proof_id = any(${proofIds.map(toUuid)}::uuid[]) and leaf_index < ${size}
@@ -314,7 +314,7 @@ const publicProof = (row: PublicProofColumns): PublicProofRow => ({
 
 /** The proofs with leaf indexes in [from, to), in order. */
 export function proofRows(sql: Db, from: number, to: number): Promise<PublicProofRow[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<PublicProofColumns[]>`
       select e.leaf_index, e.proof_id::text, e.aep_hash, e.proof_record_hash, e.at,
         p.effect, p.is_outcome, p.environment, p.key_id
@@ -327,7 +327,7 @@ export function proofRows(sql: Db, from: number, to: number): Promise<PublicProo
 
 /** The proofs at the given leaf indexes, in log order; leaves that are no proofs are absent. */
 export function proofRowsAt(sql: Db, leafIndexes: number[]): Promise<PublicProofRow[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<PublicProofColumns[]>`
       select e.leaf_index, e.proof_id::text, e.aep_hash, e.proof_record_hash, e.at,
         p.effect, p.is_outcome, p.environment, p.key_id
@@ -344,7 +344,7 @@ export function entryRows(
   from: number,
   to: number,
 ): Promise<{ leafIndex: number; bytes: Uint8Array }[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<EntryRow[]>`
       select leaf_index, kind, proof_id::text, at, aep_hash, proof_record_hash, body
       from svc.log_entry where leaf_index >= ${from} and leaf_index < ${to} order by leaf_index`;

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool, Transaction } from './db.js';
-import { firstAsking } from './errors.js';
+import { mapStartupDbErrors } from './errors.js';
 import { runIndexStatement, type IndexStatement } from './index-migration.js';
 import { readMigrations, type Migration } from './migrations-folder.js';
 import { SchemaMismatchError } from './schema-version.js';
@@ -45,7 +45,7 @@ export async function migrate(
   const connection = await sql.reserve();
   try {
     // Another starter's migrations, and long ones of our own, are waited for.
-    await firstAsking(() =>
+    await mapStartupDbErrors(() =>
       connection.unsafe('set statement_timeout = 0; set lock_timeout = 0').then(() => undefined),
     );
     await untilOurs(connection);
@@ -79,7 +79,7 @@ export async function migrate(
       )
       .then(
         () => connection.release(),
-        () => connection.discard(),
+        () => connection.destroy(),
       );
   }
 }

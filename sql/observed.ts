@@ -1,14 +1,14 @@
 import type postgres from 'postgres';
 import type { Db } from './db.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 import { treeSize } from './log.js';
-import { frontier, scrubPosition } from './verdicts.js';
+import { verifiedPrefix, scrubPosition } from './verdicts.js';
 
 // What is read now and then to be shown to operators, by programs whose roles may read it anyway.
 
 /** What is accepted and not settled: how many, and when the oldest came, in epoch milliseconds. */
 export function pendingNow(sql: Db): Promise<{ admissions: number; oldestAt: number | null }> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const [row] = await sql<{ admissions: string; oldest: Date | null }[]>`
       select count(*) as admissions, min(accepted_at) as oldest from svc.intake_pending`;
     return {
@@ -31,7 +31,7 @@ export interface FailingLeaves {
 }
 
 export function failingLeaves(sql: Db): Promise<FailingLeaves> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const failed = sql`jsonb_path_query_array(checks, '$[*] ? (@.result == "fail")')`;
     // As the verifier writes it, and as the index of 0017 has it: else all that is voided is read.
     const voided = sql`
@@ -58,7 +58,7 @@ export async function verifierPlace(
   sql: Db,
 ): Promise<{ lag: number; scrubbedTo: number } & FailingLeaves> {
   // The prefix first: what is appended in between makes the distance longer, never less than none.
-  const verified = (await frontier(sql))?.treeSize ?? 0;
+  const verified = (await verifiedPrefix(sql))?.treeSize ?? 0;
   return {
     lag: Math.max(0, (await treeSize(sql)) - verified),
     scrubbedTo: (await scrubPosition(sql)).nextIndex,
@@ -70,7 +70,7 @@ export async function verifierPlace(
 export function logAndCheckpoint(
   sql: Db,
 ): Promise<{ leaves: number; checkpoint: { treeSize: number; signedAt: number } | null }> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const [row] = await sql<
       { leaves: string; tree_size: string | null; created_at: Date | null }[]
     >`
@@ -87,7 +87,7 @@ export function logAndCheckpoint(
 
 /** The whole database on disk. */
 export function databaseBytes(sql: Db): Promise<number> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const [row] = await sql<{ bytes: string }[]>`
       select pg_database_size(current_database()) as bytes`;
     return Number(row?.bytes);

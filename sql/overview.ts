@@ -1,5 +1,5 @@
 import type { Db } from './db.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 
 /** Of one program's role: whether it may log in, and how many connections it has to this database. */
 export interface RoleInUse {
@@ -22,7 +22,7 @@ export interface Overview {
 }
 
 export function readOverview(sql: Db): Promise<Overview> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const [row] = await sql<
       {
         now: Date;

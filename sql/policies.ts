@@ -1,6 +1,6 @@
 import { AdministrationError } from './administration-error.js';
 import type { Db } from './db.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 
 /** A policy set as it was stored: Cedar texts by policy id, its schema, its sentences for people. */
 export interface StoredPolicySet {
@@ -19,7 +19,7 @@ export interface PolicyFiles {
 
 /** A policy set by digest, or null. Sets are kept for ever, so that replay runs the one that decided. */
 export function readPolicySet(sql: Db, digest: Uint8Array): Promise<StoredPolicySet | null> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const [row] = await sql<{ digest: Buffer; manifest: string; files: PolicyFiles }[]>`
       select digest, manifest, files from svc.policy_set where digest = ${Buffer.from(digest)}`;
     return row ?? null;
@@ -34,7 +34,7 @@ export async function policyAnnotations(sql: Db, digest: Uint8Array): Promise<Ma
 
 /** The digest in force now, or null. */
 export function activePolicy(sql: Db): Promise<Buffer | null> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const [row] = await sql<{ digest: Buffer }[]>`
       select digest from svc.policy_activation where active_from <= now()
       order by active_from desc, activation_id desc limit 1`;
@@ -44,7 +44,7 @@ export function activePolicy(sql: Db): Promise<Buffer | null> {
 
 /** Stores a set. @returns false when the same digest is stored already */
 export function storePolicySet(sql: Db, set: StoredPolicySet): Promise<boolean> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const stored = await sql`
       insert into svc.policy_set (digest, manifest, files)
       values (${set.digest}, ${set.manifest}, ${sql.json(set.files as never)})
@@ -64,7 +64,7 @@ export function activatePolicy(
   digest: Uint8Array,
   from: Date | null = null,
 ): Promise<Date> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const [row] = await sql<{ active_from: Date }[]>`
       insert into svc.policy_activation (digest, active_from)
       select ${Buffer.from(digest)}, coalesce(${from}::timestamptz,
@@ -87,7 +87,7 @@ export interface PolicyActivation {
 
 /** Every activation there ever was, in the order in which they count. */
 export function policyActivations(sql: Db): Promise<PolicyActivation[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<{ digest: Buffer; active_from: Date; due: boolean; latest: boolean }[]>`
       select digest, active_from, active_from <= now() as due,
         activation_id is not distinct from (select activation_id from svc.policy_activation
@@ -103,7 +103,7 @@ export function policyActivations(sql: Db): Promise<PolicyActivation[]> {
 
 /** Every stored set, oldest first. */
 export function listPolicySets(sql: Db): Promise<(StoredPolicySet & { createdAt: Date })[]> {
-  return asking(
+  return mapDbErrors(
     () => sql<(StoredPolicySet & { createdAt: Date })[]>`
       select digest, manifest, files, created_at as "createdAt"
       from svc.policy_set order by created_at, digest`,

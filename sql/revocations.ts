@@ -1,7 +1,7 @@
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import { isProofOnly, type ArtifactKind, type Decided, type Effect } from '#protocol/status';
 import type { Db, Pool, Transaction } from './db.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
 import { DamagedEntryError, statusesOf } from './status-entries.js';
 import { asTenants, type OwnId } from './tenant-scope.js';
@@ -266,7 +266,7 @@ export function revocationsOlderThan(
   limit: number,
   after: PendingRevocation | null = null,
 ): Promise<PendingRevocation[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<{ request_id: string; requested_at: Date }[]>`
       select request_id::text, requested_at from svc.revocation_pending
       where (requested_at < now() - ${`${ms} milliseconds`}::interval

@@ -1,5 +1,5 @@
 import type { Pool } from './db.js';
-import { firstAsking } from './errors.js';
+import { mapStartupDbErrors } from './errors.js';
 import { unconfinedTables } from './tenant-tables.js';
 
 export type Program = 'engine' | 'worker' | 'verifier' | 'publisher' | 'admin' | 'erase' | 'fsck';
@@ -296,7 +296,7 @@ export async function assertRole(
   program: Program,
   { ahead = false }: { ahead?: boolean } = {},
 ): Promise<void> {
-  const [role] = await firstAsking(
+  const [role] = await mapStartupDbErrors(
     () => sql<RoleRow[]>`
     select current_user as name,
       case when rolsuper then 'is a superuser' when rolcreaterole then 'can create roles'

@@ -1,5 +1,5 @@
 import type { Db } from './db.js';
-import { firstAsking } from './errors.js';
+import { mapStartupDbErrors } from './errors.js';
 
 /** The database's schema is not one that this version can work with. */
 export class SchemaMismatchError extends Error {
@@ -16,7 +16,7 @@ export class SchemaMismatchError extends Error {
  * @returns whether the database has migrations that this version does not know
  */
 export async function requireSchema(sql: Db, known: number): Promise<{ ahead: boolean }> {
-  const [list] = await firstAsking(
+  const [list] = await mapStartupDbErrors(
     () => sql<{ there: boolean }[]>`
       select to_regclass('public.svc_migration') is not null as there`,
   );
@@ -24,7 +24,7 @@ export async function requireSchema(sql: Db, known: number): Promise<{ ahead: bo
     throw new SchemaMismatchError('the database has no registry yet: run migrate as its owner');
   }
   // As JSON, since a runner of before the column made the table without it.
-  const [row] = await firstAsking(
+  const [row] = await mapStartupDbErrors(
     () => sql<{ version: number; breaking: string | null }[]>`
       select coalesce(max(version), 0) as version,
         min(name) filter (where version > ${known} and (to_jsonb(m) ->> 'breaking')::boolean) as breaking

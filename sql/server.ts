@@ -1,5 +1,5 @@
 import type { Db } from './db.js';
-import { firstAsking } from './errors.js';
+import { mapStartupDbErrors } from './errors.js';
 
 /** Which server this is, and whose copy. */
 export interface DatabaseServer {
@@ -16,7 +16,7 @@ export interface DatabaseServer {
 }
 
 export function serverOf(sql: Db): Promise<DatabaseServer> {
-  return firstAsking(async () => {
+  return mapStartupDbErrors(async () => {
     const [row] = await sql<DatabaseServer[]>`
       select (select system_identifier::text from pg_control_system()) as system,
         (select oid::int from pg_database where datname = current_database()) as database,

@@ -1,5 +1,5 @@
 import type { Db } from './db.js';
-import { DatabaseUnusableError, firstAsking } from './errors.js';
+import { DatabaseUnusableError, mapStartupDbErrors } from './errors.js';
 
 /**
  * Refuses a connection on whose other end something else than a session of its own is: a pooler that
@@ -7,7 +7,7 @@ import { DatabaseUnusableError, firstAsking } from './errors.js';
  * a session's lock would be held by whoever comes next.
  */
 export async function requireOwnSession(sql: Db): Promise<void> {
-  const [row] = await firstAsking(
+  const [row] = await mapStartupDbErrors(
     () => sql<{ arrived: boolean }[]>`select current_setting('enable_seqscan') = 'off' as arrived`,
   );
   if (row?.arrived === true) return;

@@ -1,5 +1,5 @@
 import type { Db, Pool } from './db.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
 import { unpackAep } from './packed-aep.js';
 import { readAsTenants, type OwnId } from './tenant-scope.js';
@@ -69,7 +69,7 @@ export function settlementOf(row: SettlementRow): Settlement | null {
  * The settlements of those of `admissions` that are settled, by proof id; the others are still
  * pending, or not of the tenant that they are said to be of.
  */
-export async function settledIn(
+export async function readOutcomes(
   sql: Pool,
   admissions: readonly OwnId[],
 ): Promise<Map<string, Settlement>> {
@@ -128,7 +128,7 @@ export function pendingOlderThan(
   limit: number,
   after: PendingPlace | null = null,
 ): Promise<PendingPlace[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<{ proof_id: string; accepted_at: Date }[]>`
       select proof_id::text, accepted_at from svc.intake_pending
       where batch_id is null and accepted_at < now() - ${`${ms} milliseconds`}::interval
@@ -141,7 +141,7 @@ export function pendingOlderThan(
 
 /** How many admissions of all tenants are accepted and not yet settled, counted no further than `most`. */
 export function pendingDepth(sql: Db, most: number): Promise<number> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const [row] = await sql<{ depth: number }[]>`select svc.pending_depth(${most}) as depth`;
     return row?.depth ?? 0;
   });

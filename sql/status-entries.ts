@@ -2,7 +2,7 @@ import { parseEntry } from '#protocol/entries';
 import { ProtocolError } from '#protocol/errors';
 import type { StatusEntry } from '#protocol/schemas/log-entry';
 import type { Db } from './db.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 import { fromUuid, toUuid } from './ids.js';
 
 /** What the log has about a proof cannot be told any more: it may have been a revocation. */
@@ -23,7 +23,7 @@ export interface StatusOf {
  * somebody rewrote to be about something else must not pass for none.
  */
 export function statusesOf(db: Db, proofIds: readonly string[]): Promise<StatusOf[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await db<
       { leaf_index: string; proof_id: string; body: Buffer; in_tree: boolean | null }[]
     >`

@@ -1,5 +1,5 @@
 import type { Pool, Transaction } from './db.js';
-import { inOneGo, openedTransaction, readTransaction, type Statement } from './transaction.js';
+import { pipeline, openedTransaction, readTransaction, type Statement } from './transaction.js';
 
 /** An id, and whose it is: nothing is read of it for anybody else. */
 export interface OwnId {
@@ -31,7 +31,7 @@ export function asTenantsAfter<O, T>(
 ): Promise<T> {
   const open = async (tx: Transaction): Promise<O> => {
     const scoped = scopeTo(tx, tenants).execute();
-    const [, opened] = await inOneGo(scoped, opening(tx));
+    const [, opened] = await pipeline(scoped, opening(tx));
     return opened;
   };
   return openedTransaction(sql, open, work);

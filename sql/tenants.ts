@@ -1,5 +1,5 @@
 import type { Db } from './db.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 
 export type Environment = 'sandbox' | 'live';
 
@@ -22,7 +22,7 @@ export interface Credential {
 
 /** The credentials behind key ids, read fresh in one query; unknown ids are absent. */
 export function authenticate(sql: Db, keyIds: string[]): Promise<Map<string, Credential>> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<
       {
         key_id: string;

@@ -1,5 +1,5 @@
 import type { Pool, Transaction } from './db.js';
-import { asking, isConnectionLost } from './errors.js';
+import { mapDbErrors, isConnectionLost } from './errors.js';
 
 /**
  * Runs `work` in one transaction: committed when it returns, rolled back when it throws. Between
@@ -26,7 +26,7 @@ export function openedTransaction<O, T>(
 ): Promise<T> {
   return reserved(sql, async (connection) => {
     const begun = connection`begin`.execute();
-    const [, opened] = await inOneGo(begun, opening(connection));
+    const [, opened] = await pipeline(begun, opening(connection));
     const result = await work(connection, opened);
     const { command } = await connection`commit`;
     // What the database calls it when a statement had failed and `work` went on all the same.
@@ -42,7 +42,7 @@ export function readTransaction<T>(
   reading: (tx: Transaction) => Statement<T>,
 ): Promise<T> {
   return reserved(sql, async (connection) => {
-    const [, , found, { command }] = await inOneGo(
+    const [, , found, { command }] = await pipeline(
       connection`begin read only`,
       setting(connection),
       reading(connection),
@@ -72,7 +72,7 @@ export interface Statement<T> extends Promise<T> {
 
 /** Uses a connection that is nobody else's meanwhile; when `work` throws, nothing of it stays. */
 function reserved<T>(sql: Pool, work: (connection: Transaction) => Promise<T>): Promise<T> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const connection = await sql.reserve();
     try {
       const result = await work(connection);
@@ -92,7 +92,7 @@ function reserved<T>(sql: Pool, work: (connection: Transaction) => Promise<T>): 
  *
  * @throws what the first of them in the list failed with, which is why those behind it did
  */
-export async function inOneGo<T extends readonly Promise<unknown>[]>(
+export async function pipeline<T extends readonly Promise<unknown>[]>(
   ...statements: T
 ): Promise<{ -readonly [K in keyof T]: Awaited<T[K]> }> {
   const settled = await Promise.allSettled(statements);
@@ -102,13 +102,13 @@ export async function inOneGo<T extends readonly Promise<unknown>[]>(
 
 async function rollBack(connection: Transaction, error: unknown): Promise<void> {
   if (isConnectionLost(error)) {
-    connection.discard();
+    connection.destroy();
     return;
   }
   try {
     await connection`rollback`;
     connection.release();
   } catch {
-    connection.discard();
+    connection.destroy();
   }
 }

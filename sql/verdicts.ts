@@ -1,10 +1,10 @@
 import type { VerdictInHistory } from '#protocol/history';
 import type { ArtifactKind, Outcome } from '#protocol/status';
 import type { Db, Transaction } from './db.js';
-import { asking } from './errors.js';
+import { mapDbErrors } from './errors.js';
 
 /** How far the log has verdicts without a gap. */
-export interface Frontier {
+export interface VerifiedPrefix {
   /** Leaves verified, contiguous from 0. */
   treeSize: number;
   /** The root that the verifier itself computed over them. */
@@ -39,8 +39,8 @@ export interface NewVerdict {
 }
 
 /** The verified prefix of the log; null before anything was verified. */
-export function frontier(sql: Db): Promise<Frontier | null> {
-  return asking(async () => {
+export function verifiedPrefix(sql: Db): Promise<VerifiedPrefix | null> {
+  return mapDbErrors(async () => {
     const [row] = await sql<
       {
         last_index: string;
@@ -79,7 +79,7 @@ export function verdictChangesSince(
     keyId: string | null;
   }[]
 > {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<
       {
         verdict_id: string;
@@ -107,7 +107,7 @@ export function verdictChangesSince(
 
 /** The id of the last verdict; 0 without any. */
 export function lastVerdictId(sql: Db): Promise<number> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const [row] = await sql<{ last: string | null }[]>`
       select max(verdict_id) as last from svc.verdict`;
     return Number(row?.last ?? 0);
@@ -129,7 +129,7 @@ export function verdictsForRange(
   from: number,
   to: number,
 ): Promise<Map<number, LeafVerdict>> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     // The frontier's rows partition the prefix, and each saw a smaller log than any row about one
     // of its leaves that came after it. So the ranges first, then the single leaves over them.
     const ranges = await sql<VerdictRow[]>`
@@ -160,7 +160,7 @@ export function verdictsForRange(
  * largest log, then the latest.
  */
 export function verdictsForLeaves(sql: Db, leaves: number[]): Promise<Map<number, LeafVerdict>> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<(Omit<VerdictRow, 'first_index' | 'last_index'> & { leaf: string })[]>`
       select asked.leaf, v.frontier, v.outcome, v.expired, v.verified_at
       from unnest(${leaves}::bigint[]) as asked(leaf)
@@ -194,7 +194,7 @@ export function verdictHistories(
   sql: Db,
   leaves: readonly number[],
 ): Promise<Map<number, VerdictInHistory[]>> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await sql<
       {
         leaf: string;
@@ -242,7 +242,7 @@ export function verdictHistories(
  * @param at when it was found, in epoch milliseconds of the database; when the transaction began, unless said
  */
 export function insertVerdicts(sql: Db, verdicts: NewVerdict[], at?: number): Promise<void> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     if (verdicts.length === 0) return;
     const rows = verdicts.map(({ prefix, ...verdict }) => ({
       frontier: prefix !== null,
@@ -271,7 +271,7 @@ export interface Expiry {
 
 /** Remembers ends, so that they are found without reading the registry. */
 export function insertExpiries(sql: Db, expiries: Expiry[]): Promise<void> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     for (let start = 0; start < expiries.length; start += EXPIRIES_AT_ONCE) {
       const rows = expiries.slice(start, start + EXPIRIES_AT_ONCE).map((expiry) => ({
         leaf_index: expiry.leafIndex,
@@ -295,7 +295,7 @@ export function takeDueExpiries(
   belowIndex: number,
   limit: number,
 ): Promise<{ leafIndex: number; kind: ArtifactKind }[]> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const rows = await tx<{ leaf_index: string; artifact_kind: ArtifactKind }[]>`
       delete from svc.expiry where (leaf_index, artifact_kind) in (
         select leaf_index, artifact_kind from svc.expiry
@@ -316,7 +316,7 @@ export interface ScrubPosition {
 }
 
 export function scrubPosition(sql: Db): Promise<ScrubPosition> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     const [row] = await sql<{ next_index: number; urgent_until: number; epoch: number }[]>`
       select next_index, urgent_until, epoch from svc.scrub`;
     if (row === undefined) throw new Error('svc.scrub has no row');
@@ -325,11 +325,11 @@ export function scrubPosition(sql: Db): Promise<ScrubPosition> {
 }
 
 /** Notes where the scrubber goes on. */
-export function moveScrub(
+export function advanceScrubCursor(
   sql: Db,
   { nextIndex, urgentUntil }: Omit<ScrubPosition, 'epoch'>,
 ): Promise<void> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     await sql`
       update svc.scrub set next_index = ${nextIndex}, urgent_until = ${urgentUntil}`;
   });
@@ -337,7 +337,7 @@ export function moveScrub(
 
 /** Sends the scrubber to the leaves of [from, until) now: what was said of them may not hold. */
 export function scrubUrgently(sql: Db, from: number, until: number): Promise<void> {
-  return asking(async () => {
+  return mapDbErrors(async () => {
     await sql`
       update svc.scrub set
         next_index = case when urgent_until > 0 then least(next_index, ${from}) else ${from} end,

@@ -179,7 +179,7 @@ describe('the gates of the agent lane', () => {
   });
 
   it('are locked by the environment whatever the database says', async () => {
-    const locked = await startEngine(registry, { liveExecutionLocked: true });
+    const locked = await startEngine(registry, { admissionsPaused: true });
     const reply = await locked.call({
       path: '/v1/agent/admissions',
       headers: headersFor(key),

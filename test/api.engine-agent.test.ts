@@ -141,23 +141,23 @@ describe('an action of an agent that is admitted', () => {
   });
 
   it('is answered 202 when it takes too long, and by the same receipt later', async () => {
-    const hasty = await startEngine(registry, { waitMs: 100 });
-    hasty.worker.rests = true;
+    const shortWait = await startEngine(registry, { waitMs: 100 });
+    shortWait.worker.rests = true;
     const body = JSON.stringify(admissionEnvelope());
     const headers = headersFor(key);
-    const reply = await hasty.call({ path: '/v1/agent/admissions', headers, body });
+    const reply = await shortWait.call({ path: '/v1/agent/admissions', headers, body });
     expect(reply.status).toBe(202);
-    await hasty.worker.work();
-    const done = await hasty.call({
+    await shortWait.worker.work();
+    const done = await shortWait.call({
       method: 'GET',
       path: String(reply.headers.location),
       headers: without(headers, 'Content-Type'),
     });
     expect(done.status).toBe(200);
     agentReceiptSchema.parse(done.json);
-    const again = await hasty.call({ path: '/v1/agent/admissions', headers, body });
+    const again = await shortWait.call({ path: '/v1/agent/admissions', headers, body });
     expect(again.bytes).toEqual(done.bytes);
-    await hasty.close();
+    await shortWait.close();
   });
 });
 

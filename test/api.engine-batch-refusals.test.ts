@@ -209,7 +209,7 @@ describe('limits', () => {
   });
 
   it('of items are what one tenant may have waiting at most', async () => {
-    await withLimits({ maxPending: 40 }, async (small) => {
+    await withLimits({ maxQueuedAdmissions: 40 }, async (small) => {
       const over = await small.call(batchCall(key, executeBodies(11)));
       expect([over.status, over.json['code']]).toEqual([413, 'too_many_items']);
       expect((await small.call(batchCall(key, executeBodies(10)))).status).toBe(202);
@@ -218,7 +218,7 @@ describe('limits', () => {
 
   it('of what waits refuse a batch that does not fit, whole, and not one that came before', async () => {
     const before = await pendingDepth(registry.engine, 1_000);
-    await withLimits({ maxPending: 40 }, async (small) => {
+    await withLimits({ maxQueuedAdmissions: 40 }, async (small) => {
       small.worker.rests = true;
       const first = executeBodies(6);
       const accepted = await small.call(batchCall(key, first));

@@ -3,7 +3,7 @@ import { createEngine } from '#api/engine/engine';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { TENANT_CONNECTIONS, TenantConnections } from '#sql/tenant-connections';
 import { ENGINE_DEFAULTS } from '#api/engine/context';
-import { createWaiting } from '#api/engine/admission/wait';
+import { createOutcomeWaiter } from '#api/engine/admission/wait';
 import { systemClock } from '#runtime/clock';
 import { listen } from '#runtime/http-server';
 import { logger } from '#runtime/log';
@@ -12,11 +12,11 @@ import { openAdmitEvents, openAdmitQueue, openAdmitWorker } from '#runtime/queue
 import { createTenant, setAllowlisted, setLane } from '#sql/administration';
 import { treeSize } from '#sql/log';
 import { settledRevocations } from '#sql/revocations';
-import { settledIn } from '#sql/settlement';
+import { readOutcomes } from '#sql/settlement';
 import { processAdmissions } from '#workers/admit/process';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { executeBody, headersFor, issueKey, send, startEngine } from './helpers/engine.js';
-import { openWay } from './helpers/way.js';
+import { startTcpProxy } from './helpers/way.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
 
 let db: TestDatabase;
@@ -32,7 +32,7 @@ afterAll(() => db.drop());
 
 describe('without its database the engine', () => {
   it('answers 503 to everyone, is not ready, says so, and recovers', async () => {
-    const way = await openWay(new URL(db.urlFor('svc_engine')));
+    const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
     const sql = connect(way.url, { application: 'test', max: 4, connectTimeoutMs: 1_000 });
     const engine = await startEngine(registry, { sql });
     const ask = (headers = headersFor(key)) =>
@@ -74,7 +74,7 @@ describe('without its database the engine', () => {
   });
 
   it('goes on waiting for what is accepted, and answers when the database is back', async () => {
-    const way = await openWay(new URL(db.urlFor('svc_engine')));
+    const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
     const sql = connect(way.url, { application: 'test', max: 4, connectTimeoutMs: 1_000 });
     const engine = await startEngine(registry, { sql });
     engine.worker.rests = true;
@@ -129,9 +129,12 @@ describe('with the queue that is in the database', () => {
     const log = logger('test', 'silent');
     const engineQueue = { databaseUrl: db.urlFor('svc_engine'), redisUrl: null };
     const workerQueue = { databaseUrl: db.urlFor('svc_worker'), redisUrl: null };
-    const waiting = createWaiting({ settledIn: (ids) => settledIn(registry.engine, ids), log });
-    const revocations = createWaiting({
-      settledIn: (ids) => settledRevocations(registry.engine, ids),
+    const waiting = createOutcomeWaiter({
+      readOutcomes: (ids) => readOutcomes(registry.engine, ids),
+      log,
+    });
+    const revocations = createOutcomeWaiter({
+      readOutcomes: (ids) => settledRevocations(registry.engine, ids),
       log,
     });
     const queue = openAdmitQueue(engineQueue, { log });
@@ -152,7 +155,7 @@ describe('with the queue that is in the database', () => {
       clock: systemClock,
       pdf: createPdfRenderer(PDF_DEFAULTS),
       publicUrl: 'https://registry.example',
-      liveExecutionLocked: false,
+      admissionsPaused: false,
     });
     const server = await listen(engine, { host: '127.0.0.1', port: 0 });
     const before = await treeSize(registry.engine);

@@ -94,11 +94,11 @@ describe('requests in flight together', () => {
 
 describe('an admission that takes too long', () => {
   it('is answered 202, never says admitted, and completes exactly once', async () => {
-    const hasty = await startEngine(registry, { waitMs: 150 });
-    hasty.worker.rests = true;
+    const shortWait = await startEngine(registry, { waitMs: 150 });
+    shortWait.worker.rests = true;
     const before = await treeSize(registry.engine);
     const body = JSON.stringify(executeBody());
-    const reply = await hasty.call({ headers: headersFor(key), body });
+    const reply = await shortWait.call({ headers: headersFor(key), body });
     expect(reply.status).toBe(202);
     const { proof_id: proofId } = admissionStatusSchema.parse(reply.json);
     expect(reply.headers.location).toBe(`/v1/admissions/${proofId}`);
@@ -106,29 +106,29 @@ describe('an admission that takes too long', () => {
 
     const path = reply.headers.location!;
     const headers = without(headersFor(key), 'Content-Type');
-    const asked = await hasty.call({ method: 'GET', path, headers });
+    const asked = await shortWait.call({ method: 'GET', path, headers });
     expect(asked.status).toBe(202);
     expect(asked.bytes).toEqual(reply.bytes);
 
-    const again = await hasty.call({ headers: headersFor(key), body });
+    const again = await shortWait.call({ headers: headersFor(key), body });
     expect(again.status).toBe(202);
     expect(again.json['proof_id']).toBe(proofId);
 
-    await hasty.worker.work();
-    const done = await hasty.call({ method: 'GET', path, headers });
+    await shortWait.worker.work();
+    const done = await shortWait.call({ method: 'GET', path, headers });
     expect(done.status).toBe(200);
     expect(executeReceiptSchema.parse(done.json).registry_proof_id).toBe(proofId);
-    const replayed = await hasty.call({ headers: headersFor(key), body });
+    const replayed = await shortWait.call({ headers: headersFor(key), body });
     expect(replayed.bytes).toEqual(done.bytes);
     expect(await treeSize(registry.engine)).toBe(before + 1);
 
-    const otherTenant = await hasty.call({
+    const otherTenant = await shortWait.call({
       method: 'GET',
       path: `/v1/admissions/${'0'.repeat(32)}`,
       headers,
     });
     expectProblem(otherTenant, 404, 'admission_not_found');
-    await hasty.close();
+    await shortWait.close();
   });
 
   it('is answered from the registry when no event comes', async () => {

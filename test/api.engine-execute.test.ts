@@ -224,7 +224,7 @@ describe('the gates', () => {
   });
 
   it('are locked by the environment whatever the database says', async () => {
-    const locked = await startEngine(registry, { liveExecutionLocked: true });
+    const locked = await startEngine(registry, { admissionsPaused: true });
     const reply = await locked.call({ headers: headersFor(key), body: '{}' });
     expectProblem(reply, 423, 'lane_locked');
     await locked.close();

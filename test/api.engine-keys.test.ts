@@ -105,17 +105,17 @@ describe('a key that is revoked', () => {
 
   it('is told so where a 202 is followed', async () => {
     const [key, other] = [await issueKey(registry), await issueKey(registry)];
-    const hasty = await startEngine(registry, { waitMs: 50 });
-    hasty.worker.rests = true;
+    const shortWait = await startEngine(registry, { waitMs: 50 });
+    shortWait.worker.rests = true;
     const headers = headersFor(key);
-    const accepted = await hasty.call({ headers, body: JSON.stringify(executeBody()) });
+    const accepted = await shortWait.call({ headers, body: JSON.stringify(executeBody()) });
     expect(accepted.status).toBe(202);
     await revokeApiKey(registry.admin, idOf(key));
-    await hasty.worker.work();
+    await shortWait.worker.work();
     const path = String(accepted.headers.location);
-    const reply = await hasty.call({ method: 'GET', path, headers: headersFor(other) });
+    const reply = await shortWait.call({ method: 'GET', path, headers: headersFor(other) });
     expectProblem(reply, 403, 'api_key_revoked');
-    await hasty.close();
+    await shortWait.close();
   });
 });
 

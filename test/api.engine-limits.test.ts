@@ -250,7 +250,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
 
 describe('when too much is waiting', () => {
   it('both lanes answer 503, nothing else does, and what waits is settled', async () => {
-    const engine = await started({ rateLimit: 1_000, maxPending: 3, waitMs: 50 });
+    const engine = await started({ rateLimit: 1_000, maxQueuedAdmissions: 3, waitMs: 50 });
     engine.worker.rests = true;
     const body = executeBody();
     for (let i = 0; i < 3; i++) {
@@ -280,7 +280,7 @@ describe('when too much is waiting', () => {
   });
 
   it('a count of long ago is not believed', async () => {
-    const engine = await started({ rateLimit: 1_000, maxPending: 1, waitMs: 50 });
+    const engine = await started({ rateLimit: 1_000, maxQueuedAdmissions: 1, waitMs: 50 });
     engine.worker.rests = true;
     expect((await execute(engine)).status).toBe(202);
     await expect.poll(async () => (await execute(engine)).status).toBe(503);
@@ -302,6 +302,6 @@ describe('when too much is waiting', () => {
   });
 
   it('is not before a hundred thousand, unless the operator says so', () => {
-    expect(ENGINE_DEFAULTS.maxPending).toBe(100_000);
+    expect(ENGINE_DEFAULTS.maxQueuedAdmissions).toBe(100_000);
   });
 });

@@ -21,7 +21,7 @@ import {
   startEngine,
   type TestEngine,
 } from './helpers/engine.js';
-import { hold } from './helpers/held.js';
+import { holdLock } from './helpers/held.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
 import type { Call, Reply } from './helpers/send.js';
 import { eventually } from './helpers/stack.js';
@@ -185,7 +185,7 @@ describe('engine with a tenant whose statements are blocked', () => {
     'serves other tenants beside 64 requests in flight: $name',
     async (operation) => {
       const call = callOf(operation);
-      const open = await hold(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
+      const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
       const replies = Array.from({ length: REQUESTS }, () => asHostile(call));
       try {
         await waitUntilBlocked();
@@ -204,7 +204,7 @@ describe('engine with an admission that waits for an open transaction', () => {
   function openBatchWith(body: object): Promise<() => Promise<void>> {
     const request = utf8(JSON.stringify(body));
     const hash = documentHash(nativeSha256, body as JsonValue);
-    return hold(
+    return holdLock(
       db.sql,
       `insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
           accepted_at, salt, policy_digest, validity)
@@ -330,7 +330,7 @@ describe('batches beside other tenants at their limits', () => {
 describe('a complete batch', () => {
   it('waits until those of other tenants are durable', async () => {
     const narrow = await startEngine(registry, { batchesAtOnce: 1, sql: enginePool });
-    const open = await hold(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
+    const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
     const items = executeBodies(1, { tenant_id: HOSTILE });
     const replies = [narrow.call(batchCall(hostileKey, items, {}, HOSTILE))];
     try {

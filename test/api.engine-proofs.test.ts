@@ -285,7 +285,7 @@ describe('reading', () => {
 
   it('needs no open lane and no allowlist: what was proved can be read', async () => {
     const path = `/v1/proofs/${await admitOne()}`;
-    const locked = await startEngine(registry, { liveExecutionLocked: true });
+    const locked = await startEngine(registry, { admissionsPaused: true });
     expect((await locked.call({ method: 'GET', path, headers: headersFor(key) })).status).toBe(200);
     await locked.close();
   });

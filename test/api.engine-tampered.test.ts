@@ -4,7 +4,7 @@ import { verdictSchema, type Verdict } from '#protocol/schemas/verdict';
 import { nativeSha256 } from '#runtime/crypto';
 import { createTenant } from '#sql/administration';
 import { appendRevocation } from '#sql/lifecycle';
-import { upkeep } from '#workers/verify/upkeep';
+import { scanExpiries } from '#workers/verify/upkeep';
 import { testLog, type TestLog } from './helpers/checkpoints.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { headersFor, issueKey, startEngine, type TestEngine } from './helpers/engine.js';
@@ -190,7 +190,7 @@ describe('rows that were changed behind the back of the registry', () => {
     const known = await verdictOn(byId(document.proof_id));
     expect(known).toMatchObject({ status: 'INVALID', cause: 'erased' });
     expect(known.checks.filter(({ result }) => result === 'fail')).toEqual([]);
-    await upkeep(registry.verify, 100);
+    await scanExpiries(registry.verify, 100);
     for (const submission of [byId(document.proof_id), document]) {
       const verdict = await verdictOn(submission);
       expect(verdict).toMatchObject({

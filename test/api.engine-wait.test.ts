@@ -1,6 +1,6 @@
 import { EventEmitter } from 'node:events';
 import { describe, expect, it, vi } from 'vitest';
-import { createWaiting, type Waiting } from '#api/engine/admission/wait';
+import { createOutcomeWaiter, type OutcomeWaiter } from '#api/engine/admission/wait';
 import { logger } from '#runtime/log';
 import type { Settlement } from '#sql/settlement';
 
@@ -20,8 +20,8 @@ function registry(options: { firstAskMs?: number; longestAskMs?: number } = {}) 
   const settled = new Map<string, Settlement>();
   const questions: string[][] = [];
   let fails = false;
-  const waiting: Waiting = createWaiting({
-    settledIn: (admissions) => {
+  const waiting: OutcomeWaiter = createOutcomeWaiter({
+    readOutcomes: (admissions) => {
       const ids = admissions.map(({ id }) => id);
       questions.push(ids);
       if (fails) return Promise.reject(new Error('away'));
@@ -111,7 +111,9 @@ describe('waiting for a settlement', () => {
   it('asks at once for what may be settled already', async () => {
     const { settled, waiting } = registry({ firstAskMs: 10_000 });
     settled.set('a', proved);
-    expect(await waiting.settlement(own('a'), { timeoutMs: 5_000, askNow: true })).toBe(proved);
+    expect(await waiting.settlement(own('a'), { timeoutMs: 5_000, checkImmediately: true })).toBe(
+      proved,
+    );
   });
 
   it('outlives a registry that cannot be asked for a while', async () => {
@@ -140,7 +142,7 @@ describe('waiting for a settlement', () => {
     const { waiting } = registry();
     const started = performance.now();
     const before = waiting.settlement(own('a'), { timeoutMs: 5_000 });
-    waiting.hurry(50);
+    waiting.capDeadline(50);
     const afterwards = waiting.settlement(own('b'), { timeoutMs: 5_000 });
     expect(await Promise.all([before, afterwards])).toEqual([null, null]);
     expect(performance.now() - started).toBeLessThan(3_000);

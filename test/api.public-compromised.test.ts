@@ -52,7 +52,7 @@ const lookUp = async (path: string): Promise<FacadeBody> => {
 };
 const republish = async () => {
   clock.at += 1000;
-  await publisher.tick();
+  await publisher.runCycle();
   await facade.follower.refresh();
 };
 
@@ -99,7 +99,7 @@ beforeAll(async () => {
   registry.verify();
   registry.judge(expired, { expired: ['passport'] });
   publisher = snapshot.publisher();
-  await publisher.tick();
+  await publisher.runCycle();
   facade = snapshot.facade();
   server = await snapshot.serve(facade);
   published = await statuses();

@@ -22,7 +22,7 @@ beforeEach(async () => {
   publisher = snapshot.publisher();
   first = snapshot.registry.addProof();
   snapshot.registry.verify();
-  await publisher.tick();
+  await publisher.runCycle();
 });
 afterEach(() => snapshot.close());
 
@@ -33,7 +33,7 @@ async function publishMore(): Promise<string> {
   snapshot.clock.at += 1000;
   const id = snapshot.registry.addProof();
   snapshot.registry.verify();
-  await publisher.tick();
+  await publisher.runCycle();
   return id;
 }
 
@@ -178,7 +178,7 @@ describe('a facade that follows', () => {
     // A facade that starts on an expired snapshot is no different.
     const young = await snapshot.serve(snapshot.facade());
     expect((await get(`${young.url}/api/public/verify/proof/${first}`)).status).toBe(503);
-    await publisher.tick();
+    await publisher.runCycle();
     await facade.follower.refresh();
     expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
   });
@@ -195,7 +195,7 @@ describe('a facade that follows', () => {
     expect(said()).toEqual(['ALARM: the snapshot is over: nothing is asserted']);
     await facade.follower.refresh();
     expect(said()).toEqual([]);
-    await publisher.tick();
+    await publisher.runCycle();
     await facade.follower.refresh();
     expect(said()).toEqual(['verdicts are given again']);
   });
@@ -220,7 +220,7 @@ describe('a facade that follows', () => {
     await facade.follower.refresh();
     rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
     snapshot.registry.judge(first, { outcome: 'fail' });
-    await publisher.tick();
+    await publisher.runCycle();
     await facade.follower.refresh();
     expect(facade.follower.refusal).toContain('two different snapshots');
   });
@@ -236,7 +236,7 @@ describe('a facade that follows', () => {
     rmSync(join(snapshot.directory, 'checkpoint'));
     snapshot.registry.checkpoints = [];
     snapshot.clock.at += 1000;
-    await snapshot.publisher(keys()).tick();
+    await snapshot.publisher(keys()).runCycle();
     await facade.follower.refresh();
     expect(facade.follower.refusal).not.toBeNull();
     expect(facade.follower.current!.opened.issuedAt).toBe(snapshot.clock.at - 1000);
@@ -290,14 +290,14 @@ describe('a facade that follows', () => {
     };
     forget(2);
     const liar = snapshot.publisher();
-    await liar.tick();
+    await liar.runCycle();
     await facade.follower.refresh();
     expect(facade.follower.refusal).toContain('leaves, and had');
     await liar.close();
     forget(2);
     for (let i = 0; i < 5; i++) snapshot.registry.addProof({ acceptedAt: snapshot.clock.at + i });
     snapshot.registry.verify();
-    await snapshot.publisher().tick();
+    await snapshot.publisher().runCycle();
     await facade.follower.refresh();
     expect(facade.follower.refusal).toContain('does not extend');
     expect(facade.follower.current).toBe(served);

@@ -11,7 +11,7 @@ beforeEach(async () => {
   snapshot = new TestSnapshot();
   snapshot.registry.addProofs(3);
   snapshot.registry.verify();
-  await snapshot.publisher({ windowProofs: 2 }).tick();
+  await snapshot.publisher({ recentLookupLimit: 2 }).runCycle();
 });
 afterEach(() => snapshot.close());
 

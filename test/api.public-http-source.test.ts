@@ -99,7 +99,7 @@ beforeEach(async () => {
   publisher = snapshot.publisher();
   ids = snapshot.registry.addProofs(2000);
   snapshot.registry.verify();
-  await publisher.tick();
+  await publisher.runCycle();
   origin = new Origin(() => snapshot.directory);
   await origin.listen();
   facade = snapshot.facade({ source: httpSource(`http://127.0.0.1:${origin.port}`) });
@@ -126,7 +126,7 @@ async function publishMore(): Promise<string> {
   snapshot.clock.at += 1000;
   const id = snapshot.registry.addProof();
   snapshot.registry.verify();
-  await publisher.tick();
+  await publisher.runCycle();
   return id;
 }
 
@@ -264,7 +264,7 @@ describe('a facade that is fed over http', () => {
     const { generation } = facade.follower.current!.opened.manifest;
     // Another one of the same second and length.
     snapshot.clock.at += 1000;
-    await publisher.tick();
+    await publisher.runCycle();
     origin.says = { now: now + 1000, changed: now };
     await facade.follower.refresh();
     expect(facade.follower.current!.opened.manifest.generation).toBeGreaterThan(generation);

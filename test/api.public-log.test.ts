@@ -14,7 +14,7 @@ let url: string;
 beforeAll(async () => {
   snapshot.registry.addProofs(599);
   snapshot.registry.verify();
-  await snapshot.publisher().tick();
+  await snapshot.publisher().runCycle();
   url = (await snapshot.serve(snapshot.facade())).url;
 });
 afterAll(() => snapshot.close());

@@ -20,7 +20,7 @@ beforeAll(async () => {
   publisher = snapshot.publisher();
   facade = snapshot.facade();
   registry.verify();
-  await publisher.tick();
+  await publisher.runCycle();
   server = await snapshot.serve(facade);
 });
 afterAll(() => snapshot.close());
@@ -28,7 +28,7 @@ afterAll(() => snapshot.close());
 const call = (path: string, headers = {}): Promise<Reply> => callAt(server, path, { headers });
 
 async function republish(): Promise<void> {
-  await publisher.tick();
+  await publisher.runCycle();
   await facade.follower.refresh();
 }
 

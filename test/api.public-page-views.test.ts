@@ -104,7 +104,7 @@ describe('the history', () => {
     const proof = world.registry.addProof();
     world.registry.verify();
     const publisher = world.publisher();
-    await publisher.tick();
+    await publisher.runCycle();
     const source = directorySource(world.directory);
     let meanwhile: (() => Promise<void>) | null = null;
     const facade = world.facade({
@@ -124,7 +124,7 @@ describe('the history', () => {
       meanwhile = async () => {
         world.registry.revoke(proof);
         world.registry.verify();
-        await publisher.tick();
+        await publisher.runCycle();
         await facade.follower.refresh();
         expect(facade.follower.current!.opened.manifest.tree_size).toBe(3);
       };

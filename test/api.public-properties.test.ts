@@ -11,7 +11,7 @@ import { readOpenApi, type ServedOpenApi } from './helpers/served-openapi.js';
 /** For a longer search: PROPERTY_RUNS=2000; to see the same again: PROPERTY_SEED=the printed one. */
 const RUNS = Number(process.env['PROPERTY_RUNS'] ?? 25);
 const SEED = Number(process.env['PROPERTY_SEED'] ?? Date.now() % 2 ** 31);
-const PATIENCE_MS = 20_000 + RUNS * 1_000;
+const TIMEOUT_MS = 20_000 + RUNS * 1_000;
 
 const NOBODY = { good: {}, others: [{}] };
 
@@ -81,9 +81,9 @@ describe('a client that knows nothing but the served OpenAPI', () => {
             expect(faults).toEqual([]);
           },
         ),
-        { numRuns: RUNS, seed: SEED, interruptAfterTimeLimit: PATIENCE_MS - 5_000 },
+        { numRuns: RUNS, seed: SEED, interruptAfterTimeLimit: TIMEOUT_MS - 5_000 },
       );
     },
-    PATIENCE_MS,
+    TIMEOUT_MS,
   );
 });

@@ -169,7 +169,7 @@ describe.skipIf(skipsNginx)(`a facade that was away${withoutNginx}`, () => {
     for (let i = 0; i < 4; i++) ids.push(...(await world.publish(150)));
     for (const minutes of [6, 59, 6]) {
       world.snapshot.clock.at += minutes * MINUTE;
-      await world.publisher.tick();
+      await world.publisher.runCycle();
     }
     const gone = held.filter(
       ({ sha256 }) => !readdirSync(world.at('lookup/segments')).includes(sha256),
@@ -190,7 +190,7 @@ describe.skipIf(skipsNginx)(`a facade that was away${withoutNginx}`, () => {
     const ids = await world.publish(150);
     for (const minutes of [6, 59, 6]) {
       world.snapshot.clock.at += minutes * MINUTE;
-      await world.publisher.tick();
+      await world.publisher.runCycle();
     }
     const source = world.remote();
     let isFirst = true;

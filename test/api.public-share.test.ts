@@ -55,7 +55,7 @@ beforeAll(async () => {
   registry.endShare(dark.revoked!);
   registry.verify();
   publisher = snapshot.publisher();
-  await publisher.tick();
+  await publisher.runCycle();
   facade = snapshot.facade();
   server = await snapshot.serve(facade);
 });
@@ -163,7 +163,7 @@ describe('a share token', () => {
       return facadeSchema.parse(body).verification.verification_status;
     };
     const next = async (): Promise<void> => {
-      await publisher.tick();
+      await publisher.runCycle();
       await facade.follower.refresh();
     };
     expect(await statusOf(token)).toBe('BACKEND_LOOKUP_REQUIRED');

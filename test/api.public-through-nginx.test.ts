@@ -40,7 +40,7 @@ describe.skipIf(skipsNginx)(`the public API over nginx${withoutNginx}`, () => {
     it('comes from nginx and from nowhere else', async () => {
       const id = snapshot.registry.addProof();
       snapshot.registry.verify();
-      await snapshot.publisher().tick();
+      await snapshot.publisher().runCycle();
       const { url } = await snapshot.serve(snapshot.facade());
       expect((await fetch(`${url}/api/public/verify/proof/${id}`)).status).toBe(200);
       await (await snapshot.nginx!).stop();

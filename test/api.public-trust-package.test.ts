@@ -82,7 +82,7 @@ describe('the trust package', () => {
     const proof = world.registry.addProof();
     world.registry.verify();
     const publisher = world.publisher();
-    await publisher.tick();
+    await publisher.runCycle();
     const gate = gated(directorySource(world.directory));
     const facade = world.facade({ source: gate.source });
     const from = await world.serve(facade);
@@ -95,7 +95,7 @@ describe('the trust package', () => {
       world.registry.addProofs(300);
       world.registry.addKeyEntry('retire');
       world.registry.verify();
-      await publisher.tick();
+      await publisher.runCycle();
       gate.letFollowerPass();
       await facade.follower.refresh();
       expect(facade.follower.current!.opened.manifest.tree_size).toBe(304);

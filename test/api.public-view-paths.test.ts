@@ -152,7 +152,7 @@ describe('the paths of views', () => {
     const proof = world.registry.addProof();
     world.registry.verify();
     const publisher = world.publisher();
-    await publisher.tick();
+    await publisher.runCycle();
     const facade = world.facade();
     const from = await world.serve(facade);
     const views = ['', '/timeline', '/chain', '/package'];
@@ -174,7 +174,7 @@ describe('the paths of views', () => {
     const withoutGeneration = (tag: string): string => tag.replace(/^"\d+-/, '"');
     const republish = async (): Promise<void> => {
       world.registry.verify();
-      await publisher.tick();
+      await publisher.runCycle();
       await facade.follower.refresh();
     };
     try {

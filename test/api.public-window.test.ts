@@ -38,7 +38,7 @@ function addProof(): void {
 
 async function republish(): Promise<void> {
   registry.verify();
-  await publisher.tick();
+  await publisher.runCycle();
   await facade.follower.refresh();
 }
 
@@ -46,7 +46,7 @@ beforeAll(async () => {
   for (let i = 0; i < 6; i++) addProof();
   registry.revoke(proofs[1]!);
   registry.addKeyEntry('retire');
-  publisher = snapshot.publisher({ windowProofs: WINDOW });
+  publisher = snapshot.publisher({ recentLookupLimit: WINDOW });
   facade = snapshot.facade();
   server = await snapshot.serve(facade);
   await republish();
@@ -178,7 +178,7 @@ describe('the generic lookup, with a window of three proofs', () => {
     [0, 0],
     [99, WINDOW],
   ])('is at most as wide as a facade wants it: of %i proofs, %i', async (wanted, width) => {
-    const from = await snapshot.serve(snapshot.facade({ windowProofs: wanted }));
+    const from = await snapshot.serve(snapshot.facade({ recentLookupLimit: wanted }));
     for (const number of proofs.keys()) {
       const expected = number >= proofs.length - width ? 'proof_id' : null;
       expect(new Set(await generic('proof_id', proofs[number]!, from))).toEqual(

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { Lanes } from '#api/public/snapshot/lanes';
+import { Semaphore } from '#api/public/snapshot/lanes';
 import { PieceCache } from '#api/public/snapshot/piece-cache';
 
 describe('the pieces that are kept', () => {
@@ -28,8 +28,8 @@ describe('the pieces that are kept', () => {
 
 describe('lanes', () => {
   it('turn away at its turn who has waited too long, and serve the next', async () => {
-    const lanes = (patienceMs: number): Lanes =>
-      new Lanes({ width: 1, room: 5, patienceMs, busy: () => new Error('busy') });
+    const lanes = (patienceMs: number): Semaphore =>
+      new Semaphore({ width: 1, room: 5, patienceMs, busy: () => new Error('busy') });
     const wait = (): Promise<string> => new Promise((resolve) => setTimeout(resolve, 5, 'done'));
     const impatient = lanes(1);
     const outcomes = await Promise.allSettled([1, 2, 3].map(() => impatient.run(wait)));

@@ -23,9 +23,9 @@ describe('a median', () => {
 describe('the sizes', () => {
   it('end with what the other measurements look at', () => {
     for (const quick of [true, false]) {
-      const { steps, proofs, windowProofs } = sizesOf({ quick });
+      const { steps, proofs, recentLookupLimit } = sizesOf({ quick });
       expect(steps.at(-1)).toBe(proofs);
-      expect(windowProofs).toBeLessThan(proofs);
+      expect(recentLookupLimit).toBeLessThan(proofs);
     }
     expect(sizesOf({ quick: false }).proofs).toBe(1_000_000);
   });

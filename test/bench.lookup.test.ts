@@ -32,11 +32,11 @@ beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), 'svc-lookups-'));
   proofs = snapshot.registry.addProofs(PROOFS);
   snapshot.registry.verify();
-  await snapshot.publisher({ windowProofs: WINDOW }).tick();
+  await snapshot.publisher({ recentLookupLimit: WINDOW }).runCycle();
   url = (await snapshot.serve(snapshot.facade())).url;
   const { directory: snapshotDir, logVkey: log, snapshotVkey } = snapshot;
   const registry = { snapshotDir, vkeys: { log, snapshot: snapshotVkey } };
-  samples = await takeSamples(registry, url, { dir, windowProofs: WINDOW, count: COUNT });
+  samples = await takeSamples(registry, url, { dir, recentLookupLimit: WINDOW, count: COUNT });
 });
 afterAll(async () => {
   await snapshot.close();
@@ -77,7 +77,7 @@ describe('samples of lookups', () => {
   it('are refused when all proofs are in the window', async () => {
     const { directory: snapshotDir, logVkey: log, snapshotVkey } = snapshot;
     const registry = { snapshotDir, vkeys: { log, snapshot: snapshotVkey } };
-    const taking = takeSamples(registry, url, { dir, windowProofs: PROOFS, count: COUNT });
+    const taking = takeSamples(registry, url, { dir, recentLookupLimit: PROOFS, count: COUNT });
     await expect(taking).rejects.toThrow('none is old');
   });
 });

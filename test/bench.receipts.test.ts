@@ -23,7 +23,7 @@ import { removeEmbeddedPostgres } from '#runtime/embedded/index';
 
 const ITEMS = 60;
 const DENIED = Array.from({ length: ITEMS }, (_, n) => n).find(isDenied)!;
-const PATIENCE_MS = 20_000;
+const TIMEOUT_MS = 20_000;
 
 let dir: string;
 let stack: BenchStack;
@@ -35,7 +35,7 @@ const source = { tenantId: 'demo', run: 'receipts' };
 beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), 'svc-bench-receipts-'));
   await chmod(dir, 0o755);
-  stack = await startStack(dir, { workers: 1, windowProofs: 1_000 });
+  stack = await startStack(dir, { workers: 1, recentLookupLimit: 1_000 });
   const { registry, engineUrl, publicUrl } = stack;
   const headers = engineHeaders(registry.apiKey, registry.tenantId);
   const trust = {
@@ -72,7 +72,7 @@ async function settledResults(): Promise<BatchResult[]> {
 async function evidenceOf(n: number): Promise<ReceiptEvidence> {
   const { receipt, problem } = structuredClone(results[n]!);
   const given = receipt ?? (problem as unknown as { receipt: ReceiptEvidence['receipt'] }).receipt;
-  const found = await gatherEvidence(outside, given.registry_proof_id, PATIENCE_MS);
+  const found = await gatherEvidence(outside, given.registry_proof_id, TIMEOUT_MS);
   const request = requestAt(source, n) as unknown as JsonValue;
   return { ...found, receipt: given, request, effect: isDenied(n) ? 'DENY' : 'ADMIT' };
 }
@@ -161,7 +161,7 @@ describe('a receipt of a batch, from the outside', () => {
     const without = { ...results[2]! };
     delete without.receipt;
     const given = { source, n: 2, result: without };
-    expect(await checkResult(outside, given, PATIENCE_MS)).toEqual([
+    expect(await checkResult(outside, given, TIMEOUT_MS)).toEqual([
       'it is admitted, and has no receipt',
     ]);
   });
@@ -205,18 +205,14 @@ describe('the checker', () => {
   };
 
   it('finds the receipts of a batch right, denials among them', async () => {
-    const { checked, denied, wrong } = await check(
-      source.run,
-      PATIENCE_MS,
-      (all) => all.denied > 0,
-    );
+    const { checked, denied, wrong } = await check(source.run, TIMEOUT_MS, (all) => all.denied > 0);
     expect(wrong).toEqual([]);
     expect(checked).toBeGreaterThan(0);
     expect(denied).toBeGreaterThan(0);
   });
 
   it('finds every receipt wrong that is not of what was sent', async () => {
-    const { checked, wrong } = await check('another', PATIENCE_MS, (all) => all.checked > 0);
+    const { checked, wrong } = await check('another', TIMEOUT_MS, (all) => all.checked > 0);
     expect(checked).toBeGreaterThan(0);
     expect(wrong).toHaveLength(checked);
     expect(wrong[0]).toContain('receipt_of_another_request');

@@ -16,7 +16,7 @@ async function publish(proofs: number): Promise<{ live: number; written: number;
   snapshot.registry.addProofs(proofs);
   snapshot.registry.verify();
   const before = publisher.written().bytes;
-  await publisher.tick();
+  await publisher.runCycle();
   const { directory: snapshotDir, logVkey: log, snapshotVkey } = snapshot;
   const manifest = await publishedManifest({ snapshotDir, vkeys: { log, snapshot: snapshotVkey } });
   return {

@@ -14,7 +14,7 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     const publisher = snapshot.publisher();
     const id = registry.addProof();
     registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     const facade = snapshot.facade();
     const direct = await snapshot.serve(facade);
     const cache = await startPublicCache(direct.port);
@@ -39,7 +39,7 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
 
     registry.addProof();
     registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     await facade.follower.refresh();
     const replaced = await nextThroughCache();
     expect(snapshotHeaders(replaced)).toEqual(snapshotHeaders(await fetch(direct.url + path)));

@@ -8,7 +8,7 @@ import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Publisher } from '#publisher/publisher';
 import { packageRoot } from '#runtime/package-root';
-import { upkeep } from '#workers/verify/upkeep';
+import { scanExpiries } from '#workers/verify/upkeep';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { checked } from './helpers/planted.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
@@ -54,8 +54,8 @@ const admit = (count: number): Promise<string[]> =>
 
 async function publish(by = publisher): Promise<void> {
   await registry.verifyAll();
-  await upkeep(registry.verify, 100);
-  expect(await by.tick()).toMatchObject({ outcome: 'published' });
+  await scanExpiries(registry.verify, 100);
+  expect(await by.runCycle()).toMatchObject({ outcome: 'published' });
 }
 
 /** What a facade of its own, started some days from now, says of each: HTTP statuses, each once. */
@@ -172,7 +172,7 @@ describe('a log that is continued by another', () => {
     const rare = sqlPublisher(db.as('svc_publisher'), {
       directory,
       ...keys,
-      validForMs: Number(days) * DAY,
+      snapshotTtlMs: Number(days) * DAY,
     });
     await publish(rare);
     await rare.close();

@@ -102,7 +102,7 @@ describe('what an agent was admitted to do, and what became of it', () => {
 
     await registry.verifyAll();
     expect(await db.sql`select from svc.verdict where outcome = 'fail'`).toHaveLength(0);
-    await publisher.tick();
+    await publisher.runCycle();
     await facade.follower.refresh();
 
     const body = await publicBody(`proof/${parent}`);
@@ -148,7 +148,7 @@ describe('what an agent was admitted to do, and what became of it', () => {
       where proof_id = ${proofId}::uuid`;
     await registry.verifyAll();
     expect(await db.sql`select from svc.verdict where outcome = 'fail'`).toHaveLength(1);
-    await publisher.tick();
+    await publisher.runCycle();
     await facade.follower.refresh();
     expect(statusOf(await publicBody(`proof/${proofId}`))).toBe('BACKEND_LOOKUP_REQUIRED');
   });

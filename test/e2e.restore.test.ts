@@ -168,7 +168,7 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
       ...keys,
       lastCheckpoint,
     });
-    await expect(held.tick()).rejects.toThrow(/LAST_CHECKPOINT covers 56/);
+    await expect(held.runCycle()).rejects.toThrow(/LAST_CHECKPOINT covers 56/);
     await held.close();
     await first.close();
     await older.stop();
@@ -217,7 +217,7 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     await rm(directory, { recursive: true });
     const publisher = sqlPublisher(service.db.as('svc_publisher'), { directory, ...keys });
     const generation = async () => {
-      const report = await publisher.tick();
+      const report = await publisher.runCycle();
       if (report.outcome !== 'published') throw new Error(`it is in ${report.outcome}`);
       expect(report.treeSize).toBe(56 + 5);
       return report.generation;

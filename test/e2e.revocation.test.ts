@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ENGINE_DEFAULTS } from '#api/engine/context';
-import { createWaiting } from '#api/engine/admission/wait';
+import { createOutcomeWaiter } from '#api/engine/admission/wait';
 import { createFacade, type Facade } from '#api/public/facade';
 import { directorySource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
@@ -45,8 +45,8 @@ const log = logger('test', 'silent');
 beforeAll(async () => {
   db = await freshDatabase();
   registry = await openRegistry(db);
-  const revocations = createWaiting({
-    settledIn: (ids) => settledRevocations(registry.engine, ids),
+  const revocations = createOutcomeWaiter({
+    readOutcomes: (ids) => settledRevocations(registry.engine, ids),
     log,
     // Long, so that an answer in time shows that the queue said when to ask.
     firstAskMs: 5_000,
@@ -99,7 +99,7 @@ afterAll(async () => {
 
 async function publish(): Promise<void> {
   await registry.verifyAll();
-  await publisher.tick();
+  await publisher.runCycle();
   await facade.follower.refresh();
   expect(facade.follower.refusal).toBeNull();
 }

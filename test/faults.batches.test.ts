@@ -2,7 +2,7 @@ import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Batch, BatchResult } from '#protocol/schemas/batch';
 import { expectNothingLost } from './helpers/audit.js';
-import { APPEND_LOCK, hold, untilLocked } from './helpers/held.js';
+import { APPEND_LOCK, holdLock, untilLocked } from './helpers/held.js';
 import { skipsRedis, startRedis, withoutRedis, type TestRedis } from './helpers/redis.js';
 import { eventually, startStack, type RunningStack } from './helpers/stack.js';
 
@@ -94,7 +94,7 @@ describe('with the queue in PostgreSQL', () => {
   afterAll(() => stack.destroy());
 
   it('a batch of the largest size is admitted, and is public, whatever happens to its worker', async () => {
-    const release = await hold(stack.superuser(), APPEND_LOCK);
+    const release = await holdLock(stack.superuser(), APPEND_LOCK);
     const body = bodyOf(stack, 10_000);
     const { batch } = await accept(stack, body);
     await untilLocked(stack.superuser(), 'svc-worker %');
@@ -117,7 +117,10 @@ describe('with the queue in PostgreSQL', () => {
     };
     const before = await counts();
     // What is written last has to wait.
-    const release = await hold(stack.superuser(), 'lock table svc.batch_turn in exclusive mode');
+    const release = await holdLock(
+      stack.superuser(),
+      'lock table svc.batch_turn in exclusive mode',
+    );
     const body = bodyOf(stack, 600);
     const sent = fetch(`${stack.engineUrl}/v1/batches`, {
       method: 'POST',
@@ -147,7 +150,7 @@ describe('with the queue in PostgreSQL', () => {
   it('an engine killed after the commit has accepted all of it, and gives the same batch again', async () => {
     const sql = stack.superuser();
     // Nothing may go on before the engine is dead.
-    const release = await hold(stack.superuser(), APPEND_LOCK);
+    const release = await holdLock(stack.superuser(), APPEND_LOCK);
     const body = bodyOf(stack, 600);
     const [last] = await sql<{ n: number }[]>`select count(*)::int as n from svc.batch`;
     const sent = fetch(`${stack.engineUrl}/v1/batches`, {
@@ -187,7 +190,7 @@ describe.skipIf(skipsRedis)(`with the queue in Redis${withoutRedis}`, () => {
 
   it('a batch whose worker is killed, and of which the queue then forgets the rest, is admitted', async () => {
     const client = new Redis(redis.url);
-    const release = await hold(stack.superuser(), APPEND_LOCK);
+    const release = await holdLock(stack.superuser(), APPEND_LOCK);
     const { batch } = await accept(stack, bodyOf(stack, 4_000));
     await untilLocked(stack.superuser(), 'svc-worker %');
     await client.flushall();

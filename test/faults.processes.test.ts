@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { expectNothingLost } from './helpers/audit.js';
-import { APPEND_LOCK, hold, untilLocked } from './helpers/held.js';
+import { APPEND_LOCK, holdLock, untilLocked } from './helpers/held.js';
 import { eventually, startStack, type RunningStack } from './helpers/stack.js';
 
 interface Receipt {
@@ -49,7 +49,7 @@ async function acknowledgedIn(stack: RunningStack, answers: Answers): Promise<Ma
 }
 
 /** A worker then waits with its proofs signed and nothing committed. */
-const holdAppendLock = (stack: RunningStack) => hold(stack.superuser(), APPEND_LOCK);
+const holdAppendLock = (stack: RunningStack) => holdLock(stack.superuser(), APPEND_LOCK);
 const untilAWorkerWaits = (stack: RunningStack) => untilLocked(stack.superuser(), 'svc-worker %');
 
 /**

@@ -35,7 +35,7 @@ afterAll(async () => {
 
 async function publish(): Promise<void> {
   await world.registry.verifyAll();
-  await publisher.tick();
+  await publisher.runCycle();
 }
 
 it('fsck > finds nothing corrupt before the verifier sees a compromised key, and before and after it verifies the proofs again', async () => {
@@ -46,7 +46,7 @@ it('fsck > finds nothing corrupt before the verifier sees a compromised key, and
     change: 'compromise',
     fromIndex: 100,
   });
-  await publisher.tick();
+  await publisher.runCycle();
   const env = {
     DATABASE_URL: db.urlFor('svc_fsck'),
     SNAPSHOT_DIR: directory,

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { PublishedContext } from '#fsck/snapshot/context';
-import { takenUp } from '#fsck/snapshot/taken-up';
+import { appliedChanges } from '#fsck/snapshot/taken-up';
 import { databaseName } from '#programs/fsck/open';
 import { formatVkey } from '#protocol/note';
 import { SHARE_PARTS } from '#protocol/snapshot/manifest';
@@ -94,23 +94,23 @@ describe('a change of tokens and packages that is not published', () => {
 describe('a change of tokens and packages', () => {
   it('is due before one that is published, and else a minute after it was made, by when the manifest was signed and when it ends', async () => {
     const { sql } = await plantation.copy();
-    const [issuedAt, validForMs] = [Date.now(), 900_000];
+    const [issuedAt, snapshotTtlMs] = [Date.now(), 900_000];
     const parts = [{ kind: SHARE_PARTS, last_leaf: 7 }];
     const isTakenBy = (validUntil: number) =>
-      takenUp(
+      appliedChanges(
         {
           opened: { manifest: { index_parts: parts, tree_size: 1e9 }, issuedAt, validUntil },
-          validForMs,
+          snapshotTtlMs,
         } as unknown as PublishedContext,
         sql,
       );
     const before = (ms: number) => new Date(issuedAt - ms);
-    const usual = await isTakenBy(issuedAt + validForMs);
+    const usual = await isTakenBy(issuedAt + snapshotTtlMs);
     expect([usual(8, before(60_000)), usual(8, before(59_000))]).toEqual([true, false]);
     expect([usual(7, before(0)), usual(8, before(0))]).toEqual([true, false]);
-    const late = await isTakenBy(issuedAt + 2 * validForMs);
+    const late = await isTakenBy(issuedAt + 2 * snapshotTtlMs);
     expect([late(8, before(60_000)), late(8, before(59_000))]).toEqual([true, false]);
-    const nearer = await isTakenBy(issuedAt + validForMs - 10_000);
+    const nearer = await isTakenBy(issuedAt + snapshotTtlMs - 10_000);
     expect([nearer(8, before(70_000)), nearer(8, before(69_000))]).toEqual([true, false]);
   });
 });

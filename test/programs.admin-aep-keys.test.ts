@@ -62,7 +62,7 @@ afterAll(async () => {
 async function publish(): Promise<void> {
   await registry.verifyAll();
   while ((await scrub(registry.verify, 1000)).urgent);
-  await publisher.tick();
+  await publisher.runCycle();
   await facade.follower.refresh();
   expect(facade.follower.refusal).toBeNull();
 }

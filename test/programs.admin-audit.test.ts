@@ -7,7 +7,7 @@ import { parseApiKey } from '#protocol/api-key';
 import { toBase64Url } from '#protocol/bytes';
 import { packageRoot } from '#runtime/package-root';
 import { connect } from '#runtime/postgres';
-import { acting } from '#sql/audit';
+import { withAuditContext } from '#sql/audit';
 import type { Db } from '#sql/db';
 import { recordHeartbeat } from '#sql/heartbeats';
 import { COMMANDS } from '#programs/admin/main';
@@ -196,7 +196,7 @@ describe('every command that changes something', () => {
   it('does not pass its name on to what its connection does next', async () => {
     const sql = connect(db.urlFor('svc_admin'), { application: 'test', max: 1 });
     const lock = (tx: Db) => tx`update svc.lane set open = false where environment = 'live'`;
-    await acting(sql, { actor: 'ada', act: 'lane lock' }, lock);
+    await withAuditContext(sql, { actor: 'ada', act: 'lane lock' }, lock);
     await lock(sql);
     await sql.end();
     expect(await fresh()).toMatchObject([

@@ -8,7 +8,7 @@ import { directorySource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
 import { DatabaseClaim } from '#publisher/database-claim';
 import { publisherReadiness } from '#publisher/readiness';
-import { PublisherStopped } from '#publisher/stopped';
+import { FatalPublishError } from '#publisher/stopped';
 import { systemClock } from '#runtime/clock';
 import { nativeSha256 } from '#runtime/crypto';
 import { listen } from '#runtime/http-server';
@@ -49,7 +49,7 @@ beforeAll(async () => {
     directory: published,
     ...keys,
   });
-  await firstPublisher.tick();
+  await firstPublisher.runCycle();
   await firstPublisher.close();
   await original.close();
   restored = await freshDatabase(original.name);
@@ -58,7 +58,7 @@ beforeAll(async () => {
   lost = await admitted(running, 300);
   await running.verifyAll();
   const publisher = sqlPublisher(original.as('svc_publisher'), { directory: published, ...keys });
-  await publisher.tick();
+  await publisher.runCycle();
   await publisher.close();
 
   registry = await openRegistry(restored, { goesOn: before });
@@ -70,9 +70,9 @@ afterAll(async () => {
   rmSync(home, { recursive: true });
 });
 
-async function stopOf(tick: Promise<unknown>): Promise<PublisherStopped> {
+async function stopOf(tick: Promise<unknown>): Promise<FatalPublishError> {
   const error: unknown = await tick.catch((reason: unknown) => reason);
-  if (error instanceof PublisherStopped) return error;
+  if (error instanceof FatalPublishError) return error;
   throw new Error(`expected the publisher to stop, got ${String(error)}`);
 }
 
@@ -100,11 +100,11 @@ interface Lost {
 describe('a restored database that lacks published leaves', () => {
   it('is refused, before and after it went another way, with the words that lead on', async () => {
     const publisher = publisherOn();
-    expect((await stopOf(publisher.tick())).code).toBe('database_behind');
+    expect((await stopOf(publisher.runCycle())).code).toBe('database_behind');
     // Engines and workers cannot know: what they take now is in this database alone.
     kept.push(...(await admitted(registry, 2)));
     await registry.verifyAll();
-    const { message } = await stopOf(publisher.tick());
+    const { message } = await stopOf(publisher.runCycle());
     expect(message).toMatch(/admin -- log lost/);
     expect(message).toMatch(/admin -- log end/);
     await publisher.close();
@@ -144,7 +144,7 @@ describe('a restored database that lacks published leaves', () => {
     const { code, err } = await end(ORIGIN);
     expect(code).toBe(1);
     expect(err).toContain('nothing shows that published leaves are lost');
-    const stopped = await stopOf(publisherOn().tick());
+    const stopped = await stopOf(publisherOn().runCycle());
     await recordPublisher((publisher) => publisher.failed(stopped, 1));
     await recordPublisher((publisher) =>
       publisher.went(
@@ -153,7 +153,7 @@ describe('a restored database that lacks published leaves', () => {
           generation: 1,
           treeSize: 6,
           newProofs: 0,
-          judgedAnew: 0,
+          changedRecords: 0,
           grants: 0,
         },
         1,
@@ -187,7 +187,7 @@ describe('a restored database that lacks published leaves', () => {
     const [record] = (await admin('audit', 'list', '--limit', '1')).json as { act: string }[];
     expect(record).toMatchObject({ act: 'log end', object: 'ended_log' });
     const empty = publisherOn({ directory: join(home, 'empty') });
-    expect((await stopOf(empty.tick())).code).toBe('log_ended');
+    expect((await stopOf(empty.runCycle())).code).toBe('log_ended');
     await empty.close();
     // Nor by a publisher that does not ask.
     await expect(restored.as('svc_publisher')`
@@ -201,10 +201,10 @@ describe('a restored database that lacks published leaves', () => {
     const logKey = testKey();
     const directory = join(home, 'next');
     const publisher = publisherOn({ origin: NEXT_ORIGIN, logKey, directory });
-    expect(await publisher.tick()).toMatchObject({ outcome: 'published', treeSize: 8 });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 8 });
     kept.push(...(await admitted(registry, 1)));
     await registry.verifyAll();
-    expect(await publisher.tick()).toMatchObject({ outcome: 'published', treeSize: 9 });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 9 });
     await publisher.close();
     const facade = createFacade({
       snapshotSource: directorySource(directory),

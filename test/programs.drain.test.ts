@@ -254,7 +254,7 @@ describe('a facade that is told to stop', () => {
     snapshot.registry.addProofs(10);
     snapshot.registry.verify();
     snapshot.clock.at = Date.now();
-    await snapshot.publisher().tick();
+    await snapshot.publisher().runCycle();
     const facade = await startProgram('facade', {
       PUBLIC_PORT: '0',
       SNAPSHOT_DIR: snapshot.directory,

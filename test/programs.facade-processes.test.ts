@@ -10,7 +10,7 @@ import { send } from './helpers/send.js';
 import { TestSnapshot } from './helpers/snapshot.js';
 
 const PROGRAM = join(packageRoot, 'dist', 'programs', 'facade.js');
-const PATIENCE_MS = 20_000;
+const TIMEOUT_MS = 20_000;
 
 const snapshot = new TestSnapshot();
 let proof: string;
@@ -21,7 +21,7 @@ beforeAll(async () => {
   snapshot.registry.verify();
   // By the clock of the programs, not by ours.
   snapshot.clock.at = Date.now();
-  await snapshot.publisher().tick();
+  await snapshot.publisher().runCycle();
 });
 afterEach(() => {
   for (const { child, pids } of started.splice(0)) {
@@ -110,7 +110,7 @@ function isAlive(pid: number): boolean {
 }
 
 async function eventually<T>(look: () => T | undefined | false, what: string): Promise<T> {
-  const deadline = Date.now() + PATIENCE_MS;
+  const deadline = Date.now() + TIMEOUT_MS;
   for (;;) {
     const found = look();
     if (found !== undefined && found !== false) return found;
@@ -183,7 +183,7 @@ describe('several facade processes', () => {
       for (let i = 0; i < 20; i += 1) expect(await lookUp(url)).toBe(200);
       expect(facade.ready).toEqual([url]);
     },
-    PATIENCE_MS * 2,
+    TIMEOUT_MS * 2,
   );
 
   it(
@@ -219,7 +219,7 @@ describe('several facade processes', () => {
       // It is not news to whoever started us.
       expect(facade.ready).toEqual([url]);
     },
-    PATIENCE_MS * 4,
+    TIMEOUT_MS * 4,
   );
 
   it(
@@ -254,7 +254,7 @@ describe('several facade processes', () => {
       expect(await second.exited).toBe(1);
       expect(second.text()).toContain('is taken: set OPS_PORT to another one');
     },
-    PATIENCE_MS * 2,
+    TIMEOUT_MS * 2,
   );
 
   it(
@@ -272,7 +272,7 @@ describe('several facade processes', () => {
       expect(await facade.exited).toBe(0);
       expect(facade.pids().filter(isAlive)).toEqual([]);
     },
-    PATIENCE_MS * 2,
+    TIMEOUT_MS * 2,
   );
 
   it(
@@ -290,7 +290,7 @@ describe('several facade processes', () => {
       expect(await late.answer).toBe(400);
       await eventually(() => pids.every((pid) => !isAlive(pid)), 'the end of the others');
     },
-    PATIENCE_MS * 2,
+    TIMEOUT_MS * 2,
   );
 
   it(
@@ -308,7 +308,7 @@ describe('several facade processes', () => {
       // Said once, not once for each process.
       expect(facade.pids()).toHaveLength(1);
     },
-    PATIENCE_MS * 2,
+    TIMEOUT_MS * 2,
   );
 
   it(
@@ -324,7 +324,7 @@ describe('several facade processes', () => {
       expect(facade.pids().filter(isAlive)).toEqual([]);
       await new Promise((resolve) => thief.close(resolve));
     },
-    PATIENCE_MS * 2,
+    TIMEOUT_MS * 2,
   );
 
   it(
@@ -340,7 +340,7 @@ describe('several facade processes', () => {
         (await send(`http://127.0.0.1:${port}`, { method: 'GET', path: '/healthz' })).status,
       ).toBe(200);
     },
-    PATIENCE_MS * 2,
+    TIMEOUT_MS * 2,
   );
 });
 
@@ -354,6 +354,6 @@ describe('one facade process', () => {
       facade.child.kill('SIGTERM');
       expect(await facade.exited).toBe(0);
     },
-    PATIENCE_MS * 2,
+    TIMEOUT_MS * 2,
   );
 });

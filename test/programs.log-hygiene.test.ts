@@ -109,7 +109,7 @@ it('a facade says nothing of who is looked up, or by which token', async () => {
   snapshot.registry.addProofs(3);
   snapshot.registry.verify();
   snapshot.clock.at = Date.now();
-  await snapshot.publisher().tick();
+  await snapshot.publisher().runCycle();
   const facade = await startProgram('facade', {
     SNAPSHOT_DIR: snapshot.directory,
     LOG_VKEY: snapshot.logVkey,

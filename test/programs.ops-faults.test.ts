@@ -13,12 +13,12 @@ import { transaction } from '#sql/transaction';
 import { adminOn } from './helpers/admin.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { parseExposition, valueOf } from './helpers/exposition.js';
-import { openWay, type Way } from './helpers/way.js';
+import { startTcpProxy, type TcpProxy } from './helpers/way.js';
 
 let db: TestDatabase;
 let home: string;
 /** On which everything can come to stand still, as behind a dead switch. */
-let way: Way;
+let way: TcpProxy;
 const children: ChildProcess[] = [];
 let aepKey: Uint8Array;
 const opsUrls: Record<string, string> = {};
@@ -26,7 +26,7 @@ const opsUrls: Record<string, string> = {};
 beforeAll(async () => {
   db = await freshDatabase();
   home = await mkdtemp(join(tmpdir(), 'svc-ops-'));
-  way = await openWay(new URL(db.url));
+  way = await startTcpProxy(new URL(db.url));
   for (const name of ['log', 'snapshot']) createSigningKey(join(home, `${name}.pem`));
   aepKey = createSigningKey(join(home, 'aep.pem')).publicKey;
   const publisher = {

@@ -3,7 +3,7 @@ import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { BOOTSTRAP, ensurePolicy, shippedPolicy } from '#programs/shipped-policy';
 import { logger } from '#runtime/log';
 import { packageRoot } from '#runtime/package-root';
-import { acting } from '#sql/audit';
+import { withAuditContext } from '#sql/audit';
 import {
   activatePolicy,
   activePolicy,
@@ -30,7 +30,7 @@ const log = logger('test', 'silent');
 log.error = (...line: unknown[]) => void errors.push(line);
 
 const start = () =>
-  acting(db.as('svc_admin'), { actor: BOOTSTRAP, act: BOOTSTRAP }, (tx) =>
+  withAuditContext(db.as('svc_admin'), { actor: BOOTSTRAP, act: BOOTSTRAP }, (tx) =>
     ensurePolicy(tx, shipped, log),
   );
 const inForce = async () => (await activePolicy(db.sql))?.toString('hex');
@@ -60,13 +60,17 @@ describe('what decides after a start', () => {
   });
 
   it('also when its texts have changed since it was shipped', async () => {
-    const earlier = await acting(db.sql, { actor: BOOTSTRAP, act: BOOTSTRAP }, async (tx) => {
-      const foreign = Buffer.alloc(32, 7);
-      await tx`
+    const earlier = await withAuditContext(
+      db.sql,
+      { actor: BOOTSTRAP, act: BOOTSTRAP },
+      async (tx) => {
+        const foreign = Buffer.alloc(32, 7);
+        await tx`
           insert into svc.policy_set (digest, manifest, files)
           values (${foreign}, '{}', ${tx.json({ ...files, policies: own })})`;
-      return foreign;
-    });
+        return foreign;
+      },
+    );
     await activatePolicy(db.sql, earlier);
     await start();
     expect(await inForce()).toBe(digest(shipped));

@@ -7,7 +7,7 @@ import { openAdmitQueue } from '#runtime/queues';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { startProgram } from './helpers/program.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
-import { openWay } from './helpers/way.js';
+import { startTcpProxy } from './helpers/way.js';
 
 /**
  * Makes the seconds of a watchdog and the pauses of a pulse a few milliseconds long, in a program that
@@ -40,7 +40,7 @@ const said = (stderr: string[]): string => stderr.join('\n');
 
 describe('what hangs ends', () => {
   it('an engine, when statements do not come back', async () => {
-    const way = await openWay(new URL(db.urlFor('svc_engine')));
+    const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
     const engine = await startProgram('engine', {
       NODE_OPTIONS,
       DATABASE_URL: way.url,

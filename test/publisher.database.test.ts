@@ -11,7 +11,7 @@ import { formatVkey } from '#protocol/note';
 import type { Facade as FacadeBody } from '#protocol/schemas/facade';
 import { DatabaseClaim } from '#publisher/database-claim';
 import type { Publisher } from '#publisher/publisher';
-import { PublisherStopped } from '#publisher/stopped';
+import { FatalPublishError } from '#publisher/stopped';
 import { systemClock } from '#runtime/clock';
 import { nativeSha256 } from '#runtime/crypto';
 import { listen, type HttpServer } from '#runtime/http-server';
@@ -23,12 +23,12 @@ import { createPackage } from '#sql/packages';
 import { assertRole } from '#sql/roles';
 import { createShareToken, type ShareTarget } from '#sql/share-tokens';
 import { databaseTime } from '#sql/upkeep';
-import { frontier, insertVerdicts } from '#sql/verdicts';
+import { verifiedPrefix, insertVerdicts } from '#sql/verdicts';
 import { expire } from '#workers/verify/expire';
-import { advanceFrontier } from '#workers/verify/frontier';
+import { extendVerifiedPrefix } from '#workers/verify/frontier';
 import { VERDICT_LOCK } from '#workers/verify/lock';
 import { scrub } from '#workers/verify/scrub';
-import { upkeep } from '#workers/verify/upkeep';
+import { scanExpiries } from '#workers/verify/upkeep';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { PublishedGrants } from './helpers/published.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
@@ -106,14 +106,14 @@ describe('the publisher on a real registry', () => {
     const [denied] = await admit(1, { action: 'DELETE_AUDIT_LOG' });
     await registry.verifyAll();
     const publisher = publisherIn(directory);
-    expect(await publisher.tick()).toMatchObject({ newProofs: 301 });
+    expect(await publisher.runCycle()).toMatchObject({ newProofs: 301 });
     expect(await statusOf(`proof/${ids[0]}`)).toBe('VALID');
     expect(await statusOf(`proof/${ids[299]}`)).toBe('VALID');
     expect(await statusOf(`trust/trust_${ids[150]}`)).toBe('TRUST_ESTABLISHED');
     expect(await statusOf(`proof/${denied}`)).toBe('VALID');
     expect(await statusOf(`trust/trust_${denied}`)).toBe('BACKEND_LOOKUP_REQUIRED');
     const [unverified] = await admit(1);
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await statusOf(`proof/${unverified}`)).toBe('NOT_FOUND');
   });
 
@@ -121,7 +121,7 @@ describe('the publisher on a real registry', () => {
     const [id] = await admit(1);
     await registry.verifyAll();
     const publisher = publisherIn(directory);
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await statusOf(`certificate/cert_${id}`)).toBe('VERIFIED');
     await appendRevocation(registry.admin, nativeSha256, {
       proofId: id!,
@@ -131,7 +131,7 @@ describe('the publisher on a real registry', () => {
       salt: '5'.repeat(64),
     });
     await registry.verifyAll();
-    expect(await publisher.tick()).toMatchObject({ judgedAnew: 1 });
+    expect(await publisher.runCycle()).toMatchObject({ changedRecords: 1 });
     expect(await statusOf(`certificate/cert_${id}`)).toBe('REVOKED');
     expect(await statusOf(`trust/trust_${id}`)).toBe('REVOKED');
     expect(await statusOf(`proof/${id}`)).toBe('VALID');
@@ -147,11 +147,11 @@ describe('the publisher on a real registry', () => {
     await set('ADMIT');
     await registry.verifyAll();
     const publisher = publisherIn(directory);
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await statusOf(`trust/trust_${id}`)).toBe('BACKEND_LOOKUP_REQUIRED');
     await set('DENY');
     await scrub(registry.verify, 10_000);
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await statusOf(`proof/${id}`)).toBe('VALID');
     expect(await statusOf(`trust/trust_${id}`)).toBe('BACKEND_LOOKUP_REQUIRED');
     expect(await statusOf(`certificate/cert_${id}`)).toBe('BACKEND_LOOKUP_REQUIRED');
@@ -162,7 +162,7 @@ describe('the publisher on a real registry', () => {
     // Everybody who writes verdicts takes this lock: the verifier has read, and cannot write yet.
     const lock = await db.sql.reserve();
     await lock`select pg_advisory_lock(${VERDICT_LOCK})`;
-    const verifying = advanceFrontier(registry.verify, 1000);
+    const verifying = extendVerifiedPrefix(registry.verify, 1000);
     await vi.waitFor(async () => {
       const waiting =
         await db.sql`select from pg_locks where locktype = 'advisory' and not granted`;
@@ -180,13 +180,13 @@ describe('the publisher on a real registry', () => {
     expect(await verifying).toBeGreaterThan(0);
     await registry.verifyAll();
     const publisher = publisherIn(directory);
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await statusOf(`proof/${id}`)).toBe('REVOKED');
     // No later verdict undoes it, and neither does the row that says so being filed under another proof.
     const [leaf] = await db.sql<{ leaf_index: number }[]>`
       select leaf_index from svc.proof where proof_id = ${id!}::uuid`;
     const judgeAgain = async (outcome: 'pass' | 'fail') => {
-      const prefix = await frontier(registry.verify.sql);
+      const prefix = await verifiedPrefix(registry.verify.sql);
       await insertVerdicts(registry.verify.sql, [
         {
           prefix: null,
@@ -199,7 +199,7 @@ describe('the publisher on a real registry', () => {
           checks: [],
         },
       ]);
-      await publisher.tick();
+      await publisher.runCycle();
     };
     await judgeAgain('pass');
     expect(await statusOf(`proof/${id}`)).toBe('REVOKED');
@@ -227,9 +227,9 @@ describe('the publisher on a real registry', () => {
     const [id] = await admit(1);
     await registry.verifyAll();
     const publisher = publisherIn(directory);
-    await publisher.tick();
+    await publisher.runCycle();
     await expire(registry.verify, 100);
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await statusOf(`passport/pass_${id}`)).toBe('EXPIRED');
     expect(await statusOf(`proof/${id}`)).toBe('VALID');
     await db.sql`
@@ -264,16 +264,16 @@ describe('the publisher on a real registry', () => {
       snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
     });
     // Its members are not verified yet, and the tokens came after it.
-    expect(await publisher.tick()).toMatchObject({ grants: 0 });
+    expect(await publisher.runCycle()).toMatchObject({ grants: 0 });
     await registry.verifyAll();
-    expect(await publisher.tick()).toMatchObject({ newProofs: 2, grants: 3 });
+    expect(await publisher.runCycle()).toMatchObject({ newProofs: 2, grants: 3 });
     expect(await published.statusOf(packageId)).toBe('TRUST_ESTABLISHED');
     expect(await published.share(lasting)).toMatchObject({ package_id: packageId });
     expect(await published.share(ending)).toMatchObject({ proof_id: proofIds[0] });
 
     await db.sql`update svc.share_due set expires_at = now()`;
-    expect(await publisher.tick()).toMatchObject({ grants: 0 });
-    await upkeep(registry.verify, 100);
+    expect(await publisher.runCycle()).toMatchObject({ grants: 0 });
+    await scanExpiries(registry.verify, 100);
     await appendRevocation(registry.admin, nativeSha256, {
       proofId: proofIds[1]!,
       artifactKind: 'proof',
@@ -282,7 +282,7 @@ describe('the publisher on a real registry', () => {
       salt: '6'.repeat(64),
     });
     await registry.verifyAll();
-    expect(await publisher.tick()).toMatchObject({ grants: 1, judgedAnew: 1 });
+    expect(await publisher.runCycle()).toMatchObject({ grants: 1, changedRecords: 1 });
     expect(await published.share(ending)).toMatchObject({ artifact_kind: null });
     expect(await published.share(lasting)).toMatchObject({ package_id: packageId });
     expect(await published.statusOf(packageId)).toBe('REVOKED');
@@ -290,18 +290,18 @@ describe('the publisher on a real registry', () => {
 
   it('signs nothing new while the verifier has not looked for as long as that is valid', async () => {
     const publisher = publisherIn(directory);
-    await publisher.tick();
+    await publisher.runCycle();
     await db.sql`update svc.upkeep set done_at = now() - interval '61 seconds'`;
-    expect(await publisher.tick()).toMatchObject({ outcome: 'verifier_silent' });
-    await upkeep(registry.verify, 100);
-    expect(await publisher.tick()).toMatchObject({ outcome: 'published' });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'verifier_silent' });
+    await scanExpiries(registry.verify, 100);
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
   });
 
   it('stops asserting a proof whose stored AEP was changed, once the scrubber has seen it', async () => {
     const [id] = await admit(1);
     await registry.verifyAll();
     const publisher = publisherIn(directory);
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await statusOf(`proof/${id}`)).toBe('VALID');
     await db.sql.begin(async (tx) => {
       await tx`set local session_replication_role = replica`;
@@ -309,7 +309,7 @@ describe('the publisher on a real registry', () => {
         where proof_id = ${id!}::uuid`;
     });
     await scrub(registry.verify, 100_000);
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await statusOf(`proof/${id}`)).toBe('BACKEND_LOOKUP_REQUIRED');
   });
 
@@ -317,16 +317,16 @@ describe('the publisher on a real registry', () => {
     const elsewhere = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
     const one = publisherIn(directory);
     const two = publisherIn(elsewhere);
-    expect(await one.tick()).toMatchObject({ outcome: 'published' });
-    expect(await two.tick()).toEqual({ outcome: 'standby' });
+    expect(await one.runCycle()).toMatchObject({ outcome: 'published' });
+    expect(await two.runCycle()).toEqual({ outcome: 'standby' });
     // The leader's connection is cut; the database gives its lock back.
     await db.sql`
       select pg_terminate_backend(pid) from pg_locks
       where locktype = 'advisory' and granted and classid = ${0x737663} and objid = 1`;
-    await expect.poll(() => two.tick()).toMatchObject({ outcome: 'published' });
-    expect(await one.tick()).toEqual({ outcome: 'standby' });
+    await expect.poll(() => two.runCycle()).toMatchObject({ outcome: 'published' });
+    expect(await one.runCycle()).toEqual({ outcome: 'standby' });
     await two.close();
-    expect(await one.tick()).toMatchObject({ outcome: 'published' });
+    expect(await one.runCycle()).toMatchObject({ outcome: 'published' });
     rmSync(elsewhere, { recursive: true });
   });
 
@@ -334,11 +334,11 @@ describe('the publisher on a real registry', () => {
     await admit(2);
     await registry.verifyAll();
     const publisher = publisherIn(directory);
-    await publisher.tick();
+    await publisher.runCycle();
     await db.sql.begin(async (tx) => {
       await tx`set local session_replication_role = replica`;
       await tx`delete from svc.verdict where verdict_id = (select max(verdict_id) from svc.verdict where frontier)`;
     });
-    await expect(publisher.tick()).rejects.toThrow(PublisherStopped);
+    await expect(publisher.runCycle()).rejects.toThrow(FatalPublishError);
   });
 });

@@ -37,7 +37,7 @@ beforeEach(async () => {
   old = registry.addProofs(260);
   registry.verify();
   const publisher = snapshot.publisher();
-  await publisher.tick();
+  await publisher.runCycle();
   await publisher.close();
   lived = snapshot.facade();
   await lived.follower.refresh();
@@ -122,7 +122,7 @@ async function auditAsOutsider(): Promise<number> {
 async function writesOfATick(): Promise<string[]> {
   const { step, writes } = dying(Infinity, true);
   const publisher = snapshot.publisher({ step });
-  await publisher.tick();
+  await publisher.runCycle();
   await publisher.close();
   return writes;
 }
@@ -141,7 +141,7 @@ describe('a publisher that dies at a write', () => {
       it(`leaves a whole snapshot and is repaired: write ${at}, ${persisted ? 'done' : 'not done'}`, async () => {
         const { step, writes } = dying(at, persisted);
         const dead = snapshot.publisher({ step });
-        await expect(dead.tick()).rejects.toThrow(Killed);
+        await expect(dead.runCycle()).rejects.toThrow(Killed);
         await dead.close();
         const last = writes[at] === 'lookup/manifest' && persisted;
         expect(await auditAsOutsider()).toBe(last ? 562 : 261);
@@ -151,7 +151,7 @@ describe('a publisher that dies at a write', () => {
         const later = snapshot.registry.addProof();
         snapshot.registry.verify();
         const next = snapshot.publisher();
-        expect(await next.tick()).toMatchObject({ outcome: 'published', treeSize: 563 });
+        expect(await next.runCycle()).toMatchObject({ outcome: 'published', treeSize: 563 });
         expect(await auditAsOutsider()).toBe(563);
         expect(statusIn(lived, later)).toBe('VALID');
       });
@@ -180,7 +180,7 @@ describe('a publisher that dies at a write', () => {
         expect(seen.size).toBe(2);
       },
     });
-    await publisher.tick();
+    await publisher.runCycle();
     expect(looks).toBeGreaterThan(20);
   });
 
@@ -207,10 +207,10 @@ describe('a registry that fails', () => {
     snapshot.registry.asked = (what) => {
       if (what === question) throw new Killed(what);
     };
-    await expect(publisher.tick()).rejects.toThrow(Killed);
+    await expect(publisher.runCycle()).rejects.toThrow(Killed);
     expect(await auditAsOutsider()).toBe(261);
     snapshot.registry.asked = () => undefined;
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await auditAsOutsider()).toBe(562);
   });
 
@@ -222,10 +222,10 @@ describe('a registry that fails', () => {
       throw new Killed('no answer');
     };
     const publisher = snapshot.publisher();
-    await expect(publisher.tick()).rejects.toThrow(Killed);
+    await expect(publisher.runCycle()).rejects.toThrow(Killed);
     expect(await auditAsOutsider()).toBe(261);
     registry.insertCheckpoint = insert;
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await auditAsOutsider()).toBe(562);
     expect(readFileSync(join(snapshot.directory, 'checkpoint'), 'utf8')).toBe(
       registry.checkpoints.at(-1)!.note,

@@ -7,7 +7,7 @@ import { utf8 } from '#protocol/bytes';
 import { PACKAGE_PARTS, PROOF_PARTS, SHARE_PARTS } from '#protocol/snapshot/manifest';
 import type { WriteStep } from '#publisher/publish';
 import type { Publisher } from '#publisher/publisher';
-import { PublisherStopped } from '#publisher/stopped';
+import { FatalPublishError } from '#publisher/stopped';
 import { nativeSha256 } from '#runtime/crypto';
 import { PublishedGrants } from './helpers/published.js';
 import { TestSnapshot } from './helpers/snapshot.js';
@@ -25,13 +25,13 @@ beforeEach(async () => {
   ids = snapshot.registry.addProofs(6);
   snapshot.registry.verify();
   publisher = snapshot.publisher();
-  await publisher.tick();
+  await publisher.runCycle();
 });
 afterEach(() => snapshot.close());
 
 const tick = async () => {
   snapshot.clock.at += 1000;
-  return publisher.tick();
+  return publisher.runCycle();
 };
 const segmentFiles = (): string[] =>
   readdirSync(join(snapshot.directory, 'lookup/segments')).map((name) =>
@@ -132,7 +132,7 @@ describe('the parts of the index', () => {
     for (const id of packages.map((one) => one.slice(4))) {
       expect(await published.place(PROOF_PARTS, id)).toBeNull();
     }
-    expect(await published.bookmark()).toBe(registry.grantChanges.length);
+    expect(await published.bookmark()).toBe(registry.shareChanges.length);
   });
 
   it('keep the files that they lead to from the janitor, whatever their kind', async () => {
@@ -202,10 +202,10 @@ describe('a snapshot', () => {
     for (const id of ids) registry.share('proof', id);
     await tick();
     const before = readFileSync(join(snapshot.directory, 'lookup/manifest'));
-    const lost = registry.grantChanges.splice(4);
+    const lost = registry.shareChanges.splice(4);
     const error: unknown = await tick().catch((reason: unknown) => reason);
-    expect(error).toBeInstanceOf(PublisherStopped);
-    expect((error as PublisherStopped).code).toBe('changes_behind');
+    expect(error).toBeInstanceOf(FatalPublishError);
+    expect((error as FatalPublishError).code).toBe('changes_behind');
     expect(String(error)).toMatch(/change 6 .*revoke those tokens again/);
     expect(readFileSync(join(snapshot.directory, 'lookup/manifest'))).toEqual(before);
     // It has made as many since: those, and what they end, were never looked at.
@@ -213,7 +213,7 @@ describe('a snapshot', () => {
     registry.share('proof', ids[0]!);
     registry.share('proof', ids[0]!);
     await expect(tick()).rejects.toMatchObject({ code: 'changes_behind' });
-    registry.grantChanges.splice(4, Infinity, ...lost);
+    registry.shareChanges.splice(4, Infinity, ...lost);
     await expect(tick()).resolves.toMatchObject({ outcome: 'published' });
   });
 
@@ -225,7 +225,7 @@ describe('a snapshot', () => {
     await tick();
     await expect(tick()).resolves.toMatchObject({ outcome: 'published' });
     expect(await published.statusOf(packageId)).toBe('BACKEND_LOOKUP_REQUIRED');
-    registry.grantChanges.length = 0;
+    registry.shareChanges.length = 0;
     registry.bundle(ids.slice(1, 3));
     await expect(tick()).rejects.toMatchObject({ code: 'changes_behind' });
   });
@@ -235,35 +235,38 @@ describe('a snapshot', () => {
     registry.share('proof', ids[0]!);
     await tick();
     const [token] = [registry.share('proof', ids[1]!), registry.share('proof', ids[2]!)];
-    const [missing] = registry.grantChanges.splice(1, 1);
+    const [missing] = registry.shareChanges.splice(1, 1);
     await expect(tick()).rejects.toThrow('the registry did not list change 2');
     expect(await published.share(token)).toBeNull();
-    registry.grantChanges.splice(1, 0, missing!);
+    registry.shareChanges.splice(1, 0, missing!);
     await tick();
     expect(await published.share(token)).not.toBeNull();
   });
 
-  it.each(['upkeepDoneAt', 'grantChangesSince', 'sharesNow', 'packages', 'packagesWith'] as const)(
-    'stays as it was when the registry fails at %s',
-    async (question) => {
-      const { registry } = snapshot;
-      const old = registry.bundle(ids.slice(0, 2));
-      await tick();
-      const token = registry.share('proof', ids[0]!);
-      registry.bundle(ids.slice(2, 4));
-      become(snapshot.registry, ids[0]!, 'over');
-      const before = readFileSync(join(snapshot.directory, 'lookup/manifest'));
-      registry.asked = (what) => {
-        if (what === question) throw new Error('the database is away');
-      };
-      await expect(tick()).rejects.toThrow('the database is away');
-      expect(readFileSync(join(snapshot.directory, 'lookup/manifest'))).toEqual(before);
-      registry.asked = () => undefined;
-      await tick();
-      expect(await published.statusOf(old)).toBe('EXPIRED');
-      expect(await published.share(token)).not.toBeNull();
-    },
-  );
+  it.each([
+    'expiryScanDoneAt',
+    'shareChangesSince',
+    'sharesNow',
+    'packages',
+    'packagesWith',
+  ] as const)('stays as it was when the registry fails at %s', async (question) => {
+    const { registry } = snapshot;
+    const old = registry.bundle(ids.slice(0, 2));
+    await tick();
+    const token = registry.share('proof', ids[0]!);
+    registry.bundle(ids.slice(2, 4));
+    become(snapshot.registry, ids[0]!, 'over');
+    const before = readFileSync(join(snapshot.directory, 'lookup/manifest'));
+    registry.asked = (what) => {
+      if (what === question) throw new Error('the database is away');
+    };
+    await expect(tick()).rejects.toThrow('the database is away');
+    expect(readFileSync(join(snapshot.directory, 'lookup/manifest'))).toEqual(before);
+    registry.asked = () => undefined;
+    await tick();
+    expect(await published.statusOf(old)).toBe('EXPIRED');
+    expect(await published.share(token)).not.toBeNull();
+  });
 });
 
 describe('a publisher that dies at a write', () => {

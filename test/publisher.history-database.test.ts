@@ -234,21 +234,21 @@ describe('what became of a proof', () => {
     await tamper(wrongAtFirst);
     await registry.verifyAll();
     const first = publisher();
-    await first.tick();
+    await first.runCycle();
     expect((await record(plain))[0]).toBe(1);
 
     await expire(registry.verify, 100);
     await revoke(revoked, 'trust');
     await tamper(mended);
     await verifyAllAgain();
-    await first.tick();
+    await first.runCycle();
 
     await revoke(revoked, 'trust');
     await revoke(revoked, 'proof');
     await tamper(mended);
     await tamper(wrongAtFirst);
     await verifyAllAgain();
-    await first.tick();
+    await first.runCycle();
 
     const kinds = async (proofId: string) => (await privately(proofId)).map(({ event }) => event);
     const begun = ['accepted', 'appended'];
@@ -278,7 +278,7 @@ describe('what became of a proof', () => {
     await agree();
     await first.close();
     rmSync(join(directory, 'lookup'), { recursive: true });
-    await publisher().tick();
+    await publisher().runCycle();
     await agree();
   });
 });

@@ -8,7 +8,7 @@ import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import type { Publisher } from '#publisher/publisher';
 import type { RegistryView } from '#publisher/registry-view';
-import { PublisherStopped } from '#publisher/stopped';
+import { FatalPublishError } from '#publisher/stopped';
 import {
   eventsIn,
   historyIn,
@@ -68,7 +68,7 @@ describe('a proof of which nothing more became than that it was verified', () =>
     pass();
     registry.verify();
     const asked = questions();
-    await publisher.tick();
+    await publisher.runCycle();
     expect(asked).not.toContain('verdictHistories');
     const before = await record(id!);
     expect(before[0]).toBe(1);
@@ -83,7 +83,7 @@ describe('a proof of which nothing more became than that it was verified', () =>
     registry.revoke(other!);
     registry.judge(id!, { outcome: 'pass' });
     registry.verify();
-    expect(await publisher.tick()).toMatchObject({ judgedAnew: 1 });
+    expect(await publisher.runCycle()).toMatchObject({ changedRecords: 1 });
     expect(await record(id!)).toEqual(before);
   });
 });
@@ -99,7 +99,7 @@ describe('the history of a published proof', () => {
     pass();
     registry.verify();
     const asked = questions();
-    await publisher.tick();
+    await publisher.runCycle();
     expect(asked.filter((what) => what === 'verdictHistories')).toHaveLength(1);
     expect(await recorded(id!)).toEqual([
       { event: 'accepted', at: after(1) },
@@ -121,12 +121,12 @@ describe('the history of a published proof', () => {
     const { registry } = snapshot;
     const id = registry.addProof();
     registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     for (const kind of ['certificate', 'trust', 'certificate', 'proof'] as const) {
       pass();
       registry.revoke(id, kind);
       registry.verify();
-      expect(await publisher.tick()).toMatchObject({ judgedAnew: 1 });
+      expect(await publisher.runCycle()).toMatchObject({ changedRecords: 1 });
     }
     expect(await told(id)).toEqual([
       'verified 0',
@@ -141,14 +141,14 @@ describe('the history of a published proof', () => {
     const { registry } = snapshot;
     const id = registry.addProof();
     registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     pass();
     registry.judge(id, { expired: ['certificate'] });
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await told(id)).toEqual(['verified 0', 'expired 1000 certificate']);
     pass();
     registry.judge(id, { expired: ['certificate', 'passport', 'proof'] });
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await told(id)).toEqual([
       'verified 0',
       'expired 1000 certificate',
@@ -167,18 +167,18 @@ describe('the history of a published proof', () => {
     const [atFirst, later] = registry.addProofs(2);
     registry.judge(atFirst!, { outcome: 'fail', failedChecks: ['signature', 'inclusion'] });
     registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await told(atFirst!)).toEqual(['failed 0 signature,inclusion']);
     expect(await recorded(later!)).toBeNull();
     pass();
     registry.judge(later!, { outcome: 'fail', failedChecks: ['aep_hash'] });
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await told(later!)).toEqual(['verified 0', 'failed 1000 aep_hash']);
     for (const id of [atFirst!, later!]) {
       pass();
       registry.judge(id, { outcome: 'pass' });
     }
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await told(atFirst!)).toEqual(['failed 0 signature,inclusion', 'verified 2000']);
     expect(await told(later!)).toEqual(['verified 0', 'failed 1000 aep_hash', 'verified 3000']);
     expect((await bodyOf(later!)).verification.verification_status).toBe('VALID');
@@ -189,10 +189,10 @@ describe('the history of a published proof', () => {
     const id = registry.addProof();
     registry.revoke(id);
     registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     pass();
     registry.judge(id, { outcome: 'fail' });
-    expect(await publisher.tick()).toMatchObject({ judgedAnew: 1 });
+    expect(await publisher.runCycle()).toMatchObject({ changedRecords: 1 });
     expect((await bodyOf(id)).verification.verification_status).toBe('REVOKED');
     const events = ['revoked 0 proof', 'failed 1000 aep_hash'];
     expect((await told(id)).slice(1)).toEqual(events);
@@ -200,7 +200,7 @@ describe('the history of a published proof', () => {
     for (let round = 0; round < 3; round++) {
       pass();
       registry.judge(id, { outcome: 'fail' });
-      expect(await publisher.tick()).toMatchObject({ judgedAnew: 0 });
+      expect(await publisher.runCycle()).toMatchObject({ changedRecords: 0 });
     }
     expect(await record(id)).toEqual(before);
   });
@@ -209,14 +209,14 @@ describe('the history of a published proof', () => {
     const { registry } = snapshot;
     const id = registry.addProof();
     registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     pass();
     registry.revoke(id, 'trust');
     registry.judge(id, { outcome: 'fail' });
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await told(id)).toEqual(['verified 0', 'failed 1000 aep_hash']);
     registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await told(id)).toEqual(['verified 0', 'failed 1000 aep_hash', 'revoked 1000 trust']);
   });
 
@@ -224,7 +224,7 @@ describe('the history of a published proof', () => {
     const { registry } = snapshot;
     const [fresh, known] = registry.addProofs(2);
     registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     const late = registry.addProof();
     pass();
     registry.judge(known!, { expired: ['trust'] });
@@ -236,13 +236,13 @@ describe('the history of a published proof', () => {
       for (const id of found) registry.judge(id, { outcome: 'fail' });
       found.clear();
     };
-    await publisher.tick();
+    await publisher.runCycle();
     for (const id of [late, known!]) {
       const { verification } = await bodyOf(id);
       const asserts = verification.verification_status === 'VALID';
       expect((await told(id)).some((event) => event.startsWith('failed'))).toBe(!asserts);
     }
-    await publisher.tick();
+    await publisher.runCycle();
     for (const id of [late, known!]) {
       expect((await bodyOf(id)).verification.verification_status).toBe('BACKEND_LOOKUP_REQUIRED');
     }
@@ -259,20 +259,20 @@ describe('the history of a published proof', () => {
         leafIndex,
         body: utf8(fromUtf8(body).replace(REASON, 'b'.repeat(64))),
       }));
-    await expect(publisher.tick()).rejects.toThrow('did not list the revocation at leaf 2');
+    await expect(publisher.runCycle()).rejects.toThrow('did not list the revocation at leaf 2');
   });
 
   it('is written too by a publisher that stops and withdraws what fails', async () => {
     const { registry } = snapshot;
     const ids = registry.addProofs(300);
     registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     pass();
     registry.corruptTile(0, 1, 5);
     registry.addProof();
     registry.verify();
     registry.judge(ids[3]!, { outcome: 'fail' });
-    await expect(publisher.tick()).rejects.toThrow(PublisherStopped);
+    await expect(publisher.runCycle()).rejects.toThrow(FatalPublishError);
     expect(await told(ids[3]!)).toEqual(['verified 0', 'failed 1000 aep_hash']);
   });
 });
@@ -283,13 +283,13 @@ describe('a proof that fails and is mended again and again', () => {
       pass();
       snapshot.registry.judge(proofId, { outcome: i % 2 === 0 ? 'fail' : 'pass' });
     }
-    await publisher.tick();
+    await publisher.runCycle();
   }
 
   it('has the beginning and the end of it told, and all else that became of it', async () => {
     const proofId = snapshot.registry.addProof();
     snapshot.registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     await flap(proofId, 60);
     expect(await told(proofId)).toHaveLength(61);
     snapshot.registry.revoke(proofId);
@@ -311,12 +311,12 @@ describe('a proof that fails and is mended again and again', () => {
     expect((await told(proofId)).at(-1)).toBe('verified 2120000');
     const again = await record(proofId);
     expect(again.length).toBeLessThan(length + 1000);
-    expect(await publisher.tick()).toMatchObject({ judgedAnew: 0 });
+    expect(await publisher.runCycle()).toMatchObject({ changedRecords: 0 });
 
     // Of one that is published for the first time no more is told.
     const facts = [(await recorded(proofId))!, again] as const;
     rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await recorded(proofId)).toEqual(facts[0]);
   });
 });
@@ -326,12 +326,12 @@ describe('what was told', () => {
     const { registry } = snapshot;
     const [plain, eventful] = registry.addProofs(2);
     registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     pass();
     registry.judge(eventful!, { outcome: 'fail' });
     registry.revoke(eventful!, 'passport');
     registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     const before = await told(eventful!);
     expect(before).toEqual(['verified 0', 'failed 1000 aep_hash', 'revoked 1000 passport']);
 
@@ -349,7 +349,7 @@ describe('what was told', () => {
     for (const id of [plain!, eventful!]) {
       registry.judge(id, { outcome: 'fail', expired: ['trust'] });
     }
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await told(plain!)).toEqual([
       'verified 0',
       'failed 2000 aep_hash',
@@ -362,7 +362,7 @@ describe('what was told', () => {
     const { registry } = snapshot;
     const ids = registry.addProofs(40);
     registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     const over = new Map<string, ArtifactKind[]>();
     // Something else becomes of each, in another order, and it is published in between.
     for (let round = 0; round < 12; round++) {
@@ -379,17 +379,17 @@ describe('what was told', () => {
       }
       ids.push(registry.addProof());
       if (round % 2 === 0) registry.verify();
-      await publisher.tick();
+      await publisher.runCycle();
     }
     registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     const grown = await Promise.all(ids.map(readable));
     const versions = await Promise.all(ids.map(async (id) => (await record(id))[0]));
     expect(new Set(versions)).toEqual(new Set([1, 2]));
 
     await publisher.close();
     rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
-    await snapshot.publisher().tick();
+    await snapshot.publisher().runCycle();
     expect(await Promise.all(ids.map(readable))).toEqual(grown);
   });
 });

@@ -18,10 +18,10 @@ const partsNow = (): string[] =>
     (match) => match[1]!,
   );
 
-async function publishProofs(publisher: { tick(): Promise<unknown> }, count: number) {
+async function publishProofs(publisher: { runCycle(): Promise<unknown> }, count: number) {
   snapshot.registry.addProofs(count);
   snapshot.registry.verify();
-  await publisher.tick();
+  await publisher.runCycle();
 }
 
 describe('the janitor', () => {
@@ -35,12 +35,12 @@ describe('the janitor', () => {
     const stale = [...new Set(replaced)].filter((name) => !partsNow().includes(name));
     expect(stale.length).toBeGreaterThan(0);
     snapshot.clock.at += 6 * MINUTE;
-    await publisher.tick();
+    await publisher.runCycle();
     snapshot.clock.at += 59 * MINUTE;
-    await publisher.tick();
+    await publisher.runCycle();
     for (const name of stale) expect(segments()).toContain(name);
     snapshot.clock.at += 6 * MINUTE;
-    await publisher.tick();
+    await publisher.runCycle();
     for (const name of stale) expect(segments()).not.toContain(name);
     for (const name of partsNow()) expect(segments()).toContain(name);
     // Bodies are still read through the parts that are left.
@@ -58,16 +58,16 @@ describe('the janitor', () => {
     await publishProofs(publisher, 100);
     for (let i = 0; i < 20; i++) {
       snapshot.clock.at += 6 * MINUTE;
-      await publisher.tick();
+      await publisher.runCycle();
     }
     expect(existsSync(at('tile/0/000.p/101'))).toBe(true);
     await publishProofs(publisher, 300);
     snapshot.clock.at += 6 * MINUTE;
-    await publisher.tick();
+    await publisher.runCycle();
     expect(existsSync(at('tile/0/000.p/101'))).toBe(true);
     for (let i = 0; i < 11; i++) {
       snapshot.clock.at += 6 * MINUTE;
-      await publisher.tick();
+      await publisher.runCycle();
     }
     expect(existsSync(at('tile/0/000.p'))).toBe(false);
     expect(existsSync(at('tile/entries/000.p'))).toBe(false);
@@ -86,7 +86,7 @@ describe('the janitor', () => {
     expect(readdirSync(at('.staging'))).toEqual([]);
     expect(segments()).toContain('0'.repeat(64));
     snapshot.clock.at += 61 * MINUTE;
-    await publisher.tick();
+    await publisher.runCycle();
     expect(segments()).not.toContain('0'.repeat(64));
   });
 });

@@ -22,7 +22,7 @@ beforeEach(async () => {
   snapshot.registry.addProofs(3);
   snapshot.registry.verify();
   const publisher = snapshot.publisher();
-  await publisher.tick();
+  await publisher.runCycle();
   await publisher.close();
 });
 afterEach(async () => {
@@ -71,7 +71,7 @@ async function grow(publisher: Publisher): Promise<string> {
   snapshot.clock.at += 1000;
   const id = snapshot.registry.addProof();
   snapshot.registry.verify();
-  await publisher.tick();
+  await publisher.runCycle();
   return id;
 }
 
@@ -83,24 +83,24 @@ describe('a publisher with new keys', () => {
       { logKey: newLogKey, snapshotKey: newSnapshotKey, retired: { log: [], snapshot: [] } },
     ]) {
       const publisher = snapshot.publisher(keys);
-      const error = await publisher.tick().catch((reason: unknown) => reason);
+      const error = await publisher.runCycle().catch((reason: unknown) => reason);
       expect(error).toBeInstanceOf(UnknownSigner);
       expect((error as Error).message).toContain('_RETIRED_VKEYS');
-      expect(publisher.leads()).toBe(false);
+      expect(publisher.isLeader()).toBe(false);
     }
   });
 
   it('signs with them from then on, the checkpoint of a log that has not grown too', async () => {
     const publisher = rotated();
     const before = checkpointFile();
-    await publisher.tick();
+    await publisher.runCycle();
     const after = checkpointFile();
     const open = (note: string, vkey: string) =>
       openCheckpoint(note, vkey, ORIGIN, nativeVerify, nativeSha256);
     expect(open(after, newLogVkey)).toEqual(open(before, snapshot.logVkey));
     expect(() => open(after, snapshot.logVkey)).toThrow();
     // The same bytes tick for tick: one tree, one note.
-    await publisher.tick();
+    await publisher.runCycle();
     expect(checkpointFile()).toBe(after);
     expect(snapshot.registry.checkpoints).toHaveLength(1);
     await grow(publisher);
@@ -125,7 +125,7 @@ describe('a publisher with new keys', () => {
     snapshot.registry.addProof();
     snapshot.registry.verify();
     expect(forked.leafIndex).toBe(3);
-    await expect(publisher.tick()).rejects.toMatchObject({ code: 'log_forked' });
+    await expect(publisher.runCycle()).rejects.toMatchObject({ code: 'log_forked' });
   });
 });
 
@@ -137,7 +137,7 @@ describe('a standby with the old keys', () => {
     await grow(leader);
     const standby = snapshot.publisher();
     // At once, while the leader is still there.
-    await expect(standby.tick()).rejects.toMatchObject({ key: idOf(newLogVkey) });
+    await expect(standby.runCycle()).rejects.toMatchObject({ key: idOf(newLogVkey) });
     await leader.close();
     const signed = checkpointFile();
     const stopping = new AbortController();
@@ -155,8 +155,10 @@ describe('a standby with the old keys', () => {
   });
 
   it('of the snapshot does the same', async () => {
-    await rotated({ logKey: snapshot.logKey, retired: { log: [], snapshot: [snapshot.snapshotVkey] } }).tick(); // prettier-ignore
-    await expect(snapshot.publisher().tick()).rejects.toMatchObject({ key: idOf(newSnapshotVkey) });
+    await rotated({ logKey: snapshot.logKey, retired: { log: [], snapshot: [snapshot.snapshotVkey] } }).runCycle(); // prettier-ignore
+    await expect(snapshot.publisher().runCycle()).rejects.toMatchObject({
+      key: idOf(newSnapshotVkey),
+    });
   });
 
   it('leads if it knows the new ones as well, for readers that pin both', async () => {
@@ -202,7 +204,7 @@ describe('a facade', () => {
     other.registry.verify();
     other.clock.at = snapshot.clock.at + 5000;
     const forger = other.publisher({ logKey: newLogKey, snapshotKey: newSnapshotKey });
-    await forger.tick();
+    await forger.runCycle();
     cpSync(other.directory, snapshot.directory, { recursive: true });
     await facade.follower.refresh();
     expect(facade.follower.refusal).toContain('does not extend');
@@ -229,7 +231,7 @@ describe('a facade', () => {
     const { url } = await snapshot.serve(facade);
     const old = snapshot.registry.all.find((leaf) => leaf.kind === 'proof')!;
     expect(await statusAt(url, old.proofId)).toBe(503);
-    await rotated().tick();
+    await rotated().runCycle();
     await facade.follower.refresh();
     expect(await statusAt(url, old.proofId)).toBe(200);
   });

@@ -14,7 +14,7 @@ import { createSigningKey, nativeSha256 } from '#runtime/crypto';
 import { logger } from '#runtime/log';
 import { connect } from '#runtime/postgres';
 import type { Pool } from '#sql/db';
-import { recordUpkeep } from '#sql/upkeep';
+import { recordExpiryScan } from '#sql/upkeep';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import type { KillPoint } from './helpers/dying-publisher.js';
 import { EventfulRegistry } from './helpers/eventful-registry.js';
@@ -71,7 +71,7 @@ function publisherIn(directory: string): Publisher {
     logKey,
     snapshotKey,
     clock,
-    validForMs: 15 * 60_000,
+    snapshotTtlMs: 15 * 60_000,
   });
   publishers.push(publisher);
   return publisher;
@@ -113,12 +113,12 @@ beforeAll(async () => {
   const publisher = publisherIn(baseline);
   await world.begin(() => {
     clock.at += 1000;
-    return publisher.tick();
+    return publisher.runCycle();
   });
   await publisher.close();
   await world.goOn();
   // So that the verifier is no reason to publish nothing, as late as it is made to be here.
-  await recordUpkeep(world.registry.verify.sql, clock.at + 24 * HOUR_MS);
+  await recordExpiryScan(world.registry.verify.sql, clock.at + 24 * HOUR_MS);
   before = await seenBy(facadeOn(baseline), baseline);
 
   tickAt = clock.at + 5000;
@@ -178,7 +178,7 @@ async function requireConsistent({ directory, lived }: Killed): Promise<Manifest
 
 /** Nobody publishes here until the dead one's lock is over. */
 async function requireLocked({ directory }: Killed): Promise<void> {
-  expect(await publisherIn(directory).tick()).toEqual({ outcome: 'standby' });
+  expect(await publisherIn(directory).runCycle()).toEqual({ outcome: 'standby' });
 }
 
 /** The lock of a publisher that is dead ages by itself; here its time is made to pass. */
@@ -193,7 +193,7 @@ async function passTheLocksTime({ directory }: Killed): Promise<void> {
  */
 async function takeOver({ directory }: Killed): Promise<Publisher> {
   const next = publisherIn(directory);
-  await expect.poll(() => next.tick()).toMatchObject({ outcome: 'published' });
+  await expect.poll(() => next.runCycle()).toMatchObject({ outcome: 'published' });
   return next;
 }
 
@@ -340,7 +340,7 @@ describe('a publisher that is killed', () => {
       const left = (await pathsIn(reference)).length - REMOVALS;
       expect((await pathsIn(run.directory)).length).toBeGreaterThanOrEqual(left);
       clock.at += HOUR_MS;
-      await next.tick();
+      await next.runCycle();
       expect(await pathsIn(run.directory)).toHaveLength(left);
       await requireConsistent(run);
       expect(run.errors).toEqual([]);
@@ -353,7 +353,7 @@ describe('a publisher that is killed', () => {
     await requireConsistent(run);
     const later = await world.admit(3);
     clock.at += 1000;
-    expect(await next.tick()).toMatchObject({ newProofs: 3, treeSize: AFTER + 3 });
+    expect(await next.runCycle()).toMatchObject({ newProofs: 3, treeSize: AFTER + 3 });
     const { directory, lived, errors } = run;
     await auditSnapshot({ directory, logVkey, snapshotVkey });
     world.fresh.push(...later);

@@ -2,8 +2,8 @@ import { spawn } from 'node:child_process';
 import { existsSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { LeadershipLost } from '#publisher/stopped';
-import type { Claim } from '#publisher/leader';
+import { LeaseLostError } from '#publisher/stopped';
+import type { Lease } from '#publisher/leader';
 import type { Publisher } from '#publisher/publisher';
 import { runPublisher } from '#publisher/run';
 import { logger } from '#runtime/log';
@@ -19,7 +19,7 @@ afterEach(() => snapshot.close());
 
 const manifest = (): string => readFileSync(join(snapshot.directory, 'lookup/manifest'), 'utf8');
 
-class TestClaim implements Claim {
+class TestClaim implements Lease {
   free = true;
   lostAt = Infinity;
   asked = 0;
@@ -38,11 +38,11 @@ describe('leadership', () => {
   it('belongs to one publisher per directory until it is given back', async () => {
     const one = snapshot.publisher();
     const two = snapshot.publisher();
-    expect(await one.tick()).toMatchObject({ outcome: 'published' });
-    expect(await two.tick()).toEqual({ outcome: 'standby' });
+    expect(await one.runCycle()).toMatchObject({ outcome: 'published' });
+    expect(await two.runCycle()).toEqual({ outcome: 'standby' });
     await one.close();
-    expect(await two.tick()).toMatchObject({ outcome: 'published' });
-    expect(await one.tick()).toEqual({ outcome: 'standby' });
+    expect(await two.runCycle()).toMatchObject({ outcome: 'published' });
+    expect(await one.runCycle()).toEqual({ outcome: 'standby' });
   });
 
   it('is taken over from a process that died with the lock', async () => {
@@ -60,39 +60,45 @@ describe('leadership', () => {
     );
     await new Promise((resolve) => holder.stdout.once('data', resolve));
     const publisher = snapshot.publisher();
-    expect(await publisher.tick()).toEqual({ outcome: 'standby' });
+    expect(await publisher.runCycle()).toEqual({ outcome: 'standby' });
     holder.kill('SIGKILL');
     await new Promise((resolve) => holder.once('exit', resolve));
     // Its last heartbeat fades into the past.
     const lock = join(snapshot.directory, '.lock');
     expect(existsSync(lock)).toBe(true);
     utimesSync(lock, new Date(Date.now() - 6000), new Date(Date.now() - 6000));
-    expect(await publisher.tick()).toMatchObject({ outcome: 'published' });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
   });
 
   it('of the directory is given back when the registry is led by another', async () => {
     const claim = new TestClaim();
     claim.free = false;
-    expect(await snapshot.publisher({ claims: [claim] }).tick()).toEqual({ outcome: 'standby' });
-    expect(await snapshot.publisher().tick()).toMatchObject({ outcome: 'published' });
+    expect(await snapshot.publisher({ claims: [claim] }).runCycle()).toEqual({
+      outcome: 'standby',
+    });
+    expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'published' });
   });
 
   it('that is lost before the checkpoint leaves nothing signed', async () => {
     const claim = new TestClaim();
     claim.lostAt = 1;
-    await expect(snapshot.publisher({ claims: [claim] }).tick()).rejects.toThrow(LeadershipLost);
+    await expect(snapshot.publisher({ claims: [claim] }).runCycle()).rejects.toThrow(
+      LeaseLostError,
+    );
     expect(snapshot.registry.checkpoints).toHaveLength(0);
     expect(existsSync(join(snapshot.directory, 'lookup/manifest'))).toBe(false);
   });
 
   it('that is lost before the manifest leaves the old manifest', async () => {
     const first = snapshot.publisher();
-    await first.tick();
+    await first.runCycle();
     await first.close();
     const before = manifest();
     const claim = new TestClaim();
     claim.lostAt = 2;
-    await expect(snapshot.publisher({ claims: [claim] }).tick()).rejects.toThrow(LeadershipLost);
+    await expect(snapshot.publisher({ claims: [claim] }).runCycle()).rejects.toThrow(
+      LeaseLostError,
+    );
     expect(manifest()).toBe(before);
   });
 
@@ -105,11 +111,11 @@ describe('leadership', () => {
         if (path !== 'checkpoint') return;
         rmSync(join(snapshot.directory, '.lock'), { recursive: true });
         snapshot.clock.at += 1000;
-        expect(await snapshot.publisher().tick()).toMatchObject({ outcome: 'published' });
+        expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'published' });
         newer = manifest();
       },
     });
-    await expect(sleeper.tick()).rejects.toThrow(LeadershipLost);
+    await expect(sleeper.runCycle()).rejects.toThrow(LeaseLostError);
     expect(newer).not.toBe('');
     expect(manifest()).toBe(newer);
     expect(snapshot.registry.checkpoints).toHaveLength(1);
@@ -122,17 +128,17 @@ describe('leadership', () => {
       await insert(checkpoint);
       return insert(checkpoint);
     };
-    await expect(snapshot.publisher().tick()).rejects.toThrow(LeadershipLost);
+    await expect(snapshot.publisher().runCycle()).rejects.toThrow(LeaseLostError);
     expect(existsSync(join(snapshot.directory, 'lookup/manifest'))).toBe(false);
   });
 });
 
 /** Claims on one registry, of which one at a time is held. */
 class TestRegistryLock {
-  holder: Claim | null = null;
+  holder: Lease | null = null;
 
-  claim(): Claim {
-    const claim: Claim = {
+  claim(): Lease {
+    const claim: Lease = {
       take: () => {
         this.holder ??= claim;
         return claim.held();
@@ -177,11 +183,11 @@ describe('a publisher whose directory cannot be written', () => {
   it('lets a standby lead that can write', async () => {
     const lock = new TestRegistryLock();
     const broken = snapshot.publisher({ claims: [lock.claim()] });
-    await expect(broken.tick()).rejects.toThrow('ENOTDIR');
-    expect(broken.leads()).toBe(true);
+    await expect(broken.runCycle()).rejects.toThrow('ENOTDIR');
+    expect(broken.isLeader()).toBe(true);
     const directory = join(snapshot.directory, 'of-the-standby');
     const standby = snapshot.publisher({ claims: [lock.claim()], directory });
-    expect(await standby.tick()).toEqual({ outcome: 'standby' });
+    expect(await standby.runCycle()).toEqual({ outcome: 'standby' });
     run(broken);
     run(standby);
     const published = (): boolean => existsSync(join(directory, 'lookup/manifest'));
@@ -192,7 +198,7 @@ describe('a publisher whose directory cannot be written', () => {
 
   it('goes on alone, and logs the cause once', async () => {
     let cycles = 0;
-    snapshot.registry.asked = (what) => void (cycles += Number(what === 'frontier'));
+    snapshot.registry.asked = (what) => void (cycles += Number(what === 'verifiedPrefix'));
     run(snapshot.publisher());
     await expect.poll(() => cycles, { timeout: 20_000 }).toBeGreaterThan(3);
     rmSync(obstacle);

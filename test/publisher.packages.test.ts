@@ -5,7 +5,7 @@ import { PACKAGE_PARTS, PROOF_PARTS } from '#protocol/snapshot/manifest';
 import { TRUST_CHAIN } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import type { Publisher } from '#publisher/publisher';
-import { PublisherStopped } from '#publisher/stopped';
+import { FatalPublishError } from '#publisher/stopped';
 import { nativeSha256 } from '#runtime/crypto';
 import { PublishedGrants } from './helpers/published.js';
 import { ORIGIN, TestSnapshot } from './helpers/snapshot.js';
@@ -23,13 +23,13 @@ beforeEach(async () => {
   ids = snapshot.registry.addProofs(6);
   snapshot.registry.verify();
   publisher = snapshot.publisher();
-  await publisher.tick();
+  await publisher.runCycle();
 });
 afterEach(() => snapshot.close());
 
 const tick = async () => {
   snapshot.clock.at += 1000;
-  return publisher.tick();
+  return publisher.runCycle();
 };
 
 const STATUS: Record<Standing, string> = {
@@ -270,7 +270,7 @@ describe('a package', () => {
 
 describe('a publisher that stops because the registry contradicts itself', () => {
   const stop = async (): Promise<void> => {
-    await expect(tick()).rejects.toThrow(PublisherStopped);
+    await expect(tick()).rejects.toThrow(FatalPublishError);
   };
   beforeEach(async () => {
     ids = snapshot.registry.addProofs(300);

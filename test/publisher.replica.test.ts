@@ -12,7 +12,7 @@ import type { RegistryView } from '#publisher/registry-view';
 import { ReplicaUnfit } from '#publisher/replica';
 import { sqlRegistry } from '#publisher/sql-registry';
 import { sqlReplica } from '#publisher/sql-replica';
-import { PublisherStopped } from '#publisher/stopped';
+import { FatalPublishError } from '#publisher/stopped';
 import { pinKeys } from '#protocol/snapshot/trust';
 import { createSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto';
 import { packageRoot } from '#runtime/package-root';
@@ -78,11 +78,16 @@ const own = { directory, logKey, snapshotKey };
 
 async function publisherWith(
   view: RegistryView = sqlRegistry(primary),
-  validForMs = 60_000,
+  snapshotTtlMs = 60_000,
 ): Promise<Publisher> {
   for (const before of publishers.splice(0)) await before.close();
   const reads = sqlReplica(primary, replica);
-  const publisher = sqlPublisher(primary, { ...own, registry: view, replica: reads, validForMs });
+  const publisher = sqlPublisher(primary, {
+    ...own,
+    registry: view,
+    replica: reads,
+    snapshotTtlMs,
+  });
   publishers.push(publisher);
   return publisher;
 }
@@ -116,11 +121,11 @@ describe('a publisher with a replica', () => {
     await db.caughtUp();
     const { view, names } = asked(sqlRegistry(primary));
     const publisher = await publisherWith(view);
-    expect(await publisher.tick()).toMatchObject({ newProofs: 300 });
+    expect(await publisher.runCycle()).toMatchObject({ newProofs: 300 });
     await admit(20);
     await registry.verifyAll();
     await db.caughtUp();
-    expect(await publisher.tick()).toMatchObject({ newProofs: 20 });
+    expect(await publisher.runCycle()).toMatchObject({ newProofs: 20 });
     expect([...names].sort()).toEqual(
       ['frontier', 'hasEnded', 'insertCheckpoint', 'keyEntries', 'latestCheckpoint', 'tile'],
     ); // prettier-ignore
@@ -129,13 +134,13 @@ describe('a publisher with a replica', () => {
   it('sees nothing move during a tick', async () => {
     const reads = sqlReplica(primary, replica);
     await reads.reading(async (copy) => {
-      const before = await copy.frontier();
+      const before = await copy.verifiedPrefix();
       await admit(3);
       await registry.verifyAll();
       await db.caughtUp();
-      expect(await copy.frontier()).toEqual(before);
+      expect(await copy.verifiedPrefix()).toEqual(before);
     });
-    expect(await (await publisherWith()).tick()).toMatchObject({ newProofs: 3 });
+    expect(await (await publisherWith()).runCycle()).toMatchObject({ newProofs: 3 });
   });
 
   it('asserts no longer than what the replica knows allows while it lags, and goes on when it follows', async () => {
@@ -143,38 +148,38 @@ describe('a publisher with a replica', () => {
     await registry.verifyAll();
     await db.caughtUp();
     const publisher = await publisherWith(undefined, 3_000);
-    await publisher.tick();
+    await publisher.runCycle();
     await db.pause();
     const before = await manifest();
     await revoke(id!);
     await admit(5);
     await registry.verifyAll(); // which looks for what is over as well
-    expect(await publisher.tick()).toMatchObject({ newProofs: 0, treeSize: before.manifest.tree_size }); // prettier-ignore
+    expect(await publisher.runCycle()).toMatchObject({ newProofs: 0, treeSize: before.manifest.tree_size }); // prettier-ignore
     const meanwhile = await manifest();
     expect(meanwhile.manifest.generation).toBeGreaterThan(before.manifest.generation);
     // Signed anew, but what it vouches for ends when it did: the primary's newer look is not counted.
     expect(meanwhile.validUntil).toBe(before.validUntil);
     await sleep(Math.max(0, before.validUntil - Date.now()));
-    expect(await publisher.tick()).toMatchObject({ outcome: 'verifier_silent' });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'verifier_silent' });
     await db.resume();
     await registry.verifyAll();
     await db.caughtUp();
-    expect(await publisher.tick()).toMatchObject({ newProofs: 5, judgedAnew: 1 });
+    expect(await publisher.runCycle()).toMatchObject({ newProofs: 5, changedRecords: 1 });
   });
 
   it('waits for a replica that is behind what is published', async () => {
     await db.pause();
     await admit(2);
     await registry.verifyAll();
-    expect(await (await publisherWithout()).tick()).toMatchObject({ newProofs: 2 });
+    expect(await (await publisherWithout()).runCycle()).toMatchObject({ newProofs: 2 });
     const published = (await manifest()).manifest.generation;
     const publisher = await publisherWith();
-    await expect(publisher.tick()).rejects.toThrow(ReplicaUnfit);
-    await expect(publisher.tick()).rejects.toThrow('waiting for it');
+    await expect(publisher.runCycle()).rejects.toThrow(ReplicaUnfit);
+    await expect(publisher.runCycle()).rejects.toThrow('waiting for it');
     expect((await manifest()).manifest.generation).toBe(published);
     await db.resume();
     await db.caughtUp();
-    expect(await publisher.tick()).toMatchObject({ outcome: 'published' });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
   });
 
   it('tries again when the replica had to take back what was being read', async () => {
@@ -184,19 +189,19 @@ describe('a publisher with a replica', () => {
     await db.standby`select pg_reload_conf()`;
     const reads = sqlReplica(primary, replica);
     const interrupted = reads.reading(async (copy) => {
-      await copy.upkeepDoneAt();
+      await copy.expiryScanDoneAt();
       // Row versions that the snapshot may still see are cleaned away.
       await db.primary.sql`update svc.upkeep set done_at = done_at`;
       await db.primary.sql`vacuum svc.upkeep`;
       await db.caughtUp();
-      for (;;) await copy.upkeepDoneAt();
+      for (;;) await copy.expiryScanDoneAt();
     });
     // The statement is ended, or the connection where none was under way; neither is for a person.
     const error = await interrupted.catch((cause: unknown) => cause);
     expect([ReplicaUnfit.name, DatabaseUnavailableError.name]).toContain((error as Error).name);
     await set('30s');
     await db.standby`select pg_reload_conf()`;
-    expect(await (await publisherWith()).tick()).toMatchObject({ outcome: 'published' });
+    expect(await (await publisherWith()).runCycle()).toMatchObject({ outcome: 'published' });
   });
 
   it('stops when the primary went back in time, whatever the replica still has', async () => {
@@ -204,7 +209,7 @@ describe('a publisher with a replica', () => {
     await registry.verifyAll();
     await db.caughtUp();
     const publisher = await publisherWith();
-    await publisher.tick();
+    await publisher.runCycle();
     await db.pause();
     const lost = (restore: boolean) =>
       db.primary.sql.begin(async (tx) => {
@@ -218,13 +223,13 @@ describe('a publisher with a replica', () => {
         }
       });
     await lost(false);
-    const tick = publisher.tick();
-    await expect(tick).rejects.toThrow(PublisherStopped);
+    const tick = publisher.runCycle();
+    await expect(tick).rejects.toThrow(FatalPublishError);
     await expect(tick).rejects.toMatchObject({ code: 'database_behind' });
     await lost(true);
     await db.resume();
     await db.caughtUp();
-    expect(await publisher.tick()).toMatchObject({ outcome: 'published' });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
   });
 
   it('signs no tree that the primary has not, and publishes what the primary has', async () => {
@@ -237,8 +242,8 @@ describe('a publisher with a replica', () => {
     // A copy that has another leaf in the place of the last one.
     const tampered: RegistryView = {
       ...other,
-      frontier: async () => {
-        const found = (await other.frontier())!;
+      verifiedPrefix: async () => {
+        const found = (await other.verifiedPrefix())!;
         return { ...found, root: nativeSha256(found.root) };
       },
     };
@@ -248,7 +253,7 @@ describe('a publisher with a replica', () => {
       replica: { reading: (work) => work(tampered) },
     });
     publishers.push(publisher);
-    expect(await publisher.tick()).toMatchObject({ outcome: 'published', newProofs: 3 });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', newProofs: 3 });
     expect(stale).toHaveLength(1);
   });
 });
@@ -331,7 +336,7 @@ describe('what is no replica of the database', () => {
   it('is refused, also later: a standby that was promoted', async () => {
     const publisher = await publisherWith();
     await db.standby`select pg_promote()`;
-    await expect(publisher.tick()).rejects.toThrow('is no standby any more');
+    await expect(publisher.runCycle()).rejects.toThrow('is no standby any more');
     await expect(opening(db.standbyUrlFor('svc_publisher'))).rejects.toThrow(
       'is no standby any more',
     );

@@ -3,8 +3,8 @@ import { DatabaseClaim } from '#publisher/database-claim';
 import type { Publisher } from '#publisher/publisher';
 import { publisherReadiness } from '#publisher/readiness';
 import { runPublisher } from '#publisher/run';
-import { PublisherStopped } from '#publisher/stopped';
-import type { TickReport } from '#publisher/tick';
+import { FatalPublishError } from '#publisher/stopped';
+import type { CycleReport } from '#publisher/tick';
 import { logger } from '#runtime/log';
 import { HungError } from '#runtime/watchdog';
 import type { Pool } from '#sql/db';
@@ -12,7 +12,7 @@ import type { Pool } from '#sql/db';
 const log = logger('publisher', 'silent');
 
 /** A publisher whose ticks are what the test makes of them. */
-function ticking(tick: (number: number) => Promise<TickReport>) {
+function ticking(tick: (number: number) => Promise<CycleReport>) {
   let ticks = 0;
   let closed = false;
   const steps = { count: 0 };
@@ -28,7 +28,7 @@ function ticking(tick: (number: number) => Promise<TickReport>) {
   return { publisher, steps, ticks: () => ticks, closed: () => closed };
 }
 
-const waiting: TickReport = { outcome: 'waiting' };
+const waiting: CycleReport = { outcome: 'waiting' };
 
 /** Side by side: each has a second to wait for, or several. */
 describe.concurrent('the publisher runs', () => {
@@ -75,13 +75,17 @@ describe.concurrent('the publisher runs', () => {
       number === 2 ? new Promise(() => undefined) : Promise.resolve(waiting),
     );
     const { signal } = new AbortController();
-    await expect(runPublisher(publisher, { signal, log, hungMs: 500 })).rejects.toThrow(HungError);
+    await expect(runPublisher(publisher, { signal, log, stallTimeoutMs: 500 })).rejects.toThrow(
+      HungError,
+    );
   });
 
   it('no further when the first tick never ends', async ({ expect }) => {
     const { publisher } = ticking(() => new Promise(() => undefined));
     const { signal } = new AbortController();
-    await expect(runPublisher(publisher, { signal, log, hungMs: 500 })).rejects.toThrow(HungError);
+    await expect(runPublisher(publisher, { signal, log, stallTimeoutMs: 500 })).rejects.toThrow(
+      HungError,
+    );
   });
 
   it('on with a tick that takes long, as long as it goes on', async ({ expect }) => {
@@ -93,14 +97,14 @@ describe.concurrent('the publisher runs', () => {
       }
       return waiting;
     });
-    const running = runPublisher(publisher, { signal: stop.signal, log, hungMs: 900 });
+    const running = runPublisher(publisher, { signal: stop.signal, log, stallTimeoutMs: 900 });
     await expect.poll(ticks).toBeGreaterThanOrEqual(2);
     stop.abort();
     await running;
   });
 
   it('no further when a person has to decide', async ({ expect }) => {
-    const reason = new PublisherStopped('log_forked', 'words');
+    const reason = new FatalPublishError('log_forked', 'words');
     const { publisher, ticks, closed } = ticking((number) =>
       number === 2 ? Promise.reject(reason) : Promise.resolve(waiting),
     );

@@ -40,7 +40,7 @@ async function status(path: string): Promise<string> {
 describe('a tick', () => {
   it('waits until something is verified', async () => {
     const publisher = snapshot.publisher();
-    expect(await publisher.tick()).toEqual({ outcome: 'waiting' });
+    expect(await publisher.runCycle()).toEqual({ outcome: 'waiting' });
     expect(existsSync(join(snapshot.directory, 'lookup/manifest'))).toBe(false);
   });
 
@@ -50,7 +50,7 @@ describe('a tick', () => {
     registry.verify();
     const unverified = registry.addProof();
     const publisher = snapshot.publisher();
-    expect(await publisher.tick()).toMatchObject({
+    expect(await publisher.runCycle()).toMatchObject({
       outcome: 'published',
       treeSize: 4,
       newProofs: 3,
@@ -64,7 +64,7 @@ describe('a tick', () => {
     registry.addProof({ effect: 'DENY', environment: 'live' });
     const id = registry.addProof();
     registry.verify();
-    await snapshot.publisher().tick();
+    await snapshot.publisher().runCycle();
     for (const [path, kind, expected] of [
       [`proof/${id}`, 'proof', 'VALID'],
       [`certificate/cert_${id}`, 'certificate', 'VERIFIED'],
@@ -88,7 +88,7 @@ describe('a tick', () => {
     const { registry } = snapshot;
     const id = registry.addProof({ effect: 'DENY' });
     registry.verify();
-    await snapshot.publisher().tick();
+    await snapshot.publisher().runCycle();
     const { body } = await look(`proof/${id}`);
     expect(facadeSchema.parse(body)).toEqual(body);
     expect(body.verification.verification_status).toBe('VALID');
@@ -110,7 +110,7 @@ describe('a tick', () => {
     for (const count of [1, 3, 250, 1, 1, 300, 600]) {
       registry.addProofs(count);
       registry.verify();
-      await publisher.tick();
+      await publisher.runCycle();
       const checkpoint = openCheckpoint(
         fromUtf8(read('checkpoint')),
         snapshot.logVkey,
@@ -146,11 +146,11 @@ describe('a tick', () => {
     snapshot.registry.addProofs(5);
     snapshot.registry.verify();
     const publisher = snapshot.publisher();
-    await publisher.tick();
+    await publisher.runCycle();
     const before = manifest();
     const files = publisher.written().files;
     snapshot.clock.at += 1000;
-    await publisher.tick();
+    await publisher.runCycle();
     const after = manifest();
     expect(publisher.written().files).toBe(files + 1);
     expect(after.manifest.generation).toBe(before.manifest.generation + 1);
@@ -164,19 +164,19 @@ describe('a tick', () => {
     const [published, fresh] = registry.addProofs(2);
     registry.verify();
     const publisher = snapshot.publisher();
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await status(`proof/${published}`)).toBe('VALID');
 
     const late = registry.addProof();
     registry.revoke(published!);
     registry.revoke(fresh!, 'passport');
     registry.revoke(late);
-    expect(await publisher.tick()).toMatchObject({ newProofs: 0 });
+    expect(await publisher.runCycle()).toMatchObject({ newProofs: 0 });
     // Not in the verified prefix yet, so not in the snapshot's tree either.
     expect(await status(`proof/${published}`)).toBe('VALID');
 
     registry.verify();
-    expect(await publisher.tick()).toMatchObject({ newProofs: 1, judgedAnew: 2 });
+    expect(await publisher.runCycle()).toMatchObject({ newProofs: 1, changedRecords: 2 });
     for (const kind of ['proof/', 'certificate/cert_', 'passport/pass_', 'trust/trust_']) {
       expect(await status(kind + published)).toBe('REVOKED');
       expect(await status(kind + late)).toBe('REVOKED');
@@ -187,7 +187,7 @@ describe('a tick', () => {
 
     // A later verdict does not undo it.
     registry.judge(published!, { outcome: 'pass' });
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await status(`proof/${published}`)).toBe('REVOKED');
   });
 
@@ -196,10 +196,10 @@ describe('a tick', () => {
     const [one, two] = registry.addProofs(2);
     registry.verify();
     const publisher = snapshot.publisher();
-    await publisher.tick();
+    await publisher.runCycle();
     registry.judge(one!, { expired: ['certificate'] });
     registry.judge(two!, { outcome: 'fail' });
-    expect(await publisher.tick()).toMatchObject({ judgedAnew: 2 });
+    expect(await publisher.runCycle()).toMatchObject({ changedRecords: 2 });
     expect(await status(`passport/pass_${one}`)).toBe('PASS');
     expect(await status(`certificate/cert_${one}`)).toBe('EXPIRED');
     expect(await status(`trust/trust_${one}`)).toBe('EXPIRED');
@@ -213,13 +213,13 @@ describe('a tick', () => {
     expect(failed.body.trust_chain).toEqual({ available: false, sequence: [] });
 
     registry.judge(two!, { outcome: 'pass' });
-    await publisher.tick();
+    await publisher.runCycle();
     const again = await look(`proof/${two}`);
     expect(again.body.verification.verification_status).toBe('VALID');
     expect(again.body.trust_chain.available).toBe(true);
     // The same verdict once more is no change.
     registry.judge(two!, { outcome: 'pass' });
-    expect(await publisher.tick()).toMatchObject({ judgedAnew: 0 });
+    expect(await publisher.runCycle()).toMatchObject({ changedRecords: 0 });
   });
 
   it('publishes a failed verdict even when the row it is about was changed', async () => {
@@ -227,11 +227,11 @@ describe('a tick', () => {
     const id = registry.addProof();
     registry.verify();
     const publisher = snapshot.publisher();
-    await publisher.tick();
+    await publisher.runCycle();
     const leaf = registry.all[1]!;
     if (leaf.kind === 'proof') leaf.aepHash = 'f'.repeat(64);
     registry.judge(id, { outcome: 'fail' });
-    await publisher.tick();
+    await publisher.runCycle();
     const { body } = await look(`proof/${id}`);
     expect(body.verification.verification_status).toBe('BACKEND_LOOKUP_REQUIRED');
     expect(body.integrity).not.toMatchObject({ aep_hash: 'f'.repeat(64) });
@@ -242,13 +242,13 @@ describe('a tick', () => {
     const publisher = snapshot.publisher();
     registry.addProofs(300);
     registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     clock.at += 3_600_000;
     registry.addProofs(300);
     const late = registry.addProof({ acceptedAt: clock.at - 3_600_000 + 100 });
     registry.addProofs(300);
     registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     expect(await status(`proof/${late}`)).toBe('VALID');
   });
 
@@ -260,7 +260,7 @@ describe('a tick', () => {
       ids.push(...registry.addProofs(1 + ((round * 7) % 23)));
       if (round % 5 === 0) registry.revoke(ids[round]!);
       registry.verify();
-      await publisher.tick();
+      await publisher.runCycle();
     }
     expect(manifest().manifest.index_parts.length).toBeLessThan(10);
     const server = await snapshot.serve(snapshot.facade());
@@ -278,7 +278,7 @@ describe('a tick', () => {
     registry.addKeyEntry('retire');
     registry.addKeyEntry('compromise', 2);
     registry.verify();
-    await snapshot.publisher().tick();
+    await snapshot.publisher().runCycle();
     const server = await snapshot.serve(snapshot.facade());
     const response = await fetch(`${server.url}/api/public/keys`);
     expect(await response.json()).toMatchObject({
@@ -294,7 +294,7 @@ describe('a tick', () => {
     registry.verify();
     registry.addKeyEntry('retire');
     registry.addKeyEntry('compromise', 2);
-    expect(await snapshot.publisher().tick()).toMatchObject({ treeSize: 4 });
+    expect(await snapshot.publisher().runCycle()).toMatchObject({ treeSize: 4 });
     const server = await snapshot.serve(snapshot.facade());
     const response = await fetch(`${server.url}/api/public/keys`);
     expect(await response.json()).toMatchObject({
@@ -310,9 +310,9 @@ describe('a tick', () => {
     const all = registry.keyEntries.bind(registry);
     registry.keyEntries = async () => (await all()).slice(0, -1);
     const publisher = snapshot.publisher();
-    await expect(publisher.tick()).rejects.toThrow('did not list the key entry at leaf 4');
+    await expect(publisher.runCycle()).rejects.toThrow('did not list the key entry at leaf 4');
     registry.keyEntries = all;
-    expect(await publisher.tick()).toMatchObject({ outcome: 'published', treeSize: 5 });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 5 });
   });
 
   it('writes a lost directory anew, above the generations that readers have seen', async () => {
@@ -322,13 +322,13 @@ describe('a tick', () => {
     registry.verify();
     const first = snapshot.publisher({ chunkLeaves: 256 });
     for (let i = 0; i < 3; i++) {
-      await first.tick();
+      await first.runCycle();
       clock.at += 1000;
     }
     const seen = manifest().manifest.generation;
     await first.close();
     rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
-    await snapshot.publisher({ chunkLeaves: 256 }).tick();
+    await snapshot.publisher({ chunkLeaves: 256 }).runCycle();
     expect(manifest().manifest.generation).toBeGreaterThan(seen);
     expect(await status(`proof/${ids[3]}`)).toBe('REVOKED');
     expect(await status(`proof/${ids[600]}`)).toBe('VALID');
@@ -340,7 +340,7 @@ describe('a tick', () => {
     for (let round = 0; round < 12; round++) {
       registry.addProofs(512);
       registry.verify();
-      await publisher.tick();
+      await publisher.runCycle();
     }
     const present = readdirSync(snapshot.directory, { recursive: true, withFileTypes: true })
       .filter((entry) => entry.isFile() && !entry.parentPath.includes('.p'))

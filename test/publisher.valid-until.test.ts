@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { PROOF_PARTS } from '#protocol/snapshot/manifest';
 import { formatTime } from '#protocol/time';
 import type { Publisher } from '#publisher/publisher';
-import { PublisherStopped } from '#publisher/stopped';
+import { FatalPublishError } from '#publisher/stopped';
 import { PublishedGrants } from './helpers/published.js';
 import { START, TestSnapshot } from './helpers/snapshot.js';
 
@@ -20,13 +20,13 @@ beforeEach(async () => {
   ids = snapshot.registry.addProofs(6);
   snapshot.registry.verify();
   publisher = snapshot.publisher();
-  await publisher.tick();
+  await publisher.runCycle();
 });
 afterEach(() => snapshot.close());
 
 const tick = async () => {
   snapshot.clock.at += 1000;
-  return publisher.tick();
+  return publisher.runCycle();
 };
 
 describe('a verifier that is silent', () => {
@@ -36,30 +36,30 @@ describe('a verifier that is silent', () => {
 
   it('lets the public go on asserting for so long after it last looked, and no longer', async () => {
     const { registry, clock } = snapshot;
-    const lookedAt = clock.at;
-    registry.lookedAt = lookedAt;
-    clock.at = lookedAt + 60_000;
-    await publisher.tick();
-    expect(await validUntil()).toBe(formatTime(lookedAt + VALID_FOR));
-    clock.at = lookedAt + VALID_FOR - 1;
-    await publisher.tick();
+    const verifierCheckedAt = clock.at;
+    registry.verifierCheckedAt = verifierCheckedAt;
+    clock.at = verifierCheckedAt + 60_000;
+    await publisher.runCycle();
+    expect(await validUntil()).toBe(formatTime(verifierCheckedAt + VALID_FOR));
+    clock.at = verifierCheckedAt + VALID_FOR - 1;
+    await publisher.runCycle();
     expect((await published.manifest()).issued_at).toBe(formatTime(clock.at));
-    expect(await validUntil()).toBe(formatTime(lookedAt + VALID_FOR));
+    expect(await validUntil()).toBe(formatTime(verifierCheckedAt + VALID_FOR));
     const before = manifestBytes();
     const checkpoints = registry.checkpoints.length;
 
-    clock.at = lookedAt + VALID_FOR;
+    clock.at = verifierCheckedAt + VALID_FOR;
     registry.addProof();
     registry.verify();
-    const silent = { outcome: 'verifier_silent', looked_at: formatTime(lookedAt) };
-    expect(await publisher.tick()).toEqual(silent);
+    const silent = { outcome: 'verifier_silent', looked_at: formatTime(verifierCheckedAt) };
+    expect(await publisher.runCycle()).toEqual(silent);
     clock.at += 3_600_000;
-    expect(await publisher.tick()).toEqual(silent);
+    expect(await publisher.runCycle()).toEqual(silent);
     expect(manifestBytes()).toEqual(before);
     expect(registry.checkpoints).toHaveLength(checkpoints);
 
-    registry.lookedAt = clock.at - 200;
-    expect(await publisher.tick()).toMatchObject({ outcome: 'published', newProofs: 1 });
+    registry.verifierCheckedAt = clock.at - 200;
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', newProofs: 1 });
     expect(await validUntil()).toBe(formatTime(clock.at - 200 + VALID_FOR));
   });
 
@@ -67,7 +67,7 @@ describe('a verifier that is silent', () => {
     const { registry } = snapshot;
     await publisher.close();
     rmSync(snapshot.directory, { recursive: true });
-    registry.lookedAt = null;
+    registry.verifierCheckedAt = null;
     publisher = snapshot.publisher();
     expect(await tick()).toEqual({ outcome: 'verifier_silent', looked_at: null });
     expect(existsSync(join(snapshot.directory, 'lookup'))).toBe(false);
@@ -75,8 +75,8 @@ describe('a verifier that is silent', () => {
   });
 
   it('whose clock is ahead lengthens nothing', async () => {
-    snapshot.registry.lookedAt = snapshot.clock.at + 3_600_000;
-    await publisher.tick();
+    snapshot.registry.verifierCheckedAt = snapshot.clock.at + 3_600_000;
+    await publisher.runCycle();
     expect(await validUntil()).toBe(formatTime(snapshot.clock.at + VALID_FOR));
   });
 
@@ -84,30 +84,30 @@ describe('a verifier that is silent', () => {
     const asked: string[] = [];
     snapshot.registry.asked = (what) => asked.push(what);
     await tick();
-    expect(asked[0]).toBe('upkeepDoneAt');
+    expect(asked[0]).toBe('expiryScanDoneAt');
   });
 
   it('does not hide that the registry is behind', async () => {
-    snapshot.registry.lookedAt = START - VALID_FOR;
+    snapshot.registry.verifierCheckedAt = START - VALID_FOR;
     snapshot.registry.truncate(3);
-    await expect(tick()).rejects.toThrow(PublisherStopped);
+    await expect(tick()).rejects.toThrow(FatalPublishError);
   });
 
   it('is told apart from a tick that takes longer: what that wrote is over, and gone on from', async () => {
     const { registry, clock } = snapshot;
     registry.addProof();
     registry.verify();
-    registry.lookedAt = clock.at;
+    registry.verifierCheckedAt = clock.at;
     registry.asked = (what) => {
       if (what === 'leaves') clock.at += VALID_FOR;
     };
     const began = clock.at;
-    expect(await publisher.tick()).toMatchObject({ outcome: 'published', newProofs: 1 });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', newProofs: 1 });
     const { issued_at, valid_until } = await published.manifest();
     expect([issued_at, valid_until]).toEqual([formatTime(began), formatTime(began + VALID_FOR)]);
     expect(clock.at).toBeGreaterThanOrEqual(began + VALID_FOR);
-    registry.lookedAt = undefined;
-    expect(await publisher.tick()).toMatchObject({ outcome: 'published', newProofs: 0 });
+    registry.verifierCheckedAt = undefined;
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', newProofs: 0 });
     expect(await validUntil()).toBe(formatTime(clock.at + VALID_FOR));
   });
 });
@@ -125,9 +125,9 @@ describe('more changes than one tick takes up', () => {
     expect(await ends()).toBe(until);
     // The end of what it had said is there meanwhile: it goes on all the same, and asserts nothing.
     clock.at = until + 1000;
-    expect(await publisher.tick()).toMatchObject({ outcome: 'published', judgedAnew: 0 });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', changedRecords: 0 });
     expect(await ends()).toBe(until);
-    expect(await publisher.tick()).toMatchObject({ outcome: 'published', judgedAnew: 1 });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', changedRecords: 1 });
     expect(await ends()).toBe(clock.at + VALID_FOR);
   });
 
@@ -148,7 +148,7 @@ describe('more changes than one tick takes up', () => {
       '"verification_status":"EXPIRED"',
     );
     // The expiry behind them is published once.
-    expect(await tick()).toMatchObject({ outcome: 'published', judgedAnew: 0 });
+    expect(await tick()).toMatchObject({ outcome: 'published', changedRecords: 0 });
     expect(await ends()).toBe(clock.at + VALID_FOR);
   });
 

@@ -5,7 +5,7 @@ import { parseVkey } from '#protocol/note';
 import type { Facade as FacadeBody } from '#protocol/schemas/facade';
 import { openManifest, type OpenedManifest } from '#protocol/snapshot/manifest';
 import type { Publisher } from '#publisher/publisher';
-import { PublisherStopped } from '#publisher/stopped';
+import { FatalPublishError } from '#publisher/stopped';
 import { nativeVerify } from '#runtime/crypto';
 import type { HttpServer } from '#runtime/http-server';
 import { TestSnapshot } from './helpers/snapshot.js';
@@ -18,7 +18,7 @@ beforeEach(async () => {
   ids = snapshot.registry.addProofs(400);
   snapshot.registry.verify();
   publisher = snapshot.publisher();
-  await publisher.tick();
+  await publisher.runCycle();
 });
 afterEach(() => snapshot.close());
 
@@ -39,9 +39,9 @@ async function statusOf(server: HttpServer, id: string, kind = 'proof'): Promise
 }
 
 async function expectStopped(code = 'tree_mismatch'): Promise<void> {
-  const error: unknown = await publisher.tick().catch((reason: unknown) => reason);
-  expect(error).toBeInstanceOf(PublisherStopped);
-  expect((error as PublisherStopped).code).toBe(code);
+  const error: unknown = await publisher.runCycle().catch((reason: unknown) => reason);
+  expect(error).toBeInstanceOf(FatalPublishError);
+  expect((error as FatalPublishError).code).toBe(code);
 }
 
 /** The log grows over a tile that is damaged. */
@@ -90,7 +90,7 @@ describe('a publisher that stops because the registry contradicts itself', () =>
 
   it('makes nothing assert again or for longer, and goes on from where it was when mended', async () => {
     snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
-    await publisher.tick();
+    await publisher.runCycle();
     const before = manifest();
     damage();
     snapshot.registry.judge(ids[3]!, { outcome: 'pass' });
@@ -105,7 +105,7 @@ describe('a publisher that stops because the registry contradicts itself', () =>
     expect(await statusOf(server, ids[5]!)).toBe('BACKEND_LOOKUP_REQUIRED');
 
     snapshot.registry.corruptTile(0, 1, 5);
-    await publisher.tick();
+    await publisher.runCycle();
     const mended = await snapshot.serve(snapshot.facade());
     expect(await statusOf(mended, ids[3]!)).toBe('VALID');
     expect(await statusOf(mended, ids[4]!)).toBe('EXPIRED');
@@ -133,7 +133,7 @@ describe('a publisher that stops because the registry contradicts itself', () =>
   it('keeps what was revoked revoked', async () => {
     snapshot.registry.revoke(ids[3]!);
     snapshot.registry.verify();
-    await publisher.tick();
+    await publisher.runCycle();
     damage();
     snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
     snapshot.registry.statusEntriesOf = () => Promise.resolve([]);
@@ -173,8 +173,8 @@ describe('a publisher that stops because the registry contradicts itself', () =>
     const before = manifestBytes();
     const asked = snapshot.registry.verdictHistories.bind(snapshot.registry);
     snapshot.registry.verdictHistories = () => Promise.reject(new Error('the database is away'));
-    const failed: unknown = await publisher.tick().catch((reason: unknown) => reason);
-    expect(failed).not.toBeInstanceOf(PublisherStopped);
+    const failed: unknown = await publisher.runCycle().catch((reason: unknown) => reason);
+    expect(failed).not.toBeInstanceOf(FatalPublishError);
     expect(String(failed)).toMatch(/could not be withdrawn.*contradicts itself/);
     expect(manifestBytes()).toEqual(before);
     snapshot.registry.verdictHistories = asked;

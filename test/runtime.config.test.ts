@@ -43,10 +43,10 @@ describe('limits', () => {
 
   it('are the operator’s to set', () => {
     const given = { DATABASE_URL: url, RATE_LIMIT: '50', MAX_PENDING: '7' };
-    expect(engineConfig(given)).toMatchObject({ rateLimit: 50, maxPending: 7 });
+    expect(engineConfig(given)).toMatchObject({ rateLimit: 50, maxQueuedAdmissions: 7 });
     expect(startConfig({ RATE_LIMIT: '50', MAX_PENDING: '7' })).toMatchObject({
       rateLimit: 50,
-      maxPending: 7,
+      maxQueuedAdmissions: 7,
     });
   });
 });
@@ -77,7 +77,7 @@ describe('configuration', () => {
       enginePort: 8080,
       publicPort: 8081,
       rateLimit: 5_000,
-      maxPending: 100_000,
+      maxQueuedAdmissions: 100_000,
       publicUrl: null,
       retiredLogVkeys: [],
       retiredSnapshotVkeys: [],
@@ -89,8 +89,8 @@ describe('configuration', () => {
       snapshotName: 'svc.local/snapshot',
       lastCheckpoint: null,
       snapshotValidForMs: 900_000,
-      windowProofs: 100_000,
-      liveExecutionLocked: false,
+      recentLookupLimit: 100_000,
+      admissionsPaused: false,
       ops: { kind: 'none' },
       drain: { delayMs: 0, deadlineMs: null },
       logLevel: 'info',
@@ -187,8 +187,8 @@ describe('configuration', () => {
       logVkey: null,
       retiredLogVkeys: [],
       rateLimit: 5_000,
-      maxPending: 100_000,
-      liveExecutionLocked: false,
+      maxQueuedAdmissions: 100_000,
+      admissionsPaused: false,
       ops: { kind: 'none' },
       drain: { delayMs: 0, deadlineMs: null },
       logLevel: 'info',
@@ -208,7 +208,7 @@ describe('configuration', () => {
       redisUrl: 'rediss://a:6379,rediss://b:6379',
       bind: '0.0.0.0',
       port: 0,
-      liveExecutionLocked: true,
+      admissionsPaused: true,
       logLevel: 'debug',
     });
   });

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import { listen, type HttpServer } from '#runtime/http-server';
 import { asOne, besideEachOther, countersOf } from '#runtime/ops/combine';
-import { condition } from '#runtime/ops/condition';
+import { healthCheck } from '#runtime/ops/condition';
 import { openOpsListener } from '#runtime/ops/listener';
 import { createRegistry, exposition, valuesOf } from '#runtime/ops/registry';
 import type { OpsSource } from '#runtime/ops/source';
@@ -144,7 +144,7 @@ describe('a condition', () => {
   it('asks what hangs once at a time, and again when that is over', async () => {
     let asked = 0;
     let end: () => void = () => undefined;
-    const find = condition(() => {
+    const find = healthCheck(() => {
       asked += 1;
       return new Promise<void>((resolve) => (end = resolve));
     });

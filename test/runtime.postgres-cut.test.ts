@@ -2,13 +2,13 @@ import { connect as connectSocket, createServer, Socket, type AddressInfo } from
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { DatabaseClaim } from '#publisher/database-claim';
 import { connect, type Sql } from '#runtime/postgres';
-import { whole } from '#runtime/whole-socket';
-import { within } from '#runtime/within';
+import { hardenSocket } from '#runtime/whole-socket';
+import { withTimeout } from '#runtime/within';
 import { isUnavailable } from '#sql/errors';
 import { serveTls, skipsTls } from './helpers/database-tls.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { unhandledIn } from './helpers/unhandled.js';
-import { openWay } from './helpers/way.js';
+import { startTcpProxy } from './helpers/way.js';
 
 let db: TestDatabase;
 beforeAll(async () => {
@@ -21,7 +21,7 @@ const late = () => new Error('never answered');
 
 /** What a statement comes to, be it an error; that it comes to anything is what is asked here. */
 function outcomeOf(statement: Promise<unknown>): Promise<unknown> {
-  return within(
+  return withTimeout(
     statement.catch((reason: unknown) => reason),
     4_000,
     late,
@@ -55,7 +55,7 @@ describe.each(ways)('a connection over $over that is cut', ({ query, skip }) => 
   it.each(['reset', 'end'] as const)(
     'forgets no statement that comes in the same moment (%s)',
     async (how) => {
-      const way = await openWay(target('svc_engine'));
+      const way = await startTcpProxy(target('svc_engine'));
       const sql = connect(way.url, { application: 'test', max: 1 });
       for (let time = 0; time < 10; time += 1) {
         await untilAnswered(sql);
@@ -72,7 +72,7 @@ describe.each(ways)('a connection over $over that is cut', ({ query, skip }) => 
   );
 
   it('is greeted again, also when something was about to be written', async () => {
-    const way = await openWay(target('svc_engine'));
+    const way = await startTcpProxy(target('svc_engine'));
     const sql = connect(way.url, { application: 'test', max: 1 });
     for (let time = 0; time < 2; time += 1) {
       await untilAnswered(sql);
@@ -98,14 +98,14 @@ describe.each(ways)('a connection over $over that is cut', ({ query, skip }) => 
   it.each(['reset', 'end'] as const)(
     'fails what is asked while whoever connects is turned away (%s)',
     async (how) => {
-      const way = await openWay(target('svc_engine'));
+      const way = await startTcpProxy(target('svc_engine'));
       const sql = connect(way.url, { application: 'test', max: 2 });
       await untilAnswered(sql);
       way.state.refuses = how;
       way.cut(how);
       for (let time = 0; time < 4; time += 1) {
         expect(isUnavailable(await outcomeOf(sql`select 1`))).toBe(true);
-        const reserved = sql.reserve().then((line) => line`select 1`.finally(() => line.discard()));
+        const reserved = sql.reserve().then((line) => line`select 1`.finally(() => line.destroy()));
         expect(isUnavailable(await outcomeOf(reserved))).toBe(true);
       }
       way.state.refuses = null;
@@ -116,7 +116,7 @@ describe.each(ways)('a connection over $over that is cut', ({ query, skip }) => 
   );
 
   it('does not keep the lock of a publisher waiting', async () => {
-    const way = await openWay(target('svc_publisher'));
+    const way = await startTcpProxy(target('svc_publisher'));
     const sql = connect(way.url, { application: 'test', max: 1 });
     const claim = new DatabaseClaim(sql);
     for (let time = 0; time < 20; time += 1) {
@@ -134,12 +134,12 @@ describe.each(ways)('a connection over $over that is cut', ({ query, skip }) => 
 });
 
 it('a connection that is cut as its session opens fails what was asked, and nothing that nobody waits for', async () => {
-  const way = await openWay(new URL(db.urlFor('svc_engine')));
+  const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
   way.state.cutsFirstQuestion = true;
   const sql = connect(way.url, { application: 'test', max: 1 });
   const unhandled = await unhandledIn(async () => {
     expect(isUnavailable(await outcomeOf(sql`select 1`))).toBe(true);
-    const reserved = sql.reserve().then((line) => line`select 1`.finally(() => line.discard()));
+    const reserved = sql.reserve().then((line) => line`select 1`.finally(() => line.destroy()));
     expect(isUnavailable(await outcomeOf(reserved))).toBe(true);
   });
   expect(unhandled).toEqual([]);
@@ -149,7 +149,7 @@ it('a connection that is cut as its session opens fails what was asked, and noth
 
 it('an end by an error is heard of with the error, and not some time after it', () => {
   const heard: unknown[] = [];
-  const socket = whole(new Socket());
+  const socket = hardenSocket(new Socket());
   socket.on('error', (error: Error) => heard.push(error.message));
   socket.on('close', (hadError: boolean) => heard.push(hadError));
   socket.emit('error', new Error('cut'));
@@ -162,7 +162,7 @@ it('a connection that is never greeted ends without an error, for the next to be
   const server = createServer((socket) => void socket.on('error', () => undefined));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;
-  const [forgotten, greeted] = [0, 1].map(() => whole(connectSocket(port, '127.0.0.1')));
+  const [forgotten, greeted] = [0, 1].map(() => hardenSocket(connectSocket(port, '127.0.0.1')));
   greeted!.write('hello');
   const events: unknown[] = [];
   forgotten!.on('error', (error) => events.push(error));

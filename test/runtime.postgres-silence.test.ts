@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connect } from '#runtime/postgres';
-import { keepAsking } from '#runtime/statement-pulse';
-import { EachEnds, HungError } from '#runtime/watchdog';
+import { monitorPool } from '#runtime/statement-pulse';
+import { TaskWatchdog, HungError } from '#runtime/watchdog';
 import { isUnavailable } from '#sql/errors';
 import { serveTls, skipsTls } from './helpers/database-tls.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
-import { openWay } from './helpers/way.js';
+import { startTcpProxy } from './helpers/way.js';
 
 let db: TestDatabase;
 beforeAll(async () => {
@@ -22,7 +22,7 @@ describe('a database that says nothing any more', () => {
     [overTls, '?sslmode=require', skipsTls],
   ])('is given up, as one that is away, and asked again later, %s', async (_, query, skip) => {
     if (skip) return;
-    const way = await openWay(new URL(`${db.urlFor('svc_engine')}${query}`));
+    const way = await startTcpProxy(new URL(`${db.urlFor('svc_engine')}${query}`));
     const sql = connect(way.url, { application: 'test', max: 1, silenceMs: 500 });
     const [row] = await sql`select ssl from pg_stat_ssl where pid = pg_backend_pid()`;
     expect(row?.['ssl']).toBe(query !== '');
@@ -38,14 +38,14 @@ describe('a database that says nothing any more', () => {
   });
 
   it('ends a program whose statements never come back', async () => {
-    const way = await openWay(new URL(db.urlFor('svc_engine')));
+    const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
     const sql = connect(way.url, { application: 'test', silenceMs: 0 });
     const hung: HungError[] = [];
     const told = new AbortController();
-    const asking = keepAsking(sql, {
+    const asking = monitorPool(sql, {
       signal: told.signal,
       onHung: (error) => hung.push(error),
-      hungMs: 500,
+      stallTimeoutMs: 500,
       everyMs: 20,
     });
     await sql`select 1`;
@@ -63,7 +63,12 @@ it('ends a program that gets no transaction any more, though statements come bac
   await sql.reserve();
   const told = new AbortController();
   const hung = new Promise((resolve) => {
-    void keepAsking(sql, { signal: told.signal, onHung: resolve, hungMs: 200, everyMs: 5 });
+    void monitorPool(sql, {
+      signal: told.signal,
+      onHung: resolve,
+      stallTimeoutMs: 200,
+      everyMs: 5,
+    });
   });
   expect(await sql`select 1 as one`).toEqual([{ one: 1 }]);
   expect(await hung).toBeInstanceOf(HungError);
@@ -76,7 +81,11 @@ describe('a watch over work of which each piece has to end', () => {
 
   it('hears of the one that does not, though others come and go', async () => {
     const hung: HungError[] = [];
-    const ends = new EachEnds({ what: 'it', limitMs: 200, onHung: (error) => hung.push(error) });
+    const ends = new TaskWatchdog({
+      what: 'it',
+      limitMs: 200,
+      onHung: (error) => hung.push(error),
+    });
     for (let n = 0; n < 12; n += 1) void ends.watch(() => pause(60));
     await pause(500);
     expect(hung).toEqual([]);

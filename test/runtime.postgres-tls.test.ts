@@ -103,7 +103,7 @@ describe('a wish for TLS', () => {
       await expect(sql`select 1`).rejects.toMatchObject({ code: 'DEPTH_ZERO_SELF_SIGNED_CERT' });
       const line = await sql.reserve();
       await expect(line`select 1`).rejects.toMatchObject({ code: 'DEPTH_ZERO_SELF_SIGNED_CERT' });
-      line.discard();
+      line.destroy();
       await sql.end({ timeout: 1 });
       await db.drop();
     },

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { openAdmitQueue, QueueUnavailableError } from '#runtime/queues';
-import { openWay } from './helpers/way.js';
+import { startTcpProxy } from './helpers/way.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { unhandledIn } from './helpers/unhandled.js';
 
@@ -11,7 +11,7 @@ beforeAll(async () => {
 afterAll(() => db.drop());
 
 it('a queue on Postgres whose connection is lost while it opens is away, and ends no process', async () => {
-  const way = await openWay(new URL(db.urlFor('svc_engine')));
+  const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
   way.state.cutsFirstQuestion = true;
   const log = { warn: () => undefined };
   const queue = openAdmitQueue({ databaseUrl: way.url, redisUrl: null }, { log });

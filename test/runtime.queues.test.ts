@@ -179,7 +179,7 @@ describe.each(backends)('the admit queue on $name', (backend) => {
     const queue = openQueue();
     await queue.add([proofId()]);
     await until(() => calls === 2);
-    await expect.poll(async () => (await queue.look()).jobs).toEqual(NO_JOBS);
+    await expect.poll(async () => (await queue.stats()).jobs).toEqual(NO_JOBS);
   });
 
   it.skipIf(backend.skip)(
@@ -200,7 +200,7 @@ describe.each(backends)('the admit queue on $name', (backend) => {
       await queue.add(honest);
       await until(() => seen.length > 0);
       expect(seen).toEqual([honest]);
-      expect((await queue.look()).jobs).toMatchObject({ waiting: 0, delayed: 0 });
+      expect((await queue.stats()).jobs).toMatchObject({ waiting: 0, delayed: 0 });
     },
   );
 

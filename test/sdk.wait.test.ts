@@ -20,7 +20,7 @@ let revoked: string;
 
 async function publish(): Promise<void> {
   registry.verify();
-  await publisher.tick();
+  await publisher.runCycle();
   await facade.follower.refresh();
 }
 

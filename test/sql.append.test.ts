@@ -171,10 +171,10 @@ describe('an admission', () => {
     await acceptIntake(registry.engine, items);
     await flip(0, 0, 1);
     await expect(processAdmissions(registry.admit, ids)).rejects.toThrow(TileDamagedError);
-    expect((await registry.settledIn(ids)).size).toBe(0);
+    expect((await registry.readOutcomes(ids)).size).toBe(0);
     await flip(0, 0, 1);
     await processAdmissions(registry.admit, ids);
-    const settled = await registry.settledIn(ids);
+    const settled = await registry.readOutcomes(ids);
     expect(ids.map((id) => settled.get(id)?.state)).toEqual(['proved', 'proved']);
     await registry.verifyAll();
     const failed = await db.sql`select from svc.verdict where outcome = 'fail'`;

@@ -2,9 +2,14 @@ import { createHash, randomBytes } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { fromHex, toHex } from '#protocol/bytes';
 import { createTenant, setAllowlisted } from '#sql/administration';
-import { acceptBatch, PART_ITEMS, type BatchItem, type BatchOutcome } from '#sql/batches';
+import { acceptBatch, CHUNK_ITEMS, type BatchItem, type BatchOutcome } from '#sql/batches';
 import { batchOutcomes, readBatch } from '#sql/batch-reads';
-import { countSettled, nextTurn, renewTurns, settleWatched } from '#sql/batch-work';
+import {
+  countSettled,
+  leaseNextChunk,
+  requeueExpiredLeases,
+  resolveDuplicateItems,
+} from '#sql/batch-work';
 import { acceptIntake } from '#sql/intake';
 import { pendingDepth, pendingOlderThan } from '#sql/settlement';
 import { transaction } from '#sql/transaction';
@@ -37,7 +42,7 @@ afterAll(() => db.drop());
 afterEach(async () => {
   await db.sql.unsafe('drop trigger if exists in_the_way on svc.batch_progress');
   await workBatches(registry);
-  await renewTurns(registry.admit.sql, -60_000);
+  await requeueExpiredLeases(registry.admit.sql, -60_000);
 }, 120_000);
 
 const hexOf = (id: string): string => id.replace('batch_', '');
@@ -98,7 +103,7 @@ async function accepted(some: BatchItem[], given: Given = {}): Promise<string> {
 async function turns(): Promise<{ tenant: number; size: number }[]> {
   const found: { tenant: number; size: number }[] = [];
   for (;;) {
-    const ids = await nextTurn(registry.admit.sql, PART_ITEMS);
+    const ids = await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
     if (ids === null) return found;
     const [row] = await db.sql<{ no: number }[]>`
       select tenant_no as no from svc.intake where proof_id = ${ids[0] ?? newId()}::uuid`;
@@ -183,7 +188,7 @@ describe('a batch', () => {
   });
 
   it('keeps its items in their order, with the problems of those that have one', async () => {
-    const total = PART_ITEMS + 7;
+    const total = CHUNK_ITEMS + 7;
     const good = items(total - 2).map((item, at) => ({ ...item, index: at + (at >= 3 ? 1 : 0) }));
     const problems = new Map([
       [3, '{"code":"invalid_field","detail":"third"}'],
@@ -206,11 +211,11 @@ describe('a batch', () => {
       registry.engine,
       registry.tenantNo,
       batchId,
-      PART_ITEMS - 2,
+      CHUNK_ITEMS - 2,
       4,
     );
     expect(across?.items.map(({ index }) => index)).toEqual(
-      [-2, -1, 0, 1].map((n) => PART_ITEMS + n),
+      [-2, -1, 0, 1].map((n) => CHUNK_ITEMS + n),
     );
     expect(await batchOutcomes(registry.engine, tenants[1]!, batchId, 0, 9)).toBeNull();
   });
@@ -278,7 +283,7 @@ describe('the progress of a batch', () => {
 
   it('is counted in the transaction that settles, and in no other', async () => {
     const batchId = await accepted(items(4));
-    const ids = (await nextTurn(registry.admit.sql, PART_ITEMS)) ?? [];
+    const ids = (await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)) ?? [];
     const progress = () => readBatch(registry.engine, registry.tenantNo, batchId);
     await processAdmissions(registry.admit, ids.slice(0, 1));
     expect(await progress()).toMatchObject({ admitted: 1, pending: 3 });
@@ -291,7 +296,7 @@ describe('the progress of a batch', () => {
 
   it('counts one that could not be processed', async () => {
     const batchId = await accepted(items(2));
-    const [first = ''] = (await nextTurn(registry.admit.sql, PART_ITEMS)) ?? [];
+    const [first = ''] = (await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)) ?? [];
     await db.sql`update svc.intake set request = '{}' where proof_id = ${first}::uuid`;
     await processAdmissions(registry.admit, [first]);
     expect(await readBatch(registry.engine, registry.tenantNo, batchId)).toMatchObject({
@@ -310,14 +315,14 @@ describe('the progress of a batch', () => {
       ...items(1, 2),
     ];
     const batches = [await accepted(pointing()), await accepted(pointing())];
-    expect((await settleWatched(registry.admit.sql, 100)).settled).toBe(0);
+    expect((await resolveDuplicateItems(registry.admit.sql, 100)).settled).toBe(0);
     await processAdmissions(registry.admit, [item.proofId]);
     // In pages, as many may be watched; and by two at once, of whom each is counted by one.
     const [one, other] = await Promise.all([
-      settleWatched(registry.admit.sql, 1),
-      settleWatched(registry.admit.sql, 100),
+      resolveDuplicateItems(registry.admit.sql, 1),
+      resolveDuplicateItems(registry.admit.sql, 100),
     ]);
-    const rest = await settleWatched(registry.admit.sql, 100, one.next);
+    const rest = await resolveDuplicateItems(registry.admit.sql, 100, one.next);
     expect(one.settled + other.settled + rest.settled).toBe(2);
     for (const id of batches) {
       expect(await readBatch(registry.engine, registry.tenantNo, id)).toMatchObject({
@@ -332,64 +337,64 @@ describe('the progress of a batch', () => {
 describe('turns', () => {
   it('go round by tenant, whoever came first and however much it brought', async () => {
     const [a = 0, b = 0, c = 0] = tenants;
-    await accepted(items(PART_ITEMS * 4), { tenantNo: a });
-    await accepted(items(PART_ITEMS * 2), { tenantNo: a });
-    await accepted(items(PART_ITEMS * 2), { tenantNo: b });
-    const first = await nextTurn(registry.admit.sql, PART_ITEMS);
-    expect(first).toHaveLength(PART_ITEMS);
+    await accepted(items(CHUNK_ITEMS * 4), { tenantNo: a });
+    await accepted(items(CHUNK_ITEMS * 2), { tenantNo: a });
+    await accepted(items(CHUNK_ITEMS * 2), { tenantNo: b });
+    const first = await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
+    expect(first).toHaveLength(CHUNK_ITEMS);
     // One that comes later is next, and then waits its turn like the others.
-    await accepted(items(PART_ITEMS * 3), { tenantNo: c });
+    await accepted(items(CHUNK_ITEMS * 3), { tenantNo: c });
     const order = (await turns()).map(({ tenant }) => tenant);
     expect(order).toEqual([b, c, a, b, c, a, c, a, a, a]);
   });
 
   it('are not had sooner by sending many small batches', async () => {
     const [a = 0, b = 0] = tenants;
-    await accepted(items(PART_ITEMS * 4), { tenantNo: a });
+    await accepted(items(CHUNK_ITEMS * 4), { tenantNo: a });
     const order: number[] = [];
     for (let i = 0; i < 8; i += 1) {
       await accepted(items(1), { tenantNo: b });
-      const ids = (await nextTurn(registry.admit.sql, PART_ITEMS)) ?? [];
-      order.push(ids.length < PART_ITEMS ? b : a);
+      const ids = (await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)) ?? [];
+      order.push(ids.length < CHUNK_ITEMS ? b : a);
     }
     expect(order).toEqual([a, b, a, b, a, b, a, b]);
   });
 
   it('take several small batches of a tenant together, and never more than a part', async () => {
     const [a = 0] = tenants;
-    for (const size of [3, 4, PART_ITEMS - 2, 5]) await accepted(items(size), { tenantNo: a });
-    expect((await turns()).map(({ size }) => size)).toEqual([7, PART_ITEMS - 2, 5]);
+    for (const size of [3, 4, CHUNK_ITEMS - 2, 5]) await accepted(items(size), { tenantNo: a });
+    expect((await turns()).map(({ size }) => size)).toEqual([7, CHUNK_ITEMS - 2, 5]);
   });
 
   it('are handed out once, by however many hand them out', async () => {
-    await accepted(items(PART_ITEMS * 4));
+    await accepted(items(CHUNK_ITEMS * 4));
     const all = await Promise.all(
-      Array.from({ length: 6 }, () => nextTurn(registry.admit.sql, PART_ITEMS)),
+      Array.from({ length: 6 }, () => leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)),
     );
     const ids = all.flatMap((one) => one ?? []);
-    expect(ids).toHaveLength(PART_ITEMS * 4);
+    expect(ids).toHaveLength(CHUNK_ITEMS * 4);
     expect(new Set(ids).size).toBe(ids.length);
   });
 
   it('come again when what they were for is not settled, and are over when it is', async () => {
-    const some = items(PART_ITEMS + 5);
+    const some = items(CHUNK_ITEMS + 5);
     await accepted(some);
-    await nextTurn(registry.admit.sql, PART_ITEMS);
-    const second = (await nextTurn(registry.admit.sql, PART_ITEMS)) ?? [];
+    await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
+    const second = (await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)) ?? [];
     // Nothing is old yet.
-    expect(await renewTurns(registry.admit.sql, 60_000)).toEqual({ over: 0, again: 0 });
+    expect(await requeueExpiredLeases(registry.admit.sql, 60_000)).toEqual({ over: 0, again: 0 });
     await processAdmissions(registry.admit, second);
-    expect(await renewTurns(registry.admit.sql, 0)).toEqual({ over: 1, again: 1 });
+    expect(await requeueExpiredLeases(registry.admit.sql, 0)).toEqual({ over: 1, again: 1 });
     // Handed out by a clock that was set back since, and lost.
-    expect(await nextTurn(registry.admit.sql, PART_ITEMS)).toHaveLength(PART_ITEMS);
+    expect(await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)).toHaveLength(CHUNK_ITEMS);
     await db.sql`update svc.batch_turn set handed_at = handed_at + interval '1 hour'`;
-    expect(await renewTurns(registry.admit.sql, 60_000)).toEqual({ over: 0, again: 1 });
-    const again = await nextTurn(registry.admit.sql, PART_ITEMS);
-    expect(again).toHaveLength(PART_ITEMS);
+    expect(await requeueExpiredLeases(registry.admit.sql, 60_000)).toEqual({ over: 0, again: 1 });
+    const again = await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
+    expect(again).toHaveLength(CHUNK_ITEMS);
     await processAdmissions(registry.admit, again!.slice(0, -50));
-    await renewTurns(registry.admit.sql, 0);
-    expect(await nextTurn(registry.admit.sql, PART_ITEMS)).toHaveLength(50);
-    expect(await nextTurn(registry.admit.sql, PART_ITEMS)).toBeNull();
+    await requeueExpiredLeases(registry.admit.sql, 0);
+    expect(await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)).toHaveLength(50);
+    expect(await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)).toBeNull();
   });
 
   it('are how a batch comes back: the sweep of what came alone does not look at it', async () => {

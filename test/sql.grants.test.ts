@@ -10,11 +10,11 @@ import { packageRoot } from '#runtime/package-root';
 import { connect } from '#runtime/postgres';
 import type { Pool, Transaction } from '#sql/db';
 import {
-  grantChangesSince,
+  shareChangesSince,
   packageRows,
   packagesWith,
   sharesNow,
-  type GrantChange,
+  type ShareChange,
 } from '#sql/grants';
 import { migrate } from '#sql/migrate';
 import { createPackage } from '#sql/packages';
@@ -89,15 +89,15 @@ describe('changes of tokens and packages', () => {
     // Neither is a change: what is done already.
     await revoke();
     expect(await bundle([proofs[1]!, proofs[0]!])).toBe(packageId);
-    const changes: GrantChange[] = [
+    const changes: ShareChange[] = [
       { changeNo: before + 1, packageId },
       { changeNo: before + 2, tokenHash: one },
       { changeNo: before + 3, tokenHash: two },
       { changeNo: before + 4, tokenHash: one },
       { changeNo: before + 5, tokenHash: two },
     ];
-    expect(await grantChangesSince(publisher, before, 100)).toEqual(changes);
-    expect(await grantChangesSince(publisher, before + 1, 2)).toEqual(changes.slice(1, 3));
+    expect(await shareChangesSince(publisher, before, 100)).toEqual(changes);
+    expect(await shareChangesSince(publisher, before + 1, 2)).toEqual(changes.slice(1, 3));
   });
 
   it('say what there is to say now, when asked', async () => {
@@ -159,11 +159,11 @@ describe('changes of tokens and packages', () => {
       expect(waiting.length).toBeGreaterThan(0);
     });
     expect(settled).toBe(false);
-    expect(await grantChangesSince(publisher, before, 10)).toEqual([]);
+    expect(await shareChangesSince(publisher, before, 10)).toEqual([]);
     await open`rollback`;
     open.release();
     const tokenHash = await behind;
-    expect(await grantChangesSince(publisher, before, 10)).toEqual([
+    expect(await shareChangesSince(publisher, before, 10)).toEqual([
       { changeNo: before + 1, tokenHash },
     ]);
   });
@@ -182,10 +182,10 @@ describe('changes of tokens and packages', () => {
     const before = await last();
     const pools = Array.from({ length: 3 }, () => db.as('svc_engine'));
     let running = true;
-    const seen: GrantChange[] = [];
+    const seen: ShareChange[] = [];
     const look = async (): Promise<void> => {
       const from = before + seen.length;
-      const found = await grantChangesSince(publisher, from, 1000);
+      const found = await shareChangesSince(publisher, from, 1000);
       expect(found.map(({ changeNo }) => changeNo)).toEqual(found.map((_, i) => from + 1 + i));
       seen.push(...found);
     };
@@ -362,7 +362,7 @@ describe('a database from before', () => {
     });
     await migrate(owner, join(packageRoot, 'sql', 'migrations'));
     const hex = (hash: Buffer): string => hash.toString('hex');
-    expect(await grantChangesSince(superuser as never, 0, 10)).toEqual([
+    expect(await shareChangesSince(superuser as never, 0, 10)).toEqual([
       { changeNo: 1, tokenHash: hex(one) },
       { changeNo: 2, packageId: `pkg_${packageId.replaceAll('-', '')}` },
       { changeNo: 3, tokenHash: hex(two) },

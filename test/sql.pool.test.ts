@@ -2,9 +2,14 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { connect } from '#runtime/postgres';
-import { Reservations } from '#runtime/reservations';
+import { TransactionPool } from '#runtime/reservations';
 import type { Pool, Transaction } from '#sql/db';
-import { asking, DatabaseUnavailableError, isConnectionLost, isUnavailable } from '#sql/errors';
+import {
+  mapDbErrors,
+  DatabaseUnavailableError,
+  isConnectionLost,
+  isUnavailable,
+} from '#sql/errors';
 import { transaction } from '#sql/transaction';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
@@ -166,7 +171,7 @@ describe('a pool', () => {
   it('keeps a connection for the next transaction, until it is old', async () => {
     const open = (onclose: () => void) => postgres(db.url, { max: 1, types: {}, onclose }) as never;
     const used = async (lifetimeMs: number) => {
-      const reservations = new Reservations(open, 1, 10_000, lifetimeMs);
+      const reservations = new TransactionPool(open, 1, 10_000, lifetimeMs);
       const pids = new Set<number>();
       for (let time = 0; time < 3; time += 1) {
         const connection = await reservations.reserve();
@@ -212,7 +217,9 @@ describe('a pool', () => {
 
 describe('a database that', () => {
   const failWith = (code: string) =>
-    asking(() => db.sql.unsafe(`do $$ begin raise exception using errcode = '${code}'; end $$`));
+    mapDbErrors(() =>
+      db.sql.unsafe(`do $$ begin raise exception using errcode = '${code}'; end $$`),
+    );
 
   it.each([
     ['lost the connection', '08006'],
@@ -241,7 +248,7 @@ describe('a database that', () => {
 
   it('nobody listens for could not be asked', async () => {
     const sql = connect('postgres://nobody:x@127.0.0.1:1/none', { application: 'test', max: 1 });
-    await expect(asking(() => sql`select 1`)).rejects.toThrow(DatabaseUnavailableError);
+    await expect(mapDbErrors(() => sql`select 1`)).rejects.toThrow(DatabaseUnavailableError);
     await sql.end();
   });
 

@@ -10,7 +10,7 @@ import { createTenant, setAllowlisted } from '#sql/administration';
 import type { Pool, Transaction } from '#sql/db';
 import { acceptIntake } from '#sql/intake';
 import { assertRole, GRANTS } from '#sql/roles';
-import { settledIn } from '#sql/settlement';
+import { readOutcomes } from '#sql/settlement';
 import { asTenants, readAsTenants } from '#sql/tenant-scope';
 import { TENANT_TABLES } from '#sql/tenant-tables';
 import { transaction } from '#sql/transaction';
@@ -285,17 +285,17 @@ describe('the engine can write for a tenant only', () => {
 
 describe('settlements', () => {
   it('are told to the tenant of the admission, whoever shares the question', async () => {
-    const asked = await settledIn(registry.engine, [
+    const asked = await readOutcomes(registry.engine, [
       { tenantNo: ours, id: ourProof },
       { tenantNo: ours, id: theirProof },
     ]);
     expect([...asked.keys()]).toEqual([ourProof]);
-    const both = await settledIn(registry.engine, [
+    const both = await readOutcomes(registry.engine, [
       { tenantNo: ours, id: ourProof },
       { tenantNo: theirs, id: theirProof },
     ]);
     expect(both.size).toBe(2);
-    const crossed = await settledIn(registry.engine, [
+    const crossed = await readOutcomes(registry.engine, [
       { tenantNo: theirs, id: ourProof },
       { tenantNo: ours, id: theirProof },
     ]);

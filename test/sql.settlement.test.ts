@@ -29,11 +29,11 @@ const scansOf = async (index: string): Promise<number> => {
 // it, and of one tenant there may be any number of proofs by then.
 it('is read by the ids of the proofs, also with a plan that was made of an empty table', async () => {
   const planned = registry.item().proofId;
-  for (let i = 0; i < 10; i += 1) await registry.settledIn([planned]);
+  for (let i = 0; i < 10; i += 1) await registry.readOutcomes([planned]);
   const ids = await registry.admitAll(Array.from({ length: 30 }, () => registry.item()));
   await told();
   const tenants = await scansOf('proof_of_tenant');
-  const found = await registry.settledIn(ids);
+  const found = await registry.readOutcomes(ids);
   await told();
   expect([...found.keys()].sort()).toEqual([...ids].sort());
   await expect.poll(() => scansOf('proof_pkey')).toBeGreaterThanOrEqual(ids.length);
@@ -45,7 +45,7 @@ it('opens the proof of a denial only, which is where its reasons are', async () 
     registry.item(),
     registry.item({ action: 'DELETE_AUDIT_LOG' }),
   ]);
-  const found = await registry.settledIn([admitted, denied]);
+  const found = await registry.readOutcomes([admitted, denied]);
   expect(found.get(admitted)).toMatchObject({ state: 'proved', effect: 'ADMIT', reasons: [] });
   expect(found.get(denied)).toMatchObject({ effect: 'DENY', reasons: ['audit-log-is-kept'] });
 });

@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { connect } from '#runtime/postgres';
-import { within } from '#sql/audit';
+import { joinTransaction } from '#sql/audit';
 import type { Pool, Transaction } from '#sql/db';
-import { inOneGo, openedTransaction, readTransaction, transaction } from '#sql/transaction';
+import { pipeline, openedTransaction, readTransaction, transaction } from '#sql/transaction';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
 let db: TestDatabase;
@@ -39,13 +39,13 @@ describe('a transaction', () => {
 
   it('takes in what is done within it, and takes it back with it', async () => {
     const failing = transaction(sql, async (tx) => {
-      await within(tx, (same) => same`insert into public.note values ('a')`);
+      await joinTransaction(tx, (same) => same`insert into public.note values ('a')`);
       expect(await notes()).toEqual([]);
       throw new Error('changed my mind');
     });
     await expect(failing).rejects.toThrow('changed my mind');
     expect(await notes()).toEqual([]);
-    await within(sql, (own) => own`insert into public.note values ('b')`);
+    await joinTransaction(sql, (own) => own`insert into public.note values ('b')`);
     expect(await notes()).toEqual(['b']);
   });
 
@@ -71,7 +71,7 @@ describe('a transaction', () => {
 
   it('sends statements in one go, and is rolled back when all of them have ended', async () => {
     const work = transaction(sql, (tx) =>
-      inOneGo(
+      pipeline(
         tx`insert into public.note values ('a')`,
         tx`insert into public.note values ('a')`,
         tx`select 1`,
@@ -80,7 +80,7 @@ describe('a transaction', () => {
     await expect(work).rejects.toMatchObject({ code: '23505' });
     expect(await notes()).toEqual([]);
     const both = await transaction(sql, (tx) =>
-      inOneGo(tx<{ n: number }[]>`select 1 as n`, Promise.resolve('b')),
+      pipeline(tx<{ n: number }[]>`select 1 as n`, Promise.resolve('b')),
     );
     expect(both[0][0]?.n).toBe(1);
     expect(both[1]).toBe('b');
@@ -88,7 +88,7 @@ describe('a transaction', () => {
 
   it('waits for what is under way before it is rolled back', async () => {
     const work = transaction(sql, (tx) =>
-      inOneGo(
+      pipeline(
         Promise.reject(new Error('no')),
         sleep(50).then(() => tx`insert into public.note values ('late')`),
       ),

@@ -10,7 +10,7 @@ import { activePolicy } from '#sql/policies';
 import { pendingOlderThan } from '#sql/settlement';
 import { SigningKeyInactiveError } from '#workers/admit/errors';
 import { processAdmissions } from '#workers/admit/process';
-import { sweep } from '#workers/admit/sweep';
+import { requeueStaleAdmissions } from '#workers/admit/sweep';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/cache';
 import { UnknownLaneError } from '#policy/errors';
@@ -224,8 +224,14 @@ describe('gates hold for what is accepted and not yet appended', () => {
       },
       groupSize: 100,
     };
-    expect(await sweep({ ...options, olderThanMs: 60_000 })).toEqual({ enqueued: 0, next: null });
-    expect(await sweep({ ...options, olderThanMs: 0 })).toEqual({ enqueued: 1, next: null });
+    expect(await requeueStaleAdmissions({ ...options, olderThanMs: 60_000 })).toEqual({
+      enqueued: 0,
+      next: null,
+    });
+    expect(await requeueStaleAdmissions({ ...options, olderThanMs: 0 })).toEqual({
+      enqueued: 1,
+      next: null,
+    });
     expect(enqueued).toEqual([[waiting]]);
     await processAdmissions(registry.admit, [waiting]);
     expect(await pendingOlderThan(registry.engine, 0, 10)).toEqual([]);
@@ -243,7 +249,7 @@ describe('gates hold for what is accepted and not yet appended', () => {
     const { sql, log } = registry.admit;
     const groups: string[][] = [];
     const enqueue = (group: string[]) => Promise.resolve(groups.push(group));
-    await sweep({ sql, log, enqueue, olderThanMs: 0, groupSize: 2 });
+    await requeueStaleAdmissions({ sql, log, enqueue, olderThanMs: 0, groupSize: 2 });
     expect(groups).toEqual([ids.slice(0, 2), ids.slice(2, 4), ids.slice(4)]);
     expect(await pendingOlderThan(registry.admit.sql, 0, 1)).toMatchObject([{ proofId: ids[0] }]);
     await processAdmissions(registry.admit, ids);
@@ -316,7 +322,7 @@ describe('a worker is not silent about a job that neither ends nor fails', () =>
     const worker = startAdmitWorker(
       registry.admit,
       config('svc_worker'),
-      { ...WORKER_DEFAULTS, hungMs: 100 },
+      { ...WORKER_DEFAULTS, stallTimeoutMs: 100 },
       (error) => hung.push(error),
     );
     try {

@@ -35,7 +35,7 @@ describe('admission', () => {
 
   it('denied by policy is a proof too', async () => {
     const [id = ''] = await registry.admitAll([registry.item({ action: 'DELETE_AUDIT_LOG' })]);
-    const settled = (await registry.settledIn([id])).get(id);
+    const settled = (await registry.readOutcomes([id])).get(id);
     expect(settled).toMatchObject({
       state: 'proved',
       effect: 'DENY',
@@ -64,7 +64,7 @@ describe('admission', () => {
     );
     await processAdmissions(registry.admit, ids);
     expect(await treeSize(registry.engine)).toBe(before + 20);
-    expect((await registry.settledIn(ids)).size).toBe(20);
+    expect((await registry.readOutcomes(ids)).size).toBe(20);
   });
 
   it('of the same body points to the first, also within a group and across groups at once', async () => {
@@ -112,7 +112,7 @@ describe('admission', () => {
       update svc.intake set request = ${Buffer.from('{"action":"OTHER"}')}
       where replace(proof_id::text, '-', '') = ${ids[1]!}`;
     await processAdmissions(registry.admit, ids);
-    const settled = await registry.settledIn(ids);
+    const settled = await registry.readOutcomes(ids);
     expect(settled.get(ids[0]!)?.state).toBe('proved');
     expect(settled.get(ids[1]!)).toMatchObject({ state: 'refused', code: 'processing_failed' });
     expect(settled.get(ids[2]!)?.state).toBe('proved');
@@ -129,11 +129,11 @@ describe('admission', () => {
     await acceptIntake(registry.engine, items);
     await processAdmissions(registry.admit, ids);
     await db.sql.unsafe('drop trigger poison on svc.proof; drop function public.poison()');
-    const settled = await registry.settledIn(ids);
+    const settled = await registry.readOutcomes(ids);
     expect(ids.map((id) => settled.get(id)?.state)).toEqual(['proved', 'proved', 'refused']);
     // The culprit has its identity back: the same body may be sent again, and now it passes.
     const [again] = await registry.admitAll([{ ...items[2]!, proofId: registry.item().proofId }]);
-    expect((await registry.settledIn([again!])).get(again!)?.state).toBe('proved');
+    expect((await registry.readOutcomes([again!])).get(again!)?.state).toBe('proved');
   });
 });
 
@@ -162,7 +162,7 @@ describe('what an intake pins', () => {
     await acceptIntake(registry.engine, [item]);
     await db.sql.unsafe(`update svc.intake set ${change} where proof_id = '${item.proofId}'`);
     await processAdmissions(registry.admit, [item.proofId]);
-    const settled = await registry.settledIn([item.proofId]);
+    const settled = await registry.readOutcomes([item.proofId]);
     expect(settled.get(item.proofId)).toMatchObject({
       state: 'refused',
       code: 'processing_failed',
@@ -180,7 +180,7 @@ describe('what an intake pins', () => {
         update svc.intake_pending set accepted_at = ${moment} where proof_id = '${item.proofId}'`);
     await acceptedAt(`now() + interval '1 hour'`);
     await processAdmissions(registry.admit, ids);
-    expect([...(await registry.settledIn(ids)).keys()]).toEqual([neighbour.proofId]);
+    expect([...(await registry.readOutcomes(ids)).keys()]).toEqual([neighbour.proofId]);
     await acceptedAt('now()');
     await processAdmissions(registry.admit, ids);
     expect(await stateOf(registry, item.proofId)).toMatchObject({ state: 'proved' });
@@ -198,7 +198,7 @@ describe('workers beside each other', () => {
     await untilWaiting(db.sql, 2);
     await lock.commit();
     await Promise.all(working);
-    const settled = await registry.settledIn(ids);
+    const settled = await registry.readOutcomes(ids);
     const indexes = ids.map((id) => {
       const one = settled.get(id);
       return one?.state === 'proved' ? one.leafIndex : -1;

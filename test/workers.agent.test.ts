@@ -27,7 +27,7 @@ const keyNoOf = async (apiKey: string): Promise<number> => {
 async function settled(item: ReturnType<typeof agentItem>) {
   await acceptIntake(registry.engine, [item]);
   await processAdmissions(registry.admit, [item.proofId]);
-  return (await registry.settledIn([item.proofId])).get(item.proofId);
+  return (await registry.readOutcomes([item.proofId])).get(item.proofId);
 }
 
 const proved = async (envelope: Record<string, unknown>): Promise<string> => {
@@ -46,7 +46,7 @@ describe('the lanes', () => {
     expect(toHex(item.requestHash)).toBe(toHex(other.requestHash));
     await processAdmissions(registry.admit, [item.proofId, other.proofId]);
     // On the other lane it is not a request at all, and set aside alone.
-    const both = await registry.settledIn([item.proofId, other.proofId]);
+    const both = await registry.readOutcomes([item.proofId, other.proofId]);
     expect(both.get(item.proofId)?.state).toBe('proved');
     expect(both.get(other.proofId)).toMatchObject({ state: 'refused', code: 'processing_failed' });
   });
@@ -96,7 +96,7 @@ describe('a worker does not believe the engine about parents', () => {
     await acceptIntake(registry.engine, items);
     const ids = items.map(({ proofId }) => proofId);
     await processAdmissions(registry.admit, ids);
-    const both = await registry.settledIn(ids);
+    const both = await registry.readOutcomes(ids);
     expect(ids.map((id) => both.get(id)?.state)).toEqual(['proved', 'refused', 'proved']);
   });
 });

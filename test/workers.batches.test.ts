@@ -2,9 +2,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { QueueConfig } from '#runtime/config';
 import { MAX_IDS_PER_JOB, openAdmitQueue, openBatchQueue, openBatchWorker } from '#runtime/queues';
 import { createTenant, setAllowlisted } from '#sql/administration';
-import { PART_ITEMS } from '#sql/batches';
+import { CHUNK_ITEMS } from '#sql/batches';
 import { acceptIntake } from '#sql/intake';
-import { handOutTurns } from '#workers/admit/batches';
+import { dispatchChunks } from '#workers/admit/batches';
 import { processAdmissions } from '#workers/admit/process';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { holdAppendLock, untilWaiting } from './helpers/append-lock.js';
@@ -58,10 +58,10 @@ describe.each([
 ])('with the queue in $queue', ({ skip, config }) => {
   it.skipIf(skip)('no more turns wait in the queue than somebody can soon take', async () => {
     const queue = openBatchQueue(config(), { log });
-    await acceptedBatch(registry, PART_ITEMS * 5);
+    await acceptedBatch(registry, CHUNK_ITEMS * 5);
     const options = { sql: registry.admit.sql, log: registry.admit.log, queue, ahead: 2 };
-    await handOutTurns(options);
-    await handOutTurns(options);
+    await dispatchChunks(options);
+    await dispatchChunks(options);
     expect(await queue.depth()).toBe(2);
     const seen: string[][] = [];
     const worker = openBatchWorker(
@@ -73,8 +73,8 @@ describe.each([
       { concurrency: 1, log },
     );
     await expect.poll(() => seen.length).toBe(2);
-    expect(seen.map((ids) => ids.length)).toEqual([PART_ITEMS, PART_ITEMS]);
-    expect(await handOutTurns(options)).toBe(PART_ITEMS * 2);
+    expect(seen.map((ids) => ids.length)).toEqual([CHUNK_ITEMS, CHUNK_ITEMS]);
+    expect(await dispatchChunks(options)).toBe(CHUNK_ITEMS * 2);
     await worker.close();
     await queue.close();
     await workBatches(registry);
@@ -85,7 +85,7 @@ describe.each([
     async () => {
       const queue = openAdmitQueue(config(), { log });
       const lock = await holdAppendLock(registry.admin);
-      const big = await acceptedBatch(registry, PART_ITEMS * 8);
+      const big = await acceptedBatch(registry, CHUNK_ITEMS * 8);
       const worker = startAdmitWorker(registry.admit, config(), {
         ...WORKER_DEFAULTS,
         sweepOlderThanMs: 60_000,
@@ -104,10 +104,12 @@ describe.each([
       await workItems(db, [big, small]);
       const [bigs, smalls] = [await places(big.ids), await places(small.ids)];
       const [single] = await places([alone.proofId]);
-      expect(bigs.filter((at) => at < (single ?? Infinity)).length).toBeLessThanOrEqual(PART_ITEMS);
+      expect(bigs.filter((at) => at < (single ?? Infinity)).length).toBeLessThanOrEqual(
+        CHUNK_ITEMS,
+      );
       // Parts that were handed out before it came go first: those in work and those ahead.
       const before = bigs.filter((at) => at < (smalls[0] ?? Infinity)).length;
-      expect(before).toBeLessThanOrEqual(PART_ITEMS * (WORKER_DEFAULTS.batchConcurrency * 2 + 1));
+      expect(before).toBeLessThanOrEqual(CHUNK_ITEMS * (WORKER_DEFAULTS.batchConcurrency * 2 + 1));
       expect(before).toBeLessThan(bigs.length);
       await worker.close();
       await queue.close();
@@ -127,11 +129,11 @@ describe.each([
 
   it.skipIf(skip)('turns that the queue lost come again', async () => {
     const queue = openBatchQueue(config(), { log });
-    const batch = await acceptedBatch(registry, PART_ITEMS * 3);
+    const batch = await acceptedBatch(registry, CHUNK_ITEMS * 3);
     // Handed out, and gone.
     const lost = { depth: () => Promise.resolve(0), add: () => Promise.resolve('lost') };
     const options = { sql: registry.admit.sql, log: registry.admit.log, queue: lost, ahead: 9 };
-    expect(await handOutTurns(options)).toBe(PART_ITEMS * 3);
+    expect(await dispatchChunks(options)).toBe(CHUNK_ITEMS * 3);
     const worker = startAdmitWorker(registry.admit, config(), {
       ...WORKER_DEFAULTS,
       sweepEveryMs: 20,
@@ -144,12 +146,12 @@ describe.each([
 });
 
 it('hands out no more at a time than a job may carry', () => {
-  expect(PART_ITEMS).toBeLessThanOrEqual(MAX_IDS_PER_JOB);
+  expect(CHUNK_ITEMS).toBeLessThanOrEqual(MAX_IDS_PER_JOB);
 });
 
 describe('a job of many', () => {
   it('lets others on the event loop before all of it is signed', async () => {
-    const batch = await acceptedBatch(registry, PART_ITEMS);
+    const batch = await acceptedBatch(registry, CHUNK_ITEMS);
     let others = 0;
     let signing = true;
     const tick = (): void => {
@@ -164,7 +166,7 @@ describe('a job of many', () => {
     };
     await processAdmissions({ ...registry.admit, policy }, batch.ids);
     signing = false;
-    expect(seen).toHaveLength(PART_ITEMS);
+    expect(seen).toHaveLength(CHUNK_ITEMS);
     // The first may have had to wait for the policy set itself.
     expect((seen.at(-1) ?? 0) - (seen[1] ?? 0)).toBeGreaterThan(0);
   });

@@ -10,7 +10,7 @@ import { appendRevocation } from '#sql/lifecycle';
 import { askRevocation, revocationState } from '#sql/revocations';
 import { settleRevocations } from '#workers/lifecycle/settle-revocations';
 import { scrub } from '#workers/verify/scrub';
-import { upkeep } from '#workers/verify/upkeep';
+import { scanExpiries } from '#workers/verify/upkeep';
 import { adminOn, type AdminLine } from './helpers/admin.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { eraseProof } from './helpers/erase.js';
@@ -160,7 +160,7 @@ describe('a leaf that failed and was mended', () => {
               if (!isRead) {
                 isRead = true;
                 await eraseProof(db, id);
-                await upkeep(verify, 100);
+                await scanExpiries(verify, 100);
               }
               return pool.reserve();
             },

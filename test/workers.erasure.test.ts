@@ -13,7 +13,7 @@ import { listen } from '#runtime/http-server';
 import { logger } from '#runtime/log';
 import { toUuid } from '#sql/ids';
 import { scrub } from '#workers/verify/scrub';
-import { upkeep } from '#workers/verify/upkeep';
+import { scanExpiries } from '#workers/verify/upkeep';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { eraseProof } from './helpers/erase.js';
 import { EventfulRegistry } from './helpers/eventful-registry.js';
@@ -43,8 +43,8 @@ afterAll(async () => {
 });
 
 async function publish(): Promise<void> {
-  await upkeep(world.registry.verify, 100);
-  expect((await publisher.tick()).outcome).toBe('published');
+  await scanExpiries(world.registry.verify, 100);
+  expect((await publisher.runCycle()).outcome).toBe('published');
 }
 
 async function lastVerdict(proofId: string): Promise<{ outcome: string; checks: object[] }> {
@@ -158,7 +158,7 @@ describe('an erased proof', () => {
   it('fails, and not quietly, when its entry in the log is damaged', async () => {
     const [id = ''] = await world.admit(1);
     await eraseProof(db, id);
-    await upkeep(world.registry.verify, 100);
+    await scanExpiries(world.registry.verify, 100);
     const flip = `update svc.log_entry set aep_hash = set_byte(aep_hash, 3, get_byte(aep_hash, 3) # 1)
       where proof_id = '${toUuid(id)}' and kind = 1`;
     await world.tamper(flip);
@@ -175,7 +175,7 @@ describe('an erased proof', () => {
   ])('is a loss, and fails, when it is gone %s', async (_what, statement) => {
     const [id = ''] = await world.admit(1);
     await eraseProof(db, id);
-    await upkeep(world.registry.verify, 100);
+    await scanExpiries(world.registry.verify, 100);
     expect((await lastVerdict(id)).outcome).toBe('erased');
     await world.tamper(statement.replace('$id', `'${toUuid(id)}'`));
     await scrub(world.registry.verify, 1_000);

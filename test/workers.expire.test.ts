@@ -2,11 +2,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { ArtifactKind } from '#protocol/status';
 import { setValidity } from '#sql/administration';
-import { nextTurn } from '#sql/batch-work';
+import { leaseNextChunk } from '#sql/batch-work';
 import { unpackAep } from '#sql/packed-aep';
 import { verdictsForLeaves } from '#sql/verdicts';
 import { expire } from '#workers/verify/expire';
-import { advanceFrontier } from '#workers/verify/frontier';
+import { extendVerifiedPrefix } from '#workers/verify/frontier';
 import { VERDICT_LOCK } from '#workers/verify/lock';
 import { scrub } from '#workers/verify/scrub';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
@@ -86,7 +86,7 @@ describe('validities', () => {
     const verifying = registry.verifyAll();
     await sleep(1_100);
     // Who hands out parts of batches has a lock of its own, and does not wait for the verifier.
-    expect(await nextTurn(registry.admit.sql, 1)).toBeNull();
+    expect(await leaseNextChunk(registry.admit.sql, 1)).toBeNull();
     await holder`commit`;
     holder.release();
     await verifying;
@@ -145,7 +145,7 @@ describe('validities', () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 0, passport: 0, proof: 3600 });
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     await tamper(FLIP.signature, [ids[1]!]);
-    await advanceFrontier(registry.verify, 1000);
+    await extendVerifiedPrefix(registry.verify, 1000);
     const over = { outcome: 'pass', expired: ['passport', 'trust'], own: true };
     expect(await said(ids[0]!)).toMatchObject(over);
     expect(await said(ids[1]!)).toMatchObject({ outcome: 'fail', expired: [] });

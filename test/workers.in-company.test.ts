@@ -4,8 +4,8 @@ import type { QueueConfig } from '#runtime/config';
 import { openAdmitQueue, type AdmitQueue } from '#runtime/queues';
 import { NO_REQUEST_IDS, unpackRequestIds } from '#runtime/request-ids';
 import { acceptIntake } from '#sql/intake';
-import { HeldBackError } from '#workers/admit/errors';
-import { inCompany } from '#workers/admit/in-company';
+import { DeferredError } from '#workers/admit/errors';
+import { groupJobs } from '#workers/admit/in-company';
 import { UNCOUNTED } from '#workers/admit/metrics';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { holdAppendLock, untilWaiting } from './helpers/append-lock.js';
@@ -33,7 +33,7 @@ describe('jobs that wait', () => {
 
   it('are one group as soon as there is room, and a job alone waits for nobody', async () => {
     const { groups, group, settle } = gatedGroups();
-    const take = inCompany({ groupsAtOnce: 1, idsAtOnce: 4, settle });
+    const take = groupJobs({ groupsAtOnce: 1, idsAtOnce: 4, settle });
     const first = take(['a'], NO_REQUEST_IDS);
     expect(groups.map(({ ids }) => ids)).toEqual([['a']]);
     const others = [['b'], ['c', 'd'], ['e', 'f'], ['g']].map((ids) => take(ids, NO_REQUEST_IDS));
@@ -51,7 +51,7 @@ describe('jobs that wait', () => {
 
   it('are taken however large one is', async () => {
     const { groups, settle } = gatedGroups();
-    const take = inCompany({ groupsAtOnce: 1, idsAtOnce: 2, settle });
+    const take = groupJobs({ groupsAtOnce: 1, idsAtOnce: 2, settle });
     const large = take(['a', 'b', 'c'], NO_REQUEST_IDS);
     expect(groups[0]!.ids).toEqual(['a', 'b', 'c']);
     groups[0]!.end();
@@ -60,7 +60,7 @@ describe('jobs that wait', () => {
 
   it('keep apart who brought what', async () => {
     const { groups, group, settle } = gatedGroups();
-    const take = inCompany({ groupsAtOnce: 1, idsAtOnce: 9, settle });
+    const take = groupJobs({ groupsAtOnce: 1, idsAtOnce: 9, settle });
     const done = [
       take(['a'], NO_REQUEST_IDS),
       take(['b'], unpackRequestIds('r-b', ['b'])),
@@ -77,14 +77,14 @@ describe('jobs that wait', () => {
 
   it('fail by themselves when some of a group are held back, and together when all are', async () => {
     const { groups, group, settle } = gatedGroups();
-    const take = inCompany({ groupsAtOnce: 1, idsAtOnce: 9, settle });
+    const take = groupJobs({ groupsAtOnce: 1, idsAtOnce: 9, settle });
     const first = take(['a'], NO_REQUEST_IDS);
     const outcomes = Promise.allSettled(
       [['b'], ['c', 'd'], ['e']].map((ids) => take(ids, NO_REQUEST_IDS)),
     );
     groups[0]!.end();
     await first;
-    (await group(1)).end(new HeldBackError(['d'], new Error('no such policy set')));
+    (await group(1)).end(new DeferredError(['d'], new Error('no such policy set')));
     expect((await outcomes).map(({ status }) => status)).toEqual([
       'fulfilled',
       'rejected',

@@ -17,7 +17,7 @@ import {
 } from '#sql/revocations';
 import { asTenants } from '#sql/tenant-scope';
 import { settleRevocations } from '#workers/lifecycle/settle-revocations';
-import { sweepRevocations } from '#workers/lifecycle/sweep';
+import { requeueStaleRevocations } from '#workers/lifecycle/sweep';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { issueKey } from './helpers/engine.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';
@@ -373,17 +373,17 @@ describe('the sweeper', () => {
       },
       groupSize: 2,
     };
-    expect(await sweepRevocations({ ...options, olderThanMs: 60_000 })).toMatchObject({
+    expect(await requeueStaleRevocations({ ...options, olderThanMs: 60_000 })).toMatchObject({
       enqueued: 0,
     });
     // Asked for by a clock that was set back since.
     const [{ request_id: ahead } = { request_id: '' }] = await db.sql<{ request_id: string }[]>`
       update svc.revocation_pending set requested_at = requested_at + interval '1 hour'
       where request_id = ${asked[1]!.requestId}::uuid returning replace(request_id::text, '-', '') as request_id`;
-    await sweepRevocations({ ...options, olderThanMs: 60_000 });
+    await requeueStaleRevocations({ ...options, olderThanMs: 60_000 });
     expect(enqueued.splice(0)).toEqual([[ahead]]);
-    const first = await sweepRevocations({ ...options, olderThanMs: 0 });
-    const second = await sweepRevocations({ ...options, olderThanMs: 0 }, first.next);
+    const first = await requeueStaleRevocations({ ...options, olderThanMs: 0 });
+    const second = await requeueStaleRevocations({ ...options, olderThanMs: 0 }, first.next);
     expect(second.next).toBeNull();
     expect(enqueued.flat().sort()).toEqual(asked.map(({ requestId }) => requestId).sort());
     await settle(...enqueued.flat());

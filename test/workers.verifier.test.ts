@@ -97,7 +97,7 @@ describe('the running verifier', () => {
     upkeepMs: 5,
     scrubMs: 5,
     scrubBatch: 10,
-    hungMs: 60_000,
+    stallTimeoutMs: 60_000,
   };
   async function whileItRuns(
     work: () => Promise<void>,
@@ -119,7 +119,10 @@ describe('the running verifier', () => {
       get: (pool, name) => (name === 'reserve' ? never : (Reflect.get(pool, name) as unknown)),
     });
     const { signal } = new AbortController();
-    const running = runVerifier({ ...registry.verify, sql }, signal, { ...options, hungMs: 300 });
+    const running = runVerifier({ ...registry.verify, sql }, signal, {
+      ...options,
+      stallTimeoutMs: 300,
+    });
     await expect(running).rejects.toThrow(HungError);
   });
 

@@ -3,7 +3,7 @@ import { toBase64Url } from '#protocol/bytes';
 import { nativeSha256 } from '#runtime/crypto';
 import { appendKeyChange } from '#sql/lifecycle';
 import type { Logger } from '#runtime/log';
-import { advanceFrontier } from '#workers/verify/frontier';
+import { extendVerifiedPrefix } from '#workers/verify/frontier';
 import { scrub } from '#workers/verify/scrub';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
@@ -72,7 +72,7 @@ describe('keys', () => {
     const verify = { ...registry.verify, log };
     const first = await leafOf(ids[3]!);
     await change('compromise', first);
-    while ((await advanceFrontier(verify, 1000)) > 0);
+    while ((await extendVerifiedPrefix(verify, 1000)) > 0);
     await scrub(verify, 10);
     expect(await outcomeOf(ids[29]!)).toBe('fail');
     expect(await outcomeOf(ids[3]!)).toBe('pass');

@@ -5,8 +5,8 @@ import { extendTiles } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto';
 import { entryRows, treeSize } from '#sql/log';
-import { frontier, insertVerdicts, verdictsForLeaves } from '#sql/verdicts';
-import { NO_KEYS, withLeaf } from '#workers/verify/keys';
+import { verifiedPrefix, insertVerdicts, verdictsForLeaves } from '#sql/verdicts';
+import { NO_KEYS, appendIfKeyEntry } from '#workers/verify/keys';
 import { scrub } from '#workers/verify/scrub';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
@@ -73,7 +73,7 @@ describe('one flipped bit of a tile', () => {
       time: formatTime(0),
     });
     const [key, proof] = await entryRows(registry.engine, 0, 2);
-    const keysDigest = withLeaf(NO_KEYS, 0, key!.bytes).digest;
+    const keysDigest = appendIfKeyEntry(NO_KEYS, 0, key!.bytes).digest;
     const [verified, size] = [65_530, 65_540];
     const leaf = leafHash(nativeSha256, body);
     const hashes = [key, proof].map((entry) => leafHash(nativeSha256, entry!.bytes));
@@ -114,7 +114,9 @@ describe('one flipped bit of a tile', () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     expect(await outcomeOf(id)).toBe('fail');
-    expect((await frontier(registry.verify.sql))?.treeSize).toBe(await treeSize(registry.engine));
+    expect((await verifiedPrefix(registry.verify.sql))?.treeSize).toBe(
+      await treeSize(registry.engine),
+    );
   });
 
   it('gone from under what was verified: it stops being asserted', async () => {

@@ -1,13 +1,13 @@
 import { randomBytes } from 'node:crypto';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { setValidity } from '#sql/administration';
-import { grantChangesSince, sharesNow } from '#sql/grants';
+import { shareChangesSince, sharesNow } from '#sql/grants';
 import { createShareToken } from '#sql/share-tokens';
-import { databaseTime, recordUpkeep, upkeepDoneAt } from '#sql/upkeep';
+import { databaseTime, recordExpiryScan, expiryScanDoneAt } from '#sql/upkeep';
 import { verdictsForLeaves } from '#sql/verdicts';
-import { advanceFrontier } from '#workers/verify/frontier';
+import { extendVerifiedPrefix } from '#workers/verify/frontier';
 import { expireShares } from '#workers/verify/expire-shares';
-import { upkeep } from '#workers/verify/upkeep';
+import { scanExpiries } from '#workers/verify/upkeep';
 import { runVerifier, VERIFIER_DEFAULTS } from '#workers/verify/verifier';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { eventually } from './helpers/stack.js';
@@ -55,7 +55,7 @@ describe('a share token', () => {
     expect(await expireShares(registry.verify, 10)).toBe(0);
     expect(await isLive(ending)).toBe(false);
     for (const hash of [later, lasting]) expect(await isLive(hash)).toBe(true);
-    const changes = await grantChangesSince(db.sql, 0, 100);
+    const changes = await shareChangesSince(db.sql, 0, 100);
     expect(changes.at(-1)).toEqual({ changeNo: 4, tokenHash: ending });
     expect(changes).toHaveLength(4);
   });
@@ -64,7 +64,7 @@ describe('a share token', () => {
     const token = await share(60_000);
     vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 3_600_000 });
     try {
-      await upkeep(registry.verify, 10);
+      await scanExpiries(registry.verify, 10);
     } finally {
       vi.useRealTimers();
     }
@@ -89,15 +89,15 @@ describe('a look at what may be over', () => {
     const no = { proof: null, certificate: null, passport: null, trust: 0 };
     await setValidity(registry.admin, TENANT, no);
     const ids = await registry.admitAll(Array.from({ length: 5 }, () => registry.item()));
-    while ((await advanceFrontier(registry.verify, 1000)) > 0);
+    while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
     const tokens = [];
     for (let i = 0; i < 5; i++) tokens.push(await share(60_000));
     for (const token of tokens) await letEnd(token);
-    expect(await upkeepDoneAt(db.sql)).toBeNull();
+    expect(await expiryScanDoneAt(db.sql)).toBeNull();
     const before = await databaseTime(db.sql);
-    await upkeep(registry.verify, 2);
+    await scanExpiries(registry.verify, 2);
     const after = await databaseTime(db.sql);
-    const done = (await upkeepDoneAt(db.sql))!;
+    const done = (await expiryScanDoneAt(db.sql))!;
     expect(done).toBeGreaterThanOrEqual(before);
     expect(done).toBeLessThanOrEqual(after);
     for (const token of tokens) expect(await isLive(token)).toBe(false);
@@ -111,7 +111,7 @@ describe('a look at what may be over', () => {
     const lock = await db.sql.reserve();
     await lock`begin`;
     await lock`lock table svc.share_due in access exclusive mode`;
-    const looking = upkeep(registry.verify, 10);
+    const looking = scanExpiries(registry.verify, 10);
     await eventually(
       async () => {
         const waiting = await db.sql`select from pg_locks where not granted`;
@@ -124,34 +124,34 @@ describe('a look at what may be over', () => {
     await lock`commit`;
     lock.release();
     await looking;
-    expect(await upkeepDoneAt(db.sql)).toBeLessThanOrEqual(meanwhile);
+    expect(await expiryScanDoneAt(db.sql)).toBeLessThanOrEqual(meanwhile);
   });
 
   it.each(['svc.share_due', 'svc.expiry'])('that fails at %s says nothing', async (table) => {
-    await upkeep(registry.verify, 10);
-    const before = await upkeepDoneAt(db.sql);
-    while ((await advanceFrontier(registry.verify, 1000)) > 0);
+    await scanExpiries(registry.verify, 10);
+    const before = await expiryScanDoneAt(db.sql);
+    while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
     await db.sql.unsafe(`alter table ${table} rename to hidden`);
-    await expect(upkeep(registry.verify, 10)).rejects.toThrow();
-    expect(await upkeepDoneAt(db.sql)).toBe(before);
+    await expect(scanExpiries(registry.verify, 10)).rejects.toThrow();
+    expect(await expiryScanDoneAt(db.sql)).toBe(before);
     await db.sql.unsafe(`alter table svc.hidden rename to ${table.slice('svc.'.length)}`);
-    await upkeep(registry.verify, 10);
-    expect(await upkeepDoneAt(db.sql)).toBeGreaterThan(before!);
+    await scanExpiries(registry.verify, 10);
+    expect(await expiryScanDoneAt(db.sql)).toBeGreaterThan(before!);
   });
 
   it('never takes back a later one of another verifier', async () => {
     const now = await databaseTime(db.sql);
-    await recordUpkeep(registry.verify.sql, now);
-    await recordUpkeep(registry.verify.sql, now - 1000);
-    expect(await upkeepDoneAt(db.sql)).toBe(now);
+    await recordExpiryScan(registry.verify.sql, now);
+    await recordExpiryScan(registry.verify.sql, now - 1000);
+    expect(await expiryScanDoneAt(db.sql)).toBe(now);
   });
 
   it('takes back one to come, by which the clock of the database was set back', async () => {
     // What is over until then nobody has looked for, and the public would be told that somebody has.
     const now = await databaseTime(db.sql);
-    await recordUpkeep(registry.verify.sql, now + 3_600_000);
-    await upkeep(registry.verify, 10);
-    const done = (await upkeepDoneAt(db.sql))!;
+    await recordExpiryScan(registry.verify.sql, now + 3_600_000);
+    await scanExpiries(registry.verify, 10);
+    const done = (await expiryScanDoneAt(db.sql))!;
     expect(done).toBeGreaterThanOrEqual(now);
     expect(done).toBeLessThanOrEqual(await databaseTime(db.sql));
   });
@@ -166,12 +166,12 @@ describe('the running verifier', () => {
     const step = async (what: string, look: () => Promise<boolean>) =>
       eventually(async () => ((await look()) ? true : null), 10_000, what);
     try {
-      await step('the first look', async () => (await upkeepDoneAt(db.sql)) !== null);
+      await step('the first look', async () => (await expiryScanDoneAt(db.sql)) !== null);
       const token = await share(60_000);
       await letEnd(token);
       await step('the end of a token', async () => !(await isLive(token)));
-      const seen = (await upkeepDoneAt(db.sql))!;
-      await step('a later look', async () => (await upkeepDoneAt(db.sql))! > seen);
+      const seen = (await expiryScanDoneAt(db.sql))!;
+      await step('a later look', async () => (await expiryScanDoneAt(db.sql))! > seen);
     } finally {
       stopping.abort();
       await running;
@@ -181,7 +181,7 @@ describe('the running verifier', () => {
   it('vouches for what it recorded while it cannot verify again what a compromised key signed', async () => {
     const stopping = new AbortController();
     const options = { ...VERIFIER_DEFAULTS, idleMs: 5, upkeepMs: 5, scrubMs: 5 };
-    while ((await advanceFrontier(registry.verify, 1000)) > 0);
+    while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
     const urgent = (until: number) => db.sql`update svc.scrub set urgent_until = ${until}`;
     await urgent(1);
     // It cannot write down how far it has come.
@@ -196,7 +196,7 @@ describe('the running verifier', () => {
       const token = await share(60_000);
       await letEnd(token);
       await step('the end of a token', async () => !(await isLive(token)));
-      await step('a look that counts', async () => (await upkeepDoneAt(db.sql)) !== null);
+      await step('a look that counts', async () => (await expiryScanDoneAt(db.sql)) !== null);
       expect(await db.sql`select urgent_until::int from svc.scrub`).toEqual([{ urgent_until: 1 }]);
     } finally {
       stopping.abort();
@@ -209,9 +209,9 @@ describe('the running verifier', () => {
     const options = { ...VERIFIER_DEFAULTS, idleMs: 5, upkeepMs: 5, scrubMs: 3_600_000 };
     const step = async (what: string, look: () => Promise<boolean>) =>
       eventually(async () => ((await look()) ? true : null), 10_000, what);
-    while ((await advanceFrontier(registry.verify, 1000)) > 0);
-    await upkeep(registry.verify, 10);
-    const before = (await upkeepDoneAt(db.sql))!;
+    while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
+    await scanExpiries(registry.verify, 10);
+    const before = (await expiryScanDoneAt(db.sql))!;
     const [{ size = 0 } = {}] = await db.sql<{ size: number }[]>`
       select tree_size::int as size from svc.log_head`;
     // The head says that there is one more leaf, and there is none.
@@ -224,11 +224,11 @@ describe('the running verifier', () => {
     const running = runVerifier(registry.verify, stopping.signal, options);
     try {
       await step('the end of a token', async () => !(await isLive(token)));
-      expect(await upkeepDoneAt(db.sql)).toBe(before);
+      expect(await expiryScanDoneAt(db.sql)).toBe(before);
     } finally {
       stopping.abort();
       await running;
     }
-    expect(await upkeepDoneAt(db.sql)).toBe(before);
+    expect(await expiryScanDoneAt(db.sql)).toBe(before);
   });
 });

@@ -6,10 +6,10 @@ import { nativeSha256 } from '#runtime/crypto';
 import { appendRevocation } from '#sql/lifecycle';
 import { appendLocked, entryRows, lockHead, treeSize, type NewEntry } from '#sql/log';
 import { transaction } from '#sql/transaction';
-import { frontier, verdictsForLeaves } from '#sql/verdicts';
+import { verifiedPrefix, verdictsForLeaves } from '#sql/verdicts';
 import { checkLeaf } from '#workers/verify/check-leaf';
 import { LogDamagedError } from '#workers/verify/context';
-import { advanceFrontier } from '#workers/verify/frontier';
+import { extendVerifiedPrefix } from '#workers/verify/frontier';
 import { scrub } from '#workers/verify/scrub';
 import { untilWaiting } from './helpers/append-lock.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
@@ -52,34 +52,36 @@ describe('the verified prefix', () => {
   it('covers what was appended, with the root of the tree', async () => {
     const ids = await registry.admitAll(Array.from({ length: 300 }, () => registry.item()));
     await registry.verifyAll();
-    const prefix = await frontier(registry.verify.sql);
+    const prefix = await verifiedPrefix(registry.verify.sql);
     expect(prefix?.treeSize).toBe(await treeSize(registry.engine));
     for (const id of [ids[0]!, ids[150]!, ids[299]!]) expect(await outcomeOf(id)).toBe('pass');
   });
 
   it('grows in any number of steps to the same root', async () => {
     await registry.admitAll(Array.from({ length: 5 }, () => registry.item()));
-    while ((await advanceFrontier(registry.verify, 2)) > 0);
+    while ((await extendVerifiedPrefix(registry.verify, 2)) > 0);
     await registry.admitAll(Array.from({ length: 600 }, () => registry.item()));
-    while ((await advanceFrontier(registry.verify, 257)) > 0);
-    const inSteps = await frontier(registry.verify.sql);
+    while ((await extendVerifiedPrefix(registry.verify, 257)) > 0);
+    const inSteps = await verifiedPrefix(registry.verify.sql);
     await tamper('delete from svc.verdict', []);
-    while ((await advanceFrontier(registry.verify, 100_000)) > 0);
-    const atOnce = await frontier(registry.verify.sql);
+    while ((await extendVerifiedPrefix(registry.verify, 100_000)) > 0);
+    const atOnce = await verifiedPrefix(registry.verify.sql);
     expect(inSteps?.root.equals(atOnce!.root)).toBe(true);
     expect(inSteps?.subtrees.equals(atOnce!.subtrees)).toBe(true);
   });
 
   it('is moved by one of several verifiers at a time', async () => {
     await registry.admitAll(Array.from({ length: 50 }, () => registry.item()));
-    const covered = await Promise.all([1, 2, 3].map(() => advanceFrontier(registry.verify, 1000)));
+    const covered = await Promise.all(
+      [1, 2, 3].map(() => extendVerifiedPrefix(registry.verify, 1000)),
+    );
     expect(covered.filter((count) => count > 0)).toHaveLength(1);
   });
 
   it('is moved by nobody while another writes verdicts, and then not twice', async () => {
     await registry.admitAll([registry.item()]);
     const lock = await holdVerdictLock();
-    const moving = Promise.all([1, 2].map(() => advanceFrontier(registry.verify, 1000)));
+    const moving = Promise.all([1, 2].map(() => extendVerifiedPrefix(registry.verify, 1000)));
     await untilWaiting(db.sql, 2);
     await lock.release();
     expect((await moving).sort()).toEqual([0, 2]);
@@ -94,8 +96,8 @@ describe('the verified prefix', () => {
         if not new.frontier then raise exception 'not now'; end if;
         return new; end $$;
       create trigger failing before insert on svc.verdict for each row execute function public.failing()`);
-    await expect(advanceFrontier(registry.verify, 1000)).rejects.toThrow('not now');
-    expect(await frontier(registry.verify.sql)).toBeNull();
+    await expect(extendVerifiedPrefix(registry.verify, 1000)).rejects.toThrow('not now');
+    expect(await verifiedPrefix(registry.verify.sql)).toBeNull();
     await db.sql`drop trigger failing on svc.verdict`;
     await registry.verifyAll();
     expect(await outcomeOf(id)).toBe('fail');
@@ -108,8 +110,8 @@ describe('the verified prefix', () => {
       alter table svc.tile enable row level security;
       create policy failing on svc.tile to svc_verifier
         using (case when level > 0 then level / (level - level) = 1 else true end)`);
-    await expect(advanceFrontier(registry.verify, 1000)).rejects.toThrow(/division by zero/);
-    expect(await frontier(registry.verify.sql)).toBeNull();
+    await expect(extendVerifiedPrefix(registry.verify, 1000)).rejects.toThrow(/division by zero/);
+    expect(await verifiedPrefix(registry.verify.sql)).toBeNull();
     await db.sql.unsafe('alter table svc.tile disable row level security');
     await registry.verifyAll();
     expect(await db.sql`select from svc.verdict where outcome = 'fail'`).toHaveLength(0);
@@ -119,8 +121,8 @@ describe('the verified prefix', () => {
     await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     await tamper('update svc.log_head set tree_size = tree_size - 1', []);
-    await expect(advanceFrontier(registry.verify, 1000)).rejects.toThrow(LogDamagedError);
-    await expect(advanceFrontier(registry.verify, 1000)).rejects.toThrow(/older than its own/);
+    await expect(extendVerifiedPrefix(registry.verify, 1000)).rejects.toThrow(LogDamagedError);
+    await expect(extendVerifiedPrefix(registry.verify, 1000)).rejects.toThrow(/older than its own/);
   });
 
   it('does not go on from a root that does not follow from its own record', async () => {
@@ -128,7 +130,7 @@ describe('the verified prefix', () => {
     await registry.verifyAll();
     await registry.admitAll([registry.item()]);
     await tamper('update svc.verdict set root = set_byte(root, 0, get_byte(root, 0) # 1)', []);
-    await expect(advanceFrontier(registry.verify, 1000)).rejects.toThrow(/recorded root/);
+    await expect(extendVerifiedPrefix(registry.verify, 1000)).rejects.toThrow(/recorded root/);
   });
 
   it('does not go past a hole in the log', async () => {

@@ -7,7 +7,7 @@ import type { RevocationSettlement } from '#sql/revocations';
 import type { PdfRenderer } from './pdf/pool.js';
 import type { EngineMetrics } from './metrics.js';
 import type { TenantConnections } from '#sql/tenant-connections';
-import type { Waiting } from './admission/wait.js';
+import type { OutcomeWaiter } from './admission/wait.js';
 
 /** Everything the engine uses, made and closed by whoever starts it. */
 export interface EngineContext {
@@ -17,13 +17,13 @@ export interface EngineContext {
   tenantSql: TenantConnections;
   /** What wakes the workers. It carries ids only, and losing it loses nothing. */
   queue: Pick<AdmitQueue, 'add' | 'addBatches' | 'addRevocations' | 'ping'>;
-  waiting: Waiting;
+  waiting: OutcomeWaiter;
   /** The same for revocations, by request id. */
-  revocations: Waiting<RevocationSettlement>;
+  revocations: OutcomeWaiter<RevocationSettlement>;
   log: Logger;
   clock: Clock;
   /** LIVE_EXECUTION=locked: no lane is open, whatever the database says. */
-  liveExecutionLocked: boolean;
+  admissionsPaused: boolean;
   /** How long an admission is waited for before it is answered with 202. */
   waitMs: number;
   /** Admissions in flight travel together for at most so long, and at most so many. */
@@ -52,7 +52,7 @@ export interface EngineContext {
   /** Where all engines count requests together; null: this one counts for itself. */
   redis: RedisClient | null;
   /** Admissions waiting to be settled from which on no more are accepted. */
-  maxPending: number;
+  maxQueuedAdmissions: number;
   /** Absent: nothing is counted. */
   metrics?: EngineMetrics;
 }
@@ -72,5 +72,5 @@ export const ENGINE_DEFAULTS = {
   // Half of what one log takes: one tenant alone never leaves the others without.
   rateLimit: 5_000,
   redis: null,
-  maxPending: 100_000,
+  maxQueuedAdmissions: 100_000,
 } as const;

@@ -6,7 +6,7 @@ import { createAnswer } from './admission/answer.js';
 import { createAuthenticate } from './http/authenticate.js';
 import { createBackpressure } from './admission/backpressure.js';
 import type { EngineContext } from './context.js';
-import { exchange, noteOn, requestIdOf } from './http/exchange.js';
+import { requestContext, addLogFields, requestIdOf } from './http/exchange.js';
 import { engineOpenApi } from './openapi/document.js';
 import { routePath, type EngineDeps, type Operation } from './operation.js';
 import { OPERATIONS } from './operations.js';
@@ -29,7 +29,7 @@ export function createEngine(ctx: EngineContext): Express {
   app.disable('x-powered-by');
   app.disable('etag');
   app.set('query parser', 'simple');
-  app.use(exchange(ctx));
+  app.use(requestContext(ctx));
   app.use(router);
   app.use(nothingHere);
   app.use(toProblem(ctx));
@@ -48,7 +48,7 @@ function routerOf(operations: readonly Operation[], deps: EngineDeps): express.R
     const route = router.route(path);
     const template = served[0]!.spec.path;
     route.all((_req, res, next) => {
-      noteOn(res, { route: template });
+      addLogFields(res, { route: template });
       next();
     });
     for (const { spec, handler } of served) route[spec.method](handler(deps));

@@ -3,15 +3,15 @@ import type { Sha256 } from '#protocol/hash';
 import type { Clock } from '#runtime/clock';
 import type { Logger } from '#runtime/log';
 import type { PublicMetrics } from './metrics.js';
-import type { SnapshotFollower } from './snapshot/follow.js';
+import type { SnapshotPoller } from './snapshot/follow.js';
 import type { SnapshotSource } from './snapshot/source.js';
 
 /** What an operation of the public API may use: a snapshot, and no database, queue or secret. */
 export interface PublicContext {
   source: SnapshotSource;
-  follower: SnapshotFollower;
+  follower: SnapshotPoller;
   /** Generic lookups answer for at most this many of the latest proofs. */
-  windowProofs: number;
+  recentLookupLimit: number;
   /** The base of links that leave this service, without a slash at its end; null when not known. */
   publicUrl: string | null;
   sha256: Sha256;

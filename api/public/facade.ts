@@ -12,7 +12,7 @@ import { createApp } from './app.js';
 import type { PublicContext } from './context.js';
 import { counted } from './http/counted.js';
 import { publicReadiness } from './http/health.js';
-import { SnapshotFollower } from './snapshot/follow.js';
+import { SnapshotPoller } from './snapshot/follow.js';
 import type { SnapshotSource } from './snapshot/source.js';
 import { handleLookup, routeOfLookup } from './lookup/routes.js';
 import type { PublicMetrics } from './metrics.js';
@@ -24,7 +24,7 @@ export interface FacadeOptions {
   /** The pinned snapshot key, or keys. */
   snapshotVkey: string | readonly string[];
   /** A smaller window than the publisher's, if one is wanted. */
-  windowProofs?: number;
+  recentLookupLimit?: number;
   /** Where others reach this facade; null: links to share are made of the host that was asked. */
   publicUrl?: string | null;
   clock: Clock;
@@ -44,7 +44,7 @@ export interface Facade {
   handler: (req: IncomingMessage, res: ServerResponse) => void;
   /** The whole API as an Express app. */
   app: Express;
-  follower: SnapshotFollower;
+  follower: SnapshotPoller;
   /** What `/readyz` says. */
   readiness(): Readiness;
   /**
@@ -68,11 +68,11 @@ export function createFacade(options: FacadeOptions): Facade {
     log: pinKeys(sha256, [options.logVkey].flat()),
     snapshot: pinKeys(sha256, [options.snapshotVkey].flat()),
   };
-  const follower = new SnapshotFollower({ source, trust, sha256, verify, clock, log });
+  const follower = new SnapshotPoller({ source, trust, sha256, verify, clock, log });
   const ctx: PublicContext = {
     source,
     follower,
-    windowProofs: options.windowProofs ?? Infinity,
+    recentLookupLimit: options.recentLookupLimit ?? Infinity,
     publicUrl: options.publicUrl ?? null,
     sha256,
     verify,

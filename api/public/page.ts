@@ -12,7 +12,7 @@ import { STYLE } from './page/style.js';
 import { verdictView } from './page/verdict-view.js';
 import { Problem } from './http/problem.js';
 import { mayHoldToken } from './http/secrets.js';
-import { assertingSnapshot, unreadable } from './snapshot/serving.js';
+import { currentValidSnapshot, unreadable } from './snapshot/serving.js';
 import type { Snapshot } from './snapshot/snapshot.js';
 import { QUERY_NAMES } from './lookup/generic.js';
 import { originForm } from './lookup/routes.js';
@@ -57,7 +57,7 @@ function askedIn(url: string): string | null {
 }
 
 function sendHome(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
-  const snapshot = assertingSnapshot(ctx);
+  const snapshot = currentValidSnapshot(ctx);
   const page = { ...homeView(), asked: '', snapshot: factsOf(ctx, snapshot) };
   // A mistyped link may hold a token under a name that nobody reads.
   const cache = mayHoldToken(req.url ?? '') ? CACHE_PRIVATE : CACHE_VERDICT;
@@ -80,7 +80,7 @@ async function sendVerdict(
     base: ctx.publicUrl,
     issuedAt: manifest.issued_at,
     treeSize: manifest.tree_size,
-    window: Math.min(manifest.window, ctx.windowProofs),
+    window: Math.min(manifest.window, ctx.recentLookupLimit),
   });
   const page = renderPage({ ...view, asked: identifier, snapshot: factsOf(ctx, snapshot) });
   sendPage(ctx, req, res, snapshot, answer.status, answer.cache, page);

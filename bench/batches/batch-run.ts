@@ -31,7 +31,7 @@ export interface BatchRun extends Window {
 
 /** The longest that the last batches may take to become public. */
 const DRAIN_MS = 60_000;
-const PATIENCE_MS = 30_000;
+const TIMEOUT_MS = 30_000;
 
 /**
  * Keeps the whole service busy with batches of one tenant, from HTTP to public, and counts what became
@@ -46,7 +46,7 @@ export async function runBatches(stack: BenchStack, options: BatchRunOptions): P
     outside: outsideOf(stack),
     source,
     everyMs: options.checkEveryMs,
-    patienceMs: PATIENCE_MS,
+    patienceMs: TIMEOUT_MS,
   });
   const { items, underWay, profileDir } = options;
   const load = startBatchLoad(

@@ -5,7 +5,7 @@ import { logger } from '#runtime/log';
 import { connect } from '#runtime/postgres';
 import type { Pool } from '#sql/db';
 import { treeSize } from '#sql/log';
-import { frontier } from '#sql/verdicts';
+import { verifiedPrefix } from '#sql/verdicts';
 import type { Child } from '../service/child.js';
 import { fillAll } from './filling.js';
 import { startProgram } from '../service/programs.js';
@@ -23,7 +23,7 @@ export interface Plan {
   processes: number;
   group: number;
   lanes: number;
-  windowProofs: number;
+  recentLookupLimit: number;
   inTurn: boolean;
   profile: boolean;
 }
@@ -149,7 +149,7 @@ class Run {
   }
 
   private async verified(): Promise<number> {
-    return (await frontier(this.owner))?.treeSize ?? 0;
+    return (await verifiedPrefix(this.owner))?.treeSize ?? 0;
   }
 
   private async published(): Promise<number> {
@@ -157,9 +157,9 @@ class Run {
   }
 
   private program(name: 'verifier' | 'publisher', stage: StageName): Child {
-    const { windowProofs } = this.plan;
+    const { recentLookupLimit } = this.plan;
     const profileDir = this.profileDir(stage);
-    const child = startProgram(name, this.registry, { windowProofs, profileDir });
+    const child = startProgram(name, this.registry, { recentLookupLimit, profileDir });
     this.children.push(child);
     return child;
   }

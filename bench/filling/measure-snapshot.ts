@@ -17,7 +17,7 @@ import type { Ticked } from '../growth/ticker-task.js';
 import { startTicking } from '../growth/ticking.js';
 
 export interface MeasureOptions {
-  windowProofs: number;
+  recentLookupLimit: number;
   /** Measured ticks of each kind, and how many proofs those with news publish. */
   ticks: number;
   proofsPerTick: number;
@@ -59,7 +59,7 @@ async function measurePublisher(
   children: Child[],
 ): Promise<void> {
   const began = performance.now();
-  const ticking = await startTicking(registry, options.windowProofs);
+  const ticking = await startTicking(registry, options.recentLookupLimit);
   children.push(ticking.child);
   const first = await ticking.tick();
   say(`publisher: ${ms(performance.now() - began)} from start to its first manifest`);
@@ -106,7 +106,7 @@ async function measureDatabase(owner: Pool): Promise<void> {
 
 async function measureFacade(
   registry: BenchRegistry,
-  { windowProofs, starts }: MeasureOptions,
+  { recentLookupLimit, starts }: MeasureOptions,
   children: Child[],
 ): Promise<void> {
   const manifest = await publishedManifest(registry);
@@ -116,7 +116,7 @@ async function measureFacade(
   const entries = parts.map((part) => String(part.entries)).join(', ');
   say(`snapshot: ${String(proofs)} proofs, index parts of ${entries}`);
   for (let start = 0; start < starts; start += 1) {
-    const served = await serve(registry, samples, { windowProofs, proofs }, children);
+    const served = await serve(registry, samples, { recentLookupLimit, proofs }, children);
     const { residentMiB = 0, peakMiB = 0 } = served.resources ?? {};
     if (start === 0) {
       for (const { path, status, verdict } of served.lookups) {

@@ -1,6 +1,6 @@
 import type { Pool } from '#sql/db';
 import { treeSize } from '#sql/log';
-import { frontier } from '#sql/verdicts';
+import { verifiedPrefix } from '#sql/verdicts';
 import { publishedManifest } from '../service/published.js';
 import type { BenchRegistry } from '../service/registry.js';
 import { say } from '../say.js';
@@ -23,7 +23,7 @@ export class Progress {
     if (!now && elapsed < TELL_EVERY_MS) return;
     this.told = performance.now();
     const leaves = await treeSize(this.owner);
-    const verified = (await frontier(this.owner))?.treeSize ?? 0;
+    const verified = (await verifiedPrefix(this.owner))?.treeSize ?? 0;
     const published = (await publishedManifest(this.registry))?.tree_size ?? 0;
     const rate = ((leaves - (this.before ?? leaves)) / elapsed) * 1000;
     this.before = leaves;

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Pool } from '#sql/db';
 import { treeSize } from '#sql/log';
-import { frontier } from '#sql/verdicts';
+import { verifiedPrefix } from '#sql/verdicts';
 import type { Child } from '../service/child.js';
 import { fillAll } from '../filling/filling.js';
 import { Progress } from '../filling/progress.js';
@@ -19,7 +19,7 @@ export async function addProofs(
   const progress = new Progress(registry, owner, count);
   await fillAll(registry, owner, plan, children, progress, signal);
   const size = await treeSize(owner);
-  while (((await frontier(owner))?.treeSize ?? 0) < size) {
+  while (((await verifiedPrefix(owner))?.treeSize ?? 0) < size) {
     signal.throwIfAborted();
     await sleep(20);
   }

@@ -14,7 +14,7 @@ import { fillTo } from './sizes.js';
 export interface GrowthOptions {
   /** Sizes, the smallest first. */
   steps: readonly number[];
-  windowProofs: number;
+  recentLookupLimit: number;
   /** Of appending: how often, and how many proofs each time. */
   stretches: number;
   proofs: number;

@@ -6,15 +6,15 @@ import type { Stage } from '../filling/stage.js';
 /** Of the registry that lookups, storage and memory are measured over. */
 export interface Sizes {
   proofs: number;
-  windowProofs: number;
+  recentLookupLimit: number;
   /** Where costs are held against each other while it grows; the last is `proofs`. */
   steps: readonly number[];
 }
 
 export function sizesOf({ quick }: Pick<BenchContext, 'quick'>): Sizes {
   return quick
-    ? { proofs: 8_000, windowProofs: 2_000, steps: [800, 8_000] }
-    : { proofs: 1_000_000, windowProofs: 100_000, steps: [10_000, 100_000, 1_000_000] };
+    ? { proofs: 8_000, recentLookupLimit: 2_000, steps: [800, 8_000] }
+    : { proofs: 1_000_000, recentLookupLimit: 100_000, steps: [10_000, 100_000, 1_000_000] };
 }
 
 /** Tenfold from ten thousand on, and `most` itself in the end. */
@@ -25,7 +25,7 @@ export function scaleSteps(most: number): number[] {
 }
 
 /** Two processes fill, since they are what limits it, while verifier and publisher run beside them. */
-const FILLING: Omit<Plan, 'proofs' | 'windowProofs'> = {
+const FILLING: Omit<Plan, 'proofs' | 'recentLookupLimit'> = {
   processes: 2,
   group: 250,
   lanes: 3,
@@ -36,8 +36,8 @@ const FILLING: Omit<Plan, 'proofs' | 'windowProofs'> = {
 /** Fills a registry up to `proofs`, if it has fewer, and has all of it verified and published. */
 export async function fillTo(
   registry: BenchRegistry,
-  options: { dir: string; proofs: number; windowProofs: number; signal: AbortSignal },
+  options: { dir: string; proofs: number; recentLookupLimit: number; signal: AbortSignal },
 ): Promise<Stage[]> {
-  const { dir, proofs, windowProofs, signal } = options;
-  return bringUpTo(registry, dir, signal, { ...FILLING, proofs, windowProofs });
+  const { dir, proofs, recentLookupLimit, signal } = options;
+  return bringUpTo(registry, dir, signal, { ...FILLING, proofs, recentLookupLimit });
 }

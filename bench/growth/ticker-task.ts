@@ -1,4 +1,4 @@
-import type { TickReport } from '#publisher/tick';
+import type { CycleReport } from '#publisher/tick';
 
 /** What a process that ticks when it is told to is given first; after that, any message is a tick. */
 export interface TickerTask {
@@ -8,12 +8,12 @@ export interface TickerTask {
   snapshotKeyFile: string;
   origin: string;
   snapshotName: string;
-  windowProofs: number;
+  recentLookupLimit: number;
 }
 
 export interface Ticked {
   ms: number;
-  report: TickReport;
+  report: CycleReport;
   /** Written by this tick. */
   bytes: number;
   files: number;

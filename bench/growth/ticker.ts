@@ -28,13 +28,13 @@ process.once('message', (message) => {
     verify: nativeVerify,
     clock: systemClock,
     log: logger('publisher', 'warn'),
-    validForMs: VALID_FOR_MS,
-    windowProofs: task.windowProofs,
+    snapshotTtlMs: VALID_FOR_MS,
+    recentLookupLimit: task.recentLookupLimit,
   });
   const tick = async (): Promise<void> => {
     const before = publisher.written();
     const began = performance.now();
-    const report = await publisher.tick();
+    const report = await publisher.runCycle();
     const ms = performance.now() - began;
     const { bytes, files } = publisher.written();
     const ticked: Ticked = { ms, report, bytes: bytes - before.bytes, files: files - before.files };

@@ -11,7 +11,7 @@ export interface Ticking {
 
 export async function startTicking(
   registry: BenchRegistry,
-  windowProofs: number,
+  recentLookupLimit: number,
 ): Promise<Ticking> {
   let heard: (ticked: Ticked) => void = () => undefined;
   const child = startChild({
@@ -26,7 +26,7 @@ export async function startTicking(
     snapshotKeyFile: keyFiles.snapshot,
     origin,
     snapshotName,
-    windowProofs,
+    recentLookupLimit,
   };
   child.send(task);
   await child.ready;

@@ -17,7 +17,7 @@ async function serve(task: ExpressFacadeTask): Promise<void> {
     snapshotSource: directorySource(task.snapshotDir),
     logVkey: task.logVkey,
     snapshotVkey: task.snapshotVkey,
-    windowProofs: task.windowProofs,
+    recentLookupLimit: task.recentLookupLimit,
     clock: systemClock,
     log: logger('facade', 'warn'),
   });

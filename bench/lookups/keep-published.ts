@@ -9,11 +9,11 @@ import type { BenchRegistry } from '../service/registry.js';
  */
 export async function keepPublished(
   registry: BenchRegistry,
-  windowProofs: number,
+  recentLookupLimit: number,
   open: Open,
 ): Promise<void> {
   for (const name of ['verifier', 'publisher'] as const) {
-    const program = startProgram(name, registry, { windowProofs });
+    const program = startProgram(name, registry, { recentLookupLimit });
     open.push(() => program.stop());
     await program.ready;
     await pin(program.pid, LOAD_CORE);

@@ -9,7 +9,7 @@ import { publishedIds } from './published-ids.js';
 import type { BenchRegistry } from '../service/registry.js';
 
 export interface LookupCostOptions extends Pick<LoadPlan, 'rounds' | 'seconds' | 'signal'> {
-  windowProofs: number;
+  recentLookupLimit: number;
 }
 
 /** Ids that are asked for: enough that the processor's caches do not have all of them at hand. */
@@ -22,18 +22,18 @@ const IDS = 5_000;
 export async function lookupCosts(
   registries: readonly BenchRegistry[],
   dir: string,
-  { windowProofs, ...plan }: LookupCostOptions,
+  { recentLookupLimit, ...plan }: LookupCostOptions,
 ): Promise<number[][]> {
   return closing(async (open) => {
     const targets: Target[] = [];
     for (const [i, registry] of registries.entries()) {
       // A snapshot that is over says nothing any more.
-      await keepPublished(registry, windowProofs, open);
-      const facade = await startPinnedFacade(registry, windowProofs);
+      await keepPublished(registry, recentLookupLimit, open);
+      const facade = await startPinnedFacade(registry, recentLookupLimit);
       open.push(() => facade.close());
       const pathsFile = join(dir, `${String(i)}.paths`);
       await mkdir(dir, { recursive: true });
-      await writeFile(pathsFile, await pathsInWindow(registry, windowProofs));
+      await writeFile(pathsFile, await pathsInWindow(registry, recentLookupLimit));
       const { url, pid } = facade;
       targets.push({ name: String(i), url, pid, pathsFile, isRefused: false });
     }
@@ -42,11 +42,11 @@ export async function lookupCosts(
   });
 }
 
-async function pathsInWindow(registry: BenchRegistry, windowProofs: number): Promise<string> {
+async function pathsInWindow(registry: BenchRegistry, recentLookupLimit: number): Promise<string> {
   const manifest = await publishedManifest(registry);
   if (manifest === null) throw new Error('nothing is published');
   const { tree_size: to } = manifest;
-  const window = { from: Math.max(0, to - windowProofs), to };
+  const window = { from: Math.max(0, to - recentLookupLimit), to };
   const ids = await publishedIds(registry.snapshotDir, to, window, IDS);
   return ids.map((id) => `/api/public/verify/proof/${id}\n`).join('');
 }

@@ -38,14 +38,14 @@ const TIME_DIGITS = 12;
 export async function takeSamples(
   registry: Pick<BenchRegistry, 'snapshotDir' | 'vkeys'>,
   facadeUrl: string,
-  options: { dir: string; windowProofs: number; count: number },
+  options: { dir: string; recentLookupLimit: number; count: number },
 ): Promise<LookupSamples> {
-  const { dir, windowProofs, count } = options;
+  const { dir, recentLookupLimit, count } = options;
   const manifest = await publishedManifest(registry);
   if (manifest === null) throw new Error('nothing is published');
   const { tree_size: size, proofs } = manifest;
   // Leaves that are no proofs may push the edge a little; none of those near it is drawn.
-  const edge = size - windowProofs;
+  const edge = size - recentLookupLimit;
   const margin = size - proofs;
   if (edge - margin <= 0) throw new Error('all proofs are in the window: none is old');
   const draw = (from: number, to: number): Promise<string[]> =>

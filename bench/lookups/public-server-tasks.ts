@@ -1,7 +1,7 @@
 /** What a facade without the listener's shortcut is told. */
 export interface ExpressFacadeTask {
   snapshotDir: string;
-  windowProofs: number;
+  recentLookupLimit: number;
   logVkey: string;
   snapshotVkey: string;
 }

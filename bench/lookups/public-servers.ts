@@ -17,10 +17,10 @@ type Published = Pick<BenchRegistry, 'snapshotDir' | 'vkeys'>;
 /** The facade as it is run, in one process. */
 export async function startPinnedFacade(
   registry: BenchRegistry,
-  windowProofs: number,
+  recentLookupLimit: number,
   profileDir?: string,
 ): Promise<PinnedServer> {
-  const server = await pinned(startProgram('facade', registry, { windowProofs, profileDir }));
+  const server = await pinned(startProgram('facade', registry, { recentLookupLimit, profileDir }));
   await untilSnapshotIsServed(server.url);
   return server;
 }
@@ -28,12 +28,12 @@ export async function startPinnedFacade(
 /** The same, without the listener's shortcut to the lookups. */
 export async function startExpressFacade(
   { snapshotDir, vkeys }: Published,
-  windowProofs: number,
+  recentLookupLimit: number,
 ): Promise<PinnedServer> {
   const child = startChild({ file: builtFile('bench/lookups/express-facade') });
   const task: ExpressFacadeTask = {
     snapshotDir,
-    windowProofs,
+    recentLookupLimit,
     logVkey: vkeys.log,
     snapshotVkey: vkeys.snapshot,
   };

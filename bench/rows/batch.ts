@@ -97,7 +97,7 @@ async function runService(
 ): Promise<BatchRun> {
   const { profileDir } = plan;
   const env = { engine: { MAX_PENDING: String(MAX_PENDING) } };
-  const options = { redisUrl, workers: WORKERS, windowProofs: 100_000, profileDir, env };
+  const options = { redisUrl, workers: WORKERS, recentLookupLimit: 100_000, profileDir, env };
   const stack = await startPrograms(registry, options);
   try {
     const checkEveryMs = quick ? 500 : 1_000;

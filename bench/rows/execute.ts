@@ -23,7 +23,7 @@ async function measure(context: BenchContext): Promise<Row[]> {
   const stack = await startStack(dir, {
     redisUrl,
     workers: 1,
-    windowProofs: 100_000,
+    recentLookupLimit: 100_000,
     env: { engine: UNLIMITED },
     ...(profile && { profileDir }),
   });

@@ -10,7 +10,7 @@ const WHOLE = { items: 10_000, underWay: 20_000, perSecond: 20, idle: 400, loade
 /** What the batches of one tenant do to another who sends alone. */
 async function measure(context: BenchContext): Promise<Row[]> {
   const { dir, redisUrl, quick, signal } = context;
-  const options = { redisUrl, workers: 1, windowProofs: 100_000, env: { engine: UNLIMITED } };
+  const options = { redisUrl, workers: 1, recentLookupLimit: 100_000, env: { engine: UNLIMITED } };
   const stack = await startStack(dir, options);
   try {
     return fairnessRows(await runFairness(stack, quick ? QUICK : WHOLE, signal));

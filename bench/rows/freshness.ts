@@ -11,7 +11,7 @@ const WHOLE = { full: { seconds: 15, items: 5_000, underWay: 20_000 }, samples: 
 /** How long it takes from a receipt until the public can verify what it is for. */
 async function measure(context: BenchContext): Promise<Row[]> {
   const { dir, redisUrl, quick, signal } = context;
-  const options = { redisUrl, workers: 1, windowProofs: 100_000, env: { engine: UNLIMITED } };
+  const options = { redisUrl, workers: 1, recentLookupLimit: 100_000, env: { engine: UNLIMITED } };
   const stack = await startStack(dir, options);
   try {
     return freshnessRows(await runFreshness(stack, quick ? QUICK : WHOLE, signal));

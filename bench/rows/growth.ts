@@ -12,9 +12,9 @@ export const growth: Measurement = { name: 'growth', needs: ['wrk', 'taskset'], 
 
 async function measure(context: BenchContext): Promise<Row[]> {
   const { quick, dir, sharedDir, signal } = context;
-  const { steps, windowProofs } = sizesOf(context);
+  const { steps, recentLookupLimit } = sizesOf(context);
   const stretches = { stretches: quick ? 3 : 15, proofs: quick ? 500 : 1_000 };
   const rounds = { rounds: quick ? 1 : 6, seconds: quick ? 1 : 2 };
-  const options = { steps, windowProofs, ...stretches, ...rounds, signal };
+  const options = { steps, recentLookupLimit, ...stretches, ...rounds, signal };
   return growthRows(await measureGrowth(sharedDir, join(dir, 'beside'), options));
 }

@@ -42,22 +42,22 @@ async function measureOver(
   { quick, dir, signal, ...context }: BenchContext,
   open: Open,
 ): Promise<Row[]> {
-  const { windowProofs } = sizesOf({ quick, ...context });
+  const { recentLookupLimit } = sizesOf({ quick, ...context });
   const opened = async <T extends { close(): Promise<unknown> }>(one: Promise<T>): Promise<T> => {
     const server = await one;
     open.push(() => server.close());
     return server;
   };
   // The snapshot is kept valid as it always is, by programs that share a core with the load.
-  await keepPublished(registry, windowProofs, open);
-  const facade = await opened(startPinnedFacade(registry, windowProofs));
+  await keepPublished(registry, recentLookupLimit, open);
+  const facade = await opened(startPinnedFacade(registry, recentLookupLimit));
   const count = quick ? SAMPLE.quick : SAMPLE.whole;
-  const samples = await takeSamples(registry, facade.url, { dir, windowProofs, count });
+  const samples = await takeSamples(registry, facade.url, { dir, recentLookupLimit, count });
   const { inWindow, older, absent, staticRoot } = samples;
   const nginxDir = join(dir, 'nginx');
   await mkdir(nginxDir, { recursive: true });
   const nginx = await opened(startNginx(nginxDir, staticRoot, inWindow.bodies.size));
-  const express = await opened(startExpressFacade(registry, windowProofs));
+  const express = await opened(startExpressFacade(registry, recentLookupLimit));
   const [path = ''] = inWindow.bodies.keys();
   const constant = await opened(startConstantHttp(facade.url + path));
 
@@ -89,6 +89,6 @@ async function measureOver(
       express: of('express'),
       constant: of('constant'),
     },
-    `${samples.proofs.toLocaleString('en-US')} proofs, window of ${windowProofs.toLocaleString('en-US')}, ${String(inWindow.bodies.size)} ids, ${String(CONNECTIONS)} connections`,
+    `${samples.proofs.toLocaleString('en-US')} proofs, window of ${recentLookupLimit.toLocaleString('en-US')}, ${String(inWindow.bodies.size)} ids, ${String(CONNECTIONS)} connections`,
   );
 }

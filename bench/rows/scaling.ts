@@ -18,7 +18,11 @@ const WORKERS = [1, 2, 4];
 async function measure({ quick, dir, redisUrl, signal }: BenchContext): Promise<Row[]> {
   const registry = await openBenchRegistry(dir, logger('bench', 'warn'));
   const owner = connect(registry.ownerUrl, { application: 'bench', max: 1 });
-  const engine = startProgram('engine', registry, { windowProofs: 1, redisUrl, env: UNLIMITED });
+  const engine = startProgram('engine', registry, {
+    recentLookupLimit: 1,
+    redisUrl,
+    env: UNLIMITED,
+  });
   try {
     const engineUrl = await urlOf(engine, 'the engine');
     const begin = () => sendBatches(registry, engineUrl, quick ? 3_000 : 20_000);

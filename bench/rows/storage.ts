@@ -66,15 +66,15 @@ async function publish(
   registry: BenchRegistry,
   owner: Pool,
   options: {
-    windowProofs: number;
+    recentLookupLimit: number;
     ticks: number;
     each: number;
     children: Child[];
     signal: AbortSignal;
   },
 ): Promise<Publishing> {
-  const { windowProofs, ticks, each, children, signal } = options;
-  const ticking = await startTicking(registry, windowProofs);
+  const { recentLookupLimit, ticks, each, children, signal } = options;
+  const ticking = await startTicking(registry, recentLookupLimit);
   try {
     // The first one after a start writes more than what is new.
     await ticking.tick();

@@ -9,7 +9,7 @@ export type ProgramName = 'engine' | 'worker' | 'verifier' | 'publisher' | 'faca
 export const builtFile = (path: string): string => join(packageRoot, 'dist', `${path}.js`);
 
 export interface ProgramOptions {
-  windowProofs: number;
+  recentLookupLimit: number;
   /** The queue of engine and worker; without it the queue is in Postgres. */
   redisUrl?: string | undefined;
   /** Where a CPU profile goes when it ends; none when not given. */
@@ -22,12 +22,12 @@ export interface ProgramOptions {
 export function startProgram(
   name: ProgramName,
   registry: BenchRegistry,
-  { windowProofs, redisUrl, profileDir, env = {} }: ProgramOptions,
+  { recentLookupLimit, redisUrl, profileDir, env = {} }: ProgramOptions,
 ): Child {
   const queue: Record<string, string> = redisUrl === undefined ? {} : { REDIS_URL: redisUrl };
   const snapshot = {
     SNAPSHOT_DIR: registry.snapshotDir,
-    WINDOW_PROOFS: String(windowProofs),
+    WINDOW_PROOFS: String(recentLookupLimit),
   };
   const environments: Record<ProgramName, Record<string, string>> = {
     engine: {

@@ -21,14 +21,14 @@ export interface Served {
 export async function serve(
   registry: BenchRegistry,
   samples: Samples,
-  options: { windowProofs: number; proofs: number },
+  options: { recentLookupLimit: number; proofs: number },
   children: Child[],
 ): Promise<Served> {
-  const { windowProofs, proofs } = options;
-  const lookups = expectedLookups(samples, proofs <= windowProofs);
+  const { recentLookupLimit, proofs } = options;
+  const lookups = expectedLookups(samples, proofs <= recentLookupLimit);
   const began = performance.now();
   const since = (): number => performance.now() - began;
-  const facade = startProgram('facade', registry, { windowProofs });
+  const facade = startProgram('facade', registry, { recentLookupLimit });
   children.push(facade);
   const url = await urlOf(facade, 'the facade');
   const listeningMs = since();

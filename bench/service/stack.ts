@@ -13,7 +13,7 @@ export interface StackOptions {
   /** How many worker processes. */
   workers: number;
   /** Of the snapshot. */
-  windowProofs: number;
+  recentLookupLimit: number;
   /** Each program leaves its CPU profile in a directory of its name below this one. */
   profileDir?: string | undefined;
   /** Variables of single programs. */
@@ -68,9 +68,14 @@ export async function startPrograms(
   const start = async (name: ProgramName, more: Record<string, string> = {}): Promise<Child> => {
     const profileDir = options.profileDir && join(options.profileDir, name);
     if (profileDir !== undefined) await mkdir(profileDir, { recursive: true });
-    const { windowProofs, redisUrl, env } = options;
+    const { recentLookupLimit, redisUrl, env } = options;
     const own = { ...more, ...env?.[name] };
-    const child = startProgram(name, registry, { windowProofs, redisUrl, profileDir, env: own });
+    const child = startProgram(name, registry, {
+      recentLookupLimit,
+      redisUrl,
+      profileDir,
+      env: own,
+    });
     children.push(child);
     return child;
   };

@@ -40,7 +40,7 @@ export interface ExecutePlan {
 }
 
 /** A receipt that was given may take so long to be public once everything else rests. */
-const PATIENCE_MS = 60_000;
+const TIMEOUT_MS = 60_000;
 
 /**
  * Loads the engine, the echo and the bare pipeline in turn, round after round, then the engine with half of what it took,
@@ -115,7 +115,7 @@ async function loadInTurn(
   const checked = await checkLoadReceipts(
     outsideOf(stack),
     { templates, run, sent, keptFile: last.keptFile },
-    { most: receipts, patienceMs: PATIENCE_MS },
+    { most: receipts, patienceMs: TIMEOUT_MS },
   );
   return { ...found, connections, half, receipts: checked };
 }

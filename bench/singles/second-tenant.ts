@@ -4,7 +4,7 @@ import { nativeSha256 } from '#runtime/crypto';
 import { connect } from '#runtime/postgres';
 import { createTenant } from '#sql/administration';
 import { insertApiKey } from '#sql/api-keys';
-import { acting } from '#sql/audit';
+import { withAuditContext } from '#sql/audit';
 import type { BenchRegistry } from '../service/registry.js';
 
 /** Who asks, and with which key. */
@@ -21,7 +21,7 @@ export async function createSecondTenant(
   const key = { keyId: apiKeyIdFrom(randomBytes(8)), secret: randomBytes(32) };
   const sql = connect(registry.roleUrl('svc_admin'), { application: 'bench', max: 1 });
   try {
-    await acting(sql, { actor: 'bench', act: 'second tenant' }, async (tx) => {
+    await withAuditContext(sql, { actor: 'bench', act: 'second tenant' }, async (tx) => {
       await createTenant(tx, { tenantId, environment: 'sandbox', allowlisted: true });
       await insertApiKey(tx, {
         keyId: key.keyId,

@@ -3,7 +3,7 @@ import type { Unexpected } from '../rows/unexpected.js';
 
 /** What the figures are true to, beside the time of one lookup. */
 export const ASK_EVERY_MS = 10;
-const PATIENCE_MS = 30_000;
+const TIMEOUT_MS = 30_000;
 
 /**
  * Asks the public proof route until it says VALID.
@@ -16,7 +16,7 @@ export async function untilValid(
   proofId: string,
   unexpected: Unexpected,
 ): Promise<number | null> {
-  const deadline = performance.now() + PATIENCE_MS;
+  const deadline = performance.now() + TIMEOUT_MS;
   while (performance.now() < deadline) {
     const response = await fetch(`${publicUrl}/api/public/verify/proof/${proofId}`);
     const body = (await response.json()) as {

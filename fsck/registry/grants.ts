@@ -9,7 +9,7 @@ import {
   type CheckedPackage,
   type CheckedToken,
 } from '#sql/fsck/grants';
-import { upkeepDoneAt } from '#sql/upkeep';
+import { expiryScanDoneAt } from '#sql/upkeep';
 import type { RegistryContext } from './context.js';
 
 /** Each goes through all numbered changes once, so they are not few. */
@@ -52,9 +52,9 @@ export async function checkGrants(ctx: RegistryContext): Promise<void> {
       }
     }
   }
-  const lookedAt = (await upkeepDoneAt(sql)) ?? -Infinity;
+  const verifierCheckedAt = (await expiryScanDoneAt(sql)) ?? -Infinity;
   for await (const tokens of allTokens(ctx)) {
-    for (const token of tokens) checkToken(ctx, token, lookedAt);
+    for (const token of tokens) checkToken(ctx, token, verifierCheckedAt);
   }
   const { count, last, head, packagesWithout } = await asOfOneMoment(sql, grantNumbers);
   if (count !== last || last !== head) {
@@ -74,7 +74,11 @@ export function membersHashOf(proofIds: readonly string[]): string {
   return hashHex(nativeSha256, canonicalBytes([...proofIds]));
 }
 
-function checkToken({ findings }: RegistryContext, token: CheckedToken, lookedAt: number): void {
+function checkToken(
+  { findings }: RegistryContext,
+  token: CheckedToken,
+  verifierCheckedAt: number,
+): void {
   const { tokenHash, expiresAt, expiredAt, dueAt } = token;
   const where = `svc.share_token token_hash=${tokenHash}`;
   if (!token.hasTarget) {
@@ -85,7 +89,7 @@ function checkToken({ findings }: RegistryContext, token: CheckedToken, lookedAt
     findings.add('share_end_differs', where, 'svc.share_expiry no sooner than expires_at');
   } else if (expiredAt === null && dueAt?.getTime() !== expiresAt?.getTime()) {
     findings.add('share_end_differs', where, 'svc.share_due at expires_at');
-  } else if (expiredAt === null && end <= lookedAt) {
+  } else if (expiredAt === null && end <= verifierCheckedAt) {
     findings.add('share_end_differs', where, 'svc.share_expiry: the verifier has looked since');
   }
   const expected = 1 + (token.isRevoked ? 1 : 0) + (expiredAt === null ? 0 : 1);

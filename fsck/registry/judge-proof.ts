@@ -218,7 +218,7 @@ function intakeFaults({ intake }: StoredLeaf, aep: Aep | null): Fault[] {
 }
 
 /** When the artifacts of a proof stop asserting, as its signed AEP says, in epoch milliseconds. */
-export function endsOf(aep: Aep): { kind: ArtifactKind; expiresAt: number }[] {
+export function expiriesOf(aep: Aep): { kind: ArtifactKind; expiresAt: number }[] {
   const ends: Partial<Record<ArtifactKind, string | null>> = aep.valid_until;
   return ARTIFACT_KINDS.flatMap((kind) => {
     const end = ends[kind];

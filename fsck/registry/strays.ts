@@ -4,7 +4,7 @@ import type { RegistryContext } from './context.js';
 const MOST = 1_000;
 
 /** What is left of something that is gone as a whole: tokens, packages, batches, erased admissions. */
-export async function checkStrays({ sql, findings }: RegistryContext): Promise<void> {
+export async function checkOrphanRows({ sql, findings }: RegistryContext): Promise<void> {
   const strays = await readStrays(sql, MOST);
   for (const id of strays.batches) {
     findings.add('batch_differs', `svc.batch batch_id=${id}`, 'the batch that rows speak of');

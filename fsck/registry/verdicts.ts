@@ -127,7 +127,7 @@ export function checkVerdict(
 function checkExpiries(
   { leafIndex, ends }: LeafState,
   inForce: StoredVerdict,
-  { expiries, lookedAt }: Chunk,
+  { expiries, verifierCheckedAt }: Chunk,
   report: Report,
 ): void {
   for (const { kind, expiresAt } of ends) {
@@ -138,8 +138,8 @@ function checkExpiries(
     if (row === undefined) report('expiry_missing', where, `a row that ends at ${end}`);
     else if (row.expiresAt !== expiresAt) {
       report('expiry_differs', where, `${end}, found ${formatTime(row.expiresAt)}`);
-    } else if (lookedAt !== null && expiresAt <= lookedAt) {
-      const looked = formatTime(lookedAt);
+    } else if (verifierCheckedAt !== null && expiresAt <= verifierCheckedAt) {
+      const looked = formatTime(verifierCheckedAt);
       report(
         'expiry_overdue',
         where,

@@ -4,10 +4,10 @@ import { TILE_WIDTH } from '#protocol/tiles';
 import { nativeSha256 } from '#runtime/crypto';
 import { readChunk, type Chunk } from '#sql/fsck/chunk';
 import type { StoredLeaf } from '#sql/fsck/leaves';
-import type { JudgedChunk, JudgedLeaf } from '../judged.js';
+import type { JudgedChunk, LeafCheckResult } from '../judged.js';
 import { signedRoot } from './checkpoint.js';
 import type { RegistryContext } from './context.js';
-import { endsOf, judgeProof } from './judge-proof.js';
+import { expiriesOf, judgeProof } from './judge-proof.js';
 import { LogTree, type Anchor, type LogTreeState } from './log-tree.js';
 import { checkOtherLeaf } from './other-leaf.js';
 import { PolicyInputs } from './policy-inputs.js';
@@ -76,7 +76,7 @@ export class RegistryWalk {
     const verdicts = new ChunkVerdicts(chunk);
     this.checkCoverage(chunk, to);
     const signed = this.signedRoots(chunk);
-    const judged = new Map<number, JudgedLeaf>();
+    const judged = new Map<number, LeafCheckResult>();
     for (let start = from; start < to; start += TILE_WIDTH) {
       const end = Math.min(start + TILE_WIDTH, to);
       const settled = this.log.settle(chunk, leaves, { start, end }, signed);
@@ -122,7 +122,7 @@ export class RegistryWalk {
   private async judge(
     { leafIndex, leaf, inTree, isRight }: PlacedLeaf,
     verdicts: ChunkVerdicts,
-  ): Promise<Omit<JudgedLeaf, 'proofId'> & { proofId: string | null }> {
+  ): Promise<Omit<LeafCheckResult, 'proofId'> & { proofId: string | null }> {
     const found = { leafIndex, proofId: null, verdicts: verdicts.on(leafIndex) };
     const fails = { ...found, verifies: false, isVoided: false, said: null, ends: [] };
     if (leaf === undefined) return fails;
@@ -145,7 +145,7 @@ export class RegistryWalk {
     const { environment, key_id: keyId } = aep;
     const said = { ...decidedIn(aep), environment, keyId };
     const isVoided = verifies === false && faults.length === 0;
-    return { ...found, proofId, verifies, isVoided, said, ends: endsOf(aep) };
+    return { ...found, proofId, verifies, isVoided, said, ends: expiriesOf(aep) };
   }
 
   private signedRoots(chunk: Chunk): Map<number, Uint8Array> {

@@ -7,7 +7,7 @@ import {
   type Outcome,
   type VerificationStatus,
 } from '#protocol/status';
-import type { JudgedLeaf } from '../judged.js';
+import type { LeafCheckResult } from '../judged.js';
 
 /** What a published proof may say of itself: more than one thing only while the registry moves. */
 export interface Admissible {
@@ -16,17 +16,20 @@ export interface Admissible {
 }
 
 /** As far as a manifest goes. */
-export interface SpokenFor {
+export interface SnapshotScope {
   /** Leaves. */
   size: number;
   /** Verdicts on single leaves up to this one are in it; later ones may be. */
   verdictCursor: number;
   /** What was over by then must be said to be, in epoch milliseconds. */
-  lookedAt: number;
+  verifierCheckedAt: number;
 }
 
 /** The verdicts that were in force when the snapshot was made, or came to be while it was. */
-export function candidates(judged: JudgedLeaf, spokenFor: SpokenFor): VerdictInHistory[][] {
+export function candidates(
+  judged: LeafCheckResult,
+  spokenFor: SnapshotScope,
+): VerdictInHistory[][] {
   const { verdicts } = judged;
   const before = verdicts.filter(({ frontier, verdictId, treeSize }) =>
     frontier ? treeSize <= spokenFor.size : verdictId <= spokenFor.verdictCursor,
@@ -44,7 +47,7 @@ export function candidates(judged: JudgedLeaf, spokenFor: SpokenFor): VerdictInH
  * @param judged null when only the public half is looked at: then nothing but what the log itself
  *   says can be demanded
  */
-export function admissible(judged: JudgedLeaf | null, spokenFor: SpokenFor): Admissible[] {
+export function admissible(judged: LeafCheckResult | null, spokenFor: SnapshotScope): Admissible[] {
   if (judged === null) {
     return [
       { outcome: 'pass', expired: [] },
@@ -54,7 +57,7 @@ export function admissible(judged: JudgedLeaf | null, spokenFor: SpokenFor): Adm
     ];
   }
   const over = judged.ends.flatMap(({ kind, expiresAt }) =>
-    expiresAt <= spokenFor.lookedAt ? [kind] : [],
+    expiresAt <= spokenFor.verifierCheckedAt ? [kind] : [],
   );
   return candidates(judged, spokenFor).map((verdicts) => {
     const inForce = verdicts.at(-1);

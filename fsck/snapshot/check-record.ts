@@ -12,13 +12,13 @@ import {
 import { TILE_WIDTH } from '#protocol/tiles';
 import { formatTime, parseTime } from '#protocol/time';
 import type { FindingCode } from '../codes.js';
-import type { JudgedLeaf } from '../judged.js';
+import type { LeafCheckResult } from '../judged.js';
 import {
   admissible,
   admissibleStatuses,
   candidates,
   type Admissible,
-  type SpokenFor,
+  type SnapshotScope,
 } from './admissible.js';
 import { difference } from './difference.js';
 import { expectedTail, LEVELS, type Facts } from './expected-body.js';
@@ -35,10 +35,10 @@ export interface ProofToCheck {
   leafIndex: number;
   record: PublishedRecord;
   /** Null when the registry is not looked at. */
-  judged: JudgedLeaf | null;
+  judged: LeafCheckResult | null;
   /** By the log that the manifest speaks of. */
   revocations: readonly RevocationInHistory[];
-  spokenFor: SpokenFor;
+  spokenFor: SnapshotScope;
   logOrigin: string;
 }
 

@@ -12,7 +12,7 @@ export interface SnapshotContext {
   /** Epoch milliseconds. */
   now(): number;
   /** How long a manifest may go on asserting after the verifier last looked, in milliseconds. */
-  validForMs: number;
+  snapshotTtlMs: number;
 }
 
 /** The same, of one manifest. */

@@ -42,7 +42,7 @@ export async function readKeysFile(
     if (from === null || from >= (key.compromised_from ?? Infinity)) return key;
     if (appended === null) {
       const entry = `the entry that compromises key ${key.kid} from leaf ${String(from)} on`;
-      ctx.findings.leaveOut(`${entry}: the manifest's tree does not have it`);
+      ctx.findings.skip(`${entry}: the manifest's tree does not have it`);
     } else if (!compromises(appended, key.kid, from)) return key;
     return { ...key, compromised_from: from };
   });

@@ -14,7 +14,7 @@ export async function checkOrphans(ctx: PublishedContext, parts: Parts): Promise
   const { files, findings, opened } = ctx;
   const listed = files.list(FOLDER);
   if (listed === null) {
-    findings.leaveOut(`files that nothing refers to: ${files.where} does not list`);
+    findings.skip(`files that nothing refers to: ${files.where} does not list`);
     return;
   }
   const referred = new Set([keyOf(opened.manifest.keys.sha256)]);

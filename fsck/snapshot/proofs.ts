@@ -2,7 +2,7 @@ import { readEntry } from '#protocol/entries';
 import { PROOF_PARTS, segmentPath } from '#protocol/snapshot/manifest';
 import { entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
-import type { JudgedChunk, JudgedLeaf } from '../judged.js';
+import type { JudgedChunk, LeafCheckResult } from '../judged.js';
 import type { Bodies } from './bodies.js';
 import { recordFault } from './check-record.js';
 import type { PublishedContext } from './context.js';
@@ -62,7 +62,7 @@ export class ProofWalk {
   private async check(
     entry: ProofEntry,
     leafIndex: number,
-    judged: JudgedLeaf | null,
+    judged: LeafCheckResult | null,
   ): Promise<void> {
     const { findings, opened } = this.ctx;
     const looked = await this.parts.find(PROOF_PARTS, entry.proof_id);
@@ -102,7 +102,7 @@ export class ProofWalk {
       spokenFor: {
         size: manifest.tree_size,
         verdictCursor: manifest.verdict_cursor,
-        lookedAt: validUntil - this.ctx.validForMs,
+        verifierCheckedAt: validUntil - this.ctx.snapshotTtlMs,
       },
       logOrigin: checkpoint.origin,
     });

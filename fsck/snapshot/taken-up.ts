@@ -17,8 +17,8 @@ const COMMITTED_WITHIN_MS = 60_000;
  *
  * What waits for a member of a package that is not verified yet holds back all that comes after it.
  */
-export async function takenUp(
-  { opened, validForMs }: PublishedContext,
+export async function appliedChanges(
+  { opened, snapshotTtlMs }: PublishedContext,
   sql: Pool,
 ): Promise<TakenUp> {
   const { manifest, issuedAt, validUntil } = opened;
@@ -28,6 +28,6 @@ export async function takenUp(
     0,
   );
   const waiting = (await firstWaitingChange(sql, last, manifest.tree_size)) ?? Infinity;
-  const due = Math.min(issuedAt, validUntil - validForMs) - COMMITTED_WITHIN_MS;
+  const due = Math.min(issuedAt, validUntil - snapshotTtlMs) - COMMITTED_WITHIN_MS;
   return (changeNo, at) => changeNo <= last || (changeNo < waiting && at.getTime() <= due);
 }

@@ -11,7 +11,7 @@ import {
   UsageError,
   words,
   type Command,
-  type Given,
+  type ParsedArgs,
 } from './command.js';
 
 const DEFAULT_SCOPES = 'admit,read';
@@ -150,7 +150,7 @@ function scopesFrom(list: string): string[] {
 }
 
 /** The id of a key; somebody who found a whole key may hand that over as it is. */
-function keyIdFrom(given: Given): string {
+function keyIdFrom(given: ParsedArgs): string {
   const said = given.argument(0);
   const keyId = parseApiKey(said)?.keyId ?? said;
   if (/^[a-z0-9]{12}$/.test(keyId)) return keyId;

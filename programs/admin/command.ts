@@ -50,17 +50,17 @@ export interface Command {
   help: string;
   /** What one types after `npm run admin --`. */
   example: string;
-  run(admin: Admin, given: Given): Promise<Outcome>;
+  run(admin: Admin, given: ParsedArgs): Promise<Outcome>;
 }
 
-export interface Given {
+export interface ParsedArgs {
   /** A positional argument; all that the command takes are there. */
   argument(index: number): string;
   option(name: string): string | undefined;
 }
 
 /** A required option. */
-export function required(given: Given, name: string): string {
+export function required(given: ParsedArgs, name: string): string {
   const value = given.option(name);
   if (value === undefined) throw new UsageError(`--${name} is missing`);
   return value;
@@ -74,7 +74,7 @@ export const confirmOption = (what: string): Option => ({
 });
 
 /** Refuses to go on unless `--confirm` repeats exactly what is about to change for good. */
-export function requireConfirmed(given: Given, what: string): void {
+export function requireConfirmed(given: ParsedArgs, what: string): void {
   if (required(given, 'confirm') === what) return;
   throw new UsageError(`nothing undoes this: confirm it with --confirm ${what}`);
 }

@@ -10,7 +10,7 @@ import {
   words,
   type Admin,
   type Command,
-  type Given,
+  type ParsedArgs,
   type Option,
 } from './command.js';
 
@@ -86,6 +86,6 @@ export const erasureCommands: Command[] = [
   },
 ];
 
-function orderOf(admin: Admin, given: Given) {
+function orderOf(admin: Admin, given: ParsedArgs) {
   return { actor: admin.actor, reasonRef: words(required(given, 'reason'), 'the reason', 128) };
 }

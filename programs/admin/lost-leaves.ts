@@ -7,7 +7,7 @@ import { HASH_BYTES } from '#protocol/merkle';
 import { CHECKPOINT_PATH } from '#protocol/snapshot/manifest';
 import { pinKeys } from '#protocol/snapshot/trust';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
-import { PublisherStopped } from '#publisher/stopped';
+import { FatalPublishError } from '#publisher/stopped';
 import { VerifiedTree } from '#publisher/tree';
 import { nativeSha256, nativeVerify } from '#runtime/crypto';
 import { OperatorError } from '#runtime/operator-error';
@@ -47,7 +47,7 @@ export async function compareWithPublished(
   try {
     return await compare(sql, directory, vkeys);
   } catch (cause) {
-    if (!(cause instanceof PublisherStopped)) throw cause;
+    if (!(cause instanceof FatalPublishError)) throw cause;
     throw new OperatorError(
       `the files in ${directory} are not what their checkpoint was signed for: npm run fsck -- --only snapshot tells which; take a mirror's copy of them (${cause.message})`,
       { cause },

@@ -3,12 +3,12 @@ import { parseArgs } from 'node:util';
 import { adminConfig, readLogLevel, statusConfig, type Environment } from '#runtime/config';
 import { isForOperator } from '#runtime/operator-error';
 import { connect } from '#runtime/postgres';
-import { acting } from '#sql/audit';
+import { withAuditContext } from '#sql/audit';
 import type { Pool } from '#sql/db';
 import { aepKeyCommands } from './aep-keys.js';
 import { apiKeyCommands } from './api-keys.js';
 import { auditCommands } from './audit.js';
-import { UsageError, words, type Admin, type Command, type Given } from './command.js';
+import { UsageError, words, type Admin, type Command, type ParsedArgs } from './command.js';
 import { erasureCommands } from './erasures.js';
 import { fixtureCommands } from './fixtures.js';
 import { COMMON_OPTIONS, helpFor, usage } from './help.js';
@@ -43,7 +43,7 @@ export interface Terminal {
 }
 
 /** Runs one command line and returns the exit code: 0 done, 1 refused or failed, 2 not understood, or nobody to ask. */
-export async function administer(
+export async function runAdmin(
   line: string[],
   terminal: Terminal,
   env?: Environment,
@@ -79,13 +79,14 @@ async function run(
     terminal.out(command === undefined ? usage(commands) : helpFor(command));
     return asksHelp ? 0 : 2;
   }
-  const { given, json, actor } = understand(command, rest);
+  const { given, json, actor } = parseCommandLine(command, rest);
   let pool: Promise<Pool> | undefined;
   const admin: Admin = {
     actor,
     database: () => (pool ??= open(command.role ?? 'admin', env)),
     statusConfig: () => statusConfig(env),
-    act: async (work) => acting(await admin.database(), { actor, act: command.name }, work),
+    act: async (work) =>
+      withAuditContext(await admin.database(), { actor, act: command.name }, work),
     say: (text) => terminal.err(text),
   };
   try {
@@ -135,10 +136,10 @@ function find(line: string[]): { commands: readonly Command[]; command?: Command
   );
 }
 
-function understand(
+function parseCommandLine(
   command: Command,
   rest: string[],
-): { given: Given; json: boolean; actor: string } {
+): { given: ParsedArgs; json: boolean; actor: string } {
   const options = { ...command.options, ...COMMON_OPTIONS };
   let parsed;
   try {
@@ -166,7 +167,7 @@ function understand(
     const value = values[name];
     return typeof value === 'string' ? value : undefined;
   };
-  const given: Given = { argument: (index) => positionals[index] ?? '', option };
+  const given: ParsedArgs = { argument: (index) => positionals[index] ?? '', option };
   for (const [name, one] of Object.entries(command.options ?? {})) {
     if (one.required === true && option(name) === undefined) {
       throw new UsageError(`--${name} is missing\n${helpFor(command)}`);

@@ -42,7 +42,7 @@ export function engineHeaders(stack: Stack): Record<string, string> {
   };
 }
 
-const PATIENCE_MS = 30_000;
+const TIMEOUT_MS = 30_000;
 
 /** Sends one execution. A denial is an outcome with a receipt; anything else than the two is an error. */
 export async function admit(stack: Stack, action: AgentAction): Promise<Admitted> {
@@ -51,7 +51,7 @@ export async function admit(stack: Stack, action: AgentAction): Promise<Admitted
     tenant_id: stack.tenantId,
     ...action,
   });
-  const deadline = performance.now() + PATIENCE_MS;
+  const deadline = performance.now() + TIMEOUT_MS;
   for (;;) {
     const response = await fetch(`${stack.engineUrl}/v1/intents/execute`, {
       method: 'POST',

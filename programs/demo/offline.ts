@@ -5,7 +5,7 @@ import { OperatorError } from '#runtime/operator-error';
 import type { Stack } from '../stack.js';
 import { engineHeaders } from './actions.js';
 
-const PATIENCE_MS = 10_000;
+const TIMEOUT_MS = 10_000;
 
 /**
  * What the tenant takes home: everything that is needed to check the proof without the service. A
@@ -13,7 +13,7 @@ const PATIENCE_MS = 10_000;
  */
 export async function exportProof(stack: Stack, proofId: string): Promise<string> {
   const path = `/v1/proofs/${proofId}/export`;
-  const deadline = performance.now() + PATIENCE_MS;
+  const deadline = performance.now() + TIMEOUT_MS;
   for (;;) {
     const response = await fetch(`${stack.engineUrl}${path}`, { headers: engineHeaders(stack) });
     // Parsed by whoever checks it, who believes nothing of it.

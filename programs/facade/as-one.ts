@@ -4,7 +4,7 @@ import type { MetricOfMoment, OpsSource } from '#runtime/ops/source';
 import type { Supervised } from '#runtime/supervise';
 
 /** A process that serves answers in a moment; less than the listener's own patience. */
-const PATIENCE_MS = 2_000;
+const TIMEOUT_MS = 2_000;
 
 interface Told {
   pid: number | undefined;
@@ -26,7 +26,7 @@ export function processesAsOne(processes: readonly Supervised[]): OpsSource {
       serving.map(async (one): Promise<[string, Told]> => {
         const child = one.process();
         if (child === null) throw new Error(`${one.name} has just ended`);
-        const found = await processSource(child, PATIENCE_MS).metrics();
+        const found = await processSource(child, TIMEOUT_MS).metrics();
         return [one.name, { pid: child.pid, metrics: found }];
       }),
     );
@@ -60,7 +60,7 @@ export function processesAsOne(processes: readonly Supervised[]): OpsSource {
           const child = one.isReady() ? one.process() : null;
           const state =
             child &&
-            (await processSource(child, PATIENCE_MS)
+            (await processSource(child, TIMEOUT_MS)
               .readiness()
               .catch(() => null));
           return state ?? { ready: false, says: { status: 'no answer' } };

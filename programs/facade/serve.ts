@@ -22,7 +22,7 @@ export async function serve(config: FacadeConfig, program: ProgramContext): Prom
       snapshotSource: sourceOf(config),
       logVkey: config.logVkeys,
       snapshotVkey: config.snapshotVkeys,
-      windowProofs: config.windowProofs,
+      recentLookupLimit: config.recentLookupLimit,
       publicUrl: config.publicUrl,
       clock: systemClock,
       log: program.log,

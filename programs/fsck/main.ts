@@ -7,7 +7,7 @@ import { fsckConfig, readLogLevel, type Environment } from '#runtime/config';
 import { isForOperator } from '#runtime/operator-error';
 import { progressBar } from './bar.js';
 import { databaseName, openRegistry, openSnapshot, trustedKeys } from './open.js';
-import { FsckUsageError, understand, USAGE, type CommandLine } from './options.js';
+import { FsckUsageError, parseCommandLine, USAGE, type CommandLine } from './options.js';
 import { document, readable } from './print.js';
 
 export interface FsckTerminal {
@@ -29,7 +29,7 @@ export async function check(
 ): Promise<FsckExitCode> {
   let given: CommandLine;
   try {
-    given = understand(line);
+    given = parseCommandLine(line);
   } catch (error) {
     if (!(error instanceof FsckUsageError)) throw error;
     terminal.err(error.message);

@@ -48,7 +48,7 @@ export async function openSnapshot(
   config: FsckConfig,
   log: PinnedKeys,
 ): Promise<FsckOptions['snapshot']> {
-  const { snapshotDir, snapshotUrl, snapshotValidForMs: validForMs } = config;
+  const { snapshotDir, snapshotUrl, snapshotValidForMs: snapshotTtlMs } = config;
   if (snapshotDir === null && snapshotUrl === null) return null;
   if (snapshotDir !== null && !(await isDirectory(snapshotDir))) {
     throw new OperatorError(`SNAPSHOT_DIR: there is no directory ${snapshotDir}`);
@@ -56,7 +56,7 @@ export async function openSnapshot(
   const trust = { log, snapshot: trustedKeys('SNAPSHOT', config.snapshotKey) };
   const files =
     snapshotUrl === null ? snapshotDirectory(snapshotDir ?? '') : snapshotOrigin(snapshotUrl);
-  return { files, trust, validForMs };
+  return { files, trust, snapshotTtlMs };
 }
 
 async function isDirectory(path: string): Promise<boolean> {

@@ -23,7 +23,7 @@ export interface CommandLine {
 }
 
 /** @throws FsckUsageError */
-export function understand(line: string[]): CommandLine {
+export function parseCommandLine(line: string[]): CommandLine {
   let values;
   try {
     ({ values } = parseArgs({

@@ -1,5 +1,5 @@
 import type { PublicMetrics } from '#api/public/metrics';
-import type { SnapshotFollower } from '#api/public/snapshot/follow';
+import type { SnapshotPoller } from '#api/public/snapshot/follow';
 import { STATUSES } from '#protocol/status';
 import type { Clock } from '#runtime/clock';
 import { Tally } from '#runtime/ops/instruments';
@@ -30,7 +30,7 @@ export function publicMetrics(registry: Registry): PublicMetrics {
 export function servedGauges(
   registry: Registry,
   clock: Clock,
-  follower: Pick<SnapshotFollower, 'current'>,
+  follower: Pick<SnapshotPoller, 'current'>,
 ): void {
   snapshotGauges(registry, clock, () => follower.current?.opened ?? null);
 }

@@ -1,7 +1,7 @@
 import { statfs } from 'node:fs/promises';
 import type { Manifest } from '#protocol/snapshot/manifest';
-import type { TickWatch } from '#publisher/run';
-import { LeadershipLost } from '#publisher/stopped';
+import type { CycleObserver } from '#publisher/run';
+import { LeaseLostError } from '#publisher/stopped';
 import { parseTime } from '#protocol/time';
 import type { Clock } from '#runtime/clock';
 import { distribution, gauge, SECONDS, Tally } from '#runtime/ops/instruments';
@@ -11,7 +11,7 @@ import { databaseBytes, logAndCheckpoint } from '#sql/observed';
 import type { Readings } from './readings.js';
 import { snapshotGauges } from './snapshot.js';
 
-export interface PublisherMetrics extends TickWatch {
+export interface PublisherMetrics extends CycleObserver {
   published(manifest: Manifest): void;
 }
 
@@ -25,9 +25,9 @@ export interface PublisherMetrics extends TickWatch {
 export function publisherMetrics(
   registry: Registry,
   readings: Readings & { sql: Pool },
-  from: { clock: Clock; leads: () => boolean; written: () => number; directory: string },
+  from: { clock: Clock; isLeader: () => boolean; written: () => number; directory: string },
 ): PublisherMetrics {
-  const { clock, leads, written, directory } = from;
+  const { clock, isLeader, written, directory } = from;
   const log = readings.every(5_000, 'log', () => logAndCheckpoint(readings.sql));
   const size = readings.every(30_000, 'database_size', () => databaseBytes(readings.sql));
   const disk = readings.every(10_000, 'disk', () => statfs(directory));
@@ -42,7 +42,7 @@ export function publisherMetrics(
     help: 'Ticks of the publisher that failed',
   }).of({});
   gauge(registry, { name: 'svc_publisher_leads', help: '1 while it leads, else 0' }, () =>
-    leads() ? 1 : 0,
+    isLeader() ? 1 : 0,
   );
   snapshotGauges(registry, clock, () =>
     latest === null
@@ -107,7 +107,7 @@ export function publisherMetrics(
     },
     failed: (error, ms) => {
       took(ms);
-      if (error instanceof LeadershipLost) latest = null;
+      if (error instanceof LeaseLostError) latest = null;
       else failures.n += 1;
     },
   };

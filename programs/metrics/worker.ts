@@ -21,15 +21,15 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
     denied: settled.of({ outcome: 'denied' }),
     refused: settled.of({ outcome: 'refused' }),
   };
-  const swept = new Tally(
+  const requeued = new Tally(
     registry,
     { name: 'svc_swept_total', help: 'What the sweeper found waiting for too long' },
     ['kind'],
   );
   const kinds = {
-    admissions: swept.of({ kind: 'admissions' }),
-    batches: swept.of({ kind: 'batches' }),
-    revocations: swept.of({ kind: 'revocations' }),
+    admissions: requeued.of({ kind: 'admissions' }),
+    batches: requeued.of({ kind: 'batches' }),
+    revocations: requeued.of({ kind: 'revocations' }),
   };
   const items = distribution(
     registry,
@@ -61,7 +61,7 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
       stages.observe({ stage }, ms / 1_000);
       if (stage === 'lock') lockWait.observe(ms / 1_000);
     },
-    swept: (kind, count) => {
+    requeued: (kind, count) => {
       kinds[kind].n += count;
     },
   };

@@ -4,7 +4,7 @@ import { canonicalBytes } from '../canonical-json.js';
 import { pae, parseEnvelope } from '../dsse.js';
 import type { ProofExport } from '../schemas/proof-export.js';
 import type { VerifyCrypto } from '../verify.js';
-import { misfit } from './fit.js';
+import { findInconsistency } from './fit.js';
 import { placeOf, readTlogProof, type InclusionClaim } from './inclusion.js';
 import { readExport, type TextOrBytes } from './read.js';
 import {
@@ -45,7 +45,7 @@ export function verifyOffline(
   const read = readExport(exported);
   if ('fault' in read) return notAuthentic(read.fault, log);
   const { document } = read;
-  const fault = misfit(document, crypto.sha256);
+  const fault = findInconsistency(document, crypto.sha256);
   if (fault !== null) return notAuthentic(fault, log);
 
   const { key_id: keyId } = document.aep;

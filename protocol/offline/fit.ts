@@ -9,7 +9,7 @@ import { faultOf } from './read.js';
 import type { OfflineFault, OfflineFaultCode } from './result.js';
 
 /** The first part of the document that is not the one which the other parts imply, or null. */
-export function misfit(document: ProofExport, sha256: Sha256): OfflineFault | null {
+export function findInconsistency(document: ProofExport, sha256: Sha256): OfflineFault | null {
   try {
     return envelopeMisfit(document, sha256) ?? commitmentMisfit(document, sha256);
   } catch (error) {

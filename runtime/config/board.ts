@@ -1,6 +1,6 @@
 import type { LogLevel } from '../log.js';
 import { ConfigError, read, type Environment } from './environment.js';
-import { bind, logLevel, port, required } from './fields.js';
+import { listenAddress, logLevel, port, required } from './fields.js';
 import { opsOf, opsVariables, type OpsConfig } from './ops.js';
 import type { QueueConfig } from './queue.js';
 import { databaseUrl, redisUrl, ROLE_URL } from './urls.js';
@@ -19,7 +19,7 @@ export function readBoardConfig(env: Environment): BoardConfig {
   const v = read(env, {
     DATABASE_URL: databaseUrl(ROLE_URL('board')).optional(),
     REDIS_URL: redisUrl,
-    BOARD_BIND: bind,
+    BOARD_BIND: listenAddress,
     BOARD_PORT: port(8082),
     BOARD_KEY_FILE: required(
       'name a file of mode 0600 that holds what is asked of whoever wants to look (openssl rand -hex 32)',

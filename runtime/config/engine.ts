@@ -1,7 +1,7 @@
 import type { LogLevel } from '../log.js';
 import { drainOf, drainVariables, type DrainConfig } from './drain.js';
 import { read, type Environment } from './environment.js';
-import { bind, locked, logLevel, maxPending, port, rateLimit } from './fields.js';
+import { listenAddress, locked, logLevel, maxQueuedAdmissions, port, rateLimit } from './fields.js';
 import { vkeys } from './keys.js';
 import type { QueueConfig } from './queue.js';
 import { opsOf, opsVariables, type OpsConfig } from './ops.js';
@@ -11,7 +11,7 @@ export interface EngineConfig extends QueueConfig {
   /** Requests a second of a tenant that has no limit of its own. */
   rateLimit: number;
   /** Admissions waiting to be settled from which on no more are accepted. */
-  maxPending: number;
+  maxQueuedAdmissions: number;
   bind: string;
   port: number;
   /** The public API's base URL, as others reach it: exported papers lead there. */
@@ -20,7 +20,7 @@ export interface EngineConfig extends QueueConfig {
   logVkey: string | null;
   /** Named in exports under checkpoints that these signed. */
   retiredLogVkeys: string[];
-  liveExecutionLocked: boolean;
+  admissionsPaused: boolean;
   ops: OpsConfig;
   drain: DrainConfig;
   logLevel: LogLevel;
@@ -30,10 +30,10 @@ export function readEngineConfig(env: Environment): EngineConfig {
   const v = read(env, {
     DATABASE_URL: databaseUrl(ROLE_URL('engine')),
     REDIS_URL: redisUrl,
-    BIND: bind,
+    BIND: listenAddress,
     ENGINE_PORT: port(8080),
     RATE_LIMIT: rateLimit,
-    MAX_PENDING: maxPending,
+    MAX_PENDING: maxQueuedAdmissions,
     PUBLIC_URL: publicUrl.optional(),
     PUBLIC_PORT: port(8081),
     LOG_VKEY: vkeys('log').optional(),
@@ -48,11 +48,11 @@ export function readEngineConfig(env: Environment): EngineConfig {
     bind: v.BIND,
     port: v.ENGINE_PORT,
     rateLimit: v.RATE_LIMIT,
-    maxPending: v.MAX_PENDING,
+    maxQueuedAdmissions: v.MAX_PENDING,
     publicUrl: v.PUBLIC_URL ?? localUrl(v.PUBLIC_PORT),
     logVkey: v.LOG_VKEY?.[0] ?? null,
     retiredLogVkeys: v.LOG_VKEY?.slice(1) ?? [],
-    liveExecutionLocked: v.LIVE_EXECUTION === 'locked',
+    admissionsPaused: v.LIVE_EXECUTION === 'locked',
     ops: opsOf(v),
     drain: drainOf(v),
     logLevel: v.LOG_LEVEL,

@@ -3,7 +3,14 @@ import * as z from 'zod';
 import type { LogLevel } from '../log.js';
 import { drainOf, drainVariables, type DrainConfig } from './drain.js';
 import { read, type Environment } from './environment.js';
-import { bind, dataDir, logLevel, port, wholeNumber, windowProofs } from './fields.js';
+import {
+  listenAddress,
+  dataDir,
+  logLevel,
+  port,
+  wholeNumber,
+  recentLookupLimit,
+} from './fields.js';
 import { vkeys } from './keys.js';
 import { opsOf, opsVariables, type OpsConfig } from './ops.js';
 import { publicUrl, snapshotUrl } from './urls.js';
@@ -21,7 +28,7 @@ export interface FacadeConfig {
   processes: number;
   /** Where others reach this facade; null: links to share are made of the host that was asked. */
   publicUrl: string | null;
-  windowProofs: number;
+  recentLookupLimit: number;
   ops: OpsConfig;
   drain: DrainConfig;
   logLevel: LogLevel;
@@ -35,11 +42,11 @@ export function readFacadeConfig(env: Environment): FacadeConfig {
     DATA_DIR: dataDir,
     SNAPSHOT_DIR: z.string().optional(),
     SNAPSHOT_URL: snapshotUrl,
-    BIND: bind,
+    BIND: listenAddress,
     PUBLIC_PORT: port(8081),
     PUBLIC_PROCESSES: wholeNumber(1, 256, 1),
     PUBLIC_URL: publicUrl.optional(),
-    WINDOW_PROOFS: windowProofs,
+    WINDOW_PROOFS: recentLookupLimit,
     ...opsVariables,
     ...drainVariables,
     LOG_LEVEL: logLevel,
@@ -55,7 +62,7 @@ export function readFacadeConfig(env: Environment): FacadeConfig {
     port: v.PUBLIC_PORT,
     processes: v.PUBLIC_PROCESSES,
     publicUrl: v.PUBLIC_URL ?? null,
-    windowProofs: v.WINDOW_PROOFS,
+    recentLookupLimit: v.WINDOW_PROOFS,
     ops: opsOf(v),
     drain: drainOf(v),
     logLevel: v.LOG_LEVEL,

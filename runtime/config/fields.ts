@@ -31,7 +31,7 @@ export const wholeNumber = (least: number, most: number, fallback: number): z.Zo
     )
     .default(fallback);
 
-export const validFor = z
+export const snapshotTtl = z
   .string()
   .transform((text, context) => {
     const value = durationMs(text);
@@ -45,14 +45,14 @@ export const validFor = z
   .default(15 * 60_000);
 
 export const rateLimit = wholeNumber(1, 1_000_000, 5_000);
-export const maxPending = wholeNumber(1, 100_000_000, 100_000);
+export const maxQueuedAdmissions = wholeNumber(1, 100_000_000, 100_000);
 
-export const windowProofs = wholeNumber(1, 100_000_000, 100_000);
+export const recentLookupLimit = wholeNumber(1, 100_000_000, 100_000);
 
 export const logLevel = z
   .enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`)
   .default('info');
-export const bind = z.string().default('127.0.0.1');
+export const listenAddress = z.string().default('127.0.0.1');
 export const dataDir = z.string().default('.data');
 export const locked = z
   .literal('locked', 'must be "locked", or unset to follow the lane state in the database')

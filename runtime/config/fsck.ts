@@ -2,7 +2,7 @@ import { join, resolve } from 'node:path';
 import * as z from 'zod';
 import type { LogLevel } from '../log.js';
 import { ConfigError, read, type Environment } from './environment.js';
-import { dataDir, logLevel, validFor } from './fields.js';
+import { dataDir, logLevel, snapshotTtl } from './fields.js';
 import { retiredVkeys, vkeys } from './keys.js';
 import { LOCAL_ORIGIN, origin, snapshotNameFor } from './log-names.js';
 import { databaseUrl, ROLE_URL, snapshotUrl } from './urls.js';
@@ -41,7 +41,7 @@ export function readFsckConfig(only: FsckHalf | null, env: Environment): FsckCon
     DATA_DIR: dataDir,
     SNAPSHOT_DIR: z.string().optional(),
     SNAPSHOT_URL: snapshotUrl,
-    SNAPSHOT_VALID_FOR: validFor,
+    SNAPSHOT_VALID_FOR: snapshotTtl,
     LOG_LEVEL: logLevel,
   });
   const trusted = (pinned: string[] | undefined, keyFile: string | undefined, name: string) => {

@@ -1,5 +1,5 @@
 import * as z from 'zod';
-import { bind } from './fields.js';
+import { listenAddress } from './fields.js';
 
 /** Where a program tells its operator how it is. */
 export type OpsConfig =
@@ -21,7 +21,7 @@ export const opsVariables = {
     .transform(Number)
     .refine((value) => value <= 65_535, 'must be at most 65535')
     .optional(),
-  OPS_BIND: bind,
+  OPS_BIND: listenAddress,
   // Set by `start` for its children only: it asks them, and listens for all of them.
   OPS_ASKED_BY_STARTER: z.literal('yes').optional(),
 };

@@ -3,7 +3,7 @@ import * as z from 'zod';
 import type { LogLevel } from '../log.js';
 import { drainOf, drainVariables, type DrainConfig } from './drain.js';
 import { read, type Environment } from './environment.js';
-import { dataDir, logLevel, validFor, windowProofs } from './fields.js';
+import { dataDir, logLevel, snapshotTtl, recentLookupLimit } from './fields.js';
 import { keyFile, retiredVkeys } from './keys.js';
 import { origin, originFor, snapshotNameFor } from './log-names.js';
 import { opsOf, opsVariables, type OpsConfig } from './ops.js';
@@ -27,7 +27,7 @@ export interface PublisherConfig {
   lastCheckpoint: string | null;
   snapshotValidForMs: number;
   /** The newest so many proofs answer generic lookups. */
-  windowProofs: number;
+  recentLookupLimit: number;
   ops: OpsConfig;
   drain: DrainConfig;
   logLevel: LogLevel;
@@ -47,8 +47,8 @@ export function readPublisherConfig(env: Environment): PublisherConfig {
     DATA_DIR: dataDir,
     SNAPSHOT_DIR: z.string().optional(),
     LAST_CHECKPOINT: z.string().optional(),
-    SNAPSHOT_VALID_FOR: validFor,
-    WINDOW_PROOFS: windowProofs,
+    SNAPSHOT_VALID_FOR: snapshotTtl,
+    WINDOW_PROOFS: recentLookupLimit,
     ...opsVariables,
     ...drainVariables,
     LOG_LEVEL: logLevel,
@@ -66,7 +66,7 @@ export function readPublisherConfig(env: Environment): PublisherConfig {
     snapshotDir: resolve(v.SNAPSHOT_DIR ?? join(v.DATA_DIR, 'public')),
     lastCheckpoint: v.LAST_CHECKPOINT ?? null,
     snapshotValidForMs: v.SNAPSHOT_VALID_FOR,
-    windowProofs: v.WINDOW_PROOFS,
+    recentLookupLimit: v.WINDOW_PROOFS,
     ops: opsOf(v),
     drain: drainOf(v),
     logLevel: v.LOG_LEVEL,

@@ -4,15 +4,15 @@ import type { LogLevel } from '../log.js';
 import { drainOf, drainVariables, type DrainConfig } from './drain.js';
 import { read, type Environment } from './environment.js';
 import {
-  bind,
+  listenAddress,
   dataDir,
   locked,
   logLevel,
-  maxPending,
+  maxQueuedAdmissions,
   port,
   rateLimit,
-  validFor,
-  windowProofs,
+  snapshotTtl,
+  recentLookupLimit,
 } from './fields.js';
 import { retiredVkeys } from './keys.js';
 import { origin, originFor, snapshotNameFor } from './log-names.js';
@@ -30,7 +30,7 @@ export interface StartConfig {
   /** The public API's base URL, as others reach it; null: where the facade turns out to serve. */
   publicUrl: string | null;
   rateLimit: number;
-  maxPending: number;
+  maxQueuedAdmissions: number;
   snapshotDir: string;
   aepKeyFile: string;
   logKeyFile: string;
@@ -43,8 +43,8 @@ export interface StartConfig {
   /** A file or URL with a checkpoint of this log that was kept elsewhere. */
   lastCheckpoint: string | null;
   snapshotValidForMs: number;
-  windowProofs: number;
-  liveExecutionLocked: boolean;
+  recentLookupLimit: number;
+  admissionsPaused: boolean;
   ops: OpsConfig;
   /** How each of its programs goes; one after the other they all do. */
   drain: DrainConfig;
@@ -56,12 +56,12 @@ export function readStartConfig(env: Environment): StartConfig {
     DATABASE_URL: databaseUrl(OWNER_URL).optional(),
     REDIS_URL: redisUrl,
     DATA_DIR: dataDir,
-    BIND: bind,
+    BIND: listenAddress,
     ENGINE_PORT: port(8080),
     PUBLIC_PORT: port(8081),
     PUBLIC_URL: publicUrl.optional(),
     RATE_LIMIT: rateLimit,
-    MAX_PENDING: maxPending,
+    MAX_PENDING: maxQueuedAdmissions,
     SNAPSHOT_DIR: z.string().optional(),
     LAST_CHECKPOINT: z.string().optional(),
     AEP_KEY_FILE: z.string().optional(),
@@ -70,8 +70,8 @@ export function readStartConfig(env: Environment): StartConfig {
     LOG_RETIRED_VKEYS: retiredVkeys,
     SNAPSHOT_RETIRED_VKEYS: retiredVkeys,
     LOG_ORIGIN: origin.optional(),
-    SNAPSHOT_VALID_FOR: validFor,
-    WINDOW_PROOFS: windowProofs,
+    SNAPSHOT_VALID_FOR: snapshotTtl,
+    WINDOW_PROOFS: recentLookupLimit,
     LIVE_EXECUTION: locked,
     ...opsVariables,
     ...drainVariables,
@@ -90,7 +90,7 @@ export function readStartConfig(env: Environment): StartConfig {
     publicPort: v.PUBLIC_PORT,
     publicUrl: v.PUBLIC_URL ?? null,
     rateLimit: v.RATE_LIMIT,
-    maxPending: v.MAX_PENDING,
+    maxQueuedAdmissions: v.MAX_PENDING,
     snapshotDir: file(v.SNAPSHOT_DIR, 'public'),
     aepKeyFile: file(v.AEP_KEY_FILE, 'aep-key.pem'),
     logKeyFile: file(v.LOG_KEY_FILE, 'log-key.pem'),
@@ -101,8 +101,8 @@ export function readStartConfig(env: Environment): StartConfig {
     snapshotName: snapshotNameFor(logOrigin),
     lastCheckpoint: v.LAST_CHECKPOINT ?? null,
     snapshotValidForMs: v.SNAPSHOT_VALID_FOR,
-    windowProofs: v.WINDOW_PROOFS,
-    liveExecutionLocked: v.LIVE_EXECUTION === 'locked',
+    recentLookupLimit: v.WINDOW_PROOFS,
+    admissionsPaused: v.LIVE_EXECUTION === 'locked',
     ops: opsOf(v),
     drain: drainOf(v),
     logLevel: v.LOG_LEVEL,

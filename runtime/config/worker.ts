@@ -9,7 +9,7 @@ import { databaseUrl, redisUrl, ROLE_URL } from './urls.js';
 
 export interface WorkerConfig extends QueueConfig {
   aepKeyFile: string;
-  liveExecutionLocked: boolean;
+  admissionsPaused: boolean;
   ops: OpsConfig;
   drain: DrainConfig;
   logLevel: LogLevel;
@@ -29,7 +29,7 @@ export function readWorkerConfig(env: Environment): WorkerConfig {
     databaseUrl: v.DATABASE_URL,
     redisUrl: v.REDIS_URL ?? null,
     aepKeyFile: v.AEP_KEY_FILE,
-    liveExecutionLocked: v.LIVE_EXECUTION === 'locked',
+    admissionsPaused: v.LIVE_EXECUTION === 'locked',
     ops: opsOf(v),
     drain: drainOf(v),
     logLevel: v.LOG_LEVEL,

@@ -1,15 +1,15 @@
-import { within } from '../within.js';
+import { withTimeout } from '../within.js';
 
 export type Condition = 'up' | 'down';
 
 /** A statement or a ping takes milliseconds; one that takes longer helps nobody. */
-const PATIENCE_MS = 1_000;
+const TIMEOUT_MS = 1_000;
 
 /**
  * Whether something answers in time. What hangs is asked once at a time, however often somebody
  * wants to know: probes that come every second must not pile up behind it.
  */
-export function condition(ask: () => PromiseLike<unknown>): () => Promise<Condition> {
+export function healthCheck(ask: () => PromiseLike<unknown>): () => Promise<Condition> {
   let asking: Promise<unknown> | null = null;
   const begin = async (): Promise<unknown> => {
     try {
@@ -20,7 +20,7 @@ export function condition(ask: () => PromiseLike<unknown>): () => Promise<Condit
   };
   return () => {
     asking ??= begin();
-    return within(asking, PATIENCE_MS, () => new Error('no answer in time')).then(
+    return withTimeout(asking, TIMEOUT_MS, () => new Error('no answer in time')).then(
       () => 'up',
       () => 'down',
     );

@@ -1,12 +1,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { listen, type HttpServer } from '../http-server.js';
-import { within } from '../within.js';
-import { onceAtATime } from './once-at-a-time.js';
+import { withTimeout } from '../within.js';
+import { singleFlight } from './once-at-a-time.js';
 import { exposition, EXPOSITION_TYPE } from './registry.js';
 import type { OpsSource } from './source.js';
 
 /** However much hangs, whoever asks has an answer by then. Less than a scraper is willing to wait. */
-const PATIENCE_MS = 3_000;
+const TIMEOUT_MS = 3_000;
 
 const JSON_TYPE = 'application/json; charset=utf-8';
 const TEXT_TYPE = 'text/plain; charset=utf-8';
@@ -25,12 +25,12 @@ export function openOpsListener(
   source: OpsSource,
   options: { host: string; port: number; patienceMs?: number },
 ): Promise<HttpServer> {
-  const { patienceMs = PATIENCE_MS, ...address } = options;
+  const { patienceMs = TIMEOUT_MS, ...address } = options;
   const bounded = <T>(promise: Promise<T>): Promise<T> =>
-    within(promise, patienceMs, () => new Error('no answer in time'));
+    withTimeout(promise, patienceMs, () => new Error('no answer in time'));
   // Many that ask at one moment are told one thing: what it costs is not theirs to multiply.
-  const gather = onceAtATime(() => bounded(source.metrics().then(exposition)));
-  const look = onceAtATime(() => bounded(source.readiness()));
+  const gather = singleFlight(() => bounded(source.metrics().then(exposition)));
+  const look = singleFlight(() => bounded(source.readiness()));
 
   async function answer(path: string): Promise<Answer> {
     switch (path) {

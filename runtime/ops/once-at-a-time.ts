@@ -1,5 +1,5 @@
 /** Whoever asks while an answer is under way is given that one. */
-export function onceAtATime<T>(ask: () => Promise<T>): () => Promise<T> {
+export function singleFlight<T>(ask: () => Promise<T>): () => Promise<T> {
   let asking: Promise<T> | null = null;
   return () =>
     (asking ??= ask().finally(() => {

@@ -1,5 +1,5 @@
 import type { ChildProcess } from 'node:child_process';
-import { within } from '../within.js';
+import { withTimeout } from '../within.js';
 import type { MetricOfMoment, OpsSource, Readiness } from './source.js';
 
 const QUESTIONS = ['metrics', 'readiness'] as const;
@@ -58,7 +58,7 @@ async function ask(child: ChildProcess, svcOpsQuestion: Question, ms: number): P
     });
   });
   try {
-    return await within(answer, ms, () => new Error('the process does not answer'));
+    return await withTimeout(answer, ms, () => new Error('the process does not answer'));
   } finally {
     child.off('message', onMessage);
   }

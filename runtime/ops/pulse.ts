@@ -1,7 +1,7 @@
-export type PulseState = 'up' | 'failing' | 'stalled';
+export type HeartbeatState = 'up' | 'failing' | 'stalled';
 
 /** Whether something that has to happen again and again still does, and how it went last. */
-export class Pulse {
+export class Heartbeat {
   private readonly beganAt = performance.now();
   private goodAt: number | null = null;
   private isFailing = false;
@@ -9,7 +9,7 @@ export class Pulse {
   /** @param stalledAfterMs without a good end for so long, it does not go on */
   constructor(private readonly stalledAfterMs: number) {}
 
-  good(): void {
+  success(): void {
     this.goodAt = performance.now();
     this.isFailing = false;
   }
@@ -18,7 +18,7 @@ export class Pulse {
     this.isFailing = true;
   }
 
-  get state(): PulseState {
+  get state(): HeartbeatState {
     if (this.isFailing) return 'failing';
     const since = this.goodAt ?? this.beganAt;
     return performance.now() - since > this.stalledAfterMs ? 'stalled' : 'up';

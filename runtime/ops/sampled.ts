@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { within } from '../within.js';
+import { withTimeout } from '../within.js';
 
 export interface SampleOptions {
   everyMs: number;
@@ -8,7 +8,7 @@ export interface SampleOptions {
   onError: (error: unknown) => void;
 }
 
-const PATIENCE_MS = 4_000;
+const TIMEOUT_MS = 4_000;
 
 /**
  * Something that has to be asked for, read in the background again and again, so that nobody who
@@ -26,11 +26,11 @@ export class Sampled<T> {
 
   /** Reads until the signal; resolves when the last reading is over. */
   async run(read: () => Promise<T>, signal: AbortSignal, options: SampleOptions): Promise<void> {
-    const { everyMs, patienceMs = PATIENCE_MS, onError } = options;
+    const { everyMs, patienceMs = TIMEOUT_MS, onError } = options;
     const lifeMs = everyMs + patienceMs;
     while (!signal.aborted) {
       try {
-        const value = await within(read(), patienceMs, () => new Error('no reading in time'));
+        const value = await withTimeout(read(), patienceMs, () => new Error('no reading in time'));
         this.latest = { value, until: performance.now() + lifeMs };
       } catch (error) {
         this.latest = null;

@@ -2,7 +2,7 @@ import type { VerdictInHistory } from '#protocol/history';
 import type { ArtifactKind, Outcome } from '#protocol/status';
 import { TILE_WIDTH } from '#protocol/tiles';
 import type { Pool, Transaction } from '../db.js';
-import { inOneGo, transaction } from '../transaction.js';
+import { pipeline, transaction } from '../transaction.js';
 import { readLeaves, type StoredLeaf } from './leaves.js';
 
 export interface StoredVerdict extends VerdictInHistory {
@@ -45,7 +45,7 @@ export interface Chunk {
   /** Checkpoints of sizes in (from, to]. */
   checkpoints: CheckpointRow[];
   /** When the verifier last looked at all that may be over, in epoch milliseconds. */
-  lookedAt: number | null;
+  verifierCheckedAt: number | null;
   /** Leaves below it wait to be verified anew, because a key was compromised. */
   urgentUntil: number;
   /** Leaves of the verified prefix. */
@@ -63,7 +63,7 @@ export function asOfOneMoment<T>(sql: Pool, work: (tx: Transaction) => Promise<T
 /** @param from a multiple of 256 */
 export function readChunk(sql: Pool, from: number, to: number): Promise<Chunk> {
   return asOfOneMoment(sql, async (tx) => {
-    const [leaves, tiles, verdicts, expiries, checkpoints, [upkeep], [scrub]] = await inOneGo(
+    const [leaves, tiles, verdicts, expiries, checkpoints, [upkeep], [scrub]] = await pipeline(
       readLeaves(tx, from, to),
       readTiles(tx, from, to),
       readVerdicts(tx, from, to),
@@ -93,7 +93,7 @@ export function readChunk(sql: Pool, from: number, to: number): Promise<Chunk> {
         root: row.root,
         note: row.note,
       })),
-      lookedAt: upkeep?.done_at?.getTime() ?? null,
+      verifierCheckedAt: upkeep?.done_at?.getTime() ?? null,
       urgentUntil: Number(scrub?.urgent_until ?? 0),
       verified: Number(scrub?.verified ?? 0),
     };

@@ -1,9 +1,9 @@
-import { administer } from '#programs/admin/main';
+import { runAdmin } from '#programs/admin/main';
 
 /** Runs a command of the admin program and returns what it printed. @throws Error when it failed */
 export async function adminCommand(url: string, line: string[]): Promise<unknown> {
   const said = { out: '', err: '' };
-  const code = await administer(
+  const code = await runAdmin(
     [...line, '--json'],
     { out: (text) => void (said.out += text), err: (text) => void (said.err += text) },
     { DATABASE_URL: url },

@@ -45,11 +45,11 @@ export async function audit(
   return found;
 }
 
-const PATIENCE_MS = 30_000;
+const TIMEOUT_MS = 30_000;
 
 /** An engine takes few batches of a tenant at a time, and says so; that is no loss. */
 const sendAgain = (client: Client, one: Asked): Promise<boolean> =>
-  until(() => client.send(one), PATIENCE_MS, 100);
+  until(() => client.send(one), TIMEOUT_MS, 100);
 
 async function auditBatch(client: Client, batch: Batch, found: Audited): Promise<void> {
   // Sent again it is the same batch, and its items are what they were.

@@ -98,7 +98,7 @@ export async function openAdapterWorld(
     admitted,
     verdict: async (proofId) => {
       await registry.verifyAll();
-      await publisher.tick();
+      await publisher.runCycle();
       await facade.follower.refresh();
       const input = { kind: 'proof', identifier: proofId } as const;
       const { record, verification_status } = await lookupHttp({ publicUrl: server.url }, input);

@@ -1,4 +1,4 @@
-import { administer } from '#programs/admin/main';
+import { runAdmin } from '#programs/admin/main';
 import type { TestDatabase } from './database.js';
 
 export interface AdminReply {
@@ -22,7 +22,7 @@ export function adminOn(
 export function adminWith(env: Record<string, string>, isTerminal = false): AdminLine {
   return async (...line) => {
     const said = { out: '', err: '' };
-    const code = await administer(
+    const code = await runAdmin(
       line,
       {
         out: (text) => void (said.out += text),

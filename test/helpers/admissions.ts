@@ -5,7 +5,7 @@ import { aepSchema, type Aep } from '#protocol/schemas/aep';
 import { nativeSha256 } from '#runtime/crypto';
 import { acceptIntake, type IntakeItem } from '#sql/intake';
 import { readProof } from '#sql/proofs';
-import { settledIn, type Settlement } from '#sql/settlement';
+import { readOutcomes, type Settlement } from '#sql/settlement';
 import type { TestRegistry } from './registry.js';
 
 /** An item whose request has other fields, and the hash that goes with them. */
@@ -32,7 +32,7 @@ export async function stateOf(
   id: string,
   tenantNo = registry.tenantNo,
 ): Promise<Settlement | undefined> {
-  return (await settledIn(registry.engine, [{ tenantNo, id }])).get(id);
+  return (await readOutcomes(registry.engine, [{ tenantNo, id }])).get(id);
 }
 
 /** What was signed. */

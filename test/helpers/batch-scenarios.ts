@@ -87,7 +87,7 @@ export const BATCH_SCENARIOS: Record<string, OperationScenarios> = {
       '503 queue_too_deep': async (world) => world.full.call(await good(world)),
       '503 too_many_batches': async (world) => world.batchless.call(await good(world)),
       '503 policy_missing': async (world) =>
-        world.lawless.call({ ...(await good(world)), headers: headersFor(world.lawless.key) }),
+        world.noPolicy.call({ ...(await good(world)), headers: headersFor(world.noPolicy.key) }),
     },
   },
   readBatch: {

@@ -3,7 +3,7 @@ import type { OperationSpec } from '#api/engine/operation';
 import type { ProblemCode } from '#api/engine/http/problem';
 import { issueKey, without, type Call, type Reply, type TestEngine } from './engine.js';
 import type { EngineWorld } from './engine-world.js';
-import { hold } from './held.js';
+import { holdLock } from './held.js';
 import { breakOff, SPOILED_BODIES, withHeaders, withMembers } from './spoiled-call.js';
 
 /** Makes a call of the operation that is answered as it should be. */
@@ -46,7 +46,7 @@ const CHANGES: Partial<Record<ProblemCode, Change>> = {
 /** Where the engine itself, not the call, makes the difference. */
 const ENGINES: Partial<Record<ProblemCode, (world: EngineWorld) => TestEngine & { key?: string }>> =
   {
-    database_unavailable: ({ cutOff }) => cutOff,
+    database_unavailable: ({ dbDown }) => dbDown,
     internal_error: ({ broken }) => broken,
   };
 
@@ -80,7 +80,7 @@ function keyedFor({ key }: { key?: string }, call: Call): Call {
 
 /** Nothing can be accepted while another transaction has the lock. */
 async function whileLocked({ db, busy }: EngineWorld, call: Call): Promise<Reply> {
-  const unlock = await hold(db.sql, 'lock table svc.intake in exclusive mode');
+  const unlock = await holdLock(db.sql, 'lock table svc.intake in exclusive mode');
   try {
     return await busy.call(call);
   } finally {

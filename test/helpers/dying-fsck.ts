@@ -30,7 +30,7 @@ async function run(task: DyingCheck): Promise<void> {
     snapshot: {
       files: snapshotDirectory(task.directory),
       trust: { log, snapshot },
-      validForMs: 60_000,
+      snapshotTtlMs: 60_000,
     },
     waitMs: 60_000,
     state: await StateStore.open(task.stateFile, task.identity, false),

@@ -130,10 +130,10 @@ process.once('message', (message) => {
       verify: nativeVerify,
       clock: { now: () => now },
       log: logger('publisher', 'error'),
-      validForMs: 15 * 60_000,
-      windowProofs: 100,
+      snapshotTtlMs: 15 * 60_000,
+      recentLookupLimit: 100,
     });
-    for (now of all.at) await publisher.tick();
+    for (now of all.at) await publisher.runCycle();
     await publisher.close();
     await Promise.all([sql.end({ timeout: 5 }), lock.end({ timeout: 5 })]);
     const lived: LivedThrough = { writes, removals };

@@ -24,17 +24,17 @@ export interface EngineWorld {
   /** A key with every scope. */
   key: string;
   /** Its database cannot be reached. */
-  cutOff: TestEngine;
+  dbDown: TestEngine;
   /** Its database refuses what it asks: the engine's own fault. */
   broken: TestEngine & { key: string };
   /** Nobody has activated a policy. */
-  lawless: TestEngine & { key: string };
+  noPolicy: TestEngine & { key: string };
   /** One request a second. */
   limited: TestEngine;
   /** Nothing more is accepted. */
   full: TestEngine;
   /** Answers 202 rather than wait. */
-  hasty: TestEngine;
+  shortWait: TestEngine;
   /** Takes no batches in. */
   batchless: TestEngine;
   /** Has memory for one batch of 4 MiB. */
@@ -42,7 +42,7 @@ export interface EngineWorld {
   /** Lends tenants no connections, and waits 50 ms for a lock. */
   busy: TestEngine;
   /** Renders nothing. */
-  paperless: TestEngine;
+  pdfDisabled: TestEngine;
   /** Waits for no rendering. */
   impatient: TestEngine;
   close(): Promise<void>;
@@ -60,7 +60,7 @@ export async function openEngineWorld(): Promise<EngineWorld> {
   await createTenant(lawlessAdmin, { tenantId: TENANT, environment: 'sandbox' });
   await setAllowlisted(lawlessAdmin, TENANT, true);
   await setLane(lawlessAdmin, 'sandbox', true);
-  const lawless = { ...registry, admin: lawlessAdmin, engine: lawlessDb.as('svc_engine') };
+  const noPolicy = { ...registry, admin: lawlessAdmin, engine: lawlessDb.as('svc_engine') };
 
   // A port on which nobody listens.
   const nowhere = connect('postgres://svc_engine:none@127.0.0.1:1/none', {
@@ -71,13 +71,13 @@ export async function openEngineWorld(): Promise<EngineWorld> {
   const log = testLog(db);
   const generous = { logVkey: log.vkey, rateLimit: 100_000, batchLimit: 1024 * 1024 };
   const engine = await startEngine(registry, generous);
-  const cutOff = await startEngine(registry, { sql: nowhere });
+  const dbDown = await startEngine(registry, { sql: nowhere });
   const broken = await startEngine(brokenRegistry);
-  const bare = await startEngine(lawless);
+  const bare = await startEngine(noPolicy);
   const limited = await startEngine(registry, { rateLimit: 1 });
-  const full = await startEngine(registry, { maxPending: 0 });
-  const hasty = await startEngine(registry, { ...generous, waitMs: 50 });
-  hasty.worker.rests = true;
+  const full = await startEngine(registry, { maxQueuedAdmissions: 0 });
+  const shortWait = await startEngine(registry, { ...generous, waitMs: 50 });
+  shortWait.worker.rests = true;
   const batchless = await startEngine(registry, { ...generous, batchesOfOneTenant: 0 });
   const narrow = await startEngine(registry, {
     ...generous,
@@ -97,20 +97,20 @@ export async function openEngineWorld(): Promise<EngineWorld> {
   });
   const noThreads = createPdfRenderer({ threads: 0, queued: 0, timeoutMs: 1_000 });
   const noTime = createPdfRenderer({ ...PDF_DEFAULTS, timeoutMs: 1 });
-  const paperless = await startEngine(registry, { ...generous, pdf: noThreads });
+  const pdfDisabled = await startEngine(registry, { ...generous, pdf: noThreads });
   const impatient = await startEngine(registry, { ...generous, pdf: noTime });
   const engines = [
     engine,
-    cutOff,
+    dbDown,
     broken,
     bare,
     limited,
     full,
-    hasty,
+    shortWait,
     batchless,
     narrow,
     busy,
-    paperless,
+    pdfDisabled,
     impatient,
   ];
   return {
@@ -119,16 +119,16 @@ export async function openEngineWorld(): Promise<EngineWorld> {
     log,
     engine,
     key: await issueKey(registry, { scopes: ['admin'] }),
-    cutOff,
+    dbDown,
     broken: { ...broken, key: brokenKey },
-    lawless: { ...bare, key: await issueKey(lawless, { scopes: ['admin'] }) },
+    noPolicy: { ...bare, key: await issueKey(noPolicy, { scopes: ['admin'] }) },
     limited,
     full,
-    hasty,
+    shortWait,
     batchless,
     narrow,
     busy,
-    paperless,
+    pdfDisabled,
     impatient,
     close: async () => {
       await Promise.all(engines.map((one) => one.close()));

@@ -4,17 +4,17 @@ import { ENGINE_DEFAULTS, type EngineContext } from '#api/engine/context';
 import { createEngine } from '#api/engine/engine';
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
 import { unreadProblem } from '#api/engine/http/unread-request';
-import { createWaiting } from '#api/engine/admission/wait';
+import { createOutcomeWaiter } from '#api/engine/admission/wait';
 import { apiKeyIdFrom, apiKeySecretHash, formatApiKey } from '#protocol/api-key';
 import { systemClock } from '#runtime/clock';
 import { nativeSha256 } from '#runtime/crypto';
 import { listen } from '#runtime/http-server';
 import { logger } from '#runtime/log';
 import { insertApiKey } from '#sql/administration';
-import { nextTurn, renewTurns, settleWatched } from '#sql/batch-work';
-import { PART_ITEMS } from '#sql/batches';
+import { leaseNextChunk, requeueExpiredLeases, resolveDuplicateItems } from '#sql/batch-work';
+import { CHUNK_ITEMS } from '#sql/batches';
 import { settledRevocations } from '#sql/revocations';
-import { settledIn } from '#sql/settlement';
+import { readOutcomes } from '#sql/settlement';
 import { processAdmissions } from '#workers/admit/process';
 import { settleRevocations } from '#workers/lifecycle/settle-revocations';
 import { TENANT, type TestRegistry } from './registry.js';
@@ -45,8 +45,11 @@ export async function startEngine(
 ): Promise<TestEngine> {
   const log = logger('engine', 'silent');
   const sql = overrides.sql ?? registry.engine;
-  const waiting = createWaiting({ settledIn: (ids) => settledIn(sql, ids), log });
-  const revocations = createWaiting({ settledIn: (ids) => settledRevocations(sql, ids), log });
+  const waiting = createOutcomeWaiter({ readOutcomes: (ids) => readOutcomes(sql, ids), log });
+  const revocations = createOutcomeWaiter({
+    readOutcomes: (ids) => settledRevocations(sql, ids),
+    log,
+  });
   const worker: TestEngine['worker'] = {
     rests: false,
     jobs: [],
@@ -98,7 +101,7 @@ export async function startEngine(
     clock: systemClock,
     pdf,
     publicUrl: 'https://registry.example',
-    liveExecutionLocked: false,
+    admissionsPaused: false,
     ...overrides,
   });
   const server = await listen(engine, {
@@ -125,17 +128,17 @@ export async function workBatches(registry: TestRegistry): Promise<void> {
     await workTurns(registry);
     const open = await sql`select from svc.batch_progress where pending > 0 limit 1`;
     if (open.length === 0) return;
-    await renewTurns(sql, 0);
+    await requeueExpiredLeases(sql, 0);
   }
 }
 
 async function workTurns(registry: TestRegistry): Promise<void> {
   const { sql } = registry.admit;
-  const turn = (): Promise<string[] | null> => nextTurn(sql, PART_ITEMS);
+  const turn = (): Promise<string[] | null> => leaseNextChunk(sql, CHUNK_ITEMS);
   for (let ids = await turn(); ids !== null; ids = await turn()) {
     await processAdmissions(registry.admit, ids);
   }
-  await settleWatched(sql, 100_000);
+  await resolveDuplicateItems(sql, 100_000);
 }
 
 export interface KeyOptions {

@@ -14,7 +14,7 @@ import { createPackage } from '#sql/packages';
 import { createShareToken, revokeShareToken, type ShareTarget } from '#sql/share-tokens';
 import { authenticate } from '#sql/tenants';
 import { scrub } from '#workers/verify/scrub';
-import { upkeep } from '#workers/verify/upkeep';
+import { scanExpiries } from '#workers/verify/upkeep';
 import type { TestDatabase } from './database.js';
 import { issueKey } from './engine.js';
 import { openRegistry, TENANT, type TestRegistry } from './registry.js';
@@ -94,7 +94,7 @@ export class EventfulRegistry {
     // An hour is over for the passport that had one, and a second for the token.
     await this.tamper("update svc.expiry set expires_at = now() - interval '1 second'");
     await sleep(Math.max(0, over + 50 - Date.now()));
-    await upkeep(registry.verify, 100);
+    await scanExpiries(registry.verify, 100);
   }
 
   /** Behind everybody's back: no trigger of the database is in the way. */

@@ -40,12 +40,12 @@ export async function openFacades(): Promise<Facades> {
   const packageId = registry.bundle([proof, revoked]);
   const shareToken = registry.share('proof', proof);
   registry.verify();
-  await snapshot.publisher().tick();
+  await snapshot.publisher().runCycle();
 
   const late = new TestSnapshot();
   late.registry.addProof();
   late.registry.verify();
-  await late.publisher().tick();
+  await late.publisher().runCycle();
   const bare = new TestSnapshot();
   const cut = cutOff(directorySource(snapshot.directory));
   const facades = {

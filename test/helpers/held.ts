@@ -5,7 +5,7 @@ import { eventually } from './stack.js';
 export const APPEND_LOCK = 'select from svc.log_head for update';
 
 /** Holds what `statement` locks, until it is let go. */
-export async function hold(sql: Pool, statement: string): Promise<() => Promise<void>> {
+export async function holdLock(sql: Pool, statement: string): Promise<() => Promise<void>> {
   const connection = await sql.reserve();
   await connection.unsafe('begin');
   await connection.unsafe(statement);

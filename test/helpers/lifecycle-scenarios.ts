@@ -69,7 +69,7 @@ async function asked(
   headers: Record<string, string> = {},
 ): Promise<string> {
   const id = await admitted(world);
-  const reply = await world.hasty.call(post(world, revocations(id), revocation(), headers));
+  const reply = await world.shortWait.call(post(world, revocations(id), revocation(), headers));
   expect(reply.status).toBe(202);
   const [pending] = await world.db.sql.unsafe<{ request_id: string }[]>(LATEST_REQUEST);
   await end(String(pending?.request_id).replaceAll('-', ''));
@@ -145,7 +145,7 @@ export const LIFECYCLE_SCENARIOS: Record<string, OperationScenarios> = {
         await world.engine.call(request);
         return world.engine.call(request);
       },
-      '202 application/json': async (world) => world.hasty.call(await revokeGood(world)),
+      '202 application/json': async (world) => world.shortWait.call(await revokeGood(world)),
       '403 api_key_revoked': async (world) => {
         const key = await issueKey(world.registry, { scopes: ['lifecycle'] });
         return meanwhile(world, headersFor(key), () =>

@@ -34,7 +34,7 @@ export class LookupWorld {
   }
 
   async open(): Promise<void> {
-    await this.snapshot.publisher({ windowProofs: 4 }).tick();
+    await this.snapshot.publisher({ recentLookupLimit: 4 }).runCycle();
     this.facade = this.snapshot.facade();
     this.server = await this.snapshot.serve(this.facade);
     this.expressOnly = await listen(this.facade.app, { host: '127.0.0.1', port: 0 });

@@ -45,7 +45,7 @@ function outcomeOf(parent: string): Record<string, unknown> {
 /** What was just accepted, and no worker has looked at. */
 async function accepted(world: EngineWorld, headers: Record<string, string> = {}): Promise<string> {
   const request = post(world, EXECUTE, executeBody(), headers);
-  const reply = await world.hasty.call(request);
+  const reply = await world.shortWait.call(request);
   expect(reply.status).toBe(202);
   return String(reply.json['proof_id']);
 }
@@ -97,7 +97,7 @@ function admissionScenarios(path: string, body: (action?: string) => Record<stri
   const good: GoodCall = (world) => Promise.resolve(post(world, path, body()));
   const own: Record<string, Scenario> = {
     [JSON_200]: call(good),
-    '202 application/json': async (world) => world.hasty.call(await good(world)),
+    '202 application/json': async (world) => world.shortWait.call(await good(world)),
     '423 lane_locked': (world) =>
       withLaneClosed(world, async () => world.engine.call(await good(world))),
     '403 tenant_not_allowlisted': (world) =>
@@ -119,9 +119,9 @@ function admissionScenarios(path: string, body: (action?: string) => Record<stri
     '500 admission_failed': async (world) =>
       meanwhile(world, await good(world), () => spoilPending(world)),
     '503 queue_too_deep': async (world) => world.full.call(await good(world)),
-    '503 policy_missing': async ({ lawless, ...world }) => {
-      const request = await good({ lawless, ...world });
-      return lawless.call({ ...request, headers: headersFor(lawless.key) });
+    '503 policy_missing': async ({ noPolicy, ...world }) => {
+      const request = await good({ noPolicy, ...world });
+      return noPolicy.call({ ...request, headers: headersFor(noPolicy.key) });
     },
   };
   return { good, own };
@@ -293,7 +293,7 @@ export const SCENARIOS: Record<string, OperationScenarios> = {
         ofProof('/export?format=pdf')(await established(world), world),
       ),
       '503 renderer_busy': async (world) =>
-        world.paperless.call(ofProof('/export?format=pdf')(await established(world), world)),
+        world.pdfDisabled.call(ofProof('/export?format=pdf')(await established(world), world)),
       '503 render_timeout': async (world) =>
         world.impatient.call(ofProof('/export?format=pdf')(await established(world), world)),
       '409 pending_verdict': call(async (world) => exportOf(await admitted(world), world)),
@@ -349,7 +349,7 @@ export const SCENARIOS: Record<string, OperationScenarios> = {
     good: () => Promise.resolve({ method: 'GET', path: '/readyz' }),
     own: {
       [JSON_200]: ({ engine }) => engine.call({ method: 'GET', path: '/readyz' }),
-      '503 application/json': ({ cutOff }) => cutOff.call({ method: 'GET', path: '/readyz' }),
+      '503 application/json': ({ dbDown }) => dbDown.call({ method: 'GET', path: '/readyz' }),
     },
   },
   openApi: fixed('/openapi.json', 'application/json'),

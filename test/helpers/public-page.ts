@@ -75,7 +75,7 @@ export async function everyPageState(): Promise<PageStates> {
   const sharedPackage = registry.share('package', withRevoked);
   const ended = registry.share('trust', live);
   registry.endShare(ended);
-  await snapshot.publisher({ windowProofs: 10 }).tick();
+  await snapshot.publisher({ recentLookupLimit: 10 }).runCycle();
   snapshot.clock.at += 3500;
   const server = await snapshot.serve(snapshot.facade({ publicUrl: PUBLIC_URL }));
   const unknown = proofIdAt(1_700_000_000_000, 'unknown');

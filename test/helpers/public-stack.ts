@@ -2,7 +2,7 @@ import { Agent } from 'node:http';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createWaiting } from '#api/engine/admission/wait';
+import { createOutcomeWaiter } from '#api/engine/admission/wait';
 import { createFacade, type Facade } from '#api/public/facade';
 import { httpSource } from '#api/public/snapshot/http-source';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
@@ -18,10 +18,10 @@ import { packageRoot } from '#runtime/package-root';
 import { openAdmitEvents, openAdmitQueue } from '#runtime/queues';
 import type { PolicyFiles } from '#sql/policies';
 import { settledRevocations } from '#sql/revocations';
-import { settledIn } from '#sql/settlement';
+import { readOutcomes } from '#sql/settlement';
 import { startAdmitWorker } from '#workers/admit/worker';
-import { advanceFrontier } from '#workers/verify/frontier';
-import { upkeep } from '#workers/verify/upkeep';
+import { extendVerifiedPrefix } from '#workers/verify/frontier';
+import { scanExpiries } from '#workers/verify/upkeep';
 import { runVerifier } from '#workers/verify/verifier';
 import { freshDatabase } from './database.js';
 import { send, startEngine, type Call, type Reply, type TestEngine } from './engine.js';
@@ -41,8 +41,8 @@ export type FedFrom = 'directory' | 'nginx';
 export interface PublicStack {
   registry: TestRegistry;
   engine: TestEngine;
-  /** Everything from the verifier to the public; `windowProofs` as the publisher has it. */
-  openPublic(windowProofs: number): Promise<void>;
+  /** Everything from the verifier to the public; `recentLookupLimit` as the publisher has it. */
+  openPublic(recentLookupLimit: number): Promise<void>;
   /** What facades are fed from here. */
   sources(): FedFrom[];
   urlOf(from: FedFrom): string;
@@ -77,9 +77,12 @@ export async function openPublicStack(): Promise<PublicStack> {
   const agent = closing(new Agent({ keepAlive: true, maxSockets: 16 }), (all) => all.destroy());
   const db = closing(await freshDatabase(), (one) => one.drop());
   const registry = await openRegistry(db, { policy: await alsoForLive() });
-  const waiting = createWaiting({ settledIn: (ids) => settledIn(registry.engine, ids), log });
-  const revocations = createWaiting({
-    settledIn: (ids) => settledRevocations(registry.engine, ids),
+  const waiting = createOutcomeWaiter({
+    readOutcomes: (ids) => readOutcomes(registry.engine, ids),
+    log,
+  });
+  const revocations = createOutcomeWaiter({
+    readOutcomes: (ids) => settledRevocations(registry.engine, ids),
     log,
   });
   const engineQueue = { databaseUrl: db.urlFor('svc_engine'), redisUrl: null };
@@ -107,7 +110,7 @@ export async function openPublicStack(): Promise<PublicStack> {
     return facade.url;
   };
 
-  const openPublic = async (windowProofs: number): Promise<void> => {
+  const openPublic = async (recentLookupLimit: number): Promise<void> => {
     const [logKey, snapshotKey] = [testKey(), testKey()];
     const publisher = closing(
       sqlPublisher(db.as('svc_publisher'), {
@@ -115,8 +118,8 @@ export async function openPublicStack(): Promise<PublicStack> {
         logKey,
         snapshotKey,
         log,
-        validForMs: QUARTER_OF_AN_HOUR,
-        windowProofs,
+        snapshotTtlMs: QUARTER_OF_AN_HOUR,
+        recentLookupLimit,
       }),
       (one) => one.close(),
     );
@@ -144,9 +147,9 @@ export async function openPublicStack(): Promise<PublicStack> {
 
   const settle = async (): Promise<void> => {
     const { publisher, facades } = opened();
-    while ((await advanceFrontier(registry.verify, 1000)) > 0);
-    await upkeep(registry.verify, 1000);
-    const { outcome } = await publisher.tick();
+    while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
+    await scanExpiries(registry.verify, 1000);
+    const { outcome } = await publisher.runCycle();
     if (outcome !== 'published') throw new Error(`the publisher is in ${outcome}`);
     for (const [from, { facade }] of facades) {
       await facade.follower.refresh();

@@ -15,15 +15,15 @@ import { createTenant, setAllowlisted, setLane } from '#sql/administration';
 import { ensureKeyActive } from '#sql/lifecycle';
 import type { Pool } from '#sql/db';
 import { acceptIntake, type IntakeItem } from '#sql/intake';
-import { settledIn, type Settlement } from '#sql/settlement';
+import { readOutcomes, type Settlement } from '#sql/settlement';
 import { activatePolicy, storePolicySet, type PolicyFiles } from '#sql/policies';
-import { databaseTime, recordUpkeep } from '#sql/upkeep';
+import { databaseTime, recordExpiryScan } from '#sql/upkeep';
 import type { AdmitContext } from '#workers/admit/context';
 import { processAdmissions } from '#workers/admit/process';
 import { policyCache } from '#policy/cache';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import type { VerifyContext } from '#workers/verify/context';
-import { advanceFrontier } from '#workers/verify/frontier';
+import { extendVerifiedPrefix } from '#workers/verify/frontier';
 import { VoidedProofs } from '#workers/verify/voided';
 import type { TestDatabase } from './database.js';
 
@@ -41,7 +41,7 @@ export interface TestRegistry {
   /** Accepts and settles; the proof ids in order. */
   admitAll(items: IntakeItem[]): Promise<string[]>;
   /** The settlements of the tenant's admissions of these ids. */
-  settledIn(proofIds: string[]): Promise<Map<string, Settlement>>;
+  readOutcomes(proofIds: string[]): Promise<Map<string, Settlement>>;
   /** Verifies all there is. */
   verifyAll(): Promise<void>;
 }
@@ -122,15 +122,15 @@ export async function openRegistry(
       await processAdmissions(admit, ids);
       return ids;
     },
-    settledIn: (proofIds) =>
-      settledIn(
+    readOutcomes: (proofIds) =>
+      readOutcomes(
         engine,
         proofIds.map((id) => ({ tenantNo, id })),
       ),
     verifyAll: async () => {
-      while ((await advanceFrontier(verify, 1000)) > 0);
+      while ((await extendVerifiedPrefix(verify, 1000)) > 0);
       // A publisher asserts only while the verifier looks; what it would find, tests look for.
-      await recordUpkeep(verify.sql, await databaseTime(verify.sql));
+      await recordExpiryScan(verify.sql, await databaseTime(verify.sql));
     },
   };
 }

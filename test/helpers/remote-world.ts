@@ -44,7 +44,7 @@ export class RemoteWorld {
     clock.at += 1000;
     const ids = registry.addProofs(proofs);
     registry.verify();
-    await this.publisher.tick();
+    await this.publisher.runCycle();
     // Long unchanged, so that its entity tag is believed.
     utimesSync(this.at(MANIFEST), 1_700_000_000, 1_700_000_000);
     return ids;

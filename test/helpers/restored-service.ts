@@ -4,7 +4,7 @@ import { createFacade } from '#api/public/facade';
 import { directorySource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
 import type { Publisher } from '#publisher/publisher';
-import { PublisherStopped } from '#publisher/stopped';
+import { FatalPublishError } from '#publisher/stopped';
 import { systemClock, type Clock } from '#runtime/clock';
 import { nativeSha256 } from '#runtime/crypto';
 import { listen } from '#runtime/http-server';
@@ -62,13 +62,13 @@ export class Service {
   /** Verifies all there is and publishes it; what the tick reported. */
   async publish() {
     await this.registry.verifyAll();
-    return this.publisher.tick();
+    return this.publisher.runCycle();
   }
 
   /** Why it does not publish. */
-  async stopped(): Promise<PublisherStopped> {
+  async stopped(): Promise<FatalPublishError> {
     const error: unknown = await this.publish().catch((reason: unknown) => reason);
-    if (error instanceof PublisherStopped) return error;
+    if (error instanceof FatalPublishError) return error;
     throw new Error(`expected the publisher to stop, got ${String(error)}`);
   }
 

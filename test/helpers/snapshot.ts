@@ -15,7 +15,7 @@ import { extendTiles, tilesForAppend, type Tile } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import { createPublisher, type Publisher, type PublisherContext } from '#publisher/publisher';
 import type {
-  GrantChange,
+  ShareChange,
   Leaf,
   LeafVerdict,
   PackageRow,
@@ -71,11 +71,11 @@ export class MemoryRegistry implements RegistryView {
   private verified: { treeSize: number; root: Uint8Array; verdictId: number } | null = null;
   endedLogs: string[] = [];
   checkpoints: { treeSize: number; root: Uint8Array; note: string }[] = [];
-  readonly grantChanges: GrantChange[] = [];
+  readonly shareChanges: ShareChange[] = [];
   readonly shares = new Map<string, ShareTarget | null>();
   readonly bundles: PackageRow[] = [];
   /** When the verifier last looked at what may be over; undefined: now, whenever that is. */
-  lookedAt: number | null | undefined;
+  verifierCheckedAt: number | null | undefined;
   /** Called before every question; a test makes it throw. */
   asked: (what: keyof RegistryView) => void = () => undefined;
 
@@ -182,15 +182,15 @@ export class MemoryRegistry implements RegistryView {
   private changeShare(token: string, target: ShareTarget | null): void {
     const tokenHash = toHex(sha256(utf8(token)));
     this.shares.set(tokenHash, target);
-    this.grantChanges.push({ changeNo: this.grantChanges.length + 1, tokenHash });
+    this.shareChanges.push({ changeNo: this.shareChanges.length + 1, tokenHash });
   }
 
   /** A package of the proofs, in their order. */
   bundle(proofIds: string[]): string {
-    const packageId = `pkg_${proofIdAt(this.clock.now(), `package ${this.grantChanges.length}`)}`;
+    const packageId = `pkg_${proofIdAt(this.clock.now(), `package ${this.shareChanges.length}`)}`;
     const membersHash = toHex(sha256(utf8(JSON.stringify(proofIds))));
     this.bundles.push({ packageId, proofIds, membersHash });
-    this.grantChanges.push({ changeNo: this.grantChanges.length + 1, packageId });
+    this.shareChanges.push({ changeNo: this.shareChanges.length + 1, packageId });
     return packageId;
   }
 
@@ -257,8 +257,8 @@ export class MemoryRegistry implements RegistryView {
     return value();
   }
 
-  frontier() {
-    return this.answer('frontier', () => this.verified);
+  verifiedPrefix() {
+    return this.answer('verifiedPrefix', () => this.verified);
   }
   latestCheckpoint() {
     return this.answer('latestCheckpoint', () => this.checkpoints.at(-1) ?? null);
@@ -332,14 +332,14 @@ export class MemoryRegistry implements RegistryView {
   lastVerdictId() {
     return this.answer('lastVerdictId', () => this.verdictId);
   }
-  upkeepDoneAt() {
-    return this.answer('upkeepDoneAt', () =>
-      this.lookedAt === undefined ? this.clock.now() : this.lookedAt,
+  expiryScanDoneAt() {
+    return this.answer('expiryScanDoneAt', () =>
+      this.verifierCheckedAt === undefined ? this.clock.now() : this.verifierCheckedAt,
     );
   }
-  grantChangesSince(changeNo: number, limit: number) {
-    return this.answer('grantChangesSince', () =>
-      this.grantChanges.filter((change) => change.changeNo > changeNo).slice(0, limit),
+  shareChangesSince(changeNo: number, limit: number) {
+    return this.answer('shareChangesSince', () =>
+      this.shareChanges.filter((change) => change.changeNo > changeNo).slice(0, limit),
     );
   }
   sharesNow(tokenHashes: string[]) {
@@ -433,8 +433,8 @@ export class TestSnapshot {
       verify: nativeVerify,
       clock: this.clock,
       log: logger('publisher', 'silent'),
-      validForMs: 15 * 60 * 1000,
-      windowProofs: 100_000,
+      snapshotTtlMs: 15 * 60 * 1000,
+      recentLookupLimit: 100_000,
       ...overrides,
     });
     this.closers.push(() => publisher.close());
@@ -455,7 +455,7 @@ export class TestSnapshot {
   facade(
     overrides: {
       source?: SnapshotSource;
-      windowProofs?: number;
+      recentLookupLimit?: number;
       publicUrl?: string;
       log?: Logger;
     } = {},

@@ -10,7 +10,7 @@ import { acceptBatch } from '#sql/batches';
 import { acceptIntake } from '#sql/intake';
 import { ensureKeyActive } from '#sql/lifecycle';
 import { revokeShareToken } from '#sql/share-tokens';
-import { upkeep } from '#workers/verify/upkeep';
+import { scanExpiries } from '#workers/verify/upkeep';
 import { agentItem, outcomeEnvelope } from './agent.js';
 import type { TestDatabase } from './database.js';
 import { workBatches } from './engine.js';
@@ -43,8 +43,8 @@ export async function soundRegistry(
   const publisher = sqlPublisher(db.as('svc_publisher'), { directory, logKey, snapshotKey });
   const publish = async (): Promise<void> => {
     await registry.verifyAll();
-    await upkeep(registry.verify, 100);
-    const { outcome } = await publisher.tick();
+    await scanExpiries(registry.verify, 100);
+    const { outcome } = await publisher.runCycle();
     if (outcome !== 'published') throw new Error(outcome);
   };
   await world.begin(publish);

@@ -18,8 +18,8 @@ export function sqlPublisher(sql: Pool, options: Own & Partial<PublisherContext>
     verify: nativeVerify,
     clock: systemClock,
     log: logger('publisher', 'silent'),
-    validForMs: 60_000,
-    windowProofs: 100,
+    snapshotTtlMs: 60_000,
+    recentLookupLimit: 100,
     ...options,
   });
 }

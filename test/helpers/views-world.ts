@@ -68,8 +68,8 @@ export class ViewsWorld {
   async open(): Promise<void> {
     const { snapshot } = this;
     const { registry, clock } = snapshot;
-    const publisher = snapshot.publisher({ windowProofs: 1 });
-    await publisher.tick();
+    const publisher = snapshot.publisher({ recentLookupLimit: 1 });
+    await publisher.runCycle();
     clock.at += 1000;
     registry.revoke(this.revoked);
     registry.revoke(this.certificateRevoked, 'certificate');
@@ -77,7 +77,7 @@ export class ViewsWorld {
     registry.judge(this.passportExpired, { expired: ['passport'] });
     registry.judge(this.partsExpired, { expired: ['certificate', 'trust'] });
     registry.judge(this.failed, { outcome: 'fail' });
-    await publisher.tick();
+    await publisher.runCycle();
     this.server = await snapshot.serve(snapshot.facade());
   }
 

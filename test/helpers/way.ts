@@ -15,7 +15,7 @@ interface WayState {
   cutsFirstQuestion: boolean;
 }
 
-export interface Way {
+export interface TcpProxy {
   /** As that of the database, over this way. */
   url: string;
   state: WayState;
@@ -29,7 +29,7 @@ export interface Way {
 }
 
 /** A way to the database that can be cut, left, fall silent, and be mended. */
-export async function openWay(target: URL): Promise<Way> {
+export async function startTcpProxy(target: URL): Promise<TcpProxy> {
   const sockets = new Set<Socket>();
   const state: WayState = { loses: 'nothing', refuses: null, cutsFirstQuestion: false };
   const end = (socket: Socket, how: Cut): void => {

@@ -2,12 +2,12 @@ import { parseEntry } from '#protocol/entries';
 import { keyStateAt } from '#protocol/key-state';
 import { nativeSha256 } from '#runtime/crypto';
 import { parentFault } from '#policy/parent';
-import { claimPending, gatesOf, insertProofs, refuse, type BatchShare } from '#sql/append';
-import { countSettled, type BatchTally } from '#sql/batch-work';
+import { claimPending, gatesOf, insertProofs, refuse, type BatchRef } from '#sql/append';
+import { countSettled, type BatchOutcomeCount } from '#sql/batch-work';
 import type { Transaction } from '#sql/db';
 import { appendLocked, keyEntries, lockHead } from '#sql/log';
 import { parentsOf } from '#sql/parents';
-import { inOneGo, transaction } from '#sql/transaction';
+import { pipeline, transaction } from '#sql/transaction';
 import type { AdmitContext } from './context.js';
 import { SigningKeyInactiveError } from './errors.js';
 import { UNCOUNTED, type AdmitMetrics, type Settled } from './metrics.js';
@@ -18,7 +18,7 @@ export interface Appended {
   admitted: readonly Prepared[];
   refusals: readonly { proofId: string; code: string }[];
   /** Which batch each came with. */
-  shares: ReadonlyMap<string, BatchShare | null>;
+  shares: ReadonlyMap<string, BatchRef | null>;
 }
 
 const NOTHING: Appended = { admitted: [], refusals: [], shares: new Map() };
@@ -61,7 +61,7 @@ async function appendIn(
   const ids = prepared.map((item) => item.intake.proofId);
   // Everything that is asked here is asked behind the lock: each statement sees what is committed
   // when it begins, and no other append can be.
-  const [claimed, keys, gates] = await inOneGo(
+  const [claimed, keys, gates] = await pipeline(
     claimPending(tx, ids),
     keyEntries(tx),
     gatesOf(tx, ids),
@@ -106,7 +106,7 @@ async function appendIn(
     }
   }
   await refuse(tx, refusals);
-  await inOneGo(
+  await pipeline(
     insertProofs(
       tx,
       admitted.map((item, offset) => ({
@@ -138,7 +138,7 @@ async function appendIn(
       })),
     ),
   );
-  const tally = (proofId: string, became: BatchTally['became']): BatchTally[] => {
+  const tally = (proofId: string, became: BatchOutcomeCount['became']): BatchOutcomeCount[] => {
     const share = claimed.get(proofId) ?? null;
     return share === null ? [] : [{ share, became }];
   };

@@ -1,11 +1,16 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from '#runtime/log';
 import type { BatchQueue } from '#runtime/queues';
-import { nextTurn, renewTurns, settleWatched, type WatchedPlace } from '#sql/batch-work';
+import {
+  leaseNextChunk,
+  requeueExpiredLeases,
+  resolveDuplicateItems,
+  type WatchedPlace,
+} from '#sql/batch-work';
 import type { Pool } from '#sql/db';
-import { PART_ITEMS } from '#sql/batches';
+import { CHUNK_ITEMS } from '#sql/batches';
 
-export interface TurnOptions {
+export interface DispatchOptions {
   sql: Pool;
   log: Logger;
   queue: Pick<BatchQueue, 'add' | 'depth'>;
@@ -20,10 +25,10 @@ export interface TurnOptions {
  * Keeps the queue of turns filled, and no more than that: whose turn is next is decided when there
  * is room for it, in the registry, and not when a batch comes. Several processes may do this.
  */
-export async function handOutTurns({ sql, queue, ahead }: TurnOptions): Promise<number> {
+export async function dispatchChunks({ sql, queue, ahead }: DispatchOptions): Promise<number> {
   let handedOut = 0;
   for (let depth = await queue.depth(); depth < ahead; depth += 1) {
-    const ids = await nextTurn(sql, PART_ITEMS);
+    const ids = await leaseNextChunk(sql, CHUNK_ITEMS);
     if (ids === null) break;
     // A turn of which everything has been settled since is no turn.
     if (ids.length === 0) depth -= 1;
@@ -33,16 +38,16 @@ export async function handOutTurns({ sql, queue, ahead }: TurnOptions): Promise<
   return handedOut;
 }
 
-export interface BatchTurnsOptions extends TurnOptions {
+export interface ChunkDispatcherOptions extends DispatchOptions {
   /** Milliseconds between looks at what was lost. */
   sweepEveryMs: number;
   /** Milliseconds after which a turn that was handed out and is not over comes again. */
   renewAfterMs: number;
   /** Told of turns that had to come again. */
-  swept?: (turns: number) => void;
+  requeued?: (turns: number) => void;
 }
 
-export interface BatchTurns {
+export interface ChunkDispatcher {
   /** There may be room in the queue, or something new to put there. Never rejects. */
   wake(): void;
   close(): Promise<void>;
@@ -51,7 +56,7 @@ export interface BatchTurns {
 const WATCHED_AT_ONCE = 2_000;
 
 /** Hands out turns whenever it is woken, and looks by itself for what the queue lost. */
-export function startBatchTurns(options: BatchTurnsOptions): BatchTurns {
+export function startChunkDispatcher(options: ChunkDispatcherOptions): ChunkDispatcher {
   const { sql, log } = options;
   const stopping = new AbortController();
   let handing: Promise<void> | null = null;
@@ -60,7 +65,7 @@ export function startBatchTurns(options: BatchTurnsOptions): BatchTurns {
   async function handOut(): Promise<void> {
     do {
       again = false;
-      await handOutTurns(options);
+      await dispatchChunks(options);
     } while (again && !stopping.signal.aborted);
   }
 
@@ -80,10 +85,10 @@ export function startBatchTurns(options: BatchTurnsOptions): BatchTurns {
     let place: WatchedPlace | null = null;
     while (!stopping.signal.aborted) {
       try {
-        const { again: lost } = await renewTurns(sql, options.renewAfterMs);
+        const { again: lost } = await requeueExpiredLeases(sql, options.renewAfterMs);
         if (lost > 0) log.warn({ turns: lost }, 'swept: turns of batches come again');
-        options.swept?.(lost);
-        ({ next: place } = await settleWatched(sql, WATCHED_AT_ONCE, place));
+        options.requeued?.(lost);
+        ({ next: place } = await resolveDuplicateItems(sql, WATCHED_AT_ONCE, place));
       } catch (error) {
         log.warn({ err: error }, 'the sweep of batches failed; the next one comes');
       }

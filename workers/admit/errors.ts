@@ -4,8 +4,8 @@ export class SigningKeyInactiveError extends Error {
 }
 
 /** The rest of a group is settled; these are not, for a reason that is not theirs and may pass. */
-export class HeldBackError extends Error {
-  override readonly name = 'HeldBackError';
+export class DeferredError extends Error {
+  override readonly name = 'DeferredError';
   readonly ids: ReadonlySet<string>;
 
   constructor(ids: readonly string[], cause: unknown) {

@@ -1,7 +1,7 @@
 import { NO_REQUEST_IDS, type RequestIds } from '#runtime/request-ids';
-import { HeldBackError } from './errors.js';
+import { DeferredError } from './errors.js';
 
-export interface CompanyOptions {
+export interface GroupJobsOptions {
   /** Groups in work at a time: the next is prepared while one waits for the append lock. */
   groupsAtOnce: number;
   /** A group takes no further job past so many ids. */
@@ -21,8 +21,8 @@ interface Job {
  * append lock however small it is: many small jobs, each by itself, are what a backlog is made of.
  * A job alone never waits for company.
  */
-export function inCompany(
-  options: CompanyOptions,
+export function groupJobs(
+  options: GroupJobsOptions,
 ): (ids: string[], requests: RequestIds) => Promise<void> {
   const { groupsAtOnce, idsAtOnce, settle } = options;
   const waiting: Job[] = [];
@@ -46,7 +46,7 @@ export function inCompany(
       for (const { resolve } of group) resolve();
     } catch (error) {
       for (const job of group) {
-        if (error instanceof HeldBackError && !job.ids.some((id) => error.ids.has(id)))
+        if (error instanceof DeferredError && !job.ids.some((id) => error.ids.has(id)))
           job.resolve();
         else job.reject(error);
       }

@@ -2,9 +2,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { AdmitQueue } from '#runtime/queues';
 import type { PendingPlace } from '#sql/settlement';
 import type { AdmitContext } from './context.js';
-import { sweep } from './sweep.js';
+import { requeueStaleAdmissions } from './sweep.js';
 
-export interface SweepingOptions {
+export interface KeepRequeueingOptions {
   /** Milliseconds between sweeps. */
   everyMs: number;
   /** Milliseconds after which an admission without a proof is enqueued again. */
@@ -16,10 +16,10 @@ export interface SweepingOptions {
 const BEHIND_JOBS_EVERY_MS = 10_000;
 
 /** Sweeps until it is told to stop. What fails is tried again with the next sweep. */
-export async function keepSweeping(
+export async function keepRequeueing(
   { sql, log, metrics }: AdmitContext,
   queue: AdmitQueue,
-  { everyMs, olderThanMs, groupSize }: SweepingOptions,
+  { everyMs, olderThanMs, groupSize }: KeepRequeueingOptions,
   signal: AbortSignal,
 ): Promise<void> {
   const options = {
@@ -28,7 +28,7 @@ export async function keepSweeping(
     enqueue: (ids: string[]) => queue.add(ids),
     olderThanMs,
     groupSize,
-    found: (count: number) => metrics?.swept('admissions', count),
+    found: (count: number) => metrics?.requeued('admissions', count),
   };
   let place: PendingPlace | null = null;
   let lastSwept = -Infinity;
@@ -37,7 +37,7 @@ export async function keepSweeping(
       const isDue = performance.now() - lastSwept >= BEHIND_JOBS_EVERY_MS;
       if (isDue || !(await jobsWait(queue))) {
         lastSwept = performance.now();
-        place = (await sweep(options, place)).next;
+        place = (await requeueStaleAdmissions(options, place)).next;
       }
     } catch (error) {
       log.warn({ err: error }, 'the sweep failed; the next one comes');

@@ -13,11 +13,11 @@ export interface AdmitMetrics {
   committed(settled: Settled): void;
   took(stage: Stage, ms: number): void;
   /** The sweeper found so many that had waited too long. */
-  swept(kind: 'admissions' | 'batches' | 'revocations', count: number): void;
+  requeued(kind: 'admissions' | 'batches' | 'revocations', count: number): void;
 }
 
 export const UNCOUNTED: AdmitMetrics = {
   committed: () => undefined,
   took: () => undefined,
-  swept: () => undefined,
+  requeued: () => undefined,
 };

@@ -8,10 +8,10 @@ import { transaction } from '#sql/transaction';
 import { NO_REQUEST_IDS, type RequestIds } from '#runtime/request-ids';
 import { append, type Appended } from './append.js';
 import type { AdmitContext } from './context.js';
-import { HeldBackError } from './errors.js';
+import { DeferredError } from './errors.js';
 import { UNCOUNTED } from './metrics.js';
 import { prepare, type Prepared } from './prepare.js';
-import { idsOf, tellSettled } from './tell.js';
+import { idsOf, logSettled } from './tell.js';
 
 /**
  * Whether an error is the item's own: what was stored is not what was accepted, or the database
@@ -31,7 +31,7 @@ const AT_A_STRETCH_MS = 1;
  * not accepted or settled already are passed over, so any message may come any number of times.
  *
  * @param requests who brought which, for log lines alone: it came out of the queue
- * @throws HeldBackError when all but some were settled, and what went wrong when none could be; both
+ * @throws DeferredError when all but some were settled, and what went wrong when none could be; both
  *   for reasons that may pass, and the sweeper comes back
  */
 export async function processAdmissions(
@@ -56,7 +56,7 @@ export async function processAdmissions(
     try {
       prepared.push(await prepare(context, intake));
     } catch (error) {
-      if (isTheItems(error)) await setAside(context, intake, error, requests);
+      if (isTheItems(error)) await quarantine(context, intake, error, requests);
       // A policy set that this process cannot run holds back what is pinned to it, and no more.
       else {
         heldBack.ids.push(intake.proofId);
@@ -66,7 +66,7 @@ export async function processAdmissions(
   }
   metrics.took('prepare', performance.now() - loaded);
   await appendOrIsolate(context, prepared, requests);
-  if (heldBack.ids.length > 0) throw new HeldBackError(heldBack.ids, heldBack.by);
+  if (heldBack.ids.length > 0) throw new DeferredError(heldBack.ids, heldBack.by);
 }
 
 /** One bad item never fails its neighbours: a group that fails is appended item by item. */
@@ -83,18 +83,18 @@ async function appendOrIsolate(
     if (!isTheItems(error)) throw error;
     const [only, ...others] = prepared;
     if (only !== undefined && others.length === 0) {
-      await setAside(context, only.intake, error, requests);
+      await quarantine(context, only.intake, error, requests);
       return;
     }
     context.log.warn({ err: error, items: prepared.length }, 'a group failed; going item by item');
     for (const item of prepared) await appendOrIsolate(context, [item], requests);
     return;
   }
-  tellSettled(context, appended, requests);
+  logSettled(context, appended, requests);
 }
 
 /** Closes the culprit with its error, so that its caller is answered and nobody retries for ever. */
-async function setAside(
+async function quarantine(
   context: AdmitContext,
   intake: PendingIntake,
   error: unknown,

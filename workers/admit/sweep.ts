@@ -4,7 +4,7 @@ import type { Db } from '#sql/db';
 import { pendingOlderThan, type PendingPlace } from '#sql/settlement';
 import { firstOf } from './tell.js';
 
-export interface SweepOptions {
+export interface RequeueOptions {
   sql: Db;
   log: Logger;
   enqueue: (ids: string[]) => Promise<unknown>;
@@ -20,8 +20,8 @@ export interface SweepOptions {
  * never got it. An extra message does no harm. One sweep looks at one page of them, and returns
  * where the next one goes on; null after the last page, which begins anew.
  */
-export async function sweep(
-  options: SweepOptions,
+export async function requeueStaleAdmissions(
+  options: RequeueOptions,
   after: PendingPlace | null = null,
 ): Promise<{ enqueued: number; next: PendingPlace | null }> {
   const { sql, log, enqueue, olderThanMs, groupSize } = options;

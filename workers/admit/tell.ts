@@ -1,5 +1,5 @@
 import type { RequestIds } from '#runtime/request-ids';
-import type { BatchShare } from '#sql/append';
+import type { BatchRef } from '#sql/append';
 import type { Appended } from './append.js';
 import type { AdmitContext } from './context.js';
 
@@ -15,11 +15,11 @@ type Log = Pick<AdmitContext, 'log'>;
  * Says what became of a group, a line for all of it. What went as it should is for debug, for the
  * engine's line of the request says it already; what did not is told with the ids that lead there.
  */
-export function tellSettled({ log }: Log, appended: Appended, requests: RequestIds): void {
+export function logSettled({ log }: Log, appended: Appended, requests: RequestIds): void {
   const { admitted, refusals, shares } = appended;
   if (refusals.length > 0) {
     log.info(
-      { ...named(refusals, shares, requests), admissions: refusals.length },
+      { ...logFields(refusals, shares, requests), admissions: refusals.length },
       'refused before signing',
     );
   }
@@ -30,13 +30,13 @@ export function tellSettled({ log }: Log, appended: Appended, requests: RequestI
   );
   if (late.length > 0) {
     log.info(
-      { ...named(late.map(outcome), shares, requests), admissions: late.length },
+      { ...logFields(late.map(outcome), shares, requests), admissions: late.length },
       'settled late',
     );
   }
   if (log.isLevelEnabled('debug')) {
     log.debug(
-      { ...named(admitted.map(outcome), shares, requests), admissions: admitted.length },
+      { ...logFields(admitted.map(outcome), shares, requests), admissions: admitted.length },
       'settled',
     );
   }
@@ -54,9 +54,9 @@ interface Told {
 }
 
 /** Those that came alone each by its own ids, those of a batch by the batch: it has the others. */
-function named(
+function logFields(
   told: readonly Told[],
-  shares: ReadonlyMap<string, BatchShare | null>,
+  shares: ReadonlyMap<string, BatchRef | null>,
   requests: RequestIds,
 ): { alone?: object[]; batches?: object[] } {
   const alone: object[] = [];

@@ -1,6 +1,6 @@
 import type { QueueConfig } from '#runtime/config';
 import type { KeyStatus } from '#protocol/key-state';
-import { condition } from '#runtime/ops/condition';
+import { healthCheck } from '#runtime/ops/condition';
 import type { Readiness } from '#runtime/ops/source';
 import {
   openAdmitQueue,
@@ -10,11 +10,11 @@ import {
   type QueueState,
 } from '#runtime/queues';
 import type { RequestIds } from '#runtime/request-ids';
-import { EachEnds, type HungError } from '#runtime/watchdog';
+import { TaskWatchdog, type HungError } from '#runtime/watchdog';
 import type { AdmitContext } from './context.js';
-import { startBatchTurns } from './batches.js';
-import { inCompany } from './in-company.js';
-import { keepSweeping } from './keep-sweeping.js';
+import { startChunkDispatcher } from './batches.js';
+import { groupJobs } from './in-company.js';
+import { keepRequeueing } from './keep-sweeping.js';
 import { processAdmissions } from './process.js';
 import { signingKeyState } from './signing-key.js';
 import { startRevocationWorker } from '../lifecycle/worker.js';
@@ -34,7 +34,7 @@ export interface WorkerOptions {
   /** Milliseconds after which work of a batch that was handed out and is not done comes again. */
   renewTurnsAfterMs: number;
   /** Milliseconds in which a group, or what came with a job of another kind, has to be through. */
-  hungMs: number;
+  stallTimeoutMs: number;
 }
 
 export const WORKER_DEFAULTS: WorkerOptions = {
@@ -46,7 +46,7 @@ export const WORKER_DEFAULTS: WorkerOptions = {
   renewTurnsAfterMs: 5000,
   // A group is a dozen statements, each of which the database ends after 30 s; the limit leaves room
   // for the part of a batch that goes item by item.
-  hungMs: 600_000,
+  stallTimeoutMs: 600_000,
 };
 
 /** A group's size; what waits beyond it is the next group. */
@@ -76,7 +76,11 @@ export function startAdmitWorker(
   onHung: (error: HungError) => void = () => undefined,
 ): AdmitWorker {
   const { log } = context;
-  const ends = new EachEnds({ what: 'the settling of a job', limitMs: options.hungMs, onHung });
+  const ends = new TaskWatchdog({
+    what: 'the settling of a job',
+    limitMs: options.stallTimeoutMs,
+    onHung,
+  });
   let reported = -Infinity;
   // The queue only counts failures; why they fail is said here, once in a while.
   const report = (error: unknown, ids: string[], requests: RequestIds): void => {
@@ -99,17 +103,17 @@ export function startAdmitWorker(
   const queue = openAdmitQueue(queueConfig, { log });
   const revocations = startRevocationWorker(context, queue, {
     ...options,
-    swept: (requests) => context.metrics?.swept('revocations', requests),
+    requeued: (requests) => context.metrics?.requeued('revocations', requests),
   });
   const batchQueue = openBatchQueue(queueConfig, { log });
-  const turns = startBatchTurns({
+  const turns = startChunkDispatcher({
     sql: context.sql,
     log,
     queue: batchQueue,
     ahead: options.batchConcurrency + 1,
     sweepEveryMs: options.sweepEveryMs,
     renewAfterMs: options.renewTurnsAfterMs,
-    swept: (turns) => context.metrics?.swept('batches', turns),
+    requeued: (turns) => context.metrics?.requeued('batches', turns),
   });
   const batchWorker = openBatchWorker(
     queueConfig,
@@ -120,7 +124,7 @@ export function startAdmitWorker(
     },
     { concurrency: options.batchConcurrency, log },
   );
-  const settleTogether = inCompany({
+  const settleTogether = groupJobs({
     groupsAtOnce: options.groupsAtOnce,
     idsAtOnce: IDS_AT_ONCE,
     settle,
@@ -140,12 +144,12 @@ export function startAdmitWorker(
   const stopping = new AbortController();
   // Not known while it is asked for: what was true before may be no more.
   let signingKey: KeyStatus | null = null;
-  const database = condition(async () => {
+  const database = healthCheck(async () => {
     signingKey = null;
     signingKey = await signingKeyState(context.sql, context.keyId);
   });
-  const reachesQueue = condition(() => queue.ping());
-  const sweeping = keepSweeping(
+  const reachesQueue = healthCheck(() => queue.ping());
+  const sweeping = keepRequeueing(
     context,
     queue,
     {
@@ -175,7 +179,7 @@ export function startAdmitWorker(
   }
 
   return {
-    queues: async () => ({ admit: await queue.look(), batch: await batchQueue.look() }),
+    queues: async () => ({ admit: await queue.stats(), batch: await batchQueue.stats() }),
     readiness,
     ready: Promise.all([worker.ready, batchWorker.ready]).then(() => undefined),
     close: async () => {

@@ -2,7 +2,7 @@ import type { Logger } from '#runtime/log';
 import type { Db } from '#sql/db';
 import { revocationsOlderThan, type PendingRevocation } from '#sql/revocations';
 
-export interface SweepOptions {
+export interface RevocationRequeueOptions {
   sql: Db;
   log: Logger;
   enqueue: (requestIds: string[]) => Promise<unknown>;
@@ -18,8 +18,8 @@ export interface SweepOptions {
  * one page of them, and returns where the next one goes on; null after the last page, which begins
  * anew, so that what cannot be settled never stands in front of what can.
  */
-export async function sweepRevocations(
-  options: SweepOptions,
+export async function requeueStaleRevocations(
+  options: RevocationRequeueOptions,
   after: PendingRevocation | null = null,
 ): Promise<{ enqueued: number; next: PendingRevocation | null }> {
   const { sql, log, enqueue, olderThanMs, groupSize } = options;

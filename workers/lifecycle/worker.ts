@@ -4,7 +4,7 @@ import type { RequestIds } from '#runtime/request-ids';
 import type { PendingRevocation } from '#sql/revocations';
 import type { LifecycleContext } from './context.js';
 import { settleRevocations } from './settle-revocations.js';
-import { sweepRevocations } from './sweep.js';
+import { requeueStaleRevocations } from './sweep.js';
 
 export interface RevocationOptions {
   /** Milliseconds between sweeps. */
@@ -12,7 +12,7 @@ export interface RevocationOptions {
   /** Milliseconds after which a revocation that is not in the log is enqueued again. */
   sweepOlderThanMs: number;
   /** Told of requests that had waited too long. */
-  swept?: (requests: number) => void;
+  requeued?: (requests: number) => void;
 }
 
 const SWEEP_GROUP = 256;
@@ -37,18 +37,18 @@ export function startRevocationWorker(
     let place: PendingRevocation | null = null;
     while (!stopping.signal.aborted) {
       try {
-        const swept = await sweepRevocations(
+        const requeued = await requeueStaleRevocations(
           {
             sql,
             log,
             enqueue: (ids) => queue.addRevocations(ids),
             olderThanMs: options.sweepOlderThanMs,
             groupSize: SWEEP_GROUP,
-            ...(options.swept && { found: options.swept }),
+            ...(options.requeued && { found: options.requeued }),
           },
           place,
         );
-        place = swept.next;
+        place = requeued.next;
       } catch (error) {
         log.warn({ err: error }, 'the sweep of revocations failed; the next one comes');
       }

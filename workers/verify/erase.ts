@@ -1,7 +1,7 @@
 import { transaction } from '#sql/transaction';
 import { forgetExpiries, takeDueErasures } from '#sql/erasure-due';
 import {
-  frontier,
+  verifiedPrefix,
   insertVerdicts,
   scrubUrgently,
   verdictsForLeaves,
@@ -20,7 +20,7 @@ import { lockVerdicts } from './lock.js';
 export async function recordErasures(context: VerifyContext, limit: number): Promise<number> {
   return transaction(context.sql, async (tx) => {
     const now = await lockVerdicts(tx);
-    const prefix = await frontier(tx);
+    const prefix = await verifiedPrefix(tx);
     if (prefix === null) return 0;
     const due = await takeDueErasures(tx, prefix.treeSize, limit);
     if (due.length === 0) return 0;

@@ -1,6 +1,6 @@
 import { transaction } from '#sql/transaction';
 import {
-  frontier,
+  verifiedPrefix,
   insertVerdicts,
   takeDueExpiries,
   verdictsForLeaves,
@@ -18,7 +18,7 @@ export async function expire(context: VerifyContext, limit: number): Promise<num
   const { sql } = context;
   return transaction(sql, async (tx) => {
     const now = await lockVerdicts(tx);
-    const prefix = await frontier(tx);
+    const prefix = await verifiedPrefix(tx);
     if (prefix === null) return 0;
     const due = await takeDueExpiries(tx, prefix.treeSize, limit);
     const kinds = new Map<number, ArtifactKind[]>();

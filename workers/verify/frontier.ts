@@ -17,18 +17,18 @@ import { transaction } from '#sql/transaction';
 import { readEvidence, type LeafEvidence } from '#sql/evidence';
 import { treeSize } from '#sql/log';
 import {
-  frontier,
+  verifiedPrefix,
   insertVerdicts,
   insertExpiries,
   scrubUrgently,
   type Expiry,
-  type Frontier,
+  type VerifiedPrefix,
   type NewVerdict,
 } from '#sql/verdicts';
 import { checkLeaf, outcomeOf } from './check-leaf.js';
 import { LogDamagedError, type VerifyContext } from './context.js';
-import { endsOf } from './ends.js';
-import { trustedKeys, withLeaf } from './keys.js';
+import { expiriesOf } from './ends.js';
+import { trustedKeys, appendIfKeyEntry } from './keys.js';
 import { lockVerdicts } from './lock.js';
 import { tileCache } from './tile-cache.js';
 import { voidingKey } from './voided.js';
@@ -42,9 +42,9 @@ import { voidingKey } from './voided.js';
  *
  * @throws LogDamagedError when the log has a hole or its verified past has changed
  */
-export async function advanceFrontier(context: VerifyContext, limit: number): Promise<number> {
+export async function extendVerifiedPrefix(context: VerifyContext, limit: number): Promise<number> {
   const { sql } = context;
-  const start = await frontier(sql);
+  const start = await verifiedPrefix(sql);
   const from = start?.treeSize ?? 0;
   const to = Math.min(await treeSize(sql), from + limit);
   if (to < from) {
@@ -64,7 +64,7 @@ export async function advanceFrontier(context: VerifyContext, limit: number): Pr
   const read = tileCache(sql);
   const tree = await readTree(read, from, to, hashes, root);
   let keys = await trustedKeys(context, start);
-  for (const leaf of leaves) keys = withLeaf(keys, leaf.leafIndex, leaf.entry);
+  for (const leaf of leaves) keys = appendIfKeyEntry(keys, leaf.leafIndex, leaf.entry);
 
   const others: { leaf: LeafEvidence; outcome: Outcome; checks: Check[] }[] = [];
   let passed: Check[] = [];
@@ -76,7 +76,7 @@ export async function advanceFrontier(context: VerifyContext, limit: number): Pr
     const outcome = outcomeOf(leaf, checks);
     if (outcome === 'pass') {
       passed = checks;
-      ends.push(...endsOf(leaf.leafIndex, aep));
+      ends.push(...expiriesOf(leaf.leafIndex, aep));
     } else {
       others.push({ leaf, outcome, checks });
     }
@@ -117,7 +117,7 @@ export async function advanceFrontier(context: VerifyContext, limit: number): Pr
 }
 
 /** The compact range of the verified prefix, from the verifier's own record of it. */
-function resume(start: Frontier | null): CompactRange {
+function resume(start: VerifiedPrefix | null): CompactRange {
   if (start === null) return new CompactRange(nativeSha256);
   const hashes: Uint8Array[] = [];
   for (let at = 0; at < start.subtrees.length; at += HASH_BYTES) {
@@ -197,7 +197,7 @@ function commit(
 ): Promise<boolean> {
   return transaction(context.sql, async (tx) => {
     const now = await lockVerdicts(tx);
-    if (((await frontier(tx))?.treeSize ?? 0) !== prefix.firstIndex) return false;
+    if (((await verifiedPrefix(tx))?.treeSize ?? 0) !== prefix.firstIndex) return false;
     // Verified so late that it is over: it must not be said to be valid until somebody looks.
     const isOver = ({ expiresAt }: Expiry): boolean => expiresAt <= now;
     const over = expiredAlready(prefix, ends.filter(isOver));

@@ -3,7 +3,7 @@ import type { KeyedEntry } from '#protocol/key-state';
 import { leafHash } from '#protocol/merkle';
 import { nativeSha256 } from '#runtime/crypto';
 import { keyEntries } from '#sql/log';
-import type { Frontier } from '#sql/verdicts';
+import type { VerifiedPrefix } from '#sql/verdicts';
 import type { VerifyContext } from './context.js';
 
 /** The key entries of a prefix of the log, and what makes a lost or changed one show. */
@@ -22,7 +22,11 @@ const FIRST_OF_NAME = 2;
 const C_OF_CHANGE = 0x63;
 
 /** The history with one more leaf, if that is a key entry. */
-export function withLeaf(history: KeyHistory, leafIndex: number, bytes: Uint8Array): KeyHistory {
+export function appendIfKeyEntry(
+  history: KeyHistory,
+  leafIndex: number,
+  bytes: Uint8Array,
+): KeyHistory {
   if (bytes[FIRST_OF_NAME] !== C_OF_CHANGE) return history;
   const entry = readEntry(bytes);
   if (entry?.type !== 'key') return history;
@@ -44,12 +48,12 @@ export function withLeaf(history: KeyHistory, leafIndex: number, bytes: Uint8Arr
  */
 export async function trustedKeys(
   context: VerifyContext,
-  prefix: Frontier | null,
+  prefix: VerifiedPrefix | null,
 ): Promise<KeyHistory> {
   if (prefix === null) return NO_KEYS;
   let history = NO_KEYS;
   for (const { leafIndex, body } of await keyEntries(context.sql)) {
-    if (leafIndex < prefix.treeSize) history = withLeaf(history, leafIndex, body);
+    if (leafIndex < prefix.treeSize) history = appendIfKeyEntry(history, leafIndex, body);
   }
   if (history.digest.equals(prefix.keysDigest)) return history;
   context.log.error('ALARM: the history of signing keys is not the one that was verified');

@@ -1,11 +1,11 @@
-import type { Pulse } from '#runtime/ops/pulse';
+import type { Heartbeat } from '#runtime/ops/pulse';
 
 /** How each part of the verifier's loop goes. */
 export interface VerifierPulses {
   /** Following the log. */
-  log: Pulse;
+  log: Heartbeat;
   /** Looking for what is over. */
-  upkeep: Pulse;
+  expiryScan: Heartbeat;
   /** Verifying again what was verified long ago. */
-  scrub: Pulse;
+  scrub: Heartbeat;
 }

@@ -1,5 +1,5 @@
-import { condition } from '#runtime/ops/condition';
-import { Pulse } from '#runtime/ops/pulse';
+import { healthCheck } from '#runtime/ops/condition';
+import { Heartbeat } from '#runtime/ops/pulse';
 import type { Readiness } from '#runtime/ops/source';
 import type { Pool } from '#sql/db';
 import type { VerifierPulses } from './pulses.js';
@@ -9,20 +9,20 @@ const STALLED_MS = 10_000;
 
 export function verifierPulses(): VerifierPulses {
   return {
-    log: new Pulse(STALLED_MS),
-    upkeep: new Pulse(STALLED_MS),
-    scrub: new Pulse(STALLED_MS),
+    log: new Heartbeat(STALLED_MS),
+    expiryScan: new Heartbeat(STALLED_MS),
+    scrub: new Heartbeat(STALLED_MS),
   };
 }
 
 /** Ready: the database answers, and every part of the loop went well lately. */
 export function verifierReadiness(sql: Pool, pulses: VerifierPulses): () => Promise<Readiness> {
-  const database = condition(() => sql`select 1`);
+  const database = healthCheck(() => sql`select 1`);
   return async () => {
     const dependencies = { database: await database() };
     const rounds = {
       log: pulses.log.state,
-      upkeep: pulses.upkeep.state,
+      upkeep: pulses.expiryScan.state,
       scrub: pulses.scrub.state,
     };
     const ready =

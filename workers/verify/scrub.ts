@@ -7,10 +7,10 @@ import { nativeSha256 } from '#runtime/crypto';
 import { transaction } from '#sql/transaction';
 import { readEvidence } from '#sql/evidence';
 import {
-  frontier,
+  verifiedPrefix,
   insertExpiries,
   insertVerdicts,
-  moveScrub,
+  advanceScrubCursor,
   scrubPosition,
   verdictHistories,
   verdictsForRange,
@@ -20,7 +20,7 @@ import {
 } from '#sql/verdicts';
 import { checkLeaf, outcomeOf } from './check-leaf.js';
 import type { VerifyContext } from './context.js';
-import { endsOf } from './ends.js';
+import { expiriesOf } from './ends.js';
 import { trustedKeys } from './keys.js';
 import { lockVerdicts } from './lock.js';
 import { tileCache } from './tile-cache.js';
@@ -39,7 +39,7 @@ export async function scrub(
   count: number,
 ): Promise<{ changed: number; urgent: boolean }> {
   const { sql, log } = context;
-  const prefix = await frontier(sql);
+  const prefix = await verifiedPrefix(sql);
   if (prefix === null) return { changed: 0, urgent: false };
   const position = await scrubPosition(sql);
   const { epoch } = position;
@@ -63,14 +63,14 @@ export async function scrub(
           });
     // Of a leaf that does not verify it is not known what was signed.
     const outcome = outcomeOf(leaf, checks);
-    found.set(index, { outcome, checks, ends: outcome === 'pass' ? endsOf(index, aep) : [] });
+    found.set(index, { outcome, checks, ends: outcome === 'pass' ? expiriesOf(index, aep) : [] });
   }
 
   const changed = await transaction(sql, async (tx) => {
     const now = await lockVerdicts(tx);
     // Sent elsewhere meanwhile, because the history of keys changed: what was found is out of date.
     if ((await scrubPosition(tx)).epoch !== epoch) return [];
-    const present = (await frontier(tx)) ?? prefix;
+    const present = (await verifiedPrefix(tx)) ?? prefix;
     const said = await verdictsForRange(tx, from, to);
     const failing = [...found].flatMap(([index, { outcome }]) =>
       outcome === 'fail' && said.get(index)?.outcome === 'fail' ? [index] : [],
@@ -105,7 +105,7 @@ export async function scrub(
     }
     await insertVerdicts(tx, verdicts, now);
     await insertExpiries(tx, mended);
-    await moveScrub(tx, next);
+    await advanceScrubCursor(tx, next);
     return verdicts;
   });
   const urgent = (await scrubPosition(sql)).urgentUntil > 0;

@@ -1,4 +1,4 @@
-import { databaseTime, recordUpkeep } from '#sql/upkeep';
+import { databaseTime, recordExpiryScan } from '#sql/upkeep';
 import type { VerifyContext } from './context.js';
 import { recordErasures } from './erase.js';
 import { expire } from './expire.js';
@@ -12,7 +12,7 @@ import { expireShares } from './expire-shares.js';
  * @param isCurrent whether the log could be followed. While not, what is over is recorded all the same,
  *   but nothing is said: revocations and ends of keys are in the part of the log that is not read.
  */
-export async function upkeep(
+export async function scanExpiries(
   context: VerifyContext,
   batch: number,
   isCurrent = true,
@@ -21,5 +21,5 @@ export async function upkeep(
   while ((await recordErasures(context, batch)) > 0);
   while ((await expire(context, batch)) > 0);
   while ((await expireShares(context, batch)) > 0);
-  if (isCurrent) await recordUpkeep(context.sql, began);
+  if (isCurrent) await recordExpiryScan(context.sql, began);
 }

@@ -1,9 +1,9 @@
 import { Watchdog } from '#runtime/watchdog';
 import type { VerifyContext } from './context.js';
-import { advanceFrontier } from './frontier.js';
+import { extendVerifiedPrefix } from './frontier.js';
 import type { VerifierPulses } from './pulses.js';
 import { scrub } from './scrub.js';
-import { upkeep } from './upkeep.js';
+import { scanExpiries } from './upkeep.js';
 
 export interface VerifierOptions {
   /** Leaves verified in one go. */
@@ -19,7 +19,7 @@ export interface VerifierOptions {
   /** Leaves that the scrubber verifies again in a step. */
   scrubBatch: number;
   /** Milliseconds after which a round is given up that does not end. */
-  hungMs: number;
+  stallTimeoutMs: number;
 }
 
 export const VERIFIER_DEFAULTS: VerifierOptions = {
@@ -30,7 +30,7 @@ export const VERIFIER_DEFAULTS: VerifierOptions = {
   scrubMs: 1000,
   scrubBatch: 200,
   // A round is a handful of statements, each of which the database ends after 30 s.
-  hungMs: 300_000,
+  stallTimeoutMs: 300_000,
 };
 
 /**
@@ -45,7 +45,11 @@ export async function runVerifier(
 ): Promise<void> {
   let watchdog: Watchdog | undefined;
   const hung = new Promise<never>((_, onHung) => {
-    watchdog = new Watchdog({ what: 'a round of the verifier', limitMs: options.hungMs, onHung });
+    watchdog = new Watchdog({
+      what: 'a round of the verifier',
+      limitMs: options.stallTimeoutMs,
+      onHung,
+    });
   });
   try {
     await Promise.race([verify({ ...context, watchdog }, signal, options), hung]);
@@ -65,10 +69,12 @@ async function verify(
   let limit = options.batch;
   while (!signal.aborted) {
     const asked = limit;
-    const covered = await round(context, 'log', () => advanceFrontier(context, asked));
+    const covered = await round(context, 'log', () => extendVerifiedPrefix(context, asked));
     limit = covered === asked ? Math.min(2 * limit, options.mostBatch) : options.batch;
     if (performance.now() >= upkeepDue) {
-      await round(context, 'upkeep', () => upkeep(context, options.batch, covered !== null));
+      await round(context, 'expiryScan', () =>
+        scanExpiries(context, options.batch, covered !== null),
+      );
       upkeepDue = performance.now() + options.upkeepMs;
     }
     if (urgent || performance.now() >= scrubDue) {
@@ -92,7 +98,7 @@ async function round<T>(
   context.watchdog?.began();
   try {
     const result = await work();
-    context.pulses?.[part].good();
+    context.pulses?.[part].success();
     return result;
   } catch (error) {
     context.pulses?.[part].failed();

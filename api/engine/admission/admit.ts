@@ -4,7 +4,7 @@ import { canonicalBytes } from '#protocol/canonical-json';
 import { admissionStatusSchema } from '#protocol/schemas/admission-status';
 import { nativeSha256 } from '#runtime/crypto';
 import type { Caller } from '../http/authenticate.js';
-import { noteOn, requestIdOf } from '../http/exchange.js';
+import { addLogFields, requestIdOf } from '../http/exchange.js';
 import {
   readIdempotencyKey,
   requireAcceptable,
@@ -26,7 +26,7 @@ export interface AdmissionOperation<Body extends AdmissionBody> {
   spec: OperationSpec;
   lane: AdmissionLane<Body>;
   /** 422: what the registry has to say about the body. */
-  requireSound?: (caller: Caller, body: Body) => Promise<void>;
+  validateReferences?: (caller: Caller, body: Body) => Promise<void>;
 }
 
 interface Accepted {
@@ -38,7 +38,11 @@ interface Accepted {
 /** The order of the steps is the order in which a bad request is refused. */
 export function admit<Body extends AdmissionBody>(
   { ctx, authenticate, backpressure, submit, answer }: EngineDeps,
-  { spec, lane: { lane, schema, version, fixtureRef }, requireSound }: AdmissionOperation<Body>,
+  {
+    spec,
+    lane: { lane, schema, version, fixtureRef },
+    validateReferences,
+  }: AdmissionOperation<Body>,
 ): RequestHandler {
   const accept = async (req: Request, res: Response): Promise<Accepted> => {
     const caller = await authenticate(req, res);
@@ -46,7 +50,7 @@ export function admit<Body extends AdmissionBody>(
     requireTenantHeader(req, caller);
     requireScope(caller, spec.scopes);
     requireAllowlisted(caller);
-    await backpressure.requireRoom();
+    await backpressure.requireCapacity();
     const request = await readBody(req, ctx.bodyLimit);
     requireAcceptable(req, spec.produces);
     requireApiVersion(req);
@@ -56,7 +60,7 @@ export function admit<Body extends AdmissionBody>(
       res.setHeader('X-Svc-Idempotency-Key', document.idempotency_key);
     }
     requireOwnTenantInBody(document.tenant_id, caller);
-    await requireSound?.(caller, document);
+    await validateReferences?.(caller, document);
 
     const intake = await submit({
       tenantNo: caller.tenantNo,
@@ -78,14 +82,14 @@ export function admit<Body extends AdmissionBody>(
       throw error;
     });
     ctx.metrics?.admissions(lane, isRepeat ? 'replayed' : 'accepted', 1);
-    noteOn(res, { proofId });
+    addLogFields(res, { proofId });
     // The line of the request is written already, and without the id that leads on from here.
     if (res.closed) ctx.log.info({ request_id: requestIdOf(res), proof_id: proofId }, 'accepted');
     if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
 
     const settlement = await ctx.waiting.settlement(
       { tenantNo: caller.tenantNo, id: proofId },
-      { timeoutMs: ctx.waitMs, askNow: isRepeat, response: res },
+      { timeoutMs: ctx.waitMs, checkImmediately: isRepeat, response: res },
     );
     if (settlement === null) answer.pending(res, proofId);
     else await answer.settled(res, proofId, settlement);

@@ -5,14 +5,14 @@ import { Problem } from '../http/problem.js';
 
 export interface Backpressure {
   /** 503 while more is accepted than the workers keep up with. */
-  requireRoom(): Promise<void>;
+  requireCapacity(): Promise<void>;
 }
 
 export interface BackpressureOptions {
   sql: Db;
   log: Pick<Logger, 'warn'>;
   /** Admissions accepted and not yet settled, of all tenants, from which on no more are accepted. */
-  maxPending: number;
+  maxQueuedAdmissions: number;
 }
 
 const ASK_EVERY_MS = 500;
@@ -27,14 +27,14 @@ const RETRY_AFTER_S = '2';
  * admission can be made durable is for the insert to find out.
  */
 export function createBackpressure(options: BackpressureOptions): Backpressure {
-  const { sql, log, maxPending } = options;
+  const { sql, log, maxQueuedAdmissions } = options;
   let foundAt = -Infinity;
   let isTooDeep = false;
   let asking: Promise<void> | null = null;
 
   async function ask(): Promise<void> {
     try {
-      isTooDeep = (await pendingDepth(sql, maxPending)) >= maxPending;
+      isTooDeep = (await pendingDepth(sql, maxQueuedAdmissions)) >= maxQueuedAdmissions;
     } catch (error) {
       isTooDeep = false;
       log.warn({ err: error }, 'the depth of the queue cannot be read');
@@ -44,7 +44,7 @@ export function createBackpressure(options: BackpressureOptions): Backpressure {
   }
 
   return {
-    async requireRoom() {
+    async requireCapacity() {
       const age = performance.now() - foundAt;
       if (age > ASK_EVERY_MS) {
         asking ??= ask();

@@ -6,19 +6,19 @@ import type { OwnId } from '#sql/tenant-scope';
  * Waits for admissions to settle. The registry is asked and nobody else is believed: an event from
  * the queue only says that now is a good time to ask, and when none comes, it is asked anyway.
  */
-export interface Waiting<T = Settlement> {
+export interface OutcomeWaiter<T = Settlement> {
   /** The settlement, or null when there was none in time or the client has gone. */
   settlement(admission: OwnId, options: WaitOptions): Promise<T | null>;
   /** The queue says that these are done. */
   wake(proofIds: Iterable<string>): void;
   /** For a server that is stopping: nobody waits longer than `ms` from now. */
-  hurry(ms: number): void;
+  capDeadline(ms: number): void;
 }
 
 export interface WaitOptions {
   timeoutMs: number;
   /** Ask at once: the admission is older than the request that waits for it. */
-  askNow?: boolean;
+  checkImmediately?: boolean;
   /** What the client is answered with: when it is closed before that, nobody waits any more. */
   response?: AwaitedResponse;
 }
@@ -32,7 +32,7 @@ export interface AwaitedResponse {
 }
 
 export interface WaitingOptions<T = Settlement> {
-  settledIn: (admissions: OwnId[]) => Promise<Map<string, T>>;
+  readOutcomes: (admissions: OwnId[]) => Promise<Map<string, T>>;
   log: Logger;
   /** With no event, the registry is first asked after so long, then at doubling intervals. */
   firstAskMs?: number;
@@ -48,8 +48,8 @@ interface Watched<T> {
 
 const TICK_MS = 25;
 
-export function createWaiting<T = Settlement>(options: WaitingOptions<T>): Waiting<T> {
-  const { settledIn, log, firstAskMs = 100, longestAskMs = 500 } = options;
+export function createOutcomeWaiter<T = Settlement>(options: WaitingOptions<T>): OutcomeWaiter<T> {
+  const { readOutcomes, log, firstAskMs = 100, longestAskMs = 500 } = options;
   const watched = new Map<string, Watched<T>>();
   const due = new Set<string>();
   let asking = false;
@@ -69,7 +69,7 @@ export function createWaiting<T = Settlement>(options: WaitingOptions<T>): Waiti
       due.clear();
       if (admissions.length === 0) continue;
       try {
-        for (const [id, settlement] of await settledIn(admissions)) deliver(id, settlement);
+        for (const [id, settlement] of await readOutcomes(admissions)) deliver(id, settlement);
         failing = false;
       } catch (error) {
         // The intake is durable, so there is nothing to undo; the next tick asks again.
@@ -121,7 +121,7 @@ export function createWaiting<T = Settlement>(options: WaitingOptions<T>): Waiti
   const hurried = new Set<(by: number) => void>();
 
   return {
-    settlement(admission, { timeoutMs, askNow = false, response }) {
+    settlement(admission, { timeoutMs, checkImmediately = false, response }) {
       const { id } = admission;
       if (response?.closed === true) return Promise.resolve(null);
       return new Promise((resolve) => {
@@ -134,7 +134,7 @@ export function createWaiting<T = Settlement>(options: WaitingOptions<T>): Waiti
           setTimeout(giveUp, Math.max(0, by - performance.now()));
         let deadline = Math.min(performance.now() + timeoutMs, stopBy);
         let timer = arm(deadline);
-        const hurry = (by: number): void => {
+        const capDeadline = (by: number): void => {
           if (by >= deadline) return;
           deadline = by;
           clearTimeout(timer);
@@ -143,15 +143,15 @@ export function createWaiting<T = Settlement>(options: WaitingOptions<T>): Waiti
         const finish = (settlement: T | null): void => {
           clearTimeout(timer);
           response?.off('close', leave);
-          hurried.delete(hurry);
+          hurried.delete(capDeadline);
           entry.answer.delete(finish);
           if (entry.answer.size === 0) unwatch(id);
           resolve(settlement);
         };
         entry.answer.add(finish);
-        hurried.add(hurry);
+        hurried.add(capDeadline);
         response?.once('close', leave);
-        if (askNow) {
+        if (checkImmediately) {
           due.add(id);
           void ask();
         }
@@ -163,9 +163,9 @@ export function createWaiting<T = Settlement>(options: WaitingOptions<T>): Waiti
       void ask();
     },
 
-    hurry(ms) {
+    capDeadline(ms) {
       stopBy = performance.now() + ms;
-      for (const hurry of [...hurried]) hurry(stopBy);
+      for (const capDeadline of [...hurried]) capDeadline(stopBy);
     },
   };
 }

@@ -6,7 +6,7 @@ import { nativeSha256 } from '#runtime/crypto';
 import { authenticate as readCredentials, type Credential } from '#sql/tenants';
 import { isUnavailable } from '#sql/errors';
 import type { EngineContext } from '../context.js';
-import { noteOn } from './exchange.js';
+import { addLogFields } from './exchange.js';
 import { Problem } from './problem.js';
 import { createRequestCounter, requireWithinRate } from './rate-limit.js';
 
@@ -60,7 +60,7 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
       found.revokedAt === null &&
       (found.expiresAt === null || now < found.expiresAt);
     if (key === null || found === undefined || !matches || !inForce) throw unauthenticated();
-    noteOn(res, { keyId, tenantId: found.tenantId });
+    addLogFields(res, { keyId, tenantId: found.tenantId });
     const { keyNo, tenantNo, tenantId, environment, allowlisted, laneOpen, scopes } = found;
     // Here, so that no operation can forget it, and what is refused for anything else counts too.
     requireWithinRate(res, found.rateLimit ?? ctx.rateLimit, await counter.count(tenantNo));

@@ -12,7 +12,7 @@ import type { EngineDeps, OperationSpec } from '../operation.js';
  * The gates in front of every operation that admits nothing, in the order in which a request is
  * refused: 401, 429, 403, 400, 406.
  */
-export async function enter(
+export async function authorize(
   { authenticate }: EngineDeps,
   spec: OperationSpec,
   req: Request,

@@ -5,8 +5,8 @@ import { securityHeaders } from '../../http/security-headers.js';
 import type { EngineContext } from '../context.js';
 
 /** On every answer. What tenants are told is for their own programs, not for pages of others. */
-export const ALWAYS = securityHeaders('same-origin');
-const ALWAYS_NAMES = Object.keys(ALWAYS) as (keyof typeof ALWAYS)[];
+export const SECURITY_HEADERS = securityHeaders('same-origin');
+const ALWAYS_NAMES = Object.keys(SECURITY_HEADERS) as (keyof typeof SECURITY_HEADERS)[];
 
 /** What is remembered of a request while it is answered, for the answer and for the access log. */
 interface Locals {
@@ -29,19 +29,22 @@ export function requestIdOf(res: Response): string {
 }
 
 /** Adds to what the access log says of this request. Never a secret, never payload. */
-export function noteOn(res: Response, note: Partial<Omit<Locals, 'requestId'>>): void {
+export function addLogFields(res: Response, note: Partial<Omit<Locals, 'requestId'>>): void {
   Object.assign(localsOf(res), note);
 }
 
 /** First in line: gives the request an id, the headers that every answer has, and a log line. */
-export function exchange({ log, metrics }: Pick<EngineContext, 'log' | 'metrics'>): RequestHandler {
+export function requestContext({
+  log,
+  metrics,
+}: Pick<EngineContext, 'log' | 'metrics'>): RequestHandler {
   return (req: Request, res: Response, next: NextFunction) => {
     const started = performance.now();
     const sent = req.get('x-request-id');
     const locals = localsOf(res);
     locals.requestId = sent !== undefined && isRequestId(sent) ? sent : uuidv7();
     res.setHeader('X-Request-Id', locals.requestId);
-    for (const name of ALWAYS_NAMES) res.setHeader(name, ALWAYS[name]);
+    for (const name of ALWAYS_NAMES) res.setHeader(name, SECURITY_HEADERS[name]);
     res.setHeader('Cache-Control', 'no-store');
     res.once('close', () => {
       const status = res.headersSent ? res.statusCode : null;

@@ -11,7 +11,7 @@ const PRINTABLE_ASCII = /^[\x20-\x7e]{1,255}$/;
 
 /** 423: the lane of the caller's environment is closed, in the database or by this process' operator. */
 export function requireOpenLane(ctx: EngineContext, caller: Caller): void {
-  if (ctx.liveExecutionLocked || !caller.laneOpen) {
+  if (ctx.admissionsPaused || !caller.laneOpen) {
     throw new Problem(
       'lane_locked',
       `Execution is locked in the ${caller.environment} environment. Nothing was admitted.`,

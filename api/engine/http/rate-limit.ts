@@ -2,7 +2,7 @@ import type { Response } from 'express';
 import { RateLimiterMemory, RateLimiterRedis, type RateLimiterRes } from 'rate-limiter-flexible';
 import type { Logger } from '#runtime/log';
 import type { RedisClient } from '#runtime/redis';
-import { within } from '#runtime/within';
+import { withTimeout } from '#runtime/within';
 import { Problem } from './problem.js';
 
 /** One request's place in its tenant's window of a second. */
@@ -27,7 +27,7 @@ export interface RequestCounterOptions {
 const WINDOW_S = 1;
 const PREFIX = '{svc}:rate';
 /** A counter that has not answered by then is away: no request waits for it any longer. */
-const PATIENCE_MS = 250;
+const TIMEOUT_MS = 250;
 /** A counter that was away is left alone for so long. */
 const REST_MS = 1_000;
 
@@ -52,7 +52,7 @@ export function createRequestCounter({ redis, log }: RequestCounterOptions): Req
   async function add(key: string, requests: number): Promise<Counted> {
     if (shared === null || performance.now() < restsUntil) return own.penalty(key, requests);
     try {
-      const counted = await within(shared.penalty(key, requests), PATIENCE_MS, tooLate);
+      const counted = await withTimeout(shared.penalty(key, requests), TIMEOUT_MS, tooLate);
       wasAway = false;
       return counted;
     } catch (error) {
@@ -99,7 +99,7 @@ export function createRequestCounter({ redis, log }: RequestCounterOptions): Req
 /** When all that can go on by now has gone on. */
 const nextTick = (): Promise<void> => new Promise((resolve) => process.nextTick(resolve));
 
-const tooLate = (): Error => new Error(`no answer in ${String(PATIENCE_MS)} ms`);
+const tooLate = (): Error => new Error(`no answer in ${String(TIMEOUT_MS)} ms`);
 
 /**
  * 429 past the tenant's limit. Every answer from here on says what is left, in the fields of

@@ -1,7 +1,7 @@
 import { v7 as uuidv7 } from 'uuid';
 import type { UnreadAnswer, UnreadReason } from '#runtime/http-server';
 import { unreadAnswer, UNREAD_DETAILS } from '../../http/unread-request.js';
-import { ALWAYS } from './exchange.js';
+import { SECURITY_HEADERS } from './exchange.js';
 import { Problem } from './problem.js';
 
 /** The answer to what never came as far as a route. */
@@ -9,7 +9,7 @@ export function unreadProblem(reason: UnreadReason): UnreadAnswer {
   const requestId = uuidv7();
   const problem = new Problem(reason, UNREAD_DETAILS[reason]);
   return unreadAnswer(problem.document(requestId), {
-    ...ALWAYS,
+    ...SECURITY_HEADERS,
     'X-Request-Id': requestId,
   });
 }

@@ -5,8 +5,8 @@ import { admissionStatusSchema } from '#protocol/schemas/admission-status';
 import { agentReceiptSchema } from '#protocol/schemas/agent';
 import { executeReceiptSchema } from '#protocol/schemas/execute';
 import { admissionState } from '#sql/settlement';
-import { enter } from '../http/enter.js';
-import { noteOn } from '../http/exchange.js';
+import { authorize } from '../http/enter.js';
+import { addLogFields } from '../http/exchange.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { Problem } from '../http/problem.js';
 
@@ -49,7 +49,7 @@ export const admissionOperation: Operation = { spec, handler: admission };
 function admission(deps: EngineDeps) {
   const { ctx, answer } = deps;
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller } = await enter(deps, spec, req, res);
+    const { caller } = await authorize(deps, spec, req, res);
     const proofId = String(req.params['proof_id']);
     const state = isProofId(proofId)
       ? await ctx.tenantSql.run(caller.tenantNo, (sql) =>
@@ -59,7 +59,7 @@ function admission(deps: EngineDeps) {
     if (state === null) {
       throw new Problem('admission_not_found', 'This tenant has no admission of that id.');
     }
-    noteOn(res, { proofId });
+    addLogFields(res, { proofId });
     if (state === 'pending') answer.pending(res, proofId);
     else await answer.settled(res, proofId, state);
   };

@@ -68,7 +68,7 @@ export const agentAdmissionOperation: Operation = {
     admit(deps, {
       spec,
       lane: AGENT_LANE,
-      requireSound: (caller, envelope) => requireParent(deps.ctx, caller, envelope),
+      validateReferences: (caller, envelope) => requireParent(deps.ctx, caller, envelope),
     }),
 };
 

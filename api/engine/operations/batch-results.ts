@@ -11,7 +11,7 @@ import { requireBatch } from '../batches/require-batch.js';
 import { sendLines } from '../batches/send-lines.js';
 import type { EngineContext } from '../context.js';
 import { formatCursor, parseCursor, type CursorList } from '../http/cursor.js';
-import { enter } from '../http/enter.js';
+import { authorize } from '../http/enter.js';
 import { parseQuery } from '../http/parse-query.js';
 import { Problem } from '../http/problem.js';
 import { sendJson } from '../http/send-json.js';
@@ -63,7 +63,7 @@ export const batchResultsOperation: Operation = { spec, handler: results };
 function results(deps: EngineDeps) {
   const { ctx } = deps;
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller, type } = await enter(deps, spec, req, res);
+    const { caller, type } = await authorize(deps, spec, req, res);
     const { limit, cursor } = parseQuery(querySchema, req);
     const batch = await requireBatch(ctx, caller, req.params['batch_id']);
     const cursors: CursorList = {

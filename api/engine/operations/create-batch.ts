@@ -15,7 +15,7 @@ import { JSON_LINES, readBatch, type ReadBatch } from '../batches/read-batch.js'
 import { BatchUploads, tooManyBatches } from '../batches/uploads.js';
 import { ENGINE_DEFAULTS, type EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
-import { noteOn, requestIdOf } from '../http/exchange.js';
+import { addLogFields, requestIdOf } from '../http/exchange.js';
 import {
   readIdempotencyKey,
   requireAcceptable,
@@ -126,7 +126,7 @@ function createBatch({ ctx, authenticate, backpressure }: EngineDeps) {
     requireTenantHeader(req, caller);
     requireScope(caller, spec.scopes);
     requireAllowlisted(caller);
-    await backpressure.requireRoom();
+    await backpressure.requireCapacity();
     const upload = uploads.start(caller.tenantNo);
     let isAccepted = false;
     try {
@@ -138,7 +138,7 @@ function createBatch({ ctx, authenticate, backpressure }: EngineDeps) {
       const about = { requestId: requestIdOf(res), idempotencyKey };
       const { batchId, isRepeat } = await accept(ctx, caller, batch, about, room, commits);
       isAccepted = true;
-      noteOn(res, { batchId });
+      addLogFields(res, { batchId });
       const stored = await readStored(ctx.sql, caller.tenantNo, batchId);
       if (stored === null) throw new Error('a batch that was accepted is not there');
       if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
@@ -158,9 +158,9 @@ function createBatch({ ctx, authenticate, backpressure }: EngineDeps) {
  * Half of what may wait is for batches, so that they never keep out who sends alone, and half of
  * that for one tenant, so that it never keeps out the others' batches.
  */
-function roomOf({ maxPending }: EngineContext): Room {
-  const batches = Math.floor(maxPending / 2);
-  return { admissions: maxPending, batches, own: Math.floor(batches / 2) };
+function roomOf({ maxQueuedAdmissions }: EngineContext): Room {
+  const batches = Math.floor(maxQueuedAdmissions / 2);
+  return { admissions: maxQueuedAdmissions, batches, own: Math.floor(batches / 2) };
 }
 
 async function accept(

@@ -4,7 +4,7 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { packageRequestSchema, packageSchema } from '#protocol/schemas/lifecycle';
 import { nativeSha256 } from '#runtime/crypto';
 import { createPackage as storePackage, type MemberFault } from '#sql/packages';
-import { enter } from '../http/enter.js';
+import { authorize } from '../http/enter.js';
 import { newUuidHex } from '../http/new-id.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { packageMembers } from '../lifecycle/package-document.js';
@@ -60,7 +60,7 @@ const FAULTS: Record<MemberFault, string> = {
 function createPackage(deps: EngineDeps) {
   const { ctx } = deps;
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller } = await enter(deps, spec, req, res);
+    const { caller } = await authorize(deps, spec, req, res);
     const body = await readBody(req, ctx.bodyLimit);
     const { document } = parseBody(packageRequestSchema, body, SCHEMA.packageRequest);
     const created = await ctx.tenantSql.run(caller.tenantNo, (sql) =>

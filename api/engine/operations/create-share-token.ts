@@ -13,7 +13,7 @@ import {
 import { formatTime, parseTime } from '#protocol/time';
 import { nativeSha256 } from '#runtime/crypto';
 import { createShareToken as storeShareToken, type ShareTarget } from '#sql/share-tokens';
-import { enter } from '../http/enter.js';
+import { authorize } from '../http/enter.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { parseBody } from '../http/parse-body.js';
 import { Problem } from '../http/problem.js';
@@ -67,7 +67,7 @@ export const createShareTokenOperation: Operation = { spec, handler: createShare
 function createShareToken(deps: EngineDeps) {
   const { ctx } = deps;
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller } = await enter(deps, spec, req, res);
+    const { caller } = await authorize(deps, spec, req, res);
     const body = await readBody(req, ctx.bodyLimit);
     const { document } = parseBody(shareTokenRequestSchema, body, SCHEMA.shareTokenRequest);
     const target = targetOf(document);

@@ -5,10 +5,10 @@ import { aepSchema } from '#protocol/schemas/aep';
 import { proofExportSchema } from '#protocol/schemas/proof-export';
 import { AEP_PAYLOAD_TYPE } from '#protocol/schemas/proof-record';
 import type { Caller } from '../http/authenticate.js';
-import { enter } from '../http/enter.js';
+import { authorize } from '../http/enter.js';
 import { exportAep, exportDocument } from '../proofs/export-document.js';
 import { exportPdf } from '../proofs/export-pdf.js';
-import { noteOn } from '../http/exchange.js';
+import { addLogFields } from '../http/exchange.js';
 import { requireAcceptable } from '../http/gates.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { parseQuery } from '../http/parse-query.js';
@@ -93,12 +93,12 @@ export const exportOperation: Operation = { spec, handler: exportProof };
 
 function exportProof(deps: EngineDeps) {
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller } = await enter(deps, spec, req, res);
+    const { caller } = await authorize(deps, spec, req, res);
     const format: Format = FORMATS[parseQuery(querySchema, req).format];
     const type = requireAcceptable(req, format.types);
     const proofId = String(req.params['proof_id']);
     const body = await format.make(deps, caller, proofId);
-    noteOn(res, { proofId });
+    addLogFields(res, { proofId });
     res.setHeader('Content-Disposition', `attachment; filename="${format.fileName(proofId)}"`);
     sendRevalidatable(req, res, type, body);
   };

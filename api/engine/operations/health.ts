@@ -1,6 +1,6 @@
 import type { Request, Response } from 'express';
 import * as z from 'zod';
-import { condition } from '#runtime/ops/condition';
+import { healthCheck } from '#runtime/ops/condition';
 import type { Readiness } from '#runtime/ops/source';
 import type { EngineContext } from '../context.js';
 import type { EngineDeps, Operation } from '../operation.js';
@@ -72,8 +72,8 @@ export function engineReadiness({
   queue,
   stopping,
 }: Pick<EngineContext, 'sql' | 'queue' | 'stopping'>): () => Promise<Readiness> {
-  const database = condition(() => sql`select 1`);
-  const reachesQueue = condition(() => queue.ping());
+  const database = healthCheck(() => sql`select 1`);
+  const reachesQueue = healthCheck(() => queue.ping());
   return async () => {
     const [ofDatabase, ofQueue] = await Promise.all([database(), reachesQueue()]);
     const isStopping = stopping?.aborted === true;

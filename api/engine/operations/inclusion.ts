@@ -8,8 +8,8 @@ import { formatTlogProof } from '#protocol/tlog-proof';
 import type { Pool } from '#sql/db';
 import type { StoredProof } from '#sql/proofs';
 import { inclusionResponseSchema, type InclusionResponse } from '#protocol/schemas/inclusion';
-import { enter } from '../http/enter.js';
-import { noteOn } from '../http/exchange.js';
+import { authorize } from '../http/enter.js';
+import { addLogFields } from '../http/exchange.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { Problem } from '../http/problem.js';
 import {
@@ -46,14 +46,14 @@ export const inclusionOperation: Operation = { spec, handler: inclusion };
 function inclusion(deps: EngineDeps) {
   const { ctx } = deps;
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller, type } = await enter(deps, spec, req, res);
+    const { caller, type } = await authorize(deps, spec, req, res);
     const proofId = String(req.params['proof_id']);
     const { stored, entry, proven } = await ctx.tenantSql.run(caller.tenantNo, async (sql) => {
       const stored = await findProof(sql, caller, proofId);
       const { entry } = documentsOf(stored);
       return { stored, entry, proven: await prove(sql, stored, entry) };
     });
-    noteOn(res, { proofId: stored.proofId });
+    addLogFields(res, { proofId: stored.proofId });
     if (type === 'text/plain') {
       sendRevalidatable(req, res, 'text/plain; charset=utf-8', tlogProof(stored, proven));
     } else {

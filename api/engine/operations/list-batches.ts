@@ -5,7 +5,7 @@ import { batchListSchema } from '#protocol/schemas/batch';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { listBatches, type Batch } from '#sql/batch-reads';
 import { batchDocument } from '../batches/documents.js';
-import { enter } from '../http/enter.js';
+import { authorize } from '../http/enter.js';
 import { pageOf, pageQuerySchema, readPage } from '../http/paging.js';
 import { parseQuery } from '../http/parse-query.js';
 import { sendJson } from '../http/send-json.js';
@@ -31,7 +31,7 @@ export const listBatchesOperation: Operation = { spec, handler: list };
 
 function list(deps: EngineDeps) {
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller } = await enter(deps, spec, req, res);
+    const { caller } = await authorize(deps, spec, req, res);
     const page = pageOf(parseQuery(pageQuerySchema, req), BATCH_ID_PATTERN);
     const after = page.after && { createdAt: page.after.createdAt, batchId: page.after.id };
     const { members, nextCursor } = await readPage(

@@ -4,7 +4,7 @@ import { PACKAGE_ID_PATTERN } from '#protocol/ids';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { packageListSchema } from '#protocol/schemas/lifecycle';
 import { listPackages as readPackages, type TrustPackage } from '#sql/packages';
-import { enter } from '../http/enter.js';
+import { authorize } from '../http/enter.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { packageMembers } from '../lifecycle/package-document.js';
 import { pageOf, pageQuerySchema, readPage } from '../http/paging.js';
@@ -34,7 +34,7 @@ export const listPackagesOperation: Operation = { spec, handler: listPackages };
 
 function listPackages(deps: EngineDeps) {
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller } = await enter(deps, spec, req, res);
+    const { caller } = await authorize(deps, spec, req, res);
     const page = pageOf(parseQuery(pageQuerySchema, req), PACKAGE_ID_PATTERN);
     const after = page.after && { createdAt: page.after.createdAt, packageId: page.after.id };
     const { members, nextCursor } = await readPage(

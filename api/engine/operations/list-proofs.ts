@@ -8,7 +8,7 @@ import { canAssertValidity } from '#protocol/status';
 import { formatTime, parseTime } from '#protocol/time';
 import { listProofs, statusOf, type ProofInList } from '#sql/proof-list';
 import { formatCursor, parseCursor, type CursorList } from '../http/cursor.js';
-import { enter } from '../http/enter.js';
+import { authorize } from '../http/enter.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { parseQuery } from '../http/parse-query.js';
 import { Problem } from '../http/problem.js';
@@ -84,7 +84,7 @@ export const listProofsOperation: Operation = { spec, handler: list };
 
 function list(deps: EngineDeps) {
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller } = await enter(deps, spec, req, res);
+    const { caller } = await authorize(deps, spec, req, res);
     const query = parseQuery(querySchema, req);
     const { cursor, limit, ...filters } = query;
     const cursors: CursorList = { list: 'proofs', tenantNo: caller.tenantNo, filters };

@@ -5,7 +5,7 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { shareTokenListSchema } from '#protocol/schemas/lifecycle';
 import { HASH_PATTERN } from '#protocol/schemas/primitives';
 import { listShareTokens as readShareTokens, type ShareToken } from '#sql/share-tokens';
-import { enter } from '../http/enter.js';
+import { authorize } from '../http/enter.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { pageOf, pageQuerySchema, readPage } from '../http/paging.js';
 import { parseQuery } from '../http/parse-query.js';
@@ -35,7 +35,7 @@ export const listShareTokensOperation: Operation = { spec, handler: listShareTok
 
 function listShareTokens(deps: EngineDeps) {
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller } = await enter(deps, spec, req, res);
+    const { caller } = await authorize(deps, spec, req, res);
     const page = pageOf(parseQuery(pageQuerySchema, req), HASH_PATTERN);
     const after = page.after && {
       createdAt: page.after.createdAt,

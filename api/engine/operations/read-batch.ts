@@ -3,7 +3,7 @@ import { canonicalBytes } from '#protocol/canonical-json';
 import { batchSchema } from '#protocol/schemas/batch';
 import { requireBatch } from '../batches/require-batch.js';
 import { batchDocument } from '../batches/documents.js';
-import { enter } from '../http/enter.js';
+import { authorize } from '../http/enter.js';
 import { sendJson } from '../http/send-json.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 
@@ -29,7 +29,7 @@ export const readBatchOperation: Operation = { spec, handler: read };
 
 function read(deps: EngineDeps) {
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller } = await enter(deps, spec, req, res);
+    const { caller } = await authorize(deps, spec, req, res);
     const batch = await requireBatch(deps.ctx, caller, req.params['batch_id']);
     sendJson(res, 200, canonicalBytes(batchDocument(batch)));
   };

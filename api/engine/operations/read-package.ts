@@ -4,7 +4,7 @@ import { isPackageId } from '#protocol/ids';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { packageSchema } from '#protocol/schemas/lifecycle';
 import { readPackage as findPackage } from '#sql/packages';
-import { enter } from '../http/enter.js';
+import { authorize } from '../http/enter.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { packageMembers } from '../lifecycle/package-document.js';
 import { Problem } from '../http/problem.js';
@@ -33,7 +33,7 @@ export const readPackageOperation: Operation = { spec, handler: readPackage };
 
 function readPackage(deps: EngineDeps) {
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller } = await enter(deps, spec, req, res);
+    const { caller } = await authorize(deps, spec, req, res);
     const packageId = String(req.params['package_id']);
     const found = isPackageId(packageId)
       ? await deps.ctx.tenantSql.run(caller.tenantNo, (sql) =>

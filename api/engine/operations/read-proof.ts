@@ -6,8 +6,8 @@ import type { Pool } from '#sql/db';
 import { proofHistory, type ProofHistory } from '#sql/proof-history';
 import { readProof as readStoredProof, type StoredProof } from '#sql/proofs';
 import type { Caller } from '../http/authenticate.js';
-import { enter } from '../http/enter.js';
-import { noteOn } from '../http/exchange.js';
+import { authorize } from '../http/enter.js';
+import { addLogFields } from '../http/exchange.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { Problem } from '../http/problem.js';
 import { SCHEMA } from '#protocol/schemas/ids';
@@ -40,13 +40,13 @@ export const readProofOperation: Operation = { spec, handler: readProof };
 
 function readProof(deps: EngineDeps) {
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller } = await enter(deps, spec, req, res);
+    const { caller } = await authorize(deps, spec, req, res);
     const proofId = String(req.params['proof_id']);
     const [stored, history] = await deps.ctx.tenantSql.run(caller.tenantNo, async (sql) => {
       const found = await findProof(sql, caller, proofId);
       return [found, await proofHistory(sql, found)] as const;
     });
-    noteOn(res, { proofId: stored.proofId });
+    addLogFields(res, { proofId: stored.proofId });
     sendRevalidatable(req, res, 'application/json', canonicalBytes(viewOf(stored, history)));
   };
 }

@@ -3,8 +3,8 @@ import { isProofId } from '#protocol/ids';
 import { revocationSchema, revocationStatusSchema } from '#protocol/schemas/lifecycle';
 import { ARTIFACT_KINDS } from '#protocol/status';
 import { revocationState } from '#sql/revocations';
-import { enter } from '../http/enter.js';
-import { noteOn } from '../http/exchange.js';
+import { authorize } from '../http/enter.js';
+import { addLogFields } from '../http/exchange.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { Problem } from '../http/problem.js';
 import {
@@ -43,7 +43,7 @@ export const readRevocationOperation: Operation = { spec, handler: readRevocatio
 
 function readRevocation(deps: EngineDeps) {
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller } = await enter(deps, spec, req, res);
+    const { caller } = await authorize(deps, spec, req, res);
     const proofId = String(req.params['proof_id']);
     const artifactKind = ARTIFACT_KINDS.find((kind) => kind === req.params['artifact_kind']);
     const state =
@@ -58,7 +58,7 @@ function readRevocation(deps: EngineDeps) {
         'Nobody has asked to revoke such an artifact of a proof of this tenant.',
       );
     }
-    noteOn(res, { proofId });
+    addLogFields(res, { proofId });
     if (state === 'pending') sendPendingRevocation(res, { proofId, artifactKind });
     else sendRevocation(res, 200, standingOrThrow(state));
   };

@@ -19,9 +19,9 @@ import { readPinnedIntake } from '#sql/pinned-intake';
 import { readPolicySet } from '#sql/policies';
 import type { StoredProof } from '#sql/proofs';
 import type { Caller } from '../http/authenticate.js';
-import { enter } from '../http/enter.js';
+import { authorize } from '../http/enter.js';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
-import { noteOn } from '../http/exchange.js';
+import { addLogFields } from '../http/exchange.js';
 import { hasScope } from '../http/gates.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { parseBody } from '../http/parse-body.js';
@@ -71,9 +71,9 @@ export const replayOperation: Operation = { spec, handler: replayProof };
 function replayProof(deps: EngineDeps) {
   const policies = replayPolicies();
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller } = await enter(deps, spec, req, res);
+    const { caller } = await authorize(deps, spec, req, res);
     const { document } = parseBody(replayBodySchema, await readBody(req, SUBMISSION_LIMIT));
-    noteOn(res, { proofId: document.proof_id });
+    addLogFields(res, { proofId: document.proof_id });
     const answer = await deps.ctx.tenantSql.run(caller.tenantNo, (sql) =>
       replayed(sql, caller, document, policies),
     );

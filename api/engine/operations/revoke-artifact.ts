@@ -12,8 +12,8 @@ import { nativeSha256 } from '#runtime/crypto';
 import { askRevocation, type RevocationItem, type StandingRevocation } from '#sql/revocations';
 import type { Caller } from '../http/authenticate.js';
 import type { EngineContext } from '../context.js';
-import { enter } from '../http/enter.js';
-import { noteOn, requestIdOf } from '../http/exchange.js';
+import { authorize } from '../http/enter.js';
+import { addLogFields, requestIdOf } from '../http/exchange.js';
 import { newUuidHex } from '../http/new-id.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { parseBody } from '../http/parse-body.js';
@@ -76,7 +76,7 @@ export const revokeArtifactOperation: Operation = { spec, handler: revokeArtifac
 function revokeArtifact(deps: EngineDeps) {
   const { ctx } = deps;
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller } = await enter(deps, spec, req, res);
+    const { caller } = await authorize(deps, spec, req, res);
     const body = await readBody(req, ctx.bodyLimit);
     const { document } = parseBody(revocationRequestSchema, body, SCHEMA.revocationRequest);
     const proofId = String(req.params['proof_id']);
@@ -97,7 +97,7 @@ function revokeArtifact(deps: EngineDeps) {
       reasonHash,
       document: reason,
     };
-    noteOn(res, { proofId });
+    addLogFields(res, { proofId });
     const standing = await settled(ctx, caller, res, item);
     if (standing === null) {
       sendPendingRevocation(res, artifact);
@@ -126,12 +126,12 @@ async function settled(
     if (asked.outcome === 'absent_artifact') throw artifactAbsent();
     if (asked.outcome === 'revoked') return asked.standing;
     const isOwn = asked.outcome === 'asked';
-    noteOn(res, { revocationId: asked.requestId });
+    addLogFields(res, { revocationId: asked.requestId });
     if (isOwn) void enqueue(ctx, asked.requestId, requestIdOf(res));
     const timeoutMs = Math.max(0, until - performance.now());
     const settlement = await ctx.revocations.settlement(
       { tenantNo, id: asked.requestId },
-      { timeoutMs, askNow: !isOwn, response: res },
+      { timeoutMs, checkImmediately: !isOwn, response: res },
     );
     if (settlement === null) return null;
     // Refused for what somebody else asked, or for the key that it was asked with: it gave way.

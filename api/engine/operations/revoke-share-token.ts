@@ -1,7 +1,7 @@
 import type { Request, Response } from 'express';
 import { HASH_PATTERN } from '#protocol/schemas/primitives';
 import { revokeShareToken as storeRevocation } from '#sql/share-tokens';
-import { enter } from '../http/enter.js';
+import { authorize } from '../http/enter.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { Problem } from '../http/problem.js';
 
@@ -24,7 +24,7 @@ export const revokeShareTokenOperation: Operation = { spec, handler: revokeShare
 
 function revokeShareToken(deps: EngineDeps) {
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller } = await enter(deps, spec, req, res);
+    const { caller } = await authorize(deps, spec, req, res);
     const tokenHash = String(req.params['token_hash']);
     const revoked =
       HASH_PATTERN.test(tokenHash) &&

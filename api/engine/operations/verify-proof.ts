@@ -3,9 +3,9 @@ import { canonicalBytes } from '#protocol/canonical-json';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { verdictSchema } from '#protocol/schemas/verdict';
 import { verifyBodySchema } from '#protocol/schemas/verify-request';
-import { enter } from '../http/enter.js';
+import { authorize } from '../http/enter.js';
 import { EXAMPLE_PROOF_ID, exampleExport } from '../../openapi/example-export.js';
-import { noteOn } from '../http/exchange.js';
+import { addLogFields } from '../http/exchange.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { parseBody } from '../http/parse-body.js';
 import { readBody } from '../http/read-body.js';
@@ -54,10 +54,10 @@ export const verifyOperation: Operation = { spec, handler: verify };
 
 function verify(deps: EngineDeps) {
   return async (req: Request, res: Response): Promise<void> => {
-    const { caller } = await enter(deps, spec, req, res);
+    const { caller } = await authorize(deps, spec, req, res);
     const { document } = parseBody(verifyBodySchema, await readBody(req, SUBMISSION_LIMIT));
     const submission = submissionOf(document);
-    noteOn(res, { proofId: submission.proofId });
+    addLogFields(res, { proofId: submission.proofId });
     const verdict = await deps.ctx.tenantSql.run(caller.tenantNo, (sql) =>
       verification(deps.ctx, sql, caller, submission),
     );

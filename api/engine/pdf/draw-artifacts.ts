@@ -1,6 +1,6 @@
 import { drawHeading } from './draw-fields.js';
 import type { ArtifactRow } from './artifact-rows.js';
-import { GREY, type Sheet, TEXT } from './sheet.js';
+import { GREY, type PageWriter, TEXT } from './sheet.js';
 
 const COLUMNS = [
   { title: 'Artifact', x: 0, of: ({ kind }: ArtifactRow) => kind, style: TEXT.label },
@@ -15,7 +15,7 @@ const COLUMNS = [
 ] as const;
 
 /** Each artifact with its status and the end of its validity. */
-export function drawArtifacts(sheet: Sheet, rows: readonly ArtifactRow[]): void {
+export function drawArtifacts(sheet: PageWriter, rows: readonly ArtifactRow[]): void {
   drawHeading(sheet, 'Validity', (rows.length + 1) * (TEXT.exact.leading + 3));
   sheet.block('P', () => {
     sheet.mark(() => {

@@ -1,6 +1,6 @@
 import type { ChainStep } from './chain-steps.js';
 import { drawHeading, drawWords, valueLines } from './draw-fields.js';
-import { INK, type Sheet, TEXT } from './sheet.js';
+import { INK, type PageWriter, TEXT } from './sheet.js';
 
 const STEP = 30;
 const RADIUS = 7.5;
@@ -8,7 +8,11 @@ const NAME_X = 26;
 const REFERENCE_X = 148;
 
 /** The steps from top to bottom. A step that does not stand is crossed out, its link is broken. */
-export function drawChain(sheet: Sheet, steps: readonly ChainStep[], end: string | null): void {
+export function drawChain(
+  sheet: PageWriter,
+  steps: readonly ChainStep[],
+  end: string | null,
+): void {
   const height = steps.length * STEP;
   drawHeading(sheet, 'Trust chain', height + (end === null ? 0 : 20));
   const top = sheet.y + RADIUS + 1;
@@ -25,14 +29,14 @@ export function drawChain(sheet: Sheet, steps: readonly ChainStep[], end: string
   if (end !== null) drawWords(sheet, end);
 }
 
-function link(sheet: Sheet, x: number, from: number, to: number, stands: boolean): void {
+function link(sheet: PageWriter, x: number, from: number, to: number, stands: boolean): void {
   const { doc } = sheet;
   if (!stands) doc.dash(2, { space: 2.5 });
   sheet.rule(x, from, x, to, 1.2, INK);
   doc.undash();
 }
 
-function node(sheet: Sheet, x: number, y: number, number: number, stands: boolean): void {
+function node(sheet: PageWriter, x: number, y: number, number: number, stands: boolean): void {
   const { doc } = sheet;
   doc.lineWidth(1).circle(x, y, RADIUS);
   if (stands) {
@@ -47,7 +51,7 @@ function node(sheet: Sheet, x: number, y: number, number: number, stands: boolea
   sheet.rule(x - arm, y + arm, x + arm, y - arm, 1.2, INK);
 }
 
-function drawStep(sheet: Sheet, step: ChainStep, number: number, y: number): void {
+function drawStep(sheet: PageWriter, step: ChainStep, number: number, y: number): void {
   const width = sheet.width - REFERENCE_X;
   const lines = valueLines(sheet, step.reference, width);
   const firstLine = y - 10.5;

@@ -1,12 +1,12 @@
 import type { Field, Section, Value } from './field.js';
-import { GREY, type Line, type Sheet, TEXT } from './sheet.js';
+import { GREY, type Line, type PageWriter, TEXT } from './sheet.js';
 
 const LABEL_WIDTH = 92;
 const AFTER_FIELD = 3;
 const LEADING = TEXT.words.leading;
 
 /** A heading stays with what it is the heading of. */
-export function drawHeading(sheet: Sheet, title: string, keepWith = 40): void {
+export function drawHeading(sheet: PageWriter, title: string, keepWith = 40): void {
   sheet.y += 13;
   sheet.need(TEXT.heading.leading + 6 + keepWith);
   sheet.block('H2', () => {
@@ -17,7 +17,7 @@ export function drawHeading(sheet: Sheet, title: string, keepWith = 40): void {
   sheet.y += 6;
 }
 
-export function drawSection(sheet: Sheet, section: Section): void {
+export function drawSection(sheet: PageWriter, section: Section): void {
   drawHeading(sheet, section.title);
   if (section.intro !== undefined) drawWords(sheet, section.intro);
   for (const field of section.fields) drawField(sheet, field, sheet.left, sheet.width);
@@ -27,7 +27,7 @@ const LEGEND =
   'is not in the text: on grey, it stands for the one character of that Unicode number, which this paper cannot show as it is, which would change how its neighbours look, or which looks like another. The file inside this PDF has the text itself.';
 
 /** Says what an escape is, where the first one has just been seen. */
-export function drawLegend(sheet: Sheet): void {
+export function drawLegend(sheet: PageWriter): void {
   const sample = [{ text: '\\u{\u2026}', escaped: true }];
   sheet.y += 2;
   sheet.block('Note', () => {
@@ -44,7 +44,7 @@ export function drawLegend(sheet: Sheet): void {
 }
 
 /** A paragraph of the paper's own words. */
-export function drawWords(sheet: Sheet, text: string): void {
+export function drawWords(sheet: PageWriter, text: string): void {
   sheet.block('P', () => {
     for (const line of sheet.wrapWords(TEXT.words, text, sheet.width)) {
       sheet.need(LEADING);
@@ -56,7 +56,7 @@ export function drawWords(sheet: Sheet, text: string): void {
 }
 
 /** Label to the left, values to the right, each beginning on a line of its own. */
-export function drawField(sheet: Sheet, field: Field, x: number, width: number): void {
+export function drawField(sheet: PageWriter, field: Field, x: number, width: number): void {
   const lines = fieldLines(sheet, field, width);
   sheet.block('P', () => {
     lines.forEach((line, at) => {
@@ -73,15 +73,15 @@ export function drawField(sheet: Sheet, field: Field, x: number, width: number):
   sheet.y += AFTER_FIELD;
 }
 
-export function fieldHeight(sheet: Sheet, field: Field, width: number): number {
+export function fieldHeight(sheet: PageWriter, field: Field, width: number): number {
   return fieldLines(sheet, field, width).length * LEADING + AFTER_FIELD;
 }
 
-function fieldLines(sheet: Sheet, { values }: Field, width: number): Line[] {
+function fieldLines(sheet: PageWriter, { values }: Field, width: number): Line[] {
   return values.flatMap((value) => valueLines(sheet, value, width - LABEL_WIDTH));
 }
 
-export function valueLines(sheet: Sheet, value: Value, width: number): Line[] {
+export function valueLines(sheet: PageWriter, value: Value, width: number): Line[] {
   return 'words' in value
     ? sheet.wrapWords(TEXT.words, value.words, width)
     : sheet.wrapExact(value.exact, width);

@@ -1,14 +1,14 @@
 import { drawField, fieldHeight } from './draw-fields.js';
-import type { Paper } from './paper.js';
+import type { PdfModel } from './paper.js';
 import { qrOf, QUIET_ZONE } from './qr.js';
-import { GREY, HAIRLINE, INK, type Sheet, TEXT } from './sheet.js';
+import { GREY, HAIRLINE, INK, type PageWriter, TEXT } from './sheet.js';
 
 const QR_SIDE = 96;
 const GAP = 18;
 const PAD = 11;
 
 /** What is seen first: which proof, where to look it up, and the verdict. */
-export function drawHead(sheet: Sheet, paper: Paper): void {
+export function drawHead(sheet: PageWriter, paper: PdfModel): void {
   const top = sheet.y;
   drawQr(sheet, paper.lookupUrl, sheet.left + sheet.width - QR_SIDE, top);
   const width = sheet.width - QR_SIDE - GAP;
@@ -29,7 +29,13 @@ export function drawHead(sheet: Sheet, paper: Paper): void {
   drawVerdict(sheet, paper);
 }
 
-function labelled(sheet: Sheet, label: string, text: string, width: number, isLink: boolean): void {
+function labelled(
+  sheet: PageWriter,
+  label: string,
+  text: string,
+  width: number,
+  isLink: boolean,
+): void {
   sheet.block(isLink ? 'Link' : 'P', () => {
     sheet.mark(() => sheet.write(TEXT.label, label, sheet.left, sheet.y, GREY));
     sheet.y += TEXT.label.leading;
@@ -43,7 +49,7 @@ function labelled(sheet: Sheet, label: string, text: string, width: number, isLi
 }
 
 /** Vectors, with the quiet zone inside the square. */
-function drawQr(sheet: Sheet, url: string, x: number, y: number): void {
+function drawQr(sheet: PageWriter, url: string, x: number, y: number): void {
   const { dark, size } = qrOf(url);
   const module = QR_SIDE / (size + 2 * QUIET_ZONE);
   const origin = QUIET_ZONE * module;
@@ -63,7 +69,7 @@ function drawQr(sheet: Sheet, url: string, x: number, y: number): void {
 }
 
 /** In a frame; white on black where nothing is asserted, so that no copy can lose it. */
-function drawVerdict(sheet: Sheet, { headline, verdict }: Paper): void {
+function drawVerdict(sheet: PageWriter, { headline, verdict }: PdfModel): void {
   const inner = sheet.width - 2 * PAD;
   const lines = sheet.wrapWords(TEXT.headline, headline.text, inner);
   const band = lines.length * TEXT.headline.leading + 2 * (PAD - 3);

@@ -1,11 +1,11 @@
-import type { Paper } from './paper.js';
-import { GREY, INK, PAGE, type Sheet, TEXT } from './sheet.js';
+import type { PdfModel } from './paper.js';
+import { GREY, INK, PAGE, type PageWriter, TEXT } from './sheet.js';
 
 const HEADER_Y = 40;
 const FOOTER_Y = PAGE.height - 46;
 
 /** On every page: which proof it is of, its standing where it has none, and "n of m". */
-export function drawMargins(sheet: Sheet, { headline, proofId }: Paper): void {
+export function drawMargins(sheet: PageWriter, { headline, proofId }: PdfModel): void {
   const { doc } = sheet;
   const right = sheet.left + sheet.width;
   const { start, count } = doc.bufferedPageRange();

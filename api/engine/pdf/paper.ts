@@ -7,7 +7,7 @@ import { headlineOf, type Headline } from './headline.js';
 import { checkpointOf, hashFields, keyFields, logFields } from './log-fields.js';
 
 /** Everything that is printed, before anybody knows where on which page. */
-export interface Paper {
+export interface PdfModel {
   proofId: string;
   lookupUrl: string;
   howToCheck: string;
@@ -25,7 +25,11 @@ export interface Paper {
 }
 
 /** @param json the export document's bytes, which go along with the paper */
-export function paperOf(document: ProofExport, json: Uint8Array, lookupUrl: string): Paper {
+export function buildPdfModel(
+  document: ProofExport,
+  json: Uint8Array,
+  lookupUrl: string,
+): PdfModel {
   const { proof_id } = document;
   return {
     proofId: proof_id,

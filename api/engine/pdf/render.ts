@@ -11,8 +11,8 @@ import { drawLegend, drawSection } from './draw-fields.js';
 import { drawHead } from './draw-head.js';
 import { drawMargins } from './draw-margins.js';
 import type { Fonts } from './fonts.js';
-import { paperOf, type Paper } from './paper.js';
-import { Sheet } from './sheet.js';
+import { buildPdfModel, type PdfModel } from './paper.js';
+import { PageWriter } from './sheet.js';
 
 export interface PdfRequest {
   /** An export document, as `format=json` gives it. */
@@ -30,10 +30,10 @@ export async function renderPdf(
   fonts: Fonts,
 ): Promise<Uint8Array> {
   const document = proofExportSchema.parse(parseStrict(json));
-  const paper = paperOf(document, json, lookupUrl);
+  const paper = buildPdfModel(document, json, lookupUrl);
   const time = new Date(parseTime(document.verdict.verified_at ?? document.aep.accepted_at));
   const doc = openDocument(document, json, time, fonts);
-  draw(new Sheet(doc, fonts), paper);
+  draw(new PageWriter(doc, fonts), paper);
   attachExport(doc, { name: `${paper.proofId}.json`, json, time });
   doc.end();
   const chunks: Uint8Array[] = [];
@@ -74,7 +74,7 @@ function openDocument(
   return doc;
 }
 
-function draw(sheet: Sheet, paper: Paper): void {
+function draw(sheet: PageWriter, paper: PdfModel): void {
   let hasLegend = false;
   const legend = (): void => {
     if (hasLegend || !sheet.hasEscapes) return;

@@ -38,7 +38,7 @@ export type Line =
  * Pages, and a place on them that moves down. Whatever is drawn is either part of the document's
  * structure (`block`) or marked as having no meaning (`aside`).
  */
-export class Sheet {
+export class PageWriter {
   y: number = PAGE.top;
   /** Something was written as its code point, which asks for a legend. */
   hasEscapes = false;

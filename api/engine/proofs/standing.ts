@@ -1,4 +1,8 @@
-import { everInForce, type RevocationInHistory, type VerdictInHistory } from '#protocol/history';
+import {
+  effectiveVerdicts,
+  type RevocationInHistory,
+  type VerdictInHistory,
+} from '#protocol/history';
 import type { VerdictStatement } from '#protocol/schemas/verdict';
 import {
   canAssertValidity,
@@ -40,7 +44,7 @@ export function statementsOf(decided: Decided, history: Told): VerdictStatement[
   const revocations = firstOfEachKind(history.revocations);
   const changes = [...revocations.map(({ leafIndex }) => leafIndex), ...asList(voidedAt)];
   changes.sort((a, b) => a - b);
-  return everInForce(history.verdicts).flatMap((verdict) => {
+  return effectiveVerdicts(history.verdicts).flatMap((verdict) => {
     const later = changes.filter((leafIndex) => leafIndex >= verdict.treeSize);
     return [verdict.treeSize, ...later.map((leafIndex) => leafIndex + 1)].map((size) =>
       statement(decided, verdict, {

@@ -22,7 +22,7 @@ import { readTile, treeSize } from '#sql/log';
 import { readPinnedIntake } from '#sql/pinned-intake';
 import { proofHistory } from '#sql/proof-history';
 import { readProof, type StoredProof } from '#sql/proofs';
-import { frontier } from '#sql/verdicts';
+import { verifiedPrefix } from '#sql/verdicts';
 import type { Caller } from '../http/authenticate.js';
 import type { EngineContext } from '../context.js';
 import { keyOf } from '../proofs/keys-in-log.js';
@@ -179,7 +179,7 @@ function withoutPayload({ isErased }: StoredProof): Check {
  * does not reach the leaf. A damaged tile leads nowhere, and that is a finding.
  */
 async function inclusionOf(sql: Db, leafIndex: number): Promise<ProofEvidence['inclusion'] | null> {
-  const prefix = await frontier(sql);
+  const prefix = await verifiedPrefix(sql);
   if (prefix === null || leafIndex >= prefix.treeSize) return null;
   const { treeSize: size, root } = prefix;
   try {

@@ -24,13 +24,13 @@ export const READABLE_ANYWHERE = {
 };
 
 /** On every answer: readable from any page, and never taken for anything but what it is. */
-export const ALWAYS = { ...READABLE_ANYWHERE, ...securityHeaders('cross-origin') };
+export const SECURITY_HEADERS = { ...READABLE_ANYWHERE, ...securityHeaders('cross-origin') };
 
 /** As they are written, made once for what is answered most. */
-const PLAIN = Object.entries(ALWAYS).flat();
+const PLAIN = Object.entries(SECURITY_HEADERS).flat();
 
 function withPolicy(policy: string): string[] {
-  return Object.entries({ ...ALWAYS, 'Content-Security-Policy': policy }).flat();
+  return Object.entries({ ...SECURITY_HEADERS, 'Content-Security-Policy': policy }).flat();
 }
 
 export interface Answer {

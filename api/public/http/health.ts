@@ -96,7 +96,7 @@ function getHealth(ctx: PublicContext, req: IncomingMessage, res: ServerResponse
 
 /** Whether verdicts are given, and from which snapshot. */
 export function publicReadiness(
-  ctx: Pick<PublicContext, 'follower' | 'source' | 'clock' | 'windowProofs' | 'stopping'>,
+  ctx: Pick<PublicContext, 'follower' | 'source' | 'clock' | 'recentLookupLimit' | 'stopping'>,
 ): PublicReadiness {
   const { current, refusal } = ctx.follower;
   const source = ctx.source.kind;
@@ -111,7 +111,7 @@ export function publicReadiness(
     generation: manifest.generation,
     tree_size: manifest.tree_size,
     proofs: manifest.proofs,
-    window: Math.min(manifest.window, ctx.windowProofs),
+    window: Math.min(manifest.window, ctx.recentLookupLimit),
     issued_at: manifest.issued_at,
     valid_until: manifest.valid_until,
     age_ms: Math.max(0, now - issuedAt),

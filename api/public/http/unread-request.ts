@@ -1,10 +1,10 @@
 import type { UnreadAnswer, UnreadReason } from '#runtime/http-server';
 import { unreadAnswer, UNREAD_DETAILS } from '../../http/unread-request.js';
-import { ALWAYS } from './answer.js';
+import { SECURITY_HEADERS } from './answer.js';
 import { Problem } from './problem.js';
 
 /** The answer to what never came as far as a route. */
 export function unreadProblem(reason: UnreadReason): UnreadAnswer {
   const problem = new Problem(reason, UNREAD_DETAILS[reason]);
-  return unreadAnswer(problem.document(), ALWAYS);
+  return unreadAnswer(problem.document(), SECURITY_HEADERS);
 }

@@ -23,7 +23,7 @@ export const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
 ];
 
 /** Every lookup is taken by `handleLookup`, which listener and app ask before any route. */
-export const answeredInFront: Handler = (_ctx, req) => {
+export const handledByFastPath: Handler = (_ctx, req) => {
   throw new Problem(
     'route_not_found',
     `There is no ${req.url ?? ''} in the public API: /docs has all that is.`,
@@ -235,8 +235,8 @@ const genericPost: PublicSpec = {
 export const LOOKUP_OPERATIONS: readonly Operation[] = [
   ...[proofLookup, ...byPath, shareLookup, genericGet].map((spec) => ({
     spec,
-    handler: answeredInFront,
+    handler: handledByFastPath,
   })),
   { spec: genericPost, handler: postLookup },
-  ...aliases.map((spec) => ({ spec, handler: answeredInFront })),
+  ...aliases.map((spec) => ({ spec, handler: handledByFastPath })),
 ];

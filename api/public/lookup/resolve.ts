@@ -2,7 +2,7 @@ import type { Lookup } from '#protocol/snapshot/find';
 import { recordBody, type RecordBody } from '#protocol/snapshot/record';
 import type { ArtifactKind } from '#protocol/status';
 import type { PublicContext } from '../context.js';
-import { runOn } from '../snapshot/run.js';
+import { runOnSource } from '../snapshot/run.js';
 import type { FoundRecord, Snapshot } from '../snapshot/snapshot.js';
 import { identify, type LookupName } from './identify.js';
 
@@ -44,9 +44,9 @@ export function resolve(
   requested: string,
 ): Resolved | null | Promise<Resolved | null> {
   const { manifest } = snapshot.opened;
-  const window = Math.min(manifest.window, ctx.windowProofs);
+  const window = Math.min(manifest.window, ctx.recentLookupLimit);
   const newerThan = route.windowed ? Math.max(0, manifest.proofs - window) : 0;
-  return runOn(ctx.source, find(snapshot, route, requested, newerThan));
+  return runOnSource(ctx.source, find(snapshot, route, requested, newerThan));
 }
 
 function* find(

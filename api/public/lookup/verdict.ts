@@ -11,7 +11,7 @@ import {
 } from '../http/answer.js';
 import type { PublicContext } from '../context.js';
 import { mayHoldToken } from '../http/secrets.js';
-import { assertingSnapshot, unreadable } from '../snapshot/serving.js';
+import { currentValidSnapshot, unreadable } from '../snapshot/serving.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
 import { resolve, type Resolved, type VerdictRoute } from './resolve.js';
 
@@ -33,7 +33,7 @@ export function lookUp(
   route: VerdictRoute,
   requested: string,
 ): RelayedVerdict | Promise<RelayedVerdict> {
-  const snapshot = assertingSnapshot(ctx);
+  const snapshot = currentValidSnapshot(ctx);
   const relayed = (resolved: Resolved | null): RelayedVerdict => {
     const answer = verdictAnswer(route, requested, resolved);
     if (ctx.metrics === undefined) return { snapshot, answer };

@@ -1,10 +1,10 @@
 import type { VerificationStatus } from '#protocol/status';
-import { count, ENDS, HOLDS, POSITIVE, UNDECIDED, type Telling } from './words.js';
+import { count, ENDS, HOLDS, POSITIVE, UNDECIDED, type VerdictCopy } from './words.js';
 
 const EACH = 'What the verdict on each member is. It stands with the member.';
 
 /** A package is told as a whole; what is in it tells its own verdicts. */
-export function tellPackage(status: VerificationStatus, members: number): Telling {
+export function tellPackage(status: VerificationStatus, members: number): VerdictCopy {
   const of = members === 1 ? 'of one proof' : `of ${count(members)} proofs`;
   switch (status) {
     case 'VALID':

@@ -6,7 +6,7 @@ import type { Answer } from '../http/answer.js';
 import { resolve, type Resolved } from '../lookup/resolve.js';
 import { lookupAt } from '../lookup/routes.js';
 import { verdictAnswer } from '../lookup/verdict.js';
-import { assertingSnapshot } from '../snapshot/serving.js';
+import { currentValidSnapshot } from '../snapshot/serving.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
 import { chainOf } from '../views/chain.js';
 import { historyOf } from '../views/history.js';
@@ -38,7 +38,7 @@ export async function retell(
   // Without the URL: it may hold a share token.
   if (asked === null) throw new Error('no lookup where the page asks for one');
   const { route, requested } = asked;
-  const snapshot = assertingSnapshot(ctx);
+  const snapshot = currentValidSnapshot(ctx);
   const resolved = await resolve(ctx, snapshot, route, requested);
   const answer = verdictAnswer(route, requested, resolved);
   const relayed = readAnswer(answer);

@@ -11,7 +11,7 @@ import { isOutcome, membersIn, wasShared, type Relayed } from './relayed.js';
 import type { Told } from './retell.js';
 import { shown } from './safe.js';
 import { forProgramsSection, shareSection } from './share.js';
-import { count, tell, tellNotFound, type Telling } from './words.js';
+import { count, tell, tellNotFound, type VerdictCopy } from './words.js';
 
 export interface VerdictView extends Told {
   identifier: string;
@@ -39,7 +39,7 @@ export function verdictView(view: VerdictView): { title: string; main: Html } {
   };
 }
 
-function tellingOf({ relayed, treeSize, identifier }: VerdictView): Telling {
+function tellingOf({ relayed, treeSize, identifier }: VerdictView): VerdictCopy {
   if (relayed === null) return tellNotFound(treeSize);
   const members = membersIn(relayed);
   if (members === null) return tell(relayed, mayHoldToken(identifier));
@@ -61,7 +61,7 @@ function detailsOf(resolved: Relayed, { events, links, issuedAt, treeSize }: Ver
   ${identifiersSection(resolved)}`;
 }
 
-function verdictCard(view: VerdictView, telling: Telling): Html {
+function verdictCard(view: VerdictView, telling: VerdictCopy): Html {
   const { identifier, relayed } = view;
   const resolved = resolvedOf(view);
   const isSandbox = relayed?.artifact.environment === 'sandbox';
@@ -126,7 +126,7 @@ function recentOnly(identifier: string, window: number): Html | null {
   </p>`;
 }
 
-function meaning({ says, saysNot }: Telling): Html {
+function meaning({ says, saysNot }: VerdictCopy): Html {
   const list = (id: string, title: string, lines: string[]): Html =>
     html`<section aria-labelledby="${id}">
       <h2 id="${id}">${title}</h2>

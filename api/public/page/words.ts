@@ -2,7 +2,7 @@ import type { ArtifactKind, VerificationStatus } from '#protocol/status';
 import { isOutcome, type Relayed } from './relayed.js';
 
 /** How a verdict is told to a person. The shape of the mark and the words differ, not only the colour. */
-export interface Telling {
+export interface VerdictCopy {
   mark: Mark;
   headline: string;
   lead: string;
@@ -40,7 +40,7 @@ export const MARK: Record<VerificationStatus, Mark> = {
 const COPIED = 'Check that the whole identifier was copied, and nothing else.';
 export const ENDS = 'A printed or saved copy is no verdict: ask again before you rely on it.';
 
-export function tellNotFound(treeSize: number): Telling {
+export function tellNotFound(treeSize: number): VerdictCopy {
   return {
     mark: 'absent',
     headline: 'Not found',
@@ -55,7 +55,7 @@ export function tellNotFound(treeSize: number): Telling {
 }
 
 /** @param byToken whether a share token was asked for, or something that may have been meant as one */
-export function tell(relayed: Relayed, byToken = false): Telling {
+export function tell(relayed: Relayed, byToken = false): VerdictCopy {
   const { lookup, verification, artifact } = relayed;
   if (lookup.matched_on === null) return byToken ? tellDarkToken() : tellUnresolved();
   if (artifact.effect === 'DENY') return tellDenied(relayed);
@@ -104,7 +104,7 @@ export function tell(relayed: Relayed, byToken = false): Telling {
 }
 
 /** Not headed by a good word: the action may have failed, and the result is not public. */
-const OUTCOME: Telling = {
+const OUTCOME: VerdictCopy = {
   mark: 'open',
   headline: 'Outcome recorded',
   lead: 'An agent reported how an action ended. This is a valid proof of the report.',
@@ -144,7 +144,7 @@ export const POSITIVE = {
 } as const;
 
 /** A denial is never headed by a good word: what is valid about it is the proof that it was denied. */
-function tellDenied({ artifact_kind: kind, verification }: Relayed): Telling {
+function tellDenied({ artifact_kind: kind, verification }: Relayed): VerdictCopy {
   const { verification_status: status, can_assert_validity: asserts } = verification;
   if (asserts) {
     return {
@@ -185,7 +185,7 @@ const ALLOWED = 'That anything was allowed.';
 export const UNDECIDED =
   'That it is valid, or that it is not. It may not have been checked yet, or a check did not pass.';
 
-function tellUnconfirmed(kind: string): Telling {
+function tellUnconfirmed(kind: string): VerdictCopy {
   return {
     mark: 'open',
     headline: 'Not confirmed',
@@ -195,7 +195,7 @@ function tellUnconfirmed(kind: string): Telling {
   };
 }
 
-function tellUnresolved(): Telling {
+function tellUnresolved(): VerdictCopy {
   return {
     mark: 'open',
     headline: 'Not resolved',
@@ -207,7 +207,7 @@ function tellUnresolved(): Telling {
 }
 
 /** Whatever the reason: who holds a token that shows nothing is not told whether it ever did. */
-function tellDarkToken(): Telling {
+function tellDarkToken(): VerdictCopy {
   return {
     mark: 'open',
     headline: 'Not resolved',

@@ -42,7 +42,7 @@ const SLOWEST_MS = 2_000;
  * Holds the snapshot that is served and goes over to newer ones. Whatever is wrong with a newer
  * one, the last good one stays: its age shows in the headers, and its own end ends it.
  */
-export class SnapshotFollower {
+export class SnapshotPoller {
   private served: Snapshot | null = null;
   private problem: string | null = null;
   private isFailing = false;

@@ -1,7 +1,7 @@
 import { malformed } from '#protocol/snapshot/malformed';
 import type { SegmentRead } from '#protocol/snapshot/find';
 import { MANIFEST_PATH, segmentPath } from '#protocol/snapshot/manifest';
-import { Lanes } from './lanes.js';
+import { Semaphore } from './lanes.js';
 import { Origin, OriginError, unexpected, type OriginAnswer } from './origin.js';
 import { PieceCache } from './piece-cache.js';
 import type { SnapshotSource } from './source.js';
@@ -62,7 +62,7 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
   const { timeoutMs = TIMEOUT_MS } = options;
   const origin = new Origin(base, timeoutMs, SLOWEST);
   const cache = new PieceCache(options.cacheBytes ?? CACHE_BYTES);
-  const lanes = new Lanes({
+  const lanes = new Semaphore({
     width: options.lanes ?? LANES,
     room: options.waiting ?? WAITING,
     patienceMs: timeoutMs,

@@ -13,7 +13,7 @@ export interface LanesOptions {
  * Keeps a crowd from becoming as many requests to one origin. When the origin hangs, waiting ends
  * after the patience of one and the time of one answer, however many wait.
  */
-export class Lanes {
+export class Semaphore {
   private running = 0;
   private readonly waiting: { since: number; enter: () => void; leave: (why: Error) => void }[] =
     [];

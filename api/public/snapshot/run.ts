@@ -7,7 +7,7 @@ import type { SnapshotSource } from './source.js';
  * is dropped, that one alone: content that was mended is read anew by the next lookup, and asking
  * for what is broken costs nobody else what is kept for them.
  */
-export function runOn<T>(source: SnapshotSource, lookup: Lookup<T>): T | Promise<T> {
+export function runOnSource<T>(source: SnapshotSource, lookup: Lookup<T>): T | Promise<T> {
   let last: SegmentRead | null = null;
   const read = (wanted: SegmentRead): Uint8Array | Promise<Uint8Array> => {
     last = wanted;

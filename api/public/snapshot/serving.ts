@@ -12,7 +12,7 @@ export function loadedSnapshot(ctx: PublicContext): Snapshot {
 }
 
 /** The snapshot that verdicts may be drawn from. Past its signed end it asserts nothing any more. */
-export function assertingSnapshot(ctx: PublicContext): Snapshot {
+export function currentValidSnapshot(ctx: PublicContext): Snapshot {
   const snapshot = loadedSnapshot(ctx);
   if (ctx.clock.now() < snapshot.opened.validUntil) return snapshot;
   throw new Problem(

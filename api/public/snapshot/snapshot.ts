@@ -77,7 +77,7 @@ export class Snapshot {
     bytes: Uint8Array,
     opened: OpenedManifest,
     previous: Snapshot | null,
-    inHand: Map<string, LoadedPart>,
+    loadedSegments: Map<string, LoadedPart>,
   ): Promise<Snapshot> {
     const parts = {
       [PROOF_PARTS]: [] as LoadedPart[],
@@ -87,8 +87,8 @@ export class Snapshot {
     for (const pin of opened.manifest.index_parts) {
       // Parts of other kinds belong to routes that this program does not have.
       if (!isPartKind(pin.kind)) continue;
-      const part = inHand.get(pin.sha256) ?? (await loadPart(sha256, source, pin));
-      inHand.set(pin.sha256, part);
+      const part = loadedSegments.get(pin.sha256) ?? (await loadPart(sha256, source, pin));
+      loadedSegments.set(pin.sha256, part);
       parts[pin.kind].push(part);
     }
     const pin = opened.manifest.keys;

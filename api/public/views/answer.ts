@@ -5,7 +5,7 @@ import { CACHE_PRIVATE, CACHE_VERDICT, JSON_TYPE } from '../http/answer.js';
 import type { PublicContext } from '../context.js';
 import { resolve, type Resolved, type VerdictRoute } from '../lookup/resolve.js';
 import { answerWith, isSecret, type RelayedVerdict } from '../lookup/verdict.js';
-import { assertingSnapshot } from '../snapshot/serving.js';
+import { currentValidSnapshot } from '../snapshot/serving.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
 import { chainOf } from './chain.js';
 import { historyOf } from './history.js';
@@ -52,7 +52,7 @@ async function lookUpView(
   requested: string,
   view: ViewName,
 ): Promise<RelayedVerdict> {
-  const snapshot = assertingSnapshot(ctx);
+  const snapshot = currentValidSnapshot(ctx);
   const resolved = await resolve(ctx, snapshot, route, requested);
   const facade =
     resolved === null

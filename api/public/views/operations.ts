@@ -4,7 +4,7 @@ import {
   trustChainSchema,
   trustPackageSchema,
 } from '#protocol/schemas/public-views';
-import { answeredInFront, ETAG, SNAPSHOT_PROBLEMS } from '../lookup/operations.js';
+import { handledByFastPath, ETAG, SNAPSHOT_PROBLEMS } from '../lookup/operations.js';
 import {
   exampleChain,
   exampleHistory,
@@ -91,5 +91,5 @@ export const VIEW_OPERATIONS: readonly Operation[] = VIEWS.map(([kind, end, view
     },
     problems: SNAPSHOT_PROBLEMS,
   },
-  handler: answeredInFront,
+  handler: handledByFastPath,
 }));

@@ -8,7 +8,7 @@ export interface Attention {
 }
 
 /** Longer than anything takes by itself, with the sweeper and a program that was just restarted. */
-const PATIENCE_MS = 30_000;
+const TIMEOUT_MS = 30_000;
 
 const PUBLISHING =
   "read the publisher's log: most often its disk is full or the verifier does not run; the public keeps the last snapshot until it expires";
@@ -78,7 +78,7 @@ export function attentionFor(facts: Facts): Attention[] {
   );
   const publisherUp = programs.find((one) => one.program === 'publisher')?.up_ms ?? 0;
   when(
-    log.leaves > 0 && (publication.age_ms ?? publisherUp) > PATIENCE_MS,
+    log.leaves > 0 && (publication.age_ms ?? publisherUp) > TIMEOUT_MS,
     `nothing has been published for ${seconds(publication.age_ms ?? publisherUp)}`,
     PUBLISHING,
   );
@@ -94,24 +94,24 @@ export function attentionFor(facts: Facts): Attention[] {
       'start it (npm run facade), or read its log',
     );
     when(
-      refusal !== null && (age ?? 0) > PATIENCE_MS,
+      refusal !== null && (age ?? 0) > TIMEOUT_MS,
       `the public API at ${url} serves a snapshot that is ${seconds(age)} old: ${String(refusal)}`,
       'read its log: it reports what keeps it from the newest one',
     );
   }
   when(
-    (pending.oldest_ms ?? 0) > PATIENCE_MS && batches.open === 0,
+    (pending.oldest_ms ?? 0) > TIMEOUT_MS && batches.open === 0,
     `an admission has waited ${seconds(pending.oldest_ms)}`,
     'read what the workers write; npm run board shows the queue',
   );
   when(
-    verifier.lag > 0 && (verifier.verified_ms_ago ?? Infinity) > PATIENCE_MS,
+    verifier.lag > 0 && (verifier.verified_ms_ago ?? Infinity) > TIMEOUT_MS,
     `the verifier has ${String(verifier.lag)} leaves to go and does not move`,
     'read what the verifier writes: the public is told of nothing newer',
   );
   const unsigned = checkpoint === null ? log.leaves : checkpoint.lag;
   when(
-    unsigned > 0 && verifier.lag < unsigned && (checkpoint?.age_ms ?? Infinity) > PATIENCE_MS,
+    unsigned > 0 && verifier.lag < unsigned && (checkpoint?.age_ms ?? Infinity) > TIMEOUT_MS,
     `${String(unsigned)} leaves are in no signed checkpoint`,
     'read what the publisher writes: it signs with every tick',
   );

@@ -4,7 +4,7 @@ import { publishing, readHeartbeats } from '#sql/heartbeats';
 import { databaseBytes, logAndCheckpoint, pendingNow, verifierPlace } from '#sql/observed';
 import { readOverview, type RoleInUse } from '#sql/overview';
 import { activePolicy } from '#sql/policies';
-import { frontier } from '#sql/verdicts';
+import { verifiedPrefix } from '#sql/verdicts';
 import { programFacts, type ProgramFacts } from './programs.js';
 import type { PublicApi } from './public-api.js';
 
@@ -46,7 +46,7 @@ export async function readFacts(
   const pending = await pendingNow(sql);
   const { leaves, checkpoint } = await logAndCheckpoint(sql);
   const place = await verifierPlace(sql);
-  const verified = await frontier(sql);
+  const verified = await verifiedPrefix(sql);
   const lanes = await listLanes(sql);
   const policy = await activePolicy(sql);
   const bytes = await databaseBytes(sql);

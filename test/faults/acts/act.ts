@@ -22,8 +22,8 @@ export interface Act {
   audit(world: World, found: Audited): Promise<void>;
 }
 
-const PATIENCE_MS = 30_000;
+const TIMEOUT_MS = 30_000;
 
 /** Whether it is acknowledged once more; an engine may say that it is busy. */
 export const isSaidAgain = (act: Act): Promise<boolean> =>
-  until(() => act.send().catch(() => false), PATIENCE_MS, 100);
+  until(() => act.send().catch(() => false), TIMEOUT_MS, 100);

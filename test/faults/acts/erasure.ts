@@ -1,4 +1,4 @@
-import { administer } from '#programs/admin/main';
+import { runAdmin } from '#programs/admin/main';
 import { ARTIFACT_KINDS } from '#protocol/status';
 import { toUuid } from '#sql/ids';
 import type { Audited } from '../audit.js';
@@ -77,7 +77,7 @@ export class Erasure implements Act {
   private async erase(): Promise<Erased | null> {
     const proofId = this.single.proofId ?? '';
     let said = '';
-    const code = await administer(
+    const code = await runAdmin(
       ['erase', proofId, '--reason', CASE, '--confirm', proofId, '--json'],
       { out: (text) => (said += text), err: () => undefined },
       { DATABASE_URL: this.url },
