@@ -6,7 +6,7 @@ const WITHIN_MS = 10_000;
 const MOST_BYTES = 64 * 1024;
 
 /**
- * The note that LAST_CHECKPOINT names, by a path or an address. One that cannot be had is no reason
+ * The note that TRUSTED_CHECKPOINT names, by a path or an address. One that cannot be had is no reason
  * to go on without it: it is named because nothing else here may know as much.
  */
 export async function readKeptCheckpoint(where: string | null): Promise<string | null> {
@@ -17,7 +17,7 @@ export async function readKeptCheckpoint(where: string | null): Promise<string |
     return note;
   } catch (cause) {
     throw new OperatorError(
-      `LAST_CHECKPOINT: ${where} cannot be read (${(cause as Error).message}): nothing is signed before it was compared; name another copy, or unset it if this log was never published`,
+      `TRUSTED_CHECKPOINT: ${where} cannot be read (${(cause as Error).message}): nothing is signed before it was compared; name another copy, or unset it if this log was never published`,
       { cause },
     );
   }

@@ -116,10 +116,10 @@ function environments(
     ...(config.ops.kind === 'none' ? {} : { OPS_ASKED_BY_STARTER: 'yes' }),
   };
   const queue: Environment = config.redisUrl === null ? {} : { REDIS_URL: config.redisUrl };
-  const lane: Environment = config.admissionsPaused ? { LIVE_EXECUTION: 'locked' } : {};
+  const lane: Environment = config.admissionsPaused ? { ADMISSIONS_PAUSED: 'true' } : {};
   const snapshot = {
     SNAPSHOT_DIR: config.snapshotDir,
-    WINDOW_PROOFS: String(config.recentLookupLimit),
+    RECENT_LOOKUP_LIMIT: String(config.recentLookupLimit),
   };
   return {
     engine: {
@@ -127,10 +127,10 @@ function environments(
       ...queue,
       ...lane,
       DATABASE_URL: database.roleUrl('svc_engine'),
-      BIND: config.bind,
+      LISTEN_ADDRESS: config.bind,
       ENGINE_PORT: String(config.enginePort),
       RATE_LIMIT: String(config.rateLimit),
-      MAX_PENDING: String(config.maxQueuedAdmissions),
+      MAX_QUEUED_ADMISSIONS: String(config.maxQueuedAdmissions),
       LOG_VKEY: [vkeys.log, ...config.retiredLogVkeys].join(','),
     },
     worker: {
@@ -150,8 +150,8 @@ function environments(
       LOG_ORIGIN: config.logOrigin,
       LOG_RETIRED_VKEYS: config.retiredLogVkeys.join(','),
       SNAPSHOT_RETIRED_VKEYS: config.retiredSnapshotVkeys.join(','),
-      SNAPSHOT_VALID_FOR: `${String(config.snapshotValidForMs)}ms`,
-      ...(config.lastCheckpoint === null ? {} : { LAST_CHECKPOINT: config.lastCheckpoint }),
+      SNAPSHOT_TTL: `${String(config.snapshotValidForMs)}ms`,
+      ...(config.lastCheckpoint === null ? {} : { TRUSTED_CHECKPOINT: config.lastCheckpoint }),
       ...(config.databaseUrl === null ? { EMBEDDED_DATABASE: 'yes' } : {}),
     },
     facade: {
@@ -159,7 +159,7 @@ function environments(
       ...snapshot,
       LOG_VKEY: vkeys.log,
       SNAPSHOT_VKEY: vkeys.snapshot,
-      BIND: config.bind,
+      LISTEN_ADDRESS: config.bind,
       PUBLIC_PORT: String(config.publicPort),
       ...(config.publicUrl === null ? {} : { PUBLIC_URL: config.publicUrl }),
     },

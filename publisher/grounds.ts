@@ -58,7 +58,7 @@ export async function loadPublishInputs(
   if (file !== null) anchors.push([file.checkpoint, 'the published checkpoint']);
   if (stored !== null) anchors.push([stored, 'the last signed checkpoint']);
   const { head: kept } = ctx.kept;
-  if (kept !== null) anchors.push([kept, 'the checkpoint of LAST_CHECKPOINT']);
+  if (kept !== null) anchors.push([kept, 'the checkpoint of TRUSTED_CHECKPOINT']);
   requireCovered(frontier?.treeSize ?? 0, anchors);
   if (frontier === null) return null;
   const head: TreeHead = { size: frontier.treeSize, root: frontier.root };

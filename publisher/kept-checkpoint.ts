@@ -20,7 +20,7 @@ export function keptCheckpoint(
   } catch (cause) {
     throw new FatalPublishError(
       'checkpoint_unverifiable',
-      `LAST_CHECKPOINT is no checkpoint of ${log[0].name} that this publisher's log key signed. ` +
+      `TRUSTED_CHECKPOINT is no checkpoint of ${log[0].name} that this publisher's log key signed. ` +
         'Name one of this log; if its key was changed since, name the earlier one in LOG_RETIRED_VKEYS.',
       { cause },
     );

@@ -192,5 +192,5 @@ const WORDS = {
   standby: 'another publisher leads; standing by',
   waiting: 'nothing is verified yet; waiting',
   verifier_silent:
-    'the verifier has not looked for what is over for longer than SNAPSHOT_VALID_FOR, as far as the database that is read knows; nothing is published until it does',
+    'the verifier has not looked for what is over for longer than SNAPSHOT_TTL, as far as the database that is read knows; nothing is published until it does',
 } as const;

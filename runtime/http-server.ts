@@ -34,7 +34,7 @@ export interface ListenOptions {
   port: number;
   /** The variable that sets `port`, named in the message when the port is taken. */
   portVariable?: string;
-  /** The same of `host`; BIND when not given. */
+  /** The same of `host`; LISTEN_ADDRESS when not given. */
   hostVariable?: string;
   /** For so long after `close` was called connections are still taken, and each is told to come once. */
   drainDelayMs?: number;
@@ -60,7 +60,7 @@ export class ListenError extends OperatorError {
 }
 
 function explain(error: NodeJS.ErrnoException, options: ListenOptions): Error {
-  const { host, port, portVariable = 'the port', hostVariable = 'BIND' } = options;
+  const { host, port, portVariable = 'the port', hostVariable = 'LISTEN_ADDRESS' } = options;
   const sayings: Record<string, string> = {
     EADDRINUSE: `Port ${String(port)} is taken: set ${portVariable} to another one, or to 0 for any free one.`,
     EACCES: `Port ${String(port)} may not be used: set ${portVariable} to one above 1023.`,

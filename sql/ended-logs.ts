@@ -26,7 +26,7 @@ export async function endLog(tx: Db, origin: string, reason: string): Promise<nu
   if (LEAVES_LOST.includes(publishing(await readHeartbeats(tx)).refused)) return signed;
   throw new AdministrationError(
     'nothing shows that published leaves are lost: no publisher has refused this database for that since the last snapshot. ' +
-      'Start a publisher with the SNAPSHOT_DIR that was published, or with LAST_CHECKPOINT: it goes on, or records why not',
+      'Start a publisher with the SNAPSHOT_DIR that was published, or with TRUSTED_CHECKPOINT: it goes on, or records why not',
   );
 }
 

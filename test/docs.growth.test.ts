@@ -70,7 +70,7 @@ const fsck = (env: Record<string, string> = {}) => {
     DATA_DIR: home,
     LOG_VKEY: log,
     SNAPSHOT_VKEY: snapshot,
-    SNAPSHOT_VALID_FOR: '60s',
+    SNAPSHOT_TTL: '60s',
     ...env,
   });
 };
@@ -168,7 +168,7 @@ describe('tables', () => {
 describe('a log that is continued by another', () => {
   it('is served for 30 days without its database, and for no day more', async () => {
     await publisher.close();
-    const [, days = ''] = /SNAPSHOT_VALID_FOR=(\d+)d/.exec(section) ?? [];
+    const [, days = ''] = /SNAPSHOT_TTL=(\d+)d/.exec(section) ?? [];
     const rare = sqlPublisher(db.as('svc_publisher'), {
       directory,
       ...keys,
@@ -176,7 +176,7 @@ describe('a log that is continued by another', () => {
     });
     await publish(rare);
     await rare.close();
-    expect(await fsck({ SNAPSHOT_VALID_FOR: `${days}d` })).toMatchObject({ code: 0, corrupt: {} });
+    expect(await fsck({ SNAPSHOT_TTL: `${days}d` })).toMatchObject({ code: 0, corrupt: {} });
     expect(await statuses(old.slice(0, 3), Number(days) - 1)).toEqual([200]);
     expect(await statuses(old.slice(0, 3), Number(days) + 1)).toEqual([503]);
   });

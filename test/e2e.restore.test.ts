@@ -168,7 +168,7 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
       ...keys,
       lastCheckpoint,
     });
-    await expect(held.runCycle()).rejects.toThrow(/LAST_CHECKPOINT covers 56/);
+    await expect(held.runCycle()).rejects.toThrow(/TRUSTED_CHECKPOINT covers 56/);
     await held.close();
     await first.close();
     await older.stop();

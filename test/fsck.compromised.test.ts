@@ -53,7 +53,7 @@ it('fsck > finds nothing corrupt before the verifier sees a compromised key, and
     DATA_DIR: home,
     LOG_VKEY: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
     SNAPSHOT_VKEY: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
-    SNAPSHOT_VALID_FOR: '60s',
+    SNAPSHOT_TTL: '60s',
   };
   expect((await checked(env)).corrupt).toEqual({});
   const { document, corrupt } = await checked(

@@ -145,7 +145,7 @@ describe.skipIf(skipsRedis)(`admin status in an outage${withoutRedis}`, () => {
     writeFileSync(join(home, 'kept'), signNote(formatCheckpoint(head), signer));
     const refusing = await start('publisher', {
       ...publisherEnv(),
-      LAST_CHECKPOINT: join(home, 'kept'),
+      TRUSTED_CHECKPOINT: join(home, 'kept'),
     });
     expect(await refusing.exited).toBe(1);
     expect(await attention()).toContain('the publisher refuses to publish: database_behind');

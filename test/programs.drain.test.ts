@@ -101,7 +101,7 @@ async function untilWaiting(application: string, { sql } = db): Promise<void> {
 
 describe('an engine that is told to stop', () => {
   it('says so at once, takes what still comes for a while, and answers all of it', async () => {
-    const engine = await start('engine', { DRAIN_DELAY: '2s' });
+    const engine = await start('engine', { SHUTDOWN_DELAY: '2s' });
     expect(await readyz(engine.url)).toEqual({ status: 200, says: 'ready' });
     const kept = new Agent({ keepAlive: true, maxSockets: 1 });
     const askKept = () =>
@@ -234,7 +234,7 @@ describe('work under way', () => {
       const letGo = await hold(table);
       await begin();
       const left = name === 'worker' ? await pending() : 0;
-      const program = await start(name, { DRAIN_DEADLINE: '1s' });
+      const program = await start(name, { SHUTDOWN_TIMEOUT: '1s' });
       await untilWaiting(`svc-${name}`);
       const told = performance.now();
       expect(await program.stop()).toBe(1);
@@ -260,7 +260,7 @@ describe('a facade that is told to stop', () => {
       SNAPSHOT_DIR: snapshot.directory,
       LOG_VKEY: snapshot.logVkey,
       SNAPSHOT_VKEY: snapshot.snapshotVkey,
-      DRAIN_DELAY: '1s',
+      SHUTDOWN_DELAY: '1s',
     });
     expect(await readyz(facade.url)).toMatchObject({ status: 200 });
     const { hostname, port } = new URL(facade.url);
@@ -289,7 +289,9 @@ describe('a facade that is told to stop', () => {
 });
 
 it('a deadline or a delay that is no duration is said', async () => {
-  const engine = await start('engine', { DRAIN_DELAY: 'soon', DRAIN_DEADLINE: '0' });
+  const engine = await start('engine', { SHUTDOWN_DELAY: 'soon', SHUTDOWN_TIMEOUT: '0' });
   expect(engine.url).toBe('');
-  expect(engine.stderr.join('\n')).toMatch(/DRAIN_DELAY must be a duration[^]*DRAIN_DEADLINE must/);
+  expect(engine.stderr.join('\n')).toMatch(
+    /SHUTDOWN_DELAY must be a duration[^]*SHUTDOWN_TIMEOUT must/,
+  );
 });

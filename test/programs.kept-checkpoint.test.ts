@@ -64,7 +64,7 @@ it.each([
 ])('%s is no reason to go on without it', async (_what, where) => {
   const reading = readKeptCheckpoint(where());
   await expect(reading).rejects.toThrow(OperatorError);
-  await expect(reading).rejects.toThrow(/LAST_CHECKPOINT: .* cannot be read/);
+  await expect(reading).rejects.toThrow(/TRUSTED_CHECKPOINT: .* cannot be read/);
 });
 
 it('what does not end is not taken in', async () => {
@@ -91,11 +91,11 @@ it.each([
         SNAPSHOT_KEY_FILE: join(home, `snapshot-${say.length}.pem`),
         LOG_ORIGIN: 'test.example/log',
         SNAPSHOT_DIR: join(home, 'public'),
-        LAST_CHECKPOINT: where(),
+        TRUSTED_CHECKPOINT: where(),
       },
     },
   );
-  expect(stderr).toContain('publisher: LAST_CHECKPOINT');
+  expect(stderr).toContain('publisher: TRUSTED_CHECKPOINT');
   expect(stderr).toContain(say);
   expect(status).toBe(1);
 });

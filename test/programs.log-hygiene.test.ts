@@ -148,7 +148,7 @@ it.skipIf(skipsRedis)(
         {
           DATABASE_URL: db.urlFor(`svc_${name}`),
           REDIS_URL: url.href,
-          DRAIN_DEADLINE: '1s',
+          SHUTDOWN_TIMEOUT: '1s',
           ENGINE_PORT: '0',
           AEP_KEY_FILE: join(home, 'aep-active.pem'),
           LOG_LEVEL: 'trace',

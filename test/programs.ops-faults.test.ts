@@ -136,7 +136,7 @@ describe('each program by itself', () => {
     expect(JSON.parse((await ask('publisher', '/readyz')).text)).toMatchObject({ role: 'leader' });
     expect(JSON.parse((await ask('standby', '/readyz')).text)).toMatchObject({ role: 'standby' });
     const leads = async (name: string) =>
-      valueOf(parseExposition((await ask(name, '/metrics')).text), 'svc_publisher_leads');
+      valueOf(parseExposition((await ask(name, '/metrics')).text), 'svc_publisher_is_leader');
     expect([await leads('publisher'), await leads('standby')]).toEqual([1, 0]);
   });
 
@@ -158,7 +158,9 @@ describe('each program by itself', () => {
       await until(name, '/readyz', (_text, ready) => ready === 503);
       expect((await ask(name, '/readyz')).ms).toBeLessThan(8_000);
       const text = await until(name, '/metrics', (now) => !is(name, metric)(now));
-      expect(valueOf(parseExposition(text), 'svc_reading_errors_total')).toBeGreaterThan(0);
+      expect(valueOf(parseExposition(text), 'svc_metrics_collection_errors_total')).toBeGreaterThan(
+        0,
+      );
     }
     const { text } = await ask('worker', '/readyz');
     expect(JSON.parse(text)).toMatchObject({ dependencies: { database: 'down' } });
@@ -174,12 +176,12 @@ describe('each program by itself', () => {
 
   it('has a standby lead, and say so, when the leader is killed', async () => {
     const leads = async (name: string) =>
-      valueOf(parseExposition((await ask(name, '/metrics')).text), 'svc_publisher_leads') === 1;
+      valueOf(parseExposition((await ask(name, '/metrics')).text), 'svc_publisher_is_leader') === 1;
     const leader = (await leads('publisher')) ? 'publisher' : 'standby';
     const other = leader === 'publisher' ? 'standby' : 'publisher';
     children[leader === 'publisher' ? 2 : 3]!.kill('SIGKILL');
     await until(other, '/metrics', (text) => {
-      return valueOf(parseExposition(text), 'svc_publisher_leads') === 1;
+      return valueOf(parseExposition(text), 'svc_publisher_is_leader') === 1;
     });
   }, 60_000);
 });

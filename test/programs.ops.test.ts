@@ -68,8 +68,8 @@ describe('the metrics of a stack', () => {
     expect(by('svc_admissions_total', { lane: 'execute', outcome: 'accepted' })).toBe(2);
     expect(by('svc_admissions_total', { lane: 'execute', outcome: 'replayed' })).toBe(1);
     expect(by('svc_admissions_total', { lane: 'execute', outcome: 'refused' })).toBe(1);
-    expect(by('svc_settled_total', { outcome: 'admitted' })).toBe(1);
-    expect(by('svc_settled_total', { outcome: 'denied' })).toBe(1);
+    expect(by('svc_admission_outcomes_total', { outcome: 'admitted' })).toBe(1);
+    expect(by('svc_admission_outcomes_total', { outcome: 'denied' })).toBe(1);
     expect(by('svc_group_items_sum', {})).toBe(2);
     for (const stage of ['load', 'prepare', 'lock', 'append', 'commit']) {
       expect(by('svc_stage_seconds_count', { stage })).toBeGreaterThanOrEqual(2);
@@ -141,7 +141,7 @@ describe('the metrics of a stack', () => {
 
   it('say what is published and what is served', async () => {
     const metrics = await eventually(
-      (now) => (valueOf(now, 'svc_tick_seconds_count') ?? 0) > 2,
+      (now) => (valueOf(now, 'svc_publish_duration_seconds_count') ?? 0) > 2,
       'ticks',
     );
     for (const program of ['publisher', 'facade']) {
@@ -151,7 +151,7 @@ describe('the metrics of a stack', () => {
       expect(of('svc_snapshot_valid_seconds')).toBeGreaterThan(800);
       expect(of('svc_snapshot_bytes')).toBeGreaterThan(0);
     }
-    expect(valueOf(metrics, 'svc_publisher_leads')).toBe(1);
+    expect(valueOf(metrics, 'svc_publisher_is_leader')).toBe(1);
   });
 
   it('say what was read of registry, queues and disk', async () => {
@@ -180,7 +180,7 @@ describe('the metrics of a stack', () => {
       const skew = valueOf(metrics, 'svc_clock_skew_seconds', { program });
       expect(Math.abs(skew ?? NaN)).toBeLessThan(1);
     }
-    expect(valueOf(metrics, 'svc_reading_errors_total')).toBe(0);
+    expect(valueOf(metrics, 'svc_metrics_collection_errors_total')).toBe(0);
   });
 
   it('count a leaf that fails', async () => {

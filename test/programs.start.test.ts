@@ -79,7 +79,7 @@ afterAll(async () => {
 
 describe('start', () => {
   it('is usable by what it says, drains on SIGTERM, and finds its data again', async () => {
-    const first = start(dataDir, { DRAIN_DELAY: '200ms', DRAIN_DEADLINE: '31s' });
+    const first = start(dataDir, { SHUTDOWN_DELAY: '200ms', SHUTDOWN_TIMEOUT: '31s' });
     const { engine_url, public_url, tenant_id, api_key } = await ready(dataDir, first);
     expect((await stat(join(dataDir, 'ready.json'))).mode & 0o777).toBe(0o600);
     for (const key of ['aep-key.pem', 'log-key.pem', 'snapshot-key.pem', 'api-key']) {
@@ -110,7 +110,7 @@ describe('start', () => {
       // How long each may take to drain is handed on.
       for (const program of ['engine.js', 'worker.js', 'facade.js']) {
         const given = await environmentOf(first, program);
-        expect(given).toMatchObject({ DRAIN_DELAY: '200ms', DRAIN_DEADLINE: '31000ms' });
+        expect(given).toMatchObject({ SHUTDOWN_DELAY: '200ms', SHUTDOWN_TIMEOUT: '31000ms' });
       }
       expect(Object.keys(await environmentOf(first, 'worker.js'))).not.toContain('LOG_KEY_FILE');
     }

@@ -46,7 +46,7 @@ describe('what hangs ends', () => {
       DATABASE_URL: way.url,
       ENGINE_PORT: '0',
       // Of what hangs nothing can be closed in order.
-      DRAIN_DEADLINE: '500ms',
+      SHUTDOWN_TIMEOUT: '500ms',
     });
     way.state.loses = 'answers';
     await expect.poll(() => said(engine.stderr)).toContain('a statement has not gone on for 120 s');

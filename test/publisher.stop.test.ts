@@ -166,7 +166,7 @@ describe('a publisher stops, and says how to go on,', () => {
     const second = snapshot.publisher({ lastCheckpoint });
     const { code, message } = await stop(second.runCycle());
     expect(code).toBe('database_behind');
-    expect(message).toContain('LAST_CHECKPOINT');
+    expect(message).toContain('TRUSTED_CHECKPOINT');
     for (let i = 0; i < 250; i++) {
       snapshot.registry.addProof({ acceptedAt: snapshot.clock.at + 10_000 + i });
     }
@@ -176,14 +176,16 @@ describe('a publisher stops, and says how to go on,', () => {
     expect(existsSync(join(snapshot.directory, 'checkpoint'))).toBe(false);
   });
 
-  it('when what LAST_CHECKPOINT names is not of this log', async () => {
+  it('when what TRUSTED_CHECKPOINT names is not of this log', async () => {
     const other = new TestSnapshot();
     other.registry.addProofs(1);
     other.registry.verify();
     await other.publisher().runCycle();
     const lastCheckpoint = readFileSync(join(other.directory, 'checkpoint'), 'utf8');
     await other.close();
-    expect(() => snapshot.publisher({ lastCheckpoint })).toThrow(/LAST_CHECKPOINT.*LOG_RETIRED/s);
+    expect(() => snapshot.publisher({ lastCheckpoint })).toThrow(
+      /TRUSTED_CHECKPOINT.*LOG_RETIRED/s,
+    );
   });
 
   it('when its log was ended', async () => {

@@ -34,17 +34,17 @@ describe('limits', () => {
     ['RATE_LIMIT', '0'],
     ['RATE_LIMIT', '-1'],
     ['RATE_LIMIT', 'many'],
-    ['MAX_PENDING', '0'],
-    ['MAX_PENDING', '1.5'],
+    ['MAX_QUEUED_ADMISSIONS', '0'],
+    ['MAX_QUEUED_ADMISSIONS', '1.5'],
   ])('refuse %s=%s', (name, value) => {
     const problems = problemsOf(() => engineConfig({ DATABASE_URL: url, [name]: value }));
     expect(problems.join()).toContain(name);
   });
 
   it('are the operator’s to set', () => {
-    const given = { DATABASE_URL: url, RATE_LIMIT: '50', MAX_PENDING: '7' };
+    const given = { DATABASE_URL: url, RATE_LIMIT: '50', MAX_QUEUED_ADMISSIONS: '7' };
     expect(engineConfig(given)).toMatchObject({ rateLimit: 50, maxQueuedAdmissions: 7 });
-    expect(startConfig({ RATE_LIMIT: '50', MAX_PENDING: '7' })).toMatchObject({
+    expect(startConfig({ RATE_LIMIT: '50', MAX_QUEUED_ADMISSIONS: '7' })).toMatchObject({
       rateLimit: 50,
       maxQueuedAdmissions: 7,
     });
@@ -122,7 +122,7 @@ describe('configuration', () => {
       engineConfig({
         REDIS_URL: 'http://x',
         ENGINE_PORT: '70000',
-        LIVE_EXECUTION: 'open',
+        ADMISSIONS_PAUSED: 'open',
         LOG_LEVEL: 'loud',
       }),
     );
@@ -130,7 +130,7 @@ describe('configuration', () => {
       'DATABASE_URL',
       'REDIS_URL',
       'ENGINE_PORT',
-      'LIVE_EXECUTION',
+      'ADMISSIONS_PAUSED',
       'LOG_LEVEL',
     ]);
   });
@@ -173,9 +173,9 @@ describe('configuration', () => {
     const config = engineConfig({
       DATABASE_URL: url,
       REDIS_URL: '',
-      BIND: '',
+      LISTEN_ADDRESS: '',
       ENGINE_PORT: '',
-      LIVE_EXECUTION: '',
+      ADMISSIONS_PAUSED: '',
       LOG_LEVEL: '',
     });
     expect(config).toEqual({
@@ -199,9 +199,9 @@ describe('configuration', () => {
     const config = engineConfig({
       DATABASE_URL: url,
       REDIS_URL: 'rediss://a:6379,rediss://b:6379',
-      BIND: '0.0.0.0',
+      LISTEN_ADDRESS: '0.0.0.0',
       ENGINE_PORT: '0',
-      LIVE_EXECUTION: 'locked',
+      ADMISSIONS_PAUSED: 'true',
       LOG_LEVEL: 'debug',
     });
     expect(config).toMatchObject({
@@ -349,8 +349,8 @@ describe('configuration', () => {
   });
 
   describe('of durations', () => {
-    const validFor = (SNAPSHOT_VALID_FOR: string): number =>
-      publisherConfig({ ...publisher, LOG_ORIGIN: 'a/log', SNAPSHOT_VALID_FOR }).snapshotValidForMs;
+    const validFor = (SNAPSHOT_TTL: string): number =>
+      publisherConfig({ ...publisher, LOG_ORIGIN: 'a/log', SNAPSHOT_TTL }).snapshotValidForMs;
 
     it.each([
       ['15m', 900_000],
@@ -365,7 +365,7 @@ describe('configuration', () => {
 
     it.each(['15 m', '1.5h', '-5m', '0', '1s', '31d', 'soon', '1e3'])('refuses %s', (text) => {
       expect(problemsOf(() => validFor(text))).toEqual([
-        expect.stringMatching(/^SNAPSHOT_VALID_FOR must be a duration/),
+        expect.stringMatching(/^SNAPSHOT_TTL must be a duration/),
       ]);
     });
   });

@@ -61,7 +61,7 @@ describe('listen', () => {
 
   it('says so when the address is not the machine’s', async () => {
     const elsewhere = listen(() => undefined, { host: '192.0.2.1', port: 0 });
-    await expect(elsewhere).rejects.toThrow('set BIND');
+    await expect(elsewhere).rejects.toThrow('set LISTEN_ADDRESS');
   });
 
   it('finishes what is in flight when it closes, and takes nothing new', async () => {

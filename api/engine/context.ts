@@ -22,7 +22,7 @@ export interface EngineContext {
   revocations: OutcomeWaiter<RevocationSettlement>;
   log: Logger;
   clock: Clock;
-  /** LIVE_EXECUTION=locked: no lane is open, whatever the database says. */
+  /** From ADMISSIONS_PAUSED: no lane is open, whatever the database contains. */
   admissionsPaused: boolean;
   /** How long an admission is waited for before it is answered with 202. */
   waitMs: number;

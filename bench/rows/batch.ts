@@ -18,7 +18,7 @@ import { tellProfile } from '../figures/tell-profile.js';
 /** Worker processes: one keeps two cores busy with the others, and two share a lock. */
 const WORKERS = 1;
 /** Twice the default: a quarter of it is what batches of one tenant may have waiting. */
-const MAX_PENDING = 200_000;
+const MAX_QUEUED_ADMISSIONS = 200_000;
 
 /** Functions of each program that a profile tells of. */
 const TOLD = 15;
@@ -96,7 +96,7 @@ async function runService(
   plan: (typeof WHOLE)['batches'] & { profileDir: string | undefined },
 ): Promise<BatchRun> {
   const { profileDir } = plan;
-  const env = { engine: { MAX_PENDING: String(MAX_PENDING) } };
+  const env = { engine: { MAX_QUEUED_ADMISSIONS: String(MAX_QUEUED_ADMISSIONS) } };
   const options = { redisUrl, workers: WORKERS, recentLookupLimit: 100_000, profileDir, env };
   const stack = await startPrograms(registry, options);
   try {

@@ -27,7 +27,7 @@ export function startProgram(
   const queue: Record<string, string> = redisUrl === undefined ? {} : { REDIS_URL: redisUrl };
   const snapshot = {
     SNAPSHOT_DIR: registry.snapshotDir,
-    WINDOW_PROOFS: String(recentLookupLimit),
+    RECENT_LOOKUP_LIMIT: String(recentLookupLimit),
   };
   const environments: Record<ProgramName, Record<string, string>> = {
     engine: {

@@ -34,14 +34,14 @@ export function publisherMetrics(
   let latest: Manifest | null = null;
   const ticks = distribution(
     registry,
-    { name: 'svc_tick_seconds', help: 'How long a tick of the publisher took' },
+    { name: 'svc_publish_duration_seconds', help: 'How long a tick of the publisher took' },
     SECONDS.long,
   );
   const failures = new Tally(registry, {
-    name: 'svc_tick_failures_total',
+    name: 'svc_publish_failures_total',
     help: 'Ticks of the publisher that failed',
   }).of({});
-  gauge(registry, { name: 'svc_publisher_leads', help: '1 while it leads, else 0' }, () =>
+  gauge(registry, { name: 'svc_publisher_is_leader', help: '1 while it leads, else 0' }, () =>
     isLeader() ? 1 : 0,
   );
   snapshotGauges(registry, clock, () =>

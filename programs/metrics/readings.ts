@@ -20,7 +20,7 @@ export function readings(registry: Registry, { signal, log, onStop }: Program): 
   const errors = new Tally(
     registry,
     {
-      name: 'svc_reading_errors_total',
+      name: 'svc_metrics_collection_errors_total',
       help: 'Readings for gauges that failed: those are not there',
     },
     ['reading'],

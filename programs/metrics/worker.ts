@@ -13,7 +13,7 @@ const GROUPS = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000];
 export function admitMetrics(registry: Registry): AdmitMetrics {
   const settled = new Tally(
     registry,
-    { name: 'svc_settled_total', help: 'Admissions settled, by what became of them' },
+    { name: 'svc_admission_outcomes_total', help: 'Admissions settled, by what became of them' },
     ['outcome'],
   );
   const outcomes = {
@@ -23,7 +23,7 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
   };
   const requeued = new Tally(
     registry,
-    { name: 'svc_swept_total', help: 'What the sweeper found waiting for too long' },
+    { name: 'svc_requeued_total', help: 'What the sweeper found waiting for too long' },
     ['kind'],
   );
   const kinds = {

@@ -19,8 +19,8 @@ const duration = (least: number, most: number, say: string): z.ZodType<number> =
 
 /** The part of a program's environment that {@link drainOf} makes sense of. */
 export const drainVariables = {
-  DRAIN_DELAY: duration(0, 300_000, 'must be a duration from 0 to 5m, like 10s').optional(),
-  DRAIN_DEADLINE: duration(
+  SHUTDOWN_DELAY: duration(0, 300_000, 'must be a duration from 0 to 5m, like 10s').optional(),
+  SHUTDOWN_TIMEOUT: duration(
     500,
     3_600_000,
     'must be a duration from 500ms to 1h, like 25s',
@@ -28,16 +28,16 @@ export const drainVariables = {
 };
 
 export function drainOf(v: {
-  DRAIN_DELAY?: number | undefined;
-  DRAIN_DEADLINE?: number | undefined;
+  SHUTDOWN_DELAY?: number | undefined;
+  SHUTDOWN_TIMEOUT?: number | undefined;
 }): DrainConfig {
-  return { delayMs: v.DRAIN_DELAY ?? 0, deadlineMs: v.DRAIN_DEADLINE ?? null };
+  return { delayMs: v.SHUTDOWN_DELAY ?? 0, deadlineMs: v.SHUTDOWN_TIMEOUT ?? null };
 }
 
 /** The same for a program that is started with a whole environment of its own. */
 export function drainGiven({ delayMs, deadlineMs }: DrainConfig): Record<string, string> {
   return {
-    ...(delayMs > 0 && { DRAIN_DELAY: `${String(delayMs)}ms` }),
-    ...(deadlineMs !== null && { DRAIN_DEADLINE: `${String(deadlineMs)}ms` }),
+    ...(delayMs > 0 && { SHUTDOWN_DELAY: `${String(delayMs)}ms` }),
+    ...(deadlineMs !== null && { SHUTDOWN_TIMEOUT: `${String(deadlineMs)}ms` }),
   };
 }

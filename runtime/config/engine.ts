@@ -1,7 +1,7 @@
 import type { LogLevel } from '../log.js';
 import { drainOf, drainVariables, type DrainConfig } from './drain.js';
 import { read, type Environment } from './environment.js';
-import { listenAddress, locked, logLevel, maxQueuedAdmissions, port, rateLimit } from './fields.js';
+import { listenAddress, paused, logLevel, maxQueuedAdmissions, port, rateLimit } from './fields.js';
 import { vkeys } from './keys.js';
 import type { QueueConfig } from './queue.js';
 import { opsOf, opsVariables, type OpsConfig } from './ops.js';
@@ -30,14 +30,14 @@ export function readEngineConfig(env: Environment): EngineConfig {
   const v = read(env, {
     DATABASE_URL: databaseUrl(ROLE_URL('engine')),
     REDIS_URL: redisUrl,
-    BIND: listenAddress,
+    LISTEN_ADDRESS: listenAddress,
     ENGINE_PORT: port(8080),
     RATE_LIMIT: rateLimit,
-    MAX_PENDING: maxQueuedAdmissions,
+    MAX_QUEUED_ADMISSIONS: maxQueuedAdmissions,
     PUBLIC_URL: publicUrl.optional(),
     PUBLIC_PORT: port(8081),
     LOG_VKEY: vkeys('log').optional(),
-    LIVE_EXECUTION: locked,
+    ADMISSIONS_PAUSED: paused,
     ...opsVariables,
     ...drainVariables,
     LOG_LEVEL: logLevel,
@@ -45,14 +45,14 @@ export function readEngineConfig(env: Environment): EngineConfig {
   return {
     databaseUrl: v.DATABASE_URL,
     redisUrl: v.REDIS_URL ?? null,
-    bind: v.BIND,
+    bind: v.LISTEN_ADDRESS,
     port: v.ENGINE_PORT,
     rateLimit: v.RATE_LIMIT,
-    maxQueuedAdmissions: v.MAX_PENDING,
+    maxQueuedAdmissions: v.MAX_QUEUED_ADMISSIONS,
     publicUrl: v.PUBLIC_URL ?? localUrl(v.PUBLIC_PORT),
     logVkey: v.LOG_VKEY?.[0] ?? null,
     retiredLogVkeys: v.LOG_VKEY?.slice(1) ?? [],
-    admissionsPaused: v.LIVE_EXECUTION === 'locked',
+    admissionsPaused: v.ADMISSIONS_PAUSED === 'true',
     ops: opsOf(v),
     drain: drainOf(v),
     logLevel: v.LOG_LEVEL,

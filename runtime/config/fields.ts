@@ -54,6 +54,4 @@ export const logLevel = z
   .default('info');
 export const listenAddress = z.string().default('127.0.0.1');
 export const dataDir = z.string().default('.data');
-export const locked = z
-  .literal('locked', 'must be "locked", or unset to follow the lane state in the database')
-  .optional();
+export const paused = z.enum(['true', 'false'], 'must be true or false').default('false');

@@ -41,7 +41,7 @@ export function readFsckConfig(only: FsckHalf | null, env: Environment): FsckCon
     DATA_DIR: dataDir,
     SNAPSHOT_DIR: z.string().optional(),
     SNAPSHOT_URL: snapshotUrl,
-    SNAPSHOT_VALID_FOR: snapshotTtl,
+    SNAPSHOT_TTL: snapshotTtl,
     LOG_LEVEL: logLevel,
   });
   const trusted = (pinned: string[] | undefined, keyFile: string | undefined, name: string) => {
@@ -66,7 +66,7 @@ export function readFsckConfig(only: FsckHalf | null, env: Environment): FsckCon
     snapshotKey: snapshotKey ?? logKey,
     snapshotDir: only === 'registry' || url !== null ? null : directory,
     snapshotUrl: only === 'registry' ? null : url,
-    snapshotValidForMs: v.SNAPSHOT_VALID_FOR,
+    snapshotValidForMs: v.SNAPSHOT_TTL,
     dataDir: resolve(v.DATA_DIR),
     logLevel: v.LOG_LEVEL,
   };

@@ -1,7 +1,7 @@
 import type { LogLevel } from '../log.js';
 import { drainOf, drainVariables, type DrainConfig } from './drain.js';
 import { read, type Environment } from './environment.js';
-import { locked, logLevel } from './fields.js';
+import { paused, logLevel } from './fields.js';
 import { keyFile } from './keys.js';
 import type { QueueConfig } from './queue.js';
 import { opsOf, opsVariables, type OpsConfig } from './ops.js';
@@ -20,7 +20,7 @@ export function readWorkerConfig(env: Environment): WorkerConfig {
     DATABASE_URL: databaseUrl(ROLE_URL('worker')),
     REDIS_URL: redisUrl,
     AEP_KEY_FILE: keyFile('key that signs AEPs'),
-    LIVE_EXECUTION: locked,
+    ADMISSIONS_PAUSED: paused,
     ...opsVariables,
     ...drainVariables,
     LOG_LEVEL: logLevel,
@@ -29,7 +29,7 @@ export function readWorkerConfig(env: Environment): WorkerConfig {
     databaseUrl: v.DATABASE_URL,
     redisUrl: v.REDIS_URL ?? null,
     aepKeyFile: v.AEP_KEY_FILE,
-    admissionsPaused: v.LIVE_EXECUTION === 'locked',
+    admissionsPaused: v.ADMISSIONS_PAUSED === 'true',
     ops: opsOf(v),
     drain: drainOf(v),
     logLevel: v.LOG_LEVEL,

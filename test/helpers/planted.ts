@@ -78,7 +78,7 @@ export class Plantation {
         DATA_DIR: home,
         LOG_VKEY: this.sound.logVkey,
         SNAPSHOT_VKEY: this.sound.snapshotVkey,
-        SNAPSHOT_VALID_FOR: '60s',
+        SNAPSHOT_TTL: '60s',
       },
     };
   }
