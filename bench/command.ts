@@ -1,4 +1,4 @@
-import { isForOperator } from '#runtime/operator-error';
+import { isForOperator } from '#runtime/process/operator-error';
 import { resultsFile, writeResults, type ResultsKind } from './results.js';
 import type { Row } from './row.js';
 import { say } from './say.js';

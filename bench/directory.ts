@@ -2,8 +2,8 @@ import { existsSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, readdir, rm, statfs } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { removeEmbeddedPostgres } from '#runtime/embedded/index';
-import { OperatorError } from '#runtime/operator-error';
+import { removeEmbeddedPostgres } from '#runtime/embedded/start';
+import { OperatorError } from '#runtime/process/operator-error';
 
 /** Where a bench keeps its data. */
 export interface BenchDirectory {

@@ -1,6 +1,6 @@
 import { mkdir, rename, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 import type { Row } from './row.js';
 
 /** Of which run: the whole one, the quick one, one of some measurements only, or that of scale. */

@@ -1,7 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { cpus, loadavg, totalmem } from 'node:os';
-import { OperatorError } from '#runtime/operator-error';
+import { OperatorError } from '#runtime/process/operator-error';
 import { openBenchDirectory } from './directory.js';
 import { startBenchRedis } from './service/redis.js';
 import { failedRow, type Measurement, type Row } from './row.js';

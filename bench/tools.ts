@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { OperatorError } from '#runtime/operator-error';
+import { OperatorError } from '#runtime/process/operator-error';
 
 /** Programs that peers and pinning need, and the Debian package of each. */
 const PACKAGES = {

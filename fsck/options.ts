@@ -1,6 +1,6 @@
 import type { Vkey } from '#protocol/note';
 import type { SnapshotTrust } from '#protocol/snapshot/trust';
-import type { Pool } from '#sql/db';
+import type { Pool } from '#sql/db/transaction';
 import type { FindingCode } from './codes.js';
 import type { Finding } from './findings.js';
 import type { SnapshotFiles } from './snapshot/source.js';

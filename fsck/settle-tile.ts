@@ -1,7 +1,7 @@
 import { equalBytes } from '#protocol/bytes';
 import { TILE_WIDTH } from '#protocol/tiles';
 import { tileRoot } from '#protocol/tiles/append';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { split } from './tree.js';
 
 /** Two sources that say what a run of leaves hashes to, and what can decide between them. */

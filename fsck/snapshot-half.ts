@@ -8,7 +8,7 @@ import {
 } from '#protocol/snapshot/manifest';
 import type { SnapshotTrust } from '#protocol/snapshot/trust';
 import type { Findings } from './findings.js';
-import type { JudgedChunk } from './judged.js';
+import type { JudgedChunk } from './registry/check-leaf.js';
 import type { RegistryHalf } from './registry-half.js';
 import { allPackages, allTokens } from './registry/grants.js';
 import type { Anchor } from './registry/log-tree.js';

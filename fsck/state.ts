@@ -1,6 +1,6 @@
 import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { OperatorError } from '#runtime/operator-error';
+import { OperatorError } from '#runtime/process/operator-error';
 import type { FindingsState } from './findings.js';
 import type { WalkState } from './registry/walk.js';
 import type { ProofsState } from './snapshot/proofs.js';

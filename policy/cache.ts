@@ -1,5 +1,5 @@
-import type { Db } from '#sql/db';
-import { readPolicySet } from '#sql/policies';
+import type { Db } from '#sql/db/transaction';
+import { readPolicySet } from '#sql/admissions/policies';
 import { requireApplicable } from './check.js';
 import { preparePolicyEngine, type PolicyEngine } from './decide.js';
 import { PolicySetError } from './policy-set.js';

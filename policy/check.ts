@@ -1,6 +1,6 @@
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { utf8 } from '#protocol/bytes';
-import type { PolicyFiles, StoredPolicySet } from '#sql/policies';
+import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 import { preparePolicyEngine } from './decide.js';
 import { inputSchema, schemaDifferences, unknownAttributes } from './input-schema.js';
 import { PolicySetError, SCHEMA_FILE } from './policy-set.js';

@@ -1,6 +1,6 @@
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { canonicalize } from '#protocol/canonical-json';
-import type { PolicyFiles, StoredPolicySet } from '#sql/policies';
+import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 import { CEDAR_VERSION, makePolicySet, PolicySetError } from './policy-set.js';
 import { policyInputJson, type PolicyInput } from './input.js';
 

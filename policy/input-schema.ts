@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
-import { packageRoot } from '#runtime/package-root';
-import type { PolicyFiles } from '#sql/policies';
+import { packageRoot } from '#runtime/process/package-root';
+import type { PolicyFiles } from '#sql/admissions/policies';
 import { PolicySetError, SCHEMA_FILE } from './policy-set.js';
 
 let text: string | undefined;

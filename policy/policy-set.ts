@@ -5,9 +5,9 @@ import * as cedar from '@cedar-policy/cedar-wasm/nodejs';
 import { canonicalize } from '#protocol/canonical-json';
 import { fromHex, utf8 } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
-import { nativeSha256 } from '#runtime/crypto';
-import { OperatorError } from '#runtime/operator-error';
-import type { PolicyFiles, StoredPolicySet } from '#sql/policies';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { OperatorError } from '#runtime/process/operator-error';
+import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 
 /** The policy texts cannot be used: they do not parse, do not validate, or are not what they say. */
 export class PolicySetError extends OperatorError {

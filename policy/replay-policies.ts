@@ -2,8 +2,8 @@ import * as z from 'zod';
 import { utf8 } from '#protocol/bytes';
 import { canonicalize } from '#protocol/canonical-json';
 import { hashHex } from '#protocol/hash';
-import { nativeSha256 } from '#runtime/crypto';
-import type { PolicyFiles, StoredPolicySet } from '#sql/policies';
+import { nativeSha256 } from '#runtime/crypto/node';
+import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 import { evaluate, preparse, type PolicyEngine } from './decide.js';
 import {
   CEDAR_VERSION,

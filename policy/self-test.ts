@@ -1,4 +1,4 @@
-import type { PolicyFiles } from '#sql/policies';
+import type { PolicyFiles } from '#sql/admissions/policies';
 import { preparePolicyEngine } from './decide.js';
 import type { PolicyInput } from './input.js';
 import { makePolicySet } from './policy-set.js';

@@ -7,7 +7,7 @@ import {
 import type { AepSubject } from '#protocol/schemas/aep';
 import { agentEnvelopeSchema, type AgentEnvelope } from '#protocol/schemas/agent';
 import { executeRequestSchema, type ExecuteRequest } from '#protocol/schemas/execute';
-import type { PinnedIntake } from '#sql/pinned-intake';
+import type { PinnedIntake } from '#sql/admissions/pinned-intake';
 import { IntakeMismatchError, UnknownLaneError } from './errors.js';
 import type { PolicyInput } from './input.js';
 

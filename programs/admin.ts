@@ -1,4 +1,4 @@
-import { isConnectionLost } from '#sql/errors';
+import { isConnectionLost } from '#sql/db/errors';
 import { runAdmin } from './admin/main.js';
 
 // The database's driver asks something of its own whenever it connects, and nobody hears it when that

@@ -1,9 +1,9 @@
 import { boardConfig } from '#runtime/config';
-import { listen } from '#runtime/http-server';
-import { reportReady, runProgram } from '#runtime/lifecycle';
-import { healthCheck } from '#runtime/ops/condition';
+import { listen } from '#runtime/http/server';
+import { reportReady, runProgram } from '#runtime/process/lifecycle';
+import { healthCheck } from '#runtime/ops/health';
 import { openOps } from '#runtime/ops/ops';
-import { assertMayOnlyReadQueues, openQueueToRead, QUEUES } from '#runtime/queues';
+import { assertMayOnlyReadQueues, openQueueToRead, QUEUES } from '#runtime/queue/queues';
 import { createBoard } from './board/app.js';
 import { loadBoardKey } from './board/key.js';
 

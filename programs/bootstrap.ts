@@ -11,16 +11,16 @@ import {
 } from '#protocol/api-key';
 import { toBase64Url } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
-import { nativeSha256 } from '#runtime/crypto';
-import type { Logger } from '#runtime/log';
-import { OperatorError } from '#runtime/operator-error';
-import { connect } from '#runtime/postgres';
-import { createPrivateFile } from '#runtime/private-file';
-import { createTenant, setLane } from '#sql/administration';
-import { insertApiKey } from '#sql/api-keys';
-import { withAuditContext } from '#sql/audit';
-import { ensureKeyActive } from '#sql/lifecycle';
-import type { Db } from '#sql/db';
+import { nativeSha256 } from '#runtime/crypto/node';
+import type { Logger } from '#runtime/process/log';
+import { OperatorError } from '#runtime/process/operator-error';
+import { connect } from '#runtime/postgres/connect';
+import { createPrivateFile } from '#runtime/process/files';
+import { createTenant, setLane } from '#sql/tenants/administration';
+import { insertApiKey } from '#sql/tenants/api-keys';
+import { withAuditContext } from '#sql/tenants/audit';
+import { ensureKeyActive } from '#sql/lifecycle/entries';
+import type { Db } from '#sql/db/transaction';
 import { migrateDatabase, type ProgramRole } from './migrate-database.js';
 import { BOOTSTRAP, ensurePolicy, shippedPolicy } from './shipped-policy.js';
 

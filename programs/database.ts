@@ -1,10 +1,9 @@
 import { join } from 'node:path';
-import { packageRoot } from '#runtime/package-root';
-import type { Pool } from '#sql/db';
-import { migrationNames } from '#sql/migrations-folder';
-import { assertRole, type Program } from '#sql/roles';
-import { requireSchema } from '#sql/schema-version';
-import { requireOwnSession } from '#sql/session';
+import { packageRoot } from '#runtime/process/package-root';
+import { type Pool, requireOwnSession } from '#sql/db/transaction';
+import { migrationNames } from '#sql/schema/folder';
+import { assertRole, type Program } from '#sql/db/roles';
+import { requireSchema } from '#sql/schema/version';
 
 /** The migrations of this version. */
 export const MIGRATIONS = join(packageRoot, 'sql', 'migrations');

@@ -1,6 +1,6 @@
 import cluster from 'node:cluster';
 import { facadeConfig, type FacadeConfig } from '#runtime/config';
-import { reportReady, runProgram } from '#runtime/lifecycle';
+import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { superviseProcesses } from './facade/processes.js';
 import { serve } from './facade/serve.js';
 

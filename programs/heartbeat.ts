@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ProgramContext } from '#runtime/lifecycle';
-import type { Readiness } from '#runtime/ops/source';
-import type { Pool } from '#sql/db';
-import { recordHeartbeat } from '#sql/heartbeats';
+import type { ProgramContext } from '#runtime/process/lifecycle';
+import type { Readiness } from '#runtime/ops/health';
+import type { Pool } from '#sql/db/transaction';
+import { recordHeartbeat } from '#sql/ops/heartbeats';
 
 const EVERY_MS = 2_000;
 

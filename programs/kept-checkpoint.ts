@@ -1,5 +1,5 @@
 import { readFile } from 'node:fs/promises';
-import { OperatorError } from '#runtime/operator-error';
+import { OperatorError } from '#runtime/process/operator-error';
 
 const WITHIN_MS = 10_000;
 /** A checkpoint is some two hundred bytes, and a few witnesses' signatures more. */

@@ -1,6 +1,11 @@
-import { connect } from '#runtime/postgres';
-import { BOARD_ROLE, grantQueueAccess, grantQueueReading, migrateQueues } from '#runtime/queues';
-import { migrate } from '#sql/migrate';
+import { connect } from '#runtime/postgres/connect';
+import {
+  BOARD_ROLE,
+  grantQueueAccess,
+  grantQueueReading,
+  migrateQueues,
+} from '#runtime/queue/queues';
+import { migrate } from '#sql/schema/migrate';
 import { MIGRATIONS } from './database.js';
 
 /** The database role of each program that has one. */

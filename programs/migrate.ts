@@ -1,6 +1,6 @@
 import { migrateConfig } from '#runtime/config';
-import { runProgram } from '#runtime/lifecycle';
-import { OperatorError } from '#runtime/operator-error';
+import { runProgram } from '#runtime/process/lifecycle';
+import { OperatorError } from '#runtime/process/operator-error';
 import { migrateDatabase, PROGRAM_ROLES } from './migrate-database.js';
 
 const code = await runProgram(

@@ -1,7 +1,7 @@
 import { besideEachOther } from '#runtime/ops/combine';
 import { processSource } from '#runtime/ops/over-ipc';
-import type { OpsSource } from '#runtime/ops/source';
-import type { Supervised } from '#runtime/supervise';
+import type { OpsSource } from '#runtime/ops/health';
+import type { Supervised } from '#runtime/process/supervise';
 
 /** Less than the listener's own patience. */
 const TIMEOUT_MS = 2_000;

@@ -1,5 +1,5 @@
 import { ProtocolError } from '#protocol/errors';
-import { OperatorError } from '#runtime/operator-error';
+import { OperatorError } from '#runtime/process/operator-error';
 
 /** Does what pins the keys of these variables: keys that cannot be pinned are the operator's to mend. */
 export function pinning<T>(variables: string, pin: () => T): T {

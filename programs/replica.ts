@@ -1,8 +1,7 @@
-import type { Replica } from '#publisher/replica';
-import { inspectReplica, sqlReplica } from '#publisher/sql-replica';
-import type { ProgramContext } from '#runtime/lifecycle';
-import { OperatorError } from '#runtime/operator-error';
-import { connect, type Sql } from '#runtime/postgres';
+import { inspectReplica, type Replica, sqlReplica } from '#publisher/registry/replica';
+import type { ProgramContext } from '#runtime/process/lifecycle';
+import { OperatorError } from '#runtime/process/operator-error';
+import { connect, type Sql } from '#runtime/postgres/connect';
 import { assertDatabase } from './database.js';
 
 /** Opens what DATABASE_READ_URL names, if it is a replica of the primary that this role may read. */

@@ -1,5 +1,5 @@
 import { secretsConfig } from '#runtime/config';
-import { runProgram } from '#runtime/lifecycle';
+import { runProgram } from '#runtime/process/lifecycle';
 import { makeSecrets } from './secrets/make.js';
 
 const code = await runProgram(

@@ -1,13 +1,13 @@
 import { jwkThumbprint } from '#protocol/keys';
 import { toBase64Url } from '#protocol/bytes';
 import { setupConfig } from '#runtime/config';
-import { nativeSha256 } from '#runtime/crypto';
-import { runProgram } from '#runtime/lifecycle';
-import { connect } from '#runtime/postgres';
-import { withAuditContext } from '#sql/audit';
-import { ensureKeyActive } from '#sql/lifecycle';
-import { assertRole } from '#sql/roles';
-import { readPublicKey } from './admin/public-key.js';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { runProgram } from '#runtime/process/lifecycle';
+import { connect } from '#runtime/postgres/connect';
+import { withAuditContext } from '#sql/tenants/audit';
+import { ensureKeyActive } from '#sql/lifecycle/entries';
+import { assertRole } from '#sql/db/roles';
+import { readPublicKey } from './admin/vkeys.js';
 import { BOOTSTRAP, ensurePolicy, shippedPolicy } from './shipped-policy.js';
 
 /**

@@ -2,16 +2,16 @@ import { join } from 'node:path';
 import { toHex } from '#protocol/bytes';
 import { whyNotRun } from '#policy/check';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
-import type { Logger } from '#runtime/log';
-import { packageRoot } from '#runtime/package-root';
-import type { Db } from '#sql/db';
+import type { Logger } from '#runtime/process/log';
+import { packageRoot } from '#runtime/process/package-root';
+import type { Db } from '#sql/db/transaction';
 import {
   activatePolicy,
   activePolicy,
   readPolicySet,
   storePolicySet,
   type StoredPolicySet,
-} from '#sql/policies';
+} from '#sql/admissions/policies';
 
 /** The command under which a start of the whole stack does what it does to the registry. */
 export const BOOTSTRAP = 'bootstrap';

@@ -5,14 +5,18 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { formatVkey } from '#protocol/note';
 import { drainGiven, type DrainConfig, type StartConfig } from '#runtime/config';
-import { createSigningKey, loadSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/index';
-import { makeFolder, makePublicFolder } from '#runtime/folder';
-import { listen } from '#runtime/http-server';
-import type { ProgramContext } from '#runtime/lifecycle';
+import {
+  createSigningKey,
+  loadSigningKey,
+  nativeSha256,
+  type SigningKey,
+} from '#runtime/crypto/node';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/start';
+import { createPrivateFile, makeFolder, makePublicFolder } from '#runtime/process/files';
+import { listen } from '#runtime/http/server';
+import type { ProgramContext } from '#runtime/process/lifecycle';
 import { serveOps } from '#runtime/ops/ops';
-import { createPrivateFile } from '#runtime/private-file';
-import { type Supervised, supervise } from '#runtime/supervise';
+import { type Supervised, supervise } from '#runtime/process/supervise';
 import { bootstrap, type Bootstrapped } from './bootstrap.js';
 import { programsTogether } from './ops-together.js';
 

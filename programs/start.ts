@@ -1,8 +1,8 @@
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { startConfig } from '#runtime/config';
-import { runProgram } from '#runtime/lifecycle';
-import { writePrivateFile } from '#runtime/private-file';
+import { runProgram } from '#runtime/process/lifecycle';
+import { writePrivateFile } from '#runtime/process/files';
 import { banner } from './banner.js';
 import { startStack } from './stack.js';
 

@@ -1,10 +1,10 @@
 import { verifierConfig } from '#runtime/config';
-import { nativeBase64, nativeSha256 } from '#runtime/crypto';
-import { reportReady, runProgram } from '#runtime/lifecycle';
+import { nativeBase64, nativeSha256 } from '#runtime/crypto/node';
+import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
-import { connect } from '#runtime/postgres';
-import { bulkVerification } from '#runtime/sodium';
-import { isConnectionLost } from '#sql/errors';
+import { connect } from '#runtime/postgres/connect';
+import { bulkVerification } from '#runtime/crypto/sodium';
+import { isConnectionLost } from '#sql/db/errors';
 import { verifierPulses, verifierReadiness } from '#workers/verify/readiness';
 import { runVerifier } from '#workers/verify/verifier';
 import { VoidedProofs } from '#workers/verify/voided';

@@ -1,10 +1,10 @@
 import { jwkThumbprint } from '#protocol/keys';
 import { workerConfig } from '#runtime/config';
-import { loadSigningKey, nativeSha256 } from '#runtime/crypto';
-import { reportReady, runProgram } from '#runtime/lifecycle';
+import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { openOps } from '#runtime/ops/ops';
-import { connect } from '#runtime/postgres';
-import { isConnectionLost } from '#sql/errors';
+import { connect } from '#runtime/postgres/connect';
+import { isConnectionLost } from '#sql/db/errors';
 import { watchPolicies } from '#workers/admit/watch-policies';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/cache';

@@ -3,16 +3,16 @@ import type { Sha256 } from '#protocol/hash';
 import type { NoteSigner } from '#protocol/note';
 import type { Manifest } from '#protocol/snapshot/manifest';
 import type { SnapshotTrust } from '#protocol/snapshot/trust';
-import type { Clock } from '#runtime/clock';
-import type { Logger } from '#runtime/log';
-import type { SnapshotDirectory } from './directory.js';
-import type { PublishedIndex } from './index-parts.js';
-import type { Janitor } from './janitor.js';
-import type { Leadership } from './leader.js';
-import type { SnapshotWriter } from './publish.js';
-import type { RegistryView } from './registry-view.js';
-import type { Replica } from './replica.js';
-import type { TreeHead } from './tree.js';
+import type { Clock } from '#runtime/process/clock';
+import type { Logger } from '#runtime/process/log';
+import type { SnapshotDirectory } from './store/directory.js';
+import type { PublishedIndex } from './store/index-parts.js';
+import type { Janitor } from './store/janitor.js';
+import type { Leadership } from './registry/lease.js';
+import type { SnapshotWriter } from './store/writer.js';
+import type { RegistryView } from './registry/registry-view.js';
+import type { Replica } from './registry/replica.js';
+import type { TreeHead } from './plan/tree.js';
 
 /** Everything a tick uses. */
 export interface CycleContext {

@@ -4,19 +4,18 @@ import type { Sha256 } from '#protocol/hash';
 import type { RetiredKeys } from '#protocol/snapshot/keys';
 import type { Manifest } from '#protocol/snapshot/manifest';
 import { pinKeys, type SnapshotTrust } from '#protocol/snapshot/trust';
-import type { Clock } from '#runtime/clock';
-import type { Logger } from '#runtime/log';
+import type { Clock } from '#runtime/process/clock';
+import type { Logger } from '#runtime/process/log';
 import type { CycleContext } from './context.js';
-import { SnapshotDirectory } from './directory.js';
-import { keptCheckpoint } from './kept-checkpoint.js';
-import { PublishedIndex } from './index-parts.js';
-import { Janitor } from './janitor.js';
-import { DirectoryLease, Leadership, type Lease } from './leader.js';
-import { SnapshotWriter, type WriteStep } from './publish.js';
-import type { RegistryView } from './registry-view.js';
-import type { Replica } from './replica.js';
+import { keptCheckpoint, SnapshotDirectory } from './store/directory.js';
+import { PublishedIndex } from './store/index-parts.js';
+import { Janitor } from './store/janitor.js';
+import { DirectoryLease, Leadership, type Lease } from './registry/lease.js';
+import { SnapshotWriter, type WriteStep } from './store/writer.js';
+import type { RegistryView } from './registry/registry-view.js';
+import type { Replica } from './registry/replica.js';
 import { Steps } from './steps.js';
-import { runPublishCycle, type CycleReport } from './tick.js';
+import { runPublishCycle, type CycleReport } from './cycle.js';
 
 /** A key that signs; the publisher needs no more of it. */
 export interface Signer {

@@ -1,9 +1,8 @@
-import { Heartbeat } from '#runtime/ops/pulse';
-import type { Readiness } from '#runtime/ops/source';
+import { Heartbeat, type Readiness } from '#runtime/ops/health';
 import type { CycleObserver } from './run.js';
-import { LeaseLostError, FatalPublishError, type StopCode } from './stopped.js';
-import type { CycleReport } from './tick.js';
-import { UnknownSigner } from './unknown-signer.js';
+import { LeaseLostError, FatalPublishError, type StopCode } from './errors.js';
+import type { CycleReport } from './cycle.js';
+import { UnknownSigner } from './plan/unknown-signer.js';
 
 /** Ticks come every second; one that publishes a great backlog takes longer, and that is said too. */
 const STALLED_MS = 10_000;

@@ -1,10 +1,10 @@
 import { createTask } from 'node-cron';
-import type { Logger } from '#runtime/log';
-import { Watchdog } from '#runtime/watchdog';
+import type { Logger } from '#runtime/process/log';
+import { Watchdog } from '#runtime/process/watchdog';
 import type { Publisher } from './publisher.js';
-import { ReplicaUnfit } from './replica.js';
-import { LeaseLostError, FatalPublishError } from './stopped.js';
-import type { CycleReport } from './tick.js';
+import { ReplicaUnfit } from './registry/replica.js';
+import { LeaseLostError, FatalPublishError } from './errors.js';
+import type { CycleReport } from './cycle.js';
 
 const EVERY_SECOND = '* * * * * *';
 const LOOK_EVERY_MS = 1_000;

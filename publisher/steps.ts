@@ -1,5 +1,5 @@
-import type { RegistryView } from './registry-view.js';
-import type { Replica } from './replica.js';
+import type { RegistryView } from './registry/registry-view.js';
+import type { Replica } from './registry/replica.js';
 
 /** Counts what was asked of the registry and is answered, so that a long tick is told from one that hangs. */
 export class Steps {

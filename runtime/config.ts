@@ -1,32 +1,34 @@
-import { readAdminConfig, readStatusConfig, type AdminConfig } from './config/admin.js';
-import { readBoardConfig } from './config/board.js';
+import {
+  type AdminConfig,
+  readAdminConfig,
+  readBoardConfig,
+  readStatusConfig,
+} from './config/admin.js';
 import { readEngineConfig } from './config/engine.js';
 import type { Environment } from './config/environment.js';
 import { readFacadeConfig } from './config/facade.js';
 import { readFsckConfig, type FsckConfig, type FsckHalf } from './config/fsck.js';
-import { readMigrateConfig } from './config/migrate.js';
+import { readMigrateConfig, readSecretsConfig, readSetupConfig } from './config/setup.js';
 import { readPublisherConfig } from './config/publisher.js';
-import { readSecretsConfig, readSetupConfig } from './config/setup.js';
 import { readDemoConfig, readStartConfig, type StartConfig } from './config/start.js';
-import { readVerifierConfig } from './config/verifier.js';
-import { readWorkerConfig } from './config/worker.js';
-import { LOG_LEVELS, type LogLevel } from './log.js';
+import { readVerifierConfig, readWorkerConfig } from './config/worker.js';
+import { LOG_LEVELS, type LogLevel } from './process/log.js';
 
 export { ConfigError, type Environment } from './config/environment.js';
-export { LOCAL_ORIGIN, snapshotNameFor } from './config/log-names.js';
+export { LOCAL_ORIGIN, snapshotNameFor } from './config/fields.js';
 export type { AdminConfig, StatusConfig } from './config/admin.js';
-export type { BoardConfig } from './config/board.js';
-export { drainGiven, type DrainConfig } from './config/drain.js';
+export type { BoardConfig } from './config/admin.js';
+export { drainGiven, type DrainConfig } from './config/process.js';
 export type { EngineConfig } from './config/engine.js';
 export type { FacadeConfig } from './config/facade.js';
 export type { FsckConfig, TrustedKey } from './config/fsck.js';
-export type { MigrateConfig } from './config/migrate.js';
-export type { OpsConfig } from './config/ops.js';
+export type { MigrateConfig } from './config/setup.js';
+export type { OpsConfig } from './config/process.js';
 export type { PublisherConfig } from './config/publisher.js';
-export type { QueueConfig } from './config/queue.js';
+export type { QueueConfig } from './config/fields.js';
 export type { SecretsConfig, SetupConfig } from './config/setup.js';
 export type { StartConfig } from './config/start.js';
-export type { VerifierConfig } from './config/verifier.js';
+export type { VerifierConfig } from './config/worker.js';
 export type { WorkerConfig } from './config/worker.js';
 
 /** The one place that reads the environment; what is below `config/` is handed it. */

@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { createTenant, setAllowlisted, setLane } from '#sql/administration';
+import { createTenant, setAllowlisted, setLane } from '#sql/tenants/administration';
 import { admissionEnvelope, agentCalls, outcomeEnvelope } from './helpers/agent.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import {

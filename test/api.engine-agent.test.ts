@@ -6,10 +6,10 @@ import { hashHex, nobleSha256 } from '#protocol/hash';
 import type { JsonValue } from '#protocol/json';
 import { agentReceiptSchema } from '#protocol/schemas/index';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
-import { packageRoot } from '#runtime/package-root';
-import { createTenant, setAllowlisted } from '#sql/administration';
-import { treeSize } from '#sql/log';
-import { activatePolicy, activePolicy, storePolicySet } from '#sql/policies';
+import { packageRoot } from '#runtime/process/package-root';
+import { createTenant, setAllowlisted } from '#sql/tenants/administration';
+import { treeSize } from '#sql/log/log';
+import { activatePolicy, activePolicy, storePolicySet } from '#sql/admissions/policies';
 import { admissionEnvelope, agentCalls, outcomeEnvelope } from './helpers/agent.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import {

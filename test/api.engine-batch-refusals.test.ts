@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type BatchResult } from '#protocol/schemas/batch';
-import { pendingDepth } from '#sql/settlement';
+import { pendingDepth } from '#sql/admissions/outcomes';
 import {
   batchCall,
   batchIn,

@@ -3,8 +3,8 @@ import { isBatchId } from '#protocol/ids';
 import { batchResultSchema, batchSchema, type BatchResult } from '#protocol/schemas/batch';
 import { canonicalBytes } from '#protocol/canonical-json';
 import type { JsonValue } from '#protocol/json';
-import { setLane } from '#sql/administration';
-import { treeSize } from '#sql/log';
+import { setLane } from '#sql/tenants/administration';
+import { treeSize } from '#sql/log/log';
 import {
   BATCHES,
   batchCall,

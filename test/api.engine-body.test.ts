@@ -1,7 +1,7 @@
 import { Agent, request as httpRequest } from 'node:http';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { problemSchema } from '#protocol/schemas/index';
-import { treeSize } from '#sql/log';
+import { treeSize } from '#sql/log/log';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import {
   executeBody,

@@ -4,7 +4,7 @@ import { nobleSha256, hashHex } from '#protocol/hash';
 import { utf8 } from '#protocol/bytes';
 import { admissionStatusSchema, executeReceiptSchema } from '#protocol/schemas/index';
 import type { JsonValue } from '#protocol/json';
-import { treeSize } from '#sql/log';
+import { treeSize } from '#sql/log/log';
 import { processAdmissions } from '#workers/admit/process';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import {

@@ -6,8 +6,8 @@ import { nobleSha256, hashHex } from '#protocol/hash';
 import { utf8 } from '#protocol/bytes';
 import { executeReceiptSchema } from '#protocol/schemas/index';
 import type { JsonValue } from '#protocol/json';
-import { createTenant, revokeApiKey, setAllowlisted, setLane } from '#sql/administration';
-import { treeSize } from '#sql/log';
+import { createTenant, revokeApiKey, setAllowlisted, setLane } from '#sql/tenants/administration';
+import { treeSize } from '#sql/log/log';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import {
   executeBody,

@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RendererBusyError, RenderTimeoutError } from '#api/engine/pdf/pool';
-import { nativeSha256 } from '#runtime/crypto';
-import { setValidity } from '#sql/administration';
-import { appendRevocation } from '#sql/lifecycle';
-import { expire } from '#workers/verify/expire';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { setValidity } from '#sql/tenants/administration';
+import { appendRevocation } from '#sql/lifecycle/entries';
+import { expire } from '#workers/verify/expiries';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { headersFor, issueKey, startEngine, without, type TestEngine } from './helpers/engine.js';
 import { readPdf } from './helpers/pdf.js';

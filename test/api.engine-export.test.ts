@@ -5,9 +5,9 @@ import { hashHex } from '#protocol/hash';
 import { verifyOffline } from '#protocol/offline';
 import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';
 import { AEP_PAYLOAD_TYPE } from '#protocol/schemas/proof-record';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
-import { createTenant, setAllowlisted } from '#sql/administration';
-import { appendRevocation } from '#sql/lifecycle';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { createTenant, setAllowlisted } from '#sql/tenants/administration';
+import { appendRevocation } from '#sql/lifecycle/entries';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { testLog, type TestLog } from './helpers/checkpoints.js';
 import {

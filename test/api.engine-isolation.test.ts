@@ -3,9 +3,9 @@ import { v7 as uuidv7 } from 'uuid';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { OperationSpec } from '#api/engine/operation';
 import { OPERATIONS } from '#api/engine/operations';
-import { createTenant, setAllowlisted } from '#sql/administration';
-import type { Pool } from '#sql/db';
-import { TENANT_TABLES } from '#sql/tenant-tables';
+import { createTenant, setAllowlisted } from '#sql/tenants/administration';
+import type { Pool } from '#sql/db/transaction';
+import { TENANT_TABLES } from '#sql/db/tenant-scope';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import {
   executeBody,

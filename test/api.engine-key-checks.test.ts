@@ -2,8 +2,8 @@ import type * as crypto from 'node:crypto';
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { formatApiKey } from '#protocol/api-key';
-import { revokeApiKey } from '#sql/administration';
-import type * as tenants from '#sql/tenants';
+import { revokeApiKey } from '#sql/tenants/administration';
+import type * as tenants from '#sql/tenants/authenticate';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import {
   executeBody,

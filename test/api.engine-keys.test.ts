@@ -2,10 +2,10 @@ import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { apiKeyIdFrom, apiKeySecretHash, formatApiKey } from '#protocol/api-key';
-import { nativeSha256 } from '#runtime/crypto';
-import { revokeApiKey } from '#sql/administration';
-import { rotateApiKey } from '#sql/api-keys';
-import { treeSize } from '#sql/log';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { revokeApiKey } from '#sql/tenants/administration';
+import { rotateApiKey } from '#sql/tenants/api-keys';
+import { treeSize } from '#sql/log/log';
 import { admissionEnvelope } from './helpers/agent.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import {

@@ -2,9 +2,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { createRequestCounter } from '#api/engine/http/rate-limit';
 import { ENGINE_DEFAULTS } from '#api/engine/context';
-import { openRedis, type RedisClient } from '#runtime/redis';
-import { createTenant, setAllowlisted } from '#sql/administration';
-import { treeSize } from '#sql/log';
+import { openRedis, type RedisClient } from '#runtime/queue/redis';
+import { createTenant, setAllowlisted } from '#sql/tenants/administration';
+import { treeSize } from '#sql/log/log';
 import { admissionEnvelope } from './helpers/agent.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import {

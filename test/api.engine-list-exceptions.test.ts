@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { nativeSha256 } from '#runtime/crypto';
-import { appendRevocation } from '#sql/lifecycle';
-import { insertVerdicts } from '#sql/verdicts';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { appendRevocation } from '#sql/lifecycle/entries';
+import { insertVerdicts } from '#sql/log/verdicts';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { issueKey, startEngine, type TestEngine } from './helpers/engine.js';
 import { eraseProof } from './helpers/erase.js';

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { vkeyFor } from '#api/engine/proofs/log-vkey';
+import { vkeyFor } from '#api/engine/proofs/prove-inclusion';
 import { formatVkey } from '#protocol/note';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { testKey } from './helpers/snapshot.js';
 import { checkpoint, logVkey, ORIGIN } from './helpers/worked-log.js';
 

@@ -9,7 +9,7 @@ import { describe, expect, it } from 'vitest';
 import { loadFonts } from '#api/engine/pdf/fonts';
 import { qrOf } from '#api/engine/pdf/qr';
 import { renderPdf } from '#api/engine/pdf/render';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 import { documentFor, LOOKUP_URL, pdfRequestFor, type PaperOptions } from './helpers/papers.js';
 import { readPdf } from './helpers/pdf.js';
 import { admitted, logVkey } from './helpers/worked-log.js';

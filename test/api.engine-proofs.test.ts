@@ -10,10 +10,10 @@ import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { formatVkey, keyId, signNote } from '#protocol/note';
 import { rootFromTiles } from '#protocol/tiles';
 import { parseTlogProof } from '#protocol/tlog-proof';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
-import { createTenant, setAllowlisted } from '#sql/administration';
-import { insertCheckpoint, latestCheckpoint } from '#sql/checkpoints';
-import { readTile, treeSize } from '#sql/log';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { createTenant, setAllowlisted } from '#sql/tenants/administration';
+import { insertCheckpoint, latestCheckpoint } from '#sql/log/checkpoints';
+import { readTile, treeSize } from '#sql/log/log';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import {
   headersFor,

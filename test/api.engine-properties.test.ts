@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { OPERATIONS } from '#api/engine/operations';
-import { createTenant, setAllowlisted } from '#sql/administration';
+import { createTenant, setAllowlisted } from '#sql/tenants/administration';
 import { callArbitrary, type Credentials } from './helpers/call-arbitrary.js';
 import { testLog } from './helpers/checkpoints.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';

@@ -2,12 +2,12 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { fromHex, utf8 } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
 import { replaySchema, type Replay } from '#protocol/schemas/replay';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { manifestOf } from '#policy/policy-set';
-import type { Transaction } from '#sql/db';
-import { unpackAep } from '#sql/packed-aep';
-import { readPolicySet, storePolicySet, type PolicyFiles } from '#sql/policies';
-import { readPinnedIntake } from '#sql/pinned-intake';
+import type { Transaction } from '#sql/db/transaction';
+import { unpackAep } from '#sql/proofs/packed-aep';
+import { readPolicySet, storePolicySet, type PolicyFiles } from '#sql/admissions/policies';
+import { readPinnedIntake } from '#sql/admissions/pinned-intake';
 import { testLog, type TestLog } from './helpers/checkpoints.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import {

@@ -1,10 +1,10 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';
 import { verdictSchema, type Verdict } from '#protocol/schemas/verdict';
-import { nativeSha256 } from '#runtime/crypto';
-import { createTenant } from '#sql/administration';
-import { appendRevocation } from '#sql/lifecycle';
-import { scanExpiries } from '#workers/verify/upkeep';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { createTenant } from '#sql/tenants/administration';
+import { appendRevocation } from '#sql/lifecycle/entries';
+import { scanExpiries } from '#workers/verify/expiries';
 import { testLog, type TestLog } from './helpers/checkpoints.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { headersFor, issueKey, startEngine, type TestEngine } from './helpers/engine.js';

@@ -1,11 +1,11 @@
 import { connect, type Socket } from 'node:net';
 import { once } from 'node:events';
 import { afterEach, describe, expect, it } from 'vitest';
-import { unreadProblem } from '#api/engine/http/unread-request';
+import { unreadProblem } from '#api/engine/http/problem';
 import { unreadProblem as publicUnreadProblem } from '#api/public/http/unread-request';
 import { problemSchema } from '#protocol/schemas/problem';
-import { listen, type HttpServer, type ListenOptions } from '#runtime/http-server';
-import { readJsonBody } from '#runtime/json-body';
+import { listen, type HttpServer, type ListenOptions } from '#runtime/http/server';
+import { readJsonBody } from '#runtime/http/json-body';
 
 const servers: HttpServer[] = [];
 const sockets: Socket[] = [];

@@ -1,10 +1,10 @@
 import { connect, type Socket } from 'node:net';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { afterEach, describe, expect, it } from 'vitest';
-import { unreadProblem } from '#api/engine/http/unread-request';
+import { unreadProblem } from '#api/engine/http/problem';
 import { problemSchema } from '#protocol/schemas/problem';
-import { listen, type HttpServer } from '#runtime/http-server';
-import { readJsonBody } from '#runtime/json-body';
+import { listen, type HttpServer } from '#runtime/http/server';
+import { readJsonBody } from '#runtime/http/json-body';
 
 const running: HttpServer[] = [];
 afterEach(async () => {

@@ -4,8 +4,8 @@ import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-exp
 import { proofViewSchema } from '#protocol/schemas/proof-view';
 import type { VerdictStatement } from '#protocol/schemas/verdict';
 import type { ArtifactKind } from '#protocol/status';
-import { nativeSha256 } from '#runtime/crypto';
-import { appendKeyChange, appendRevocation } from '#sql/lifecycle';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { appendKeyChange, appendRevocation } from '#sql/lifecycle/entries';
 import { scrub } from '#workers/verify/scrub';
 import { testLog, type TestLog } from './helpers/checkpoints.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';

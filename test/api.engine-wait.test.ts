@@ -1,8 +1,8 @@
 import { EventEmitter } from 'node:events';
 import { describe, expect, it, vi } from 'vitest';
 import { createOutcomeWaiter, type OutcomeWaiter } from '#api/engine/admission/wait';
-import { logger } from '#runtime/log';
-import type { Settlement } from '#sql/settlement';
+import { logger } from '#runtime/process/log';
+import type { Settlement } from '#sql/admissions/outcomes';
 
 const proved: Settlement = {
   state: 'proved',

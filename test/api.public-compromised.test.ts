@@ -6,8 +6,8 @@ import { facadeSchema, type Facade as FacadeBody } from '#protocol/schemas/facad
 import { historySchema, trustChainSchema } from '#protocol/schemas/public-views';
 import { canAssertValidity } from '#protocol/status';
 import type { Publisher } from '#publisher/publisher';
-import { nativeSha256 } from '#runtime/crypto';
-import type { HttpServer } from '#runtime/http-server';
+import { nativeSha256 } from '#runtime/crypto/node';
+import type { HttpServer } from '#runtime/http/server';
 import { callAt, postLookup } from './helpers/public-call.js';
 import { testKey, TestSnapshot } from './helpers/snapshot.js';
 

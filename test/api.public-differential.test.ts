@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { OPERATIONS } from '#api/public/operations';
 import { idsOf } from '#protocol/ids';
 import { SCHEMA } from '#protocol/schemas/ids';
-import type { HttpServer } from '#runtime/http-server';
+import type { HttpServer } from '#runtime/http/server';
 import { SCENARIOS } from './helpers/facade-scenarios.js';
 import { listenAs, openFacades, type ServedFacade, type Facades } from './helpers/facades.js';
 import { rawExchange, undated } from './helpers/raw-exchange.js';

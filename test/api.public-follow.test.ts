@@ -7,7 +7,7 @@ import { formatVkey } from '#protocol/note';
 import { formatTime } from '#protocol/time';
 import type { SegmentRead } from '#protocol/snapshot/find';
 import type { Publisher } from '#publisher/publisher';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { servedFrom } from './helpers/served-from.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey, TestSnapshot } from './helpers/snapshot.js';
 

@@ -5,7 +5,7 @@ import { openCheckpoint } from '#protocol/checkpoint';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { decodeEntryBundle } from '#protocol/tiles';
 import { parseTlogProof } from '#protocol/tlog-proof';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { entryOf, ORIGIN, TestSnapshot } from './helpers/snapshot.js';
 
 const snapshot = new TestSnapshot();

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Facade } from '#api/public/facade';
 import { facadeSchema, type Facade as FacadeBody } from '#protocol/schemas/facade';
 import type { Publisher } from '#publisher/publisher';
-import type { HttpServer } from '#runtime/http-server';
+import type { HttpServer } from '#runtime/http/server';
 import { callAt, postLookup, sameness, type Reply } from './helpers/public-call.js';
 import { proofIdAt, TestSnapshot } from './helpers/snapshot.js';
 

@@ -8,7 +8,7 @@ import { directorySource, type SnapshotSource } from '#api/public/snapshot/sourc
 import type { Publisher } from '#publisher/publisher';
 import { facadeSchema } from '#protocol/schemas/facade';
 import { notFoundSchema } from '#protocol/schemas/lookup';
-import type { HttpServer } from '#runtime/http-server';
+import type { HttpServer } from '#runtime/http/server';
 import { callAt, postLookup, sameness, type Call, type Reply } from './helpers/public-call.js';
 import { proofIdAt, TestSnapshot } from './helpers/snapshot.js';
 

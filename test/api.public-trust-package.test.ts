@@ -5,7 +5,7 @@ import { trustPackageOf } from '#api/public/views/trust-package';
 import { openCheckpoint } from '#protocol/checkpoint';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
 import { parseTlogProof } from '#protocol/tlog-proof';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { callAt } from './helpers/public-call.js';
 import { ORIGIN, TestSnapshot } from './helpers/snapshot.js';
 import { membersOf, ViewsWorld } from './helpers/views-world.js';

@@ -4,7 +4,7 @@ import { ID_PREFIX, type IdField } from '#protocol/ids';
 import { facadeSchema } from '#protocol/schemas/facade';
 import type { ArtifactKind } from '#protocol/status';
 import type { Publisher } from '#publisher/publisher';
-import type { HttpServer } from '#runtime/http-server';
+import type { HttpServer } from '#runtime/http/server';
 import { callAt, postLookup, type Reply } from './helpers/public-call.js';
 import { TestSnapshot } from './helpers/snapshot.js';
 

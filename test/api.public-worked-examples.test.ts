@@ -23,9 +23,9 @@ import { aepKeys } from '#protocol/snapshot/keys';
 import { recordBody } from '#protocol/snapshot/record';
 import { encodeEntryBundle, entriesPath, tilePath } from '#protocol/tiles';
 import { parseTime } from '#protocol/time';
-import { memberOf, renderPackage } from '#publisher/package-record';
-import { factsOfLeaf } from '#publisher/proof-facts';
-import { renderRecord } from '#publisher/render';
+import { memberOf, renderPackage } from '#publisher/render/package-record';
+import { factsOfLeaf } from '#publisher/render/proof-facts';
+import { renderRecord } from '#publisher/render/record';
 import { sha256 } from './helpers/leaves.js';
 import {
   admitted,

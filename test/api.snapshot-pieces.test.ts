@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { Semaphore } from '#api/public/snapshot/lanes';
+import { Semaphore } from '#api/public/snapshot/semaphore';
 import { PieceCache } from '#api/public/snapshot/piece-cache';
 
 describe('the pieces that are kept', () => {

@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { removeEmbeddedPostgres } from '#runtime/embedded/index';
-import { packageRoot } from '#runtime/package-root';
+import { removeEmbeddedPostgres } from '#runtime/embedded/start';
+import { packageRoot } from '#runtime/process/package-root';
 
 let dir: string;
 beforeAll(async () => {

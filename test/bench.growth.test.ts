@@ -7,7 +7,7 @@ import { describeNeed, diskNeeds, neededBytes, requireRoom } from '#bench/growth
 import { growthRows } from '#bench/rows/growth-rows';
 import { median, spread } from '#bench/figures/median';
 import { scaleSteps, sizesOf } from '#bench/growth/sizes';
-import { OperatorError } from '#runtime/operator-error';
+import { OperatorError } from '#runtime/process/operator-error';
 
 describe('a median', () => {
   it('is the middle one, or between the middle two, whatever the order', () => {

@@ -18,8 +18,8 @@ import { startStack, type BenchStack } from '#bench/service/stack';
 import { canonicalBytes } from '#protocol/canonical-json';
 import type { JsonValue } from '#protocol/json';
 import type { Batch, BatchResult, BatchResults } from '#protocol/schemas/batch';
-import { loadSigningKey } from '#runtime/crypto';
-import { removeEmbeddedPostgres } from '#runtime/embedded/index';
+import { loadSigningKey } from '#runtime/crypto/node';
+import { removeEmbeddedPostgres } from '#runtime/embedded/start';
 
 const ITEMS = 60;
 const DENIED = Array.from({ length: ITEMS }, (_, n) => n).find(isDenied)!;

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { ceiling, scalingRows, type Scaled } from '#bench/rows/scaling-rows';
 import { timedPool } from '#bench/service/timed-pool';
-import type { Pool } from '#sql/db';
+import type { Pool } from '#sql/db/transaction';
 
 describe('the time that the append lock is held', () => {
   /** Statements in the order in which they were made; each is answered when the test says so. */

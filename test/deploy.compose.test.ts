@@ -4,9 +4,9 @@ import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { Ajv } from 'ajv';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 import { PROGRAM_ROLES } from '#programs/migrate-database';
-import { USERS } from '#programs/secrets/owners';
+import { USERS } from '#programs/secrets/make';
 import { COMPOSE_FILE, interpolate, readCompose, type Service } from './helpers/compose/file.js';
 
 const VARIABLES = {

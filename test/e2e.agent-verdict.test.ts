@@ -7,10 +7,10 @@ import { directorySource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
 import { facadeSchema } from '#protocol/schemas/facade';
 import type { Publisher } from '#publisher/publisher';
-import { systemClock } from '#runtime/clock';
-import { nativeSha256 } from '#runtime/crypto';
-import { listen, type HttpServer } from '#runtime/http-server';
-import { logger } from '#runtime/log';
+import { systemClock } from '#runtime/process/clock';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { listen, type HttpServer } from '#runtime/http/server';
+import { logger } from '#runtime/process/log';
 import { admissionEnvelope, agentCalls, outcomeEnvelope } from './helpers/agent.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import {

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { acceptIntake } from '#sql/intake';
+import { acceptIntake } from '#sql/admissions/accept';
 import { Link } from './faults/link.js';
 import { adminWith } from './helpers/admin.js';
 import { Clusters, skipsClusters, withoutClusters, type Cluster } from './helpers/clusters.js';

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
-import { createSigningKey } from '#runtime/crypto';
+import { createSigningKey } from '#runtime/crypto/node';
 import { publishedLog } from './helpers/audit.js';
 import { eventually, startStack, type RunningStack } from './helpers/stack.js';
 

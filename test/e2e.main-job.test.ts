@@ -11,8 +11,8 @@ import { parseVkey } from '#protocol/note';
 import { facadeSchema } from '#protocol/schemas/facade';
 import { executeReceiptSchema } from '#protocol/schemas/execute';
 import { inclusionResponseSchema } from '#protocol/schemas/inclusion';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
-import { packageRoot } from '#runtime/package-root';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { packageRoot } from '#runtime/process/package-root';
 import { publishedLog } from './helpers/audit.js';
 import { eventually, startStack, type RunningStack } from './helpers/stack.js';
 

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import postgres from 'postgres';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 import { adminWith } from './helpers/admin.js';
 import { Clusters, skipsClusters, withoutClusters, type Cluster } from './helpers/clusters.js';
 import { fsck, migrated, publicStatuses, Service, vkeysOf } from './helpers/restored-service.js';

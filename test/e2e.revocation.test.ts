@@ -11,12 +11,17 @@ import { formatVkey } from '#protocol/note';
 import type { Facade as FacadeBody } from '#protocol/schemas/facade';
 import type { ArtifactKind } from '#protocol/status';
 import type { Publisher } from '#publisher/publisher';
-import { systemClock } from '#runtime/clock';
-import { nativeSha256 } from '#runtime/crypto';
-import { listen, type HttpServer } from '#runtime/http-server';
-import { logger } from '#runtime/log';
-import { openAdmitEvents, openAdmitQueue, type AdmitQueue, type Running } from '#runtime/queues';
-import { settledRevocations } from '#sql/revocations';
+import { systemClock } from '#runtime/process/clock';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { listen, type HttpServer } from '#runtime/http/server';
+import { logger } from '#runtime/process/log';
+import {
+  openAdmitEvents,
+  openAdmitQueue,
+  type AdmitQueue,
+  type Running,
+} from '#runtime/queue/queues';
+import { settledRevocations } from '#sql/lifecycle/revocations';
 import { startAdmitWorker, type AdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { startEngine, type TestEngine } from './helpers/engine.js';

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createRequestCounter } from '#api/engine/http/rate-limit';
 import type { Batch } from '#protocol/schemas/batch';
-import { openRedis, warnOfEviction, type RedisClient } from '#runtime/redis';
+import { openRedis, warnOfEviction, type RedisClient } from '#runtime/queue/redis';
 import { expectNothingLost } from './helpers/audit.js';
 import { RedisCluster, type RedisNode } from './helpers/redis-cluster.js';
 import { skipsRedis, withoutRedis } from './helpers/redis.js';

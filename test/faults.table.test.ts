@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 import { Deadline, slowness } from './faults/pace.js';
 import { NO_ROWS, WRITE_POINTS } from './faults/rows/write-points.js';
 

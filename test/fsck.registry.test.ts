@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { toUuid } from '#sql/ids';
+import { toUuid } from '#sql/db/columns';
 import { checked, type Plantation } from './helpers/planted.js';
 import { soundPlantation, type SoundPlantation } from './helpers/sound-plantation.js';
 import type { SoundRegistry } from './helpers/sound-registry.js';

@@ -9,7 +9,7 @@ import { publicDescription } from '#api/public/openapi/description';
 import { OPERATIONS as PUBLIC_OPERATIONS } from '#api/public/operations';
 import { helpFor, usage } from '#programs/admin/help';
 import { COMMANDS as ADMIN_COMMANDS } from '#programs/admin/main';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 import { COMMANDS } from '#sdk/cli/commands';
 import { commandHelp, programHelp } from '#sdk/cli/help';
 import { FAULTS } from './faults/rows/index.js';

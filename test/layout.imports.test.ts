@@ -5,7 +5,7 @@ import { dirname, join, relative } from 'node:path';
 import { promisify } from 'node:util';
 import ts from 'typescript';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 
 /** What each folder may import. Nothing else, and never each other. */
 const MAY_IMPORT: Record<string, string[]> = {
@@ -158,11 +158,11 @@ describe('imports', () => {
     const importers = (of: string): string[] =>
       all.filter((source) => source.text.includes(of)).map(({ file }) => file);
     expect(importers(`'sodium-native'`)).toEqual([
-      'runtime/sodium-native.d.ts',
-      'runtime/sodium.ts',
+      'runtime/crypto/sodium-native.d.ts',
+      'runtime/crypto/sodium.ts',
     ]);
     const users = all.filter((source) =>
-      source.imports.some((one) => targetOf(source, one) === 'runtime/sodium.ts'),
+      source.imports.some((one) => targetOf(source, one) === 'runtime/crypto/sodium.ts'),
     );
     // Each a process of its own; the one of the bench is told public keys alone.
     expect(users.map(({ file }) => file).sort()).toEqual([
@@ -191,7 +191,7 @@ describe('imports', () => {
     expect(having(uses('bullmq'))).toEqual(['engine', 'worker']);
     expect(having(uses('ioredis'))).toEqual(['engine', 'worker']);
     const signs = ({ file, text }: Source): boolean =>
-      file !== 'runtime/crypto.ts' && /\b(?:load|create)SigningKey\b/.test(text);
+      file !== 'runtime/crypto/node.ts' && /\b(?:load|create)SigningKey\b/.test(text);
     expect(having(signs)).toEqual(['worker', 'publisher']);
   });
 

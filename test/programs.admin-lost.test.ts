@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 
 /** Rejects as soon as the program listens for what nobody handles; one that never does ends with 9. */
 const rejecting = (error: string): string =>

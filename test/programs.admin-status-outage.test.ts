@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { formatCheckpoint } from '#protocol/checkpoint';
 import { formatVkey, keyId, signNote } from '#protocol/note';
-import { createSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto';
+import { createSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto/node';
 import { adminWith, done, type AdminLine } from './helpers/admin.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { startProgram, type RunningProgram } from './helpers/program.js';

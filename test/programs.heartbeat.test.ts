@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { startHeartbeat } from '#programs/heartbeat';
-import { logger } from '#runtime/log';
-import type { Readiness } from '#runtime/ops/source';
-import { publishing, readHeartbeats, type Heartbeat } from '#sql/heartbeats';
+import { logger } from '#runtime/process/log';
+import type { Readiness } from '#runtime/ops/health';
+import { publishing, readHeartbeats, type Heartbeat } from '#sql/ops/heartbeats';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
 describe('startHeartbeat', () => {

@@ -6,9 +6,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { readKeptCheckpoint } from '#programs/kept-checkpoint';
-import { createSigningKey } from '#runtime/crypto';
-import { OperatorError } from '#runtime/operator-error';
-import { packageRoot } from '#runtime/package-root';
+import { createSigningKey } from '#runtime/crypto/node';
+import { OperatorError } from '#runtime/process/operator-error';
+import { packageRoot } from '#runtime/process/package-root';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
 const home = mkdtempSync(join(tmpdir(), 'svc-kept-'));

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { migrateDatabase } from '#programs/migrate-database';
-import { migrateQueues } from '#runtime/queues';
+import { migrateQueues } from '#runtime/queue/queues';
 import { freshDatabase } from './helpers/database.js';
 
 /** Of whoever migrates; the others wait for it, for as long as that takes. */

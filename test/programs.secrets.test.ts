@@ -3,9 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { makeSecrets } from '#programs/secrets/make';
-import type { ConfigError } from '#runtime/config';
-import { migrateConfig, secretsConfig } from '#runtime/config';
-import { loadSigningKey } from '#runtime/crypto';
+import { type ConfigError, migrateConfig, secretsConfig } from '#runtime/config';
+import { loadSigningKey } from '#runtime/crypto/node';
 
 describe('the secrets of a deployment', () => {
   let directory: string;

@@ -1,16 +1,16 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { BOOTSTRAP, ensurePolicy, shippedPolicy } from '#programs/shipped-policy';
-import { logger } from '#runtime/log';
-import { packageRoot } from '#runtime/package-root';
-import { withAuditContext } from '#sql/audit';
+import { logger } from '#runtime/process/log';
+import { packageRoot } from '#runtime/process/package-root';
+import { withAuditContext } from '#sql/tenants/audit';
 import {
   activatePolicy,
   activePolicy,
   storePolicySet,
   type PolicyFiles,
   type StoredPolicySet,
-} from '#sql/policies';
+} from '#sql/admissions/policies';
 import { join } from 'node:path';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { storeForeignSet } from './helpers/policy-set.js';

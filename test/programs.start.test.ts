@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { removeEmbeddedPostgres } from '#runtime/embedded/index';
-import { packageRoot } from '#runtime/package-root';
+import { removeEmbeddedPostgres } from '#runtime/embedded/start';
+import { packageRoot } from '#runtime/process/package-root';
 
 const run = promisify(execFile);
 

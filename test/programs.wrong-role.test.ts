@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { createSigningKey } from '#runtime/crypto';
+import { createSigningKey } from '#runtime/crypto/node';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { startProgram } from './helpers/program.js';
 

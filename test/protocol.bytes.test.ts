@@ -13,7 +13,7 @@ import {
   toHex,
   utf8,
 } from '#protocol/bytes';
-import { nativeBase64 } from '#runtime/crypto';
+import { nativeBase64 } from '#runtime/crypto/node';
 import { refusal } from './helpers/refusal.js';
 
 describe('encodings', () => {

@@ -11,8 +11,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { concat, fromHex, toHex, utf8 } from '#protocol/bytes';
 import { nobleVerify, strictEd25519, type Ed25519Verify } from '#protocol/ed25519';
-import { nativeVerify } from '#runtime/crypto';
-import { bulkVerification } from '#runtime/sodium';
+import { nativeVerify } from '#runtime/crypto/node';
+import { bulkVerification } from '#runtime/crypto/sodium';
 import rfc8032 from './vectors/rfc8032.json' with { type: 'json' };
 
 const P = Point.CURVE().p;

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { apiKeyIdFrom, formatApiKey, parseApiKey } from '#protocol/api-key';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 import { svc } from './helpers/svc.js';
 
 /** The ids of the keys that documents and tests are written with; their secrets are 0, 1, 2, …. */

@@ -8,7 +8,7 @@ import {
   rootOf,
   type LeafRange,
 } from '#protocol/merkle';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import published from './vectors/subtrees.json' with { type: 'json' };
 
 /**

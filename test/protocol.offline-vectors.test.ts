@@ -11,7 +11,7 @@ import {
   verifyTlogProof,
 } from '#protocol/offline';
 import type { VerifyCrypto } from '#protocol/verify';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { offlineVectors } from './helpers/offline-vectors/index.js';
 import { sealed } from './helpers/offline-vectors/sealed.js';
 import { outcomeOf, type OfflineApi } from './helpers/offline-vectors/vector.js';

@@ -9,7 +9,7 @@ import { nobleVerify } from '#protocol/ed25519';
 import { verifyOffline, verifyTlogProof, type OfflineTrust } from '#protocol/offline';
 import { proofExportSchema } from '#protocol/schemas/proof-export';
 import { STATUSES } from '#protocol/status';
-import { nativeVerify } from '#runtime/crypto';
+import { nativeVerify } from '#runtime/crypto/node';
 import { sha256 } from './helpers/leaves.js';
 import {
   admitted,

@@ -10,7 +10,7 @@ import { canonicalAep, parseAep, readAep, type ReadAep } from '#protocol/read-ae
 import { aepSchema, type Aep } from '#protocol/schemas/aep';
 import { logEntrySchema } from '#protocol/schemas/log-entry';
 import { parseStrict } from '#protocol/json';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { anyAep } from './helpers/aep-arbitrary.js';
 import { admitted, denied, entries } from './helpers/worked-log.js';
 

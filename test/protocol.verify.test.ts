@@ -14,7 +14,7 @@ import { inclusionPath } from '#protocol/merkle';
 import type { Aep } from '#protocol/schemas/aep';
 import { CHECK_NAMES } from '#protocol/schemas/verdict';
 import { allPassed, verifyProof, type CheckName, type ProofEvidence } from '#protocol/verify';
-import { nativeVerify } from '#runtime/crypto';
+import { nativeVerify } from '#runtime/crypto/node';
 import { sha256 } from './helpers/leaves.js';
 import {
   admitted,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { mergeFrom, SEALED_ENTRIES } from '#publisher/compaction';
+import { mergeFrom, SEALED_ENTRIES } from '#publisher/store/compaction';
 
 /** Adds parts one after the other and merges as told; how much was written on the way. */
 function grow(additions: readonly number[]): { parts: number[]; most: number; written: number } {

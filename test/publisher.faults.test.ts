@@ -16,8 +16,8 @@ import {
   tilePath,
   tilesBetween,
 } from '#protocol/tiles';
-import type { WriteStep } from '#publisher/publish';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import type { WriteStep } from '#publisher/store/writer';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { ORIGIN, TestSnapshot } from './helpers/snapshot.js';
 
 /**

@@ -7,8 +7,8 @@ import type { PublicEvent } from '#protocol/schemas/proof-view';
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import type { Publisher } from '#publisher/publisher';
-import type { RegistryView } from '#publisher/registry-view';
-import { FatalPublishError } from '#publisher/stopped';
+import type { RegistryView } from '#publisher/registry/registry-view';
+import { FatalPublishError } from '#publisher/errors';
 import {
   eventsIn,
   historyIn,

@@ -8,9 +8,9 @@ import { formatVkey } from '#protocol/note';
 import type { Publisher } from '#publisher/publisher';
 import { publisherReadiness } from '#publisher/readiness';
 import { runPublisher } from '#publisher/run';
-import { UnknownSigner } from '#publisher/unknown-signer';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
-import { logger } from '#runtime/log';
+import { UnknownSigner } from '#publisher/plan/unknown-signer';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { logger } from '#runtime/process/log';
 import { ORIGIN, SNAPSHOT_NAME, testKey, TestSnapshot } from './helpers/snapshot.js';
 
 /** Changing the keys that sign checkpoints and snapshots, as docs/operations.md says it is done. */

@@ -2,11 +2,11 @@ import { spawn } from 'node:child_process';
 import { existsSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { LeaseLostError } from '#publisher/stopped';
-import type { Lease } from '#publisher/leader';
+import { LeaseLostError } from '#publisher/errors';
+import type { Lease } from '#publisher/registry/lease';
 import type { Publisher } from '#publisher/publisher';
 import { runPublisher } from '#publisher/run';
-import { logger } from '#runtime/log';
+import { logger } from '#runtime/process/log';
 import { TestSnapshot } from './helpers/snapshot.js';
 
 let snapshot: TestSnapshot;

@@ -14,8 +14,8 @@ import {
 } from '#protocol/status';
 import { entriesPath, tilePath } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
-import type { ProofFacts } from '#publisher/proof-facts';
-import { renderRecord, statusOf, type Judgement } from '#publisher/render';
+import type { ProofFacts } from '#publisher/render/proof-facts';
+import { renderRecord, statusOf, type Judgement } from '#publisher/render/record';
 
 const hex = (bytes: number) =>
   fc

@@ -1,13 +1,13 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { DatabaseClaim } from '#publisher/database-claim';
+import { DatabaseClaim } from '#publisher/registry/lease';
 import type { Publisher } from '#publisher/publisher';
 import { publisherReadiness } from '#publisher/readiness';
 import { runPublisher } from '#publisher/run';
-import { FatalPublishError } from '#publisher/stopped';
-import type { CycleReport } from '#publisher/tick';
-import { logger } from '#runtime/log';
-import { HungError } from '#runtime/watchdog';
-import type { Pool } from '#sql/db';
+import { FatalPublishError } from '#publisher/errors';
+import type { CycleReport } from '#publisher/cycle';
+import { logger } from '#runtime/process/log';
+import { HungError } from '#runtime/process/watchdog';
+import type { Pool } from '#sql/db/transaction';
 
 const log = logger('publisher', 'silent');
 

@@ -1,7 +1,7 @@
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { FatalPublishError } from '#publisher/stopped';
+import { FatalPublishError } from '#publisher/errors';
 import { ORIGIN, TestSnapshot } from './helpers/snapshot.js';
 
 let snapshot: TestSnapshot;

@@ -8,7 +8,7 @@ import { openManifest } from '#protocol/snapshot/manifest';
 import { parseVkey } from '#protocol/note';
 import { decodeEntryBundle, entriesPath, rootFromTiles, tilePath } from '#protocol/tiles';
 import { leafHash } from '#protocol/merkle';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { ORIGIN, TestSnapshot } from './helpers/snapshot.js';
 
 let snapshot: TestSnapshot;

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { PROOF_PARTS } from '#protocol/snapshot/manifest';
 import { formatTime } from '#protocol/time';
 import type { Publisher } from '#publisher/publisher';
-import { FatalPublishError } from '#publisher/stopped';
+import { FatalPublishError } from '#publisher/errors';
 import { PublishedGrants } from './helpers/published.js';
 import { START, TestSnapshot } from './helpers/snapshot.js';
 

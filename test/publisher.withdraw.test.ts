@@ -5,9 +5,9 @@ import { parseVkey } from '#protocol/note';
 import type { Facade as FacadeBody } from '#protocol/schemas/facade';
 import { openManifest, type OpenedManifest } from '#protocol/snapshot/manifest';
 import type { Publisher } from '#publisher/publisher';
-import { FatalPublishError } from '#publisher/stopped';
-import { nativeVerify } from '#runtime/crypto';
-import type { HttpServer } from '#runtime/http-server';
+import { FatalPublishError } from '#publisher/errors';
+import { nativeVerify } from '#runtime/crypto/node';
+import type { HttpServer } from '#runtime/http/server';
 import { TestSnapshot } from './helpers/snapshot.js';
 
 let snapshot: TestSnapshot;

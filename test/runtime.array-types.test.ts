@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { connect, type Sql } from '#runtime/postgres';
+import { connect, type Sql } from '#runtime/postgres/connect';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
 let db: TestDatabase;

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { coalesce } from '#runtime/coalesce';
+import { coalesce } from '#runtime/concurrency/coalesce';
 
 /** Never leaves by time within a test. */
 const LONG_MS = 20_000;

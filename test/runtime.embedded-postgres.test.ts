@@ -8,7 +8,7 @@ import {
   type EmbeddedPostgres,
   EmbeddedPostgresError,
   startEmbeddedPostgres,
-} from '#runtime/embedded/index';
+} from '#runtime/embedded/start';
 
 const asRoot = process.getuid?.() === 0;
 
@@ -178,7 +178,7 @@ describe('embedded Postgres', () => {
     const script = join(home, 'owner.mjs');
     await writeFile(
       script,
-      `import { startEmbeddedPostgres } from ${JSON.stringify(join(import.meta.dirname, '../dist/runtime/embedded/index.js'))};
+      `import { startEmbeddedPostgres } from ${JSON.stringify(join(import.meta.dirname, '../dist/runtime/embedded/start.js'))};
        const database = await startEmbeddedPostgres({ dataDir: ${JSON.stringify(dataDir)} });
        console.log(database.pid);
        process.kill(process.pid, 'SIGKILL');`,

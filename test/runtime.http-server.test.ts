@@ -1,8 +1,8 @@
 import { Agent, request, ServerResponse } from 'node:http';
 import express from 'express';
 import { afterEach, describe, expect, it } from 'vitest';
-import { type HttpServer, listen, ListenError } from '#runtime/http-server';
-import { makesMessages } from '#runtime/message-classes';
+import { type HttpServer, listen, ListenError } from '#runtime/http/server';
+import { makesMessages } from '#runtime/http/message-classes';
 
 const running: HttpServer[] = [];
 

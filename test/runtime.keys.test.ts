@@ -11,8 +11,8 @@ import {
   nativeSha256,
   nativeVerify,
   type SigningKeyError,
-} from '#runtime/crypto';
-import { createPrivateFile, writePrivateFile } from '#runtime/private-file';
+} from '#runtime/crypto/node';
+import { createPrivateFile, writePrivateFile } from '#runtime/process/files';
 
 let home: string;
 let file: string;

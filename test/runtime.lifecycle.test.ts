@@ -4,11 +4,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { ChildFailedError, supervise, type Supervised } from '#runtime/supervise';
+import { ChildFailedError, supervise, type Supervised } from '#runtime/process/supervise';
 
-const lifecycle = join(import.meta.dirname, '../dist/runtime/lifecycle.js');
+const lifecycle = join(import.meta.dirname, '../dist/runtime/process/lifecycle.js');
 const config = join(import.meta.dirname, '../dist/runtime/config.js');
-const supervisor = join(import.meta.dirname, '../dist/runtime/supervise.js');
+const supervisor = join(import.meta.dirname, '../dist/runtime/process/supervise.js');
 
 let home: string;
 let count = 0;

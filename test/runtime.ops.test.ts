@@ -1,11 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
-import { listen, type HttpServer } from '#runtime/http-server';
+import { listen, type HttpServer } from '#runtime/http/server';
 import { asOne, besideEachOther, countersOf } from '#runtime/ops/combine';
-import { healthCheck } from '#runtime/ops/condition';
+import { healthCheck, type OpsSource } from '#runtime/ops/health';
 import { openOpsListener } from '#runtime/ops/listener';
 import { createRegistry, exposition, valuesOf } from '#runtime/ops/registry';
-import type { OpsSource } from '#runtime/ops/source';
 import { Counter, Gauge } from 'prom-client';
 import { parseExposition, scrape, valueOf } from './helpers/exposition.js';
 

@@ -1,10 +1,10 @@
 import { connect as connectSocket, createServer, Socket, type AddressInfo } from 'node:net';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { DatabaseClaim } from '#publisher/database-claim';
-import { connect, type Sql } from '#runtime/postgres';
-import { hardenSocket } from '#runtime/whole-socket';
-import { withTimeout } from '#runtime/within';
-import { isUnavailable } from '#sql/errors';
+import { DatabaseClaim } from '#publisher/registry/lease';
+import { connect, type Sql } from '#runtime/postgres/connect';
+import { hardenSocket } from '#runtime/postgres/driver-socket';
+import { withTimeout } from '#runtime/concurrency/promises';
+import { isUnavailable } from '#sql/db/errors';
 import { serveTls, skipsTls } from './helpers/database-tls.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { unhandledIn } from './helpers/unhandled.js';

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { connect } from '#runtime/postgres';
-import { monitorPool } from '#runtime/statement-pulse';
-import { TaskWatchdog, HungError } from '#runtime/watchdog';
-import { isUnavailable } from '#sql/errors';
+import { connect } from '#runtime/postgres/connect';
+import { monitorPool } from '#runtime/postgres/pool-monitor';
+import { TaskWatchdog, HungError } from '#runtime/process/watchdog';
+import { isUnavailable } from '#sql/db/errors';
 import { serveTls, skipsTls } from './helpers/database-tls.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { startTcpProxy } from './helpers/way.js';

@@ -1,8 +1,8 @@
 import { connect as connectSocket, createServer, type AddressInfo, type Socket } from 'node:net';
 import { createServer as createTlsServer } from 'node:tls';
 import { describe, expect, it } from 'vitest';
-import { connect } from '#runtime/postgres';
-import { secured } from '#runtime/tls-socket';
+import { connect } from '#runtime/postgres/connect';
+import { secured } from '#runtime/postgres/tls-socket';
 import { selfSigned, serveTls, skipsTls } from './helpers/database-tls.js';
 import { freshDatabase } from './helpers/database.js';
 

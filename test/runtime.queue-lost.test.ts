@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { openAdmitQueue, QueueUnavailableError } from '#runtime/queues';
+import { openAdmitQueue, QueueUnavailableError } from '#runtime/queue/queues';
 import { startTcpProxy } from './helpers/way.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { unhandledIn } from './helpers/unhandled.js';

@@ -10,7 +10,7 @@ import {
   openAdmitQueue,
   openAdmitWorker,
   QueueUnavailableError,
-} from '#runtime/queues';
+} from '#runtime/queue/queues';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { skipsRedis, startRedis, withoutRedis, type TestRedis } from './helpers/redis.js';
 
@@ -38,7 +38,7 @@ afterAll(async () => {
 /** A process that takes one job and never finishes it. */
 async function startVictim(name: string, config: QueueConfig): Promise<ChildProcess> {
   const script = join(home, `victim-${name}.mjs`);
-  const module = join(import.meta.dirname, '../dist/runtime/queues.js');
+  const module = join(import.meta.dirname, '../dist/runtime/queue/queues.js');
   await writeFile(
     script,
     `import { openAdmitWorker } from ${JSON.stringify(module)};

@@ -8,14 +8,14 @@ import { Redis } from 'ioredis';
 import postgres from 'postgres';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { QueueConfig } from '#runtime/config';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/index';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/start';
 import {
   grantQueueAccess,
   migrateQueues,
   openAdmitEvents,
   openAdmitQueue,
   openAdmitWorker,
-} from '#runtime/queues';
+} from '#runtime/queue/queues';
 import { startRedis, type TestRedis } from './helpers/redis.js';
 
 const withRedis = Boolean(process.env['TEST_REDIS_URL']);

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { packRequestIds, unpackRequestIds } from '#runtime/request-ids';
+import { packRequestIds, unpackRequestIds } from '#runtime/http/request-ids';
 
 const ids = ['a'.repeat(32), 'b'.repeat(32)];
 const known = (packed: unknown) => ids.map((id) => unpackRequestIds(packed, ids).of(id));

@@ -3,11 +3,11 @@ import { Server, type RequestListener, type ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
-import { unreadProblem } from '#api/engine/http/unread-request';
-import { boundConnections } from '#runtime/http-bounds';
-import { HTTP_LIMITS, type HttpLimits } from '#runtime/http-limits';
-import { listen, type HttpServer } from '#runtime/http-server';
-import { readJsonBody } from '#runtime/json-body';
+import { unreadProblem } from '#api/engine/http/problem';
+import { boundConnections } from '#runtime/http/connections';
+import { HTTP_LIMITS, type HttpLimits } from '#runtime/http/limits';
+import { listen, type HttpServer } from '#runtime/http/server';
+import { readJsonBody } from '#runtime/http/json-body';
 import { RawClient, statusesOf } from './helpers/raw-client.js';
 
 const servers: HttpServer[] = [];

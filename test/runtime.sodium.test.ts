@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { nativeVerify } from '#runtime/crypto';
-import { OperatorError } from '#runtime/operator-error';
-import { bulkVerification } from '#runtime/sodium';
+import { nativeVerify } from '#runtime/crypto/node';
+import { OperatorError } from '#runtime/process/operator-error';
+import { bulkVerification } from '#runtime/crypto/sodium';
 
 describe('the verification of many signatures', () => {
   it('is OpenSSL’s where there is no binary, and says why', async () => {

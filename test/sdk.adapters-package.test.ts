@@ -3,7 +3,7 @@ import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 import { openAdapterWorld, type AdapterWorld } from './helpers/adapter-world.js';
 import { packSdk, type PackedSdk } from './helpers/packed-sdk.js';
 import { readyFile } from './helpers/ready-file.js';

@@ -1,6 +1,6 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { utf8 } from '#protocol/bytes';
-import { treeSize } from '#sql/log';
+import { treeSize } from '#sql/log/log';
 import { chunksOf } from '#sdk/engine/batch-chunks';
 import { inOrder } from '#sdk/engine/in-order';
 import {

@@ -6,7 +6,7 @@ import { toBase64Url } from '#protocol/bytes';
 import { publicJwk } from '#protocol/keys';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import { KEYS_SCHEMA, type PublicKeys } from '#protocol/snapshot/keys';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { exportProofHttp, getProofInclusionHttp } from '#sdk/index';
 import { openSdkWorld, type SdkWorld } from './helpers/sdk-world.js';
 import { testKey } from './helpers/snapshot.js';

@@ -1,8 +1,8 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { documentHash, nobleSha256 } from '#protocol/hash';
 import { executeReceiptSchema } from '#protocol/schemas/execute';
-import { setLane } from '#sql/administration';
-import { treeSize } from '#sql/log';
+import { setLane } from '#sql/tenants/administration';
+import { treeSize } from '#sql/log/log';
 import {
   admitHttp,
   agentEnvelope,

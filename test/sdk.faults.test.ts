@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { treeSize } from '#sql/log';
+import { treeSize } from '#sql/log/log';
 import { canonicalHash, executeIntentHttp, readProofHttp } from '#sdk/index';
 import { breakNetwork, type Fault } from './helpers/broken-network.js';
 import { sdkError } from './helpers/sdk-error.js';

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 import { reachable } from './helpers/module-graph.js';
 import { packSdk, type PackedSdk } from './helpers/packed-sdk.js';
 import { openSdkWorld, type SdkWorld } from './helpers/sdk-world.js';

@@ -1,18 +1,18 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { fromHex, toHex } from '#protocol/bytes';
-import { createTenant, setAllowlisted } from '#sql/administration';
-import { acceptBatch, CHUNK_ITEMS, type BatchItem, type BatchOutcome } from '#sql/batches';
-import { batchOutcomes, readBatch } from '#sql/batch-reads';
+import { createTenant, setAllowlisted } from '#sql/tenants/administration';
+import { acceptBatch, CHUNK_ITEMS, type BatchItem, type BatchOutcome } from '#sql/batches/accept';
+import { batchOutcomes, readBatch } from '#sql/batches/read';
 import {
   countSettled,
   leaseNextChunk,
   requeueExpiredLeases,
   resolveDuplicateItems,
-} from '#sql/batch-work';
-import { acceptIntake } from '#sql/intake';
-import { pendingDepth, pendingOlderThan } from '#sql/settlement';
-import { transaction } from '#sql/transaction';
+} from '#sql/batches/chunks';
+import { acceptIntake } from '#sql/admissions/accept';
+import { pendingDepth, pendingOlderThan } from '#sql/admissions/outcomes';
+import { transaction } from '#sql/db/transaction';
 import { processAdmissions } from '#workers/admit/process';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { keyOf } from './helpers/batch-items.js';

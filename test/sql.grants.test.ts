@@ -5,21 +5,21 @@ import { join } from 'node:path';
 import type postgres from 'postgres';
 import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest';
 import { canonicalBytes } from '#protocol/canonical-json';
-import { nativeSha256 } from '#runtime/crypto';
-import { packageRoot } from '#runtime/package-root';
-import { connect } from '#runtime/postgres';
-import type { Pool, Transaction } from '#sql/db';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { packageRoot } from '#runtime/process/package-root';
+import { connect } from '#runtime/postgres/connect';
+import type { Pool, Transaction } from '#sql/db/transaction';
 import {
   shareChangesSince,
   packageRows,
   packagesWith,
   sharesNow,
   type ShareChange,
-} from '#sql/grants';
-import { migrate } from '#sql/migrate';
-import { createPackage } from '#sql/packages';
-import { createShareToken, revokeShareToken, type ShareTarget } from '#sql/share-tokens';
-import { asTenants } from '#sql/tenant-scope';
+} from '#sql/lifecycle/shares';
+import { migrate } from '#sql/schema/migrate';
+import { createPackage } from '#sql/lifecycle/packages';
+import { createShareToken, revokeShareToken, type ShareTarget } from '#sql/lifecycle/share-tokens';
+import { asTenants } from '#sql/db/tenant-scope';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
 

@@ -4,9 +4,9 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { MIGRATIONS } from '#programs/database';
-import { connect } from '#runtime/postgres';
-import type { Pool } from '#sql/db';
-import { migrate, MIGRATE_DEFAULTS } from '#sql/migrate';
+import { connect } from '#runtime/postgres/connect';
+import type { Pool } from '#sql/db/transaction';
+import { migrate, MIGRATE_DEFAULTS } from '#sql/schema/migrate';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
 /** Migrations that run outside of a transaction. */

@@ -1,11 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
-import { createTenant, setValidity } from '#sql/administration';
-import type { Pool } from '#sql/db';
-import { toUuid } from '#sql/ids';
-import { acceptIntake, type IntakeItem } from '#sql/intake';
-import { readPinnedIntake } from '#sql/pinned-intake';
-import { pendingDepth } from '#sql/settlement';
+import { createTenant, setValidity } from '#sql/tenants/administration';
+import type { Pool } from '#sql/db/transaction';
+import { toUuid } from '#sql/db/columns';
+import { acceptIntake, type IntakeItem } from '#sql/admissions/accept';
+import { readPinnedIntake } from '#sql/admissions/pinned-intake';
+import { pendingDepth } from '#sql/admissions/outcomes';
 import { processAdmissions } from '#workers/admit/process';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';

@@ -1,10 +1,10 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
 import { parseEntry } from '#protocol/entries';
-import { nativeSha256 } from '#runtime/crypto';
-import { AdministrationError } from '#sql/administration';
-import { appendKeyChange, appendRevocation } from '#sql/lifecycle';
-import { statusEntriesOf, treeSize } from '#sql/log';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { AdministrationError } from '#sql/tenants/administration';
+import { appendKeyChange, appendRevocation } from '#sql/lifecycle/entries';
+import { statusEntriesOf, treeSize } from '#sql/log/log';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
 

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { aepBytes, aepText } from '#protocol/aep';
 import { isWellFormed, utf8 } from '#protocol/bytes';
 import { aepSchema, type Aep } from '#protocol/schemas/aep';
-import { packAep, unpackAep } from '#sql/packed-aep';
+import { packAep, unpackAep } from '#sql/proofs/packed-aep';
 import { anyAep } from './helpers/aep-arbitrary.js';
 import vectors from '../protocol/vectors/aep.json' with { type: 'json' };
 

@@ -1,11 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, inject } from 'vitest';
-import { packageRoot } from '#runtime/package-root';
-import { connect, type Sql } from '#runtime/postgres';
-import { createTenant } from '#sql/administration';
-import { migrate } from '#sql/migrate';
-import { pendingDepth } from '#sql/settlement';
+import { packageRoot } from '#runtime/process/package-root';
+import { connect, type Sql } from '#runtime/postgres/connect';
+import { createTenant } from '#sql/tenants/administration';
+import { migrate } from '#sql/schema/migrate';
+import { pendingDepth } from '#sql/admissions/outcomes';
 
 /**
  * In a database of somebody's own, whose owner is no superuser: there FORCE keeps even the owner from

@@ -1,16 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import postgres from 'postgres';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { connect } from '#runtime/postgres';
-import { TransactionPool } from '#runtime/reservations';
-import type { Pool, Transaction } from '#sql/db';
+import { connect } from '#runtime/postgres/connect';
+import { TransactionPool } from '#runtime/postgres/transaction-pool';
+import { type Pool, type Transaction, transaction } from '#sql/db/transaction';
 import {
   mapDbErrors,
   DatabaseUnavailableError,
   isConnectionLost,
   isUnavailable,
-} from '#sql/errors';
-import { transaction } from '#sql/transaction';
+} from '#sql/db/errors';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
 let db: TestDatabase;

@@ -1,9 +1,9 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 import { PROGRAM_ROLES } from '#programs/migrate-database';
-import type { Pool } from '#sql/db';
-import { assertRole, GRANTS, TooMuchPrivilegeError, type Program } from '#sql/roles';
+import type { Pool } from '#sql/db/transaction';
+import { assertRole, GRANTS, TooMuchPrivilegeError, type Program } from '#sql/db/roles';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
 /** What each role can do, tried: by every table there is, whoever it belongs to. */

@@ -1,17 +1,17 @@
 import { randomBytes } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { nativeSha256 } from '#runtime/crypto';
-import { connect } from '#runtime/postgres';
-import { putFixture } from '#sql/administration';
-import type { Pool } from '#sql/db';
-import { appendRevocation } from '#sql/lifecycle';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { connect } from '#runtime/postgres/connect';
+import { putFixture } from '#sql/tenants/administration';
+import type { Pool } from '#sql/db/transaction';
+import { appendRevocation } from '#sql/lifecycle/entries';
 import {
   assertRole,
   effectivePrivileges,
   GRANTS,
   TooMuchPrivilegeError,
   type Program,
-} from '#sql/roles';
+} from '#sql/db/roles';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry } from './helpers/registry.js';
 

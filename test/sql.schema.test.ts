@@ -2,11 +2,11 @@ import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { packageRoot } from '#runtime/package-root';
-import { connect } from '#runtime/postgres';
-import { describeSchema } from '#sql/describe';
-import { migrate } from '#sql/migrate';
-import { SchemaMismatchError } from '#sql/schema-version';
+import { packageRoot } from '#runtime/process/package-root';
+import { connect } from '#runtime/postgres/connect';
+import { describeSchema } from '#sql/schema/describe';
+import { migrate } from '#sql/schema/migrate';
+import { SchemaMismatchError } from '#sql/schema/version';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
 const migrations = join(packageRoot, 'sql', 'migrations');

@@ -1,8 +1,8 @@
 import postgres from 'postgres';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { assertDatabase } from '#programs/database';
-import type { Pool } from '#sql/db';
-import { DatabaseUnusableError } from '#sql/errors';
+import type { Pool } from '#sql/db/transaction';
+import { DatabaseUnusableError } from '#sql/db/errors';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
 let db: TestDatabase;

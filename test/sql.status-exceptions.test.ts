@@ -3,10 +3,10 @@ import { cp, mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, inject, it } from 'vitest';
-import { packageRoot } from '#runtime/package-root';
-import { connect } from '#runtime/postgres';
-import type { Pool } from '#sql/db';
-import { migrate } from '#sql/migrate';
+import { packageRoot } from '#runtime/process/package-root';
+import { connect } from '#runtime/postgres/connect';
+import type { Pool } from '#sql/db/transaction';
+import { migrate } from '#sql/schema/migrate';
 
 const MIGRATIONS = join(packageRoot, 'sql', 'migrations');
 const name = `exceptions_${randomBytes(4).toString('hex')}`;

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { Pool } from '#sql/db';
-import { TenantBusyError, TenantConnections } from '#sql/tenant-connections';
+import type { Pool } from '#sql/db/transaction';
+import { TenantBusyError, TenantConnections } from '#sql/db/tenant-connections';
 
 const LIMITS = { sql: {} as Pool, total: 2, perTenant: 1, maxWaiting: 2, timeoutMs: 60_000 };
 

@@ -1,9 +1,15 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { connect } from '#runtime/postgres';
-import { joinTransaction } from '#sql/audit';
-import type { Pool, Transaction } from '#sql/db';
-import { pipeline, openedTransaction, readTransaction, transaction } from '#sql/transaction';
+import { connect } from '#runtime/postgres/connect';
+import { joinTransaction } from '#sql/tenants/audit';
+import {
+  openedTransaction,
+  pipeline,
+  type Pool,
+  readTransaction,
+  type Transaction,
+  transaction,
+} from '#sql/db/transaction';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 
 let db: TestDatabase;

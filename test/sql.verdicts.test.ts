@@ -4,7 +4,7 @@ import {
   verdictsForLeaves,
   verdictsForRange,
   type NewVerdict,
-} from '#sql/verdicts';
+} from '#sql/log/verdicts';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';
 

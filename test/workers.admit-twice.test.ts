@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { nativeSha256 } from '#runtime/crypto';
-import { acceptIntake } from '#sql/intake';
-import { readProof } from '#sql/proofs';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { acceptIntake } from '#sql/admissions/accept';
+import { readProof } from '#sql/proofs/read';
 import { processAdmissions } from '#workers/admit/process';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';

@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { accepted, stateOf } from './helpers/admissions.js';
 import { verifyEnvelopeOf } from './helpers/verify-envelope.js';
-import { acceptIntake } from '#sql/intake';
-import { entryRows, treeSize } from '#sql/log';
-import { readProof } from '#sql/proofs';
-import { pendingDepth } from '#sql/settlement';
-import { asTenants } from '#sql/tenant-scope';
+import { acceptIntake } from '#sql/admissions/accept';
+import { entryRows, treeSize } from '#sql/log/log';
+import { readProof } from '#sql/proofs/read';
+import { pendingDepth } from '#sql/admissions/outcomes';
+import { asTenants } from '#sql/db/tenant-scope';
 import { processAdmissions } from '#workers/admit/process';
 import { IntakeMismatchError } from '#policy/errors';
 import { holdAppendLock, untilWaiting } from './helpers/append-lock.js';

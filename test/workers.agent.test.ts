@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { toHex } from '#protocol/bytes';
-import { createTenant } from '#sql/administration';
-import { acceptIntake } from '#sql/intake';
+import { createTenant } from '#sql/tenants/administration';
+import { acceptIntake } from '#sql/admissions/accept';
 import { processAdmissions } from '#workers/admit/process';
 import { admissionEnvelope, agentItem, outcomeEnvelope } from './helpers/agent.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';

@@ -1,9 +1,14 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { QueueConfig } from '#runtime/config';
-import { MAX_IDS_PER_JOB, openAdmitQueue, openBatchQueue, openBatchWorker } from '#runtime/queues';
-import { createTenant, setAllowlisted } from '#sql/administration';
-import { CHUNK_ITEMS } from '#sql/batches';
-import { acceptIntake } from '#sql/intake';
+import {
+  MAX_IDS_PER_JOB,
+  openAdmitQueue,
+  openBatchQueue,
+  openBatchWorker,
+} from '#runtime/queue/queues';
+import { createTenant, setAllowlisted } from '#sql/tenants/administration';
+import { CHUNK_ITEMS } from '#sql/batches/accept';
+import { acceptIntake } from '#sql/admissions/accept';
 import { dispatchChunks } from '#workers/admit/batches';
 import { processAdmissions } from '#workers/admit/process';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';

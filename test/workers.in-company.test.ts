@@ -1,12 +1,11 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { QueueConfig } from '#runtime/config';
-import { openAdmitQueue, type AdmitQueue } from '#runtime/queues';
-import { NO_REQUEST_IDS, unpackRequestIds } from '#runtime/request-ids';
-import { acceptIntake } from '#sql/intake';
-import { DeferredError } from '#workers/admit/errors';
-import { groupJobs } from '#workers/admit/in-company';
-import { UNCOUNTED } from '#workers/admit/metrics';
+import { openAdmitQueue, type AdmitQueue } from '#runtime/queue/queues';
+import { NO_REQUEST_IDS, unpackRequestIds } from '#runtime/http/request-ids';
+import { acceptIntake } from '#sql/admissions/accept';
+import { DeferredError, UNCOUNTED } from '#workers/admit/context';
+import { groupJobs } from '#workers/admit/group-jobs';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { holdAppendLock, untilWaiting } from './helpers/append-lock.js';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';

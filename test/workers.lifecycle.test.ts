@@ -4,20 +4,20 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { parseEntry } from '#protocol/entries';
 import { parseRevocationReason, revocationReasonBytes } from '#protocol/revocation-reason';
 import type { ArtifactKind } from '#protocol/status';
-import { nativeSha256 } from '#runtime/crypto';
-import { createTenant, revokeApiKey } from '#sql/administration';
-import { appendRevocation } from '#sql/lifecycle';
-import { statusEntriesOf, treeSize } from '#sql/log';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { createTenant, revokeApiKey } from '#sql/tenants/administration';
+import { appendRevocation } from '#sql/lifecycle/entries';
+import { statusEntriesOf, treeSize } from '#sql/log/log';
 import {
   askRevocation,
   revocationsOlderThan,
   revocationState,
   type AskOutcome,
   type RevocationItem,
-} from '#sql/revocations';
-import { asTenants } from '#sql/tenant-scope';
+} from '#sql/lifecycle/revocations';
+import { asTenants } from '#sql/db/tenant-scope';
 import { settleRevocations } from '#workers/lifecycle/settle-revocations';
-import { requeueStaleRevocations } from '#workers/lifecycle/sweep';
+import { requeueStaleRevocations } from '#workers/lifecycle/worker';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { issueKey } from './helpers/engine.js';
 import { openRegistry, TENANT, type TestRegistry } from './helpers/registry.js';

@@ -1,8 +1,8 @@
 import { pino } from 'pino';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it, vi } from 'vitest';
-import { openAdmitQueue, type AdmitQueue } from '#runtime/queues';
-import { setAllowlisted } from '#sql/administration';
-import { acceptIntake } from '#sql/intake';
+import { openAdmitQueue, type AdmitQueue } from '#runtime/queue/queues';
+import { setAllowlisted } from '#sql/tenants/administration';
+import { acceptIntake } from '#sql/admissions/accept';
 import { startAdmitWorker, WORKER_DEFAULTS, type AdmitWorker } from '#workers/admit/worker';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import {

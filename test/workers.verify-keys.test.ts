@@ -1,9 +1,9 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { toBase64Url } from '#protocol/bytes';
-import { nativeSha256 } from '#runtime/crypto';
-import { appendKeyChange } from '#sql/lifecycle';
-import type { Logger } from '#runtime/log';
-import { extendVerifiedPrefix } from '#workers/verify/frontier';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { appendKeyChange } from '#sql/lifecycle/entries';
+import type { Logger } from '#runtime/process/log';
+import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { scrub } from '#workers/verify/scrub';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { openRegistry, type TestRegistry } from './helpers/registry.js';

@@ -1,13 +1,16 @@
 import { randomBytes } from 'node:crypto';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { setValidity } from '#sql/administration';
-import { shareChangesSince, sharesNow } from '#sql/grants';
-import { createShareToken } from '#sql/share-tokens';
-import { databaseTime, recordExpiryScan, expiryScanDoneAt } from '#sql/upkeep';
-import { verdictsForLeaves } from '#sql/verdicts';
-import { extendVerifiedPrefix } from '#workers/verify/frontier';
-import { expireShares } from '#workers/verify/expire-shares';
-import { scanExpiries } from '#workers/verify/upkeep';
+import { setValidity } from '#sql/tenants/administration';
+import { shareChangesSince, sharesNow } from '#sql/lifecycle/shares';
+import { createShareToken } from '#sql/lifecycle/share-tokens';
+import {
+  databaseTime,
+  expiryScanDoneAt,
+  recordExpiryScan,
+  verdictsForLeaves,
+} from '#sql/log/verdicts';
+import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
+import { expireShares, scanExpiries } from '#workers/verify/expiries';
 import { runVerifier, VERIFIER_DEFAULTS } from '#workers/verify/verifier';
 import { freshDatabase, type TestDatabase } from './helpers/database.js';
 import { eventually } from './helpers/stack.js';

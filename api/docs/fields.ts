@@ -1,4 +1,4 @@
-import { componentOf, type JsonObject } from '../openapi/json.js';
+import { componentOf, type JsonObject } from '../openapi/types.js';
 import { html, prose, type Html } from './html.js';
 
 type Schemas = Record<string, JsonObject>;

@@ -1,5 +1,5 @@
-import type { JsonObject } from '../openapi/json.js';
 import type {
+  JsonObject,
   OpenApiContent,
   OpenApiDocument,
   OpenApiHeader,

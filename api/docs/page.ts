@@ -1,6 +1,5 @@
 import type { ProblemTable } from '../openapi/description.js';
-import { COMPONENT } from '../openapi/json.js';
-import type { OpenApiDocument } from '../openapi/types.js';
+import { COMPONENT, type OpenApiDocument } from '../openapi/types.js';
 import { fieldsOf } from './fields.js';
 import { html, prose, type Html } from './html.js';
 import { codeBlock, operationSection } from './operation.js';

@@ -1,12 +1,12 @@
-import type { Clock } from '#runtime/clock';
-import type { RedisClient } from '#runtime/redis';
-import type { Logger } from '#runtime/log';
-import type { AdmitQueue } from '#runtime/queues';
-import type { Pool } from '#sql/db';
-import type { RevocationSettlement } from '#sql/revocations';
+import type { Clock } from '#runtime/process/clock';
+import type { RedisClient } from '#runtime/queue/redis';
+import type { Logger } from '#runtime/process/log';
+import type { AdmitQueue } from '#runtime/queue/queues';
+import type { Pool } from '#sql/db/transaction';
+import type { RevocationSettlement } from '#sql/lifecycle/revocations';
 import type { PdfRenderer } from './pdf/pool.js';
 import type { EngineMetrics } from './metrics.js';
-import type { TenantConnections } from '#sql/tenant-connections';
+import type { TenantConnections } from '#sql/db/tenant-connections';
 import type { OutcomeWaiter } from './admission/wait.js';
 
 /** Everything the engine uses, made and closed by whoever starts it. */

@@ -1,12 +1,12 @@
 import express, { type ErrorRequestHandler, type Express, type RequestHandler } from 'express';
-import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/errors';
-import { TenantBusyError } from '#sql/tenant-connections';
-import { DamagedEntryError } from '#sql/status-entries';
+import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
+import { TenantBusyError } from '#sql/db/tenant-connections';
+import { DamagedEntryError } from '#sql/proofs/status-entries';
 import { createAnswer } from './admission/answer.js';
 import { createAuthenticate } from './http/authenticate.js';
 import { createBackpressure } from './admission/backpressure.js';
 import type { EngineContext } from './context.js';
-import { requestContext, addLogFields, requestIdOf } from './http/exchange.js';
+import { requestContext, addLogFields, requestIdOf } from './http/request-context.js';
 import { engineOpenApi } from './openapi/document.js';
 import { routePath, type EngineDeps, type Operation } from './operation.js';
 import { OPERATIONS } from './operations.js';

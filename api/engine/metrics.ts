@@ -1,4 +1,4 @@
-import type { Lane } from '#sql/intake';
+import type { Lane } from '#sql/admissions/accept';
 
 /** What an admission that was sent came to, as far as the engine knows. */
 export type AdmissionOutcome = 'accepted' | 'replayed' | 'refused';

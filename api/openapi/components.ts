@@ -3,7 +3,7 @@ import * as documents from '#protocol/schemas/index';
 import { FIXED_SCHEMAS } from '#protocol/schemas/open-schema';
 import * as primitives from '#protocol/schemas/primitives';
 import type { ApiDescription, DescribedProblems } from './description.js';
-import { COMPONENT, componentOf, type JsonObject } from './json.js';
+import { COMPONENT, componentOf, type JsonObject } from './types.js';
 import type { OperationSpec } from './operation-spec.js';
 
 /** The JSON Schemas of an API: one component a document, and one for each part they share. */

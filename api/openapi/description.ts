@@ -1,7 +1,6 @@
 import type * as z from 'zod';
-import type { JsonObject } from './json.js';
+import type { JsonObject, OpenApiHeader, OpenApiParameter } from './types.js';
 import type { OperationSpec } from './operation-spec.js';
-import type { OpenApiHeader, OpenApiParameter } from './types.js';
 
 /** What a reader has to know besides the operations: shown on the page and told in the document. */
 export interface GuideSection {

@@ -5,8 +5,12 @@ import type { OperationSpec } from './operation-spec.js';
 import { parametersOf } from './parameters.js';
 import { responsesOf } from './responses.js';
 import { sampler } from './sample.js';
-import type { OpenApiContent, OpenApiDocument, OpenApiOperation } from './types.js';
-import { valuesOf } from './values.js';
+import {
+  type OpenApiContent,
+  type OpenApiDocument,
+  type OpenApiOperation,
+  valuesOf,
+} from './types.js';
 
 /**
  * OpenAPI 3.1 of an API, from the specs of its operations and what it says of itself, and nothing

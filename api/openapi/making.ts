@@ -1,6 +1,6 @@
 import type { Components } from './components.js';
 import type { ApiDescription } from './description.js';
-import type { JsonObject } from './json.js';
+import type { JsonObject } from './types.js';
 import type { OperationSpec } from './operation-spec.js';
 
 /** What the makers of the document's parts share. */

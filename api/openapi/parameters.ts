@@ -1,8 +1,7 @@
 import * as z from 'zod';
-import type { JsonObject } from './json.js';
+import type { JsonObject, OpenApiParameter } from './types.js';
 import type { Making } from './making.js';
 import type { OperationSpec } from './operation-spec.js';
-import type { OpenApiParameter } from './types.js';
 
 export function parametersOf<Spec extends OperationSpec>(
   spec: Spec,

@@ -1,8 +1,12 @@
-import type { JsonObject } from './json.js';
+import {
+  type JsonObject,
+  type OpenApiContent,
+  type OpenApiHeader,
+  type OpenApiResponse,
+  valuesOf,
+} from './types.js';
 import type { Making } from './making.js';
 import type { Content, OperationSpec, ResponseSpec } from './operation-spec.js';
-import type { OpenApiContent, OpenApiHeader, OpenApiResponse } from './types.js';
-import { valuesOf } from './values.js';
 
 /** Every status that an operation can answer with: its own answers, and its problems by status. */
 export function responsesOf<Spec extends OperationSpec>(

@@ -1,5 +1,5 @@
 import type { WorkedExample } from './description.js';
-import { componentOf, type JsonObject } from './json.js';
+import { componentOf, type JsonObject } from './types.js';
 
 /**
  * A document of a schema, put together from the worked example wherever one of its parts is in it,

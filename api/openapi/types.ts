@@ -1,5 +1,3 @@
-import type { JsonObject } from './json.js';
-
 /** The parts of OpenAPI 3.1 that the document uses. */
 export interface OpenApiDocument extends JsonObject {
   info: JsonObject & { title: string; version: string; summary: string };
@@ -50,4 +48,23 @@ export interface OpenApiResponse extends JsonObject {
   content?: Record<string, OpenApiContent>;
   /** The `code`s of the problems among the answers of this status. */
   'x-codes'?: string[];
+}
+
+/** A JSON object that is put together member by member. */
+export type JsonObject = Record<string, unknown>;
+
+export const COMPONENT = '#/components/schemas/';
+
+/** The component's name in `{"$ref": "#/components/schemas/Name"}`; null for anything else. */
+export function componentOf(schema: unknown): string | null {
+  if (schema === null || typeof schema !== 'object') return null;
+  const { $ref } = schema as { $ref?: unknown };
+  return typeof $ref === 'string' && $ref.startsWith(COMPONENT)
+    ? $ref.slice(COMPONENT.length)
+    : null;
+}
+
+/** Named examples as OpenAPI has them. */
+export function valuesOf(values: Record<string, unknown>): OpenApiExamples {
+  return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, { value }]));
 }

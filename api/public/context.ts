@@ -1,9 +1,9 @@
 import type { Ed25519Verify } from '#protocol/ed25519';
 import type { Sha256 } from '#protocol/hash';
-import type { Clock } from '#runtime/clock';
-import type { Logger } from '#runtime/log';
+import type { Clock } from '#runtime/process/clock';
+import type { Logger } from '#runtime/process/log';
 import type { PublicMetrics } from './metrics.js';
-import type { SnapshotPoller } from './snapshot/follow.js';
+import type { SnapshotPoller } from './snapshot/poller.js';
 import type { SnapshotSource } from './snapshot/source.js';
 
 /** What an operation of the public API may use: a snapshot, and no database, queue or secret. */

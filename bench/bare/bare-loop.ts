@@ -1,7 +1,7 @@
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import { setImmediate } from 'node:timers/promises';
-import { connect } from '#runtime/postgres';
-import type { Db } from '#sql/db';
+import { connect } from '#runtime/postgres/connect';
+import type { Db } from '#sql/db/transaction';
 import { insertBareProofs } from './bare-table.js';
 import type { BareMessage, BareTask } from './bare-task.js';
 import { bareProof, type BareKeys, type BareProof } from './bare-work.js';

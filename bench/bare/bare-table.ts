@@ -1,4 +1,4 @@
-import type { Db } from '#sql/db';
+import type { Db } from '#sql/db/transaction';
 import type { BareProof } from './bare-work.js';
 
 /** A plain table of its own, beside the registry and in none of its statistics. */

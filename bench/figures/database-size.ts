@@ -1,4 +1,4 @@
-import type { Db } from '#sql/db';
+import type { Db } from '#sql/db/transaction';
 
 export interface DatabaseSize {
   /** Of all tables of the registry, with their indexes and what is stored out of line. */

@@ -1,8 +1,8 @@
 import { policyCache } from '#policy/cache';
 import { jwkThumbprint } from '#protocol/keys';
-import { loadSigningKey, nativeSha256 } from '#runtime/crypto';
-import { logger } from '#runtime/log';
-import { connect } from '#runtime/postgres';
+import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { logger } from '#runtime/process/log';
+import { connect } from '#runtime/postgres/connect';
 import type { FillContext } from './fill.js';
 
 /** As whom a process fills, and with what. */

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseApiKey } from '#protocol/api-key';
-import type { Pool } from '#sql/db';
-import { authenticate } from '#sql/tenants';
+import type { Pool } from '#sql/db/transaction';
+import { authenticate } from '#sql/tenants/authenticate';
 import { startChild, type Child } from '../service/child.js';
 import type { FillContext } from './fill.js';
 import type { FillerMessage, FillerTask } from './filler-task.js';

@@ -1,11 +1,11 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { logger } from '#runtime/log';
-import { connect } from '#runtime/postgres';
-import type { Pool } from '#sql/db';
-import { treeSize } from '#sql/log';
-import { verifiedPrefix } from '#sql/verdicts';
+import { logger } from '#runtime/process/log';
+import { connect } from '#runtime/postgres/connect';
+import type { Pool } from '#sql/db/transaction';
+import { treeSize } from '#sql/log/log';
+import { verifiedPrefix } from '#sql/log/verdicts';
 import type { Child } from '../service/child.js';
 import { fillAll } from './filling.js';
 import { startProgram } from '../service/programs.js';

@@ -1,7 +1,7 @@
 import { join } from 'node:path';
-import { logger } from '#runtime/log';
-import { connect } from '#runtime/postgres';
-import type { Pool } from '#sql/db';
+import { logger } from '#runtime/process/log';
+import { connect } from '#runtime/postgres/connect';
+import type { Pool } from '#sql/db/transaction';
 import { addProofs } from '../growth/add-proofs.js';
 import type { Child } from '../service/child.js';
 import { databaseSize } from '../figures/database-size.js';

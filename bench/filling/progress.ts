@@ -1,6 +1,6 @@
-import type { Pool } from '#sql/db';
-import { treeSize } from '#sql/log';
-import { verifiedPrefix } from '#sql/verdicts';
+import type { Pool } from '#sql/db/transaction';
+import { treeSize } from '#sql/log/log';
+import { verifiedPrefix } from '#sql/log/verdicts';
 import { publishedManifest } from '../service/published.js';
 import type { BenchRegistry } from '../service/registry.js';
 import { say } from '../say.js';

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Pool } from '#sql/db';
-import { treeSize } from '#sql/log';
-import { verifiedPrefix } from '#sql/verdicts';
+import type { Pool } from '#sql/db/transaction';
+import { treeSize } from '#sql/log/log';
+import { verifiedPrefix } from '#sql/log/verdicts';
 import type { Child } from '../service/child.js';
 import { fillAll } from '../filling/filling.js';
 import { Progress } from '../filling/progress.js';

@@ -1,4 +1,4 @@
-import { reportReady } from '#runtime/lifecycle';
+import { reportReady } from '#runtime/process/lifecycle';
 import type { AppenderMessage, AppenderTask, AppendSome } from './appender-task.js';
 import { fill, settleLeftovers } from '../filling/fill.js';
 import { openFillContext } from '../filling/fill-context.js';

@@ -1,4 +1,4 @@
-import type { Pool } from '#sql/db';
+import type { Pool } from '#sql/db/transaction';
 import type { AppenderMessage, AppenderTask, AppendSome } from './appender-task.js';
 import { startChild } from '../service/child.js';
 import { cpuSecondsBetween, cpuTimesOf } from '../figures/cpu-time.js';

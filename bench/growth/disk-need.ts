@@ -1,6 +1,6 @@
 import { stat, statfs } from 'node:fs/promises';
-import { OperatorError } from '#runtime/operator-error';
-import { connect } from '#runtime/postgres';
+import { OperatorError } from '#runtime/process/operator-error';
+import { connect } from '#runtime/postgres/connect';
 import { databaseSize } from '../figures/database-size.js';
 import { countFiles } from '../figures/files.js';
 import type { BenchRegistry } from '../service/registry.js';

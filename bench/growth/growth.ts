@@ -1,8 +1,8 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { removeEmbeddedPostgres } from '#runtime/embedded/index';
-import { connect } from '#runtime/postgres';
-import { logger } from '#runtime/log';
+import { removeEmbeddedPostgres } from '#runtime/embedded/start';
+import { connect } from '#runtime/postgres/connect';
+import { logger } from '#runtime/process/log';
 import { startAppending, type Appending } from './appending.js';
 import { closing } from '../closing.js';
 import { proofsIn } from '../filling/generator.js';

@@ -1,4 +1,4 @@
-import type { CycleReport } from '#publisher/tick';
+import type { CycleReport } from '#publisher/cycle';
 
 /** What a process that ticks when it is told to is given first; after that, any message is a tick. */
 export interface TickerTask {

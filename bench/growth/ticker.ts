@@ -1,11 +1,11 @@
-import { DatabaseClaim } from '#publisher/database-claim';
+import { DatabaseClaim } from '#publisher/registry/lease';
 import { createPublisher } from '#publisher/publisher';
-import { sqlRegistry } from '#publisher/sql-registry';
-import { systemClock } from '#runtime/clock';
-import { loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto';
-import { reportReady } from '#runtime/lifecycle';
-import { logger } from '#runtime/log';
-import { connect } from '#runtime/postgres';
+import { sqlRegistry } from '#publisher/registry/sql-registry';
+import { systemClock } from '#runtime/process/clock';
+import { loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { reportReady } from '#runtime/process/lifecycle';
+import { logger } from '#runtime/process/log';
+import { connect } from '#runtime/postgres/connect';
 import type { Ticked, TickerTask } from './ticker-task.js';
 
 /** Entry point of a process with the publisher that the program has, which ticks when it is told to. */

@@ -1,9 +1,9 @@
 import { createFacade } from '#api/public/facade';
 import { directorySource } from '#api/public/snapshot/source';
-import { systemClock } from '#runtime/clock';
-import { listen } from '#runtime/http-server';
-import { reportReady } from '#runtime/lifecycle';
-import { logger } from '#runtime/log';
+import { systemClock } from '#runtime/process/clock';
+import { listen } from '#runtime/http/server';
+import { reportReady } from '#runtime/process/lifecycle';
+import { logger } from '#runtime/process/log';
 import type { ExpressFacadeTask } from './public-server-tasks.js';
 
 /**

@@ -1,7 +1,7 @@
 import { generateKeyPairSync } from 'node:crypto';
 import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { connect } from '#runtime/postgres';
+import { connect } from '#runtime/postgres/connect';
 import { startChild, urlOf, type Child } from '../service/child.js';
 import type { Watched } from '../figures/cpu-shares.js';
 import { builtFile } from '../service/programs.js';

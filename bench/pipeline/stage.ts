@@ -1,5 +1,5 @@
-import { connect, type Sql } from '#runtime/postgres';
-import { reportReady } from '#runtime/lifecycle';
+import { connect, type Sql } from '#runtime/postgres/connect';
+import { reportReady } from '#runtime/process/lifecycle';
 import type { PipelineTask } from './task.js';
 
 /** Announcements of one stage to the next. */

@@ -1,6 +1,6 @@
 import { arrayOf, packed } from '../bare/bare-table.js';
 import type { BareProof } from '../bare/bare-work.js';
-import type { Db } from '#sql/db';
+import type { Db } from '#sql/db/transaction';
 
 /** What was accepted. Whoever sends it twice is told by its id. */
 export interface Accepted {

@@ -1,6 +1,6 @@
 import { createPublicKey, hash } from 'node:crypto';
 import serialize from 'canonicalize';
-import { bulkVerification } from '#runtime/sodium';
+import { bulkVerification } from '#runtime/crypto/sodium';
 import { announce, Ahead, listenTo, runStage, stopping } from './stage.js';
 import { signedAfter, type StoredProof } from './tables.js';
 import { GROUP } from './task.js';

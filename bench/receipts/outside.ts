@@ -1,4 +1,4 @@
-import { loadSigningKey } from '#runtime/crypto';
+import { loadSigningKey } from '#runtime/crypto/node';
 import { engineHeaders } from '../service/headers.js';
 import type { Outside } from './receipt-evidence.js';
 import type { BenchStack } from '../service/stack.js';

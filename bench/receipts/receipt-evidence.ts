@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { openCheckpoint } from '#protocol/checkpoint';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import { inclusionFromTiles, tilePath, type TileReader } from '#protocol/tiles';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { OutsideTrust, PublicVerdict, ReceiptEvidence } from './receipt-faults.js';
 
 /** Where somebody outside can ask, and with which key. */

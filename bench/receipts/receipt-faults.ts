@@ -8,7 +8,7 @@ import type { AgentReceipt } from '#protocol/schemas/agent';
 import type { ExecuteReceipt } from '#protocol/schemas/execute';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import type { Effect } from '#protocol/status';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 
 /** What is believed beforehand, from elsewhere than the service's answers. */
 export interface OutsideTrust {

@@ -1,7 +1,7 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { logger } from '#runtime/log';
-import { connect } from '#runtime/postgres';
+import { logger } from '#runtime/process/log';
+import { connect } from '#runtime/postgres/connect';
 import { runBare, type Bare } from '../bare/bare.js';
 import { createBareTable, dropBareTable } from '../bare/bare-table.js';
 import { batchRows } from './batch-rows.js';

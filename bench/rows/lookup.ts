@@ -1,6 +1,6 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { logger } from '#runtime/log';
+import { logger } from '#runtime/process/log';
 import { closing, type Open } from '../closing.js';
 import { keepPublished } from '../lookups/keep-published.js';
 import { checkMeanwhile } from '../lookups/lookup-checks.js';

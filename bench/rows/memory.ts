@@ -1,6 +1,6 @@
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { logger } from '#runtime/log';
+import { logger } from '#runtime/process/log';
 import { runBatches } from '../batches/batch-run.js';
 import type { Child } from '../service/child.js';
 import { publishedManifest } from '../service/published.js';

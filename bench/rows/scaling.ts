@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os';
-import { connect } from '#runtime/postgres';
-import { logger } from '#runtime/log';
+import { connect } from '#runtime/postgres/connect';
+import { logger } from '#runtime/process/log';
 import { urlOf } from '../service/child.js';
 import { UNLIMITED } from '../service/limits.js';
 import { startProgram } from '../service/programs.js';

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
-import { connect } from '#runtime/postgres';
-import { logger } from '#runtime/log';
-import type { Pool } from '#sql/db';
+import { connect } from '#runtime/postgres/connect';
+import { logger } from '#runtime/process/log';
+import type { Pool } from '#sql/db/transaction';
 import { addProofs } from '../growth/add-proofs.js';
 import type { Child } from '../service/child.js';
 import { databaseSize } from '../figures/database-size.js';

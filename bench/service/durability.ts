@@ -1,5 +1,5 @@
 import type { BenchRegistry } from './registry.js';
-import { connect } from '#runtime/postgres';
+import { connect } from '#runtime/postgres/connect';
 
 /** Without any of these a figure would be one of a database that may lose what it said it has. */
 export const DURABLE = { fsync: 'on', synchronous_commit: 'on', full_page_writes: 'on' } as const;

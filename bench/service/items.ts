@@ -1,7 +1,7 @@
 import type { AgentEnvelope } from '#protocol/schemas/agent';
 import type { ExecuteRequest } from '#protocol/schemas/execute';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { nativeTextHash } from '#runtime/crypto';
+import { nativeTextHash } from '#runtime/crypto/node';
 
 /** Of which tenant, and a word that no other run has: items of one source are all different. */
 export interface ItemSource {

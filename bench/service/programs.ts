@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 import { startChild, type Child } from './child.js';
 import type { BenchRegistry } from './registry.js';
 

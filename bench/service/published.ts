@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { MANIFEST_PATH, openManifest, type Manifest } from '#protocol/snapshot/manifest';
 import { pinKeys } from '#protocol/snapshot/trust';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import type { BenchRegistry } from './registry.js';
 
 /** The published manifest, under the pinned keys; null when there is none yet. */

@@ -5,9 +5,14 @@ import { formatVkey } from '#protocol/note';
 import { bootstrap } from '#programs/bootstrap';
 import type { ProgramRole } from '#programs/migrate-database';
 import { LOCAL_ORIGIN, snapshotNameFor } from '#runtime/config';
-import { createSigningKey, loadSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto';
-import { startEmbeddedPostgres } from '#runtime/embedded/index';
-import type { Logger } from '#runtime/log';
+import {
+  createSigningKey,
+  loadSigningKey,
+  nativeSha256,
+  type SigningKey,
+} from '#runtime/crypto/node';
+import { startEmbeddedPostgres } from '#runtime/embedded/start';
+import type { Logger } from '#runtime/process/log';
 
 /** A registry in a data directory of the shape that `npm start` makes: it could take it over. */
 export interface BenchRegistry {

@@ -1,6 +1,6 @@
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { reportReady } from '#runtime/lifecycle';
+import { reportReady } from '#runtime/process/lifecycle';
 
 /** Makes this process a server on a free loopback port, which says where, until it is told to end. */
 export function serveAlone(listener: RequestListener): void {

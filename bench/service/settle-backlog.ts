@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Pool } from '#sql/db';
-import { treeSize } from '#sql/log';
+import type { Pool } from '#sql/db/transaction';
+import { treeSize } from '#sql/log/log';
 import { startChild } from './child.js';
 import { builtFile } from './programs.js';
 import type { BenchRegistry } from './registry.js';

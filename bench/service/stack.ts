@@ -1,6 +1,6 @@
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { logger } from '#runtime/log';
+import { logger } from '#runtime/process/log';
 import { urlOf, type Child } from './child.js';
 import { requireDurable } from './durability.js';
 import { startProgram, type ProgramName } from './programs.js';

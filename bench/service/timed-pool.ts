@@ -1,4 +1,4 @@
-import type { Pool, Transaction } from '#sql/db';
+import type { Pool, Transaction } from '#sql/db/transaction';
 
 /** How the statement begins that takes the append lock, and those that give it back. */
 const TAKES = /^\s*select tree_size from svc\.log_head for update\s*$/;

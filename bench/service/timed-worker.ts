@@ -1,10 +1,10 @@
 import { policyCache } from '#policy/cache';
 import { policySelfTest } from '#policy/self-test';
 import { jwkThumbprint } from '#protocol/keys';
-import { loadSigningKey, nativeSha256 } from '#runtime/crypto';
-import { reportReady } from '#runtime/lifecycle';
-import { logger } from '#runtime/log';
-import { connect } from '#runtime/postgres';
+import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { reportReady } from '#runtime/process/lifecycle';
+import { logger } from '#runtime/process/log';
+import { connect } from '#runtime/postgres/connect';
 import { startAdmitWorker, WORKER_DEFAULTS, type AdmitWorker } from '#workers/admit/worker';
 import type { HeldLock, TimedWorkerTask } from './timed-worker-task.js';
 import { timedPool } from './timed-pool.js';

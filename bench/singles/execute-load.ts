@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 import { engineHeaders } from '../service/headers.js';
 import type { Weighted } from '../figures/percentile.js';
 import { toolPath } from '../tools.js';

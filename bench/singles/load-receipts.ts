@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { documentHash } from '#protocol/hash';
 import type { JsonValue } from '#protocol/json';
 import { executeReceiptSchema, type ExecuteReceipt } from '#protocol/schemas/execute';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { bodyAt } from './execute-bodies.js';
 import { gatherEvidence, type Outside } from '../receipts/receipt-evidence.js';
 import { receiptFaults } from '../receipts/receipt-faults.js';

@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { apiKeyIdFrom, apiKeySecretHash, formatApiKey } from '#protocol/api-key';
-import { nativeSha256 } from '#runtime/crypto';
-import { connect } from '#runtime/postgres';
-import { createTenant } from '#sql/administration';
-import { insertApiKey } from '#sql/api-keys';
-import { withAuditContext } from '#sql/audit';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { connect } from '#runtime/postgres/connect';
+import { createTenant } from '#sql/tenants/administration';
+import { insertApiKey } from '#sql/tenants/api-keys';
+import { withAuditContext } from '#sql/tenants/audit';
 import type { BenchRegistry } from '../service/registry.js';
 
 /** Who asks, and with which key. */

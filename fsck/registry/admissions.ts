@@ -2,7 +2,7 @@ import { toHex } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { hashHex } from '#protocol/hash';
 import { parseStrict } from '#protocol/json';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import {
   admissionsFrom,
   proofsFrom,

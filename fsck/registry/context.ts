@@ -1,5 +1,5 @@
 import type { Vkey } from '#protocol/note';
-import type { Pool } from '#sql/db';
+import type { Pool } from '#sql/db/transaction';
 import type { Findings } from '../findings.js';
 import type { KeyHistory } from './keys.js';
 

@@ -1,6 +1,6 @@
 import { canonicalBytes } from '#protocol/canonical-json';
 import { hashHex } from '#protocol/hash';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { asOfOneMoment } from '#sql/fsck/chunk';
 import {
   grantNumbers,
@@ -9,7 +9,7 @@ import {
   type CheckedPackage,
   type CheckedToken,
 } from '#sql/fsck/grants';
-import { expiryScanDoneAt } from '#sql/upkeep';
+import { expiryScanDoneAt } from '#sql/log/verdicts';
 import type { RegistryContext } from './context.js';
 
 /** Each goes through all numbered changes once, so they are not few. */

@@ -1,7 +1,12 @@
-import type { Pool } from '#sql/db';
-import { asOfOneMoment } from '#sql/fsck/chunk';
+import { equalBytes, toHex } from '#protocol/bytes';
+import { openCheckpointNote } from '#protocol/checkpoint';
+import { ProtocolError } from '#protocol/errors';
+import { nativeVerify } from '#runtime/crypto/node';
+import type { Pool } from '#sql/db/transaction';
+import { asOfOneMoment, type CheckpointRow } from '#sql/fsck/chunk';
 import { readHead } from '#sql/fsck/head';
 import type { Report } from '../findings.js';
+import type { RegistryContext } from './context.js';
 
 /** How long the log is. What is longer than it is told: then the database lost leaves, or gained rows. */
 export async function checkHead(sql: Pool, report: Report): Promise<number> {
@@ -28,4 +33,28 @@ export async function checkHead(sql: Pool, report: Report): Promise<number> {
     report('verdict_beyond_log', where, `verdicts on ${size} leaves at most`);
   }
   return head.size;
+}
+
+/**
+ * The root that a stored checkpoint was signed for; null when nobody pinned signed it, which is told.
+ * The columns beside the note are told when they are not what it says.
+ */
+export function signedRoot(
+  { logVkeys, findings }: RegistryContext,
+  { treeSize, root, note }: CheckpointRow,
+): Uint8Array | null {
+  const where = `svc.checkpoint tree_size=${String(treeSize)}`;
+  try {
+    const { checkpoint } = openCheckpointNote(note, logVkeys, logVkeys[0].name, nativeVerify);
+    if (checkpoint.size !== treeSize || !equalBytes(checkpoint.root, root)) {
+      const said = `size ${String(checkpoint.size)} and root ${toHex(checkpoint.root)}`;
+      findings.add('checkpoint_altered', where, `columns that say what was signed, ${said}`);
+    }
+    return checkpoint.size === treeSize ? checkpoint.root : null;
+  } catch (error) {
+    if (!(error instanceof ProtocolError)) throw error;
+    const expected = `a note signed by ${logVkeys[0].name}: ${error.message}`;
+    findings.add('checkpoint_unverifiable', where, expected);
+    return null;
+  }
 }

@@ -5,7 +5,7 @@ import { keyStateAt, voidedAt, type KeyedEntry, type KeyState } from '#protocol/
 import { jwkThumbprint } from '#protocol/keys';
 import { leafHash } from '#protocol/merkle';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import type { Report } from '../findings.js';
 
 const NO_KEYS = Buffer.alloc(32);

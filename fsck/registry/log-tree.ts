@@ -1,15 +1,15 @@
 import { equalBytes, toHex } from '#protocol/bytes';
 import { leafHash } from '#protocol/merkle';
 import { TILE_WIDTH } from '#protocol/tiles';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import type { Chunk } from '#sql/fsck/chunk';
 import type { StoredLeaf } from '#sql/fsck/leaves';
-import { readTile } from '#sql/log';
+import { readTile } from '#sql/log/log';
 import type { FindingCode } from '../codes.js';
 import { settleTile, type SettledTile } from '../settle-tile.js';
 import { firstDifference, GrowingTree, type GrownTile, type TreeState } from '../tree.js';
 import type { RegistryContext } from './context.js';
-import { isSoundAlone } from './judge-proof.js';
+import { isSoundAlone } from './check-leaf.js';
 import type { ChunkVerdicts } from './verdicts.js';
 
 /** A root of the log that is known from elsewhere, and what it means when the registry's is another. */

@@ -1,7 +1,7 @@
 import { readEntry } from '#protocol/entries';
 import { parseRevocationReason } from '#protocol/revocation-reason';
 import { reasonsFrom, settledRequests } from '#sql/fsck/revocations';
-import { statusEntriesOf } from '#sql/log';
+import { statusEntriesOf } from '#sql/log/log';
 import type { RegistryContext } from './context.js';
 
 const AT_ONCE = 1_000;

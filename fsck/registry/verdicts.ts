@@ -3,7 +3,7 @@ import type { ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import type { Chunk, StoredVerdict } from '#sql/fsck/chunk';
 import type { Report } from '../findings.js';
-import type { JudgedChunk } from '../judged.js';
+import type { JudgedChunk } from './check-leaf.js';
 import type { GrowingTree } from '../tree.js';
 import type { KeyHistory } from './keys.js';
 

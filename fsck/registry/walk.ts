@@ -1,15 +1,19 @@
 import { decidedIn } from '#protocol/aep';
 import { leafHash } from '#protocol/merkle';
 import { TILE_WIDTH } from '#protocol/tiles';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { readChunk, type Chunk } from '#sql/fsck/chunk';
 import type { StoredLeaf } from '#sql/fsck/leaves';
-import type { JudgedChunk, LeafCheckResult } from '../judged.js';
-import { signedRoot } from './checkpoint.js';
+import {
+  checkOtherLeaf,
+  expiriesOf,
+  type JudgedChunk,
+  judgeProof,
+  type LeafCheckResult,
+} from './check-leaf.js';
+import { signedRoot } from './head.js';
 import type { RegistryContext } from './context.js';
-import { expiriesOf, judgeProof } from './judge-proof.js';
 import { LogTree, type Anchor, type LogTreeState } from './log-tree.js';
-import { checkOtherLeaf } from './other-leaf.js';
 import { PolicyInputs } from './policy-inputs.js';
 import { checkStrayExpiries, checkVerdict, ChunkVerdicts, tellOtherKeys } from './verdicts.js';
 

@@ -7,7 +7,7 @@ import {
   type Outcome,
   type VerificationStatus,
 } from '#protocol/status';
-import type { LeafCheckResult } from '../judged.js';
+import type { LeafCheckResult } from '../registry/check-leaf.js';
 
 /** What a published proof may say of itself: more than one thing only while the registry moves. */
 export interface Admissible {

@@ -1,8 +1,8 @@
 import { equalBytes, toHex } from '#protocol/bytes';
 import { RECORD_DIGEST_BYTES } from '#protocol/snapshot/index-part';
 import { segmentPath } from '#protocol/snapshot/manifest';
-import { nativeSha256 } from '#runtime/crypto';
-import { ByteCache } from '../byte-cache.js';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { ByteCache } from '../tree.js';
 import type { SnapshotContext } from './context.js';
 import type { IndexedRow } from './parts.js';
 

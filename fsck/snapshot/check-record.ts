@@ -1,5 +1,10 @@
-import type { RevocationInHistory } from '#protocol/history';
-import { areSameEvents, eventsOf, plainEvents, publishedEvents } from '#protocol/history';
+import {
+  areSameEvents,
+  eventsOf,
+  plainEvents,
+  publishedEvents,
+  type RevocationInHistory,
+} from '#protocol/history';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
 import {
   ARTIFACT_KINDS,
@@ -12,7 +17,7 @@ import {
 import { TILE_WIDTH } from '#protocol/tiles';
 import { formatTime, parseTime } from '#protocol/time';
 import type { FindingCode } from '../codes.js';
-import type { LeafCheckResult } from '../judged.js';
+import type { LeafCheckResult } from '../registry/check-leaf.js';
 import {
   admissible,
   admissibleStatuses,

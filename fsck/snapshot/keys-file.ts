@@ -4,7 +4,7 @@ import type { KeyedEntry } from '#protocol/key-state';
 import type { KeyEntry } from '#protocol/schemas/log-entry';
 import { aepKeys, keysFileSchema, type AepKey } from '#protocol/snapshot/keys';
 import { segmentPath } from '#protocol/snapshot/manifest';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import type { PublishedContext } from './context.js';
 import { difference } from './difference.js';
 import type { PublicLog } from './log.js';

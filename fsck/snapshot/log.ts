@@ -5,7 +5,7 @@ import type { KeyedEntry } from '#protocol/key-state';
 import { leafHash } from '#protocol/merkle';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
 import { parseTime } from '#protocol/time';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { settleTile } from '../settle-tile.js';
 import { firstDifference, GrowingTree, type GrownTile } from '../tree.js';
 import type { SnapshotContext } from './context.js';

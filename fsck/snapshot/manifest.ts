@@ -8,7 +8,7 @@ import {
   type OpenedManifest,
 } from '#protocol/snapshot/manifest';
 import { formatTime } from '#protocol/time';
-import { nativeVerify } from '#runtime/crypto';
+import { nativeVerify } from '#runtime/crypto/node';
 import type { SnapshotContext } from './context.js';
 
 /** The manifest, if the pinned keys signed it; what is wrong with it is told. */

@@ -10,8 +10,8 @@ import {
   type IndexRows,
 } from '#protocol/snapshot/index-part';
 import { segmentPath, type IndexPartPin } from '#protocol/snapshot/manifest';
-import { nativeSha256 } from '#runtime/crypto';
-import { ByteCache } from '../byte-cache.js';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { ByteCache } from '../tree.js';
 import type { SnapshotContext } from './context.js';
 
 /** Where the index says that a record is. */

@@ -2,7 +2,7 @@ import { readEntry } from '#protocol/entries';
 import { PROOF_PARTS, segmentPath } from '#protocol/snapshot/manifest';
 import { entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
-import type { JudgedChunk, LeafCheckResult } from '../judged.js';
+import type { JudgedChunk, LeafCheckResult } from '../registry/check-leaf.js';
 import type { Bodies } from './bodies.js';
 import { recordFault } from './check-record.js';
 import type { PublishedContext } from './context.js';

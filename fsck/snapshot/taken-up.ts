@@ -1,5 +1,5 @@
 import { PACKAGE_PARTS, SHARE_PARTS } from '#protocol/snapshot/manifest';
-import type { Pool } from '#sql/db';
+import type { Pool } from '#sql/db/transaction';
 import { firstWaitingChange } from '#sql/fsck/grants';
 import type { PublishedContext } from './context.js';
 

@@ -3,11 +3,11 @@ import { parseEntry } from '#protocol/entries';
 import { jwkThumbprint } from '#protocol/keys';
 import { keyIdSchema } from '#protocol/schemas/primitives';
 import { aepKeys, type AepKey } from '#protocol/snapshot/keys';
-import { nativeSha256 } from '#runtime/crypto';
-import { OperatorError } from '#runtime/operator-error';
-import { appendKeyChange } from '#sql/lifecycle';
-import { keyEntries, treeSize } from '#sql/log';
-import type { Db, Transaction } from '#sql/db';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { OperatorError } from '#runtime/process/operator-error';
+import { appendKeyChange } from '#sql/lifecycle/entries';
+import { keyEntries, treeSize } from '#sql/log/log';
+import type { Db, Transaction } from '#sql/db/transaction';
 import {
   confirmOption,
   required,
@@ -17,7 +17,7 @@ import {
   type Command,
   type Option,
 } from './command.js';
-import { readPublicKey } from './public-key.js';
+import { readPublicKey } from './vkeys.js';
 
 const CHANGES = ['activate', 'retire', 'compromise'] as const;
 

@@ -1,8 +1,14 @@
 import { randomBytes } from 'node:crypto';
 import { SCOPES } from '#api/engine/http/gates';
 import { apiKeyIdFrom, apiKeySecretHash, formatApiKey, parseApiKey } from '#protocol/api-key';
-import { nativeSha256 } from '#runtime/crypto';
-import { expireApiKey, insertApiKey, listApiKeys, revokeApiKey, rotateApiKey } from '#sql/api-keys';
+import { nativeSha256 } from '#runtime/crypto/node';
+import {
+  expireApiKey,
+  insertApiKey,
+  listApiKeys,
+  revokeApiKey,
+  rotateApiKey,
+} from '#sql/tenants/api-keys';
 import {
   oneOf,
   required,

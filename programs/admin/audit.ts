@@ -1,4 +1,4 @@
-import { listAudit, type AuditRecord } from '#sql/audit';
+import { listAudit, type AuditRecord } from '#sql/tenants/audit';
 import { wholeNumber, type Command } from './command.js';
 import { table } from './print.js';
 

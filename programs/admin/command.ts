@@ -1,5 +1,5 @@
 import type { StatusConfig } from '#runtime/config';
-import type { Pool, Transaction } from '#sql/db';
+import type { Pool, Transaction } from '#sql/db/transaction';
 
 /** What was typed is not a command, or lacks something; the message says what to type. */
 export class UsageError extends Error {

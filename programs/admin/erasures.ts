@@ -1,7 +1,7 @@
 import { PROOF_ID_PATTERN } from '#protocol/ids';
-import { erasePayloads, erasureOf, requireErasable } from '#sql/erasure';
-import { eraseTenantTraces, tenantNumber, unerasedFrom } from '#sql/erasure-of-tenant';
-import { eraseTraces, holdKeys } from '#sql/erasure-traces';
+import { erasePayloads, erasureOf, requireErasable } from '#sql/erasure/payloads';
+import { eraseTenantTraces, tenantNumber, unerasedFrom } from '#sql/erasure/tenant';
+import { eraseTraces, holdKeys } from '#sql/erasure/traces';
 import {
   confirmOption,
   required,

@@ -1,5 +1,5 @@
 import { readFile } from 'node:fs/promises';
-import { OperatorError } from '#runtime/operator-error';
+import { OperatorError } from '#runtime/process/operator-error';
 
 const SAY: Record<string, string> = {
   ENOENT: 'there is no such file or folder',

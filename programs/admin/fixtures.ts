@@ -3,9 +3,9 @@ import { canonicalBytes } from '#protocol/canonical-json';
 import { ProtocolError } from '#protocol/errors';
 import { parseStrict, type JsonValue } from '#protocol/json';
 import { textSchema } from '#protocol/schemas/primitives';
-import { nativeSha256 } from '#runtime/crypto';
-import { OperatorError } from '#runtime/operator-error';
-import { listFixtures, putFixture } from '#sql/administration';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { OperatorError } from '#runtime/process/operator-error';
+import { listFixtures, putFixture } from '#sql/tenants/administration';
 import { UsageError, type Command } from './command.js';
 import { readOperatorsFile } from './files.js';
 

@@ -1,4 +1,4 @@
-import { endLog } from '#sql/ended-logs';
+import { endLog } from '#sql/log/checkpoints';
 import { pinning } from '../pinning.js';
 import { confirmOption, required, requireConfirmed, words, type Command } from './command.js';
 import { compareWithPublished } from './lost-leaves.js';

@@ -7,12 +7,12 @@ import { HASH_BYTES } from '#protocol/merkle';
 import { CHECKPOINT_PATH } from '#protocol/snapshot/manifest';
 import { pinKeys } from '#protocol/snapshot/trust';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH, tilePath, tileWidth } from '#protocol/tiles';
-import { FatalPublishError } from '#publisher/stopped';
-import { VerifiedTree } from '#publisher/tree';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
-import { OperatorError } from '#runtime/operator-error';
-import type { Pool } from '#sql/db';
-import { readTile, treeSize } from '#sql/log';
+import { FatalPublishError } from '#publisher/errors';
+import { VerifiedTree } from '#publisher/plan/tree';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { OperatorError } from '#runtime/process/operator-error';
+import type { Pool } from '#sql/db/transaction';
+import { readTile, treeSize } from '#sql/log/log';
 
 export interface LostLeaf {
   leaf_index: number;

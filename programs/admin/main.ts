@@ -1,10 +1,10 @@
 import { userInfo } from 'node:os';
 import { parseArgs } from 'node:util';
 import { adminConfig, readLogLevel, statusConfig, type Environment } from '#runtime/config';
-import { isForOperator } from '#runtime/operator-error';
-import { connect } from '#runtime/postgres';
-import { withAuditContext } from '#sql/audit';
-import type { Pool } from '#sql/db';
+import { isForOperator } from '#runtime/process/operator-error';
+import { connect } from '#runtime/postgres/connect';
+import { withAuditContext } from '#sql/tenants/audit';
+import type { Pool } from '#sql/db/transaction';
 import { aepKeyCommands } from './aep-keys.js';
 import { apiKeyCommands } from './api-keys.js';
 import { auditCommands } from './audit.js';

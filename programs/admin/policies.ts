@@ -3,14 +3,14 @@ import { formatTime } from '#protocol/time';
 import { checkPolicyTexts, whyNotActivate, whyNotRun } from '#policy/check';
 import { parsePolicyCases, PolicyCasesError, runPolicyCase } from '#policy/cases';
 import { preparePolicyEngine } from '#policy/decide';
-import { OperatorError } from '#runtime/operator-error';
+import { OperatorError } from '#runtime/process/operator-error';
 import {
   activatePolicy,
   listPolicySets,
   policyActivations,
   storePolicySet,
   type PolicyActivation,
-} from '#sql/policies';
+} from '#sql/admissions/policies';
 import { UsageError, type Command } from './command.js';
 import { readOperatorsFile } from './files.js';
 import { policyDiff } from './policy-diff.js';

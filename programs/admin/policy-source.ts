@@ -3,9 +3,9 @@ import { toHex } from '#protocol/bytes';
 import { HASH_PATTERN } from '#protocol/schemas/primitives';
 import { checkPolicyTexts, type PolicyProblem } from '#policy/check';
 import { makePolicySet, readPolicyFolder, readPolicyTexts } from '#policy/policy-set';
-import { OperatorError } from '#runtime/operator-error';
-import { AdministrationError } from '#sql/administration';
-import { readPolicySet, type PolicyFiles, type StoredPolicySet } from '#sql/policies';
+import { OperatorError } from '#runtime/process/operator-error';
+import { AdministrationError } from '#sql/tenants/administration';
+import { readPolicySet, type PolicyFiles, type StoredPolicySet } from '#sql/admissions/policies';
 import type { Admin } from './command.js';
 import { reading } from './files.js';
 

@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { PROOF_ID_PATTERN } from '#protocol/ids';
 import { ARTIFACT_KINDS } from '#protocol/status';
-import { nativeSha256 } from '#runtime/crypto';
-import { appendRevocation } from '#sql/lifecycle';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { appendRevocation } from '#sql/lifecycle/entries';
 import { oneOf, required, UsageError, words, type Command } from './command.js';
 
 export const revocationCommands: Command[] = [

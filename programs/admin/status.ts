@@ -1,4 +1,4 @@
-import { isUnavailable } from '#sql/errors';
+import { isUnavailable } from '#sql/db/errors';
 import { activeAepKeys } from './aep-keys.js';
 import type { Command } from './command.js';
 import { attentionFor } from './status/attention.js';

@@ -7,7 +7,7 @@ import {
   setLane,
   setRateLimit,
   setValidity,
-} from '#sql/administration';
+} from '#sql/tenants/administration';
 import { oneOf, secondsOrNone, UsageError, wholeNumber, type Command } from './command.js';
 
 const ENVIRONMENTS = ['sandbox', 'live'] as const;

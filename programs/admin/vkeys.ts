@@ -1,7 +1,9 @@
+import { createPublicKey } from 'node:crypto';
 import { formatVkey } from '#protocol/note';
-import { nativeSha256 } from '#runtime/crypto';
-import { UsageError, type Command } from './command.js';
-import { readPublicKey } from './public-key.js';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { OperatorError } from '#runtime/process/operator-error';
+import { type Command, UsageError } from './command.js';
+import { readOperatorsFile } from './files.js';
 
 export const vkeyCommands: Command[] = [
   {
@@ -19,3 +21,20 @@ export const vkeyCommands: Command[] = [
     },
   },
 ];
+
+/** The raw public key of a PEM file, which may hold the public or the private key. */
+export async function readPublicKey(file: string): Promise<Uint8Array> {
+  const pem = await readOperatorsFile(file);
+  let jwk;
+  try {
+    jwk = createPublicKey(pem).export({ format: 'jwk' });
+  } catch (cause) {
+    throw new OperatorError(`${file} holds no key in PEM form`, { cause });
+  }
+  if (jwk.crv !== 'Ed25519' || jwk.x === undefined) {
+    throw new OperatorError(
+      `${file} holds no Ed25519 key: make one with openssl genpkey -algorithm ed25519`,
+    );
+  }
+  return Buffer.from(jwk.x, 'base64url');
+}

@@ -8,8 +8,8 @@ import express, {
   type RequestHandler,
   type Response,
 } from 'express';
-import type { Logger } from '#runtime/log';
-import type { QueueToRead } from '#runtime/queues';
+import type { Logger } from '#runtime/process/log';
+import type { QueueToRead } from '#runtime/queue/queues';
 import { boardGate } from './gate.js';
 import type { HasKey } from './key.js';
 

@@ -1,6 +1,6 @@
 import type { RequestHandler, Response } from 'express';
 import { RateLimiterMemory } from 'rate-limiter-flexible';
-import type { Logger } from '#runtime/log';
+import type { Logger } from '#runtime/process/log';
 import type { HasKey } from './key.js';
 
 /** Wrong keys of one address in a minute; further ones are not even looked at. */

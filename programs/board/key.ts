@@ -1,6 +1,6 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
-import { OperatorError } from '#runtime/operator-error';
-import { readPrivateFile } from '#runtime/private-file';
+import { OperatorError } from '#runtime/process/operator-error';
+import { readPrivateFile } from '#runtime/process/files';
 
 /** What the file holds is nothing that could not be guessed. */
 export class BoardKeyError extends OperatorError {

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import * as z from 'zod';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { executeReceiptSchema, type ExecuteReceipt } from '#protocol/schemas/execute';
-import { OperatorError } from '#runtime/operator-error';
+import { OperatorError } from '#runtime/process/operator-error';
 import type { Stack } from '../stack.js';
 
 /** A line of the example file: an execution without what the tenant adds. */

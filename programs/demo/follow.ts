@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { SingleBar } from 'cli-progress';
 import * as z from 'zod';
 import type { Admitted } from './actions.js';
 
@@ -47,4 +48,56 @@ export async function follow(
     if (found.status !== null || afterMs > patienceMs) return { admitted, ...found, afterMs };
     await sleep(ASK_EVERY_MS);
   }
+}
+
+/** Rows of text in columns as wide as their widest cell. */
+function columns(rows: string[][]): string {
+  const widths = (rows[0] ?? []).map((_, column) =>
+    Math.max(...rows.map((row) => row[column]?.length ?? 0)),
+  );
+  return rows
+    .map((row) =>
+      `  ${row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ')}`.trimEnd(),
+    )
+    .join('\n');
+}
+
+export function verdictTable(verdicts: readonly Verdict[]): string {
+  return columns([
+    ['action', 'receipt', 'public verdict', 'after', 'proof'],
+    ...verdicts.map(({ admitted, status, afterMs }) => [
+      admitted.action.action,
+      admitted.receipt.status,
+      status ?? 'none',
+      `${(afterMs / 1000).toFixed(1)} s`,
+      admitted.receipt.registry_proof_id,
+    ]),
+  ]);
+}
+
+export interface Progress {
+  step(): void;
+  end(): void;
+}
+
+/** A bar on a terminal; elsewhere a line now and then, which a log can hold. */
+export function progress(what: string, total: number): Progress {
+  let done = 0;
+  if (!process.stdout.isTTY) {
+    const every = Math.max(1, Math.floor(total / 4));
+    return {
+      step: () => {
+        done += 1;
+        if (done % every === 0 || done === total) console.log(`${what}: ${done} of ${total}`);
+      },
+      end: () => undefined,
+    };
+  }
+  const bar = new SingleBar({
+    format: `${what} {bar} {value} of {total}`,
+    hideCursor: true,
+    barsize: 30,
+  });
+  bar.start(total, 0);
+  return { step: () => bar.increment(), end: () => bar.stop() };
 }

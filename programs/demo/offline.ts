@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { verifyOffline, type OfflineResult } from '#protocol/offline';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
-import { OperatorError } from '#runtime/operator-error';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { OperatorError } from '#runtime/process/operator-error';
 import type { Stack } from '../stack.js';
 import { engineHeaders } from './actions.js';
 

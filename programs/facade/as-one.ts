@@ -1,7 +1,7 @@
 import { asOne, countersOf } from '#runtime/ops/combine';
 import { processSource } from '#runtime/ops/over-ipc';
-import type { MetricOfMoment, OpsSource } from '#runtime/ops/source';
-import type { Supervised } from '#runtime/supervise';
+import type { MetricOfMoment, OpsSource } from '#runtime/ops/health';
+import type { Supervised } from '#runtime/process/supervise';
 
 /** A process that serves answers in a moment; less than the listener's own patience. */
 const TIMEOUT_MS = 2_000;

@@ -1,10 +1,10 @@
 import cluster from 'node:cluster';
 import type { FacadeConfig } from '#runtime/config';
-import { listen } from '#runtime/http-server';
-import type { ProgramContext } from '#runtime/lifecycle';
-import { OperatorError } from '#runtime/operator-error';
+import { listen } from '#runtime/http/server';
+import type { ProgramContext } from '#runtime/process/lifecycle';
+import { OperatorError } from '#runtime/process/operator-error';
 import { serveOps } from '#runtime/ops/ops';
-import { supervise, type Supervised } from '#runtime/supervise';
+import { supervise, type Supervised } from '#runtime/process/supervise';
 import { processesAsOne } from './as-one.js';
 
 /** None of the processes can be brought up; what they wrote says why. */

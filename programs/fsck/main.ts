@@ -4,11 +4,10 @@ import type { FsckOptions, FsckResult } from '#fsck/options';
 import { fsck, Stopped } from '#fsck/run';
 import { StateStore } from '#fsck/state';
 import { fsckConfig, readLogLevel, type Environment } from '#runtime/config';
-import { isForOperator } from '#runtime/operator-error';
-import { progressBar } from './bar.js';
+import { isForOperator } from '#runtime/process/operator-error';
+import { document, progressBar, readable } from './print.js';
 import { databaseName, openRegistry, openSnapshot, trustedKeys } from './open.js';
 import { FsckUsageError, parseCommandLine, USAGE, type CommandLine } from './options.js';
-import { document, readable } from './print.js';
 
 export interface FsckTerminal {
   out(text: string): void;

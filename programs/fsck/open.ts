@@ -4,10 +4,10 @@ import { pinKeys, type PinnedKeys } from '#protocol/snapshot/trust';
 import type { FsckOptions } from '#fsck/options';
 import { snapshotDirectory, snapshotOrigin } from '#fsck/snapshot/source';
 import type { FsckConfig, TrustedKey } from '#runtime/config';
-import { loadSigningKey, nativeSha256 } from '#runtime/crypto';
-import { OperatorError } from '#runtime/operator-error';
-import { connect } from '#runtime/postgres';
-import type { Pool } from '#sql/db';
+import { loadSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { OperatorError } from '#runtime/process/operator-error';
+import { connect } from '#runtime/postgres/connect';
+import type { Pool } from '#sql/db/transaction';
 import { pinning } from '../pinning.js';
 import { assertDatabase } from '../database.js';
 

@@ -1,5 +1,6 @@
-import type { FsckResult } from '#fsck/options';
-import { FINDINGS, type FindingCode } from '#fsck/codes';
+import { SingleBar } from 'cli-progress';
+import { type FindingCode, FINDINGS } from '#fsck/codes';
+import type { FsckResult, Stage } from '#fsck/options';
 
 /** What was found, for people: each finding with its place, what was expected and what to do. */
 export function readable(result: FsckResult, seconds: number): string {
@@ -46,5 +47,35 @@ export function document(result: FsckResult, exitCode: number, seconds: number) 
     published: result.published,
     resumed_from: result.resumedFrom,
     seconds: Number(seconds.toFixed(3)),
+  };
+}
+
+export interface Bar {
+  show(stage: Stage, done: number, total: number): void;
+  end(): void;
+}
+
+/** A bar on stderr for whoever waits at a terminal; nothing elsewhere. */
+export function progressBar(isTerminal: boolean): Bar {
+  if (!isTerminal) return { show: () => undefined, end: () => undefined };
+  const bar = new SingleBar({
+    format: '{stage} {bar} {value} of {total}, {eta_formatted} left',
+    hideCursor: true,
+    barsize: 30,
+    etaBuffer: 100,
+    stream: process.stderr,
+  });
+  let shown: Stage | null = null;
+  return {
+    show(stage, done, total) {
+      if (stage !== shown) {
+        if (shown !== null) bar.stop();
+        bar.start(total, done, { stage });
+        shown = stage;
+      }
+      bar.setTotal(total);
+      bar.update(done, { stage });
+    },
+    end: () => bar.stop(),
   };
 }

@@ -1,7 +1,7 @@
 import type { PublicMetrics } from '#api/public/metrics';
-import type { SnapshotPoller } from '#api/public/snapshot/follow';
+import type { SnapshotPoller } from '#api/public/snapshot/poller';
 import { STATUSES } from '#protocol/status';
-import type { Clock } from '#runtime/clock';
+import type { Clock } from '#runtime/process/clock';
 import { Tally } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
 import { httpMetrics } from './http.js';

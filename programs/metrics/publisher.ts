@@ -1,13 +1,13 @@
 import { statfs } from 'node:fs/promises';
 import type { Manifest } from '#protocol/snapshot/manifest';
-import type { CycleObserver } from '#publisher/run';
-import { LeaseLostError } from '#publisher/stopped';
 import { parseTime } from '#protocol/time';
-import type { Clock } from '#runtime/clock';
+import { LeaseLostError } from '#publisher/errors';
+import type { CycleObserver } from '#publisher/run';
 import { distribution, gauge, SECONDS, Tally } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
-import type { Pool } from '#sql/db';
-import { databaseBytes, logAndCheckpoint } from '#sql/observed';
+import type { Clock } from '#runtime/process/clock';
+import type { Pool } from '#sql/db/transaction';
+import { databaseBytes, logAndCheckpoint } from '#sql/ops/metrics-queries';
 import type { Readings } from './readings.js';
 import { snapshotGauges } from './snapshot.js';
 
@@ -110,5 +110,13 @@ export function publisherMetrics(
       if (error instanceof LeaseLostError) latest = null;
       else failures.n += 1;
     },
+  };
+}
+
+/** Several that want to know how ticks go. */
+export function watchedBy(...watches: readonly CycleObserver[]): CycleObserver {
+  return {
+    went: (report, ms) => watches.forEach((watch) => watch.went(report, ms)),
+    failed: (error, ms) => watches.forEach((watch) => watch.failed(error, ms)),
   };
 }

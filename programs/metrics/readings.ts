@@ -1,10 +1,10 @@
-import type { ProgramContext } from '#runtime/lifecycle';
+import type { ProgramContext } from '#runtime/process/lifecycle';
 import { gauge, Tally } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
 import { Sampled } from '#runtime/ops/sampled';
-import { connect } from '#runtime/postgres';
-import type { Pool } from '#sql/db';
-import { databaseTime } from '#sql/upkeep';
+import { connect } from '#runtime/postgres/connect';
+import type { Pool } from '#sql/db/transaction';
+import { databaseTime } from '#sql/log/verdicts';
 
 type Program = Pick<ProgramContext, 'signal' | 'log' | 'onStop'>;
 

@@ -1,5 +1,5 @@
 import type { Manifest } from '#protocol/snapshot/manifest';
-import type { Clock } from '#runtime/clock';
+import type { Clock } from '#runtime/process/clock';
 import { gauge } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
 

@@ -1,8 +1,8 @@
 import { gauge, Tally } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
-import type { Pool } from '#sql/db';
-import { verifierPlace } from '#sql/observed';
-import type { VerifierMetrics } from '#workers/verify/metrics';
+import type { Pool } from '#sql/db/transaction';
+import { verifierPlace } from '#sql/ops/metrics-queries';
+import type { VerifierMetrics } from '#workers/verify/context';
 import type { Readings } from './readings.js';
 
 export function verifierMetrics(registry: Registry): VerifierMetrics {

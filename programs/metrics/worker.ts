@@ -1,10 +1,10 @@
 import { distribution, gauge, gauges, SECONDS, Tally } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
-import type { QueueState } from '#runtime/queues';
-import type { Pool } from '#sql/db';
-import { pendingNow } from '#sql/observed';
+import type { QueueState } from '#runtime/queue/queues';
+import type { Pool } from '#sql/db/transaction';
+import { pendingNow } from '#sql/ops/metrics-queries';
 import type { AdmitWorker } from '#workers/admit/worker';
-import type { AdmitMetrics, Settled, Stage } from '#workers/admit/metrics';
+import type { AdmitMetrics, Settled, Stage } from '#workers/admit/context';
 import type { Readings } from './readings.js';
 
 const STAGES: readonly Stage[] = ['load', 'prepare', 'lock', 'append', 'commit'];

@@ -4,9 +4,13 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { formatVkey } from '#protocol/note';
 import type { SecretsConfig } from '#runtime/config';
-import { createSigningKey, loadSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto';
-import { createPrivateFile, writePrivateFile } from '#runtime/private-file';
-import { USERS, type Owner } from './owners.js';
+import {
+  createSigningKey,
+  loadSigningKey,
+  nativeSha256,
+  type SigningKey,
+} from '#runtime/crypto/node';
+import { createPrivateFile, writePrivateFile } from '#runtime/process/files';
 
 const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher', 'admin', 'fsck'] as const;
 
@@ -91,3 +95,25 @@ export async function makeSecrets(config: SecretsConfig): Promise<string[]> {
   publish('snapshot.vkey', formatVkey(nativeSha256, config.snapshotName, snapshot.publicKey));
   return made;
 }
+
+/**
+ * The Unix users of a deployment in containers: one for each program, so that one that is taken over
+ * reads no other's secrets even where files meet. `docker-compose.yml` names the same numbers.
+ */
+export const USERS = {
+  migrate: 10_000,
+  engine: 10_001,
+  worker: 10_002,
+  verifier: 10_003,
+  publisher: 10_004,
+  facade: 10_005,
+  admin: 10_006,
+  fsck: 10_007,
+  board: 10_008,
+  // What the images of these have.
+  postgres: 999,
+  valkey: 999,
+  grafana: 472,
+} as const;
+
+export type Owner = keyof typeof USERS;

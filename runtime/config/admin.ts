@@ -1,9 +1,20 @@
 import { resolve } from 'node:path';
 import * as z from 'zod';
-import type { LogLevel } from '../log.js';
-import { read, type Environment } from './environment.js';
-import { dataDir, logLevel } from './fields.js';
-import { databaseUrl, publicUrl, ROLE_URL } from './urls.js';
+import type { LogLevel } from '../process/log.js';
+import { ConfigError, type Environment, read } from './environment.js';
+import {
+  databaseUrl,
+  dataDir,
+  listenAddress,
+  logLevel,
+  port,
+  publicUrl,
+  type QueueConfig,
+  redisUrl,
+  required,
+  ROLE_URL,
+} from './fields.js';
+import { type OpsConfig, opsOf, opsVariables } from './process.js';
 
 export interface AdminConfig {
   databaseUrl: string;
@@ -31,4 +42,42 @@ export function readStatusConfig(env: Environment): StatusConfig {
     DATA_DIR: dataDir,
   });
   return { publicUrls: v.PUBLIC_URL ?? [], dataDir: resolve(v.DATA_DIR) };
+}
+
+export interface BoardConfig extends QueueConfig {
+  bind: string;
+  port: number;
+  /** What it holds is asked of whoever wants to look. */
+  keyFile: string;
+  ops: OpsConfig;
+  logLevel: LogLevel;
+}
+
+/** It sees the queue and nothing else: where that is in Redis, it is not told of a database. */
+export function readBoardConfig(env: Environment): BoardConfig {
+  const v = read(env, {
+    DATABASE_URL: databaseUrl(ROLE_URL('board')).optional(),
+    REDIS_URL: redisUrl,
+    BOARD_BIND: listenAddress,
+    BOARD_PORT: port(8082),
+    BOARD_KEY_FILE: required(
+      'name a file of mode 0600 that holds what is asked of whoever wants to look (openssl rand -hex 32)',
+    ),
+    ...opsVariables,
+    LOG_LEVEL: logLevel,
+  });
+  if (v.REDIS_URL === undefined && v.DATABASE_URL === undefined) {
+    throw new ConfigError([
+      'REDIS_URL and DATABASE_URL are not set: name the Redis with the queue, or the database as svc_board',
+    ]);
+  }
+  return {
+    databaseUrl: v.DATABASE_URL ?? '',
+    redisUrl: v.REDIS_URL ?? null,
+    bind: v.BOARD_BIND,
+    port: v.BOARD_PORT,
+    keyFile: v.BOARD_KEY_FILE,
+    ops: opsOf(v),
+    logLevel: v.LOG_LEVEL,
+  };
 }

@@ -1,11 +1,28 @@
-import type { LogLevel } from '../log.js';
-import { drainOf, drainVariables, type DrainConfig } from './drain.js';
+import type { LogLevel } from '../process/log.js';
+import {
+  type DrainConfig,
+  drainOf,
+  drainVariables,
+  type OpsConfig,
+  opsOf,
+  opsVariables,
+} from './process.js';
 import { read, type Environment } from './environment.js';
-import { listenAddress, paused, logLevel, maxQueuedAdmissions, port, rateLimit } from './fields.js';
-import { vkeys } from './keys.js';
-import type { QueueConfig } from './queue.js';
-import { opsOf, opsVariables, type OpsConfig } from './ops.js';
-import { databaseUrl, localUrl, publicUrl, redisUrl, ROLE_URL } from './urls.js';
+import {
+  databaseUrl,
+  listenAddress,
+  localUrl,
+  logLevel,
+  maxQueuedAdmissions,
+  paused,
+  port,
+  publicUrl,
+  type QueueConfig,
+  rateLimit,
+  redisUrl,
+  ROLE_URL,
+  vkeys,
+} from './fields.js';
 
 export interface EngineConfig extends QueueConfig {
   /** Requests a second of a tenant that has no limit of its own. */

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import * as z from 'zod';
-import { OperatorError } from '../operator-error.js';
+import { OperatorError } from '../process/operator-error.js';
 
 /** The process environment, or what a test passes in its stead. */
 export type Environment = Readonly<Record<string, string | undefined>>;

@@ -1,19 +1,26 @@
 import { join, resolve } from 'node:path';
 import * as z from 'zod';
-import type { LogLevel } from '../log.js';
-import { drainOf, drainVariables, type DrainConfig } from './drain.js';
+import type { LogLevel } from '../process/log.js';
+import {
+  type DrainConfig,
+  drainOf,
+  drainVariables,
+  type OpsConfig,
+  opsOf,
+  opsVariables,
+} from './process.js';
 import { read, type Environment } from './environment.js';
 import {
-  listenAddress,
   dataDir,
+  listenAddress,
   logLevel,
   port,
-  wholeNumber,
+  publicUrl,
   recentLookupLimit,
+  snapshotUrl,
+  vkeys,
+  wholeNumber,
 } from './fields.js';
-import { vkeys } from './keys.js';
-import { opsOf, opsVariables, type OpsConfig } from './ops.js';
-import { publicUrl, snapshotUrl } from './urls.js';
 
 export interface FacadeConfig {
   /** Null when the snapshot is read over http. */

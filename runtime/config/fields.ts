@@ -1,5 +1,7 @@
 import * as z from 'zod';
-import { LOG_LEVELS } from '../log.js';
+import { LOG_LEVELS } from '../process/log.js';
+import { readRedisAddress } from '../queue/redis-address.js';
+import { ConfigError } from './environment.js';
 
 const UNIT_MS: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
@@ -55,3 +57,108 @@ export const logLevel = z
 export const listenAddress = z.string().default('127.0.0.1');
 export const dataDir = z.string().default('.data');
 export const paused = z.enum(['true', 'false'], 'must be true or false').default('false');
+
+/** Of a program that hands work on, or takes it up. */
+export interface QueueConfig {
+  databaseUrl: string;
+  /** Null: the queue is in the database. */
+  redisUrl: string | null;
+}
+
+const VKEY = String.raw`[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]{43}[A-Za-z0-9+/=]`;
+const VKEYS = new RegExp(`^${VKEY}(?:,${VKEY})*$`);
+/** A comma after a whole key: one in a name separates nothing. */
+const BETWEEN_VKEYS = /(?<=\+[0-9a-f]{8}\+[A-Za-z0-9+/]{43}[A-Za-z0-9+/=]),/;
+
+const vkeyList = (text: z.ZodString): z.ZodType<[string, ...string[]]> =>
+  text
+    .regex(VKEYS, 'must be a C2SP verifier key, name+hash+key, or several separated by commas')
+    .transform((list) => list.split(BETWEEN_VKEYS) as [string, ...string[]]);
+
+export const vkeys = (which: string): z.ZodType<[string, ...string[]]> =>
+  vkeyList(
+    required(`pin the ${which}'s public key, name+hash+key, as the publisher's operator gave it`),
+  );
+export const retiredVkeys = vkeyList(z.string()).optional();
+
+export const keyFile = (which: string): z.ZodType<string> =>
+  required(`name a file of mode 0600 that holds the ${which} (openssl genpkey -algorithm ed25519)`);
+
+const POSTGRES_URL = /^postgres(ql)?:\/\/\S+$/;
+const POSTGRES_SAY = 'must be a URL like postgres://user:password@host:5432/database';
+
+export const databaseUrl = (say: string): z.ZodType<string> =>
+  required(say).regex(POSTGRES_URL, POSTGRES_SAY);
+
+/** A streaming replica of the same database, as the same role. */
+export const databaseReadUrl = z.string().regex(POSTGRES_URL, POSTGRES_SAY).optional();
+
+export const redisUrl = z
+  .string()
+  .superRefine((text, context) => {
+    const address = readRedisAddress(text);
+    if (typeof address === 'string') context.addIssue({ code: 'custom', message: address });
+  })
+  .optional();
+
+/** An http or https URL without a user, a query or a fragment; null for anything else. */
+function plainUrl(text: string): URL | null {
+  const url = URL.canParse(text) ? new URL(text) : null;
+  const isPlain = url !== null && url.search + url.hash + url.username + url.password === '';
+  return isPlain && /^https?:$/.test(url.protocol) ? url : null;
+}
+
+/** Files are asked for below it, so nothing may follow its path; what it names must be public. */
+export const snapshotUrl = z
+  .string()
+  .refine(
+    (text) => plainUrl(text) !== null,
+    'must be an http or https URL without a user, a query or a fragment',
+  )
+  .transform((text) => text.replace(/\/+$/, ''))
+  .optional();
+
+/** Printed, and made into a QR code, so it is plain ASCII and not long. */
+export const publicUrl = z.string().transform((text, context) => {
+  const url = plainUrl(text);
+  if (url !== null && url.href.length <= 200) return url.href.replace(/\/+$/, '');
+  context.addIssue({
+    code: 'custom',
+    message: 'must be an http or https URL like https://registry.example.org',
+  });
+  return z.NEVER;
+});
+
+/** Where a facade of the same machine serves by default. */
+export function localUrl(publicPort: number): string {
+  if (publicPort !== 0) return `http://127.0.0.1:${String(publicPort)}`;
+  throw new ConfigError([
+    'PUBLIC_URL is not set: with PUBLIC_PORT 0, say where the public API is reached',
+  ]);
+}
+
+export const OWNER_URL = 'name the Postgres database, as its owner';
+export const ROLE_URL = (program: string): string =>
+  `name the Postgres database, with the role svc_${program} (npm start brings up one of its own)`;
+
+/** The origin of a log that lives in an embedded database and is nobody else's business. */
+export const LOCAL_ORIGIN = 'svc.local/log';
+
+/** The snapshot key's name beside the log key's, so that neither can be taken for the other. */
+export function snapshotNameFor(logOrigin: string): string {
+  return `${logOrigin.replace(/\/log$/, '')}/snapshot`;
+}
+
+/** A C2SP key name; what stands between spaces and plus signs elsewhere must not hold any. */
+export const origin = z
+  .string()
+  .regex(/^[^\s+]{1,200}$/, 'must be a name like example.org/log, without spaces or plus signs');
+
+/** Two logs under one name are a fork to everyone who follows it: only a private one may use the default. */
+export function originFor(given: string | undefined, embedded: boolean): string {
+  if (embedded) return given ?? LOCAL_ORIGIN;
+  if (given !== undefined && given !== LOCAL_ORIGIN) return given;
+  throw new ConfigError([
+    `LOG_ORIGIN ${given === undefined ? 'is not set' : `is ${LOCAL_ORIGIN}`}: with a database of your own, name the log by something that is yours, like example.org/log`,
+  ]);
+}

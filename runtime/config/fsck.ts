@@ -1,11 +1,20 @@
 import { join, resolve } from 'node:path';
 import * as z from 'zod';
-import type { LogLevel } from '../log.js';
+import type { LogLevel } from '../process/log.js';
 import { ConfigError, read, type Environment } from './environment.js';
-import { dataDir, logLevel, snapshotTtl } from './fields.js';
-import { retiredVkeys, vkeys } from './keys.js';
-import { LOCAL_ORIGIN, origin, snapshotNameFor } from './log-names.js';
-import { databaseUrl, ROLE_URL, snapshotUrl } from './urls.js';
+import {
+  databaseUrl,
+  dataDir,
+  LOCAL_ORIGIN,
+  logLevel,
+  origin,
+  retiredVkeys,
+  ROLE_URL,
+  snapshotNameFor,
+  snapshotTtl,
+  snapshotUrl,
+  vkeys,
+} from './fields.js';
 
 /** What a check from the outside trusts: a public key, or the file of the private one it belongs to. */
 export type TrustedKey = { vkeys: string[] } | { name: string; keyFile: string };

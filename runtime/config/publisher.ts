@@ -1,13 +1,29 @@
 import { join, resolve } from 'node:path';
 import * as z from 'zod';
-import type { LogLevel } from '../log.js';
-import { drainOf, drainVariables, type DrainConfig } from './drain.js';
+import type { LogLevel } from '../process/log.js';
+import {
+  type DrainConfig,
+  drainOf,
+  drainVariables,
+  type OpsConfig,
+  opsOf,
+  opsVariables,
+} from './process.js';
 import { read, type Environment } from './environment.js';
-import { dataDir, logLevel, snapshotTtl, recentLookupLimit } from './fields.js';
-import { keyFile, retiredVkeys } from './keys.js';
-import { origin, originFor, snapshotNameFor } from './log-names.js';
-import { opsOf, opsVariables, type OpsConfig } from './ops.js';
-import { databaseReadUrl, databaseUrl, ROLE_URL } from './urls.js';
+import {
+  databaseReadUrl,
+  databaseUrl,
+  dataDir,
+  keyFile,
+  logLevel,
+  origin,
+  originFor,
+  recentLookupLimit,
+  retiredVkeys,
+  ROLE_URL,
+  snapshotNameFor,
+  snapshotTtl,
+} from './fields.js';
 
 export interface PublisherConfig {
   databaseUrl: string;

@@ -1,10 +1,20 @@
+import { readFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import * as z from 'zod';
-import type { LogLevel } from '../log.js';
-import { read, type Environment } from './environment.js';
-import { logLevel, required } from './fields.js';
-import { origin, originFor, snapshotNameFor } from './log-names.js';
-import { databaseUrl, ROLE_URL } from './urls.js';
+import type { LogLevel } from '../process/log.js';
+import { type Environment, read } from './environment.js';
+import {
+  databaseUrl,
+  logLevel,
+  origin,
+  originFor,
+  OWNER_URL,
+  type QueueConfig,
+  redisUrl,
+  required,
+  ROLE_URL,
+  snapshotNameFor,
+} from './fields.js';
 
 export interface SetupConfig {
   databaseUrl: string;
@@ -67,3 +77,61 @@ export function readSecretsConfig(env: Environment): SecretsConfig {
     database: v.DATABASE_NAME,
   };
 }
+
+export interface MigrateConfig extends QueueConfig {
+  /** The programs' roles that may log in afterwards; the others stay as they are. */
+  roleLogins: RoleLogin[];
+  logLevel: LogLevel;
+}
+
+export function readMigrateConfig(env: Environment): MigrateConfig {
+  const v = read(env, {
+    DATABASE_URL: databaseUrl(OWNER_URL),
+    REDIS_URL: redisUrl,
+    ROLE_URL_FILES: roleLogins,
+    LOG_LEVEL: logLevel,
+  });
+  return {
+    databaseUrl: v.DATABASE_URL,
+    redisUrl: v.REDIS_URL ?? null,
+    roleLogins: v.ROLE_URL_FILES,
+    logLevel: v.LOG_LEVEL,
+  };
+}
+
+/** What a program logs in with, as its own `DATABASE_URL_FILE` has it. */
+export interface RoleLogin {
+  role: string;
+  password: string;
+}
+
+function loginIn(file: string): RoleLogin | string {
+  let content;
+  try {
+    content = readFileSync(file, 'utf8').trim();
+  } catch (cause) {
+    return `cannot be read (${(cause as NodeJS.ErrnoException).code ?? 'unknown'})`;
+  }
+  const url = /^postgres(ql)?:/.test(content) && URL.canParse(content) ? new URL(content) : null;
+  if (url === null || url.username === '' || url.password === '') {
+    return 'does not hold a URL like postgres://role:password@host:5432/database';
+  }
+  return { role: decodeURIComponent(url.username), password: decodeURIComponent(url.password) };
+}
+
+/** Files of programs' database URLs, separated by commas; none when unset. */
+export const roleLogins = z
+  .string()
+  .default('')
+  .transform((list, context) =>
+    list
+      .split(',')
+      .map((file) => file.trim())
+      .filter((file) => file !== '')
+      .flatMap((file) => {
+        const found = loginIn(file);
+        if (typeof found !== 'string') return [found];
+        context.addIssue({ code: 'custom', message: `names ${file}, which ${found}` });
+        return [];
+      }),
+  );

@@ -1,23 +1,34 @@
 import { join, resolve } from 'node:path';
 import * as z from 'zod';
-import type { LogLevel } from '../log.js';
-import { drainOf, drainVariables, type DrainConfig } from './drain.js';
+import type { LogLevel } from '../process/log.js';
+import {
+  type DrainConfig,
+  drainOf,
+  drainVariables,
+  type OpsConfig,
+  opsOf,
+  opsVariables,
+} from './process.js';
 import { read, type Environment } from './environment.js';
 import {
-  listenAddress,
+  databaseUrl,
   dataDir,
-  paused,
+  listenAddress,
   logLevel,
   maxQueuedAdmissions,
+  origin,
+  originFor,
+  OWNER_URL,
+  paused,
   port,
+  publicUrl,
   rateLimit,
-  snapshotTtl,
   recentLookupLimit,
+  redisUrl,
+  retiredVkeys,
+  snapshotNameFor,
+  snapshotTtl,
 } from './fields.js';
-import { retiredVkeys } from './keys.js';
-import { origin, originFor, snapshotNameFor } from './log-names.js';
-import { opsOf, opsVariables, type OpsConfig } from './ops.js';
-import { databaseUrl, OWNER_URL, publicUrl, redisUrl } from './urls.js';
 
 export interface StartConfig {
   /** The owner's connection; null brings up the embedded database. */

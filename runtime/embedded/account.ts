@@ -1,6 +1,6 @@
 import { execFile, spawn } from 'node:child_process';
 import { promisify } from 'node:util';
-import { EmbeddedPostgresError } from './errors.js';
+import { OperatorError } from '../process/operator-error.js';
 
 const run = promisify(execFile);
 
@@ -56,4 +56,28 @@ export function canEnter(directory: string, account: Account): Promise<boolean> 
     test.once('error', () => resolve(false));
     test.once('close', (code) => resolve(code === 0));
   });
+}
+
+export type EmbeddedPostgresErrorCode =
+  | 'unsupported_platform'
+  | 'binaries_unusable'
+  | 'no_account'
+  | 'no_reachable_place'
+  | 'cluster_missing'
+  | 'wrong_owner'
+  | 'wrong_version'
+  | 'password_missing'
+  | 'already_running'
+  | 'initdb_failed'
+  | 'start_failed';
+
+/** Why the embedded database did not come up; the message says what to do about it. */
+export class EmbeddedPostgresError extends OperatorError {
+  override name = 'EmbeddedPostgresError';
+  readonly code: EmbeddedPostgresErrorCode;
+
+  constructor(code: EmbeddedPostgresErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+  }
 }

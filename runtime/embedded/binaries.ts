@@ -5,9 +5,8 @@ import { chmod, cp, readFile, readdir, rename, rm, symlink } from 'node:fs/promi
 import { createRequire } from 'node:module';
 import { basename, dirname, join, relative } from 'node:path';
 import { promisify } from 'node:util';
-import { type Account, spawnAs } from './account.js';
-import { EmbeddedPostgresError } from './errors.js';
-import { sharedPlace } from './shared-place.js';
+import { type Account, EmbeddedPostgresError, spawnAs } from './account.js';
+import { sharedPlace } from './place.js';
 
 const run = promisify(execFile);
 

@@ -3,10 +3,9 @@ import { randomBytes } from 'node:crypto';
 import { chown, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { createPrivateFile } from '../private-file.js';
-import { spawnAs } from './account.js';
+import { createPrivateFile } from '../process/files.js';
+import { EmbeddedPostgresError, spawnAs } from './account.js';
 import type { Binaries } from './binaries.js';
-import { EmbeddedPostgresError } from './errors.js';
 import { clusterOf, type Place } from './place.js';
 
 const run = promisify(execFile);

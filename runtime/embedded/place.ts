@@ -1,11 +1,16 @@
 import { randomBytes } from 'node:crypto';
-import { chown, mkdir, readFile, rm, stat } from 'node:fs/promises';
 import { existsSync } from 'node:fs';
+import { chown, lstat, mkdir, readFile, rm, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { writePrivateFile } from '../private-file.js';
-import { type Account, canEnter, chooseAccount, runsAsRoot } from './account.js';
-import { EmbeddedPostgresError } from './errors.js';
-import { sharedPlace } from './shared-place.js';
+import { writePrivateFile } from '../process/files.js';
+import {
+  type Account,
+  canEnter,
+  chooseAccount,
+  EmbeddedPostgresError,
+  runsAsRoot,
+} from './account.js';
 
 /** Where a cluster lives, and who owns it. */
 export interface Place {
@@ -117,4 +122,25 @@ export async function removePlace(dataDir: string): Promise<void> {
   await rm(localDirectory(dataDir), { recursive: true, force: true, maxRetries: 10 });
   if (pointed !== null) await rm(pointed, { recursive: true, force: true, maxRetries: 10 });
   await rm(pointerFile(dataDir), { force: true });
+}
+
+/**
+ * Root's own directory that every account can pass through, for what Postgres must reach when the
+ * checkout or DATA_DIR lies below a private home. Some of these parents are writable by anybody, so a
+ * directory that somebody else could have prepared there is not used.
+ */
+export async function sharedPlace(): Promise<string | null> {
+  for (const parent of ['/var/lib', '/var/tmp', tmpdir()]) {
+    const place = join(parent, 'svc-postgres');
+    try {
+      await mkdir(place, { mode: 0o755 });
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') continue;
+    }
+    const found = await lstat(place);
+    if (found.isDirectory() && found.uid === process.getuid?.() && (found.mode & 0o022) === 0) {
+      return place;
+    }
+  }
+  return null;
 }

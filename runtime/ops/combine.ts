@@ -1,6 +1,6 @@
 import { AggregatorRegistry } from 'prom-client';
 import { valuesOf } from './registry.js';
-import type { MetricOfMoment } from './source.js';
+import type { MetricOfMoment } from './health.js';
 
 /** Metrics of several programs beside each other: their values differ in the label `program`. */
 export function besideEachOther(

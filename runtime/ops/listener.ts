@@ -1,9 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { listen, type HttpServer } from '../http-server.js';
-import { withTimeout } from '../within.js';
-import { singleFlight } from './once-at-a-time.js';
+import { listen, type HttpServer } from '../http/server.js';
+import { singleFlight, withTimeout } from '../concurrency/promises.js';
 import { exposition, EXPOSITION_TYPE } from './registry.js';
-import type { OpsSource } from './source.js';
+import type { OpsSource } from './health.js';
 
 /** However much hangs, whoever asks has an answer by then. Less than a scraper is willing to wait. */
 const TIMEOUT_MS = 3_000;

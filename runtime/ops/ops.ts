@@ -1,9 +1,9 @@
-import type { OpsConfig } from '../config/ops.js';
-import type { ProgramContext } from '../lifecycle.js';
+import type { OpsConfig } from '../config/process.js';
+import type { ProgramContext } from '../process/lifecycle.js';
 import { openOpsListener } from './listener.js';
 import { answerStarter } from './over-ipc.js';
 import { createRegistry, valuesOf, type Registry } from './registry.js';
-import type { OpsSource, Readiness } from './source.js';
+import type { OpsSource, Readiness } from './health.js';
 
 /** What a program has to do with its operations listener. */
 export interface Ops {

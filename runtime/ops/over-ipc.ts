@@ -1,6 +1,6 @@
 import type { ChildProcess } from 'node:child_process';
-import { withTimeout } from '../within.js';
-import type { MetricOfMoment, OpsSource, Readiness } from './source.js';
+import { withTimeout } from '../concurrency/promises.js';
+import type { MetricOfMoment, OpsSource, Readiness } from './health.js';
 
 const QUESTIONS = ['metrics', 'readiness'] as const;
 type Question = (typeof QUESTIONS)[number];

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { collectDefaultMetrics, Gauge, Registry } from 'prom-client';
-import { packageRoot } from '../package-root.js';
-import type { MetricOfMoment } from './source.js';
+import { packageRoot } from '../process/package-root.js';
+import type { MetricOfMoment } from './health.js';
 
 export type { Registry };
 

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { withTimeout } from '../within.js';
+import { withTimeout } from '../concurrency/promises.js';
 
 export interface SampleOptions {
   everyMs: number;

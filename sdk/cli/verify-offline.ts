@@ -1,8 +1,7 @@
 import { toBase64 } from '../../protocol/bytes.js';
 import { isProofId } from '../../protocol/ids.js';
 import { verifyOffline, type OfflineResult } from '../index.js';
-import type { Invocation } from './command.js';
-import { text } from './command.js';
+import { type Invocation, text } from './command.js';
 import { EXIT, type ExitCode } from './exit-code.js';
 import { readInput } from './input.js';
 import { readPins } from './pins.js';

@@ -1,5 +1,5 @@
-import type { Db } from '../db.js';
-import { fromUuid, toUuid } from '../ids.js';
+import type { Db } from '../db/transaction.js';
+import { fromUuid, toUuid } from '../db/columns.js';
 
 /** What became of an admission, by the rows that there are. */
 export interface AdmissionRow {

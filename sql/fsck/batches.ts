@@ -1,5 +1,5 @@
-import type { Db } from '../db.js';
-import { batchIdOf, batchUuid } from '../ids.js';
+import type { Db } from '../db/transaction.js';
+import { batchIdOf, batchUuid } from '../db/columns.js';
 
 /** A batch by its counts, and by its items. */
 export interface CheckedBatch {

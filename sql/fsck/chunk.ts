@@ -1,8 +1,7 @@
 import type { VerdictInHistory } from '#protocol/history';
 import type { ArtifactKind, Outcome } from '#protocol/status';
 import { TILE_WIDTH } from '#protocol/tiles';
-import type { Pool, Transaction } from '../db.js';
-import { pipeline, transaction } from '../transaction.js';
+import { pipeline, type Pool, type Transaction, transaction } from '../db/transaction.js';
 import { readLeaves, type StoredLeaf } from './leaves.js';
 
 export interface StoredVerdict extends VerdictInHistory {

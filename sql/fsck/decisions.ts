@@ -1,4 +1,4 @@
-import type { Db } from '../db.js';
+import type { Db } from '../db/transaction.js';
 
 /** Which of the inputs, by hash in hex, are kept. */
 export async function knownInputs(sql: Db, hashes: readonly string[]): Promise<Set<string>> {

@@ -1,5 +1,5 @@
-import type { Db } from '../db.js';
-import { fromUuid, packageIdOf, packageUuid } from '../ids.js';
+import type { Db } from '../db/transaction.js';
+import { fromUuid, packageIdOf, packageUuid } from '../db/columns.js';
 
 export interface CheckedPackage {
   packageId: string;

@@ -1,4 +1,4 @@
-import type { Db } from '../db.js';
+import type { Db } from '../db/transaction.js';
 
 /** How long the log is, and what says otherwise: all as of one moment. */
 export interface HeadRows {

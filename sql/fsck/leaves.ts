@@ -1,8 +1,8 @@
-import type { Db } from '../db.js';
-import { fromUuid } from '../ids.js';
-import { entryBytesOf, LEAF_KINDS, type EntryRow } from '../log.js';
-import { unpackAep } from '../packed-aep.js';
-import { validityOf, type StoredValidity, type Validity } from '../pinned-intake.js';
+import type { Db } from '../db/transaction.js';
+import { fromUuid } from '../db/columns.js';
+import { entryBytesOf, LEAF_KINDS, type EntryRow } from '../log/log.js';
+import { unpackAep } from '../proofs/packed-aep.js';
+import { validityOf, type StoredValidity, type Validity } from '../admissions/pinned-intake.js';
 
 /** A leaf with every row that belongs to it: stored bytes, and columns that repeat what they say. */
 export interface StoredLeaf {

@@ -1,6 +1,6 @@
 import type { Decided } from '#protocol/status';
-import type { Db } from '../db.js';
-import { fromUuid, toUuid } from '../ids.js';
+import type { Db } from '../db/transaction.js';
+import { fromUuid, toUuid } from '../db/columns.js';
 
 /** The proof that an entry is about; null when there is none. */
 export async function proofAbout(

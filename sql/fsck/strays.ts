@@ -1,5 +1,5 @@
-import type { Pool } from '../db.js';
-import { batchIdOf, fromUuid, packageIdOf } from '../ids.js';
+import type { Pool } from '../db/transaction.js';
+import { batchIdOf, fromUuid, packageIdOf } from '../db/columns.js';
 
 /** Rows whose other half is gone, or never was: nothing that goes through the halves comes to them. */
 export interface Strays {

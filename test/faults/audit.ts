@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { check } from '#programs/fsck/main';
-import { fromUuid } from '#sql/ids';
+import { fromUuid } from '#sql/db/columns';
 import type { Act } from './acts/act.js';
 import { auditActs } from './acts/audit.js';
 import { expectedOf, pathOf } from './acts/expected.js';

@@ -7,12 +7,12 @@ import {
   removeEmbeddedPostgres,
   startEmbeddedPostgres,
   type EmbeddedPostgres,
-} from '#runtime/embedded/index';
+} from '#runtime/embedded/start';
 import { findBinaries } from '#runtime/embedded/binaries';
 import { clusterOf, findPlace } from '#runtime/embedded/place';
 import { startServer, type Server } from '#runtime/embedded/server';
-import { connect } from '#runtime/postgres';
-import type { Db, Pool } from '#sql/db';
+import { connect } from '#runtime/postgres/connect';
+import type { Db, Pool } from '#sql/db/transaction';
 import { Link } from './link.js';
 
 /** Small enough for a small disk; everything else is as it comes. */

@@ -1,8 +1,8 @@
-import { isConnectionLost } from '#sql/errors';
+import { isConnectionLost } from '#sql/db/errors';
 
 /**
  * The driver tells of a connection that breaks also where nobody waits for it, which programs survive
- * (`runtime/lifecycle.ts`). The admin program's work is done in this process, and connections break here.
+ * (`runtime/process/lifecycle.ts`). The admin program's work is done in this process, and connections break here.
  */
 export function surviveLostConnections(): void {
   process.on('unhandledRejection', (error) => {

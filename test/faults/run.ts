@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
-import { OperatorError } from '#runtime/operator-error';
+import { OperatorError } from '#runtime/process/operator-error';
 import type { Fault, Outcome } from './fault.js';
 import { FAULTS } from './rows/index.js';
 import { inLanes } from './lanes.js';

@@ -13,7 +13,7 @@ import { encodeRecord, RECORD_KINDS, recordBody, recordHistory } from '#protocol
 import { encodeShare, openShare } from '#protocol/snapshot/share';
 import { pinKeys } from '#protocol/snapshot/trust';
 import { decodeEntryBundle, encodeEntryBundle } from '#protocol/tiles/entry-bundle';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { parsing } from './refusals.js';
 import { admission, jsons, texts, vectors, type OfflineVector } from './seeds.js';
 import { must, type Target } from './target.js';

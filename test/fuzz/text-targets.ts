@@ -20,7 +20,7 @@ import { nobleSha256 } from '#protocol/hash';
 import { formatVkey, openNote, parseVkey } from '#protocol/note';
 import { formatTime, parseTime } from '#protocol/time';
 import { formatTlogProof, parseTlogProof } from '#protocol/tlog-proof';
-import { nativeVerify } from '#runtime/crypto';
+import { nativeVerify } from '#runtime/crypto/node';
 import { readEngineConfig } from '#runtime/config/engine';
 import { readFacadeConfig } from '#runtime/config/facade';
 import { readPublisherConfig } from '#runtime/config/publisher';

@@ -2,10 +2,10 @@ import { fromHex, utf8 } from '#protocol/bytes';
 import { documentHash } from '#protocol/hash';
 import type { JsonValue } from '#protocol/json';
 import { aepSchema, type Aep } from '#protocol/schemas/aep';
-import { nativeSha256 } from '#runtime/crypto';
-import { acceptIntake, type IntakeItem } from '#sql/intake';
-import { readProof } from '#sql/proofs';
-import { readOutcomes, type Settlement } from '#sql/settlement';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { acceptIntake, type IntakeItem } from '#sql/admissions/accept';
+import { readProof } from '#sql/proofs/read';
+import { readOutcomes, type Settlement } from '#sql/admissions/outcomes';
 import type { TestRegistry } from './registry.js';
 
 /** An item whose request has other fields, and the hash that goes with them. */

@@ -3,8 +3,8 @@ import { v7 as uuidv7 } from 'uuid';
 import { fromHex, utf8 } from '#protocol/bytes';
 import { documentHash } from '#protocol/hash';
 import type { JsonValue } from '#protocol/json';
-import { nativeSha256 } from '#runtime/crypto';
-import type { IntakeItem } from '#sql/intake';
+import { nativeSha256 } from '#runtime/crypto/node';
+import type { IntakeItem } from '#sql/admissions/accept';
 import { headersFor, type Reply, type TestEngine } from './engine.js';
 import { TENANT, type TestRegistry } from './registry.js';
 

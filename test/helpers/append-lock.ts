@@ -1,5 +1,5 @@
-import type { Pool, Transaction } from '#sql/db';
-import { lockHead } from '#sql/log';
+import type { Pool, Transaction } from '#sql/db/transaction';
+import { lockHead } from '#sql/log/log';
 import { eventually } from './stack.js';
 
 export interface HeldLock {

@@ -6,7 +6,7 @@ import { leafHash, rootOf } from '#protocol/merkle';
 import { parseVkey } from '#protocol/note';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH } from '#protocol/tiles';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { eventually, type RunningStack } from './stack.js';
 
 async function bytesAt(url: string): Promise<Uint8Array> {

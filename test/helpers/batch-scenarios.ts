@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { setAllowlisted, setLane } from '#sql/administration';
+import { setAllowlisted, setLane } from '#sql/tenants/administration';
 import { BATCHES, LINES } from './batches.js';
 import type { GoodCall } from './common-scenarios.js';
 import { breakOff } from './spoiled-call.js';

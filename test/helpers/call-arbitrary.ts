@@ -1,6 +1,5 @@
 import fc from 'fast-check';
-import type { JsonObject } from '#api/openapi/json';
-import type { OpenApiParameter } from '#api/openapi/types';
+import type { JsonObject, OpenApiParameter } from '#api/openapi/types';
 import type { Call } from './send.js';
 import { hostileText, mutated, schemaArbitrary, type Known } from './schema-arbitrary.js';
 import type { ServedOpenApi, ServedOperation } from './served-openapi.js';

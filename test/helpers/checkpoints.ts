@@ -2,9 +2,9 @@ import { generateKeyPairSync, sign } from 'node:crypto';
 import { formatCheckpoint } from '#protocol/checkpoint';
 import { formatVkey, keyId, signNote } from '#protocol/note';
 import { rootFromTiles } from '#protocol/tiles';
-import { nativeSha256 } from '#runtime/crypto';
-import { insertCheckpoint, latestCheckpoint } from '#sql/checkpoints';
-import { readTile, treeSize } from '#sql/log';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { insertCheckpoint, latestCheckpoint } from '#sql/log/checkpoints';
+import { readTile, treeSize } from '#sql/log/log';
 import type { TestDatabase } from './database.js';
 
 /** A log key of its own, and a publisher that only signs checkpoints. */

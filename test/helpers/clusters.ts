@@ -7,8 +7,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import postgres from 'postgres';
 import { chooseAccount, spawnAs } from '#runtime/embedded/account';
-import { connect } from '#runtime/postgres';
-import type { Pool } from '#sql/db';
+import { connect } from '#runtime/postgres/connect';
+import type { Pool } from '#sql/db/transaction';
 import type { TestDatabase } from './database.js';
 import { freePort } from './free-port.js';
 

@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import postgres from 'postgres';
 import { inject } from 'vitest';
-import { connect } from '#runtime/postgres';
-import type { Pool } from '#sql/db';
+import { connect } from '#runtime/postgres/connect';
+import type { Pool } from '#sql/db/transaction';
 import { TEMPLATE } from './global-setup.js';
 
 export interface TestDatabase {

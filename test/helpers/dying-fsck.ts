@@ -2,8 +2,8 @@ import { fsck } from '#fsck/run';
 import { StateStore, type RunIdentity } from '#fsck/state';
 import { snapshotDirectory } from '#fsck/snapshot/source';
 import { pinKeys } from '#protocol/snapshot/trust';
-import { nativeSha256 } from '#runtime/crypto';
-import { connect } from '#runtime/postgres';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { connect } from '#runtime/postgres/connect';
 
 /** A check that a signal ends, with no time to say anything, when it has come so far. */
 export interface DyingCheck {

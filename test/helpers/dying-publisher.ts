@@ -1,12 +1,12 @@
 import fs, { type FileHandle } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import { relative } from 'node:path';
-import { DatabaseClaim } from '#publisher/database-claim';
+import { DatabaseClaim } from '#publisher/registry/lease';
 import { createPublisher } from '#publisher/publisher';
-import { sqlRegistry } from '#publisher/sql-registry';
-import { loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto';
-import { logger } from '#runtime/log';
-import { connect } from '#runtime/postgres';
+import { sqlRegistry } from '#publisher/registry/sql-registry';
+import { loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { logger } from '#runtime/process/log';
+import { connect } from '#runtime/postgres/connect';
 
 /**
  * Entry point of a process: the publisher as the program has it, which kills itself with SIGKILL at

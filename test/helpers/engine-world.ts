@@ -1,7 +1,7 @@
 import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
-import { connect } from '#runtime/postgres';
-import { createTenant, setAllowlisted, setLane } from '#sql/administration';
-import { TenantConnections } from '#sql/tenant-connections';
+import { connect } from '#runtime/postgres/connect';
+import { createTenant, setAllowlisted, setLane } from '#sql/tenants/administration';
+import { TenantConnections } from '#sql/db/tenant-connections';
 import { testLog, type TestLog } from './checkpoints.js';
 import { freshDatabase, type TestDatabase } from './database.js';
 import {

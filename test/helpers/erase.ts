@@ -1,6 +1,6 @@
-import { erasePayloads, type Erased } from '#sql/erasure';
-import { eraseTraces, holdKeys } from '#sql/erasure-traces';
-import { transaction } from '#sql/transaction';
+import { erasePayloads, type Erased } from '#sql/erasure/payloads';
+import { eraseTraces, holdKeys } from '#sql/erasure/traces';
+import { transaction } from '#sql/db/transaction';
 import type { TestDatabase } from './database.js';
 
 export const ERASURE_ORDER = { actor: 'ada', reasonRef: 'CASE-1' };

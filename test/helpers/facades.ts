@@ -1,7 +1,7 @@
 import type { Facade } from '#api/public/facade';
 import { unreadProblem } from '#api/public/http/unread-request';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
-import { listen, type HttpServer } from '#runtime/http-server';
+import { listen, type HttpServer } from '#runtime/http/server';
 import { send, type Call, type Reply } from './send.js';
 import { TestSnapshot } from './snapshot.js';
 

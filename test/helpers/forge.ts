@@ -13,7 +13,7 @@ import { jwkThumbprint } from '#protocol/keys';
 import type { Aep } from '#protocol/schemas/aep';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import type { DsseEnvelope } from '#protocol/schemas/proof-record';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 
 /** A key to sign a forgery with. */
 export interface ForgersKey {

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import postgres from 'postgres';
 import type { TestProject } from 'vitest/node';
-import { startEmbeddedPostgres } from '#runtime/embedded/index';
+import { startEmbeddedPostgres } from '#runtime/embedded/start';
 import { migrateDatabase, PROGRAM_ROLES } from '#programs/migrate-database';
 
 export const TEMPLATE = 'svc_template';

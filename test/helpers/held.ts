@@ -1,4 +1,4 @@
-import type { Pool } from '#sql/db';
+import type { Pool } from '#sql/db/transaction';
 import { eventually } from './stack.js';
 
 /** What whoever appends to the log waits for. */

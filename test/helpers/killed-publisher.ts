@@ -1,6 +1,6 @@
 import { fork, type ChildProcess } from 'node:child_process';
 import { join } from 'node:path';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 import type { DyingTask, DyingTicks, LivedThrough } from './dying-publisher.js';
 
 /** What became of a publisher's process: it reported, a signal ended it, or it failed by itself. */

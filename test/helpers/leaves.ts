@@ -1,6 +1,6 @@
 import type { Sha256 } from '#protocol/hash';
 import { leafHash } from '#protocol/merkle';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 
 /** Native speed, and plain arrays that compare equal to other plain arrays. */
 export const sha256: Sha256 = (data) => new Uint8Array(nativeSha256(data));

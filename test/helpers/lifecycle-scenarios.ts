@@ -1,5 +1,5 @@
 import { expect } from 'vitest';
-import { revokeApiKey } from '#sql/administration';
+import { revokeApiKey } from '#sql/tenants/administration';
 import { settleRevocations } from '#workers/lifecycle/settle-revocations';
 import type { GoodCall } from './common-scenarios.js';
 import { headersFor, issueKey, type Call, type Reply } from './engine.js';

@@ -1,5 +1,5 @@
 import { canonicalBytes } from '#protocol/canonical-json';
-import { createTenant, setAllowlisted } from '#sql/administration';
+import { createTenant, setAllowlisted } from '#sql/tenants/administration';
 import type { TestDatabase } from './database.js';
 import { headersFor, issueKey, type Reply, type TestEngine } from './engine.js';
 import type { TestRegistry } from './registry.js';

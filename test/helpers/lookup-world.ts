@@ -1,7 +1,7 @@
 import { expect } from 'vitest';
 import type { Facade } from '#api/public/facade';
 import { facadeSchema, type Facade as FacadeBody } from '#protocol/schemas/facade';
-import { listen, type HttpServer } from '#runtime/http-server';
+import { listen, type HttpServer } from '#runtime/http/server';
 import { callAt, type Call, type Reply as AnyReply } from './public-call.js';
 import { proofIdAt, TestSnapshot } from './snapshot.js';
 

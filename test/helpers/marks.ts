@@ -1,4 +1,4 @@
-import type { Pool } from '#sql/db';
+import type { Pool } from '#sql/db/transaction';
 
 /**
  * Every value of every column in which one of the marks is, as text, as bytes, or in hex, as

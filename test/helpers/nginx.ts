@@ -5,7 +5,7 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 import { freePort } from './free-port.js';
 
 const PLACES = [

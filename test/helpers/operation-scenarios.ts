@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { expect } from 'vitest';
 import { AEP_PAYLOAD_TYPE } from '#protocol/schemas/proof-record';
-import { revokeApiKey, setAllowlisted, setLane } from '#sql/administration';
+import { revokeApiKey, setAllowlisted, setLane } from '#sql/tenants/administration';
 import { processAdmissions } from '#workers/admit/process';
 import { BATCH_SCENARIOS } from './batch-scenarios.js';
 import type { GoodCall, Scenario } from './common-scenarios.js';

@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 
 const run = promisify(execFile);
 

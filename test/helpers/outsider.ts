@@ -33,7 +33,7 @@ import {
   tilePath,
   tilesBetween,
 } from '#protocol/tiles';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 
 const hashOf = (bytes: Uint8Array): string => toHex(nativeSha256(bytes));
 

@@ -6,8 +6,8 @@ import postgres from 'postgres';
 import { inject } from 'vitest';
 import { check } from '#programs/fsck/main';
 import type { FsckResult } from '#fsck/options';
-import { connect } from '#runtime/postgres';
-import type { Pool } from '#sql/db';
+import { connect } from '#runtime/postgres/connect';
+import type { Pool } from '#sql/db/transaction';
 
 /** A copy of a sound registry and its snapshot, for one thing to be damaged in. */
 export interface Planted {

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import type { PolicyFiles } from '#sql/policies';
+import type { PolicyFiles } from '#sql/admissions/policies';
 import type { TestDatabase } from './database.js';
 
 /**

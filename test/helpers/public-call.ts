@@ -1,5 +1,5 @@
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http';
-import type { HttpServer } from '#runtime/http-server';
+import type { HttpServer } from '#runtime/http/server';
 
 export interface Reply {
   status: number;

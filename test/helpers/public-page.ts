@@ -1,4 +1,4 @@
-import type { HttpServer } from '#runtime/http-server';
+import type { HttpServer } from '#runtime/http/server';
 import { proofIdAt, TestSnapshot } from './snapshot.js';
 
 /** What a person may ask the public page about, and what the JSON route says of it. */

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { v7 as uuidv7 } from 'uuid';
-import { createTenant, setAllowlisted, setLane, setValidity } from '#sql/administration';
+import { createTenant, setAllowlisted, setLane, setValidity } from '#sql/tenants/administration';
 import { admissionEnvelope, outcomeEnvelope } from './agent.js';
 import type { PublicStack } from './public-stack.js';
 import { NONE, PACKAGES, STATES, TOKENS, type Kind } from './public-table.js';

@@ -5,9 +5,9 @@ import { responseHead } from '#protocol/snapshot/head';
 import { PACKAGE_PARTS, SHARE_PARTS, type Manifest } from '#protocol/snapshot/manifest';
 import { recordBody } from '#protocol/snapshot/record';
 import { openShare, shareIndexId, tokenHash, type Share } from '#protocol/snapshot/share';
-import { SnapshotDirectory } from '#publisher/directory';
-import { PublishedIndex } from '#publisher/index-parts';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
+import { SnapshotDirectory } from '#publisher/store/directory';
+import { PublishedIndex } from '#publisher/store/index-parts';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 
 /** What a snapshot directory says of tokens and packages, read as whoever has the vkeys would. */
 export class PublishedGrants {

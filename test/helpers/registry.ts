@@ -7,23 +7,28 @@ import { fromHex, toBase64Url, utf8 } from '#protocol/bytes';
 import { documentHash } from '#protocol/hash';
 import type { JsonValue } from '#protocol/json';
 import { jwkThumbprint } from '#protocol/keys';
-import { createSigningKey, nativeBase64, nativeSha256, type SigningKey } from '#runtime/crypto';
-import { logger } from '#runtime/log';
-import { packageRoot } from '#runtime/package-root';
-import { bulkVerification } from '#runtime/sodium';
-import { createTenant, setAllowlisted, setLane } from '#sql/administration';
-import { ensureKeyActive } from '#sql/lifecycle';
-import type { Pool } from '#sql/db';
-import { acceptIntake, type IntakeItem } from '#sql/intake';
-import { readOutcomes, type Settlement } from '#sql/settlement';
-import { activatePolicy, storePolicySet, type PolicyFiles } from '#sql/policies';
-import { databaseTime, recordExpiryScan } from '#sql/upkeep';
+import {
+  createSigningKey,
+  nativeBase64,
+  nativeSha256,
+  type SigningKey,
+} from '#runtime/crypto/node';
+import { logger } from '#runtime/process/log';
+import { packageRoot } from '#runtime/process/package-root';
+import { bulkVerification } from '#runtime/crypto/sodium';
+import { createTenant, setAllowlisted, setLane } from '#sql/tenants/administration';
+import { ensureKeyActive } from '#sql/lifecycle/entries';
+import type { Pool } from '#sql/db/transaction';
+import { acceptIntake, type IntakeItem } from '#sql/admissions/accept';
+import { readOutcomes, type Settlement } from '#sql/admissions/outcomes';
+import { activatePolicy, storePolicySet, type PolicyFiles } from '#sql/admissions/policies';
+import { databaseTime, recordExpiryScan } from '#sql/log/verdicts';
 import type { AdmitContext } from '#workers/admit/context';
 import { processAdmissions } from '#workers/admit/process';
 import { policyCache } from '#policy/cache';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import type { VerifyContext } from '#workers/verify/context';
-import { extendVerifiedPrefix } from '#workers/verify/frontier';
+import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { VoidedProofs } from '#workers/verify/voided';
 import type { TestDatabase } from './database.js';
 

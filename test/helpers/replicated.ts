@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { migrateDatabase } from '#programs/migrate-database';
-import { connect } from '#runtime/postgres';
-import type { Pool } from '#sql/db';
+import { connect } from '#runtime/postgres/connect';
+import type { Pool } from '#sql/db/transaction';
 import { Cluster } from '../faults/cluster.js';
 import type { TestDatabase } from './database.js';
 

@@ -1,5 +1,5 @@
 import fc from 'fast-check';
-import { componentOf } from '#api/openapi/json';
+import { componentOf } from '#api/openapi/types';
 
 type Schema = Record<string, unknown>;
 

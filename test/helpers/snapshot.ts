@@ -22,10 +22,10 @@ import type {
   ProofLeaf,
   RegistryView,
   ShareTarget,
-} from '#publisher/registry-view';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
-import { listen, type HttpServer } from '#runtime/http-server';
-import { logger, type Logger } from '#runtime/log';
+} from '#publisher/registry/registry-view';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { listen, type HttpServer } from '#runtime/http/server';
+import { logger, type Logger } from '#runtime/process/log';
 import { startNginx, type TestNginx } from './nginx.js';
 import { servedFrom, sourceThroughNginx } from './served-from.js';
 

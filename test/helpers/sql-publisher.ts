@@ -1,9 +1,9 @@
 import { createPublisher, type Publisher, type PublisherContext } from '#publisher/publisher';
-import { sqlRegistry } from '#publisher/sql-registry';
-import { systemClock } from '#runtime/clock';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
-import { logger } from '#runtime/log';
-import type { Pool } from '#sql/db';
+import { sqlRegistry } from '#publisher/registry/sql-registry';
+import { systemClock } from '#runtime/process/clock';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { logger } from '#runtime/process/log';
+import type { Pool } from '#sql/db/transaction';
 import { ORIGIN, SNAPSHOT_NAME } from './snapshot.js';
 
 type Own = Pick<PublisherContext, 'directory' | 'logKey' | 'snapshotKey'>;

@@ -5,9 +5,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { packageRoot } from '#runtime/package-root';
-import { connect } from '#runtime/postgres';
-import type { Pool } from '#sql/db';
+import { packageRoot } from '#runtime/process/package-root';
+import { connect } from '#runtime/postgres/connect';
+import type { Pool } from '#sql/db/transaction';
 
 export type ProgramName = 'engine' | 'worker' | 'verifier' | 'publisher' | 'facade';
 

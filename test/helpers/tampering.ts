@@ -1,6 +1,6 @@
 import { expect } from 'vitest';
-import { verdictsForLeaves } from '#sql/verdicts';
-import { VERDICT_LOCK } from '#workers/verify/lock';
+import { verdictsForLeaves } from '#sql/log/verdicts';
+import { VERDICT_LOCK } from '#workers/verify/context';
 import type { TestDatabase } from './database.js';
 import type { TestRegistry } from './registry.js';
 

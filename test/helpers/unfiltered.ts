@@ -1,4 +1,4 @@
-import type { Pool } from '#sql/db';
+import type { Pool } from '#sql/db/transaction';
 
 type Tagged = (strings: TemplateStringsArray, ...values: unknown[]) => unknown;
 

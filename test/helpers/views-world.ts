@@ -14,7 +14,7 @@ import {
 import { encodeRecord, recordBody, type RecordTexts } from '#protocol/snapshot/record';
 import { canAssertValidity, TRUST_CHAIN_SEQUENCE, type ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
-import type { HttpServer } from '#runtime/http-server';
+import type { HttpServer } from '#runtime/http/server';
 import { callAt, type Call, type Reply } from './public-call.js';
 import { proofIdAt, START, TestSnapshot } from './snapshot.js';
 

@@ -1,16 +1,19 @@
 import { parseEntry } from '#protocol/entries';
 import { keyStateAt } from '#protocol/key-state';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { parentFault } from '#policy/parent';
-import { claimPending, gatesOf, insertProofs, refuse, type BatchRef } from '#sql/append';
-import { countSettled, type BatchOutcomeCount } from '#sql/batch-work';
-import type { Transaction } from '#sql/db';
-import { appendLocked, keyEntries, lockHead } from '#sql/log';
-import { parentsOf } from '#sql/parents';
-import { pipeline, transaction } from '#sql/transaction';
-import type { AdmitContext } from './context.js';
-import { SigningKeyInactiveError } from './errors.js';
-import { UNCOUNTED, type AdmitMetrics, type Settled } from './metrics.js';
+import { claimPending, gatesOf, insertProofs, refuse, type BatchRef } from '#sql/admissions/append';
+import { countSettled, type BatchOutcomeCount } from '#sql/batches/chunks';
+import { pipeline, type Transaction, transaction } from '#sql/db/transaction';
+import { appendLocked, keyEntries, lockHead } from '#sql/log/log';
+import { parentsOf } from '#sql/admissions/parents';
+import {
+  type AdmitContext,
+  type AdmitMetrics,
+  type Settled,
+  SigningKeyInactiveError,
+  UNCOUNTED,
+} from './context.js';
 import type { Prepared } from './prepare.js';
 
 /** What became of a group. Of what somebody else had settled before, nothing is said. */

@@ -1,14 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Logger } from '#runtime/log';
-import type { BatchQueue } from '#runtime/queues';
+import type { Logger } from '#runtime/process/log';
+import type { BatchQueue } from '#runtime/queue/queues';
 import {
   leaseNextChunk,
   requeueExpiredLeases,
   resolveDuplicateItems,
   type WatchedPlace,
-} from '#sql/batch-work';
-import type { Pool } from '#sql/db';
-import { CHUNK_ITEMS } from '#sql/batches';
+} from '#sql/batches/chunks';
+import type { Pool } from '#sql/db/transaction';
+import { CHUNK_ITEMS } from '#sql/batches/accept';
 
 export interface DispatchOptions {
   sql: Pool;

@@ -4,9 +4,9 @@ import { pae } from '#protocol/dsse';
 import type { AepSubject } from '#protocol/schemas/aep';
 import type { Effect } from '#protocol/status';
 import { deriveAep, type PrintedInput } from '#policy/derive-aep';
-import { nativeBase64, nativeSha256 } from '#runtime/crypto';
-import type { PendingIntake } from '#sql/append';
-import { packAep } from '#sql/packed-aep';
+import { nativeBase64, nativeSha256 } from '#runtime/crypto/node';
+import type { PendingIntake } from '#sql/admissions/append';
+import { packAep } from '#sql/proofs/packed-aep';
 import type { AdmitContext } from './context.js';
 
 /** An admission that is evaluated, hashed and signed, and waits only for its place in the log. */

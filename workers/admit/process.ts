@@ -2,16 +2,14 @@ import { setImmediate } from 'node:timers/promises';
 import { ZodError } from 'zod';
 import { IntakeMismatchError } from '#policy/errors';
 import { ProtocolError } from '#protocol/errors';
-import { claimPending, loadPending, refuse, type PendingIntake } from '#sql/append';
-import { countSettled } from '#sql/batch-work';
-import { transaction } from '#sql/transaction';
-import { NO_REQUEST_IDS, type RequestIds } from '#runtime/request-ids';
+import { claimPending, loadPending, refuse, type PendingIntake } from '#sql/admissions/append';
+import { countSettled } from '#sql/batches/chunks';
+import { transaction } from '#sql/db/transaction';
+import { NO_REQUEST_IDS, type RequestIds } from '#runtime/http/request-ids';
 import { append, type Appended } from './append.js';
-import type { AdmitContext } from './context.js';
-import { DeferredError } from './errors.js';
-import { UNCOUNTED } from './metrics.js';
+import { type AdmitContext, DeferredError, UNCOUNTED } from './context.js';
 import { prepare, type Prepared } from './prepare.js';
-import { idsOf, logSettled } from './tell.js';
+import { idsOf, logSettled } from './log-settled.js';
 
 /**
  * Whether an error is the item's own: what was stored is not what was accepted, or the database

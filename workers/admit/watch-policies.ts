@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { PolicySetError } from '#policy/policy-set';
-import type { Logger } from '#runtime/log';
-import type { Db } from '#sql/db';
-import { policyActivations } from '#sql/policies';
+import type { Logger } from '#runtime/process/log';
+import type { Db } from '#sql/db/transaction';
+import { policyActivations } from '#sql/admissions/policies';
 import type { AdmitContext } from './context.js';
 
 export interface PolicyWatch {

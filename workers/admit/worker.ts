@@ -1,24 +1,22 @@
 import type { QueueConfig } from '#runtime/config';
 import type { KeyStatus } from '#protocol/key-state';
-import { healthCheck } from '#runtime/ops/condition';
-import type { Readiness } from '#runtime/ops/source';
+import { healthCheck, type Readiness } from '#runtime/ops/health';
 import {
   openAdmitQueue,
   openAdmitWorker,
   openBatchQueue,
   openBatchWorker,
   type QueueState,
-} from '#runtime/queues';
-import type { RequestIds } from '#runtime/request-ids';
-import { TaskWatchdog, type HungError } from '#runtime/watchdog';
-import type { AdmitContext } from './context.js';
+} from '#runtime/queue/queues';
+import type { RequestIds } from '#runtime/http/request-ids';
+import { TaskWatchdog, type HungError } from '#runtime/process/watchdog';
+import { type AdmitContext, signingKeyState } from './context.js';
 import { startChunkDispatcher } from './batches.js';
-import { groupJobs } from './in-company.js';
-import { keepRequeueing } from './keep-sweeping.js';
+import { groupJobs } from './group-jobs.js';
+import { keepRequeueing } from './requeue.js';
 import { processAdmissions } from './process.js';
-import { signingKeyState } from './signing-key.js';
 import { startRevocationWorker } from '../lifecycle/worker.js';
-import { firstOf } from './tell.js';
+import { firstOf } from './log-settled.js';
 
 export interface WorkerOptions {
   /** Jobs taken at a time: those that wait together are settled together. */

@@ -1,20 +1,19 @@
-import { statusEntryBytes, parseEntry } from '#protocol/entries';
+import { parseEntry, statusEntryBytes } from '#protocol/entries';
 import { parseRevocationReason } from '#protocol/revocation-reason';
 import { formatTime } from '#protocol/time';
-import { nativeSha256 } from '#runtime/crypto';
-import type { Transaction } from '#sql/db';
-import { isUnavailable } from '#sql/errors';
-import { databaseTime } from '#sql/lifecycle';
-import { appendLocked, lockHead, statusEntriesOf } from '#sql/log';
+import { nativeSha256 } from '#runtime/crypto/node';
+import type { Logger } from '#runtime/process/log';
+import { isUnavailable } from '#sql/db/errors';
+import { type Pool, type Transaction, transaction } from '#sql/db/transaction';
+import { databaseTime } from '#sql/lifecycle/entries';
 import {
+  type ClaimedRevocation,
   claimRevocations,
   insertReasons,
   refuseRevocations,
-  type ClaimedRevocation,
   type RevocationRefusal,
-} from '#sql/revocations';
-import { transaction } from '#sql/transaction';
-import type { LifecycleContext } from './context.js';
+} from '#sql/lifecycle/revocations';
+import { appendLocked, lockHead, statusEntriesOf } from '#sql/log/log';
 
 /**
  * Appends the status entries of revocations that were asked for. Ids that are unknown, not asked
@@ -131,4 +130,10 @@ function reasonHolds(request: ClaimedRevocation): boolean {
   } catch {
     return false;
   }
+}
+
+/** What settling revocations works with: no key, for a status entry is not signed. */
+export interface LifecycleContext {
+  sql: Pool;
+  log: Logger;
 }

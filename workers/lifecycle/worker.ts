@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { AdmitQueue } from '#runtime/queues';
-import type { RequestIds } from '#runtime/request-ids';
-import type { PendingRevocation } from '#sql/revocations';
-import type { LifecycleContext } from './context.js';
-import { settleRevocations } from './settle-revocations.js';
-import { requeueStaleRevocations } from './sweep.js';
+import type { RequestIds } from '#runtime/http/request-ids';
+import type { Logger } from '#runtime/process/log';
+import type { AdmitQueue } from '#runtime/queue/queues';
+import type { Db } from '#sql/db/transaction';
+import { type PendingRevocation, revocationsOlderThan } from '#sql/lifecycle/revocations';
+import { type LifecycleContext, settleRevocations } from './settle-revocations.js';
 
 export interface RevocationOptions {
   /** Milliseconds between sweeps. */
@@ -79,5 +79,38 @@ export function startRevocationWorker(
       stopping.abort();
       await sweeping;
     },
+  };
+}
+
+export interface RevocationRequeueOptions {
+  sql: Db;
+  log: Logger;
+  enqueue: (requestIds: string[]) => Promise<unknown>;
+  /** Milliseconds that a request may wait before it is enqueued again. */
+  olderThanMs: number;
+  groupSize: number;
+  /** Told of how many waited, whether or not the queue takes them. */
+  found?: (count: number) => void;
+}
+
+/**
+ * Enqueues again the revocations that were asked for and have waited too long. One sweep looks at
+ * one page of them, and returns where the next one goes on; null after the last page, which begins
+ * anew, so that what cannot be settled never stands in front of what can.
+ */
+export async function requeueStaleRevocations(
+  options: RevocationRequeueOptions,
+  after: PendingRevocation | null = null,
+): Promise<{ enqueued: number; next: PendingRevocation | null }> {
+  const { sql, log, enqueue, olderThanMs, groupSize } = options;
+  const waiting = await revocationsOlderThan(sql, olderThanMs, groupSize, after);
+  options.found?.(waiting.length);
+  if (waiting.length > 0) {
+    await enqueue(waiting.map(({ requestId }) => requestId));
+    log.warn({ revocations: waiting.length }, 'swept: revocations enqueued again');
+  }
+  return {
+    enqueued: waiting.length,
+    next: waiting.length < groupSize ? null : (waiting.at(-1) ?? null),
   };
 }

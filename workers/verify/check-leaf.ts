@@ -14,8 +14,8 @@ import {
   type ProofFindings,
   type VerifyCrypto,
 } from '#protocol/verify';
-import { nativeSha256 } from '#runtime/crypto';
-import type { LeafEvidence } from '#sql/evidence';
+import { nativeSha256 } from '#runtime/crypto/node';
+import type { LeafEvidence } from '#sql/log/evidence';
 
 /** Every check of one leaf, from the stored bytes alone. Nothing throws. */
 export function checkLeaf(

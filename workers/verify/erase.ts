@@ -1,15 +1,14 @@
-import { transaction } from '#sql/transaction';
-import { forgetExpiries, takeDueErasures } from '#sql/erasure-due';
+import { transaction } from '#sql/db/transaction';
+import { forgetExpiries, takeDueErasures } from '#sql/erasure/due';
 import {
   verifiedPrefix,
   insertVerdicts,
   scrubUrgently,
   verdictsForLeaves,
   type NewVerdict,
-} from '#sql/verdicts';
+} from '#sql/log/verdicts';
 import { ERASED_CHECKS } from './check-leaf.js';
-import type { VerifyContext } from './context.js';
-import { lockVerdicts } from './lock.js';
+import { lockVerdicts, type VerifyContext } from './context.js';
 
 /**
  * Writes verdicts for proofs whose payload was erased: nothing is asserted of them from here on, and

@@ -1,9 +1,9 @@
 import { readEntry } from '#protocol/entries';
 import type { KeyedEntry } from '#protocol/key-state';
 import { leafHash } from '#protocol/merkle';
-import { nativeSha256 } from '#runtime/crypto';
-import { keyEntries } from '#sql/log';
-import type { VerifiedPrefix } from '#sql/verdicts';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { keyEntries } from '#sql/log/log';
+import type { VerifiedPrefix } from '#sql/log/verdicts';
 import type { VerifyContext } from './context.js';
 
 /** The key entries of a prefix of the log, and what makes a lost or changed one show. */

@@ -1,8 +1,5 @@
-import { healthCheck } from '#runtime/ops/condition';
-import { Heartbeat } from '#runtime/ops/pulse';
-import type { Readiness } from '#runtime/ops/source';
-import type { Pool } from '#sql/db';
-import type { VerifierPulses } from './pulses.js';
+import { healthCheck, Heartbeat, type Readiness } from '#runtime/ops/health';
+import type { Pool } from '#sql/db/transaction';
 
 /** Many times what a round takes, on a machine that has enough else to do. */
 const STALLED_MS = 10_000;
@@ -32,4 +29,14 @@ export function verifierReadiness(sql: Pool, pulses: VerifierPulses): () => Prom
       says: { status: ready ? 'ready' : 'unavailable', dependencies, rounds },
     };
   };
+}
+
+/** How each part of the verifier's loop goes. */
+export interface VerifierPulses {
+  /** Following the log. */
+  log: Heartbeat;
+  /** Looking for what is over. */
+  expiryScan: Heartbeat;
+  /** Verifying again what was verified long ago. */
+  scrub: Heartbeat;
 }

@@ -3,9 +3,9 @@ import { HASH_BYTES, verifyInclusion } from '#protocol/merkle';
 import { inclusionFromTiles, TILE_WIDTH, tileWidth, type TileReader } from '#protocol/tiles';
 import type { Outcome } from '#protocol/status';
 import type { Check } from '#protocol/verify';
-import { nativeSha256 } from '#runtime/crypto';
-import { transaction } from '#sql/transaction';
-import { readEvidence } from '#sql/evidence';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { transaction } from '#sql/db/transaction';
+import { readEvidence } from '#sql/log/evidence';
 import {
   verifiedPrefix,
   insertExpiries,
@@ -17,13 +17,11 @@ import {
   type Expiry,
   type NewVerdict,
   type ScrubPosition,
-} from '#sql/verdicts';
+} from '#sql/log/verdicts';
 import { checkLeaf, outcomeOf } from './check-leaf.js';
-import type { VerifyContext } from './context.js';
-import { expiriesOf } from './ends.js';
+import { lockVerdicts, tileCache, type VerifyContext } from './context.js';
+import { expiriesOf } from './expiries.js';
 import { trustedKeys } from './keys.js';
-import { lockVerdicts } from './lock.js';
-import { tileCache } from './tile-cache.js';
 import { voidingKey } from './voided.js';
 
 /**

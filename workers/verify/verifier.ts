@@ -1,9 +1,9 @@
-import { Watchdog } from '#runtime/watchdog';
+import { Watchdog } from '#runtime/process/watchdog';
 import type { VerifyContext } from './context.js';
-import { extendVerifiedPrefix } from './frontier.js';
-import type { VerifierPulses } from './pulses.js';
+import { extendVerifiedPrefix } from './verified-prefix.js';
+import type { VerifierPulses } from './readiness.js';
 import { scrub } from './scrub.js';
-import { scanExpiries } from './upkeep.js';
+import { scanExpiries } from './expiries.js';
 
 export interface VerifierOptions {
   /** Leaves verified in one go. */

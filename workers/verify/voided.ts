@@ -1,7 +1,7 @@
 import { keyStateAt, type KeyedEntry } from '#protocol/key-state';
 import type { Check } from '#protocol/verify';
-import type { Logger } from '#runtime/log';
-import type { LeafEvidence } from '#sql/evidence';
+import type { Logger } from '#runtime/process/log';
+import type { LeafEvidence } from '#sql/log/evidence';
 
 /** The compromised key, when it is the only cause why a proof fails; else null. */
 export function voidingKey(

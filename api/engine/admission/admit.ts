@@ -1,10 +1,13 @@
 import type { Request, RequestHandler, Response } from 'express';
 import type * as z from 'zod';
+import { parentFault } from '#policy/parent';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { admissionStatusSchema } from '#protocol/schemas/admission-status';
-import { nativeSha256 } from '#runtime/crypto';
+import type { AgentEnvelope } from '#protocol/schemas/agent';
+import { nativeSha256 } from '#runtime/crypto/node';
+import type { Parent } from '#sql/admissions/parents';
+import type { ResponseSpec } from '../../openapi/operation-spec.js';
 import type { Caller } from '../http/authenticate.js';
-import { addLogFields, requestIdOf } from '../http/exchange.js';
 import {
   readIdempotencyKey,
   requireAcceptable,
@@ -15,11 +18,10 @@ import {
   requireScope,
   requireTenantHeader,
 } from '../http/gates.js';
-import type { ResponseSpec } from '../../openapi/operation-spec.js';
-import type { EngineDeps, OperationSpec } from '../operation.js';
-import { parseBody } from '../http/parse-body.js';
+import { parseBody, readBody } from '../http/parse-body.js';
 import { Problem, type ProblemCode } from '../http/problem.js';
-import { readBody } from '../http/read-body.js';
+import { addLogFields, requestIdOf } from '../http/request-context.js';
+import type { EngineDeps, OperationSpec } from '../operation.js';
 import type { AdmissionBody, AdmissionLane } from './lanes.js';
 
 export interface AdmissionOperation<Body extends AdmissionBody> {
@@ -140,3 +142,24 @@ export const ADMISSION_PROBLEMS: readonly ProblemCode[] = [
   'admission_failed',
   'policy_missing',
 ];
+
+/** 422: the parent that is named must be one that the envelope can have. */
+export function parentProblem(kind: AgentEnvelope['kind'], parent: Parent | null): Problem | null {
+  const fault = parentFault(kind, parent);
+  if (fault === null) return null;
+  return new Problem(fault, DETAILS[fault], {
+    errors: [{ pointer: '/parent_proof_id', detail: POINTED_AT[fault] }],
+  });
+}
+
+const DETAILS = {
+  parent_not_found:
+    'This tenant has no proof of the id in parent_proof_id. One that was answered with 202 has to be settled first.',
+  parent_not_admitted:
+    'An outcome is that of an admitted action: its parent is neither a denial nor an outcome itself.',
+} as const;
+
+const POINTED_AT = {
+  parent_not_found: 'must be the id of a proof of this tenant',
+  parent_not_admitted: 'must be the id of an admitted action',
+} as const;

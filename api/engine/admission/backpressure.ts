@@ -1,6 +1,6 @@
-import type { Logger } from '#runtime/log';
-import type { Db } from '#sql/db';
-import { pendingDepth } from '#sql/settlement';
+import type { Logger } from '#runtime/process/log';
+import type { Db } from '#sql/db/transaction';
+import { pendingDepth } from '#sql/admissions/outcomes';
 import { Problem } from '../http/problem.js';
 
 export interface Backpressure {

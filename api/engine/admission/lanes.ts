@@ -8,7 +8,7 @@ import {
 import { agentEnvelopeSchema, type AgentEnvelope } from '#protocol/schemas/agent';
 import { executeRequestSchema, type ExecuteRequest } from '#protocol/schemas/execute';
 import { SCHEMA } from '#protocol/schemas/ids';
-import type { Lane } from '#sql/intake';
+import type { Lane } from '#sql/admissions/accept';
 
 /** What every body that asks for an admission says. */
 export interface AdmissionBody {

@@ -1,8 +1,8 @@
 import { randomBytes } from 'node:crypto';
-import { coalesce } from '#runtime/coalesce';
-import { acceptIntake, type IntakeItem, type IntakeOutcome } from '#sql/intake';
-import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/errors';
-import { TenantLimiter } from '#sql/tenant-connections';
+import { coalesce } from '#runtime/concurrency/coalesce';
+import { acceptIntake, type IntakeItem, type IntakeOutcome } from '#sql/admissions/accept';
+import { isLockTimeout, isUnavailable, PolicyMissingError } from '#sql/db/errors';
+import { TenantLimiter } from '#sql/db/tenant-connections';
 import type { EngineContext } from '../context.js';
 import { newUuidHex } from '../http/new-id.js';
 

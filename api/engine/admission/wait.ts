@@ -1,6 +1,6 @@
-import type { Logger } from '#runtime/log';
-import type { Settlement } from '#sql/settlement';
-import type { OwnId } from '#sql/tenant-scope';
+import type { Logger } from '#runtime/process/log';
+import type { Settlement } from '#sql/admissions/outcomes';
+import type { OwnId } from '#sql/db/tenant-scope';
 
 /**
  * Waits for admissions to settle. The registry is asked and nobody else is believed: an event from

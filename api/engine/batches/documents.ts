@@ -1,13 +1,16 @@
 import { orderedReceipt } from '#protocol/aep';
 import { canonicalBytes, orderedBytes } from '#protocol/canonical-json';
+import { isBatchId } from '#protocol/ids';
 import type { JsonValue } from '#protocol/json';
 import type { Batch as BatchDocument, BatchResult } from '#protocol/schemas/batch';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { ProblemDocument } from '#protocol/schemas/problem';
 import { formatTime } from '#protocol/time';
-import type { Batch, ItemOutcome } from '#sql/batch-reads';
-import type { Settlement } from '#sql/settlement';
+import type { Settlement } from '#sql/admissions/outcomes';
+import { type Batch, type ItemOutcome, readBatch } from '#sql/batches/read';
 import { denial, receiptOf, refusal } from '../admission/answer.js';
+import type { EngineContext } from '../context.js';
+import type { Caller } from '../http/authenticate.js';
 import { Problem, type ProblemCode } from '../http/problem.js';
 import { erased } from '../proofs/stored-proof.js';
 
@@ -97,4 +100,20 @@ export function resultBytes(result: BatchResult): Uint8Array {
     state,
     status,
   });
+}
+
+/** The tenant's batch that a path names, or 404. */
+export async function requireBatch(
+  { tenantSql }: Pick<EngineContext, 'tenantSql'>,
+  { tenantNo }: Caller,
+  named: unknown,
+): Promise<Batch> {
+  const batchId = String(named);
+  const batch = isBatchId(batchId)
+    ? await tenantSql.run(tenantNo, (sql) => readBatch(sql, tenantNo, batchId))
+    : null;
+  if (batch === null) {
+    throw new Problem('batch_not_found', 'This tenant has no batch of that id.');
+  }
+  return batch;
 }

@@ -1,7 +1,10 @@
 import { createHash } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
 import { setImmediate } from 'node:timers/promises';
-import { BodyRefusedError, streamBody } from '#runtime/json-body';
+import { BodyRefusedError, streamBody } from '#runtime/http/json-body';
+import { findParents } from '#sql/admissions/parents';
+import type { TenantConnections } from '#sql/db/tenant-connections';
+import { parentProblem } from '../admission/admit.js';
 import type { Caller } from '../http/authenticate.js';
 import { newUuidHex } from '../http/new-id.js';
 import { Problem } from '../http/problem.js';
@@ -131,4 +134,28 @@ function unsplittable(error: SplitError): Problem {
     errors: [{ pointer: '', detail: error.message }],
     cause: error,
   });
+}
+
+const ASKED_AT_ONCE = 1_000;
+
+/** The items whose parent is not one that they can have, by index, each with its problem. */
+export async function missingParents(
+  tenantSql: TenantConnections,
+  tenantNo: number,
+  items: ReadonlyMap<number, ReadItem>,
+): Promise<Map<number, Problem>> {
+  const children = [...items].flatMap(([index, { parent }]) =>
+    parent === null ? [] : [{ index, ...parent }],
+  );
+  const found = new Map<number, Problem>();
+  for (let start = 0; start < children.length; start += ASKED_AT_ONCE) {
+    const some = children.slice(start, start + ASKED_AT_ONCE);
+    const proofIds = some.map(({ proofId }) => proofId);
+    const parents = await tenantSql.run(tenantNo, (sql) => findParents(sql, tenantNo, proofIds));
+    some.forEach(({ index, kind }, at) => {
+      const problem = parentProblem(kind, parents[at] ?? null);
+      if (problem !== null) found.set(index, problem);
+    });
+  }
+  return found;
 }

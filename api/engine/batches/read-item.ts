@@ -1,7 +1,7 @@
 import { canonicalize } from '#protocol/canonical-json';
 import type { JsonValue } from '#protocol/json';
-import { nativeTextHash } from '#runtime/crypto';
-import type { Lane } from '#sql/intake';
+import { nativeTextHash } from '#runtime/crypto/node';
+import type { Lane } from '#sql/admissions/accept';
 import {
   AGENT_LANE,
   EXECUTE_LANE,

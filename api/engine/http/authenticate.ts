@@ -1,12 +1,12 @@
 import { timingSafeEqual } from 'node:crypto';
 import type { Request, Response } from 'express';
 import { apiKeySecretHash, parseApiKey } from '#protocol/api-key';
-import { coalesce } from '#runtime/coalesce';
-import { nativeSha256 } from '#runtime/crypto';
-import { authenticate as readCredentials, type Credential } from '#sql/tenants';
-import { isUnavailable } from '#sql/errors';
+import { coalesce } from '#runtime/concurrency/coalesce';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { authenticate as readCredentials, type Credential } from '#sql/tenants/authenticate';
+import { isUnavailable } from '#sql/db/errors';
 import type { EngineContext } from '../context.js';
-import { addLogFields } from './exchange.js';
+import { addLogFields } from './request-context.js';
 import { Problem } from './problem.js';
 import { createRequestCounter, requireWithinRate } from './rate-limit.js';
 

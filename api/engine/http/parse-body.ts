@@ -1,8 +1,10 @@
+import type { IncomingMessage } from 'node:http';
 import type * as z from 'zod';
 import { ProtocolError } from '#protocol/errors';
-import { parseStrict, pointerStep, type JsonValue } from '#protocol/json';
+import { type JsonValue, parseStrict, pointerStep } from '#protocol/json';
+import { BodyRefusedError, readJsonBody } from '#runtime/http/json-body';
 import type { ProblemMember } from '../../http/problem.js';
-import { Problem, PROBLEMS, type ProblemCode } from './problem.js';
+import { Problem, type ProblemCode, PROBLEMS } from './problem.js';
 
 export interface ParsedBody<T> {
   /** As sent: what is canonicalized and hashed. */
@@ -172,4 +174,14 @@ function pointerOf(path: readonly (string | number)[]): string {
 function bounded(pointer: string): string {
   if (pointer.length <= LONGEST_POINTER) return pointer;
   return pointer.slice(0, pointer.lastIndexOf('/', LONGEST_POINTER));
+}
+
+/** The body's bytes as they were sent, at most `limit` of them. */
+export async function readBody(req: IncomingMessage, limit: number): Promise<Buffer> {
+  try {
+    return await readJsonBody(req, limit);
+  } catch (error) {
+    if (!(error instanceof BodyRefusedError)) throw error;
+    throw new Problem(error.code, error.message, { headers: error.headers, cause: error });
+  }
 }

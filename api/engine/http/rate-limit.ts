@@ -1,8 +1,8 @@
 import type { Response } from 'express';
 import { RateLimiterMemory, RateLimiterRedis, type RateLimiterRes } from 'rate-limiter-flexible';
-import type { Logger } from '#runtime/log';
-import type { RedisClient } from '#runtime/redis';
-import { withTimeout } from '#runtime/within';
+import type { Logger } from '#runtime/process/log';
+import type { RedisClient } from '#runtime/queue/redis';
+import { withTimeout } from '#runtime/concurrency/promises';
 import { Problem } from './problem.js';
 
 /** One request's place in its tenant's window of a second. */

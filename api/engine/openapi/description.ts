@@ -4,8 +4,13 @@ import { HASH_PATTERN, tenantIdSchema } from '#protocol/schemas/primitives';
 import { problemSchema } from '#protocol/schemas/problem';
 import type { ApiDescription } from '../../openapi/description.js';
 import { headerParameter, plainSchema } from '../../openapi/parameters.js';
-import { PROBLEM_HEADERS, PROBLEM_MEMBERS } from '../http/problem-members.js';
-import { Problem, PROBLEMS, type ProblemCode } from '../http/problem.js';
+import {
+  Problem,
+  PROBLEM_HEADERS,
+  PROBLEM_MEMBERS,
+  type ProblemCode,
+  PROBLEMS,
+} from '../http/problem.js';
 import { problemsOf, type OperationSpec } from '../operation.js';
 import { GUIDE, TAGS } from './guide.js';
 import { workedExample } from './worked-example.js';

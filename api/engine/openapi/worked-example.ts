@@ -6,7 +6,7 @@ import { hashHex } from '#protocol/hash';
 import { leafHash } from '#protocol/merkle';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { formatTlogProof } from '#protocol/tlog-proof';
-import { nativeSha256 as sha256 } from '#runtime/crypto';
+import { nativeSha256 as sha256 } from '#runtime/crypto/node';
 import type { WorkedExample } from '../../openapi/description.js';
 import { exampleExport } from '../../openapi/example-export.js';
 

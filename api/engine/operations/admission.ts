@@ -4,9 +4,9 @@ import { isProofId } from '#protocol/ids';
 import { admissionStatusSchema } from '#protocol/schemas/admission-status';
 import { agentReceiptSchema } from '#protocol/schemas/agent';
 import { executeReceiptSchema } from '#protocol/schemas/execute';
-import { admissionState } from '#sql/settlement';
-import { authorize } from '../http/enter.js';
-import { addLogFields } from '../http/exchange.js';
+import { admissionState } from '#sql/admissions/outcomes';
+import { authorize } from '../http/authorize.js';
+import { addLogFields } from '../http/request-context.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { Problem } from '../http/problem.js';
 

@@ -5,17 +5,17 @@ import {
 } from '#protocol/schemas/agent';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { EngineContext } from '../context.js';
-import { findParents } from '#sql/parents';
+import { findParents } from '#sql/admissions/parents';
 import {
   ADMISSION_ANSWER_HEADERS,
   ADMISSION_HEADERS,
   ADMISSION_PROBLEMS,
   admissionResponses,
   admit,
+  parentProblem,
 } from '../admission/admit.js';
 import type { Caller } from '../http/authenticate.js';
 import { AGENT_LANE } from '../admission/lanes.js';
-import { parentProblem } from '../admission/parent-problem.js';
 import type { Operation, OperationSpec } from '../operation.js';
 
 const EXAMPLE = {

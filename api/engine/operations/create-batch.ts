@@ -4,18 +4,17 @@ import { agentEnvelopeSchema } from '#protocol/schemas/agent';
 import { BATCH_ITEMS_MAX, batchRequestSchema, batchSchema } from '#protocol/schemas/batch';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { canonicalBytes } from '#protocol/canonical-json';
-import { acceptBatch, type BatchItem, type Room } from '#sql/batches';
-import { readBatch as readStored } from '#sql/batch-reads';
-import { TenantBusyError, TenantLimiter } from '#sql/tenant-connections';
+import { acceptBatch, type BatchItem, type Room } from '#sql/batches/accept';
+import { readBatch as readStored } from '#sql/batches/read';
+import { TenantBusyError, TenantLimiter } from '#sql/db/tenant-connections';
 import { ADMISSION_HEADERS, idempotencyConflict } from '../admission/admit.js';
 import { tooDeep } from '../admission/backpressure.js';
 import { batchDocument } from '../batches/documents.js';
-import { missingParents } from '../batches/parents.js';
-import { JSON_LINES, readBatch, type ReadBatch } from '../batches/read-batch.js';
+import { JSON_LINES, missingParents, readBatch, type ReadBatch } from '../batches/read-batch.js';
 import { BatchUploads, tooManyBatches } from '../batches/uploads.js';
 import { ENGINE_DEFAULTS, type EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
-import { addLogFields, requestIdOf } from '../http/exchange.js';
+import { addLogFields, requestIdOf } from '../http/request-context.js';
 import {
   readIdempotencyKey,
   requireAcceptable,

@@ -2,15 +2,14 @@ import type { Request, Response } from 'express';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { packageRequestSchema, packageSchema } from '#protocol/schemas/lifecycle';
-import { nativeSha256 } from '#runtime/crypto';
-import { createPackage as storePackage, type MemberFault } from '#sql/packages';
-import { authorize } from '../http/enter.js';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { createPackage as storePackage, type MemberFault } from '#sql/lifecycle/packages';
+import { authorize } from '../http/authorize.js';
 import { newUuidHex } from '../http/new-id.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
-import { packageMembers } from '../lifecycle/package-document.js';
-import { parseBody } from '../http/parse-body.js';
+import { packageMembers } from '../lifecycle/documents.js';
+import { parseBody, readBody } from '../http/parse-body.js';
 import { Problem } from '../http/problem.js';
-import { readBody } from '../http/read-body.js';
 import { sendJson } from '../http/send-json.js';
 
 const spec: OperationSpec = {

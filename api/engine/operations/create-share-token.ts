@@ -11,15 +11,14 @@ import {
   type ShareTokenRequest,
 } from '#protocol/schemas/lifecycle';
 import { formatTime, parseTime } from '#protocol/time';
-import { nativeSha256 } from '#runtime/crypto';
-import { createShareToken as storeShareToken, type ShareTarget } from '#sql/share-tokens';
-import { authorize } from '../http/enter.js';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { createShareToken as storeShareToken, type ShareTarget } from '#sql/lifecycle/share-tokens';
+import { authorize } from '../http/authorize.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
-import { parseBody } from '../http/parse-body.js';
+import { parseBody, readBody } from '../http/parse-body.js';
 import { Problem } from '../http/problem.js';
-import { readBody } from '../http/read-body.js';
 import { sendJson } from '../http/send-json.js';
-import { targetMembers, timeOrNull } from '../lifecycle/share-token-document.js';
+import { targetMembers, timeOrNull } from '../lifecycle/documents.js';
 
 const TOKEN_BYTES = 32;
 

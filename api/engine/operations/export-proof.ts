@@ -5,13 +5,13 @@ import { aepSchema } from '#protocol/schemas/aep';
 import { proofExportSchema } from '#protocol/schemas/proof-export';
 import { AEP_PAYLOAD_TYPE } from '#protocol/schemas/proof-record';
 import type { Caller } from '../http/authenticate.js';
-import { authorize } from '../http/enter.js';
+import { authorize } from '../http/authorize.js';
 import { exportAep, exportDocument } from '../proofs/export-document.js';
 import { exportPdf } from '../proofs/export-pdf.js';
-import { addLogFields } from '../http/exchange.js';
+import { addLogFields } from '../http/request-context.js';
 import { requireAcceptable } from '../http/gates.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
-import { parseQuery } from '../http/parse-query.js';
+import { parseQuery } from '../http/paging.js';
 import { sendRevalidatable } from '../http/send-json.js';
 
 type Bytes = Uint8Array;

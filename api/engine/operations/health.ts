@@ -1,7 +1,6 @@
 import type { Request, Response } from 'express';
 import * as z from 'zod';
-import { healthCheck } from '#runtime/ops/condition';
-import type { Readiness } from '#runtime/ops/source';
+import { healthCheck, type Readiness } from '#runtime/ops/health';
 import type { EngineContext } from '../context.js';
 import type { EngineDeps, Operation } from '../operation.js';
 import { sendJson } from '../http/send-json.js';

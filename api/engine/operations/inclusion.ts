@@ -5,11 +5,11 @@ import { ProtocolError } from '#protocol/errors';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
 import { formatTlogProof } from '#protocol/tlog-proof';
-import type { Pool } from '#sql/db';
-import type { StoredProof } from '#sql/proofs';
+import type { Pool } from '#sql/db/transaction';
+import type { StoredProof } from '#sql/proofs/read';
 import { inclusionResponseSchema, type InclusionResponse } from '#protocol/schemas/inclusion';
-import { authorize } from '../http/enter.js';
-import { addLogFields } from '../http/exchange.js';
+import { authorize } from '../http/authorize.js';
+import { addLogFields } from '../http/request-context.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { Problem } from '../http/problem.js';
 import {

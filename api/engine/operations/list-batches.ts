@@ -3,11 +3,10 @@ import { canonicalBytes } from '#protocol/canonical-json';
 import { BATCH_ID_PATTERN } from '#protocol/ids';
 import { batchListSchema } from '#protocol/schemas/batch';
 import { SCHEMA } from '#protocol/schemas/ids';
-import { listBatches, type Batch } from '#sql/batch-reads';
+import { listBatches, type Batch } from '#sql/batches/read';
 import { batchDocument } from '../batches/documents.js';
-import { authorize } from '../http/enter.js';
-import { pageOf, pageQuerySchema, readPage } from '../http/paging.js';
-import { parseQuery } from '../http/parse-query.js';
+import { authorize } from '../http/authorize.js';
+import { pageOf, pageQuerySchema, parseQuery, readPage } from '../http/paging.js';
 import { sendJson } from '../http/send-json.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 

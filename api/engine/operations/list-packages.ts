@@ -3,12 +3,11 @@ import { canonicalBytes } from '#protocol/canonical-json';
 import { PACKAGE_ID_PATTERN } from '#protocol/ids';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { packageListSchema } from '#protocol/schemas/lifecycle';
-import { listPackages as readPackages, type TrustPackage } from '#sql/packages';
-import { authorize } from '../http/enter.js';
+import { listPackages as readPackages, type TrustPackage } from '#sql/lifecycle/packages';
+import { authorize } from '../http/authorize.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
-import { packageMembers } from '../lifecycle/package-document.js';
-import { pageOf, pageQuerySchema, readPage } from '../http/paging.js';
-import { parseQuery } from '../http/parse-query.js';
+import { packageMembers } from '../lifecycle/documents.js';
+import { pageOf, pageQuerySchema, parseQuery, readPage } from '../http/paging.js';
 import { sendJson } from '../http/send-json.js';
 
 const spec: OperationSpec = {

@@ -6,11 +6,11 @@ import { SCHEMA } from '#protocol/schemas/ids';
 import { proofListSchema, type ListedProof, type ProofList } from '#protocol/schemas/proof-list';
 import { canAssertValidity } from '#protocol/status';
 import { formatTime, parseTime } from '#protocol/time';
-import { listProofs, statusOf, type ProofInList } from '#sql/proof-list';
+import { listProofs, statusOf, type ProofInList } from '#sql/proofs/list';
 import { formatCursor, parseCursor, type CursorList } from '../http/cursor.js';
-import { authorize } from '../http/enter.js';
+import { authorize } from '../http/authorize.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
-import { parseQuery } from '../http/parse-query.js';
+import { parseQuery } from '../http/paging.js';
 import { Problem } from '../http/problem.js';
 import { sendJson } from '../http/send-json.js';
 

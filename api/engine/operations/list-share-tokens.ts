@@ -4,13 +4,12 @@ import { canonicalBytes } from '#protocol/canonical-json';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { shareTokenListSchema } from '#protocol/schemas/lifecycle';
 import { HASH_PATTERN } from '#protocol/schemas/primitives';
-import { listShareTokens as readShareTokens, type ShareToken } from '#sql/share-tokens';
-import { authorize } from '../http/enter.js';
+import { listShareTokens as readShareTokens, type ShareToken } from '#sql/lifecycle/share-tokens';
+import { authorize } from '../http/authorize.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
-import { pageOf, pageQuerySchema, readPage } from '../http/paging.js';
-import { parseQuery } from '../http/parse-query.js';
+import { pageOf, pageQuerySchema, parseQuery, readPage } from '../http/paging.js';
 import { sendJson } from '../http/send-json.js';
-import { listedShareToken } from '../lifecycle/share-token-document.js';
+import { listedShareToken } from '../lifecycle/documents.js';
 
 const spec: OperationSpec = {
   id: 'listShareTokens',

@@ -1,9 +1,8 @@
 import type { Request, Response } from 'express';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { batchSchema } from '#protocol/schemas/batch';
-import { requireBatch } from '../batches/require-batch.js';
-import { batchDocument } from '../batches/documents.js';
-import { authorize } from '../http/enter.js';
+import { batchDocument, requireBatch } from '../batches/documents.js';
+import { authorize } from '../http/authorize.js';
 import { sendJson } from '../http/send-json.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 

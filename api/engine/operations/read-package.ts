@@ -3,10 +3,10 @@ import { canonicalBytes } from '#protocol/canonical-json';
 import { isPackageId } from '#protocol/ids';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { packageSchema } from '#protocol/schemas/lifecycle';
-import { readPackage as findPackage } from '#sql/packages';
-import { authorize } from '../http/enter.js';
+import { readPackage as findPackage } from '#sql/lifecycle/packages';
+import { authorize } from '../http/authorize.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
-import { packageMembers } from '../lifecycle/package-document.js';
+import { packageMembers } from '../lifecycle/documents.js';
 import { Problem } from '../http/problem.js';
 import { sendRevalidatable } from '../http/send-json.js';
 

@@ -2,9 +2,9 @@ import type { Request, Response } from 'express';
 import { isProofId } from '#protocol/ids';
 import { revocationSchema, revocationStatusSchema } from '#protocol/schemas/lifecycle';
 import { ARTIFACT_KINDS } from '#protocol/status';
-import { revocationState } from '#sql/revocations';
-import { authorize } from '../http/enter.js';
-import { addLogFields } from '../http/exchange.js';
+import { revocationState } from '#sql/lifecycle/revocations';
+import { authorize } from '../http/authorize.js';
+import { addLogFields } from '../http/request-context.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { Problem } from '../http/problem.js';
 import {
@@ -12,7 +12,7 @@ import {
   sendPendingRevocation,
   sendRevocation,
   standingOrThrow,
-} from '../lifecycle/revocation-answer.js';
+} from '../lifecycle/documents.js';
 
 const spec: OperationSpec = {
   id: 'readRevocation',

@@ -8,24 +8,27 @@ import {
   revocationSchema,
   revocationStatusSchema,
 } from '#protocol/schemas/lifecycle';
-import { nativeSha256 } from '#runtime/crypto';
-import { askRevocation, type RevocationItem, type StandingRevocation } from '#sql/revocations';
+import { nativeSha256 } from '#runtime/crypto/node';
+import {
+  askRevocation,
+  type RevocationItem,
+  type StandingRevocation,
+} from '#sql/lifecycle/revocations';
 import type { Caller } from '../http/authenticate.js';
 import type { EngineContext } from '../context.js';
-import { authorize } from '../http/enter.js';
-import { addLogFields, requestIdOf } from '../http/exchange.js';
+import { authorize } from '../http/authorize.js';
+import { addLogFields, requestIdOf } from '../http/request-context.js';
 import { newUuidHex } from '../http/new-id.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
-import { parseBody } from '../http/parse-body.js';
+import { parseBody, readBody } from '../http/parse-body.js';
 import { Problem } from '../http/problem.js';
-import { readBody } from '../http/read-body.js';
 import {
   REVOCATION_PROBLEMS,
   revocationPath,
   sendPendingRevocation,
   sendRevocation,
   standingOrThrow,
-} from '../lifecycle/revocation-answer.js';
+} from '../lifecycle/documents.js';
 
 const spec: OperationSpec = {
   id: 'revokeArtifact',

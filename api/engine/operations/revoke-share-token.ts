@@ -1,7 +1,7 @@
 import type { Request, Response } from 'express';
 import { HASH_PATTERN } from '#protocol/schemas/primitives';
-import { revokeShareToken as storeRevocation } from '#sql/share-tokens';
-import { authorize } from '../http/enter.js';
+import { revokeShareToken as storeRevocation } from '#sql/lifecycle/share-tokens';
+import { authorize } from '../http/authorize.js';
 import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 import { Problem } from '../http/problem.js';
 

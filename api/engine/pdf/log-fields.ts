@@ -5,7 +5,7 @@ import { hashHex } from '#protocol/hash';
 import { ID_PREFIX } from '#protocol/ids';
 import { leafHash } from '#protocol/merkle';
 import type { ProofExport } from '#protocol/schemas/proof-export';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { exact, field, words, type Field, type Value } from './field.js';
 
 /** The text of the signed note, unverified: whoever checks the paper brings the key. */

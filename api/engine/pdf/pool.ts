@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { Piscina } from 'piscina';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 import type { PdfRequest } from './render.js';
 
 /** Every thread is busy and as many requests wait as may: nothing is wrong with this one. */

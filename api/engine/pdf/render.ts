@@ -3,16 +3,19 @@ import { hashHex } from '#protocol/hash';
 import { parseStrict } from '#protocol/json';
 import { proofExportSchema, type ProofExport } from '#protocol/schemas/proof-export';
 import { parseTime } from '#protocol/time';
-import { nativeSha256 } from '#runtime/crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
 import { attachExport } from './attach.js';
-import { drawArtifacts } from './draw-artifacts.js';
-import { drawChain } from './draw-chain.js';
-import { drawLegend, drawSection } from './draw-fields.js';
-import { drawHead } from './draw-head.js';
-import { drawMargins } from './draw-margins.js';
+import {
+  drawArtifacts,
+  drawChain,
+  drawHead,
+  drawLegend,
+  drawMargins,
+  drawSection,
+} from './draw.js';
 import type { Fonts } from './fonts.js';
-import { buildPdfModel, type PdfModel } from './paper.js';
-import { PageWriter } from './sheet.js';
+import { buildPdfModel, type PdfModel } from './model.js';
+import { PageWriter } from './page-writer.js';
 
 export interface PdfRequest {
   /** An export document, as `format=json` gives it. */

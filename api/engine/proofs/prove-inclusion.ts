@@ -1,13 +1,16 @@
 import { equalBytes } from '#protocol/bytes';
 import { parseCheckpoint } from '#protocol/checkpoint';
 import { proofEntryBytes } from '#protocol/entries';
+import { ProtocolError } from '#protocol/errors';
 import { leafHash, verifyInclusion } from '#protocol/merkle';
+import { openNote, parseVkey } from '#protocol/note';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
 import { inclusionFromTiles } from '#protocol/tiles';
-import { nativeSha256 } from '#runtime/crypto';
-import { latestCheckpoint, type StoredCheckpoint } from '#sql/checkpoints';
-import type { Db } from '#sql/db';
-import { readTile } from '#sql/log';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import type { Db } from '#sql/db/transaction';
+import { latestCheckpoint, type StoredCheckpoint } from '#sql/log/checkpoints';
+import { readTile } from '#sql/log/log';
+import type { EngineContext } from '../context.js';
 
 export interface ProvenInclusion {
   leafHash: Uint8Array;
@@ -59,4 +62,24 @@ function requireNoteOf({ note, treeSize, root }: StoredCheckpoint): void {
   if (size !== treeSize || !equalBytes(signed, root)) {
     throw new InclusionMismatchError(`the note of checkpoint ${treeSize} says something else`);
   }
+}
+
+/**
+ * The log key to check a checkpoint with: a log that changed its key keeps checkpoints of both. For
+ * a checkpoint by none that this engine was told of it is the one in use.
+ */
+export function vkeyFor(
+  note: string,
+  { logVkey, retiredLogVkeys }: Pick<EngineContext, 'logVkey' | 'retiredLogVkeys'>,
+): string | null {
+  if (logVkey === null || retiredLogVkeys.length === 0) return logVkey;
+  for (const vkey of [logVkey, ...retiredLogVkeys]) {
+    try {
+      openNote(note, [parseVkey(vkey, nativeSha256)], nativeVerify);
+      return vkey;
+    } catch (error) {
+      if (!(error instanceof ProtocolError)) throw error;
+    }
+  }
+  return logVkey;
 }

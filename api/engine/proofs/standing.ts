@@ -12,7 +12,7 @@ import {
   type Outcome,
 } from '#protocol/status';
 import { formatTime } from '#protocol/time';
-import type { ProofHistory } from '#sql/proof-history';
+import type { ProofHistory } from '#sql/proofs/history';
 
 type Told = Pick<ProofHistory, 'verdicts' | 'revocations' | 'isDamaged' | 'isErased' | 'voidedAt'>;
 

@@ -9,13 +9,15 @@ import {
 import { toHex } from '#protocol/bytes';
 import { hashHex } from '#protocol/hash';
 import { parseStrict } from '#protocol/json';
-import { aepSchema, type Aep } from '#protocol/schemas/aep';
-import type { ProofEntry } from '#protocol/schemas/log-entry';
+import { type KeyedEntry, keyStateAt } from '#protocol/key-state';
+import { type Aep, aepSchema } from '#protocol/schemas/aep';
 import { SCHEMA } from '#protocol/schemas/ids';
+import type { ProofEntry } from '#protocol/schemas/log-entry';
 import type { ProofRecord } from '#protocol/schemas/proof-record';
+import type { VerdictKey } from '#protocol/schemas/verdict';
 import { formatTime } from '#protocol/time';
-import { nativeSha256 } from '#runtime/crypto';
-import type { StoredProof } from '#sql/proofs';
+import { nativeSha256 } from '#runtime/crypto/node';
+import type { StoredProof } from '#sql/proofs/read';
 import { Problem } from '../http/problem.js';
 
 /** The documents of one proof, derived again from what is stored. */
@@ -98,4 +100,27 @@ export function altered(stored: StoredProof, what: string, cause?: Error): Probl
     'What is stored for this proof is not what the log commits to. It is not served.',
     { cause: new Error(`proof ${proofId} at leaf ${leafIndex}: ${what} does not fit`, { cause }) },
   );
+}
+
+/** What the log says of a key for a signature at `leafIndex`, and where it says so. */
+export function keyOf(
+  entries: readonly KeyedEntry[],
+  keyId: string,
+  leafIndex: number,
+  logSize: number,
+): VerdictKey {
+  const changes = entries.flatMap(({ leafIndex: at, entry }) =>
+    entry.type === 'key' && entry.key_id === keyId ? [{ at, entry }] : [],
+  );
+  const first = (change: 'activate' | 'retire') =>
+    changes.find(({ entry }) => entry.change === change)?.at ?? null;
+  const compromised = changes.flatMap(({ entry }) => entry.from_index ?? []);
+  return {
+    key_id: keyId,
+    source: 'log',
+    state: keyStateAt(entries, keyId, leafIndex, logSize).state,
+    activated_at_index: first('activate'),
+    retired_at_index: first('retire'),
+    compromised_from_index: compromised.length === 0 ? null : Math.min(...compromised),
+  };
 }

@@ -12,9 +12,9 @@ import type { ProofExport } from '#protocol/schemas/proof-export';
 import type { DsseEnvelope, ProofRecord } from '#protocol/schemas/proof-record';
 import type { VerdictStatement, VerifyCheck } from '#protocol/schemas/verdict';
 import type { VerifyBody } from '#protocol/schemas/verify-request';
-import { nativeSha256, nativeVerify } from '#runtime/crypto';
-import type { StoredCheckpoint } from '#sql/checkpoints';
-import type { StoredProof } from '#sql/proofs';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import type { StoredCheckpoint } from '#sql/log/checkpoints';
+import type { StoredProof } from '#sql/proofs/read';
 import { passOr } from './verify-checks.js';
 
 /** What somebody sent in to be verified. */

@@ -7,7 +7,7 @@ import {
   type VerifyCheck,
 } from '#protocol/schemas/verdict';
 import type { VerificationStatus } from '#protocol/status';
-import type { ProofHistory } from '#sql/proof-history';
+import type { ProofHistory } from '#sql/proofs/history';
 
 export function passOr(name: VerifyCheck['name'], passed: boolean, otherwise: string): VerifyCheck {
   return passed ? { name, result: 'pass' } : { name, result: 'fail', detail: otherwise };

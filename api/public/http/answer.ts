@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { securityHeaders } from '../../http/security-headers.js';
-import { endDiscarding, leavesLongBody } from '../../http/unread-body.js';
+import { endDiscarding, leavesLongBody } from '../../http/unread-request.js';
 import type { PublicContext } from '../context.js';
 import { Problem } from './problem.js';
 import { mayHoldToken } from './secrets.js';

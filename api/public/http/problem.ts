@@ -1,3 +1,5 @@
+import type { IncomingMessage } from 'node:http';
+import { BodyRefusedError, readJsonBody } from '#runtime/http/json-body';
 import { ApiProblem, type ProblemOptions } from '../../http/problem.js';
 
 /** Every error of the public API, by its code: status and code are stable, the texts are not. */
@@ -35,5 +37,18 @@ export type ProblemCode = keyof typeof PROBLEMS;
 export class Problem extends ApiProblem<ProblemCode> {
   constructor(code: ProblemCode, detail: string, options: ProblemOptions = {}) {
     super(PROBLEMS, code, detail, options);
+  }
+}
+
+/** The largest lookup request, in bytes: one identifier and some room. */
+export const BODY_LIMIT = 16 * 1024;
+
+/** The body of a lookup request as it was sent. */
+export async function readBody(req: IncomingMessage): Promise<Buffer> {
+  try {
+    return await readJsonBody(req, BODY_LIMIT);
+  } catch (error) {
+    if (!(error instanceof BodyRefusedError)) throw error;
+    throw new Problem(error.code, error.message, { headers: error.headers, cause: error });
   }
 }

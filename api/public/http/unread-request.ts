@@ -1,4 +1,4 @@
-import type { UnreadAnswer, UnreadReason } from '#runtime/http-server';
+import type { UnreadAnswer, UnreadReason } from '#runtime/http/server';
 import { unreadAnswer, UNREAD_DETAILS } from '../../http/unread-request.js';
 import { SECURITY_HEADERS } from './answer.js';
 import { Problem } from './problem.js';

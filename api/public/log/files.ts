@@ -1,7 +1,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { utf8 } from '#protocol/bytes';
-import { hashAt, inclusionFromTiles, TILE_WIDTH, tileWidth } from '#protocol/tiles';
-import { decodeEntryBundle } from '#protocol/tiles';
+import {
+  decodeEntryBundle,
+  hashAt,
+  inclusionFromTiles,
+  TILE_WIDTH,
+  tileWidth,
+} from '#protocol/tiles';
 import { HASH_BYTES, leafHash, verifyInclusion } from '#protocol/merkle';
 import { malformed } from '#protocol/snapshot/malformed';
 import { formatTlogProof } from '#protocol/tlog-proof';

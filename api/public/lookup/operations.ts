@@ -3,8 +3,7 @@ import { facadeSchema } from '#protocol/schemas/facade';
 import { lookupRequestSchema, notFoundSchema } from '#protocol/schemas/lookup';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { ResponseSpec } from '../../openapi/operation-spec.js';
-import { Problem, type ProblemCode } from '../http/problem.js';
-import { BODY_LIMIT } from '../http/read-body.js';
+import { BODY_LIMIT, Problem, type ProblemCode } from '../http/problem.js';
 import {
   EXAMPLE_ID,
   exampleFacade,

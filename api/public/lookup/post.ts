@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { sendFailure } from '../http/answer.js';
-import { readBody } from '../http/read-body.js';
+import { readBody } from '../http/problem.js';
 import type { PublicContext } from '../context.js';
 import { unreadable } from '../snapshot/serving.js';
 import { requestedByBody } from './generic.js';

@@ -20,7 +20,7 @@ import {
   type ArtifactKind,
 } from '#protocol/status';
 import { formatTlogProof } from '#protocol/tlog-proof';
-import { nativeSha256 as sha256 } from '#runtime/crypto';
+import { nativeSha256 as sha256 } from '#runtime/crypto/node';
 import { exampleExport } from '../../openapi/example-export.js';
 
 /**

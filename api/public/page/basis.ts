@@ -3,7 +3,7 @@ import { html, type Html } from './html.js';
 import { copyButton, fact, time } from './pieces.js';
 import { membersIn, stringsIn, type Relayed } from './relayed.js';
 import { ownPath } from './safe.js';
-import { count } from './words.js';
+import { count } from './copy.js';
 
 /** Under which log and key a verdict stands, and the hashes that tell one proof from every other. */
 export function basisSection(resolved: Relayed, treeSize: number): Html {

@@ -3,7 +3,7 @@ import { pageUrl } from './ask.js';
 import { html, type Html } from './html.js';
 import { isOutcome, membersIn, type Relayed } from './relayed.js';
 import type { ChainLink } from './retell.js';
-import { MARK, upperFirst, WORD, type Mark } from './words.js';
+import { MARK, upperFirst, WORD, type Mark } from './copy.js';
 
 /** Stages that are facts: they have no verdict, and no page of their own. */
 const FACTS = ['execution', 'evidence'];

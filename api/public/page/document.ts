@@ -1,7 +1,7 @@
 import { MAX_IDENTIFIER } from './ask.js';
 import { html, type Html } from './html.js';
 import { age, fact, time } from './pieces.js';
-import { count } from './words.js';
+import { count } from './copy.js';
 
 /** What the foot of a page says of the snapshot that it was drawn from. */
 export interface SnapshotFacts {

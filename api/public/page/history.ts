@@ -2,7 +2,7 @@ import type { PublicEvent } from '#protocol/schemas/proof-view';
 import { html, type Html } from './html.js';
 import { fold, listed, time } from './pieces.js';
 import { membersIn, type Relayed } from './relayed.js';
-import { count, NOUN, type Mark } from './words.js';
+import { count, NOUN, type Mark } from './copy.js';
 
 /** Of a long history the beginning and the end are shown, and the rest is unfolded. */
 const SHOWN = { first: 3, last: 6 };

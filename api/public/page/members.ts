@@ -3,7 +3,7 @@ import { pageUrl } from './ask.js';
 import { html, type Html } from './html.js';
 import { fold, markOf } from './pieces.js';
 import type { Member } from './relayed.js';
-import { count, MARK, WORD } from './words.js';
+import { count, MARK, WORD } from './copy.js';
 
 /** Of a large package so many are shown at least, and the rest is unfolded. */
 const SHOWN = 12;

@@ -1,5 +1,5 @@
 import { html, type Html } from './html.js';
-import { count, type Mark } from './words.js';
+import { count, type Mark } from './copy.js';
 
 /** A button that the script brings to life; without it, it stays hidden. */
 export function copyButton(what: string, text: string): Html {

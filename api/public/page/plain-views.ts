@@ -1,7 +1,7 @@
 import { MAX_IDENTIFIER } from './ask.js';
 import { html, type Html } from './html.js';
 import { fact, markOf } from './pieces.js';
-import { count } from './words.js';
+import { count } from './copy.js';
 
 interface View {
   title: string;

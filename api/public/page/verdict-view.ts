@@ -5,13 +5,13 @@ import { chainSection } from './chain.js';
 import { endOf, historySection, sinceWhen } from './history.js';
 import { html, type Html } from './html.js';
 import { membersSection, tally } from './members.js';
-import { tellPackage } from './package-words.js';
+import { tellPackage } from './package-copy.js';
 import { copyButton, fact, markOf, time } from './pieces.js';
 import { isOutcome, membersIn, wasShared, type Relayed } from './relayed.js';
 import type { Told } from './retell.js';
 import { shown } from './safe.js';
 import { forProgramsSection, shareSection } from './share.js';
-import { count, tell, tellNotFound, type VerdictCopy } from './words.js';
+import { count, tell, tellNotFound, type VerdictCopy } from './copy.js';
 
 export interface VerdictView extends Told {
   identifier: string;

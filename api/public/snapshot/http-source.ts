@@ -1,7 +1,7 @@
 import { malformed } from '#protocol/snapshot/malformed';
 import type { SegmentRead } from '#protocol/snapshot/find';
 import { MANIFEST_PATH, segmentPath } from '#protocol/snapshot/manifest';
-import { Semaphore } from './lanes.js';
+import { Semaphore } from './semaphore.js';
 import { Origin, OriginError, unexpected, type OriginAnswer } from './origin.js';
 import { PieceCache } from './piece-cache.js';
 import type { SnapshotSource } from './source.js';

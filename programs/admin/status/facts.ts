@@ -1,10 +1,15 @@
-import { listLanes } from '#sql/administration';
-import type { Db } from '#sql/db';
-import { publishing, readHeartbeats } from '#sql/heartbeats';
-import { databaseBytes, logAndCheckpoint, pendingNow, verifierPlace } from '#sql/observed';
-import { readOverview, type RoleInUse } from '#sql/overview';
-import { activePolicy } from '#sql/policies';
-import { verifiedPrefix } from '#sql/verdicts';
+import { listLanes } from '#sql/tenants/administration';
+import type { Db } from '#sql/db/transaction';
+import { publishing, readHeartbeats } from '#sql/ops/heartbeats';
+import {
+  databaseBytes,
+  logAndCheckpoint,
+  pendingNow,
+  verifierPlace,
+} from '#sql/ops/metrics-queries';
+import { readOverview, type RoleInUse } from '#sql/ops/status-queries';
+import { activePolicy } from '#sql/admissions/policies';
+import { verifiedPrefix } from '#sql/log/verdicts';
 import { programFacts, type ProgramFacts } from './programs.js';
 import type { PublicApi } from './public-api.js';
 

@@ -1,4 +1,4 @@
-import type { Heartbeat } from '#sql/heartbeats';
+import type { Heartbeat } from '#sql/ops/heartbeats';
 
 /** What the heartbeats of a program report. Times in milliseconds. */
 export interface ProgramFacts {

@@ -1,10 +1,15 @@
-import { LOOKUP_KINDS, lookupHttp, type Facade, type LookupKind } from '../../index.js';
+import {
+  type Facade,
+  type Lookup,
+  LOOKUP_KINDS,
+  lookupHttp,
+  type LookupKind,
+} from '../../index.js';
 import { isPackageId, isProofId, isShareToken, resolveIdentifier } from '../../../protocol/ids.js';
 import { text, type Command } from '../command.js';
 import type { Terminal } from '../terminal.js';
 import { UsageError } from '../usage-error.js';
 import { row, styled, verdictExit } from '../verdict.js';
-import type { Lookup } from '../../index.js';
 
 export const lookup: Command = {
   name: 'lookup',

@@ -1,5 +1,5 @@
 import { parseEntry } from '#protocol/entries';
-import { fromUuid, packageIdOf } from '#sql/ids';
+import { fromUuid, packageIdOf } from '#sql/db/columns';
 import type { Audited } from '../audit.js';
 import type { Client } from '../client.js';
 import { forEach } from '../for-each.js';

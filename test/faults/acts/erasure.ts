@@ -1,6 +1,6 @@
 import { runAdmin } from '#programs/admin/main';
 import { ARTIFACT_KINDS } from '#protocol/status';
-import { toUuid } from '#sql/ids';
+import { toUuid } from '#sql/db/columns';
 import type { Audited } from '../audit.js';
 import type { Client } from '../client.js';
 import type { Single } from '../memory.js';

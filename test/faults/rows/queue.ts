@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { Queue } from 'bullmq';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fromUuid } from '#sql/ids';
+import { fromUuid } from '#sql/db/columns';
 import type { Fault, Scene } from '../fault.js';
 
 /** Of somebody who got at the queue, or of a queue that has gone mad. */

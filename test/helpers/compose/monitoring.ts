@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parse } from 'yaml';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 
 const text = (file: string): string => readFileSync(join(packageRoot, 'deploy', file), 'utf8');
 

@@ -11,7 +11,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { packageRoot } from '#runtime/package-root';
+import { packageRoot } from '#runtime/process/package-root';
 import { freePort } from '../free-port.js';
 import { postgresAccount, type Account } from './debian.js';
 import type { Compose, Service } from './file.js';

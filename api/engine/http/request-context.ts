@@ -1,0 +1,71 @@
+import type { NextFunction, Request, RequestHandler, Response } from 'express';
+import { v7 as uuidv7 } from 'uuid';
+import { isRequestId } from '#runtime/http/request-ids';
+import { securityHeaders } from '../../http/security-headers.js';
+import type { EngineContext } from '../context.js';
+
+/** On every answer. What tenants are told is for their own programs, not for pages of others. */
+export const SECURITY_HEADERS = securityHeaders('same-origin');
+const ALWAYS_NAMES = Object.keys(SECURITY_HEADERS) as (keyof typeof SECURITY_HEADERS)[];
+
+/** What is remembered of a request while it is answered, for the answer and for the access log. */
+interface Locals {
+  requestId: string;
+  keyId?: string;
+  tenantId?: string;
+  proofId?: string;
+  batchId?: string;
+  revocationId?: string;
+  /** The documented path that was asked, if it is one. */
+  route?: string;
+}
+
+function localsOf(res: Response): Locals {
+  return res.locals as Locals;
+}
+
+export function requestIdOf(res: Response): string {
+  return localsOf(res).requestId;
+}
+
+/** Adds to what the access log says of this request. Never a secret, never payload. */
+export function addLogFields(res: Response, note: Partial<Omit<Locals, 'requestId'>>): void {
+  Object.assign(localsOf(res), note);
+}
+
+/** First in line: gives the request an id, the headers that every answer has, and a log line. */
+export function requestContext({
+  log,
+  metrics,
+}: Pick<EngineContext, 'log' | 'metrics'>): RequestHandler {
+  return (req: Request, res: Response, next: NextFunction) => {
+    const started = performance.now();
+    const sent = req.get('x-request-id');
+    const locals = localsOf(res);
+    locals.requestId = sent !== undefined && isRequestId(sent) ? sent : uuidv7();
+    res.setHeader('X-Request-Id', locals.requestId);
+    for (const name of ALWAYS_NAMES) res.setHeader(name, SECURITY_HEADERS[name]);
+    res.setHeader('Cache-Control', 'no-store');
+    res.once('close', () => {
+      const status = res.headersSent ? res.statusCode : null;
+      metrics?.answered(locals.route ?? null, req.method, status, performance.now() - started);
+      log.info(
+        {
+          request_id: locals.requestId,
+          method: req.method,
+          // Never the path itself: a client may put a share token there, in any spelling.
+          route: locals.route ?? null,
+          ...(res.headersSent ? { status: res.statusCode } : { disconnected: true }),
+          ms: Math.round((performance.now() - started) * 10) / 10,
+          ...(locals.keyId !== undefined && { key_id: locals.keyId }),
+          ...(locals.tenantId !== undefined && { tenant_id: locals.tenantId }),
+          ...(locals.proofId !== undefined && { proof_id: locals.proofId }),
+          ...(locals.batchId !== undefined && { batch_id: locals.batchId }),
+          ...(locals.revocationId !== undefined && { revocation_id: locals.revocationId }),
+        },
+        'request',
+      );
+    });
+    next();
+  };
+}

@@ -1,0 +1,95 @@
+import { equalBytes, toHex } from '#protocol/bytes';
+import { parseEntry } from '#protocol/entries';
+import { parseStrict } from '#protocol/json';
+import { leafHash } from '#protocol/merkle';
+import { formatVkey } from '#protocol/note';
+import type { KeyEntry } from '#protocol/schemas/log-entry';
+import { aepKeys, keysFile, keysFileSchema, type KeysFile } from '#protocol/snapshot/keys';
+import { segmentPath, type Manifest } from '#protocol/snapshot/manifest';
+import type { PinnedKeys } from '#protocol/snapshot/trust';
+import { voidedRanges, type VoidedRange } from '#protocol/snapshot/voided';
+import type { CycleContext } from '../context.js';
+import type { Published } from '../store/directory.js';
+import type { PublishedFile } from '../store/writer.js';
+import { FatalPublishError } from '../errors.js';
+
+/** The list of keys of a snapshot, and the key entries that it was made of. */
+export interface PublishedKeys {
+  /** Bodies of the key entries, by leaf index. */
+  entries: ReadonlyMap<number, Uint8Array>;
+  file: PublishedFile;
+  pin: Manifest['keys'];
+  /** What readers of the list void. */
+  ranges: readonly VoidedRange[];
+}
+
+/**
+ * The list of keys at a tree size, with every compromise in the log: one beyond that size only takes
+ * validity away, so it need not wait for the verifier. Readers void by the list what a compromised
+ * key signed, so no voided range that is published may be lost.
+ *
+ * @throws FatalPublishError tree_mismatch when the registry lost one, or altered an entry beyond `size`
+ * @throws ProtocolError malformed_entry
+ */
+export async function keysAt(
+  ctx: CycleContext,
+  published: Published | null,
+  size: number,
+): Promise<PublishedKeys> {
+  const rows = await ctx.registry.keyEntries();
+  const entries: { leafIndex: number; entry: KeyEntry }[] = [];
+  for (const { leafIndex, body } of rows) {
+    if (leafIndex >= size) await requireLeaf(ctx, leafIndex, body);
+    const entry = parseEntry(body);
+    if (entry.type !== 'key') continue;
+    if (leafIndex < size || entry.change === 'compromise') entries.push({ leafIndex, entry });
+  }
+  const aep = aepKeys(ctx.sha256, entries);
+  const ranges = voidedRanges({ aep });
+  for (const { keyId, from } of await publishedRanges(ctx, published)) {
+    if (ranges.some((range) => range.keyId === keyId && range.from <= from)) continue;
+    throw new FatalPublishError(
+      'tree_mismatch',
+      `The registry contradicts itself: by what is published key ${keyId} is compromised from leaf ${from} on, and its key entries do not say so. ` +
+        'Restore the database from a backup that holds every published leaf, and start the publisher again. ' +
+        'If the entry is lost for good, run aep-key compromise for that key again, from that leaf on.',
+    );
+  }
+  const bytes = keysFile({ aep, ...retiredKeys(ctx) });
+  const name = toHex(ctx.sha256(bytes));
+  return {
+    entries: new Map(rows.map(({ leafIndex, body }) => [leafIndex, body])),
+    file: { path: segmentPath(name), bytes, replaces: false },
+    pin: { sha256: name, bytes: bytes.length },
+    ranges,
+  };
+}
+
+/** No verified tree covers the leaf yet, so the row is compared with the hash that was appended. */
+async function requireLeaf(ctx: CycleContext, leafIndex: number, body: Uint8Array): Promise<void> {
+  const hash = await ctx.registry.leafHash(leafIndex);
+  if (hash !== null && equalBytes(hash, leafHash(ctx.sha256, body))) return;
+  throw new FatalPublishError(
+    'tree_mismatch',
+    `The registry contradicts itself: the key entry at leaf ${leafIndex} is not what was appended to the log. ` +
+      'Restore its row, or the tile that holds its hash, from a backup, and start the publisher again.',
+  );
+}
+
+async function publishedRanges(ctx: CycleContext, published: Published | null) {
+  if (published === null) return [];
+  const { sha256: name } = published.opened.manifest.keys;
+  const bytes = await ctx.directory.segment(name);
+  if (toHex(ctx.sha256(bytes)) !== name) {
+    throw ctx.directory.damaged(`the keys file ${segmentPath(name)} is corrupt`);
+  }
+  return voidedRanges(keysFileSchema.parse(parseStrict(bytes)));
+}
+
+/** Left out while there are none, so that older readers know the file. */
+function retiredKeys({ trust, sha256 }: CycleContext): Pick<KeysFile, 'retired'> {
+  const vkeys = ([, ...retired]: PinnedKeys): string[] =>
+    retired.map(({ name, publicKey }) => formatVkey(sha256, name, publicKey));
+  const retired = { log: vkeys(trust.log), snapshot: vkeys(trust.snapshot) };
+  return retired.log.length + retired.snapshot.length === 0 ? {} : { retired };
+}

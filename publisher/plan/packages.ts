@@ -1,0 +1,139 @@
+import { equalBytes } from '#protocol/bytes';
+import { PACKAGE_PARTS, type IndexPartPin } from '#protocol/snapshot/manifest';
+import { canAssertValidity, packageStatus, type VerificationStatus } from '#protocol/status';
+import type { RenderedRecord } from '../render/files.js';
+import type { CycleContext } from '../context.js';
+import {
+  memberOf,
+  membersHash,
+  packageIndexId,
+  publishedPackage,
+  renderPackage,
+  unresolvedPackage,
+  type PackageMember,
+} from '../render/package-record.js';
+import type { PackageRow } from '../registry/registry-view.js';
+
+/** Members that are remembered, of a few hundred bytes each. */
+const REMEMBERED = 50_000;
+const PROOFS_AT_ONCE = 1000;
+const PACKAGES_AT_ONCE = 200;
+
+/**
+ * What the published records say of proofs, as of `pins`: of a package's members nothing else is
+ * believed. Each is looked up once, because one proof may be in many packages.
+ */
+export class PublishedMembers {
+  private readonly known = new Map<string, PackageMember>();
+
+  constructor(
+    private readonly ctx: CycleContext,
+    readonly pins: readonly IndexPartPin[],
+  ) {}
+
+  /** Null unless all of them are published. */
+  async of(proofIds: readonly string[]): Promise<PackageMember[] | null> {
+    const members: PackageMember[] = [];
+    for (const proofId of proofIds) {
+      const member = this.known.get(proofId) ?? (await this.read(proofId));
+      if (member === null) return null;
+      members.push(member);
+    }
+    return members;
+  }
+
+  private async read(proofId: string): Promise<PackageMember | null> {
+    const found = await this.ctx.index.find(this.pins, proofId);
+    if (found === null) return null;
+    const member = memberOf(found.record, proofId, found.place.proofNumber);
+    if (this.known.size >= REMEMBERED) this.known.clear();
+    this.known.set(proofId, member);
+    return member;
+  }
+}
+
+/**
+ * A package's record for the first time; null while one of its members is not in the published tree.
+ * One whose members are not those that it was made of resolves to nothing: it is not to be believed,
+ * and must not keep the others back either.
+ */
+export async function newPackage(
+  ctx: CycleContext,
+  members: PublishedMembers,
+  changeNo: number,
+  packageId: string,
+  row: PackageRow | undefined,
+): Promise<RenderedRecord | null> {
+  const record = { id: packageIndexId(packageId), leafIndex: changeNo };
+  if (row === undefined || membersHash(ctx.sha256, row.proofIds) !== row.membersHash) {
+    const said = 'ALARM: the members of a package are not those that it was made of';
+    ctx.log.error({ package_id: packageId }, said);
+    return { ...record, proofNumber: 0, bytes: unresolvedPackage(packageId) };
+  }
+  const found = await members.of(row.proofIds);
+  if (found === null) return null;
+  const { bytes, proofNumber } = rendered(ctx, packageId, found);
+  return { ...record, proofNumber, bytes };
+}
+
+/**
+ * Published packages that say something else now, because the proofs were judged anew. Which proofs
+ * are in a package is taken from what is published.
+ *
+ * @param assertLess leave out those that would come to assert
+ */
+export async function* changedPackages(
+  ctx: CycleContext,
+  members: PublishedMembers,
+  proofIds: readonly string[],
+  { assertLess = false } = {},
+): AsyncGenerator<RenderedRecord[]> {
+  const packageIds = new Set<string>();
+  for (let at = 0; at < proofIds.length; at += PROOFS_AT_ONCE) {
+    const some = proofIds.slice(at, at + PROOFS_AT_ONCE);
+    for (const packageId of await ctx.registry.packagesWith(some)) packageIds.add(packageId);
+  }
+  let records: RenderedRecord[] = [];
+  for (const packageId of packageIds) {
+    const record = await packageAnew(ctx, members, packageId, assertLess);
+    if (record !== null) records.push(record);
+    if (records.length < PACKAGES_AT_ONCE) continue;
+    yield records;
+    records = [];
+  }
+  if (records.length > 0) yield records;
+}
+
+async function packageAnew(
+  ctx: CycleContext,
+  members: PublishedMembers,
+  packageId: string,
+  assertLess: boolean,
+): Promise<RenderedRecord | null> {
+  const id = packageIndexId(packageId);
+  // One that is not published yet is among the changes, now or later, and rendered there.
+  const published = await ctx.index.find(members.pins, id, PACKAGE_PARTS);
+  const before = published && publishedPackage(published.record, packageId);
+  if (published === null || before === null) return null;
+  const found = await members.of(before.proofIds);
+  if (found === null) {
+    throw ctx.directory.damaged(`a member of the published package ${packageId} is not published`);
+  }
+  const { bytes, status, proofNumber } = rendered(ctx, packageId, found);
+  if (equalBytes(bytes, published.record)) return null;
+  if (assertLess && canAssertValidity(status)) return null;
+  return { id, leafIndex: published.place.leafIndex, proofNumber, bytes };
+}
+
+function rendered(
+  ctx: CycleContext,
+  packageId: string,
+  members: readonly PackageMember[],
+): { bytes: Uint8Array; status: VerificationStatus; proofNumber: number } {
+  return {
+    bytes: renderPackage(ctx.sha256, ctx.logSigner.name, packageId, members),
+    status: packageStatus(members.map((member) => member.status)),
+    // In a window as long as its newest member is.
+    proofNumber: Math.max(...members.map((member) => member.proofNumber)),
+  };
+}

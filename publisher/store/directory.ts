@@ -1,0 +1,145 @@
+import { closeSync, openSync, readSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fromUtf8 } from '#protocol/bytes';
+import { type Checkpoint, openCheckpointNote } from '#protocol/checkpoint';
+import type { Ed25519Verify } from '#protocol/ed25519';
+import type { Sha256 } from '#protocol/hash';
+import type { SegmentRead } from '#protocol/snapshot/find';
+import { CHECKPOINT_PATH, MANIFEST_PATH, type OpenedManifest, openManifest, segmentPath } from '#protocol/snapshot/manifest';
+import type { SnapshotTrust } from '#protocol/snapshot/trust';
+import { FatalPublishError } from '../errors.js';
+import type { TreeHead } from '../plan/tree.js';
+import { unknownSigner } from '../plan/unknown-signer.js';
+
+/** What the snapshot directory holds, as an outsider with the pinned keys would accept it. */
+export interface Published {
+  manifestBytes: Uint8Array;
+  opened: OpenedManifest;
+}
+
+/** The reading side of the publisher's own directory. It believes only what verifies. */
+export class SnapshotDirectory {
+  constructor(
+    readonly root: string,
+    private readonly sha256: Sha256,
+    private readonly verify: Ed25519Verify,
+    private readonly trust: SnapshotTrust,
+  ) {}
+
+  /** The manifest that is published now, or null in a directory that has none. */
+  async manifest(): Promise<Published | null> {
+    const manifestBytes = await this.read(MANIFEST_PATH);
+    if (manifestBytes === null) return null;
+    try {
+      const opened = openManifest(this.verify, manifestBytes, this.trust);
+      return { manifestBytes, opened };
+    } catch (cause) {
+      const where = join(this.root, MANIFEST_PATH);
+      const unknown = unknownSigner(manifestBytes, this.trust.snapshot, 'SNAPSHOT', where, cause);
+      if (unknown !== null) throw unknown;
+      throw new FatalPublishError(
+        'snapshot_unverifiable',
+        `${where} is not signed by this publisher's snapshot key and log key. ` +
+          'If the keys were changed on purpose, name the earlier ones in LOG_RETIRED_VKEYS and SNAPSHOT_RETIRED_VKEYS; ' +
+          'if the directory belongs to another log, give this publisher an empty SNAPSHOT_DIR; ' +
+          'if not, somebody else has written there: find out who before going on.',
+        { cause },
+      );
+    }
+  }
+
+  async manifestBytes(): Promise<Uint8Array | null> {
+    return this.read(MANIFEST_PATH);
+  }
+
+  /**
+   * The checkpoint file. It is written before the manifest, so after a crash in between it is the
+   * newer of the two, and the public may have seen it.
+   */
+  async checkpoint(): Promise<{ note: string; checkpoint: Checkpoint } | null> {
+    const bytes = await this.read(CHECKPOINT_PATH);
+    if (bytes === null) return null;
+    const { log } = this.trust;
+    try {
+      const note = fromUtf8(bytes);
+      const { checkpoint } = openCheckpointNote(note, log, log[0].name, this.verify);
+      return { note, checkpoint };
+    } catch (cause) {
+      const where = join(this.root, CHECKPOINT_PATH);
+      const unknown = unknownSigner(bytes, log, 'LOG', where, cause);
+      if (unknown !== null) throw unknown;
+      throw new FatalPublishError(
+        'snapshot_unverifiable',
+        `${where} is not signed by this publisher's log key. ` +
+          'If the log key was changed on purpose, name the earlier one in LOG_RETIRED_VKEYS; another log needs a new LOG_ORIGIN and an empty SNAPSHOT_DIR.',
+        { cause },
+      );
+    }
+  }
+
+  /** A whole file, or null when there is none. */
+  async read(path: string): Promise<Uint8Array | null> {
+    try {
+      return await readFile(join(this.root, path));
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+      throw error;
+    }
+  }
+
+  /** A file that the manifest refers to, and that therefore has to be there. */
+  async segment(name: string): Promise<Uint8Array> {
+    const bytes = await this.read(segmentPath(name));
+    if (bytes === null) throw this.damaged(`${segmentPath(name)} is missing`);
+    return bytes;
+  }
+
+  /** Part of a segment. */
+  readSegment({ segment, offset, length }: SegmentRead): Uint8Array {
+    let file: number;
+    try {
+      file = openSync(join(this.root, segmentPath(segment)), 'r');
+    } catch (cause) {
+      throw this.damaged(`${segmentPath(segment)} cannot be opened`, cause);
+    }
+    try {
+      const bytes = new Uint8Array(length);
+      if (readSync(file, bytes, 0, length, offset) === length) return bytes;
+      throw this.damaged(`${segmentPath(segment)} is cut short`);
+    } finally {
+      closeSync(file);
+    }
+  }
+
+  damaged(what: string, cause?: unknown): FatalPublishError {
+    return new FatalPublishError(
+      'snapshot_damaged',
+      `In ${this.root}, ${what}. Delete ${join(this.root, 'lookup')} and start the publisher again: it is written anew from the registry, and the log beside it stays as it is.`,
+      { cause },
+    );
+  }
+}
+
+/**
+ * The head that a checkpoint kept elsewhere was signed for. Where database and directory went back
+ * together, it alone knows of the leaves that are gone.
+ */
+export function keptCheckpoint(
+  note: string | undefined,
+  { log }: SnapshotTrust,
+  verify: Ed25519Verify,
+): TreeHead | null {
+  if (note === undefined) return null;
+  try {
+    const { size, root } = openCheckpointNote(note, log, log[0].name, verify).checkpoint;
+    return { size, root };
+  } catch (cause) {
+    throw new FatalPublishError(
+      'checkpoint_unverifiable',
+      `TRUSTED_CHECKPOINT is no checkpoint of ${log[0].name} that this publisher's log key signed. ` +
+        'Name one of this log; if its key was changed since, name the earlier one in LOG_RETIRED_VKEYS.',
+      { cause },
+    );
+  }
+}

@@ -1,0 +1,140 @@
+import { fromHex, toHex } from '#protocol/bytes';
+import type { Sha256 } from '#protocol/hash';
+import {
+  findPlace,
+  loadedPart,
+  readRecord,
+  runLookup,
+  type LoadedPart,
+  type Lookup,
+  type Place,
+} from '#protocol/snapshot/find';
+import {
+  decodeIndexPart,
+  encodeIndexPart,
+  FILE_BYTES,
+  leafRange,
+  openIndexPart,
+  rowId,
+  type IndexRows,
+} from '#protocol/snapshot/index-part';
+import { PROOF_PARTS, segmentPath, type IndexPartPin } from '#protocol/snapshot/manifest';
+import { mergeRows } from '#protocol/snapshot/merge';
+import { mergeFrom } from './compaction.js';
+import type { SnapshotDirectory } from './directory.js';
+import type { PublishedFile } from './writer.js';
+
+/** The index of what is published: looked up to judge a proof anew, and merged as it grows. */
+export class PublishedIndex {
+  /** By kind, the parts that were looked in last. */
+  private readonly loaded = new Map<string, Map<string, LoadedPart>>();
+
+  constructor(
+    private readonly sha256: Sha256,
+    private readonly directory: SnapshotDirectory,
+  ) {}
+
+  /**
+   * Place and record of what is published under an id (16 bytes in hex), a proof's unless another
+   * kind of parts is named; null when the snapshot does not have it.
+   */
+  async find(
+    pins: readonly IndexPartPin[],
+    id: string,
+    kind: string = PROOF_PARTS,
+  ): Promise<{ place: Place; record: Uint8Array } | null> {
+    const place = await this.place(pins, id, kind);
+    if (place === null) return null;
+    const record = await this.looked(kind, id, readRecord(this.sha256, place));
+    return { place, record };
+  }
+
+  /** Where the record of an id is, as of {@link find}, whether or not it can be read. */
+  async place(pins: readonly IndexPartPin[], id: string, kind: string): Promise<Place | null> {
+    const parts = this.load(pins, kind);
+    return this.looked(kind, id, findPlace(this.sha256, parts, fromHex(id)));
+  }
+
+  private async looked<T>(kind: string, id: string, lookup: Lookup<T>): Promise<T> {
+    try {
+      return await runLookup(lookup, this.directory.readSegment.bind(this.directory));
+    } catch (cause) {
+      throw this.directory.damaged(`the record of ${kind} ${id} cannot be read`, cause);
+    }
+  }
+
+  /**
+   * The index with `added` as the newest rows of its kind: the pins for the next manifest, and the
+   * file to be written before it. Parts of different kinds are never made one.
+   */
+  async extend(
+    pins: readonly IndexPartPin[],
+    kind: string,
+    added: IndexRows,
+  ): Promise<{ pins: IndexPartPin[]; file: PublishedFile }> {
+    const own = pins.filter((pin) => pin.kind === kind);
+    const others = pins.filter((pin) => pin.kind !== kind);
+    const from = mergeFrom([...own.map((pin) => pin.entries), added.high.length]);
+    const merged: IndexRows[] = [];
+    for (const pin of own.slice(from)) merged.push(await this.rowsOf(pin));
+    const rows = merged.length === 0 ? added : mergeRows([...merged, added]);
+    const { pin, bytes } = this.encode(kind, rows);
+    return {
+      pins: [...others, ...own.slice(0, from), pin],
+      file: { path: segmentPath(pin.sha256), bytes, replaces: false },
+    };
+  }
+
+  private encode(kind: string, rows: IndexRows): { pin: IndexPartPin; bytes: Uint8Array } {
+    const { bytes, residentBytes } = encodeIndexPart(this.sha256, rows);
+    const { first, last } = leafRange(rows);
+    return {
+      bytes,
+      pin: {
+        kind,
+        sha256: toHex(this.sha256(bytes)),
+        bytes: bytes.length,
+        resident_bytes: residentBytes,
+        resident_sha256: toHex(this.sha256(bytes.subarray(0, residentBytes))),
+        entries: rows.high.length,
+        files: rows.files.length / FILE_BYTES,
+        least: rowId(rows, 0),
+        greatest: rowId(rows, rows.high.length - 1),
+        first_leaf: first,
+        last_leaf: last,
+      },
+    };
+  }
+
+  private async rowsOf(pin: IndexPartPin): Promise<IndexRows> {
+    const bytes = await this.directory.segment(pin.sha256);
+    try {
+      return decodeIndexPart(this.sha256, bytes, pin);
+    } catch (cause) {
+      throw this.directory.damaged(`index part ${segmentPath(pin.sha256)} is corrupt`, cause);
+    }
+  }
+
+  private load(pins: readonly IndexPartPin[], kind: string): LoadedPart[] {
+    const known = this.loaded.get(kind);
+    const parts = pins
+      .filter((pin) => pin.kind === kind)
+      .map((pin) => known?.get(pin.sha256) ?? this.open(pin));
+    this.loaded.set(kind, new Map(parts.map((part) => [part.segment, part])));
+    return parts;
+  }
+
+  private open(pin: IndexPartPin): LoadedPart {
+    const resident = this.directory.readSegment({
+      segment: pin.sha256,
+      bytes: pin.bytes,
+      offset: 0,
+      length: pin.resident_bytes,
+    });
+    try {
+      return loadedPart(pin.sha256, openIndexPart(this.sha256, resident, pin));
+    } catch (cause) {
+      throw this.directory.damaged(`index part ${segmentPath(pin.sha256)} is corrupt`, cause);
+    }
+  }
+}

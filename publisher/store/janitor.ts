@@ -1,0 +1,132 @@
+import { open, opendir, readdir, rm, rmdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Sha256 } from '#protocol/hash';
+import { openIndexPart, partLayout, requireFileTable } from '#protocol/snapshot/index-part';
+import { segmentPath, type IndexPartPin, type Manifest } from '#protocol/snapshot/manifest';
+import { NameTable } from '../render/files.js';
+
+/** Replaced files stay for at least so long: readers may hold an older manifest. */
+const KEEP_MS = 60 * 60 * 1000;
+const SWEEP_EVERY_MS = 5 * 60 * 1000;
+
+/**
+ * Takes away what no manifest refers to any more: index parts that were merged, files that a
+ * publisher wrote and died before it published them, and partial tiles whose full tile is there
+ * (C2SP tlog-tiles asks for them until then).
+ *
+ * Nothing records when a file was replaced. It goes when this process has seen it unreferenced for
+ * the whole time, so a restart starts the time anew and nothing ever goes early.
+ */
+export class Janitor {
+  private readonly unreferencedSince = new Map<string, number>();
+  private bodies = new Map<string, NameTable>();
+  private sweptAt = -Infinity;
+
+  constructor(
+    private readonly root: string,
+    private readonly sha256: Sha256,
+  ) {}
+
+  /** Sweeps when it is time to. Call it only under the lock, with the published manifest. */
+  async sweep(manifest: Manifest, now: number): Promise<string[]> {
+    if (now - this.sweptAt < SWEEP_EVERY_MS) return [];
+    this.sweptAt = now;
+    const superfluous = new Set([
+      ...(await this.superfluousSegments(manifest)),
+      ...(await this.supersededTiles('tile')),
+    ]);
+    const removed: string[] = [];
+    for (const path of this.unreferencedSince.keys()) {
+      if (!superfluous.has(path)) this.unreferencedSince.delete(path);
+    }
+    for (const path of superfluous) {
+      const since = this.unreferencedSince.get(path) ?? now;
+      this.unreferencedSince.set(path, since);
+      if (now - since < KEEP_MS) continue;
+      await rm(join(this.root, path), { force: true });
+      this.unreferencedSince.delete(path);
+      removed.push(path);
+    }
+    await this.removeEmpty(removed);
+    return removed;
+  }
+
+  private async superfluousSegments(manifest: Manifest): Promise<string[]> {
+    const bodies = new Map<string, NameTable>();
+    for (const pin of manifest.index_parts) bodies.set(pin.sha256, await this.bodiesOf(pin));
+    this.bodies = bodies;
+    const tables = [...bodies.values()];
+    const isReferenced = (name: string): boolean =>
+      name === manifest.keys.sha256 || bodies.has(name) || tables.some((table) => table.has(name));
+    const found: string[] = [];
+    for await (const name of names(join(this.root, 'lookup/segments'))) {
+      if (!isReferenced(name)) found.push(segmentPath(name));
+    }
+    return found;
+  }
+
+  /** The bodies files that a part refers to. Parts never change, so each is read once. */
+  private async bodiesOf(pin: IndexPartPin): Promise<NameTable> {
+    const known = this.bodies.get(pin.sha256);
+    if (known !== undefined) return known;
+    const { filesAt, totalBytes } = partLayout(pin.entries, pin.files);
+    const file = await open(join(this.root, segmentPath(pin.sha256)), 'r');
+    try {
+      const resident = new Uint8Array(pin.resident_bytes);
+      await file.read(resident, 0, resident.length, 0);
+      const table = new Uint8Array(totalBytes - filesAt);
+      await file.read(table, 0, table.length, filesAt);
+      requireFileTable(this.sha256, openIndexPart(this.sha256, resident, pin), table);
+      return new NameTable(table);
+    } finally {
+      await file.close();
+    }
+  }
+
+  private async supersededTiles(directory: string): Promise<string[]> {
+    const entries = await list(join(this.root, directory));
+    const names = new Set(entries.map(({ name }) => name));
+    const found: string[] = [];
+    for (const { name, isDirectory } of entries) {
+      if (!isDirectory) continue;
+      const path = `${directory}/${name}`;
+      if (!name.endsWith('.p')) found.push(...(await this.supersededTiles(path)));
+      else if (names.has(name.slice(0, -2))) {
+        found.push(
+          ...(await list(join(this.root, path))).map((partial) => `${path}/${partial.name}`),
+        );
+      }
+    }
+    return found;
+  }
+
+  private async removeEmpty(removed: readonly string[]): Promise<void> {
+    const partials = new Set(
+      removed.filter((path) => path.includes('.p/')).map((path) => path.replace(/\/[^/]+$/, '')),
+    );
+    for (const directory of partials) {
+      if ((await list(join(this.root, directory))).length === 0) {
+        await rmdir(join(this.root, directory));
+      }
+    }
+  }
+}
+
+/** The names in a directory that may have very many, a few at a time. */
+async function* names(directory: string): AsyncGenerator<string> {
+  try {
+    for await (const { name } of await opendir(directory, { bufferSize: 256 })) yield name;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+  }
+}
+
+async function list(directory: string): Promise<{ name: string; isDirectory: boolean }[]> {
+  try {
+    const entries = await readdir(directory, { withFileTypes: true });
+    return entries.map((entry) => ({ name: entry.name, isDirectory: entry.isDirectory() }));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw error;
+  }
+}

@@ -1,0 +1,114 @@
+import {
+  createPrivateKey,
+  createPublicKey,
+  generateKeyPairSync,
+  hash,
+  type KeyObject,
+  sign,
+  verify,
+} from 'node:crypto';
+import { type Ed25519Verify, strictEd25519 } from '#protocol/ed25519';
+import type { Sha256 } from '#protocol/hash';
+import { OperatorError } from '../process/operator-error.js';
+import { createPrivateFile, PrivateFileError, readPrivateFile } from '../process/files.js';
+
+/** Node hands a string over sooner than a buffer: 0.38 µs against 0.65 for 65 bytes, Node 20. */
+export const nativeSha256: Sha256 = Object.assign(
+  (data: Uint8Array) => Buffer.from(hash('sha256', data, 'binary'), 'binary'),
+  { hex: (data: Uint8Array | string) => hash('sha256', data, 'hex') },
+);
+
+/** Standard base64 with padding. */
+export const nativeBase64 = (bytes: Uint8Array): string =>
+  Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('base64');
+
+/** Lower-case hex SHA-256 of a text's UTF-8 form, which a text without a lone surrogate has. */
+export const nativeTextHash = (text: string): string => hash('sha256', text, 'hex');
+
+/** DER header of an Ed25519 SubjectPublicKeyInfo (RFC 8410); the 32 key bytes follow. */
+const SPKI_HEADER = Buffer.from('302a300506032b6570032100', 'hex');
+const PUBLIC_KEY_BYTES = 32;
+
+// Parsing a key costs about as much as a verification, and the same few keys come again and again.
+const MAX_PARSED = 64;
+const parsed = new Map<string, KeyObject>();
+
+function publicKeyObject(raw: Uint8Array): KeyObject {
+  const name = Buffer.from(raw).toString('latin1');
+  const known = parsed.get(name);
+  if (known !== undefined) return known;
+  const key = createPublicKey({
+    key: Buffer.concat([SPKI_HEADER, raw]),
+    format: 'der',
+    type: 'spki',
+  });
+  if (parsed.size >= MAX_PARSED) parsed.clear();
+  parsed.set(name, key);
+  return key;
+}
+
+/** OpenSSL's verification behind the protocol's strictness: one verdict with every other implementation. */
+export const nativeVerify: Ed25519Verify = strictEd25519((publicKey, message, signature) =>
+  verify(null, message, publicKeyObject(publicKey), signature),
+);
+
+/** A private key that cannot be read back: it only signs. */
+export interface SigningKey {
+  /** 32 bytes. */
+  publicKey: Uint8Array;
+  sign(message: Uint8Array): Uint8Array;
+}
+
+export type SigningKeyErrorCode = 'unreadable' | 'too_open' | 'not_ed25519';
+
+export class SigningKeyError extends OperatorError {
+  override name = 'SigningKeyError';
+  readonly code: SigningKeyErrorCode;
+
+  constructor(code: SigningKeyErrorCode, message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+  }
+}
+
+function signingKey(privateKey: KeyObject): SigningKey {
+  const spki = createPublicKey(privateKey).export({ format: 'der', type: 'spki' });
+  return {
+    publicKey: new Uint8Array(spki.subarray(spki.length - PUBLIC_KEY_BYTES)),
+    sign: (message) => sign(null, message, privateKey),
+  };
+}
+
+function readKeyFile(file: string): string {
+  try {
+    return readPrivateFile(file, 'signing key');
+  } catch (error) {
+    if (!(error instanceof PrivateFileError)) throw error;
+    throw new SigningKeyError(error.code, error.message, { cause: error });
+  }
+}
+
+/** Reads a PEM PKCS#8 Ed25519 key from a file that no other user can read: see `readPrivateFile`. */
+export function loadSigningKey(file: string): SigningKey {
+  const pem = readKeyFile(file);
+  let key: KeyObject;
+  try {
+    key = createPrivateKey({ key: pem, format: 'pem' });
+  } catch (cause) {
+    throw new SigningKeyError('not_ed25519', `${file} does not hold a PEM private key.`, { cause });
+  }
+  if (key.asymmetricKeyType !== 'ed25519') {
+    throw new SigningKeyError(
+      'not_ed25519',
+      `${file} holds a key of type ${key.asymmetricKeyType ?? 'unknown'}, not Ed25519. Make one with: openssl genpkey -algorithm ed25519`,
+    );
+  }
+  return signingKey(key);
+}
+
+/** Makes a new key in `file`, which must not exist (EEXIST). */
+export function createSigningKey(file: string): SigningKey {
+  const { privateKey } = generateKeyPairSync('ed25519');
+  createPrivateFile(file, privateKey.export({ format: 'pem', type: 'pkcs8' }).toString());
+  return signingKey(privateKey);
+}

@@ -1,0 +1,62 @@
+import type sodium from 'sodium-native';
+import { type Ed25519Verify, strictEd25519 } from '#protocol/ed25519';
+import { nativeVerify } from './node.js';
+import { OperatorError } from '../process/operator-error.js';
+
+/** What verifies many signatures, and whose it is. */
+export type BulkVerification =
+  | { library: 'libsodium'; verify: Ed25519Verify }
+  /** `reason`: why the binary could not be loaded. */
+  | { library: 'OpenSSL'; verify: Ed25519Verify; reason: unknown };
+
+type Binding = typeof sodium;
+
+/**
+ * libsodium behind the protocol's strictness: one verdict with every other implementation, in two
+ * thirds of OpenSSL's time. Where its package has no binary for the platform, OpenSSL verifies: that
+ * is slower, and checks no less.
+ *
+ * @throws OperatorError when a binary is there and does not tell right from wrong
+ */
+export async function bulkVerification(
+  load: () => Promise<Binding> = async () => (await import('sodium-native')).default,
+): Promise<BulkVerification> {
+  let binding: Binding;
+  try {
+    binding = await load();
+  } catch (reason) {
+    return { library: 'OpenSSL', verify: nativeVerify, reason };
+  }
+  const verify = strictEd25519((publicKey, message, signature) =>
+    binding.crypto_sign_verify_detached(signature, message, publicKey),
+  );
+  if (!tellsRightFromWrong(verify)) {
+    throw new OperatorError(
+      'The binary of the package sodium-native does not verify signatures as it must. Install the packages anew with npm ci, which checks what it downloads.',
+    );
+  }
+  return { library: 'libsodium', verify };
+}
+
+/** RFC 8032 §7.1, TEST 3. */
+const KNOWN = {
+  publicKey: Buffer.from('fc51cd8e6218a1a38da47ed00230f0580816ed13ba3303ac5deb911548908025', 'hex'),
+  message: Buffer.from('af82', 'hex'),
+  signature: Buffer.from(
+    '6291d657deec24024827e69c3abe01a30ce548a284743a445e3680d7db5ac3ac18ff9b538d16f290ae67f760984dc6594a7c15e9716ed28dc027beceea1ec40a',
+    'hex',
+  ),
+};
+
+/** A signature that is right, and the same with one bit turned in each part of what it says. */
+function tellsRightFromWrong(verify: Ed25519Verify): boolean {
+  const { publicKey, message, signature } = KNOWN;
+  if (!verify(publicKey, message, signature)) return false;
+  return (
+    [0, 40].every((at) => {
+      const turned = Buffer.from(signature);
+      turned[at]! ^= 1;
+      return !verify(publicKey, message, turned);
+    }) && !verify(publicKey, Buffer.from('af83', 'hex'), signature)
+  );
+}

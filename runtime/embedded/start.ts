@@ -1,0 +1,124 @@
+import { createHmac, randomBytes } from 'node:crypto';
+import { mkdir, readFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import postgres from 'postgres';
+import type { Logger } from '../process/log.js';
+import { createPrivateFile } from '../process/files.js';
+import { findBinaries } from './binaries.js';
+import { EmbeddedPostgresError } from './account.js';
+import { checkVersion, initialise, SUPERUSER } from './initdb.js';
+import { clusterOf, findPlace, type Place, rememberPlace, removePlace } from './place.js';
+import { type PostgresExit, startServer } from './server.js';
+
+export { EmbeddedPostgresError, type EmbeddedPostgresErrorCode } from './account.js';
+export { removePlace as removeEmbeddedPostgres } from './place.js';
+export type { PostgresExit } from './server.js';
+
+/** The database that the service uses; made at the first start. */
+export const DATABASE = 'svc';
+
+export interface EmbeddedPostgres {
+  /** Connects to the service's database as the cluster's superuser. */
+  superuserUrl: string;
+  pid: number;
+  port: number;
+  /** A stable password for a role, known only to who can read DATA_DIR; whoever makes the role sets it. */
+  rolePassword(role: string): string;
+  /** The superuser's password for the superuser, `rolePassword` for any other role. */
+  urlFor(role: string, database?: string): string;
+  /** Settles when the server is gone, whether stopped or not. */
+  exited: Promise<PostgresExit>;
+  /** Fast shutdown: sessions are ended, everything committed is on disk. */
+  stop(): Promise<void>;
+  /** `stop`, then removes the cluster wherever it lives. */
+  destroy(): Promise<void>;
+}
+
+export interface EmbeddedPostgresOptions {
+  dataDir: string;
+  log?: Pick<Logger, 'debug' | 'info'>;
+  /** A free one when not given; given again after a crash, so that the addresses in use stay good. */
+  port?: number;
+  /** Server parameters over the defaults; turning `fsync` off also spares initdb its own. */
+  settings?: Record<string, string>;
+  /** Breaks the start off, and leaves nothing running. */
+  signal?: AbortSignal;
+}
+
+const quiet = { debug: () => undefined, info: () => undefined };
+
+async function superuserPassword(dataDir: string, place: Place): Promise<string> {
+  const file = join(dataDir, 'postgres-password');
+  if (existsSync(file)) return (await readFile(file, 'utf8')).trim();
+  if (place.initialised) {
+    throw new EmbeddedPostgresError(
+      'password_missing',
+      `${file} is missing, and the database in ${place.directory} cannot be opened without it: put it back, or remove ${dataDir} to begin anew.`,
+    );
+  }
+  const password = randomBytes(24).toString('base64url');
+  createPrivateFile(file, password + '\n');
+  return password;
+}
+
+async function ensureDatabase(url: string): Promise<void> {
+  const sql = postgres(url, { max: 1, fetch_types: false, onnotice: () => undefined });
+  try {
+    const found = await sql`select 1 from pg_database where datname = ${DATABASE}`;
+    if (found.length === 0) await sql`create database ${sql(DATABASE)}`;
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+}
+
+/** A real Postgres of our own below `dataDir`, on loopback and a free port. */
+export async function startEmbeddedPostgres(
+  options: EmbeddedPostgresOptions,
+): Promise<EmbeddedPostgres> {
+  const { log = quiet, settings = {}, port = 0, signal } = options;
+  const dataDir = resolve(options.dataDir);
+  await mkdir(dataDir, { recursive: true, mode: 0o755 });
+  const place = await findPlace(dataDir);
+  const binaries = await findBinaries(place.account);
+  const password = await superuserPassword(dataDir, place);
+  if (place.initialised) {
+    await checkVersion(binaries, place);
+  } else {
+    await initialise(binaries, place, password, settings['fsync'] !== 'off');
+    rememberPlace(dataDir, place);
+  }
+  const server = await startServer(
+    binaries,
+    place,
+    { port, settings, ...(signal && { signal }) },
+    log,
+  );
+  log.info({ pid: server.pid, port: server.port, cluster: clusterOf(place) }, 'Postgres is up');
+
+  const rolePassword = (role: string): string =>
+    createHmac('sha256', password).update(`role ${role}`).digest('base64url');
+  const urlFor = (role: string, database: string = DATABASE): string => {
+    const secret = role === SUPERUSER ? password : rolePassword(role);
+    return `postgres://${encodeURIComponent(role)}:${secret}@127.0.0.1:${String(server.port)}/${encodeURIComponent(database)}`;
+  };
+  try {
+    await ensureDatabase(urlFor(SUPERUSER, 'postgres'));
+  } catch (error) {
+    await server.stop();
+    throw error;
+  }
+  return {
+    superuserUrl: urlFor(SUPERUSER),
+    pid: server.pid,
+    port: server.port,
+    rolePassword,
+    urlFor,
+    exited: server.exited,
+    stop: () => server.stop(),
+    destroy: async () => {
+      await server.stop();
+      await removePlace(dataDir);
+    },
+  };
+}

@@ -1,0 +1,152 @@
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import type { HttpLimits } from './limits.js';
+
+/** The last request of a connection and its answer. */
+export interface Exchange {
+  request: IncomingMessage;
+  response: ServerResponse;
+}
+
+/**
+ * The order in which a full server closes connections on which it waits for the client: for complete
+ * headers, for another request, for the rest of a body or for a response to be read. Null while the
+ * server works on a request.
+ *
+ * @param unanswered requests of the connection whose responses are not finished
+ */
+export function closingOrder(
+  socket: Socket,
+  exchange: Exchange | undefined,
+  unanswered: number,
+): number | null {
+  if (exchange === undefined) return 0;
+  const { request, response } = exchange;
+  if (response.writableFinished) return 1;
+  if (socket.writableLength > 0) return 2;
+  const waitsForBody = !request.complete && request.readableLength === 0;
+  return waitsForBody && unanswered <= 1 ? 2 : null;
+}
+
+/** Of one queue. Bounds the cost of a new connection in a full server. */
+const CONNECTIONS_CHECKED = 100;
+
+/**
+ * Bounds the number of connections. A full server makes room for a new connection: of those that have
+ * begun no request for the longest, it closes the first in the order of `orderOf`. If all are null, it
+ * closes the new one. An address with more than `connectionsPerAddress` loses its own first, and makes
+ * room only among its own. The limit counts only in a full server, so that a proxy, whose clients all
+ * have its address, can use every connection.
+ *
+ * @returns what to call when a request begins
+ */
+export function boundConnections(
+  server: Server,
+  { connections, connectionsPerAddress }: Pick<HttpLimits, 'connections' | 'connectionsPerAddress'>,
+  orderOf: (socket: Socket) => number | null,
+): (socket: Socket) => void {
+  /** With their addresses. Here and in each queue, the last one began a request last. */
+  const open = new Map<Socket, string>();
+  const queues = new Map<string, Set<Socket>>();
+  const overLimit = new Set<Set<Socket>>();
+
+  const add = (socket: Socket, address: string): void => {
+    const queue = queues.get(address) ?? new Set();
+    open.set(socket, address);
+    queues.set(address, queue.add(socket));
+    if (queue.size > connectionsPerAddress) overLimit.add(queue);
+  };
+
+  const remove = (socket: Socket): void => {
+    const address = open.get(socket) ?? '';
+    const queue = queues.get(address);
+    if (!open.delete(socket) || queue === undefined) return;
+    queue.delete(socket);
+    if (queue.size <= connectionsPerAddress) overLimit.delete(queue);
+    if (queue.size === 0) queues.delete(address);
+  };
+
+  const moveToEnd = (socket: Socket): void => {
+    const address = open.get(socket);
+    const queue = queues.get(address ?? '');
+    if (address === undefined || queue === undefined) return;
+    open.delete(socket);
+    open.set(socket, address);
+    queue.delete(socket);
+    queue.add(socket);
+  };
+
+  const victimIn = (queue: Iterable<Socket>, newest: Socket): Socket | null => {
+    const busy: Socket[] = [];
+    let victim: Socket | null = null;
+    let lowest = Infinity;
+    let checked = 0;
+    for (const socket of queue) {
+      if (socket === newest) continue;
+      if (lowest === 0 || checked === CONNECTIONS_CHECKED) break;
+      checked += 1;
+      const order = orderOf(socket);
+      if (order === null) busy.push(socket);
+      else if (order < lowest) [victim, lowest] = [socket, order];
+    }
+    // The next search begins behind them.
+    busy.forEach(moveToEnd);
+    return victim;
+  };
+
+  const victimFor = (newest: Socket): Socket => {
+    const own = queues.get(open.get(newest) ?? '')!;
+    for (const queue of overLimit.has(own) ? [own] : [...overLimit, open.keys()]) {
+      const victim = victimIn(queue, newest);
+      if (victim !== null) return victim;
+    }
+    return newest;
+  };
+
+  server.on('connection', (socket: Socket) => {
+    add(socket, socket.remoteAddress ?? '');
+    socket.once('close', () => remove(socket));
+    if (open.size <= connections) return;
+    const victim = victimFor(socket);
+    remove(victim);
+    victim.destroy();
+  });
+
+  return moveToEnd;
+}
+
+/**
+ * Keeps the number of requests bounded that one connection has sent and that wait for their answers:
+ * Node would read on for as long as a client goes on sending.
+ */
+export function createPipelineBound(atMost: number): {
+  add(socket: Socket, response: ServerResponse): void;
+  /** Requests whose responses are not finished. */
+  count(socket: Socket): number;
+} {
+  const waiting = new WeakMap<Socket, { open: number; isHeld: boolean }>();
+  const hold = (socket: Socket, state: { open: number; isHeld: boolean }): void => {
+    if (!state.isHeld) {
+      state.isHeld = true;
+      // Node goes on reading whenever an answer is done or a body wanted; each time it is stopped anew.
+      socket.on('resume', () => {
+        if (state.open >= atMost) socket.pause();
+      });
+    }
+    socket.pause();
+  };
+  return {
+    count: (socket) => waiting.get(socket)?.open ?? 0,
+    add(socket, response) {
+      const known = waiting.get(socket);
+      const state = known ?? { open: 0, isHeld: false };
+      if (known === undefined) waiting.set(socket, state);
+      state.open += 1;
+      if (state.open >= atMost) hold(socket, state);
+      response.once('close', () => {
+        state.open -= 1;
+        if (state.isHeld && state.open === atMost - 1) socket.resume();
+      });
+    },
+  };
+}

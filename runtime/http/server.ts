@@ -1,0 +1,228 @@
+import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse, STATUS_CODES } from 'node:http';
+import { type AddressInfo, isIPv6 } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { OperatorError } from '../process/operator-error.js';
+import { boundConnections, closingOrder, createPipelineBound, type Exchange } from './connections.js';
+import { HTTP_LIMITS, type HttpLimits } from './limits.js';
+import { messageClasses, type MessagePrototypes } from './message-classes.js';
+
+/**
+ * What is wrong with a request that Node's parser lets pass; null for most. Whatever a proxy in front
+ * might read in another way is refused here, so that no two of them can disagree about where a request
+ * ends or whom it is for (RFC 9112, 3.2 and 6.1).
+ */
+export function faultOf(
+  request: IncomingMessage,
+  maxHeaders: number,
+): 'malformed_request' | 'headers_too_large' | null {
+  const { rawHeaders, httpVersionMajor, httpVersionMinor } = request;
+  if (rawHeaders.length > 2 * maxHeaders) return 'headers_too_large';
+  if (httpVersionMajor !== 1) return 'malformed_request';
+  let hosts = 0;
+  for (let i = 0; i < rawHeaders.length; i += 2) {
+    if (rawHeaders[i]!.length === 4 && rawHeaders[i]!.toLowerCase() === 'host') hosts += 1;
+  }
+  const isHostMissing = hosts === 0 && httpVersionMinor > 0;
+  if (hosts > 1 || isHostMissing) return 'malformed_request';
+  const coding = request.headers['transfer-encoding'];
+  if (coding === undefined) return null;
+  // `identity, chunked` and chunks in HTTP/1.0 are read in one way by some and in another by others.
+  const isPlain = coding.toLowerCase() === 'chunked' && httpVersionMinor > 0;
+  return isPlain ? null : 'malformed_request';
+}
+
+/** Why a request never became one: not HTTP, not whole, not in time, or too much before its body. */
+export type UnreadReason =
+  'malformed_request' | 'incomplete_body' | 'request_timeout' | 'headers_too_large';
+
+export interface UnreadAnswer {
+  headers: Record<string, string>;
+  body: Uint8Array;
+}
+
+export interface ListenOptions {
+  host: string;
+  /** 0 takes any free port. */
+  port: number;
+  /** The variable that sets `port`, named in the message when the port is taken. */
+  portVariable?: string;
+  /** The same of `host`; LISTEN_ADDRESS when not given. */
+  hostVariable?: string;
+  /** For so long after `close` was called connections are still taken, and each is told to come once. */
+  drainDelayMs?: number;
+  /** Other bounds than `HTTP_LIMITS`. */
+  limits?: Partial<HttpLimits>;
+  /** What is said to a request that no handler can answer; nothing but its status when not given. */
+  answerUnread?: (reason: UnreadReason) => UnreadAnswer;
+  /** What the handler expects requests and responses to inherit from; Node's own when not given. */
+  messages?: MessagePrototypes;
+}
+
+export interface HttpServer {
+  url: string;
+  port: number;
+  server: Server;
+  /** Takes no new connection, finishes what is in flight; what is not done after `graceMs` is cut. */
+  close(graceMs?: number): Promise<void>;
+}
+
+/** The address cannot be listened on; the message says which setting to change. */
+export class ListenError extends OperatorError {
+  override name = 'ListenError';
+}
+
+function explain(error: NodeJS.ErrnoException, options: ListenOptions): Error {
+  const { host, port, portVariable = 'the port', hostVariable = 'LISTEN_ADDRESS' } = options;
+  const sayings: Record<string, string> = {
+    EADDRINUSE: `Port ${String(port)} is taken: set ${portVariable} to another one, or to 0 for any free one.`,
+    EACCES: `Port ${String(port)} may not be used: set ${portVariable} to one above 1023.`,
+    EADDRNOTAVAIL: `${host} is no address of this machine: set ${hostVariable} to one that is.`,
+    ENOTFOUND: `${host} is no address of this machine: set ${hostVariable} to one that is.`,
+  };
+  const saying = sayings[error.code ?? ''];
+  return saying === undefined ? error : new ListenError(saying, { cause: error });
+}
+
+/** How often requests are held against their timeouts. */
+const CHECK_EVERY_MS = 1_000;
+
+const UNREAD_STATUS: Record<UnreadReason, number> = {
+  malformed_request: 400,
+  incomplete_body: 400,
+  request_timeout: 408,
+  headers_too_large: 431,
+};
+
+function reasonOf(code: string, isInBody: boolean): UnreadReason {
+  switch (code) {
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return 'request_timeout';
+    case 'HPE_HEADER_OVERFLOW':
+      return 'headers_too_large';
+    case 'HPE_INVALID_EOF_STATE':
+      return isInBody ? 'incomplete_body' : 'malformed_request';
+    default:
+      return 'malformed_request';
+  }
+}
+
+const NOTHING: UnreadAnswer = { headers: {}, body: new Uint8Array() };
+
+function endUnread(
+  socket: Duplex,
+  reason: UnreadReason,
+  answer: ListenOptions['answerUnread'],
+): void {
+  const status = UNREAD_STATUS[reason];
+  const { headers, body } = answer?.(reason) ?? NOTHING;
+  const lines = [
+    `HTTP/1.1 ${String(status)} ${STATUS_CODES[status] ?? ''}`,
+    ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
+    `Content-Length: ${String(body.length)}`,
+    `Date: ${new Date().toUTCString()}`,
+    'Connection: close',
+  ];
+  socket.write(`${lines.join('\r\n')}\r\n\r\n`);
+  socket.end(body, () => socket.destroy());
+}
+
+/** Refuses a request that could be read, and all that may come after it on its connection. */
+function refuse(
+  response: ServerResponse,
+  reason: UnreadReason,
+  answer: ListenOptions['answerUnread'],
+): void {
+  const { headers, body } = answer?.(reason) ?? NOTHING;
+  response.writeHead(UNREAD_STATUS[reason], { ...headers, Connection: 'close' });
+  response.end(body);
+}
+
+const DEFAULT_GRACE_MS = 15_000;
+
+export async function listen(
+  handler: RequestListener,
+  options: ListenOptions,
+): Promise<HttpServer> {
+  const limits: HttpLimits = { ...HTTP_LIMITS, ...options.limits };
+  const { headersMs, requestMs } = limits;
+  let closing = false;
+  const exchanges = new WeakMap<Duplex, Exchange>();
+  const refused = new WeakSet<Duplex>();
+  const onRequest: RequestListener = (request, response) => {
+    // What comes after a request that was refused is no request.
+    if (refused.has(request.socket)) return;
+    exchanges.set(request.socket, { request, response });
+    onBegun(request.socket);
+    const fault = faultOf(request, limits.headers);
+    if (fault !== null) {
+      refused.add(request.socket);
+      refuse(response, fault, options.answerUnread);
+      return;
+    }
+    // A client that keeps its connection would otherwise come back on it for ever.
+    if (closing) response.setHeader('Connection', 'close');
+    handler(request, response);
+    if (!response.writableEnded) waiting.add(request.socket, response);
+  };
+  const waiting = createPipelineBound(limits.pipelined);
+  const server = createServer(
+    {
+      maxHeaderSize: limits.headerBytes,
+      // Both are looked at by `faultOf`, so that what is refused is told so.
+      requireHostHeader: false,
+      headersTimeout: headersMs,
+      requestTimeout: requestMs,
+      keepAliveTimeout: limits.keepAliveMs,
+      connectionsCheckingInterval: Math.min(CHECK_EVERY_MS, headersMs, requestMs),
+      ...(options.messages && messageClasses(options.messages)),
+    },
+    onRequest,
+  );
+  // An expectation that nobody knows may be passed over (RFC 9110, 10.1.1).
+  server.on('checkExpectation', onRequest);
+  server.setTimeout(limits.idleMs);
+  // All of them are read, and too many refused: Node would pass over those behind the limit.
+  server.maxHeadersCount = 0;
+  const onBegun = boundConnections(server, limits, (socket) =>
+    closingOrder(socket, exchanges.get(socket), waiting.count(socket)),
+  );
+  server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
+    // The parser complains again of every piece that comes after the first.
+    if (refused.has(socket)) return;
+    refused.add(socket);
+    const last = exchanges.get(socket);
+    const open = last !== undefined && !last.response.writableFinished ? last : null;
+    if (!socket.writable || error.code === 'ECONNRESET') socket.destroy();
+    // Half an answer is on the wire already: nothing can be said any more.
+    else if (open?.response.headersSent === true) socket.destroy();
+    // What is wrong comes after a request that is being answered: it keeps its own answer.
+    else if (open?.request.complete === true) open.response.once('finish', () => socket.end());
+    else endUnread(socket, reasonOf(error.code ?? '', open !== null), options.answerUnread);
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (error) => reject(explain(error, options)));
+    server.listen({ host: options.host, port: options.port }, resolve);
+  });
+  server.removeAllListeners('error');
+  const { port } = server.address() as AddressInfo;
+  const host = isIPv6(options.host) ? `[${options.host}]` : options.host;
+
+  async function close(graceMs = DEFAULT_GRACE_MS): Promise<void> {
+    closing = true;
+    const { drainDelayMs = 0 } = options;
+    if (drainDelayMs > 0) await sleep(drainDelayMs);
+    await new Promise<void>((resolve) => {
+      const sweep = setInterval(() => server.closeIdleConnections(), 50);
+      const cut = setTimeout(() => server.closeAllConnections(), graceMs);
+      server.close(() => {
+        clearInterval(sweep);
+        clearTimeout(cut);
+        resolve();
+      });
+      server.closeIdleConnections();
+    });
+  }
+
+  return { url: `http://${host}:${String(port)}`, port, server, close };
+}

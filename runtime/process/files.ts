@@ -1,0 +1,124 @@
+import { randomBytes } from 'node:crypto';
+import * as fs from 'node:fs';
+import { constants } from 'node:fs';
+import { access, chmod, mkdir } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+import { OperatorError } from './operator-error.js';
+
+/** Makes a folder where there is none, as the umask permits; the message says which setting to change. */
+export async function makeFolder(
+  variable: string,
+  path: string,
+  make: (path: string) => Promise<unknown> = (folder) => mkdir(folder, { recursive: true }),
+): Promise<void> {
+  try {
+    await make(path);
+    await access(path, constants.W_OK | constants.X_OK);
+  } catch (cause) {
+    const { code = 'unknown' } = cause as NodeJS.ErrnoException;
+    throw new OperatorError(
+      `${path} cannot be written (${code}): set ${variable} to a folder that this user may write.`,
+      { cause },
+    );
+  }
+}
+
+/** Makes a folder, and those above it, where there is none: of mode 0755 whatever the umask. */
+export async function makePublicFolder(path: string): Promise<void> {
+  const topmost = await mkdir(path, { recursive: true });
+  if (topmost === undefined) return;
+  for (let made = resolve(path); ; made = dirname(made)) {
+    await chmod(made, 0o755);
+    if (made === resolve(topmost)) return;
+  }
+}
+
+function stage(path: string, content: string): string {
+  const staging = `${path}.${randomBytes(6).toString('hex')}`;
+  const file = fs.openSync(staging, 'wx', 0o600);
+  try {
+    fs.writeFileSync(file, content);
+    fs.fsyncSync(file);
+  } finally {
+    fs.closeSync(file);
+  }
+  return staging;
+}
+
+function syncDirectory(directory: string): void {
+  const handle = fs.openSync(directory, 'r');
+  try {
+    fs.fsyncSync(handle);
+  } finally {
+    fs.closeSync(handle);
+  }
+}
+
+/** Replaces `path` by a file that only its owner may read; a crash leaves the old file or the new one. */
+export function writePrivateFile(path: string, content: string): void {
+  const staging = stage(path, content);
+  try {
+    fs.renameSync(staging, path);
+  } catch (error) {
+    fs.rmSync(staging, { force: true });
+    throw error;
+  }
+  syncDirectory(dirname(path));
+}
+
+/** The same for a file that must not exist yet (EEXIST when it does). */
+export function createPrivateFile(path: string, content: string): void {
+  const staging = stage(path, content);
+  try {
+    // A link, unlike a rename, refuses to replace; and unlike O_EXCL, it never shows half a file.
+    fs.linkSync(staging, path);
+  } finally {
+    fs.rmSync(staging, { force: true });
+  }
+  syncDirectory(dirname(path));
+}
+
+/** A file that holds a secret cannot be read, or others could read it too; never what is in it. */
+export class PrivateFileError extends OperatorError {
+  override name = 'PrivateFileError';
+  readonly code: 'unreadable' | 'too_open';
+
+  constructor(code: 'unreadable' | 'too_open', message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.code = code;
+  }
+}
+
+const FOR_OWNER = [0o600, 0o400];
+const FOR_GROUP = [0o640, 0o440];
+
+/** A file of root's may be readable by a group of this process, as those of a Kubernetes Secret are. */
+function isPrivate({ mode, uid, gid }: fs.Stats): boolean {
+  if (FOR_OWNER.includes(mode & 0o777)) return true;
+  const groups = [process.getegid?.(), ...(process.getgroups?.() ?? [])];
+  return FOR_GROUP.includes(mode & 0o777) && uid === 0 && groups.includes(gid);
+}
+
+/** Mode and content are read through one descriptor, so that no other file can slip in between. */
+export function readPrivateFile(file: string, what: string): string {
+  let descriptor: number;
+  try {
+    descriptor = fs.openSync(file, 'r');
+  } catch (cause) {
+    throw new PrivateFileError('unreadable', `The ${what} ${file} cannot be read.`, { cause });
+  }
+  try {
+    const stats = fs.fstatSync(descriptor);
+    if (!isPrivate(stats)) {
+      const mode = (stats.mode & 0o777).toString(8).padStart(4, '0');
+      throw new PrivateFileError(
+        'too_open',
+        `The ${what} ${file} has mode ${mode}: others must not be able to read it. Run: chmod 600 ${file} ` +
+          '(0440 and 0640 are for a file of root whose group is one of this process)',
+      );
+    }
+    return fs.readFileSync(descriptor, 'utf8');
+  } finally {
+    fs.closeSync(descriptor);
+  }
+}

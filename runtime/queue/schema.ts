@@ -1,0 +1,103 @@
+import { runMigrations } from 'bullmq';
+import pg from 'pg';
+import { OperatorError } from '../process/operator-error.js';
+import { SCHEMA } from './backend.js';
+
+const CONNECT_MS = 3_000;
+
+/** @param signal breaks off what is under way */
+async function asOwner<T>(
+  ownerUrl: string,
+  work: (client: pg.Client) => Promise<T>,
+  signal?: AbortSignal,
+): Promise<T> {
+  signal?.throwIfAborted();
+  const client = new pg.Client({
+    connectionString: ownerUrl,
+    application_name: 'svc-migrate',
+    connectionTimeoutMillis: CONNECT_MS,
+  });
+  // A connection that breaks also fails the query under way, which is where it is handled.
+  client.on('error', () => undefined);
+  await client.connect();
+  // Not before: while it connects, the client would neither end nor fail.
+  const cut = (): void => void client.end().catch(() => undefined);
+  if (signal?.aborted === true) cut();
+  else signal?.addEventListener('abort', cut, { once: true });
+  try {
+    return await work(client);
+  } finally {
+    await client.end();
+  }
+}
+
+/** Brings the queue's tables in the database up to date; safe to run again and by several at once. */
+export async function migrateQueues(ownerUrl: string, signal?: AbortSignal): Promise<void> {
+  await asOwner(ownerUrl, (client) => runMigrations(client, SCHEMA), signal);
+}
+
+/**
+ * Lets `roles` use the queue's tables: rows only, nothing that makes or changes tables. Roles that do not exist are
+ * passed over. The queue is no source of truth, so a role that writes rubbish into it gains nothing.
+ */
+export async function grantQueueAccess(ownerUrl: string, roles: readonly string[]): Promise<void> {
+  await asOwner(ownerUrl, async (client) => {
+    const found = await client.query<{ rolname: string }>(
+      'select rolname from pg_roles where rolname = any($1)',
+      [roles],
+    );
+    for (const { rolname } of found.rows) {
+      const role = client.escapeIdentifier(rolname);
+      await client.query(`
+        grant usage on schema ${SCHEMA} to ${role};
+        grant select, insert, update, delete on all tables in schema ${SCHEMA} to ${role};
+        revoke insert, update, delete on ${SCHEMA}.migration from ${role};
+        grant usage, select on all sequences in schema ${SCHEMA} to ${role};
+        grant execute on all functions in schema ${SCHEMA} to ${role};`);
+    }
+  });
+}
+
+/** Of the board: it sees the queue's tables, and nothing of the registry. */
+export const BOARD_ROLE = 'svc_board';
+
+/** Makes the role that may look at the queue's tables and do nothing else at all. */
+export async function grantQueueReading(ownerUrl: string): Promise<void> {
+  await asOwner(ownerUrl, (client) =>
+    client.query(`
+      do $$ begin
+        create role ${BOARD_ROLE} nologin;
+      exception when duplicate_object or unique_violation then
+        null; -- roles belong to the cluster
+      end $$;
+      grant usage on schema ${SCHEMA} to ${BOARD_ROLE};
+      grant select on all tables in schema ${SCHEMA} to ${BOARD_ROLE};`),
+  );
+}
+
+/** The board's database role may do more than look at the queue. */
+export class BoardRoleError extends OperatorError {
+  override name = 'BoardRoleError';
+}
+
+/** Refuses to go on as a role that could change a job, or see anything of the registry. */
+export async function assertMayOnlyReadQueues(databaseUrl: string): Promise<void> {
+  const found = await asOwner(databaseUrl, (client) =>
+    client.query<{ name: string; sees: boolean; writes: boolean; power: boolean }>(
+      `select r.rolname as name, has_schema_privilege('svc', 'usage') as sees,
+        exists (select from pg_class c join pg_namespace n on n.oid = c.relnamespace
+          cross join unnest(array['insert', 'update', 'delete', 'truncate']) as p(privilege)
+          where n.nspname = $1 and c.relkind in ('r', 'p') and has_table_privilege(c.oid, p.privilege))
+          as writes,
+        rolsuper or rolcreaterole or rolbypassrls or rolreplication
+          or exists (select from pg_auth_members m where m.member = r.oid) as power
+      from pg_roles r where rolname = current_user`,
+      [SCHEMA],
+    ),
+  );
+  const [role] = found.rows;
+  if (role?.sees === false && !role.writes && !role.power) return;
+  throw new BoardRoleError(
+    `the database role ${role?.name ?? '?'} may do more than look at the queue: connect the board as ${BOARD_ROLE}`,
+  );
+}

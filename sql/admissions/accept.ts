@@ -1,0 +1,235 @@
+import { type Db, pipeline, type Pool, type Transaction } from '../db/transaction.js';
+import { PolicyMissingError } from '../db/errors.js';
+import { fromUuid, toUuid } from '../db/columns.js';
+import { pinnedValidity } from './pinned-intake.js';
+import { asTenantsAfter } from '../db/tenant-scope.js';
+
+/** 1 is the execute lane, 2 the agent gateway. */
+export type Lane = 1 | 2;
+
+/** One admission as the engine hands it over; everything else is pinned by the database. */
+export interface IntakeItem {
+  proofId: string;
+  tenantNo: number;
+  lane: Lane;
+  request: Uint8Array;
+  requestHash: Uint8Array;
+  salt: Uint8Array;
+  fixtureRef: string | null;
+  idempotencyKey: string | null;
+  /** The API key that asked, so that revoking it holds for what it asked. */
+  keyNo: number | null;
+}
+
+export type IntakeOutcome =
+  | { outcome: 'accepted'; proofId: string }
+  | { outcome: 'repeat'; proofId: string }
+  | { outcome: 'idempotency_conflict' };
+
+/**
+ * Makes admissions durable, in one transaction: the intake rows, their place among the pending,
+ * and the idempotency keys that were sent. The time and the policy digest are the database's.
+ * The identity of an admission is (tenant, lane, request hash); a repeat points to the first.
+ *
+ * @param lockTimeoutMs how long it may wait, from the call of this on, for another transaction that
+ *   brings the same admission; as the connection has it when absent. Past it `isLockTimeout` holds
+ *   for the error.
+ * @throws PolicyMissingError when no policy set is active
+ * @throws DatabaseUnavailableError
+ */
+export function acceptIntake(
+  sql: Pool,
+  items: IntakeItem[],
+  lockTimeoutMs?: () => number,
+): Promise<IntakeOutcome[]> {
+  const tenants = items.map((item) => item.tenantNo);
+  // Keys are bound first, and for that one may wait: then the moment of acceptance is later.
+  const isKeyed = items.some((item) => item.idempotencyKey !== null);
+  return asTenantsAfter(
+    sql,
+    tenants,
+    (tx) => limited(tx, lockTimeoutMs, isKeyed ? Promise.resolve(null) : pinPolicy(tx)),
+    (tx, policy) => accept(tx, items, policy, lockTimeoutMs),
+  );
+}
+
+/** Limits the waits for locks that follow, in one round trip with what `reading` sends. */
+async function limited<T>(
+  tx: Transaction,
+  lockTimeoutMs: (() => number) | undefined,
+  reading: Promise<T>,
+): Promise<T> {
+  if (lockTimeoutMs === undefined) return reading;
+  const limit = tx`select set_config('lock_timeout', ${String(lockTimeoutMs())}, true)`;
+  const [, read] = await pipeline(limit.execute(), reading);
+  return read;
+}
+
+// Concurrent groups may hold the same identities: everyone inserts in one order, so that waiting
+// for a neighbour's unique key can never become a cycle.
+const byIdentity = (a: IntakeItem, b: IntakeItem): number =>
+  a.tenantNo - b.tenantNo || a.lane - b.lane || Buffer.compare(a.requestHash, b.requestHash);
+
+async function accept(
+  tx: Transaction,
+  items: IntakeItem[],
+  pinned: PinnedPolicy | null,
+  lockTimeoutMs?: () => number,
+): Promise<IntakeOutcome[]> {
+  const conflicts = await bindIdempotencyKeys(tx, items);
+  const outcomes = new Map<IntakeItem, IntakeOutcome>();
+  for (const item of conflicts) outcomes.set(item, { outcome: 'idempotency_conflict' });
+  let open = items.filter((item) => !conflicts.has(item)).sort(byIdentity);
+  for (let policy = pinned; open.length > 0; policy = null) {
+    policy ??= await limited(tx, lockTimeoutMs, pinPolicy(tx));
+    const inserted = await insertIntake(tx, open, policy);
+    for (const item of open) {
+      if (inserted.has(item.proofId)) {
+        outcomes.set(item, { outcome: 'accepted', proofId: item.proofId });
+      }
+    }
+    const repeats = open.filter((item) => !inserted.has(item.proofId));
+    const firsts = repeats.length > 0 ? await findExistingProofIds(tx, repeats) : [];
+    // A first that was refused in between has given its identity back: those go round again.
+    open = repeats.filter((item, index) => {
+      const first = firsts[index];
+      if (first === undefined || first === null) return true;
+      outcomes.set(item, { outcome: 'repeat', proofId: first });
+      return false;
+    });
+  }
+  return items.map((item) => {
+    const outcome = outcomes.get(item);
+    if (outcome === undefined) throw new Error('an intake item was left without an outcome');
+    return outcome;
+  });
+}
+
+const BYTEA_ARRAY = 1001;
+
+/** A bytea[] parameter; left alone, the driver takes a list of buffers for one bytea. */
+function byteas(tx: Db, values: Uint8Array[]) {
+  return tx.array(
+    values.map((value) => Buffer.from(value)),
+    BYTEA_ARRAY,
+  );
+}
+
+/** Binds the keys that were sent to their bodies; the items whose key has another body already. */
+async function bindIdempotencyKeys(tx: Transaction, items: IntakeItem[]): Promise<Set<IntakeItem>> {
+  const keyed = items
+    .filter((item) => item.idempotencyKey !== null)
+    .sort(
+      (a, b) =>
+        a.tenantNo - b.tenantNo ||
+        a.lane - b.lane ||
+        Buffer.compare(Buffer.from(a.idempotencyKey ?? ''), Buffer.from(b.idempotencyKey ?? '')),
+    );
+  if (keyed.length === 0) return new Set();
+  const tenants = keyed.map((item) => item.tenantNo);
+  const lanes = keyed.map((item) => item.lane);
+  const keys = keyed.map((item) => item.idempotencyKey ?? '');
+  await tx`
+    insert into svc.idempotency_key (tenant_no, lane, key, request_hash)
+    select * from unnest(${tenants}::int[], ${lanes}::smallint[], ${keys}::text[],
+      ${byteas(
+        tx,
+        keyed.map((item) => item.requestHash),
+      )})
+    on conflict do nothing`;
+  const bound = await tx<{ request_hash: Buffer }[]>`
+    select k.request_hash
+    from unnest(${tenants}::int[], ${lanes}::smallint[], ${keys}::text[])
+      with ordinality as asked(tenant_no, lane, key, n)
+    join svc.idempotency_key k using (tenant_no, lane, key)
+    order by asked.n`;
+  return new Set(keyed.filter((item, i) => !bound[i]?.request_hash.equals(item.requestHash)));
+}
+
+/** What is accepted at one moment is decided by the policy set that is in force at that moment. */
+export interface PinnedPolicy {
+  at: Date;
+  digest: Buffer;
+}
+
+/** @throws PolicyMissingError when no policy set is active */
+export async function pinPolicy(tx: Transaction): Promise<PinnedPolicy> {
+  // One moment for both: what decides an admission is what is in force when it is accepted, and the
+  // transaction may have begun, and waited for a neighbour, long before.
+  const [policy] = await tx<PinnedPolicy[]>`
+    select a.digest, t.at
+    from (select date_trunc('milliseconds', clock_timestamp()) as at) t
+    cross join lateral (select digest from svc.policy_activation where active_from <= t.at
+      order by active_from desc, activation_id desc limit 1) a`;
+  if (policy === undefined) throw new PolicyMissingError('no policy set is active');
+  return policy;
+}
+
+async function insertIntake(
+  tx: Transaction,
+  items: IntakeItem[],
+  policy: PinnedPolicy,
+): Promise<Set<string>> {
+  const ids = items.map((item) => toUuid(item.proofId));
+  const inserting = tx<{ proof_id: string }[]>`
+      insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
+        accepted_at, salt, policy_digest, fixture_hash, validity, key_no)
+      select i.proof_id, i.tenant_no, i.lane, t.environment, i.request, i.request_hash,
+        ${policy.at}, i.salt, ${policy.digest}, f.fixture_hash,
+        ${pinnedValidity(tx)}, i.key_no
+      from unnest(
+        ${ids}::uuid[],
+        ${items.map((item) => item.tenantNo)}::int[],
+        ${items.map((item) => item.lane)}::smallint[],
+        ${byteas(
+          tx,
+          items.map((item) => item.request),
+        )},
+        ${byteas(
+          tx,
+          items.map((item) => item.requestHash),
+        )},
+        ${byteas(
+          tx,
+          items.map((item) => item.salt),
+        )},
+        ${items.map((item) => item.fixtureRef)}::text[],
+        ${items.map((item) => item.keyNo)}::int[])
+        with ordinality
+        as i(proof_id, tenant_no, lane, request, request_hash, salt, fixture_ref, key_no, n)
+      join svc.tenant t using (tenant_no)
+      left join svc.fixture f using (fixture_ref)
+      order by i.n
+      on conflict (tenant_no, lane, request_hash) where not refused do nothing
+      returning proof_id::text`;
+  // In a statement of its own: a row is pending only beside an intake that its tenant can see, and
+  // a statement does not see what it inserts itself. An id may have come before, by whoever does not
+  // know what became of it: what is pending is what this transaction inserted.
+  const pending = tx`
+    insert into svc.intake_pending (proof_id, accepted_at)
+    select proof_id, accepted_at from svc.intake
+    where proof_id = any(${ids}::uuid[]) and xmin = pg_current_xact_id()::xid`;
+  const [inserted] = await pipeline(inserting, pending);
+  return new Set(inserted.map((row) => fromUuid(row.proof_id)));
+}
+
+/** For each item, the proof id that its identity already has, or null. */
+export async function findExistingProofIds(
+  tx: Db,
+  items: Pick<IntakeItem, 'tenantNo' | 'lane' | 'requestHash'>[],
+): Promise<(string | null)[]> {
+  const rows = await tx<{ proof_id: string | null }[]>`
+    select i.proof_id::text
+    from unnest(
+      ${items.map((item) => item.tenantNo)}::int[],
+      ${items.map((item) => item.lane)}::smallint[],
+      ${byteas(
+        tx,
+        items.map((item) => item.requestHash),
+      )})
+      with ordinality as asked(tenant_no, lane, request_hash, n)
+    left join svc.intake i on i.tenant_no = asked.tenant_no and i.lane = asked.lane
+      and i.request_hash = asked.request_hash and not i.refused
+    order by asked.n`;
+  return rows.map((row) => (row.proof_id === null ? null : fromUuid(row.proof_id)));
+}

@@ -1,0 +1,375 @@
+import { arrayOf, batchIdOf, batchUuid, bytesOf, fromUuid } from '../db/columns.js';
+import type { Db, Pool, Transaction } from '../db/transaction.js';
+import { findExistingProofIds, pinPolicy, type Lane, type PinnedPolicy } from '../admissions/accept.js';
+import { pinnedValidity } from '../admissions/pinned-intake.js';
+import { asTenants } from '../db/tenant-scope.js';
+
+/** An item of a batch that an admission is made of. */
+export interface BatchItem {
+  /** Its place in the batch, from 0. */
+  index: number;
+  proofId: string;
+  lane: Lane;
+  request: Uint8Array;
+  /** Lower-case hex. */
+  requestHash: string;
+  fixtureRef: string | null;
+}
+
+export interface NewBatch {
+  batchId: string;
+  tenantNo: number;
+  keyNo: number;
+  /** The identity of the batch: of its items in their order. */
+  itemsHash: Uint8Array;
+  /** Of the request that brought it: what the problems of its items name. */
+  requestId: string;
+  idempotencyKey: string | null;
+  total: number;
+  items: BatchItem[];
+  /** What is wrong with the others, as JSON, by their index. */
+  problems: ReadonlyMap<number, string>;
+  /** The salts of the items, 32 bytes each in their order. */
+  salts: Uint8Array;
+}
+
+/** How much may be pending once the batch is accepted. */
+export interface Room {
+  /** Of everybody's admissions. */
+  admissions: number;
+  /** Of everybody's batches. */
+  batches: number;
+  /** Of the tenant's own batches. */
+  own: number;
+}
+
+export type BatchOutcome =
+  | { outcome: 'accepted'; batchId: string; awaited: number }
+  | { outcome: 'repeat'; batchId: string }
+  | { outcome: 'idempotency_conflict' }
+  | { outcome: 'no_room' };
+
+/** Idempotency keys of batches are a space of their own, beside those of the two lanes. */
+const BATCHES = 3;
+/**
+ * Items of one part, which is what is handed to a worker at a time: as many as a job may carry, for
+ * each costs some twelve statements and a commit however large it is.
+ */
+export const CHUNK_ITEMS = 1_000;
+const ROWS_PER_STATEMENT = 1_000;
+
+/** Rolls back what was done so far, with an answer. */
+class Ended extends Error {
+  constructor(readonly outcome: BatchOutcome) {
+    super(outcome.outcome);
+  }
+}
+
+/**
+ * Makes a batch durable, in one transaction: its admissions, the problems of its other items, what
+ * it is asked about, and its turns to be worked. All of it or nothing.
+ *
+ * Its identity is the tenant and the items in their order; the same again is the first batch, also
+ * when both come at once: the second waits for the first. Within it, and before it, the identity of
+ * an admission is what it is for one that comes alone.
+ *
+ * @throws PolicyMissingError when no policy set is active
+ * @throws DatabaseUnavailableError
+ */
+export async function acceptBatch(sql: Pool, batch: NewBatch, room: Room): Promise<BatchOutcome> {
+  try {
+    return await asTenants(sql, [batch.tenantNo], (tx) => accept(tx, batch, room));
+  } catch (error) {
+    if (error instanceof Ended) return error.outcome;
+    throw error;
+  }
+}
+
+async function accept(tx: Transaction, batch: NewBatch, room: Room): Promise<BatchOutcome> {
+  if (!(await bindKey(tx, batch))) return { outcome: 'idempotency_conflict' };
+  const pins = await pinPolicy(tx);
+  const first = await insertBatch(tx, batch, pins.at);
+  if (first !== null) return { outcome: 'repeat', batchId: first };
+  await requireRoom(tx, batch, room);
+
+  const pointing = await insertAdmissions(tx, batch, pins);
+  const fresh = pointing.admissions.filter((one) => one.isNew);
+  await insertPending(tx, batch.batchId, fresh, pins.at);
+  const before = pointing.admissions.filter((one) => !one.isNew);
+  const earlier = await insertWatches(tx, batch, before);
+  const awaited = fresh.reduce((sum, { items }) => sum + items, 0) + earlier.pending;
+  await insertParts(tx, batch, pointing);
+  const replayed = pointing.isReplay.filter(Boolean).length;
+  await tx`
+    insert into svc.batch_progress (batch_id, tenant_no, awaited, pending, admitted, denied, refused,
+      invalid, replayed, completed_at)
+    values (${batchUuid(batch.batchId)}, ${batch.tenantNo}, ${awaited}, ${awaited},
+      ${earlier.admitted}, ${earlier.denied}, 0, ${batch.problems.size}, ${replayed},
+      ${awaited === 0 ? pins.at : null})`;
+  return { outcome: 'accepted', batchId: batch.batchId, awaited };
+}
+
+/** Whether the key that was sent, if one was, belongs to these items and no others. */
+async function bindKey(tx: Transaction, batch: NewBatch): Promise<boolean> {
+  const { tenantNo, idempotencyKey: key, itemsHash } = batch;
+  if (key === null) return true;
+  await tx`
+    insert into svc.idempotency_key (tenant_no, lane, key, request_hash)
+    values (${tenantNo}, ${BATCHES}, ${key}, ${Buffer.from(itemsHash)}) on conflict do nothing`;
+  const [bound] = await tx<{ request_hash: Buffer }[]>`
+    select request_hash from svc.idempotency_key
+    where tenant_no = ${tenantNo} and lane = ${BATCHES} and key = ${key}`;
+  return bound?.request_hash.equals(itemsHash) === true;
+}
+
+/** Null, or the batch that these items are already. */
+async function insertBatch(tx: Transaction, batch: NewBatch, at: Date): Promise<string | null> {
+  const itemsHash = Buffer.from(batch.itemsHash);
+  const inserted = await tx`
+    insert into svc.batch (batch_id, tenant_no, key_no, items_hash, total, request_id, accepted_at)
+    values (${batchUuid(batch.batchId)}, ${batch.tenantNo}, ${batch.keyNo}, ${itemsHash},
+      ${batch.total}, ${batch.requestId}, ${at})
+    on conflict (tenant_no, items_hash) do nothing`;
+  if (inserted.count > 0) return null;
+  const [first] = await tx<{ batch_id: string }[]>`
+    select batch_id::text from svc.batch
+    where tenant_no = ${batch.tenantNo} and items_hash = ${itemsHash}`;
+  if (first === undefined) throw new Error('a batch is in the way that is not there');
+  return batchIdOf(first.batch_id);
+}
+
+async function requireRoom(tx: Transaction, batch: NewBatch, room: Room): Promise<void> {
+  const [depth] = await tx<{ admissions: number; everybodys: number; own: number }[]>`
+    select svc.pending_depth(${room.admissions}) as admissions, b.everybodys, b.own
+    from svc.batch_pending(${batch.tenantNo}) b`;
+  const { length } = batch.items;
+  const fits =
+    depth !== undefined &&
+    depth.admissions + length <= room.admissions &&
+    depth.everybodys + length <= room.batches &&
+    depth.own + length <= room.own;
+  // What was bound and inserted so far goes with the transaction.
+  if (!fits && length > 0) throw new Ended({ outcome: 'no_room' });
+}
+
+/** What items point to: one for all that are the same. */
+interface Admission {
+  /** The first of its items. */
+  first: BatchItem;
+  /** How many items point to it. */
+  items: number;
+  proofId: string;
+  /** It is this batch's own. */
+  isNew: boolean;
+}
+
+/** Of each item, by its index; nothing of one that has a problem. */
+interface Pointing {
+  admissions: Admission[];
+  of: (Admission | undefined)[];
+  /** The item itself was answered by an admission before it, in this batch or earlier. */
+  isReplay: boolean[];
+}
+
+/** Everyone inserts in one order, so that waiting for a neighbour's unique key is never a cycle. */
+const byIdentity = ({ first: a }: Admission, { first: b }: Admission): number =>
+  a.lane - b.lane || (a.requestHash < b.requestHash ? -1 : a.requestHash > b.requestHash ? 1 : 0);
+
+/** Inserts the admissions that are new, and says what each item points to. */
+async function insertAdmissions(
+  tx: Transaction,
+  batch: NewBatch,
+  pins: PinnedPolicy,
+): Promise<Pointing> {
+  const pointing = admissionsOf(batch);
+  let open = pointing.admissions;
+  while (open.length > 0) {
+    const inTheWay: Admission[] = [];
+    for (const some of slices(open, ROWS_PER_STATEMENT)) {
+      const inserted = await insertIntake(tx, batch, some, pins);
+      for (const one of some) {
+        one.isNew = inserted === 'all' || inserted.has(one.proofId);
+        if (!one.isNew) inTheWay.push(one);
+      }
+    }
+    open = [];
+    for (const some of slices(inTheWay, ROWS_PER_STATEMENT)) {
+      const asked = some.map(({ first: { lane, requestHash } }) => ({
+        tenantNo: batch.tenantNo,
+        lane,
+        requestHash: Buffer.from(requestHash, 'hex'),
+      }));
+      const proofIds = await findExistingProofIds(tx, asked);
+      some.forEach((one, at) => {
+        const proofId = proofIds[at] ?? null;
+        // One that was refused in between has given its identity back: those go round again.
+        if (proofId === null) open.push(one);
+        else one.proofId = proofId;
+      });
+    }
+  }
+  batch.items.forEach((item) => {
+    const admission = pointing.of[item.index];
+    pointing.isReplay[item.index] = admission?.isNew !== true || admission.first !== item;
+  });
+  return pointing;
+}
+
+/** The admissions that the items would be, none of which is in the registry yet. */
+function admissionsOf({ items, total }: NewBatch): Pointing {
+  const known = new Map<string, Admission>();
+  const of = new Array<Admission | undefined>(total).fill(undefined);
+  for (const item of items) {
+    const identity = item.requestHash + String(item.lane);
+    let admission = known.get(identity);
+    if (admission === undefined) {
+      admission = { first: item, items: 0, proofId: item.proofId, isNew: false };
+      known.set(identity, admission);
+    }
+    admission.items += 1;
+    of[item.index] = admission;
+  }
+  const admissions = [...known.values()].sort(byIdentity);
+  return { admissions, of, isReplay: new Array<boolean>(total).fill(false) };
+}
+
+/**
+ * The intake rows of these items; the proof ids of those that were inserted, if not all were. What
+ * is long goes as a few values that the database cuts up: an array of so many is escaped twice.
+ */
+async function insertIntake(
+  tx: Transaction,
+  { tenantNo, keyNo, salts }: NewBatch,
+  admissions: Admission[],
+  pins: PinnedPolicy,
+): Promise<'all' | Set<string>> {
+  const rows = admissions.map(({ first }) => first);
+  const proofIds = arrayOf(rows.map(({ proofId }) => proofId));
+  const requests = bytesOf(rows.map(({ request }) => request));
+  const hashes = Buffer.from(rows.map(({ requestHash }) => requestHash).join(''), 'hex');
+  const saltOf = ({ index }: BatchItem): Uint8Array => salts.subarray(index * 32, index * 32 + 32);
+  const inserted = await tx`
+    insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
+      accepted_at, salt, policy_digest, fixture_hash, validity, key_no)
+    select i.proof_id, t.tenant_no, i.lane, t.environment,
+      substring(packed.requests from i.start for i.length),
+      substring(packed.hashes from (i.n::integer - 1) * 32 + 1 for 32), ${pins.at},
+      substring(packed.salts from (i.n::integer - 1) * 32 + 1 for 32), ${pins.digest},
+      f.fixture_hash, ${pinnedValidity(tx)}, ${keyNo}
+    from (select ${requests.bytes}::bytea as requests,
+        ${hashes}::bytea as hashes,
+        ${Buffer.concat(rows.map(saltOf))}::bytea as salts) packed
+    cross join unnest(
+      ${proofIds}::uuid[],
+      ${arrayOf(rows.map(({ lane }) => lane))}::smallint[],
+      ${requests.starts}::integer[],
+      ${requests.lengths}::integer[],
+      ${rows.map(({ fixtureRef }) => fixtureRef)}::text[])
+      with ordinality as i(proof_id, lane, start, length, fixture_ref, n)
+    join svc.tenant t on t.tenant_no = ${tenantNo}
+    left join svc.fixture f using (fixture_ref)
+    order by i.n
+    on conflict (tenant_no, lane, request_hash) where not refused do nothing`;
+  if (inserted.count === rows.length) return 'all';
+  const found = await tx<{ proof_id: string }[]>`
+    select proof_id::text from svc.intake
+    where proof_id = any(${proofIds}::uuid[])`;
+  return new Set(found.map((row) => fromUuid(row.proof_id)));
+}
+
+async function insertPending(
+  tx: Transaction,
+  batchId: string,
+  fresh: readonly Admission[],
+  at: Date,
+): Promise<void> {
+  for (const rows of slices(fresh, ROWS_PER_STATEMENT)) {
+    await tx`
+      insert into svc.intake_pending (proof_id, accepted_at, batch_id, batch_items)
+      select proof_id, ${at}, ${batchUuid(batchId)}, items
+      from unnest(${arrayOf(rows.map(({ proofId }) => proofId))}::uuid[],
+        ${arrayOf(rows.map(({ items }) => items))}::smallint[]) as fresh(proof_id, items)`;
+  }
+}
+
+/**
+ * Items that point to admissions of before: those that are settled count at once, and the others
+ * are watched. One that is being settled at this moment is watched too, and found by the next look.
+ */
+async function insertWatches(
+  tx: Transaction,
+  { batchId, tenantNo }: NewBatch,
+  before: readonly Admission[],
+): Promise<{ pending: number; admitted: number; denied: number }> {
+  const counts = { pending: 0, admitted: 0, denied: 0 };
+  for (const rows of slices(before, ROWS_PER_STATEMENT)) {
+    const effects = await effectsOf(
+      tx,
+      tenantNo,
+      rows.map(({ proofId }) => proofId),
+    );
+    const watched: Admission[] = [];
+    rows.forEach((one) => {
+      const effect = effects.get(one.proofId);
+      if (effect === undefined) watched.push(one);
+      counts[effect === undefined ? 'pending' : effect] += one.items;
+    });
+    if (watched.length === 0) continue;
+    await tx`
+      insert into svc.batch_watch (proof_id, batch_id, items)
+      select proof_id, ${batchUuid(batchId)}, items
+      from unnest(${arrayOf(watched.map(({ proofId }) => proofId))}::uuid[],
+        ${arrayOf(watched.map(({ items }) => items))}::smallint[]) as watched(proof_id, items)`;
+  }
+  return counts;
+}
+
+async function effectsOf(
+  tx: Db,
+  tenantNo: number,
+  proofIds: string[],
+): Promise<Map<string, 'admitted' | 'denied'>> {
+  const rows = await tx<{ proof_id: string; effect: 'ADMIT' | 'DENY' }[]>`
+    select proof_id::text, effect from svc.proof
+    where proof_id = any(${arrayOf(proofIds)}::uuid[]) and tenant_no = ${tenantNo}`;
+  return new Map(
+    rows.map(({ proof_id, effect }) => [
+      fromUuid(proof_id),
+      effect === 'ADMIT' ? 'admitted' : 'denied',
+    ]),
+  );
+}
+
+/** The items in their order, and a turn for each part that has something to be worked. */
+async function insertParts(
+  tx: Transaction,
+  { batchId, tenantNo, total, problems }: NewBatch,
+  { of, isReplay }: Pointing,
+): Promise<void> {
+  for (let start = 0; start < total; start += CHUNK_ITEMS) {
+    const end = Math.min(start + CHUNK_ITEMS, total);
+    const proofIds = of.slice(start, end).map((one) => one?.proofId ?? 'NULL');
+    const replayed = isReplay.slice(start, end);
+    const wrong: string[] = [];
+    for (let index = start; index < end; index += 1) {
+      const problem = problems.get(index);
+      if (problem !== undefined) wrong.push(`"${String(index)}":${problem}`);
+    }
+    await tx`
+      insert into svc.batch_part (batch_id, first_index, proof_ids, replayed, problems)
+      values (${batchUuid(batchId)}, ${start}, ${arrayOf(proofIds)}::uuid[],
+        ${replayed.includes(true) ? arrayOf(replayed.map(String)) : null}::boolean[],
+        ${wrong.length > 0 ? Buffer.from(`{${wrong.join(',')}}`) : null})`;
+    const fresh = proofIds.filter((id, at) => id !== 'NULL' && replayed[at] === false).length;
+    if (fresh === 0) continue;
+    await tx`
+      insert into svc.batch_turn (batch_id, first_index, tenant_no, items)
+      values (${batchUuid(batchId)}, ${start}, ${tenantNo}, ${fresh})`;
+  }
+}
+
+function slices<T>(all: readonly T[], size: number): T[][] {
+  return Array.from({ length: Math.ceil(all.length / size) }, (_, i) =>
+    all.slice(i * size, (i + 1) * size),
+  );
+}

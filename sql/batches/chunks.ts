@@ -1,0 +1,188 @@
+import { type Pool, type Transaction, transaction } from '../db/transaction.js';
+import { batchIdOf, batchUuid, fromUuid } from '../db/columns.js';
+import type { BatchRef } from '../admissions/append.js';
+import { lockHead } from '../log/log.js';
+
+/** What became of admissions that came with a batch. */
+export interface BatchOutcomeCount {
+  share: BatchRef;
+  became: 'admitted' | 'denied' | 'refused';
+}
+
+/**
+ * Counts what was settled, in the transaction that settles it, so that a batch's counts are never
+ * ahead of its items nor behind them. Under the append lock, or of one admission alone: who counts
+ * several batches at once must not meet another who does, in another order.
+ */
+export async function countSettled(
+  tx: Transaction,
+  tallies: readonly BatchOutcomeCount[],
+): Promise<void> {
+  if (tallies.length === 0) return;
+  const sums = new Map<string, Record<BatchOutcomeCount['became'], number>>();
+  for (const { share, became } of tallies) {
+    const counted = sums.get(share.batchId) ?? { admitted: 0, denied: 0, refused: 0 };
+    counted[became] += share.items;
+    sums.set(share.batchId, counted);
+  }
+  const rows = [...sums];
+  await tx`
+    update svc.batch_progress g set
+      pending = g.pending - s.admitted - s.denied - s.refused,
+      admitted = g.admitted + s.admitted,
+      denied = g.denied + s.denied,
+      refused = g.refused + s.refused,
+      completed_at = case when g.pending = s.admitted + s.denied + s.refused
+        then date_trunc('milliseconds', clock_timestamp()) end
+    from unnest(
+      ${rows.map(([id]) => batchUuid(id))}::uuid[],
+      ${rows.map(([, counted]) => counted.admitted)}::integer[],
+      ${rows.map(([, counted]) => counted.denied)}::integer[],
+      ${rows.map(([, counted]) => counted.refused)}::integer[])
+      as s(batch_id, admitted, denied, refused)
+    where g.batch_id = s.batch_id`;
+}
+
+/**
+ * Who hands out turns does it alone, so that two never give a tenant two turns for one. Numbers are shared
+ * by a whole database: this is nobody else's, or one would wait for the other.
+ */
+const TURNS_LOCK = 7_301_003;
+/** Batches of a few items are handed out several at once, but never more than so many. */
+const MOST_PARTS = 64;
+
+/**
+ * Hands out the next turn: the ids of up to `items` admissions that are still pending, of the tenant
+ * whose last turn was the longest ago, in the order in which it sent them; null when nobody waits
+ * for a turn. What is handed out and not settled gets another turn by `requeueExpiredLeases`.
+ */
+export function leaseNextChunk(sql: Pool, items: number): Promise<string[] | null> {
+  return transaction(sql, async (tx) => {
+    await tx`select pg_advisory_xact_lock(${TURNS_LOCK})`;
+    const handed = await tx<{ batch_id: string; first_index: number }[]>`
+      with recursive tenants(tenant_no) as (
+        (select tenant_no from svc.batch_turn where handed_at is null order by tenant_no limit 1)
+        union all
+        select (select t.tenant_no from svc.batch_turn t
+          where t.handed_at is null and t.tenant_no > w.tenant_no order by t.tenant_no limit 1)
+        from tenants w where w.tenant_no is not null),
+      next as (
+        select w.tenant_no from tenants w
+        left join lateral (select max(t.handed_at) as at from svc.batch_turn t
+          where t.tenant_no = w.tenant_no and t.handed_at is not null) last on true
+        where w.tenant_no is not null
+        order by last.at nulls first, w.tenant_no limit 1),
+      parts as (
+        select batch_id, first_index, sum(items) over (order by batch_id, first_index) as so_far, items
+        from (select t.batch_id, t.first_index, t.items
+          from svc.batch_turn t join next using (tenant_no)
+          where t.handed_at is null order by t.batch_id, t.first_index limit ${MOST_PARTS}) first)
+      update svc.batch_turn t set handed_at = clock_timestamp()
+      from parts p
+      where p.batch_id = t.batch_id and p.first_index = t.first_index
+        and (p.so_far = p.items or p.so_far <= ${items})
+      returning t.batch_id::text, t.first_index`;
+    if (handed.length === 0) return null;
+    const rows = await tx<{ proof_id: string }[]>`
+      select q.proof_id::text
+      from unnest(${handed.map((one) => one.batch_id)}::uuid[],
+        ${handed.map((one) => one.first_index)}::integer[]) as handed(batch_id, first_index)
+      join svc.batch_part p using (batch_id, first_index)
+      cross join lateral unnest(p.proof_ids, p.replayed) as u(proof_id, replayed)
+      join svc.intake_pending q on q.proof_id = u.proof_id and q.batch_id = p.batch_id
+      where u.replayed is not true`;
+    return rows.map((row) => fromUuid(row.proof_id));
+  });
+}
+
+const RENEWED_AT_ONCE = 200;
+
+/**
+ * Looks at turns that were handed out longer than `ms` milliseconds ago: those of which everything
+ * is settled are over, and the others come again, for the queue lost them, or who took them died.
+ */
+export function requeueExpiredLeases(
+  sql: Pool,
+  ms: number,
+): Promise<{ over: number; again: number }> {
+  return transaction(sql, async (tx) => {
+    await tx`select pg_advisory_xact_lock(${TURNS_LOCK})`;
+    const rows = await tx<{ batch_id: string; first_index: number; open: boolean }[]>`
+      select t.batch_id::text, t.first_index,
+        g.pending > 0 and exists (select from svc.batch_part p
+          cross join lateral unnest(p.proof_ids) as u(proof_id)
+          join svc.intake_pending q on q.proof_id = u.proof_id and q.batch_id = p.batch_id
+          where p.batch_id = t.batch_id and p.first_index = t.first_index) as open
+      from (select batch_id, first_index from svc.batch_turn
+        where handed_at < clock_timestamp() - ${`${ms} milliseconds`}::interval
+          or handed_at > clock_timestamp() -- by a clock that was set back since
+        order by handed_at limit ${RENEWED_AT_ONCE}) t
+      join svc.batch_progress g using (batch_id)`;
+    const open = rows.filter((row) => row.open);
+    const settled = rows.filter((row) => !row.open);
+    const these = (some: readonly { batch_id: string; first_index: number }[]) => tx`
+      select * from unnest(${some.map((row) => row.batch_id)}::uuid[],
+        ${some.map((row) => row.first_index)}::integer[])`;
+    if (settled.length > 0) {
+      await tx`delete from svc.batch_turn where (batch_id, first_index) in (${these(settled)})`;
+    }
+    if (open.length > 0) {
+      await tx`
+        update svc.batch_turn set handed_at = null where (batch_id, first_index) in (${these(open)})`;
+    }
+    return { over: settled.length, again: open.length };
+  });
+}
+
+/** A place among the watched. */
+export type WatchedPlace = [proofId: string, batchId: string];
+
+/**
+ * Counts items of batches that point to an admission which was pending itself and is settled now.
+ * One call looks at up to `limit` of them, and returns where the next one goes on; null at the end.
+ */
+export async function resolveDuplicateItems(
+  sql: Pool,
+  limit: number,
+  after: WatchedPlace | null = null,
+): Promise<{ settled: number; next: WatchedPlace | null }> {
+  const [proofId, batchId] = after ?? [NIL, NIL];
+  const rows = await sql<{ proof_id: string; batch_id: string; is_settled: boolean }[]>`
+    select w.proof_id::text, w.batch_id::text,
+      p.proof_id is not null or r.proof_id is not null as is_settled
+    from svc.batch_watch w
+    left join svc.proof p using (proof_id)
+    left join svc.refusal r using (proof_id)
+    where (w.proof_id, w.batch_id) > (${proofId}::uuid, ${batchId}::uuid)
+    order by w.proof_id, w.batch_id limit ${limit}`;
+  const found = rows.filter((row) => row.is_settled);
+  const settled = found.length === 0 ? 0 : await transaction(sql, (tx) => countWatched(tx, found));
+  const last = rows.at(-1);
+  const isEnd = rows.length < limit || last === undefined;
+  return { settled, next: isEnd ? null : [last.proof_id, last.batch_id] };
+}
+
+const NIL = '00000000-0000-0000-0000-000000000000';
+
+/** Who deletes the row counts it, and nobody else can. */
+async function countWatched(
+  tx: Transaction,
+  found: { proof_id: string; batch_id: string }[],
+): Promise<number> {
+  await lockHead(tx);
+  const gone = await tx<{ batch_id: string; items: number; effect: 'ADMIT' | 'DENY' | null }[]>`
+    with gone as (
+      delete from svc.batch_watch
+      where (proof_id, batch_id) in (select * from unnest(
+        ${found.map((row) => row.proof_id)}::uuid[], ${found.map((row) => row.batch_id)}::uuid[]))
+      returning proof_id, batch_id, items)
+    select g.batch_id::text, g.items, p.effect from gone g left join svc.proof p using (proof_id)`;
+  await countSettled(
+    tx,
+    gone.map(({ batch_id, items, effect }) => ({
+      share: { batchId: batchIdOf(batch_id), items },
+      became: effect === 'ADMIT' ? 'admitted' : effect === 'DENY' ? 'denied' : 'refused',
+    })),
+  );
+  return gone.length;
+}

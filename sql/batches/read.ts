@@ -1,0 +1,202 @@
+import type { Db, Pool } from '../db/transaction.js';
+import { batchIdOf, batchUuid, fromUuid } from '../db/columns.js';
+import { settlementOf, type Settlement, type SettlementRow } from '../admissions/outcomes.js';
+import { asTenants } from '../db/tenant-scope.js';
+
+/** What a batch is and how far it is. */
+export interface Batch {
+  batchId: string;
+  /** Epoch milliseconds. */
+  acceptedAt: number;
+  completedAt: number | null;
+  total: number;
+  admitted: number;
+  denied: number;
+  refused: number;
+  invalid: number;
+  pending: number;
+  /** Items that an admission of before answers, in this batch or earlier. */
+  replayed: number;
+  /** Items settled since it was accepted. */
+  settled: number;
+  /** Milliseconds since it was accepted, until it was completed, by the database's clock. */
+  elapsedMs: number;
+}
+
+interface BatchRow {
+  batch_id: string;
+  accepted_at: Date;
+  completed_at: Date | null;
+  total: number;
+  admitted: number;
+  denied: number;
+  refused: number;
+  invalid: number;
+  pending: number;
+  replayed: number;
+  awaited: number;
+  elapsed_ms: number;
+}
+
+const columns = (sql: Db) => sql`
+  b.batch_id::text, b.accepted_at, b.total, g.completed_at, g.admitted, g.denied, g.refused,
+  g.invalid, g.pending, g.replayed, g.awaited,
+  (extract(epoch from coalesce(g.completed_at, clock_timestamp()) - b.accepted_at) * 1000)::float8
+    as elapsed_ms`;
+
+const batchOf = (row: BatchRow): Batch => ({
+  batchId: batchIdOf(row.batch_id),
+  acceptedAt: row.accepted_at.getTime(),
+  completedAt: row.completed_at?.getTime() ?? null,
+  total: row.total,
+  admitted: row.admitted,
+  denied: row.denied,
+  refused: row.refused,
+  invalid: row.invalid,
+  pending: row.pending,
+  replayed: row.replayed,
+  settled: row.awaited - row.pending,
+  elapsedMs: row.elapsed_ms,
+});
+
+/** One of the tenant's batches, or null. Two rows are read, however many items it has. */
+export function readBatch(sql: Pool, tenantNo: number, batchId: string): Promise<Batch | null> {
+  return asTenants(sql, [tenantNo], async (tx) => {
+    const [row] = await tx<BatchRow[]>`
+      select ${columns(tx)} from svc.batch b join svc.batch_progress g using (batch_id)
+      where b.batch_id = ${batchUuid(batchId)} and b.tenant_no = ${tenantNo}`;
+    return row === undefined ? null : batchOf(row);
+  });
+}
+
+/** The tenant's batches, newest first, from `after` on. */
+export function listBatches(
+  sql: Pool,
+  tenantNo: number,
+  limit: number,
+  after: { createdAt: number; batchId: string } | null,
+): Promise<Batch[]> {
+  return asTenants(sql, [tenantNo], async (tx) => {
+    const rows = await tx<BatchRow[]>`
+      select ${columns(tx)} from svc.batch b join svc.batch_progress g using (batch_id)
+      where b.tenant_no = ${tenantNo}
+        ${
+          after === null
+            ? tx``
+            : tx`and (b.accepted_at, b.batch_id)
+              < (${new Date(after.createdAt)}, ${batchUuid(after.batchId)}::uuid)`
+        }
+      order by b.accepted_at desc, b.batch_id desc limit ${limit}`;
+    return rows.map(batchOf);
+  });
+}
+
+/** What is wrong with an item, as it was found when the batch was accepted. */
+export interface ItemProblem {
+  code: string;
+  detail: string;
+  errors?: { pointer: string; detail: string }[];
+}
+
+/** What became of one item. */
+export type ItemOutcome =
+  | { index: number; state: 'invalid'; problem: ItemProblem }
+  /** Never accepted; what was wrong with it went with all else of its tenant. */
+  | { index: number; state: 'erased' }
+  | {
+      index: number;
+      state: 'accepted';
+      proofId: string;
+      replayed: boolean;
+      /** Null while it is pending. */
+      settlement: Settlement | null;
+    };
+
+export interface BatchOutcomes {
+  requestId: string;
+  items: ItemOutcome[];
+}
+
+interface ItemRow extends SettlementRow {
+  index: number;
+  replayed: boolean | null;
+}
+
+/**
+ * The outcomes of up to `limit` items of one of the tenant's batches, in their order from `from` on;
+ * null when the tenant has no such batch.
+ */
+export function batchOutcomes(
+  sql: Pool,
+  tenantNo: number,
+  batchId: string,
+  from: number,
+  limit: number,
+): Promise<BatchOutcomes | null> {
+  const id = batchUuid(batchId);
+  const until = from + limit;
+  return asTenants(sql, [tenantNo], async (tx) => {
+    const [batches, problems, rows, emptied] = await Promise.all([
+      tx<{ request_id: string }[]>`
+        select request_id from svc.batch where batch_id = ${id} and tenant_no = ${tenantNo}`,
+      tx<{ problems: Buffer }[]>`
+        select p.problems from svc.batch b join svc.batch_part p using (batch_id)
+        where b.batch_id = ${id} and b.tenant_no = ${tenantNo} and p.problems is not null
+          and p.first_index < ${until} and p.first_index + cardinality(p.proof_ids) > ${from}`,
+      // The AEP of a denial has its reasons; the others are not opened.
+      tx<ItemRow[]>`
+        select (p.first_index + u.n - 1)::integer as index, i.proof_id::text, u.replayed, i.lane,
+          i.request_hash, i.accepted_at, i.policy_digest, o.effect, o.leaf_index,
+          case when o.effect = 'DENY' then o.aep end as aep, r.code, r.detail
+        from svc.batch b
+        join svc.batch_part p using (batch_id)
+        cross join lateral unnest(p.proof_ids, p.replayed) with ordinality as u(proof_id, replayed, n)
+        join svc.intake i on i.proof_id = u.proof_id and i.tenant_no = b.tenant_no
+        left join svc.proof o on o.proof_id = i.proof_id and o.tenant_no = i.tenant_no
+        left join svc.refusal r on r.proof_id = i.proof_id
+        where b.batch_id = ${id} and b.tenant_no = ${tenantNo}
+          and p.first_index < ${until} and p.first_index + cardinality(p.proof_ids) > ${from}
+          and p.first_index + u.n - 1 >= ${from} and p.first_index + u.n - 1 < ${until}`,
+      tx<{ index: number }[]>`
+        select (p.first_index + u.n - 1)::integer as index
+        from svc.batch b
+        join svc.batch_part p using (batch_id)
+        cross join lateral unnest(p.proof_ids) with ordinality as u(proof_id, n)
+        where b.batch_id = ${id} and b.tenant_no = ${tenantNo} and b.items_hash is null
+          and p.problems is null and u.proof_id is null
+          and p.first_index < ${until} and p.first_index + cardinality(p.proof_ids) > ${from}`,
+    ]);
+    const [batch] = batches;
+    if (batch === undefined) return null;
+    const items = [
+      ...problems.flatMap((part) => invalidItems(part.problems)),
+      ...rows.map(acceptedItem),
+      ...emptied.map(({ index }): ItemOutcome => ({ index, state: 'erased' })),
+    ];
+    return {
+      requestId: batch.request_id,
+      items: items
+        .filter(({ index }) => index >= from && index < until)
+        .sort((a, b) => a.index - b.index),
+    };
+  });
+}
+
+function invalidItems(problems: Buffer): ItemOutcome[] {
+  const found = JSON.parse(problems.toString('utf8')) as Record<string, ItemProblem>;
+  return Object.entries(found).map(([index, problem]) => ({
+    index: Number(index),
+    state: 'invalid',
+    problem,
+  }));
+}
+
+function acceptedItem(row: ItemRow): ItemOutcome {
+  return {
+    index: row.index,
+    state: 'accepted',
+    proofId: fromUuid(row.proof_id),
+    replayed: row.replayed === true,
+    settlement: settlementOf(row),
+  };
+}

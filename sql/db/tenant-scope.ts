@@ -1,0 +1,90 @@
+import { type Db, openedTransaction, pipeline, type Pool, readTransaction, type Statement, type Transaction } from './transaction.js';
+
+/** An id, and whose it is: nothing is read of it for anybody else. */
+export interface OwnId {
+  tenantNo: number;
+  id: string;
+}
+
+/**
+ * Runs `work` in one transaction in which the database shows the rows of these tenants and of no
+ * other. Outside of it the engine's role sees no tenant's rows at all, so a query that forgets its
+ * tenant finds nothing, and one that is tricked finds nothing of anybody else.
+ *
+ * Never inside another: with every connection held by an outer one, the inner ones would wait for ever.
+ */
+export function asTenants<T>(
+  sql: Pool,
+  tenants: readonly number[],
+  work: (tx: Transaction) => Promise<T>,
+): Promise<T> {
+  return openedTransaction(sql, (tx) => scopeTo(tx, tenants), work);
+}
+
+/** The same after something that is read first, without a round trip of its own. */
+export function asTenantsAfter<O, T>(
+  sql: Pool,
+  tenants: readonly number[],
+  opening: (tx: Transaction) => Promise<O>,
+  work: (tx: Transaction, opened: O) => Promise<T>,
+): Promise<T> {
+  const open = async (tx: Transaction): Promise<O> => {
+    const scoped = scopeTo(tx, tenants).execute();
+    const [, opened] = await pipeline(scoped, opening(tx));
+    return opened;
+  };
+  return openedTransaction(sql, open, work);
+}
+
+/** The same for one statement that only reads: all of it is one round trip. */
+export function readAsTenants<T>(
+  sql: Pool,
+  tenants: readonly number[],
+  reading: (tx: Transaction) => Statement<T>,
+): Promise<T> {
+  return readTransaction(sql, (tx) => scopeTo(tx, tenants), reading);
+}
+
+const scopeTo = (tx: Transaction, tenants: readonly number[]) => tx`
+  select set_config('svc.tenants', ${`{${[...new Set(tenants)].join(',')}}`}, true)`;
+
+/** The tables whose rows are one tenant's each, by a column of their own or through their parent. */
+export const TENANT_TABLES = [
+  'batch',
+  'batch_part',
+  'batch_progress',
+  'batch_turn',
+  'batch_watch',
+  'erasure',
+  'grant_change',
+  'idempotency_key',
+  'intake',
+  'intake_pending',
+  'package_member',
+  'proof',
+  'refusal',
+  'revocation_pending',
+  'revocation_request',
+  'share_due',
+  'share_expiry',
+  'share_revocation',
+  'share_token',
+  'status_exception',
+  'trust_package',
+] as const;
+
+/** Those of them of which the connected role is shown every tenant's rows, whoever it speaks for. */
+export async function unconfinedTables(sql: Db): Promise<string[]> {
+  const rows = await sql<{ name: string }[]>`
+    select c.relname as name
+    from pg_class c
+    join pg_namespace n on n.oid = c.relnamespace and n.nspname = 'svc'
+    where c.relname = any(${[...TENANT_TABLES]}::text[])
+      and (not row_security_active(c.oid) or not c.relforcerowsecurity
+        or exists (select from pg_policy p
+          where p.polrelid = c.oid and p.polpermissive
+            and p.polroles && array[0::oid, (select oid from pg_roles where rolname = current_user)]
+            and pg_get_expr(p.polqual, p.polrelid) = 'true'))
+    order by c.relname`;
+  return rows.map((row) => row.name);
+}

@@ -1,0 +1,140 @@
+import { AdministrationError } from '../tenants/audit.js';
+import type { Db, Transaction } from '../db/transaction.js';
+import { fromUuid, toUuid } from '../db/columns.js';
+import { unpackAep } from '../proofs/packed-aep.js';
+
+/** On whose word something is erased. */
+export interface ErasureOrder {
+  actor: string;
+  /** Where the request to erase is kept, such as a case number: it stays for ever, so no name and no reason. */
+  reasonRef: string;
+}
+
+/** Payload that was found and nulled, with what the rest of its traces are found by. */
+export interface Erased {
+  proofId: string;
+  tenantNo: number;
+  lane: number;
+  /** Of an erasure in this transaction; false when it was erased before. */
+  isNew: boolean;
+  requestHash: Buffer | null;
+  /** Of what it was decided on; null when it was refused, or its AEP cannot be read. */
+  inputHash: Buffer | null;
+}
+
+interface Row {
+  proof_id: string;
+  tenant_no: number;
+  lane: number;
+  request_hash: Buffer | null;
+  aep: Buffer | null;
+  leaf_index: number | null;
+  is_settled: boolean;
+  is_recorded: boolean;
+}
+
+/**
+ * Nulls the payload of settled admissions in this transaction, each with its record. The database
+ * refuses the one without the other. What was erased before is erased again as far as something came
+ * since, such as the reason of a revocation, and gets no second record.
+ *
+ * Those that are not settled are left as they are, and are not in what is returned.
+ */
+export async function erasePayloads(
+  tx: Transaction,
+  proofIds: readonly string[],
+  order: ErasureOrder,
+): Promise<Erased[]> {
+  const ids = proofIds.map(toUuid);
+  const rows = await tx<Row[]>`
+    select i.proof_id::text, i.tenant_no, i.lane, i.request_hash, p.aep, p.leaf_index,
+      (p.proof_id is not null or i.refused)
+        and not exists (select from svc.intake_pending q where q.proof_id = i.proof_id)
+        and not exists (select from svc.revocation_request r join svc.revocation_pending using (request_id)
+          where r.proof_id = i.proof_id) as is_settled,
+      exists (select from svc.erasure e where e.proof_id = i.proof_id) as is_recorded
+    from svc.intake i left join svc.proof p using (proof_id)
+    where i.proof_id = any(${ids}::uuid[]) order by i.proof_id for update of i`;
+  const settled = rows.filter((row) => row.is_settled);
+  const fresh = settled.filter((row) => !row.is_recorded);
+  if (fresh.length > 0) {
+    const records = fresh.map((row) => ({
+      proof_id: row.proof_id,
+      leaf_index: row.leaf_index,
+      actor: order.actor,
+      reason_ref: order.reasonRef,
+    }));
+    await tx`insert into svc.erasure ${tx(records)}`;
+    const own = fresh.map((row) => row.proof_id);
+    await tx`
+      update svc.intake set request = null, request_hash = null, salt = null
+      where proof_id = any(${own}::uuid[])`;
+    await tx`
+      update svc.proof set aep = null, signature = null, action = null, intent_id = null
+      where proof_id = any(${own}::uuid[])`;
+    await tx`update svc.refusal set detail = '' where proof_id = any(${own}::uuid[])`;
+  }
+  await eraseReasons(
+    tx,
+    settled.map((row) => row.proof_id),
+  );
+  return settled.map((row) => ({
+    proofId: fromUuid(row.proof_id),
+    tenantNo: row.tenant_no,
+    lane: row.lane,
+    isNew: !row.is_recorded,
+    requestHash: row.request_hash,
+    inputHash: inputHashOf(row.aep),
+  }));
+}
+
+/**
+ * Why its artifacts were revoked. The log keeps the salted hash of it. What waits keeps its reason, also
+ * when it was asked for since this began: a worker holds it against its hash, and appends nothing without.
+ */
+export async function eraseReasons(tx: Transaction, ids: readonly string[]): Promise<void> {
+  await tx`
+    update svc.revocation_request r set document = null
+    where document is not null and proof_id = any(${[...ids]}::uuid[]) and not exists (
+      select from svc.revocation_pending q where q.request_id = r.request_id)`;
+  await tx`
+    update svc.revocation_reason set document = null
+    where document is not null and reason_hash in (
+      select decode(convert_from(body, 'UTF8')::jsonb ->> 'reason_hash', 'hex')
+      from svc.log_entry where kind = 2 and proof_id = any(${[...ids]}::uuid[]))`;
+}
+
+/** Of what an AEP says that it was decided on. */
+export function inputHashOf(aep: Buffer | null): Buffer | null {
+  if (aep === null) return null;
+  try {
+    const { policy } = JSON.parse(unpackAep(aep).toString('utf8')) as {
+      policy?: { input_hash?: string };
+    };
+    const hash = Buffer.from(policy?.input_hash ?? '', 'hex');
+    return hash.length === 32 ? hash : null;
+  } catch {
+    return null; // damaged: what it was decided on stays, and is told apart by nothing
+  }
+}
+
+/** When an admission was erased, and by whose word; null when it was not. */
+export async function erasureOf(
+  sql: Db,
+  proofId: string,
+): Promise<{ erasedAt: Date; actor: string; reasonRef: string } | null> {
+  const [row] = await sql<{ erased_at: Date; actor: string; reason_ref: string }[]>`
+    select erased_at, actor, reason_ref from svc.erasure where proof_id = ${toUuid(proofId)}::uuid`;
+  return row === undefined
+    ? null
+    : { erasedAt: row.erased_at, actor: row.actor, reasonRef: row.reason_ref };
+}
+
+/** Why nothing was erased of an admission that is not settled, or not there. */
+export async function requireErasable(sql: Db, proofId: string): Promise<void> {
+  const [row] = await sql`select from svc.intake where proof_id = ${toUuid(proofId)}::uuid`;
+  if (row === undefined) throw new AdministrationError(`there is no admission ${proofId}`);
+  throw new AdministrationError(
+    `admission ${proofId}, or a revocation of it, is not settled yet: erase it once it is`,
+  );
+}

@@ -1,0 +1,103 @@
+import { noTenant } from '../tenants/audit.js';
+import type { Db, Transaction } from '../db/transaction.js';
+import { eraseBatches, holdKeys } from './traces.js';
+import { eraseReasons, inputHashOf } from './payloads.js';
+import { fromUuid, toUuid } from '../db/columns.js';
+
+/** The number of a tenant, for whoever goes through all that it has. */
+export async function tenantNumber(sql: Db, tenantId: string): Promise<number> {
+  const [row] = await sql<{ tenant_no: number }[]>`
+    select tenant_no from svc.tenant where tenant_id = ${tenantId}`;
+  if (row === undefined) throw noTenant(tenantId);
+  return row.tenant_no;
+}
+
+/** Admissions of a tenant that have payload, behind `after` in the order of their ids. */
+export async function unerasedFrom(
+  sql: Db,
+  tenantNo: number,
+  after: string,
+  limit: number,
+): Promise<string[]> {
+  const rows = await sql<{ proof_id: string }[]>`
+    select proof_id::text from svc.intake
+    where tenant_no = ${tenantNo} and request is not null and proof_id > ${toUuid(after)}::uuid
+    order by proof_id limit ${limit}`;
+  return rows.map((row) => fromUuid(row.proof_id));
+}
+
+/**
+ * What is left of a tenant whose admissions were erased: reasons that came since, keys without an
+ * admission, what batches hash and what was wrong with their items, and inputs that no AEP names.
+ *
+ * @returns how many revocations of what was erased wait to be appended, and keep their reasons until then
+ */
+export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Promise<number> {
+  await holdKeys(tx);
+  const revoked = await tx<{ proof_id: string }[]>`
+    select r.proof_id::text from svc.revocation_request r join svc.erasure using (proof_id)
+    where r.tenant_no = ${tenantNo} and r.document is not null
+    union -- what an administrator revoked, nobody had requested
+    select e.proof_id::text from svc.log_entry e join svc.erasure using (proof_id)
+      join svc.proof p using (proof_id)
+    where e.kind = 2 and p.tenant_no = ${tenantNo}`;
+  await eraseReasons(
+    tx,
+    revoked.map((row) => row.proof_id),
+  );
+  await eraseBatchesOf(tx, tenantNo);
+  // Those that are bound to something which is kept are not shown to whoever erases.
+  await tx`delete from svc.idempotency_key where tenant_no = ${tenantNo}`;
+  await eraseTenantInputs(tx, tenantNo);
+  const [waiting] = await tx<{ n: number }[]>`
+    select count(*)::int as n from svc.revocation_pending join svc.revocation_request r using (request_id)
+    join svc.erasure using (proof_id) where r.tenant_no = ${tenantNo}`;
+  return waiting?.n ?? 0;
+}
+
+/**
+ * Of batches of which nothing is kept: what they hash, and what was wrong with their items. One without
+ * an admission is erased when there is a record of something of the tenant, or nothing to have one of.
+ */
+async function eraseBatchesOf(tx: Transaction, tenantNo: number): Promise<void> {
+  const batches = await tx<{ batch_id: string; items_hash: Buffer | null }[]>`
+    select b.batch_id::text, b.items_hash from svc.batch b
+    cross join lateral (
+      select bool_or(one.proof_id is not null) as admits, bool_or(one.proof_id is not null
+          and (select true from svc.erasure e where e.proof_id = one.proof_id) is null) as keeps
+      from svc.batch_part p cross join unnest(p.proof_ids) as one(proof_id)
+      where p.batch_id = b.batch_id) items
+    where b.tenant_no = ${tenantNo} and items.keeps is not true and (items.admits
+      or exists (select from svc.erasure join svc.intake i using (proof_id)
+        where i.tenant_no = ${tenantNo})
+      or not exists (select from svc.intake i
+        where i.tenant_no = ${tenantNo} and i.request is not null))`;
+  const ids = batches.map((batch) => batch.batch_id);
+  await eraseBatches(
+    tx,
+    tenantNo,
+    batches.flatMap(({ batch_id, items_hash }) => (items_hash ? [{ batch_id, items_hash }] : [])),
+  );
+  await tx`
+    update svc.batch_part set problems = null
+    where batch_id = any(${ids}::uuid[]) and problems is not null`;
+}
+
+async function eraseTenantInputs(tx: Transaction, tenantNo: number): Promise<void> {
+  const inputs = await tx<{ input_hash: Buffer }[]>`
+    select input_hash from svc.policy_input
+    where convert_from(input, 'UTF8')::jsonb #>> '{tenant,tenant_id}' =
+      (select tenant_id from svc.tenant where tenant_no = ${tenantNo})`;
+  if (inputs.length === 0) return;
+  await tx`select svc.hold_appends()`;
+  const kept = await tx<{ aep: Buffer }[]>`
+    select aep from svc.proof where tenant_no = ${tenantNo} and aep is not null`;
+  const named = new Set(kept.map(({ aep }) => inputHashOf(aep)?.toString('hex')));
+  const unnamed = inputs.filter(({ input_hash: hash }) => !named.has(hash.toString('hex')));
+  // A damaged AEP may name any of them.
+  if (named.has(undefined) || unnamed.length === 0) return;
+  await tx`
+    delete from svc.policy_input where input_hash in (
+      select decode(hash, 'hex')
+      from unnest(${unnamed.map((row) => row.input_hash.toString('hex'))}::text[]) as asked(hash))`;
+}

@@ -1,0 +1,155 @@
+import type { Db, Pool, Transaction } from '../db/transaction.js';
+import { fromUuid, packageIdOf, packageUuid, toUuid } from '../db/columns.js';
+import { asTenants } from '../db/tenant-scope.js';
+
+export interface NewPackage {
+  packageId: string;
+  keyNo: number;
+  /** Different from each other, in the order in which they are to be shown. */
+  proofIds: readonly string[];
+  /** SHA-256 over the proof ids in their order: what makes two packages the same. */
+  membersHash: Uint8Array;
+}
+
+export interface TrustPackage {
+  packageId: string;
+  proofIds: string[];
+  /** Epoch milliseconds. */
+  createdAt: number;
+}
+
+/** Why a proof cannot be in a package. */
+export type MemberFault = 'unknown' | 'denied' | 'outcome' | 'erased';
+
+export type CreatePackageOutcome =
+  | { outcome: 'created' | 'repeat'; package: TrustPackage }
+  /** By the place of the culprit in what was asked for. */
+  | { outcome: 'unfit'; faults: Map<number, MemberFault> };
+
+/**
+ * Makes a package of proofs, each of which must be the tenant's own, an admission, and not the
+ * outcome of one. The same proofs in the same order are the same package, however often it is made.
+ */
+export function createPackage(
+  sql: Pool,
+  tenantNo: number,
+  wanted: NewPackage,
+): Promise<CreatePackageOutcome> {
+  return asTenants(sql, [tenantNo], async (tx) => {
+    // What was made stays what it is, also when a member of it could not be taken any more.
+    const before = await packageOf(tx, tenantNo, wanted);
+    if (before !== null) return { outcome: 'repeat', package: before };
+    const faults = await faultsOf(tx, tenantNo, wanted.proofIds);
+    if (faults.size > 0) return { outcome: 'unfit', faults };
+    const isNew = await insertPackage(tx, tenantNo, wanted);
+    const stored = await packageOf(tx, tenantNo, wanted);
+    if (stored === null) throw new Error('a package that was made is not there');
+    return { outcome: isNew ? 'created' : 'repeat', package: stored };
+  });
+}
+
+/** The tenant's package of these members, or null. */
+async function packageOf(
+  tx: Db,
+  tenantNo: number,
+  { membersHash }: NewPackage,
+): Promise<TrustPackage | null> {
+  const [found] = await tx<{ package_id: string }[]>`
+    select package_id::text from svc.trust_package
+    where tenant_no = ${tenantNo} and members_hash = ${Buffer.from(membersHash)}`;
+  return (found && (await packagesOf(tx, tenantNo, [found.package_id]))[0]) ?? null;
+}
+
+async function faultsOf(
+  tx: Db,
+  tenantNo: number,
+  proofIds: readonly string[],
+): Promise<Map<number, MemberFault>> {
+  const rows = await tx<{ n: string; fault: MemberFault }[]>`
+    select n, case when p.proof_id is null then 'unknown' when p.effect <> 'ADMIT' then 'denied'
+      when p.aep is null then 'erased' else 'outcome' end as fault
+    from unnest(${proofIds.map(toUuid)}::uuid[]) with ordinality as asked(proof_id, n)
+    left join svc.proof p on p.proof_id = asked.proof_id and p.tenant_no = ${tenantNo}
+    where p.proof_id is null or p.effect <> 'ADMIT' or p.aep is null or p.is_outcome
+    order by n`;
+  return new Map(rows.map(({ n, fault }) => [Number(n) - 1, fault]));
+}
+
+/** In statements of their own: a member is seen only beside a package that is seen. */
+async function insertPackage(
+  tx: Transaction,
+  tenantNo: number,
+  { packageId, keyNo, proofIds, membersHash }: NewPackage,
+): Promise<boolean> {
+  const inserted = await tx`
+    insert into svc.trust_package (package_id, tenant_no, key_no, members_hash)
+    values (${packageUuid(packageId)}::uuid, ${tenantNo}, ${keyNo}, ${Buffer.from(membersHash)})
+    on conflict (tenant_no, members_hash) do nothing`;
+  if (inserted.count === 0) return false;
+  const rows = proofIds.map((proofId, position) => ({
+    package_id: packageUuid(packageId),
+    position,
+    proof_id: toUuid(proofId),
+  }));
+  await tx`insert into svc.package_member ${tx(rows)}`;
+  return true;
+}
+
+/** Those of the packages that are the tenant's, newest first. */
+async function packagesOf(tx: Db, tenantNo: number, uuids: string[]): Promise<TrustPackage[]> {
+  const rows = await tx<{ package_id: string; created_at: Date; proof_ids: string[] }[]>`
+    select k.package_id::text, k.created_at, m.proof_ids
+    from svc.trust_package k
+    cross join lateral (select array_agg(proof_id::text order by position) as proof_ids
+      from svc.package_member where package_id = k.package_id) m
+    where k.package_id = any(${uuids}::uuid[]) and k.tenant_no = ${tenantNo}
+    order by k.created_at desc, k.package_id desc`;
+  return rows.map((row) => ({
+    packageId: packageIdOf(row.package_id),
+    proofIds: row.proof_ids.map(fromUuid),
+    createdAt: row.created_at.getTime(),
+  }));
+}
+
+/** One of the tenant's packages, or null. */
+export function readPackage(
+  sql: Pool,
+  tenantNo: number,
+  packageId: string,
+): Promise<TrustPackage | null> {
+  return asTenants(sql, [tenantNo], async (tx) => {
+    const [found] = await packagesOf(tx, tenantNo, [packageUuid(packageId)]);
+    return found ?? null;
+  });
+}
+
+/** A place in a list of packages, which is in the order of their making, newest first. */
+export interface PackagePlace {
+  createdAt: number;
+  packageId: string;
+}
+
+/** The tenant's packages from behind `after` on, newest first. */
+export function listPackages(
+  sql: Pool,
+  tenantNo: number,
+  limit: number,
+  after: PackagePlace | null,
+): Promise<TrustPackage[]> {
+  return asTenants(sql, [tenantNo], async (tx) => {
+    const behind =
+      after === null
+        ? tx``
+        : tx`and (created_at, package_id)
+            < (${new Date(after.createdAt)}::timestamptz, ${packageUuid(after.packageId)}::uuid)`;
+    const rows = await tx<{ package_id: string }[]>`
+      select package_id::text from svc.trust_package
+      where tenant_no = ${tenantNo} ${behind}
+      order by created_at desc, package_id desc limit ${limit}`;
+    return packagesOf(
+      tx,
+      tenantNo,
+      rows.map((row) => row.package_id),
+    );
+  });
+}

@@ -1,0 +1,282 @@
+import type { StatusEntry } from '#protocol/schemas/log-entry';
+import { isProofOnly, type ArtifactKind, type Decided, type Effect } from '#protocol/status';
+import type { Db, Pool, Transaction } from '../db/transaction.js';
+import { mapDbErrors } from '../db/errors.js';
+import { fromUuid, toUuid } from '../db/columns.js';
+import { DamagedEntryError, statusesOf } from '../proofs/status-entries.js';
+import { asTenants, type OwnId } from '../db/tenant-scope.js';
+
+/** A revocation as a tenant asks for it. The reason document is made where it is asked for. */
+export interface RevocationItem {
+  requestId: string;
+  keyNo: number;
+  proofId: string;
+  artifactKind: ArtifactKind;
+  reasonHash: Uint8Array;
+  document: Uint8Array;
+}
+
+/** What the log says of an artifact that is revoked; of several entries the first stands. */
+export interface StandingRevocation {
+  state: 'revoked';
+  leafIndex: number;
+  entry: StatusEntry;
+}
+
+/** Why no worker appended what was asked. */
+export type RevocationRefusal = 'api_key_revoked' | 'processing_failed';
+
+export type RevocationSettlement =
+  StandingRevocation | { state: 'refused'; code: RevocationRefusal };
+
+export type AskOutcome =
+  | { outcome: 'unknown_proof' }
+  /** A denial or an outcome has only its proof. */
+  | { outcome: 'absent_artifact' }
+  | { outcome: 'revoked'; standing: StandingRevocation }
+  /** Durable: a worker appends it, or says why not. A repeat points to the request that waits. */
+  | { outcome: 'asked' | 'repeat'; requestId: string };
+
+/** Each is a request of somebody else's that was refused just now. */
+const MOST_ROUNDS = 8;
+
+async function standingOf(
+  tx: Db,
+  proofId: string,
+  kind: ArtifactKind,
+): Promise<StandingRevocation | null> {
+  for (const { leafIndex, entry } of await statusesOf(tx, [proofId])) {
+    if (entry === null) throw new DamagedEntryError(`leaf ${leafIndex} about proof ${proofId}`);
+    if (entry.artifact_kind === kind) return { state: 'revoked', leafIndex, entry };
+  }
+  return null;
+}
+
+async function decidedOf(tx: Db, tenantNo: number, proofId: string): Promise<Decided | null> {
+  const [row] = await tx<{ effect: Effect; is_outcome: boolean }[]>`
+    select effect, is_outcome from svc.proof
+    where proof_id = ${toUuid(proofId)}::uuid and tenant_no = ${tenantNo}`;
+  return row === undefined ? null : { effect: row.effect, isOutcome: row.is_outcome };
+}
+
+/**
+ * Writes down that a tenant wants an artifact of its own proof revoked, unless the log says so
+ * already or somebody asked before. Nothing is appended here: the engine has no right to.
+ */
+export function askRevocation(
+  sql: Pool,
+  tenantNo: number,
+  item: RevocationItem,
+): Promise<AskOutcome> {
+  const { requestId, proofId, artifactKind } = item;
+  return asTenants(sql, [tenantNo], async (tx) => {
+    const decided = await decidedOf(tx, tenantNo, proofId);
+    if (decided === null) return { outcome: 'unknown_proof' };
+    if (artifactKind !== 'proof' && isProofOnly(decided)) return { outcome: 'absent_artifact' };
+    for (let round = 0; round < MOST_ROUNDS; round += 1) {
+      const standing = await standingOf(tx, proofId, artifactKind);
+      if (standing !== null) return { outcome: 'revoked', standing };
+      if (await insertRequest(tx, tenantNo, item)) return { outcome: 'asked', requestId };
+      const first = await firstRequest(tx, tenantNo, proofId, artifactKind);
+      if (first !== null) return { outcome: 'repeat', requestId: first };
+      // The first was refused in between and gave way: ask in its place.
+    }
+    throw new Error(`the revocation requests of ${proofId} do not come to rest`);
+  });
+}
+
+async function insertRequest(
+  tx: Transaction,
+  tenantNo: number,
+  item: RevocationItem,
+): Promise<boolean> {
+  const inserted = await tx<{ requested_at: Date }[]>`
+    insert into svc.revocation_request
+      (request_id, tenant_no, key_no, proof_id, artifact_kind, reason_hash, document)
+    values (${toUuid(item.requestId)}::uuid, ${tenantNo}, ${item.keyNo},
+      ${toUuid(item.proofId)}::uuid, ${item.artifactKind}, ${Buffer.from(item.reasonHash)},
+      ${Buffer.from(item.document)})
+    on conflict (proof_id, artifact_kind) where refused is null do nothing
+    returning requested_at`;
+  const [row] = inserted;
+  if (row === undefined) return false;
+  await tx`
+    insert into svc.revocation_pending (request_id, requested_at)
+    values (${toUuid(item.requestId)}::uuid, ${row.requested_at})`;
+  return true;
+}
+
+async function firstRequest(
+  tx: Db,
+  tenantNo: number,
+  proofId: string,
+  kind: ArtifactKind,
+): Promise<string | null> {
+  const [row] = await tx<{ request_id: string }[]>`
+    select request_id::text from svc.revocation_request
+    where proof_id = ${toUuid(proofId)}::uuid and artifact_kind = ${kind}
+      and tenant_no = ${tenantNo} and refused is null`;
+  return row === undefined ? null : fromUuid(row.request_id);
+}
+
+interface RequestRow {
+  request_id: string;
+  proof_id: string;
+  artifact_kind: ArtifactKind;
+  refused: RevocationRefusal | null;
+  pending: boolean;
+}
+
+async function settlementOf(tx: Db, row: RequestRow): Promise<RevocationSettlement | null> {
+  if (row.pending) return null;
+  if (row.refused !== null) return { state: 'refused', code: row.refused };
+  return standingOf(tx, fromUuid(row.proof_id), row.artifact_kind);
+}
+
+/** How those of a tenant's requests stand that are settled, by request id; the others wait. */
+export function settledRevocations(
+  sql: Pool,
+  requests: readonly OwnId[],
+): Promise<Map<string, RevocationSettlement>> {
+  const tenants = requests.map(({ tenantNo }) => tenantNo);
+  return asTenants(sql, tenants, async (tx) => {
+    const rows = await tx<RequestRow[]>`
+      select r.request_id::text, r.proof_id::text, r.artifact_kind, r.refused,
+        exists (select from svc.revocation_pending p where p.request_id = r.request_id) as pending
+      from unnest(${requests.map(({ id }) => toUuid(id))}::uuid[], ${tenants}::int[])
+        as asked(request_id, tenant_no)
+      join svc.revocation_request r using (request_id, tenant_no)`;
+    const settled = new Map<string, RevocationSettlement>();
+    for (const row of rows) {
+      const settlement = await settlementOf(tx, row);
+      if (settlement !== null) settled.set(fromUuid(row.request_id), settlement);
+    }
+    return settled;
+  });
+}
+
+/** How the revocation of an artifact stands; null when it is not the tenant's, or nobody asked. */
+export function revocationState(
+  sql: Pool,
+  tenantNo: number,
+  proofId: string,
+  kind: ArtifactKind,
+): Promise<'pending' | RevocationSettlement | null> {
+  return asTenants(sql, [tenantNo], async (tx) => {
+    if ((await decidedOf(tx, tenantNo, proofId)) === null) return null;
+    const standing = await standingOf(tx, proofId, kind);
+    if (standing !== null) return standing;
+    const [row] = await tx<RequestRow[]>`
+      select r.request_id::text, r.proof_id::text, r.artifact_kind, r.refused,
+        exists (select from svc.revocation_pending p where p.request_id = r.request_id) as pending
+      from svc.revocation_request r
+      where r.proof_id = ${toUuid(proofId)}::uuid and r.artifact_kind = ${kind}
+        and r.tenant_no = ${tenantNo}
+      order by r.requested_at desc, r.request_id desc limit 1`;
+    if (row === undefined) return null;
+    return (await settlementOf(tx, row)) ?? 'pending';
+  });
+}
+
+/** What a worker has to settle, with what it checks instead of believing. */
+export interface ClaimedRevocation {
+  requestId: string;
+  proofId: string;
+  artifactKind: ArtifactKind;
+  reasonHash: Buffer;
+  document: Buffer;
+  /** The key that asked is its tenant's, and was not revoked since. */
+  keyHolds: boolean;
+  /** The proof is the asking tenant's, and has such an artifact. */
+  artifactHolds: boolean;
+}
+
+/**
+ * Claims requests in this transaction, in the order in which they were asked. Only what is still
+ * pending is claimed, and only one transaction can ever commit the claim.
+ */
+export async function claimRevocations(
+  tx: Transaction,
+  requestIds: string[],
+): Promise<ClaimedRevocation[]> {
+  const rows = await tx<
+    {
+      request_id: string;
+      proof_id: string;
+      artifact_kind: ArtifactKind;
+      reason_hash: Buffer;
+      document: Buffer;
+      key_holds: boolean;
+      artifact_holds: boolean;
+    }[]
+  >`
+    with claimed as (
+      delete from svc.revocation_pending where request_id = any(${requestIds.map(toUuid)}::uuid[])
+      returning request_id)
+    select r.request_id::text, r.proof_id::text, r.artifact_kind, r.reason_hash, r.document,
+      exists (select from svc.api_key k where k.key_no = r.key_no
+        and k.tenant_no = r.tenant_no and k.revoked_at is null) as key_holds,
+      exists (select from svc.proof p where p.proof_id = r.proof_id and p.tenant_no = r.tenant_no
+        and (p.effect = 'ADMIT' or r.artifact_kind = 'proof')) as artifact_holds
+    from claimed join svc.revocation_request r using (request_id)
+    where r.refused is null
+    order by r.requested_at, r.request_id`;
+  return rows.map((row) => ({
+    requestId: fromUuid(row.request_id),
+    proofId: fromUuid(row.proof_id),
+    artifactKind: row.artifact_kind,
+    reasonHash: row.reason_hash,
+    document: row.document,
+    keyHolds: row.key_holds,
+    artifactHolds: row.artifact_holds,
+  }));
+}
+
+/** Closes claimed requests that are not appended; the artifact may be asked for again. */
+export async function refuseRevocations(
+  tx: Transaction,
+  refusals: { requestId: string; code: RevocationRefusal }[],
+): Promise<void> {
+  for (const { requestId, code } of refusals) {
+    await tx`
+      update svc.revocation_request set refused = ${code}
+      where request_id = ${toUuid(requestId)}::uuid`;
+  }
+}
+
+export async function insertReasons(
+  tx: Transaction,
+  reasons: { reasonHash: Buffer; document: Buffer }[],
+): Promise<void> {
+  if (reasons.length === 0) return;
+  const rows = reasons.map(({ reasonHash, document }) => ({ reason_hash: reasonHash, document }));
+  await tx`insert into svc.revocation_reason ${tx(rows)}`;
+}
+
+/** A place among the pending, in the order of their age. */
+export interface PendingRevocation {
+  requestedAt: Date;
+  requestId: string;
+}
+
+/** Requests that have waited longer than `ms` milliseconds, oldest first, from `after` on. */
+export function revocationsOlderThan(
+  sql: Db,
+  ms: number,
+  limit: number,
+  after: PendingRevocation | null = null,
+): Promise<PendingRevocation[]> {
+  return mapDbErrors(async () => {
+    const rows = await sql<{ request_id: string; requested_at: Date }[]>`
+      select request_id::text, requested_at from svc.revocation_pending
+      where (requested_at < now() - ${`${ms} milliseconds`}::interval
+          or requested_at > now() + interval '1 second') -- by a clock that was set back since
+        and (requested_at, request_id) > (${after?.requestedAt ?? new Date(0)}::timestamptz,
+          ${toUuid(after?.requestId ?? '0'.repeat(32))}::uuid)
+      order by requested_at, request_id limit ${limit}`;
+    return rows.map((row) => ({
+      requestedAt: row.requested_at,
+      requestId: fromUuid(row.request_id),
+    }));
+  });
+}

@@ -1,0 +1,56 @@
+import type { Db } from '../db/transaction.js';
+import { mapDbErrors } from '../db/errors.js';
+
+/** The last that an instance of a program reported; times in epoch milliseconds of the database. */
+export interface Heartbeat {
+  program: string;
+  startedAt: number;
+  beatAt: number;
+  /** As the program's `/readyz` answers. */
+  readiness: Readonly<Record<string, unknown>>;
+}
+
+/** Records that an instance of the connected role lives, and how ready it is. */
+export function recordHeartbeat(sql: Db, instance: string, readiness: object): Promise<void> {
+  return mapDbErrors(async () => {
+    await sql`
+      select svc.record_heartbeat(${instance}::uuid, ${JSON.stringify(readiness)}::text::jsonb)`;
+  });
+}
+
+export function readHeartbeats(sql: Db): Promise<Heartbeat[]> {
+  return mapDbErrors(async () => {
+    const rows = await sql<
+      { role: string; started_at: Date; beat_at: Date; readiness: Record<string, unknown> }[]
+    >`select role, started_at, beat_at, readiness from svc.heartbeat order by role, beat_at`;
+    return rows.map((row) => ({
+      program: row.role.replace(/^svc_/, ''),
+      startedAt: row.started_at.getTime(),
+      beatAt: row.beat_at.getTime(),
+      readiness: row.readiness,
+    }));
+  });
+}
+
+/** What the publishers' heartbeats say of publishing. */
+export interface Publishing {
+  /** Of the last snapshot, in epoch milliseconds of the database; null when no publisher reports any. */
+  publishedAt: number | null;
+  /** Why the last publisher that stopped refused to publish; null once a snapshot was published since. */
+  refused: string | null;
+}
+
+export function publishing(heartbeats: readonly Heartbeat[]): Publishing {
+  const publishers = heartbeats.filter(({ program }) => program === 'publisher');
+  const published = publishers.flatMap(({ beatAt, readiness }) => {
+    const ago = readiness['published_ms_ago'];
+    return typeof ago === 'number' ? [beatAt - ago] : [];
+  });
+  const publishedAt = published.length === 0 ? null : Math.max(...published);
+  const refusals = publishers.filter(
+    ({ beatAt, readiness }) =>
+      typeof readiness['refused'] === 'string' && beatAt > (publishedAt ?? -Infinity),
+  );
+  const last = refusals.sort((a, b) => a.beatAt - b.beatAt).at(-1);
+  return { publishedAt, refused: last === undefined ? null : String(last.readiness['refused']) };
+}

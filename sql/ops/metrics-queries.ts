@@ -1,0 +1,95 @@
+import type postgres from 'postgres';
+import type { Db } from '../db/transaction.js';
+import { mapDbErrors } from '../db/errors.js';
+import { treeSize } from '../log/log.js';
+import { verifiedPrefix, scrubPosition } from '../log/verdicts.js';
+
+// What is read now and then to be shown to operators, by programs whose roles may read it anyway.
+
+/** What is accepted and not settled: how many, and when the oldest came, in epoch milliseconds. */
+export function pendingNow(sql: Db): Promise<{ admissions: number; oldestAt: number | null }> {
+  return mapDbErrors(async () => {
+    const [row] = await sql<{ admissions: string; oldest: Date | null }[]>`
+      select count(*) as admissions, min(accepted_at) as oldest from svc.intake_pending`;
+    return {
+      admissions: Number(row?.admissions ?? 0),
+      oldestAt: row?.oldest?.getTime() ?? null,
+    };
+  });
+}
+
+/** Beyond this a number says no more than that it is very many. */
+const FAILING_COUNTED = 10_000;
+
+type Fragment = postgres.PendingQuery<postgres.Row[]>;
+
+/** Leaves whose verdict in force is fail, counted up to ten thousand each. */
+export interface FailingLeaves {
+  failing: number;
+  /** Only because a compromised key signed them; the others are in `failing`. */
+  voided: number;
+}
+
+export function failingLeaves(sql: Db): Promise<FailingLeaves> {
+  return mapDbErrors(async () => {
+    const failed = sql`jsonb_path_query_array(checks, '$[*] ? (@.result == "fail")')`;
+    // As the verifier writes it, and as the index of 0017 has it: else all that is voided is read.
+    const voided = sql`
+      '[{"name": "signing_key", "result": "fail", "detail": "by the log the key is compromised at this position"}]'`;
+    const count = (of: Fragment, candidates: Fragment) => sql`
+      select count(*)::int from (
+        select distinct first_index as leaf from svc.verdict
+        where not frontier and outcome = 'fail' ${candidates}
+        order by leaf desc limit ${FAILING_COUNTED}) as candidate
+      cross join lateral (
+        select outcome, checks from svc.verdict where not frontier and first_index = leaf
+        order by tree_size desc, verdict_id desc limit 1) as in_force
+      where outcome = 'fail' and ${of}`;
+    const isOther = sql`${failed} <> ${voided}`;
+    const [row] = await sql<FailingLeaves[]>`
+      select (${count(isOther, sql`and ${isOther}`)}) as failing,
+        (${count(sql`${failed} = ${voided}`, sql``)}) as voided`;
+    return row ?? { failing: 0, voided: 0 };
+  });
+}
+
+/** How far the verifier is. */
+export async function verifierPlace(
+  sql: Db,
+): Promise<{ lag: number; scrubbedTo: number } & FailingLeaves> {
+  // The prefix first: what is appended in between makes the distance longer, never less than none.
+  const verified = (await verifiedPrefix(sql))?.treeSize ?? 0;
+  return {
+    lag: Math.max(0, (await treeSize(sql)) - verified),
+    scrubbedTo: (await scrubPosition(sql)).nextIndex,
+    ...(await failingLeaves(sql)),
+  };
+}
+
+/** How long the log is, and the last checkpoint that was signed of it. */
+export function logAndCheckpoint(
+  sql: Db,
+): Promise<{ leaves: number; checkpoint: { treeSize: number; signedAt: number } | null }> {
+  return mapDbErrors(async () => {
+    const [row] = await sql<
+      { leaves: string; tree_size: string | null; created_at: Date | null }[]
+    >`
+      select h.tree_size as leaves, c.tree_size, c.created_at from svc.log_head h
+      left join lateral (
+        select tree_size, created_at from svc.checkpoint order by tree_size desc limit 1) as c on true`;
+    const signedAt = row?.created_at?.getTime();
+    return {
+      leaves: Number(row?.leaves ?? 0),
+      checkpoint: signedAt === undefined ? null : { treeSize: Number(row?.tree_size), signedAt },
+    };
+  });
+}
+
+/** The whole database on disk. */
+export function databaseBytes(sql: Db): Promise<number> {
+  return mapDbErrors(async () => {
+    const [row] = await sql<{ bytes: string }[]>`
+      select pg_database_size(current_database()) as bytes`;
+    return Number(row?.bytes);
+  });
+}

@@ -1,0 +1,303 @@
+import {
+  verificationStatus,
+  type ArtifactKind,
+  type Effect,
+  type VerificationStatus,
+} from '#protocol/status';
+import type { KeyedEntry } from '#protocol/key-state';
+import type { Pool, Transaction } from '../db/transaction.js';
+import { comparableTime, fromUuid } from '../db/columns.js';
+import { keysInLog, voidingLeaf } from '../log/keys.js';
+import { statusesOf } from './status-entries.js';
+import { asTenantsAfter } from '../db/tenant-scope.js';
+import type { Environment } from '../tenants/authenticate.js';
+import { verdictsForLeaves, type LeafVerdict } from '../log/verdicts.js';
+
+/** A proof in a list, with what its status follows from. */
+export interface ProofInList {
+  proofId: string;
+  leafIndex: number;
+  environment: Environment;
+  lane: 1 | 2;
+  effect: Effect;
+  isOutcome: boolean;
+  action: string | null;
+  intentId: string | null;
+  /** Epoch milliseconds. */
+  acceptedAt: number;
+  /** The verdict in force; null while there is none. */
+  verdict: LeafVerdict | null;
+  /** The log has a compromise of the key that voids the proof. */
+  isVoided: boolean;
+  /** All artifacts that the log says are revoked. */
+  revoked: ArtifactKind[];
+}
+
+export interface ProofFilter {
+  lane?: 1 | 2 | undefined;
+  effect?: Effect | undefined;
+  action?: string | undefined;
+  intentId?: string | undefined;
+  /** Epoch milliseconds, the first that counts and the first that counts no more. */
+  acceptedFrom?: number | undefined;
+  acceptedBefore?: number | undefined;
+}
+
+export interface ListQuery {
+  tenantNo: number;
+  filter: ProofFilter;
+  /** Only leaves below this index; null begins with the newest. */
+  below: number | null;
+  limit: number;
+  /** The only status listed; every status when absent. */
+  status: VerificationStatus | undefined;
+}
+
+/**
+ * The most leaves that one request looks at. A filter that hardly anything passes gives short pages
+ * and goes on with the next request, so none ever reads a whole registry.
+ */
+const MOST_SCANNED = 4_000;
+const SCAN_GROWS_BY = 4;
+
+/** Between an acceptance and a checkpoint over it no transaction lasts so long, and no clock is so far off. */
+const CHECKPOINT_SLACK_MS = 15 * 60_000;
+
+/**
+ * One page of a tenant's proofs, the newest first, and the index below which the next one begins.
+ * Leaves come in the order in which they are committed, so what is appended meanwhile changes
+ * neither this page nor those after it.
+ */
+export function listProofs(
+  sql: Pool,
+  query: ListQuery,
+): Promise<{ proofs: ProofInList[]; next: number | null }> {
+  const { limit, status } = query;
+  const keep = (proof: ProofInList): boolean => status === undefined || statusOf(proof) === status;
+  return asTenantsAfter(sql, [query.tenantNo], keysInLog, async (tx, keys) => {
+    const floor = await firstLeafSince(tx, query.filter.acceptedFrom);
+    const kept: ProofInList[] = [];
+    let below = query.below ?? Number.MAX_SAFE_INTEGER;
+    let budget = MOST_SCANNED;
+    // One more than the page has shows whether there is another page.
+    let size = limit + 1;
+    while (budget > 0) {
+      size = Math.min(size, budget);
+      const scan = await scanLeaves(tx, query, keys, floor, below, size);
+      kept.push(...(await withStanding(tx, scan.matching, keys)).filter(keep));
+      if (kept.length > limit) {
+        const page = kept.slice(0, limit);
+        return { proofs: page, next: page.at(-1)?.leafIndex ?? null };
+      }
+      if (scan.scanned < size || scan.least === null) return { proofs: kept, next: null };
+      below = scan.least;
+      budget -= size;
+      size *= SCAN_GROWS_BY;
+    }
+    return { proofs: kept, next: below };
+  });
+}
+
+/** No leaf below it was accepted at `time` or later: a checkpoint covered it before. */
+async function firstLeafSince(tx: Transaction, time: number | undefined): Promise<number> {
+  if (time === undefined) return 0;
+  const [row] = await tx<{ tree_size: number }[]>`
+    select tree_size from svc.checkpoint
+    where created_at < ${comparableTime(time - CHECKPOINT_SLACK_MS)}
+    order by created_at desc limit 1`;
+  return row?.tree_size ?? 0;
+}
+
+/** The key entries of the log; null when one cannot be read. */
+type Keys = readonly KeyedEntry[] | null;
+
+type Scanned = Omit<ProofInList, 'verdict' | 'isVoided' | 'revoked'> & {
+  keyId: string;
+  hasPayload: boolean;
+};
+
+interface ScanRow {
+  scanned: number;
+  least: number | null;
+  proof_id: string | null;
+  leaf_index: number;
+  environment: Environment;
+  lane: 1 | 2;
+  effect: Effect;
+  is_outcome: boolean;
+  action: string | null;
+  intent_id: string | null;
+  accepted_at: Date;
+  key_id: string;
+  has_payload: boolean;
+}
+
+/** Looks at the next `size` leaves of the tenant, and gives those that pass the filter. */
+async function scanLeaves(
+  tx: Transaction,
+  { tenantNo, filter, status }: ListQuery,
+  keys: Keys,
+  floor: number,
+  below: number,
+  size: number,
+): Promise<{ scanned: number; least: number | null; matching: Scanned[] }> {
+  const { lane, effect, action, intentId, acceptedFrom, acceptedBefore } = filter;
+  const isException = status !== undefined && status !== 'VALID' && keys !== null;
+  // One look-up per exception: a join could be planned as a scan of all the tenant's proofs.
+  const source = isException
+    ? tx`(${exceptions(tx, tenantNo, status, keys, floor, below, size)}) x cross join lateral (
+        select * from svc.proof p where p.tenant_no = ${tenantNo} and p.leaf_index = x.leaf
+        limit 1) p`
+    : tx`svc.proof`;
+  // An intent has an index of its own, so only its leaves are scanned.
+  const ofIntent = intentId === undefined || isException ? tx`` : tx`and intent_id = ${intentId}`;
+  const rows = await tx<ScanRow[]>`
+    with seen as materialized (
+      select proof_id, leaf_index, environment, lane, effect, is_outcome, action, intent_id, key_id,
+        aep is not null as has_payload
+      from ${source}
+      where tenant_no = ${tenantNo} and leaf_index < ${below} and leaf_index >= ${floor} ${ofIntent}
+      order by leaf_index desc limit ${size}),
+    counted as (select count(*)::integer as scanned, min(leaf_index) as least from seen),
+    matching as (
+      select s.*, e.at as accepted_at from seen s join svc.log_entry e using (leaf_index)
+      where (${lane ?? null}::smallint is null or s.lane = ${lane ?? null})
+        and (${effect ?? null}::text is null or s.effect = ${effect ?? null})
+        and (${action ?? null}::text is null or s.action = ${action ?? null})
+        and (${intentId ?? null}::text is null or s.intent_id = ${intentId ?? null})
+        and (${dateOf(acceptedFrom)}::timestamptz is null or e.at >= ${dateOf(acceptedFrom)})
+        and (${dateOf(acceptedBefore)}::timestamptz is null or e.at < ${dateOf(acceptedBefore)}))
+    select c.scanned, c.least, m.proof_id::text, m.leaf_index, m.environment, m.lane, m.effect,
+      m.is_outcome, m.action, m.intent_id, m.accepted_at, m.key_id, m.has_payload
+    from counted c left join matching m on true
+    order by m.leaf_index desc`;
+  const matching = rows.flatMap((row): Scanned[] =>
+    row.proof_id === null
+      ? []
+      : [
+          {
+            proofId: fromUuid(row.proof_id),
+            leafIndex: row.leaf_index,
+            environment: row.environment,
+            lane: row.lane,
+            effect: row.effect,
+            isOutcome: row.is_outcome,
+            action: row.action,
+            intentId: row.intent_id,
+            acceptedAt: row.accepted_at.getTime(),
+            keyId: row.key_id,
+            hasPayload: row.has_payload,
+          },
+        ],
+  );
+  return { scanned: rows[0]?.scanned ?? 0, least: rows[0]?.least ?? null, matching };
+}
+
+/**
+ * The leaves of the tenant that can have a status other than VALID, newest first. Without a verdict
+ * the status is BACKEND_LOOKUP_REQUIRED, so these are listed for that status only, and so are those
+ * that a compromised key signed below the entry of the compromise: the verifier may still have to
+ * verify them again.
+ */
+function exceptions(
+  tx: Transaction,
+  tenantNo: number,
+  status: VerificationStatus,
+  keys: readonly KeyedEntry[],
+  floor: number,
+  below: number,
+  size: number,
+) {
+  const listed = tx`
+    (select distinct leaf_index as leaf from svc.status_exception
+      where tenant_no = ${tenantNo} and leaf_index < ${below} and leaf_index >= ${floor}
+      order by leaf_index desc limit ${size})`;
+  if (status !== 'BACKEND_LOOKUP_REQUIRED') return listed;
+  return tx`${listed} ${voidedLeaves(tx, tenantNo, keys, floor, below, size)} union
+    (select leaf_index from svc.proof
+      where tenant_no = ${tenantNo} and leaf_index < ${below}
+        and leaf_index >= greatest(${floor}::bigint, coalesce(
+          (select last_index + 1 from svc.verdict where frontier order by last_index desc limit 1), 0))
+      order by leaf_index desc limit ${size})`;
+}
+
+/** Between the lowest and the highest index, proofs that are not voided may be among them. */
+function voidedLeaves(
+  tx: Transaction,
+  tenantNo: number,
+  keys: readonly KeyedEntry[],
+  floor: number,
+  below: number,
+  size: number,
+) {
+  const ranges = keys.flatMap(({ leafIndex, entry }) =>
+    entry.type === 'key' && entry.from_index !== undefined
+      ? [{ keyId: entry.key_id, from: entry.from_index, until: leafIndex }]
+      : [],
+  );
+  if (ranges.length === 0) return tx``;
+  const from = Math.max(floor, Math.min(...ranges.map((range) => range.from)));
+  const until = Math.min(below, Math.max(...ranges.map((range) => range.until)));
+  return tx`union
+    (select leaf_index from svc.proof
+      where tenant_no = ${tenantNo} and leaf_index < ${until} and leaf_index >= ${from}
+        and key_id = any(${ranges.map((range) => range.keyId)})
+      order by leaf_index desc limit ${size})`;
+}
+
+function dateOf(epochMs: number | undefined): Date | null {
+  return epochMs === undefined ? null : comparableTime(epochMs);
+}
+
+async function withStanding(
+  tx: Transaction,
+  proofs: Scanned[],
+  keys: Keys,
+): Promise<ProofInList[]> {
+  if (proofs.length === 0) return [];
+  const [verdicts, statuses] = await Promise.all([
+    verdictsForLeaves(
+      tx,
+      proofs.map(({ leafIndex }) => leafIndex),
+    ),
+    statusesOf(
+      tx,
+      proofs.map(({ proofId }) => proofId),
+    ),
+  ]);
+  const revoked = new Map<string, ArtifactKind[]>();
+  const damaged = new Set<string>();
+  for (const { proofId, entry } of statuses) {
+    if (entry === null) damaged.add(proofId);
+    else revoked.set(proofId, [...(revoked.get(proofId) ?? []), entry.artifact_kind]);
+  }
+  return proofs.map(({ keyId, hasPayload, ...proof }) => ({
+    ...proof,
+    // What cannot be read may be a revocation: then nothing is asserted of this one.
+    verdict: damaged.has(proof.proofId)
+      ? null
+      : inForce(verdicts.get(proof.leafIndex) ?? null, hasPayload),
+    isVoided: voidingLeaf(keys, keyId, proof.leafIndex) !== null,
+    revoked: revoked.get(proof.proofId) ?? [],
+  }));
+}
+
+/** The status of the proof itself, from the facts that the list has of it. */
+export function statusOf(proof: ProofInList): VerificationStatus {
+  const { effect, isOutcome, verdict, isVoided, revoked } = proof;
+  return verificationStatus({
+    kind: 'proof',
+    effect,
+    isOutcome,
+    verdict: verdict?.outcome ?? 'none',
+    isVoided,
+    revoked,
+    expired: verdict?.expired ?? [],
+  });
+}
+
+/** Nothing is asserted of what is erased, whether or not the verifier has come to say so. */
+function inForce(verdict: LeafVerdict | null, hasPayload: boolean): LeafVerdict | null {
+  if (verdict?.outcome !== 'pass' || hasPayload) return verdict;
+  return { ...verdict, outcome: 'erased' };
+}

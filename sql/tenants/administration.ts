@@ -1,0 +1,152 @@
+import type { ArtifactKind } from '#protocol/status';
+import { AdministrationError, noTenant, withGateLock } from './audit.js';
+import type { Db, Pool, Transaction } from '../db/transaction.js';
+import { mapDbErrors } from '../db/errors.js';
+import type { Environment } from './authenticate.js';
+
+export { AdministrationError };
+
+/** Creates a tenant. @returns false when it is there already, in that environment */
+export function createTenant(
+  sql: Db,
+  tenant: { tenantId: string; environment: Environment; allowlisted?: boolean },
+): Promise<boolean> {
+  return mapDbErrors(async () => {
+    const { tenantId, environment, allowlisted = false } = tenant;
+    const created = await sql`
+      insert into svc.tenant (tenant_id, environment, allowlisted)
+      values (${tenantId}, ${environment}, ${allowlisted}) on conflict do nothing`;
+    if (created.count === 1) return true;
+    const [present] = await sql<{ environment: string }[]>`
+      select environment from svc.tenant where tenant_id = ${tenantId}`;
+    if (present?.environment !== environment) {
+      throw new AdministrationError(
+        `tenant ${tenantId} is a ${present?.environment ?? '?'} tenant, and stays one`,
+      );
+    }
+    return false;
+  });
+}
+
+export function setAllowlisted(
+  sql: Pool | Transaction,
+  tenantId: string,
+  allowlisted: boolean,
+): Promise<void> {
+  return withGateLock(sql, async (tx) => {
+    const rows = await tx`
+      update svc.tenant set allowlisted = ${allowlisted} where tenant_id = ${tenantId}`;
+    if (rows.count === 0) throw noTenant(tenantId);
+  });
+}
+
+export function setLane(
+  sql: Pool | Transaction,
+  environment: Environment,
+  open: boolean,
+): Promise<void> {
+  return withGateLock(sql, async (tx) => {
+    await tx`
+      update svc.lane set open = ${open}, changed_at = now() where environment = ${environment}`;
+  });
+}
+
+/** How long artifacts of admissions accepted from now on assert, in seconds; null: no end. */
+export function setValidity(
+  sql: Db,
+  tenantId: string,
+  validity: Record<ArtifactKind, number | null>,
+): Promise<void> {
+  return mapDbErrors(async () => {
+    const rows = await sql`
+      update svc.tenant set validity = ${sql.json(validity)} where tenant_id = ${tenantId}`;
+    if (rows.count === 0) throw noTenant(tenantId);
+  });
+}
+
+/** Requests a second that a tenant may make; null: what the engine grants everybody. */
+export function setRateLimit(sql: Db, tenantId: string, perSecond: number | null): Promise<void> {
+  return mapDbErrors(async () => {
+    const rows = await sql`
+      update svc.tenant set rate_limit = ${perSecond} where tenant_id = ${tenantId}`;
+    if (rows.count === 0) throw noTenant(tenantId);
+  });
+}
+
+export interface TenantRow {
+  tenantId: string;
+  environment: Environment;
+  allowlisted: boolean;
+  rateLimit: number | null;
+  validity: Record<ArtifactKind, number | null>;
+  /** Keys that are good now. */
+  keys: number;
+  createdAt: Date;
+}
+
+export function listTenants(sql: Db): Promise<TenantRow[]> {
+  return mapDbErrors(
+    () => sql<TenantRow[]>`
+      select tenant_id as "tenantId", environment, allowlisted, rate_limit as "rateLimit", validity,
+        created_at as "createdAt",
+        (select count(*) from svc.api_key k where k.tenant_no = t.tenant_no
+          and k.revoked_at is null and (k.expires_at is null or k.expires_at > now()))::int as keys
+      from svc.tenant t order by tenant_id`,
+  );
+}
+
+export interface LaneRow {
+  environment: Environment;
+  open: boolean;
+  changedAt: Date;
+}
+
+export function listLanes(sql: Db): Promise<LaneRow[]> {
+  return mapDbErrors(
+    () => sql<LaneRow[]>`
+      select environment, open, changed_at as "changedAt" from svc.lane order by environment`,
+  );
+}
+
+/**
+ * Stores a proof-chain fixture. Fixtures never change; another content needs another reference.
+ *
+ * @returns false when this very fixture is there already
+ */
+export function putFixture(
+  sql: Db,
+  fixture: { fixtureRef: string; fixtureHash: Uint8Array; content: Uint8Array },
+): Promise<boolean> {
+  return mapDbErrors(async () => {
+    const { fixtureRef, fixtureHash, content } = fixture;
+    const stored = await sql`
+      insert into svc.fixture (fixture_ref, fixture_hash, content)
+      values (${fixtureRef}, ${Buffer.from(fixtureHash)}, ${Buffer.from(content)})
+      on conflict do nothing`;
+    if (stored.count === 1) return true;
+    const [present] = await sql<{ fixture_hash: Buffer }[]>`
+      select fixture_hash from svc.fixture where fixture_ref = ${fixtureRef}`;
+    if (present?.fixture_hash.equals(fixtureHash) === true) return false;
+    throw new AdministrationError(
+      `fixture ${fixtureRef} is there with another content, and fixtures never change: choose another reference`,
+    );
+  });
+}
+
+export interface FixtureRow {
+  fixtureRef: string;
+  fixtureHash: Buffer;
+  bytes: number;
+  createdAt: Date;
+}
+
+export function listFixtures(sql: Db): Promise<FixtureRow[]> {
+  return mapDbErrors(
+    () => sql<FixtureRow[]>`
+      select fixture_ref as "fixtureRef", fixture_hash as "fixtureHash", length(content) as bytes,
+        created_at as "createdAt"
+      from svc.fixture order by fixture_ref`,
+  );
+}
+
+export { insertApiKey, revokeApiKey } from './api-keys.js';

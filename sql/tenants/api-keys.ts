@@ -1,0 +1,146 @@
+import { AdministrationError, joinTransaction, noTenant, withGateLock } from './audit.js';
+import type { Db, Pool, Transaction } from '../db/transaction.js';
+import { mapDbErrors } from '../db/errors.js';
+
+export interface NewApiKey {
+  keyId: string;
+  tenantId: string;
+  secretHash: Uint8Array;
+  scopes: string[];
+  /** Which architectural review allowed it. */
+  reviewRef: string;
+  /** How long it is good from now on by the database's clock, in seconds; null: for ever. */
+  lifetime?: number | null;
+  /** The end itself, in epoch milliseconds, where it is known. */
+  expiresAt?: number | null;
+}
+
+/** Stores a key's hash; a key is issued only against a recorded review. @returns when it ends */
+export function insertApiKey(sql: Db, key: NewApiKey): Promise<Date | null> {
+  return mapDbErrors(async () => {
+    const { lifetime = null, expiresAt = null } = key;
+    const [row] = await sql<{ expires_at: Date | null }[]>`
+      insert into svc.api_key (key_id, tenant_no, secret_hash, scopes, review_ref, expires_at)
+      select ${key.keyId}, tenant_no, ${Buffer.from(key.secretHash)}, ${key.scopes},
+        ${key.reviewRef}, coalesce(${expiresAt === null ? null : new Date(expiresAt)}::timestamptz,
+          clock_timestamp() + make_interval(secs => ${lifetime}::double precision))
+      from svc.tenant where tenant_id = ${key.tenantId}
+      returning expires_at`;
+    if (row === undefined) throw noTenant(key.tenantId);
+    return row.expires_at;
+  });
+}
+
+/** Revokes a key for ever. Like every gate, it holds for what is accepted and not yet signed. */
+export function revokeApiKey(sql: Pool | Transaction, keyId: string): Promise<void> {
+  return withGateLock(sql, async (tx) => {
+    const rows = await tx`
+      update svc.api_key set revoked_at = coalesce(revoked_at, clock_timestamp())
+      where key_id = ${keyId}`;
+    if (rows.count === 0) throw noKey(keyId);
+  });
+}
+
+/**
+ * Lets a key end in so many seconds; never later than it would have ended. @returns when
+ *
+ * @throws AdministrationError when the key is unknown, or revoked: no end to come may be promised then
+ */
+export function expireApiKey(sql: Db, keyId: string, seconds: number): Promise<Date> {
+  return mapDbErrors(async () => {
+    const [row] = await sql<{ expires_at: Date }[]>`
+      update svc.api_key set expires_at =
+        least(expires_at, clock_timestamp() + make_interval(secs => ${seconds}::double precision))
+      where key_id = ${keyId} and revoked_at is null returning expires_at`;
+    if (row !== undefined) return row.expires_at;
+    const [revoked] = await sql`select from svc.api_key where key_id = ${keyId}`;
+    if (revoked === undefined) throw noKey(keyId);
+    throw new AdministrationError(`key ${keyId} is revoked, and so over already`);
+  });
+}
+
+export interface Rotation {
+  tenantId: string;
+  scopes: string[];
+  reviewRef: string;
+  newExpiresAt: Date | null;
+  oldExpiresAt: Date;
+}
+
+/**
+ * Issues the key that follows another: same tenant, scopes and review. The old one ends after the
+ * overlap; the new one is good for as long as the old one was issued for.
+ *
+ * @throws AdministrationError when the old one is unknown, over, or was followed already
+ */
+export function rotateApiKey(
+  sql: Pool | Transaction,
+  rotation: { oldKeyId: string; newKeyId: string; secretHash: Uint8Array; overlap: number },
+): Promise<Rotation> {
+  return joinTransaction(sql, async (tx) => {
+    const { oldKeyId, newKeyId, secretHash, overlap } = rotation;
+    const [old] = await tx<{ state: KeyState; tenantId: string }[]>`
+      select ${tx.unsafe(STATE)} as state, t.tenant_id as "tenantId"
+      from svc.api_key k join svc.tenant t using (tenant_no)
+      where k.key_id = ${oldKeyId} for update of k`;
+    if (old === undefined) throw noKey(oldKeyId);
+    if (old.state !== 'active') {
+      throw new AdministrationError(`key ${oldKeyId} is ${old.state}: issue a new one`);
+    }
+    // Only now that the row is ours: a rotation that held it a moment ago shows in this statement.
+    const [follower] = await tx<{ key_id: string }[]>`
+      select key_id from svc.api_key where replaces = ${oldKeyId}`;
+    if (follower !== undefined) {
+      throw new AdministrationError(`key ${oldKeyId} was rotated already, to ${follower.key_id}`);
+    }
+    const [fresh] = await tx<{ scopes: string[]; review_ref: string; expires_at: Date | null }[]>`
+      insert into svc.api_key
+        (key_id, tenant_no, secret_hash, scopes, review_ref, replaces, expires_at)
+      select ${newKeyId}, tenant_no, ${Buffer.from(secretHash)}, scopes, review_ref, key_id,
+        clock_timestamp() + (expires_at - created_at)
+      from svc.api_key where key_id = ${oldKeyId}
+      returning scopes, review_ref, expires_at`;
+    if (fresh === undefined) throw noKey(oldKeyId);
+    return {
+      tenantId: old.tenantId,
+      scopes: fresh.scopes,
+      reviewRef: fresh.review_ref,
+      newExpiresAt: fresh.expires_at,
+      oldExpiresAt: await expireApiKey(tx, oldKeyId, overlap),
+    };
+  });
+}
+
+export type KeyState = 'active' | 'expired' | 'revoked';
+
+const STATE = `case when k.revoked_at is not null then 'revoked'
+  when k.expires_at <= clock_timestamp() then 'expired' else 'active' end`;
+
+/** A key as far as anybody may see it: never the hash of its secret. */
+export interface ApiKeyRow {
+  keyId: string;
+  state: KeyState;
+  scopes: string[];
+  reviewRef: string;
+  replaces: string | null;
+  createdAt: Date;
+  expiresAt: Date | null;
+  revokedAt: Date | null;
+}
+
+export function listApiKeys(sql: Db, tenantId: string): Promise<ApiKeyRow[]> {
+  return mapDbErrors(async () => {
+    const [tenant] = await sql`select from svc.tenant where tenant_id = ${tenantId}`;
+    if (tenant === undefined) throw noTenant(tenantId);
+    return sql<ApiKeyRow[]>`
+      select k.key_id as "keyId", ${sql.unsafe(STATE)} as state, k.scopes,
+        k.review_ref as "reviewRef", k.replaces, k.created_at as "createdAt",
+        k.expires_at as "expiresAt", k.revoked_at as "revokedAt"
+      from svc.api_key k join svc.tenant t using (tenant_no)
+      where t.tenant_id = ${tenantId} order by k.key_no`;
+  });
+}
+
+function noKey(keyId: string): AdministrationError {
+  return new AdministrationError(`there is no key ${keyId}: key list <tenant_id> shows a tenant's`);
+}

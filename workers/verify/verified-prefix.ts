@@ -1,0 +1,229 @@
+import { equalBytes } from '#protocol/bytes';
+import { ProtocolError } from '#protocol/errors';
+import type { KeyedEntry } from '#protocol/key-state';
+import { CompactRange, HASH_BYTES, leafHash } from '#protocol/merkle';
+import {
+  extendTiles,
+  rootFromTiles,
+  tilesForAppend,
+  TILE_WIDTH,
+  type Tile,
+  type TileReader,
+} from '#protocol/tiles';
+import type { ArtifactKind, Outcome } from '#protocol/status';
+import type { Check } from '#protocol/verify';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { transaction } from '#sql/db/transaction';
+import { readEvidence, type LeafEvidence } from '#sql/log/evidence';
+import { treeSize } from '#sql/log/log';
+import {
+  verifiedPrefix,
+  insertVerdicts,
+  insertExpiries,
+  scrubUrgently,
+  type Expiry,
+  type VerifiedPrefix,
+  type NewVerdict,
+} from '#sql/log/verdicts';
+import { checkLeaf, outcomeOf } from './check-leaf.js';
+import { lockVerdicts, LogDamagedError, tileCache, type VerifyContext } from './context.js';
+import { expiriesOf } from './expiries.js';
+import { trustedKeys, appendIfKeyEntry } from './keys.js';
+import { voidingKey } from './voided.js';
+
+/**
+ * Verifies the next leaves after the verified prefix and moves the prefix up to them. Returns how
+ * many leaves it covered; 0 when there is nothing new.
+ *
+ * The verifier builds the tree from the leaves it read itself, never from what the appender says.
+ * What does not pass gets a verdict of its own; the prefix goes on past it.
+ *
+ * @throws LogDamagedError when the log has a hole or its verified past has changed
+ */
+export async function extendVerifiedPrefix(context: VerifyContext, limit: number): Promise<number> {
+  const { sql } = context;
+  const start = await verifiedPrefix(sql);
+  const from = start?.treeSize ?? 0;
+  const to = Math.min(await treeSize(sql), from + limit);
+  if (to < from) {
+    throw new LogDamagedError(
+      `the log has ${to} leaves, but ${from} were verified: the database is older than its own verdicts`,
+    );
+  }
+  if (to === from) return 0;
+
+  const range = resume(start);
+  const leaves = await readEvidence(sql, from, to);
+  if (leaves.length !== to - from)
+    throw new LogDamagedError(`a leaf of ${from}–${to - 1} is missing`);
+  const hashes = leaves.map((leaf) => leafHash(nativeSha256, leaf.entry));
+  for (const hash of hashes) range.append(hash);
+  const root = range.root();
+  const read = tileCache(sql);
+  const tree = await readTree(read, from, to, hashes, root);
+  let keys = await trustedKeys(context, start);
+  for (const leaf of leaves) keys = appendIfKeyEntry(keys, leaf.leafIndex, leaf.entry);
+
+  const others: { leaf: LeafEvidence; outcome: Outcome; checks: Check[] }[] = [];
+  let passed: Check[] = [];
+  const ends: Expiry[] = [];
+  leaves.forEach((leaf, offset) => {
+    const { checks, aep } = checkLeaf(context.crypto, leaf, keys.entries, to, {
+      leafHashInTree: tree.sound ? (tree.leafHashes[offset] ?? new Uint8Array()) : new Uint8Array(),
+    });
+    const outcome = outcomeOf(leaf, checks);
+    if (outcome === 'pass') {
+      passed = checks;
+      ends.push(...expiriesOf(leaf.leafIndex, aep));
+    } else {
+      others.push({ leaf, outcome, checks });
+    }
+  });
+
+  const prefix: NewVerdict = {
+    prefix: { subtrees: Buffer.concat(range.hashes), keysDigest: keys.digest },
+    firstIndex: from,
+    lastIndex: to - 1,
+    treeSize: to,
+    root,
+    outcome: 'pass',
+    expired: [],
+    checks: passed,
+  };
+  const judged = others.map(({ leaf: { leafIndex }, outcome, checks }): NewVerdict => ({
+    ...single(prefix, leafIndex),
+    outcome,
+    checks,
+  }));
+  const won = await commit(context, prefix, judged, compromises(keys.entries, from), ends);
+  if (!won) return 0;
+  let altered = 0;
+  for (const { leaf, outcome, checks } of others) {
+    if (outcome !== 'fail') continue;
+    const voidedBy = voidingKey(leaf, checks, keys.entries, to);
+    if (voidedBy !== null) context.voided.add(voidedBy, leaf.leafIndex);
+    else {
+      altered += 1;
+      const failed = checks.filter((check) => check.result === 'fail');
+      context.log.error({ leaf_index: leaf.leafIndex, failed }, 'a leaf does not verify');
+    }
+  }
+  const failed = others.filter(({ outcome }) => outcome === 'fail').length;
+  context.metrics?.verified('log', leaves.length - failed, failed);
+  context.metrics?.failed(altered);
+  return to - from;
+}
+
+/** The compact range of the verified prefix, from the verifier's own record of it. */
+function resume(start: VerifiedPrefix | null): CompactRange {
+  if (start === null) return new CompactRange(nativeSha256);
+  const hashes: Uint8Array[] = [];
+  for (let at = 0; at < start.subtrees.length; at += HASH_BYTES) {
+    hashes.push(start.subtrees.subarray(at, at + HASH_BYTES));
+  }
+  const range = new CompactRange(nativeSha256, { size: start.treeSize, hashes });
+  if (!equalBytes(range.root(), start.root)) {
+    throw new LogDamagedError('the recorded root of the verified prefix does not follow from it');
+  }
+  return range;
+}
+
+/**
+ * What the stored tiles say of the new leaves, and whether the tree above them is the one that the
+ * verifier computes itself.
+ */
+async function readTree(
+  read: TileReader,
+  from: number,
+  to: number,
+  hashes: Uint8Array[],
+  root: Uint8Array,
+): Promise<{ sound: boolean; leafHashes: Uint8Array[] }> {
+  const leafHashes: Uint8Array[] = [];
+  for (let leaf = from; leaf < to;) {
+    const index = Math.floor(leaf / TILE_WIDTH);
+    const tile = await read(0, index, 1);
+    for (const end = Math.min(to, (index + 1) * TILE_WIDTH); leaf < end; leaf += 1) {
+      const at = (leaf % TILE_WIDTH) * HASH_BYTES;
+      leafHashes.push(tile.subarray(at, at + HASH_BYTES));
+    }
+  }
+  return { sound: await isSound(read, from, to, hashes, root), leafHashes };
+}
+
+async function isSound(
+  read: TileReader,
+  from: number,
+  to: number,
+  hashes: Uint8Array[],
+  root: Uint8Array,
+): Promise<boolean> {
+  const edge: Tile[] = [];
+  for (const { level, index, width } of tilesForAppend(from, to - from)) {
+    const tile = await read(level, index, width);
+    edge.push({ level, index, hashes: tile.subarray(0, width * HASH_BYTES) });
+  }
+  try {
+    for (const tile of extendTiles(nativeSha256, from, hashes, edge)) {
+      if (tile.level === 0) continue; // compared leaf by leaf
+      const stored = await read(tile.level, tile.index, tile.hashes.length / HASH_BYTES);
+      if (!equalBytes(stored.subarray(0, tile.hashes.length), tile.hashes)) return false;
+    }
+    return equalBytes(await rootFromTiles(nativeSha256, to, read), root);
+  } catch (error) {
+    if (error instanceof ProtocolError) return false; // a tile is missing or too short
+    throw error;
+  }
+}
+
+/** The leaves that key entries from index `from` on take their signatures from. */
+function compromises(keys: readonly KeyedEntry[], from: number): { from: number; until: number }[] {
+  return keys.flatMap(({ leafIndex, entry }) =>
+    leafIndex >= from && entry.type === 'key' && entry.from_index !== undefined
+      ? [{ from: Math.min(entry.from_index, leafIndex), until: leafIndex }]
+      : [],
+  );
+}
+
+/** Compare-and-swap: of several verifiers at the same place one writes, the others look again. */
+function commit(
+  context: VerifyContext,
+  prefix: NewVerdict,
+  others: NewVerdict[],
+  compromised: { from: number; until: number }[],
+  ends: Expiry[],
+): Promise<boolean> {
+  return transaction(context.sql, async (tx) => {
+    const now = await lockVerdicts(tx);
+    if (((await verifiedPrefix(tx))?.treeSize ?? 0) !== prefix.firstIndex) return false;
+    // Verified so late that it is over: it must not be said to be valid until somebody looks.
+    const isOver = ({ expiresAt }: Expiry): boolean => expiresAt <= now;
+    const over = expiredAlready(prefix, ends.filter(isOver));
+    // Of that time, and not of when the lock was asked for: nothing is over before its end.
+    await insertVerdicts(tx, [prefix, ...others, ...over], now);
+    for (const range of compromised) await scrubUrgently(tx, range.from, range.until);
+    await insertExpiries(
+      tx,
+      ends.filter((end) => !isOver(end)),
+    );
+    return true;
+  });
+}
+
+/** Verdicts on leaves of the prefix that pass and of which something is over. */
+function expiredAlready(prefix: NewVerdict, ends: readonly Expiry[]): NewVerdict[] {
+  const kinds = new Map<number, ArtifactKind[]>();
+  for (const { leafIndex, kind } of ends) {
+    kinds.set(leafIndex, [...(kinds.get(leafIndex) ?? []), kind]);
+  }
+  return [...kinds].map(([leafIndex, expired]) => ({
+    ...single(prefix, leafIndex),
+    expired: expired.sort(),
+    checks: [],
+  }));
+}
+
+/** A row about one leaf of the prefix, of the same look at the log. */
+function single(prefix: NewVerdict, leafIndex: number): NewVerdict {
+  return { ...prefix, prefix: null, firstIndex: leafIndex, lastIndex: leafIndex };
+}
