@@ -2,7 +2,7 @@
 // half of one, or a status that its own numbers do not explain, counts as failed. Nothing is skipped in CI.
 // node .ci/count.mjs <directory> <status of the tests> <of the faults> <of the fuzzing> <of the audit>
 import { readFileSync } from 'node:fs';
-import { basename, join } from 'node:path';
+import { join } from 'node:path';
 
 const [directory = '.', ...statuses] = process.argv.slice(2);
 
@@ -41,7 +41,7 @@ const parts = {
         status === 'failed' && assertionResults.every((one) => one.status !== 'failed'),
     );
     for (const { name, message, assertionResults } of testResults ?? []) {
-      const file = basename(name ?? '');
+      const file = (name ?? '').replace(/^.*\/test\//, 'test/');
       for (const one of assertionResults) {
         const after = `after ${Math.round(one.duration ?? 0)} ms: ${one.failureMessages?.[0] ?? ''}`;
         if (one.status === 'failed') tell(file, one.fullName, after);

@@ -2,7 +2,7 @@ import { mkdir } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
 import { startInstalled, type InstalledServer } from '#bench/service/installed-server';
-import { freePort } from '../helpers/free-port.js';
+import { freePort } from '../fixtures/free-port.js';
 
 /** A Redis that can be killed. As operators are told to run it: noeviction. What it holds is in memory. */
 export class RedisServer {

@@ -8,7 +8,7 @@ import { formatVkey } from '#protocol/note';
 import { snapshotNameFor } from '#runtime/config';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { logger } from '#runtime/process/log';
-import { freePort } from '../helpers/free-port.js';
+import { freePort } from '../fixtures/free-port.js';
 import { adminCommand } from './admin-command.js';
 import { Cluster } from './cluster.js';
 import { Link } from './link.js';

@@ -114,7 +114,7 @@ const atCheckpoint = (when: string, breaks: 'unsent' | 'unanswered'): Fault => (
   },
 });
 
-/** What is left at each write is looked at in depth by test/publisher.killed.test.ts. */
+/** What is left at each write is looked at in depth by test/publisher/killed.test.ts. */
 export const PUBLISHER_WRITE_FAULTS: Fault[] = [
   atEach('staged', 'staged and not in its place'),
   atEach('in-place', 'in its place'),

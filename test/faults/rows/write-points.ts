@@ -217,7 +217,7 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
       'update svc.batch_part set problems = null ',
       'delete from svc.policy_input where input_hash in ',
     ],
-    'of `erase tenant`, which is gone on with by the next run: test/programs.admin-erase.test.ts kills it',
+    'of `erase tenant`, which is gone on with by the next run: test/programs/admin-erase.test.ts kills it',
   ],
   [
     'append.ts',
@@ -242,7 +242,7 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
     'verdicts.ts',
     ['update svc.scrub set next_index = case '],
-    'only after a key was compromised, or of what failed before it was erased: test/workers.verify-keys.test.ts',
+    'only after a key was compromised, or of what failed before it was erased: test/workers/verify-keys.test.ts',
   ],
   [
     'lifecycle.ts',

@@ -1,0 +1,143 @@
+import { createServer, get, type IncomingMessage, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { Readable } from 'node:stream';
+import { afterEach, describe, expect, it } from 'vitest';
+import { readBatch } from '#api/engine/batches/read-batch';
+import { sendLines } from '#api/engine/batches/send-lines';
+import {
+  arraySplitter,
+  lineSplitter,
+  type SplitItem,
+  type Splitter,
+} from '#api/engine/batches/split';
+import { BatchUploads } from '#api/engine/batches/uploads';
+import type { Caller } from '#api/engine/http/authenticate';
+import fc from 'fast-check';
+import { executeBodies } from '../../fixtures/batches.js';
+import { TENANT } from '../../fixtures/registry.js';
+
+const caller = { tenantId: TENANT } as Caller;
+const LIMITS = { body: 32 * 1024 * 1024, item: 32 * 1024, items: 10_000 };
+
+/** A request whose body comes in these pieces. */
+function requestOf(pieces: Buffer[], type = 'application/json'): IncomingMessage {
+  const headers = { 'content-type': type };
+  return Object.assign(Readable.from(pieces), {
+    headers,
+    complete: true,
+  }) as unknown as IncomingMessage;
+}
+
+const uploads = new BatchUploads({ perTenant: 1, budget: LIMITS.body });
+
+describe('reading a batch', () => {
+  it('lets others on the event loop, however much of it comes at once', async () => {
+    let others = 0;
+    let reading = true;
+    const tick = (): void => {
+      others += 1;
+      if (reading) setImmediate(tick);
+    };
+    const body = Buffer.from(JSON.stringify(executeBodies(10_000)));
+    setImmediate(tick);
+    const upload = uploads.start(caller.tenantNo);
+    const batch = await readBatch(requestOf([body]), LIMITS, caller, upload);
+    reading = false;
+    expect(batch.items.size).toBe(10_000);
+    expect(others).toBeGreaterThan(4);
+  });
+});
+
+/** The items of a body that comes in pieces of this size. */
+function cut(splitter: Splitter, body: Buffer, size: number): string[] {
+  const items: SplitItem[] = [];
+  for (let at = 0; at < body.length; at += size) {
+    items.push(...splitter.push(body.subarray(at, at + size)));
+  }
+  items.push(...splitter.end());
+  return items.map((item) => ('bytes' in item ? item.bytes.toString() : 'too long'));
+}
+
+const space = fc.stringMatching(/^[ \t\n\r]{0,3}$/);
+
+describe('cutting a body', () => {
+  it('gives the items of an array, whatever is in them and wherever the pieces end', () => {
+    const spaced = fc.array(fc.tuple(space, fc.jsonValue(), space), { minLength: 1, maxLength: 6 });
+    fc.assert(
+      fc.property(spaced, fc.integer({ min: 1, max: 7 }), (items, size) => {
+        const texts = items.map(([, value]) => JSON.stringify(value));
+        const inside = items.map(
+          ([before], at) => `${before}${texts[at] ?? ''}${items[at]?.[2] ?? ''}`,
+        );
+        const body = Buffer.from(` [${inside.join(',')}] \n`);
+        expect(cut(arraySplitter(10_000), body, size)).toEqual(texts);
+      }),
+    );
+  });
+
+  it('gives the items of lines, wherever the pieces end', () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.jsonValue(), { maxLength: 6 }),
+        fc.integer({ min: 1, max: 7 }),
+        (values, size) => {
+          const texts = values.map((value) => JSON.stringify(value));
+          const body = Buffer.from(texts.map((text) => ` ${text}\r\n\n`).join(''));
+          expect(cut(lineSplitter(10_000), body, size)).toEqual(texts);
+        },
+      ),
+    );
+  });
+
+  it('keeps no more of an item than an item may have', () => {
+    const body = Buffer.from(`[1,"${'x'.repeat(50)}",2]`);
+    for (const size of [1, 7, 1_000]) {
+      expect(cut(arraySplitter(20), body, size)).toEqual(['1', 'too long', '2']);
+    }
+  });
+});
+
+describe('sending lines', () => {
+  let server: Server | undefined;
+  afterEach(() => {
+    server?.closeAllConnections();
+    server?.close();
+  });
+
+  it('asks for no more while nobody takes them, and for nothing once nobody will', async () => {
+    let asked = 0;
+    let ended = false;
+    async function* endless(): AsyncGenerator<Uint8Array[]> {
+      try {
+        for (;;) {
+          asked += 1;
+          yield [Buffer.alloc(64 * 1024, 'x')];
+          await new Promise(setImmediate);
+        }
+      } finally {
+        ended = true;
+      }
+    }
+    server = createServer((_, res) => void sendLines(res, endless()));
+    await new Promise<void>((resolve) => server?.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as AddressInfo;
+    const response = await new Promise<IncomingMessage>((resolve, reject) => {
+      get({ port, host: '127.0.0.1' }, resolve).on('error', reject);
+    });
+    // It fills what is between the two, and then it waits.
+    let before = -1;
+    await expect
+      .poll(
+        () => {
+          const still = asked === before;
+          before = asked;
+          return still;
+        },
+        { interval: 300 },
+      )
+      .toBe(true);
+    expect(ended).toBe(false);
+    response.destroy();
+    await expect.poll(() => ended).toBe(true);
+  });
+});

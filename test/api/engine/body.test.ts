@@ -1,0 +1,167 @@
+import { Agent, request as httpRequest } from 'node:http';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { problemSchema } from '#protocol/schemas/index';
+import { treeSize } from '#sql/log/log';
+import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
+import {
+  executeBody,
+  headersFor,
+  issueKey,
+  startEngine,
+  type TestEngine,
+  without,
+} from '../../fixtures/engine.js';
+import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let engine: TestEngine;
+let key: string;
+/** One connection: what a bad body leaves behind in it meets the next request. */
+let agent: Agent;
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  engine = await startEngine(registry);
+  key = await issueKey(registry);
+});
+beforeEach(() => {
+  agent = new Agent({ keepAlive: true, maxSockets: 1 });
+});
+afterEach(() => agent.destroy());
+afterAll(async () => {
+  await engine.close();
+  await db.drop();
+});
+
+const good = () => ({ headers: headersFor(key), agent, body: JSON.stringify(executeBody()) });
+
+/** A good body with one member put in as it stands. */
+function withMember(member: string): string {
+  return JSON.stringify(executeBody()).replace(/}$/, `,${member}}`);
+}
+
+const nested = (levels: number): string => '['.repeat(levels) + ']'.repeat(levels);
+
+const lacking = (field: string): string => JSON.stringify(without(executeBody(), field));
+
+const table: [what: string, code: string, pointer: string, body: string | Uint8Array][] = [
+  ['nothing', 'malformed_json', '', ''],
+  ['half an object', 'malformed_json', '/intent_id', '{"intent_id"'],
+  ['text after the object', 'malformed_json', '', `${JSON.stringify(executeBody())} x`],
+  ['a byte order mark', 'malformed_json', '', `\ufeff${JSON.stringify(executeBody())}`],
+  ['no UTF-8', 'invalid_utf8', '/a', Buffer.from('7b2261223a22ff227d', 'hex')],
+  ['a name twice', 'duplicate_key', '/action', withMember('"action":"OTHER"')],
+  ['a name twice, once escaped', 'duplicate_key', '/action', withMember('"\\u0061ction":"X"')],
+  ['a lone surrogate', 'lone_surrogate', '/x', withMember('"x":"\\ud800"')],
+  ['U+0000', 'nul_character', '/x', withMember('"x":"\\u0000"')],
+  ['2^53', 'integer_out_of_range', '/n/0', withMember('"n":[9007199254740992]')],
+  ['no number', 'integer_out_of_range', '/n', withMember('"n":1e400')],
+  ['33 levels', 'too_deep', `/x${'/0'.repeat(31)}`, withMember(`"x":${nested(32)}`)],
+  ['65 levels', 'too_deep', `/x${'/0'.repeat(31)}`, withMember(`"x":${nested(64)}`)],
+  ['an array', 'invalid_field', '', '[]'],
+  ['another schema', 'unsupported_schema_version', '/schema_version', '{"schema_version":"2"}'],
+  ['a field too many', 'unknown_field', '/a~1b~0c', withMember('"a/b~c":1')],
+  ['no intent_id', 'missing_field', '/intent_id', lacking('intent_id')],
+  ['no schema_version', 'missing_field', '/schema_version', lacking('schema_version')],
+  ['no tenant_id', 'missing_field', '/tenant_id', lacking('tenant_id')],
+  ['no action', 'missing_field', '/action', lacking('action')],
+  ['a lower-case action', 'invalid_field', '/action', JSON.stringify(executeBody({ action: 'x' }))],
+  ['a null', 'invalid_field', '/intent_id', JSON.stringify(executeBody({ intent_id: null }))],
+  [
+    'a token that is no header',
+    'invalid_field',
+    '/idempotency_key',
+    JSON.stringify(executeBody({ idempotency_key: 'a\nb' })),
+  ],
+  ['__proto__', 'unknown_field', '/__proto__', withMember('"__proto__":{"action":"X"}')],
+];
+
+describe('a body with', () => {
+  it.each(table)('%s is refused as %s at %j', async (_, code, pointer, body) => {
+    const before = await treeSize(registry.engine);
+    const reply = await engine.call({ headers: headersFor(key), agent, body });
+    expect(reply.json).toMatchObject({ status: 400, code });
+    expect(reply.status).toBe(400);
+    expect(problemSchema.parse(reply.json).errors?.[0]?.pointer).toBe(pointer);
+    expect(await treeSize(registry.engine)).toBe(before);
+    expect((await engine.call(good())).status).toBe(200);
+  });
+
+  it('several faults lists them', async () => {
+    const reply = await engine.call({
+      headers: headersFor(key),
+      body: JSON.stringify(executeBody({ action: 'x', intent_id: '', extra: 1 })),
+    });
+    expect(reply.json['code']).toBe('unknown_field');
+    expect(
+      problemSchema
+        .parse(reply.json)
+        .errors?.map(({ pointer }) => pointer)
+        .sort(),
+    ).toEqual(['/action', '/extra', '/intent_id']);
+  });
+
+  it('very many faults is not answered at great length', async () => {
+    const many = Object.fromEntries(Array.from({ length: 2_000 }, (_, i) => [`f${i}`, 0]));
+    const long = { ['x'.repeat(20_000)]: 0 };
+    for (const extra of [many, long]) {
+      const body = JSON.stringify(executeBody(extra));
+      const reply = await engine.call({ headers: headersFor(key), agent, body });
+      expect(reply.json['code']).toBe('unknown_field');
+      expect(reply.bytes.length).toBeLessThan(10_000);
+    }
+  });
+});
+
+describe('a body that is too large', () => {
+  const tooLarge = 'x'.repeat(2 * 1024 * 1024);
+
+  it('by its Content-Length is refused, and the connection closed after the answer', async () => {
+    const reply = await engine.call({ headers: headersFor(key), agent, body: tooLarge });
+    expect(reply.status).toBe(413);
+    expect(reply.json).toMatchObject({ code: 'body_too_large' });
+    expect(reply.headers.connection).toBe('close');
+    expect((await engine.call(good())).status).toBe(200);
+  });
+
+  it('and sent to somebody who may not is refused as cleanly', async () => {
+    const headers = { ...headersFor(key), 'X-Svc-Api-Key': 'wrong' };
+    expect((await engine.call({ headers, agent, body: tooLarge })).status).toBe(401);
+    expect((await engine.call(good())).status).toBe(200);
+  });
+
+  it('is refused while it still streams in', async () => {
+    let sent = 0;
+    const status = await new Promise<number | undefined>((resolve, reject) => {
+      const request = httpRequest(
+        new URL('/v1/intents/execute', engine.url),
+        { method: 'POST', headers: headersFor(key), agent },
+        (response) => {
+          clearInterval(pump);
+          response.resume();
+          resolve(response.statusCode);
+          request.destroy();
+        },
+      );
+      request.on('error', reject);
+      // Chunked and without an end.
+      const pump = setInterval(() => {
+        sent += 64 * 1024;
+        request.write(Buffer.alloc(64 * 1024, ' '));
+      }, 1);
+    });
+    expect(status).toBe(413);
+    expect(sent).toBeGreaterThan(32 * 1024);
+    expect(sent).toBeLessThan(8 * 1024 * 1024);
+  });
+
+  it('is not: one of exactly the limit is read', async () => {
+    const body = JSON.stringify(executeBody());
+    const padded = body + ' '.repeat(32 * 1024 - body.length);
+    expect((await engine.call({ headers: headersFor(key), agent, body: padded })).status).toBe(200);
+    const over = await engine.call({ headers: headersFor(key), agent, body: `${padded} ` });
+    expect(over.status).toBe(413);
+  });
+});

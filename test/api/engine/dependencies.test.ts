@@ -1,0 +1,177 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createEngine } from '#api/engine/engine';
+import { createPdfRenderer, PDF_DEFAULTS } from '#api/engine/pdf/pool';
+import { TENANT_CONNECTIONS, TenantConnections } from '#sql/db/tenant-connections';
+import { ENGINE_DEFAULTS } from '#api/engine/context';
+import { createOutcomeWaiter } from '#api/engine/admission/wait';
+import { systemClock } from '#runtime/process/clock';
+import { listen } from '#runtime/http/server';
+import { logger } from '#runtime/process/log';
+import { connect } from '#runtime/postgres/connect';
+import { openAdmitEvents, openAdmitQueue, openAdmitWorker } from '#runtime/queue/queues';
+import { createTenant, setAllowlisted, setLane } from '#sql/tenants/administration';
+import { treeSize } from '#sql/log/log';
+import { settledRevocations } from '#sql/lifecycle/revocations';
+import { readOutcomes } from '#sql/admissions/outcomes';
+import { processAdmissions } from '#workers/admit/process';
+import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
+import { executeBody, headersFor, issueKey, send, startEngine } from '../../fixtures/engine.js';
+import { startTcpProxy } from '../../fixtures/way.js';
+import { openRegistry, TENANT, type TestRegistry } from '../../fixtures/registry.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let key: string;
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  key = await issueKey(registry);
+});
+afterAll(() => db.drop());
+
+describe('without its database the engine', () => {
+  it('answers 503 to everyone, is not ready, says so, and recovers', async () => {
+    const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
+    const sql = connect(way.url, { application: 'test', max: 4, connectTimeoutMs: 1_000 });
+    const engine = await startEngine(registry, { sql });
+    const ask = (headers = headersFor(key)) =>
+      engine.call({ headers, body: JSON.stringify(executeBody()) });
+    const read = (path: string) => engine.call({ method: 'GET', path, headers: headersFor(key) });
+    expect((await ask()).status).toBe(200);
+    expect((await read('/readyz')).json).toEqual({
+      status: 'ready',
+      dependencies: { database: 'up', queue: 'up' },
+    });
+
+    await way.leave();
+    const unavailable = { status: 503, code: 'database_unavailable' };
+    const replies = [
+      await ask(),
+      // Not a word on whether the key is good: that is not known now.
+      await ask({ ...headersFor(key), 'X-Svc-Api-Key': 'malformed' }),
+      await read(`/v1/proofs/${'0'.repeat(32)}`),
+      await read(`/v1/admissions/${'0'.repeat(32)}`),
+    ];
+    for (const reply of replies) {
+      expect(reply.status).toBe(503);
+      expect(reply.json).toMatchObject(unavailable);
+      expect(reply.headers['retry-after']).toBe('1');
+    }
+    const ready = await read('/readyz');
+    expect(ready.status).toBe(503);
+    expect(ready.json).toEqual({
+      status: 'unavailable',
+      dependencies: { database: 'down', queue: 'up' },
+    });
+    expect((await read('/healthz')).status).toBe(200);
+
+    await way.comeBack();
+    await expect.poll(async () => (await ask()).status).toBe(200);
+    await engine.close();
+    await sql.end({ timeout: 1 });
+    way.close();
+  });
+
+  it('goes on waiting for what is accepted, and answers when the database is back', async () => {
+    const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
+    const sql = connect(way.url, { application: 'test', max: 4, connectTimeoutMs: 1_000 });
+    const engine = await startEngine(registry, { sql });
+    engine.worker.rests = true;
+    const waiting = engine.call({ headers: headersFor(key), body: JSON.stringify(executeBody()) });
+    await expect.poll(() => engine.worker.jobs.length).toBe(1);
+    await way.leave();
+    await engine.worker.work();
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    await way.comeBack();
+    expect((await waiting).status).toBe(200);
+    await engine.close();
+    await sql.end({ timeout: 1 });
+    way.close();
+  });
+});
+
+describe('without its queue the engine', () => {
+  it('is degraded, which is no reason to send requests elsewhere', async () => {
+    const engine = await startEngine(registry);
+    engine.worker.fails = new Error('away');
+    const reply = await engine.call({ method: 'GET', path: '/readyz' });
+    expect(reply.status).toBe(200);
+    expect(reply.json).toEqual({
+      status: 'degraded',
+      dependencies: { database: 'up', queue: 'down' },
+    });
+    await engine.close();
+  });
+});
+
+describe('without an active policy the engine', () => {
+  it('accepts nothing', async () => {
+    const empty = await freshDatabase();
+    const admin = empty.as('svc_admin');
+    await createTenant(admin, { tenantId: TENANT, environment: 'sandbox' });
+    await setAllowlisted(admin, TENANT, true);
+    await setLane(admin, 'sandbox', true);
+    const bare = { ...registry, admin, engine: empty.as('svc_engine') };
+    const engine = await startEngine(bare);
+    const headers = headersFor(await issueKey(bare));
+    const reply = await engine.call({ headers, body: JSON.stringify(executeBody()) });
+    expect(reply.status).toBe(503);
+    expect(reply.json).toMatchObject({ code: 'policy_missing' });
+    expect(reply.headers['retry-after']).toBe('30');
+    await engine.close();
+    await empty.drop();
+  });
+});
+
+describe('with the queue that is in the database', () => {
+  it('the engine and a worker settle admissions, each once', async () => {
+    const log = logger('test', 'silent');
+    const engineQueue = { databaseUrl: db.urlFor('svc_engine'), redisUrl: null };
+    const workerQueue = { databaseUrl: db.urlFor('svc_worker'), redisUrl: null };
+    const waiting = createOutcomeWaiter({
+      readOutcomes: (ids) => readOutcomes(registry.engine, ids),
+      log,
+    });
+    const revocations = createOutcomeWaiter({
+      readOutcomes: (ids) => settledRevocations(registry.engine, ids),
+      log,
+    });
+    const queue = openAdmitQueue(engineQueue, { log });
+    const events = openAdmitEvents(engineQueue, (_job, ids) => waiting.wake(ids ?? []), { log });
+    const worker = openAdmitWorker(workerQueue, (ids) => processAdmissions(registry.admit, ids), {
+      concurrency: 2,
+      log,
+    });
+    await Promise.all([events.ready, worker.ready]);
+    const engine = createEngine({
+      ...ENGINE_DEFAULTS,
+      sql: registry.engine,
+      tenantSql: new TenantConnections({ ...TENANT_CONNECTIONS, sql: registry.engine }),
+      queue,
+      waiting,
+      revocations,
+      log,
+      clock: systemClock,
+      pdf: createPdfRenderer(PDF_DEFAULTS),
+      publicUrl: 'https://registry.example',
+      admissionsPaused: false,
+    });
+    const server = await listen(engine, { host: '127.0.0.1', port: 0 });
+    const before = await treeSize(registry.engine);
+    const bodies = Array.from({ length: 40 }, () => JSON.stringify(executeBody()));
+    const ask = () =>
+      Promise.all(bodies.map((body) => send(server.url, { headers: headersFor(key), body })));
+    const first = await ask();
+    expect(first.map(({ status }) => status)).toEqual(bodies.map(() => 200));
+    const again = await ask();
+    expect(again.map(({ bytes }) => bytes.toString())).toEqual(
+      first.map(({ bytes }) => bytes.toString()),
+    );
+    expect(await treeSize(registry.engine)).toBe(before + 40);
+    await server.close(1_000);
+    await events.close();
+    await queue.close();
+    await worker.close();
+  });
+});

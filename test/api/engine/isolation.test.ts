@@ -1,0 +1,314 @@
+import { createHash } from 'node:crypto';
+import { v7 as uuidv7 } from 'uuid';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { OperationSpec } from '#api/engine/operation';
+import { OPERATIONS } from '#api/engine/operations';
+import { createTenant, setAllowlisted } from '#sql/tenants/administration';
+import type { Pool } from '#sql/db/transaction';
+import { TENANT_TABLES } from '#sql/db/tenant-scope';
+import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
+import {
+  executeBody,
+  headersFor,
+  issueKey,
+  startEngine,
+  type Reply,
+  type TestEngine,
+  without,
+  workBatches,
+} from '../../fixtures/engine.js';
+import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
+import { testLog } from '../../fixtures/checkpoints.js';
+import { unfiltered } from '../../fixtures/unfiltered.js';
+
+/** Two tenants: one has everything that a tenant can have, the other asks for it. */
+const OWNER = 'owner';
+const STRANGER = 'stranger';
+const ALL_SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle'];
+
+/**
+ * Ids of one of everything, by the names that paths and bodies have for them; `second` is another
+ * proof, for what takes several.
+ */
+type Ids = Record<'proof_id' | 'second' | 'package_id' | 'token_hash' | 'batch_id', string>;
+
+/** An export as its owner got it. */
+type Exported = Record<string, unknown>;
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let ownerKey: string;
+let strangerKey: string;
+let theirs: Ids;
+let exported: Exported;
+/** Of a proof that was as genuine, and that no tenant has any more. */
+let lost: Exported;
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  const engine = await startEngine(registry);
+  const keyOf = async (tenantId: string): Promise<string> => {
+    await createTenant(registry.admin, { tenantId, environment: 'sandbox' });
+    await setAllowlisted(registry.admin, tenantId, true);
+    return issueKey(registry, { tenantId, scopes: ALL_SCOPES });
+  };
+  ownerKey = await keyOf(OWNER);
+  strangerKey = await keyOf(STRANGER);
+  const make = async (path: string, body: object): Promise<Reply['json']> => {
+    const headers = headersFor(ownerKey, OWNER);
+    const reply = await engine.call({ path, headers, body: JSON.stringify(body) });
+    expect(reply.status).toBeLessThan(300);
+    return reply.json;
+  };
+  const admit = async () =>
+    String(
+      (await make('/v1/intents/execute', executeBody({ tenant_id: OWNER })))['registry_proof_id'],
+    );
+  const [first, second, third] = [await admit(), await admit(), await admit()];
+  const made = await make('/v1/packages', {
+    schema_version: 'svc.lifecycle.package_request/1.0',
+    proof_ids: [first, second],
+  });
+  const shared = await make('/v1/share-tokens', {
+    schema_version: 'svc.lifecycle.share_token_request/1.0',
+    artifact_kind: 'proof',
+    proof_id: first,
+  });
+  await make(`/v1/proofs/${first}/revocations`, {
+    schema_version: 'svc.lifecycle.revocation_request/1.0',
+    artifact_kind: 'certificate',
+    reason: 'a mistake',
+    actor: 'ops',
+  });
+  const batch = await make('/v1/batches', [executeBody({ tenant_id: OWNER })]);
+  await workBatches(registry);
+  await registry.verifyAll();
+  theirs = {
+    proof_id: first,
+    second,
+    package_id: String(made['package_id']),
+    token_hash: String(shared['token_hash']),
+    batch_id: String(batch['batch_id']),
+  };
+  await testLog(db).publish();
+  const exportOf = async (proofId: string): Promise<Exported> => {
+    const path = `/v1/proofs/${proofId}/export`;
+    const reply = await engine.call({ method: 'GET', path, headers: headersFor(ownerKey, OWNER) });
+    expect(reply.status).toBe(200);
+    return reply.json;
+  };
+  exported = await exportOf(second);
+  lost = await exportOf(third);
+  await db.sql.begin(async (tx) => {
+    await tx`set local session_replication_role = replica`;
+    await tx`delete from svc.proof where proof_id = ${third}::uuid`;
+    await tx`delete from svc.intake where proof_id = ${third}::uuid`;
+  });
+  await engine.close();
+});
+afterAll(() => db.drop());
+
+const hexId = (): string => uuidv7().replaceAll('-', '');
+
+/** Ids of the same forms that nobody has. */
+function nobodys(): Ids {
+  return {
+    proof_id: hexId(),
+    second: hexId(),
+    package_id: `pkg_${hexId()}`,
+    token_hash: createHash('sha256').update(hexId()).digest('hex'),
+    batch_id: `batch_${hexId()}`,
+  };
+}
+
+/** What a path needs besides ids. */
+const PLAIN: Record<string, string> = { artifact_kind: 'certificate' };
+
+function pathOf(spec: OperationSpec, ids: Ids): string {
+  return spec.path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
+    const value = PLAIN[name] ?? (ids as unknown as Record<string, string>)[name];
+    // A route with a new kind of id belongs in here as well: give it one of the owner's.
+    if (value === undefined) throw new Error(`whose id is {${name}} of ${spec.path}?`);
+    return value;
+  });
+}
+
+/** A body of the stranger's that names these ids, wherever a body of this shape names any. */
+function bodyOf(example: unknown, ids: Ids): unknown {
+  if (isDocument(example)) return documentLike(example, ids === theirs ? exported : lost);
+  if (Array.isArray(example)) return example.map((one) => bodyOf(one, ids));
+  if (example === null || typeof example !== 'object') return example;
+  return Object.fromEntries(
+    Object.entries(example).map(([name, value]) => {
+      if (name === 'tenant_id') return [name, STRANGER];
+      if (name === 'proof_id' || name === 'parent_proof_id') return [name, ids.proof_id];
+      if (name === 'package_id') return [name, ids.package_id];
+      if (name === 'proof_ids') return [name, [ids.proof_id, ids.second]];
+      return [name, bodyOf(value, ids)];
+    }),
+  );
+}
+
+function isDocument(example: unknown): example is Exported {
+  return typeof example === 'object' && example !== null && 'aep' in example;
+}
+
+/** What the example shows of an export, of this one. */
+function documentLike(example: Exported, document: Exported): Exported {
+  return Object.fromEntries(
+    Object.entries(example).map(([name, value]) => [
+      name,
+      name === 'schema_version' ? value : document[name],
+    ]),
+  );
+}
+
+interface Case {
+  name: string;
+  spec: OperationSpec;
+  example: unknown;
+}
+
+const namesIds = (example: unknown): boolean =>
+  isDocument(example) ||
+  JSON.stringify(bodyOf(example, nobodys())) !== JSON.stringify(bodyOf(example, nobodys()));
+
+/** Every route with an id in its path, once for each body it takes, and every other body with one. */
+const cases: Case[] = OPERATIONS.flatMap(({ spec }) => {
+  const inPath = spec.path.replaceAll('{artifact_kind}', '').includes('{');
+  const examples = Object.entries(spec.body?.examples ?? {});
+  const title = `${spec.method.toUpperCase()} ${spec.path}`;
+  if (examples.length === 0) return inPath ? [{ name: title, spec, example: undefined }] : [];
+  return examples
+    .filter(([, example]) => inPath || namesIds(example))
+    .map(([name, example]) => ({ name: `${title} (${name})`, spec, example }));
+});
+
+const lists = OPERATIONS.map(({ spec }) => spec).filter(
+  (spec) => spec.method === 'get' && spec.scopes.length > 0 && !spec.path.includes('{'),
+);
+
+async function ask(
+  engine: TestEngine,
+  { spec, example }: Case,
+  ids: Ids,
+): Promise<{ status: number; said: string }> {
+  const reply = await engine.call({
+    method: spec.method.toUpperCase(),
+    path: pathOf(spec, ids),
+    headers: headersFor(strangerKey, STRANGER),
+    ...(example !== undefined && { body: JSON.stringify(bodyOf(example, ids)) }),
+  });
+  // Without what differs because the question did.
+  let said = JSON.stringify(without(reply.json, 'request_id'));
+  for (const id of [...Object.values(ids), exported['proof_id'], lost['proof_id']]) {
+    said = said.replaceAll(String(id), '<id>');
+  }
+  return { status: reply.status, said };
+}
+
+async function withEngine<T>(sql: Pool, work: (engine: TestEngine) => Promise<T>): Promise<T> {
+  const engine = await startEngine(registry, { sql });
+  try {
+    return await work(engine);
+  } finally {
+    await engine.close();
+  }
+}
+
+async function withoutRowLevelSecurity<T>(work: () => Promise<T>): Promise<T> {
+  const alter = async (what: string): Promise<void> => {
+    for (const table of TENANT_TABLES) {
+      await db.sql.unsafe(`alter table svc.${table} ${what} row level security`);
+    }
+  };
+  await alter('disable');
+  try {
+    return await work();
+  } finally {
+    await alter('enable');
+  }
+}
+
+/** A stranger's question about what is there is answered as one about what is not. */
+async function expectAbsent(engine: TestEngine, asked: Case): Promise<void> {
+  const about = await ask(engine, asked, theirs);
+  const unknown = await ask(engine, asked, nobodys());
+  expect(about).toEqual(unknown);
+  if (asked.spec.path.includes('{')) expect(about.status).toBe(404);
+}
+
+/** The lists in which the stranger finds anything of the owner's. */
+async function tellingLists(engine: TestEngine): Promise<string[]> {
+  const telling: string[] = [];
+  for (const { path } of lists) {
+    const headers = headersFor(strangerKey, STRANGER);
+    const reply = await engine.call({ method: 'GET', path, headers });
+    expect(reply.status).toBe(200);
+    const text = reply.bytes.toString();
+    if (Object.values(theirs).some((id) => text.includes(id))) telling.push(path);
+  }
+  return telling;
+}
+
+async function expectListsWithout(engine: TestEngine): Promise<void> {
+  expect(await tellingLists(engine)).toEqual([]);
+}
+
+describe('the matrix', () => {
+  it('has every route that names something of a tenant', () => {
+    const routes = new Set(cases.map(({ spec }) => spec.id));
+    for (const { spec } of OPERATIONS) {
+      if (/proof_id|package_id|token_hash|batch_id/.test(spec.path))
+        expect(routes).toContain(spec.id);
+    }
+    expect(lists.map(({ id }) => id)).toContain('listProofs');
+    expect(cases.length).toBeGreaterThan(12);
+  });
+});
+
+describe("another tenant's", () => {
+  it.each(cases)('$name is absent', async (asked) => {
+    await withEngine(registry.engine, (engine) => expectAbsent(engine, asked));
+  });
+
+  it('is in no list', () => withEngine(registry.engine, expectListsWithout));
+});
+
+describe("another tenant's, with row-level security as the only guard,", () => {
+  it.each(cases)('$name is absent', async (asked) => {
+    await withEngine(unfiltered(registry.engine), (engine) => expectAbsent(engine, asked));
+  });
+
+  it('is in no list', () => withEngine(unfiltered(registry.engine), expectListsWithout));
+});
+
+describe("another tenant's, with the queries as the only guard,", () => {
+  it('is absent', async () => {
+    await withoutRowLevelSecurity(() =>
+      withEngine(registry.engine, async (engine) => {
+        for (const asked of cases) await expectAbsent(engine, asked);
+        await expectListsWithout(engine);
+      }),
+    );
+  });
+});
+
+// What shows that the two before say something: with both guards gone, nothing is left.
+describe('without either guard', () => {
+  it('every route tells', async () => {
+    const silent: string[] = [];
+    await withoutRowLevelSecurity(() =>
+      withEngine(unfiltered(registry.engine), async (engine) => {
+        for (const asked of cases) {
+          const about = await ask(engine, asked, theirs);
+          const unknown = await ask(engine, asked, nobodys());
+          if (JSON.stringify(about) === JSON.stringify(unknown)) silent.push(asked.name);
+        }
+        expect(await tellingLists(engine)).toEqual(lists.map(({ path }) => path));
+      }),
+    );
+    expect(silent).toEqual([]);
+  });
+});

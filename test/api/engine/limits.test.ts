@@ -1,0 +1,307 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { createRequestCounter } from '#api/engine/http/rate-limit';
+import { ENGINE_DEFAULTS } from '#api/engine/context';
+import { openRedis, type RedisClient } from '#runtime/queue/redis';
+import { createTenant, setAllowlisted } from '#sql/tenants/administration';
+import { treeSize } from '#sql/log/log';
+import { admissionEnvelope } from '../../fixtures/agent.js';
+import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
+import {
+  executeBody,
+  headersFor,
+  issueKey,
+  startEngine,
+  type Call,
+  type Reply,
+  type TestEngine,
+} from '../../fixtures/engine.js';
+import { expectProblem } from '../../fixtures/problem.js';
+import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../../fixtures/redis.js';
+import { openRegistry, TENANT, type TestRegistry } from '../../fixtures/registry.js';
+
+const LIMIT = 8;
+const WINDOW_MS = 1_000;
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let key: string;
+let rivalKey: string;
+const engines: TestEngine[] = [];
+const clients: RedisClient[] = [];
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  key = await issueKey(registry);
+  await createTenant(registry.admin, { tenantId: 'rival', environment: 'sandbox' });
+  await setAllowlisted(registry.admin, 'rival', true);
+  rivalKey = await issueKey(registry, { tenantId: 'rival' });
+});
+afterEach(async () => {
+  for (const engine of engines.splice(0)) await engine.close();
+  for (const client of clients.splice(0)) client.disconnect();
+});
+afterAll(() => db.drop());
+
+async function started(overrides: Parameters<typeof startEngine>[1] = {}): Promise<TestEngine> {
+  const engine = await startEngine(registry, { rateLimit: LIMIT, ...overrides });
+  engines.push(engine);
+  return engine;
+}
+
+function redisAt(url: string): RedisClient {
+  const client = openRedis(url, { whenAway: 'fail_fast', onError: () => undefined });
+  clients.push(client);
+  return client;
+}
+
+const execute = (engine: TestEngine, fields = executeBody(), apiKey = key): Promise<Reply> =>
+  engine.call({
+    headers: headersFor(apiKey, String(fields['tenant_id'])),
+    body: JSON.stringify(fields),
+  });
+
+/** So that a burst falls into one window. */
+async function burst(
+  engine: TestEngine,
+  times: number,
+  call: Call = { headers: headersFor(key), body: 'not JSON' },
+): Promise<Reply[]> {
+  return Promise.all(Array.from({ length: times }, () => engine.call(call)));
+}
+
+const statuses = (replies: Reply[], status: number): number =>
+  replies.filter((reply) => reply.status === status).length;
+
+// A window is a second of real time: on a machine that stalls for as long, a test meets two of them.
+describe('the rate limit', { retry: 2 }, () => {
+  it('refuses what is over it with 429, says when to come back, and lets go then', async () => {
+    const engine = await started();
+    const before = await treeSize(registry.engine);
+    const bodies = Array.from({ length: LIMIT + 4 }, () => executeBody());
+    const replies = await Promise.all(bodies.map((body) => execute(engine, body)));
+    const refused = replies.filter(({ status }) => status === 429);
+    expect(statuses(replies, 200)).toBe(LIMIT);
+    expect(refused).toHaveLength(4);
+    for (const reply of refused) {
+      expectProblem(reply, 429, 'rate_limited');
+      expect(reply.headers['retry-after']).toBe('1');
+      expect(reply.headers['ratelimit']).toBe('"tenant";r=0;t=1');
+    }
+    // What was refused left nothing: sent again it is admitted, once.
+    await sleep(WINDOW_MS);
+    const again = await Promise.all(
+      bodies.filter((_, i) => replies[i]?.status === 429).map((body) => execute(engine, body)),
+    );
+    expect(again.map(({ status }) => status)).toEqual([200, 200, 200, 200]);
+    expect(again.filter(({ headers }) => 'idempotent-replayed' in headers)).toEqual([]);
+    expect(await treeSize(registry.engine)).toBe(before + bodies.length);
+  });
+
+  it('is each tenant’s own', async () => {
+    const engine = await started();
+    expect(statuses(await burst(engine, LIMIT * 2), 429)).toBe(LIMIT);
+    const rivals = Array.from({ length: LIMIT }, () => executeBody({ tenant_id: 'rival' }));
+    const replies = await Promise.all(rivals.map((body) => execute(engine, body, rivalKey)));
+    expect(statuses(replies, 200)).toBe(LIMIT);
+  });
+
+  it('is of the tenant, not of one of its keys', async () => {
+    const engine = await started();
+    const second = await issueKey(registry);
+    const replies = await Promise.all([
+      burst(engine, LIMIT),
+      burst(engine, LIMIT, { headers: headersFor(second), body: 'not JSON' }),
+    ]);
+    expect(statuses(replies.flat(), 429)).toBe(LIMIT);
+  });
+
+  it('is the one that the tenant was given, from the next request on', async () => {
+    const engine = await started();
+    await db.sql`update svc.tenant set rate_limit = 3 where tenant_id = ${TENANT}`;
+    try {
+      const replies = await burst(engine, 5);
+      expect(statuses(replies, 429)).toBe(2);
+      expect(replies[0]!.headers['ratelimit-policy']).toBe('"tenant";q=3;w=1');
+    } finally {
+      await db.sql`update svc.tenant set rate_limit = null where tenant_id = ${TENANT}`;
+    }
+  });
+
+  it('counts what is refused for something else, on every route', async () => {
+    const engine = await started();
+    const headers = headersFor(key);
+    const bad: Call[] = [
+      { headers, body: 'not JSON' },
+      { headers: { ...headers, 'Content-Type': 'text/plain' }, body: 'x' },
+      { headers: { ...headers, 'X-Svc-Tenant-Id': 'rival' }, body: '{}' },
+      { path: '/v1/agent/admissions', headers, body: '{}' },
+      { method: 'GET', path: '/v1/proofs/nothing', headers },
+      { method: 'GET', path: '/v1/admissions/nothing', headers },
+      { method: 'GET', path: '/v1/proofs/nothing/inclusion', headers },
+      { method: 'GET', path: '/v1/admissions/nothing', headers },
+    ];
+    const replies = [];
+    for (const call of bad) replies.push(await engine.call(call));
+    expect(replies.map(({ headers: { ratelimit } }) => ratelimit)).toEqual(
+      bad.map((_, i) => `"tenant";r=${LIMIT - 1 - i};t=1`),
+    );
+    expect(statuses(replies, 429)).toBe(0);
+    expectProblem(await execute(engine), 429, 'rate_limited');
+  });
+
+  it('cannot be used up by somebody without a good key', async () => {
+    const engine = await started();
+    const forged = key.slice(0, -7) + (key.at(-7) === 'A' ? 'B' : 'A') + key.slice(-6);
+    const replies = await burst(engine, LIMIT * 3, { headers: headersFor(forged), body: '{}' });
+    expect(statuses(replies, 401)).toBe(LIMIT * 3);
+    expect(replies[0]!.headers['ratelimit']).toBeUndefined();
+    expect((await execute(engine)).headers['ratelimit']).toBe(`"tenant";r=${LIMIT - 1};t=1`);
+  });
+
+  it('is said with every answer, and in problems too', async () => {
+    const engine = await started();
+    for (const reply of [await execute(engine), await execute(engine, { tenant_id: TENANT })]) {
+      expect(reply.headers['ratelimit-policy']).toBe(`"tenant";q=${LIMIT};w=1`);
+      expect(reply.headers['ratelimit']).toMatch(/^"tenant";r=[67];t=1$/);
+    }
+  });
+});
+
+describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () => {
+  let redis: TestRedis;
+  beforeAll(async () => {
+    redis = await startRedis();
+  });
+  afterAll(() => redis.close());
+  const ready = (client: RedisClient) => expect.poll(() => client.status).toBe('ready');
+
+  it('the limit is one for all engines together', async () => {
+    const [first, second] = [redisAt(redis.url), redisAt(redis.url)];
+    await Promise.all([ready(first), ready(second)]);
+    const pair = [await started({ redis: first }), await started({ redis: second })];
+    const replies = await Promise.all(pair.map((engine) => burst(engine, LIMIT)));
+    expect(statuses(replies.flat(), 429)).toBe(LIMIT);
+    expect(statuses(replies.flat(), 400)).toBe(LIMIT);
+  });
+
+  it('requests in flight together are counted together, each in its place', async () => {
+    const client = redisAt(redis.url);
+    await ready(client);
+    await client.flushall();
+    let calls = 0;
+    const counting = new Proxy(client, {
+      get: (target, name) => {
+        const value: unknown = Reflect.get(target, name, target);
+        if (name === 'rlflxIncr') calls += 1;
+        return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+      },
+    });
+    const counter = createRequestCounter({ redis: counting, log: { warn: () => undefined } });
+    const places = await Promise.all(Array.from({ length: 100 }, () => counter.count(1)));
+    expect(places.map(({ used }) => used)).toEqual(places.map((_, i) => i + 1));
+    expect(calls).toBeLessThanOrEqual(3);
+  });
+
+  it('while it is away every engine limits by itself, and nobody waits or is turned away', async () => {
+    const client = redisAt(redis.url);
+    await ready(client);
+    const engine = await started({ redis: client });
+    await redis.kill();
+    const began = performance.now();
+    const replies = await burst(engine, LIMIT * 2);
+    expect(performance.now() - began).toBeLessThan(1_000);
+    expect(statuses(replies, 400)).toBe(LIMIT);
+    expect(statuses(replies, 429)).toBe(LIMIT);
+    expect(statuses(replies, 500) + statuses(replies, 503)).toBe(0);
+
+    await redis.start();
+    await ready(client);
+    await sleep(WINDOW_MS + 100);
+    await burst(engine, 1);
+    expect(await client.keys('*rate*')).toHaveLength(1);
+  });
+
+  it('one that takes connections and never answers holds nobody up for long', async () => {
+    const client = redisAt('redis://127.0.0.1:1');
+    const counter = createRequestCounter({
+      // As if the connection had been good until a moment ago.
+      redis: new Proxy(client, {
+        get: (target, name) =>
+          name === 'rlflxIncr'
+            ? () => new Promise(() => undefined)
+            : name === 'status'
+              ? 'ready'
+              : (Reflect.get(target, name, target) as unknown),
+      }),
+      log: { warn: () => undefined },
+    });
+    const began = performance.now();
+    const places = await Promise.all(Array.from({ length: 20 }, () => counter.count(1)));
+    expect(places.map(({ used }) => used)).toEqual(places.map((_, i) => i + 1));
+    expect(performance.now() - began).toBeLessThan(600);
+    // And now it is left alone for a while.
+    const later = performance.now();
+    await counter.count(1);
+    expect(performance.now() - later).toBeLessThan(100);
+  });
+});
+
+describe('when too much is waiting', () => {
+  it('both lanes answer 503, nothing else does, and what waits is settled', async () => {
+    const engine = await started({ rateLimit: 1_000, maxQueuedAdmissions: 3, waitMs: 50 });
+    engine.worker.rests = true;
+    const body = executeBody();
+    for (let i = 0; i < 3; i++) {
+      expect((await execute(engine, i === 0 ? body : executeBody())).status).toBe(202);
+    }
+    const headers = headersFor(key);
+    const agent = () =>
+      engine.call({
+        path: '/v1/agent/admissions',
+        headers,
+        body: JSON.stringify(admissionEnvelope()),
+      });
+    await expect.poll(async () => (await execute(engine)).status).toBe(503);
+    const before = await db.sql`select from svc.intake`;
+    for (const reply of [await execute(engine), await agent(), await execute(engine, body)]) {
+      expectProblem(reply, 503, 'queue_too_deep');
+      expect(reply.headers['retry-after']).toBe('2');
+    }
+    expect(await db.sql`select from svc.intake`).toHaveLength(before.length);
+    const read = await engine.call({ method: 'GET', path: '/v1/proofs/nothing', headers });
+    expect(read.status).toBe(404);
+
+    engine.worker.rests = false;
+    await engine.worker.work();
+    await expect.poll(async () => (await agent()).status).toBe(200);
+    expect((await execute(engine, body)).headers['idempotent-replayed']).toBe('true');
+  });
+
+  it('a count of long ago is not believed', async () => {
+    const engine = await started({ rateLimit: 1_000, maxQueuedAdmissions: 1, waitMs: 50 });
+    engine.worker.rests = true;
+    expect((await execute(engine)).status).toBe(202);
+    await expect.poll(async () => (await execute(engine)).status).toBe(503);
+    engine.worker.rests = false;
+    await engine.worker.work();
+    await sleep(2_100);
+    // Admitted, or accepted and still under way on a busy machine: not refused.
+    expect([200, 202]).toContain((await execute(engine)).status);
+  });
+
+  it('a count that fails refuses nobody', async () => {
+    const engine = await started();
+    await db.sql.unsafe('revoke execute on function svc.pending_depth(integer) from svc_engine');
+    try {
+      expect((await execute(engine)).status).toBe(200);
+    } finally {
+      await db.sql.unsafe('grant execute on function svc.pending_depth(integer) to svc_engine');
+    }
+  });
+
+  it('is not before a hundred thousand, unless the operator says so', () => {
+    expect(ENGINE_DEFAULTS.maxQueuedAdmissions).toBe(100_000);
+  });
+});

@@ -1,0 +1,388 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type ListedProof } from '#protocol/schemas/proof-list';
+import { proofViewSchema } from '#protocol/schemas/proof-view';
+import { randomBytes } from 'node:crypto';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { createTenant, setAllowlisted } from '#sql/tenants/administration';
+import { appendRevocation } from '#sql/lifecycle/entries';
+import { treeSize } from '#sql/log/log';
+import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
+import { headersFor, issueKey, startEngine, type TestEngine } from '../../fixtures/engine.js';
+import { listAll, listPage, listReply, type Query } from '../../fixtures/proof-list.js';
+import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
+import { replacedIn, withStatusesRewritten } from '../../fixtures/rewritten.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let engine: TestEngine;
+let key: string;
+/** Every proof of the tenant, oldest first. */
+let ids: string[];
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  engine = await startEngine(registry);
+  key = await issueKey(registry);
+  ids = await registry.admitAll([
+    // Bodies that differ in nothing would be one admission.
+    ...Array.from({ length: 7 }, (_, i) =>
+      registry.item({ intent_id: `same-${i % 2}`, proof_chain_fixture_ref: `fixture-${i}` }),
+    ),
+    registry.item({ action: 'DELETE_AUDIT_LOG' }),
+    registry.item({ action: 'GET_USER_DETAILS' }),
+  ]);
+});
+afterAll(async () => {
+  await engine.close();
+  await db.drop();
+});
+
+const list = (query: Query | string = {}, apiKey = key) => listReply(engine, query, apiKey);
+const page = (query: Query = {}) => listPage(engine, query, key);
+const all = (query: Query = {}) => listAll(engine, query, key);
+
+const idsOf = (proofs: ListedProof[]): string[] => proofs.map((proof) => proof.proof_id);
+const newestFirst = (some: string[]): string[] => [...some].reverse();
+
+/** The proofs at these places of `ids`, as the list has them. */
+const at = (...places: number[]): string[] =>
+  newestFirst(places.sort((a, b) => a - b).map((place) => ids[place]!));
+
+describe('the list', () => {
+  it('is newest first, with what was decided', async () => {
+    const { proofs, next_cursor: next } = await page();
+    expect(idsOf(proofs)).toEqual(newestFirst(ids));
+    expect(next).toBeNull();
+    expect(proofs[1]).toEqual({
+      proof_id: ids[7],
+      leaf_index: proofs[1]!.leaf_index,
+      environment: 'sandbox',
+      lane: 'execute',
+      effect: 'DENY',
+      action: 'DELETE_AUDIT_LOG',
+      intent_id: expect.any(String) as string,
+      accepted_at: expect.any(String) as string,
+      verification_status: 'BACKEND_LOOKUP_REQUIRED',
+      can_assert_validity: false,
+    });
+  });
+
+  it.each(['1', '2', '3', '4', '9', '10', '200'])('has pages of %s', async (limit) => {
+    expect(idsOf(await all({ limit }))).toEqual(newestFirst(ids));
+    expect((await page({ limit })).proofs).toHaveLength(Math.min(Number(limit), ids.length));
+  });
+
+  it('ends with the last full page', async () => {
+    const { next_cursor: next } = await page({ limit: String(ids.length) });
+    expect(next).toBeNull();
+  });
+
+  it('answers HEAD as it answers GET, without the body', async () => {
+    const got = await list();
+    const reply = await engine.call({
+      method: 'HEAD',
+      path: '/v1/proofs',
+      headers: headersFor(key),
+    });
+    expect(reply.status).toBe(200);
+    expect(reply.headers['content-length']).toBe(String(got.bytes.length));
+    expect(reply.bytes).toHaveLength(0);
+  });
+
+  it('is of the caller only, and empty for a tenant without proofs', async () => {
+    await createTenant(registry.admin, { tenantId: 'newcomer', environment: 'sandbox' });
+    const theirs = await issueKey(registry, { tenantId: 'newcomer' });
+    const reply = await engine.call({
+      method: 'GET',
+      path: '/v1/proofs',
+      headers: headersFor(theirs, 'newcomer'),
+    });
+    expect(reply.json).toMatchObject({ proofs: [], next_cursor: null });
+  });
+
+  it('needs the scope read', async () => {
+    const admitOnly = await issueKey(registry, { scopes: ['admit'] });
+    expect((await list({}, admitOnly)).json).toMatchObject({ code: 'scope_missing' });
+  });
+});
+
+describe('a filter', () => {
+  it.each([
+    ['action', { action: 'GET_USER_DETAILS' }, [8]],
+    ['effect', { effect: 'DENY' }, [7]],
+    ['effect', { effect: 'ADMIT' }, [0, 1, 2, 3, 4, 5, 6, 8]],
+    ['lane', { lane: 'agent' }, []],
+    ['lane', { lane: 'execute', effect: 'DENY' }, [7]],
+    ['intent_id', { intent_id: 'same-1' }, [1, 3, 5]],
+    ['intent_id', { intent_id: 'same-1', limit: '2' }, [1, 3, 5]],
+    ['intent_id', { intent_id: 'same' }, []],
+    ['both', { intent_id: 'same-0', effect: 'DENY' }, []],
+  ] as [string, Record<string, string>, number[]][])('by %s: %j', async (_, query, places) => {
+    expect(idsOf(await all(query))).toEqual(at(...places));
+  });
+
+  it('by time takes the start and leaves the end', async () => {
+    const [later] = await registry.admitAll([registry.item()]);
+    const { proofs } = await page({ limit: '1' });
+    expect(proofs[0]?.proof_id).toBe(later);
+    const time = proofs[0]!.accepted_at;
+    expect(idsOf(await all({ from: time }))).toEqual([later]);
+    expect(idsOf(await all({ to: time }))).toEqual(newestFirst(ids));
+    expect(await all({ from: time, to: time })).toEqual([]);
+    ids.push(later!);
+  });
+
+  // The database's calendar has no year 0.
+  it.each(['0000-01-01T00:00:00.000Z', '0001-01-01T00:00:00.000Z'])(
+    'by a time before all time: %s',
+    async (time) => {
+      expect(idsOf(await all({ from: time }))).toEqual(newestFirst(ids));
+      expect(await all({ to: time })).toEqual([]);
+    },
+  );
+
+  it('by time does not stop at a checkpoint that may be too young to tell', async () => {
+    const since = (await page({ limit: '200' })).proofs.at(-1)!.accepted_at;
+    await db.sql`insert into svc.checkpoint (tree_size, root, note)
+      values (${await treeSize(db.sql)}, ${randomBytes(32)}, 'x')`;
+    expect(idsOf(await all({ from: since }))).toEqual(newestFirst(ids));
+  });
+
+  it('by time looks no further back than a checkpoint that is older', async () => {
+    const hourAgo = new Date(Date.now() - 3_600_000);
+    await db.sql`insert into svc.checkpoint (tree_size, root, note, created_at)
+      values (${(await treeSize(db.sql)) - 2}, ${randomBytes(32)}, 'x', ${hourAgo})`;
+    // What the checkpoint covers was accepted before it, so only a clock that lies could show more.
+    const from = new Date(Date.now() - 1_800_000).toISOString();
+    expect(idsOf(await all({ from }))).toEqual(newestFirst(ids).slice(0, 2));
+  });
+});
+
+describe('the status', () => {
+  it('is what the verification system says at that moment', async () => {
+    await registry.verifyAll();
+    const statusOf = async () =>
+      new Map((await all()).map((proof) => [proof.proof_id, proof.verification_status]));
+    expect(new Set((await statusOf()).values())).toEqual(new Set(['VALID']));
+    const { reason, actor } = { reason: 'mistake', actor: 'ops' };
+    const revoke = (proofId: string, artifactKind: 'proof' | 'certificate') =>
+      appendRevocation(registry.admin, nativeSha256, {
+        proofId,
+        artifactKind,
+        reason,
+        actor,
+        salt: randomBytes(32).toString('hex'),
+      });
+    await revoke(ids[2]!, 'proof');
+    await revoke(ids[3]!, 'certificate');
+    const expired = await leafOf(ids[4]!);
+    await db.sql`
+      insert into svc.verdict (frontier, first_index, last_index, tree_size, root, outcome, expired, checks)
+      values (false, ${expired}, ${expired}, ${await treeSize(db.sql)}, ${randomBytes(32)}, 'pass', '{proof}', '[]')`;
+    const failed = await leafOf(ids[5]!);
+    await db.sql`
+      insert into svc.verdict (frontier, first_index, last_index, tree_size, root, outcome, checks)
+      values (false, ${failed}, ${failed}, ${await treeSize(db.sql)}, ${randomBytes(32)}, 'fail',
+        '[{"name":"aep_hash","result":"fail"}]')`;
+    const found = await statusOf();
+    expect(found.get(ids[2]!)).toBe('REVOKED');
+    expect(found.get(ids[3]!)).toBe('VALID');
+    expect(found.get(ids[4]!)).toBe('EXPIRED');
+    expect(found.get(ids[5]!)).toBe('BACKEND_LOOKUP_REQUIRED');
+    expect(idsOf(await all({ status: 'REVOKED' }))).toEqual(at(2));
+    expect(idsOf(await all({ status: 'EXPIRED', limit: '1' }))).toEqual(at(4));
+    expect(idsOf(await all({ status: 'BACKEND_LOOKUP_REQUIRED' }))).toEqual(at(5));
+    expect(idsOf(await all({ status: 'VALID', limit: '2' }))).toEqual(at(0, 1, 3, 6, 7, 8, 9));
+  });
+
+  it('and its history are what reading the proof shows', async () => {
+    const view = async (place: number) => {
+      const reply = await engine.call({
+        method: 'GET',
+        path: `/v1/proofs/${ids[place]}`,
+        headers: headersFor(key),
+      });
+      expect(reply.status).toBe(200);
+      const { verdict, history } = proofViewSchema.parse(reply.json);
+      return { verdict, events: history.map(({ event }) => event), history };
+    };
+    expect(await view(0)).toMatchObject({
+      verdict: { verification_status: 'VALID', can_assert_validity: true },
+      events: ['accepted', 'appended', 'verified'],
+    });
+    expect(await view(2)).toMatchObject({
+      verdict: { verification_status: 'REVOKED', can_assert_validity: false },
+      events: ['accepted', 'appended', 'verified', 'revoked'],
+    });
+    expect(await view(3)).toMatchObject({
+      verdict: {
+        verification_status: 'VALID',
+        artifacts: { passport: 'PASS', certificate: 'REVOKED', trust: 'REVOKED' },
+      },
+    });
+    const expired = await view(4);
+    expect(expired.verdict.verification_status).toBe('EXPIRED');
+    expect(expired.history.at(-1)).toMatchObject({ event: 'expired', artifacts: ['proof'] });
+    const failed = await view(5);
+    expect(failed.verdict).toMatchObject({ verification_status: 'BACKEND_LOOKUP_REQUIRED' });
+    expect(failed.history.at(-1)).toMatchObject({ event: 'failed', checks: ['aep_hash'] });
+  });
+
+  it.each([
+    ['is no JSON', "'x'"],
+    ['is of another artifact', replacedIn('"artifact_kind":"proof"', '"artifact_kind":"trust"')],
+    ['is of another proof', replacedIn('"proof_id":"0', '"proof_id":"1')],
+  ])('asserts nothing of a proof whose revocation was rewritten: it %s', async (_, body) => {
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    ids.push(id);
+    const salt = randomBytes(32).toString('hex');
+    const revocation = {
+      proofId: id,
+      artifactKind: 'proof',
+      reason: 'x',
+      actor: 'ops',
+      salt,
+    } as const;
+    await appendRevocation(registry.admin, nativeSha256, revocation);
+    await registry.verifyAll();
+    await withStatusesRewritten(db, id, body, async () => {
+      const [listed] = (await page({ limit: '1' })).proofs;
+      const reply = await engine.call({
+        method: 'GET',
+        path: `/v1/proofs/${id}`,
+        headers: headersFor(key),
+      });
+      for (const told of [listed, proofViewSchema.parse(reply.json).verdict]) {
+        expect(told).toMatchObject({
+          verification_status: 'BACKEND_LOOKUP_REQUIRED',
+          can_assert_validity: false,
+        });
+      }
+    });
+    expect((await page({ limit: '1' })).proofs[0]?.verification_status).toBe('REVOKED');
+  });
+
+  it('has no history but that of its making while nobody has verified it', async () => {
+    const [id] = await registry.admitAll([registry.item()]);
+    const reply = await engine.call({
+      method: 'GET',
+      path: `/v1/proofs/${id}`,
+      headers: headersFor(key),
+    });
+    const { verdict, history } = proofViewSchema.parse(reply.json);
+    expect(verdict).toMatchObject({
+      verification_status: 'BACKEND_LOOKUP_REQUIRED',
+      verified_at: null,
+    });
+    expect(history.map(({ event }) => event)).toEqual(['accepted', 'appended']);
+    ids.push(id!);
+  });
+});
+
+describe('a cursor', () => {
+  it('is stable while others append', async () => {
+    const first = await page({ limit: '4' });
+    const appended = await registry.admitAll([registry.item(), registry.item()]);
+    const second = await page({ limit: '200', cursor: first.next_cursor! });
+    expect([...idsOf(first.proofs), ...idsOf(second.proofs)]).toEqual(newestFirst(ids));
+    ids.push(...appended);
+    expect(idsOf(await all({ limit: '5' }))).toEqual(newestFirst(ids));
+  });
+
+  it('goes on with another size of page, and with no other filter', async () => {
+    const { next_cursor: cursor } = await page({ limit: '2', effect: 'ADMIT' });
+    expect((await list({ limit: '1', effect: 'ADMIT', cursor: cursor! })).status).toBe(200);
+    for (const other of [{}, { effect: 'DENY' }, { effect: 'ADMIT', lane: 'execute' }]) {
+      const reply = await list({ ...other, cursor: cursor! });
+      expect(reply.status).toBe(400);
+      expect(reply.json).toMatchObject({ code: 'invalid_query' });
+      expect(reply.json['detail']).toMatch(/"cursor"/);
+    }
+  });
+
+  it('is of no use to another tenant', async () => {
+    const { next_cursor: cursor } = await page({ limit: '2' });
+    await createTenant(registry.admin, { tenantId: 'other', environment: 'sandbox' });
+    await setAllowlisted(registry.admin, 'other', true);
+    const theirs = await issueKey(registry, { tenantId: 'other' });
+    const reply = await engine.call({
+      method: 'GET',
+      path: `/v1/proofs?cursor=${cursor}`,
+      headers: headersFor(theirs, 'other'),
+    });
+    expect(reply.status).toBe(400);
+    expect(reply.json).toMatchObject({ code: 'invalid_query' });
+  });
+
+  it('that was changed anywhere is refused', async () => {
+    const cursor = (await page({ limit: '2' })).next_cursor!;
+    for (let i = 0; i < cursor.length; i += 1) {
+      const other = cursor[i] === 'A' ? 'B' : 'A';
+      const reply = await list({ cursor: cursor.slice(0, i) + other + cursor.slice(i + 1) });
+      expect(reply.status).toBe(400);
+    }
+    for (const bad of ['', 'x', cursor.slice(0, -1), `${cursor}A`, '%00', 'a'.repeat(500)]) {
+      expect((await list({ cursor: bad })).status).toBe(400);
+    }
+  });
+});
+
+describe('a query parameter that is not valid', () => {
+  it.each([
+    ['limit', 'limit=0'],
+    ['limit', 'limit=201'],
+    ['limit', 'limit=-1'],
+    ['limit', 'limit=1e2'],
+    ['limit', 'limit=1&limit=2'],
+    ['action', 'action=lower'],
+    ['status', 'status=VERIFIED'],
+    ['status', 'status=valid'],
+    ['effect', 'effect=MAYBE'],
+    ['lane', 'lane=1'],
+    ['intent_id', 'intent_id='],
+    ['from', 'from=2026-11-20'],
+    ['to', 'to=yesterday'],
+    ['intent_id', 'intent_id=a%00b'],
+    ['offset', 'offset=3'],
+    ['__proto__', '__proto__=3'],
+  ])('%s is named: %s', async (name, query) => {
+    const reply = await list(query);
+    expect(reply.status).toBe(400);
+    expect(reply.json).toMatchObject({ code: 'invalid_query' });
+    expect(reply.json['detail']).toContain(`"${name}"`);
+  });
+});
+
+describe('a rare filter', () => {
+  it('gives empty pages that go on, and finds what is far back', async () => {
+    const [rare] = await registry.admitAll([registry.item({ action: 'RARE' })]);
+    // What is between them is made of whole cloth: the list reads columns.
+    await db.sql.begin(async (tx) => {
+      await tx`set local session_replication_role = replica`;
+      const start = (await treeSize(db.sql)) + 1;
+      await tx`
+        insert into svc.proof (proof_id, leaf_index, effect, environment, key_id, tenant_no, lane, action, intent_id)
+        select gen_random_uuid(), ${start}::bigint + n, 'ADMIT', 'sandbox', 'k', ${registry.tenantNo}, 1, 'COMMON', 'i'
+        from generate_series(1, 9000) n`;
+      await tx`
+        insert into svc.log_entry (leaf_index, kind, proof_id, at, aep_hash, proof_record_hash)
+        select leaf_index, 1, proof_id, now(), decode(repeat('00', 32), 'hex'), decode(repeat('00', 32), 'hex')
+        from svc.proof where action = 'COMMON'`;
+    });
+    const first = await page({ action: 'RARE' });
+    expect(first.proofs).toEqual([]);
+    expect(first.next_cursor).not.toBeNull();
+    const second = await page({ action: 'RARE', cursor: first.next_cursor! });
+    expect(second.proofs).toEqual([]);
+    expect(idsOf(await all({ action: 'RARE' }))).toEqual([rare]);
+    expect(idsOf(await all({ intent_id: 'same-0' }))).toEqual(at(0, 2, 4, 6));
+    expect((await page({ intent_id: 'same-0' })).next_cursor).toBeNull();
+  });
+});
+
+async function leafOf(id: string): Promise<number> {
+  const [row] = await db.sql<{ leaf_index: number }[]>`
+    select leaf_index from svc.proof where proof_id = ${id}::uuid`;
+  return row!.leaf_index;
+}

@@ -1,0 +1,21 @@
+import { describe, expect, it } from 'vitest';
+import { vkeyFor } from '#api/engine/proofs/prove-inclusion';
+import { formatVkey } from '#protocol/note';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { testKey } from '../../fixtures/snapshot.js';
+import { checkpoint, logVkey, ORIGIN } from '../../fixtures/worked-log.js';
+
+const newer = formatVkey(nativeSha256, ORIGIN, testKey().publicKey);
+
+describe('the log key that an export names', () => {
+  it('is the one that signed its checkpoint, also when another has followed it', () => {
+    expect(vkeyFor(checkpoint, { logVkey: newer, retiredLogVkeys: [logVkey] })).toBe(logVkey);
+    expect(vkeyFor(checkpoint, { logVkey, retiredLogVkeys: [newer] })).toBe(logVkey);
+  });
+
+  it('is the one in use where this engine cannot tell', () => {
+    expect(vkeyFor(checkpoint, { logVkey: newer, retiredLogVkeys: [] })).toBe(newer);
+    expect(vkeyFor(checkpoint, { logVkey: newer, retiredLogVkeys: ['nonsense'] })).toBe(newer);
+    expect(vkeyFor(checkpoint, { logVkey: null, retiredLogVkeys: [] })).toBeNull();
+  });
+});

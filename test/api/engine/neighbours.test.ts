@@ -1,0 +1,347 @@
+import { request as httpRequest, type ClientRequest } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { toHex, utf8 } from '#protocol/bytes';
+import { documentHash } from '#protocol/hash';
+import type { JsonValue } from '#protocol/json';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { OPERATIONS } from '#api/engine/operations';
+import { connect } from '#runtime/postgres/connect';
+import { createTenant, setAllowlisted } from '#sql/tenants/administration';
+import type { Pool } from '#sql/db/transaction';
+import { TENANT_CONNECTIONS, TenantConnections, TenantLimiter } from '#sql/db/tenant-connections';
+import { TENANT_TABLES } from '#sql/db/tenant-scope';
+import { batchCall, executeBodies } from '../../fixtures/batches.js';
+import { testLog } from '../../fixtures/checkpoints.js';
+import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
+import {
+  executeBody,
+  headersFor,
+  issueKey,
+  startEngine,
+  type TestEngine,
+} from '../../fixtures/engine.js';
+import { holdLock } from '../../fixtures/held.js';
+import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
+import type { Call, Reply } from '../../fixtures/send.js';
+import { eventually } from '../../fixtures/stack.js';
+
+const HOSTILE = 'hostile';
+/** With the one above, as many as it takes to use up what batches have. */
+const ACCOMPLICES = ['accomplice-1', 'accomplice-2'];
+/** Far more than the engine has connections. */
+const REQUESTS = 64;
+/** A transaction that holds this lock blocks every statement that serves the hostile tenant. */
+const GATE = 4711;
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let engine: TestEngine;
+let key: string;
+let hostileKey: string;
+/** Keys of the hostile tenant and of its accomplices, by tenant. */
+let hostileKeys: [tenant: string, key: string][];
+let enginePool: Pool;
+let closePools: () => Promise<unknown>;
+/** One of everything that the hostile tenant has, by its name in paths and bodies. */
+let ids: Record<string, string>;
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  for (const tenantId of [HOSTILE, ...ACCOMPLICES]) {
+    await createTenant(registry.admin, { tenantId, environment: 'sandbox' });
+    await setAllowlisted(registry.admin, tenantId, true);
+  }
+  key = await issueKey(registry);
+  const scopes = ['admit', 'read', 'export', 'verify', 'lifecycle'];
+  hostileKey = await issueKey(registry, { tenantId: HOSTILE, scopes });
+  hostileKeys = [[HOSTILE, hostileKey]];
+  for (const tenantId of ACCOMPLICES)
+    hostileKeys.push([tenantId, await issueKey(registry, { tenantId })]);
+  ids = await fillHostile();
+  await db.sql.unsafe(`
+    create function svc.test_gate() returns boolean language plpgsql stable as $$
+    begin
+      if (select tenant_no from svc.tenant where tenant_id = '${HOSTILE}') = any (svc.tenants_in_scope()) then
+        perform pg_advisory_xact_lock_shared(${String(GATE)});
+      end if;
+      return true;
+    end $$;
+    grant execute on function svc.test_gate() to svc_engine;`);
+  for (const table of TENANT_TABLES) {
+    await db.sql.unsafe(`
+      create policy gate on svc.${table} as restrictive for all to svc_engine
+        using (svc.test_gate()) with check (svc.test_gate())`);
+  }
+  // The pools are as large as those of the engine program.
+  const application = 'test-engine';
+  const sql = connect(db.urlFor('svc_engine'), { application, max: 16 });
+  const forTenants = connect(db.urlFor('svc_engine'), {
+    application,
+    max: TENANT_CONNECTIONS.total,
+  });
+  closePools = () => Promise.all([sql.end({ timeout: 5 }), forTenants.end({ timeout: 5 })]);
+  const tenantSql = new TenantConnections({ ...TENANT_CONNECTIONS, sql: forTenants });
+  enginePool = sql;
+  engine = await startEngine(registry, { sql, tenantSql });
+});
+afterAll(async () => {
+  await engine.close();
+  await closePools();
+  await db.drop();
+});
+
+/** Gives the hostile tenant rows of every kind, so that its statements have something to read. */
+async function fillHostile(): Promise<Record<string, string>> {
+  const plain = await startEngine(registry);
+  const post = async (path: string, body: object): Promise<Reply['json']> => {
+    const headers = headersFor(hostileKey, HOSTILE);
+    const reply = await plain.call({ path, headers, body: JSON.stringify(body) });
+    expect(reply.status).toBeLessThan(300);
+    return reply.json;
+  };
+  const admit = () => post('/v1/intents/execute', executeBody({ tenant_id: HOSTILE }));
+  const proof_ids = [await admit(), await admit()].map((one) => String(one['registry_proof_id']));
+  const [proof_id = '', second = ''] = proof_ids;
+  const batch = await post('/v1/batches', [executeBody({ tenant_id: HOSTILE })]);
+  const packaged = await post('/v1/packages', {
+    schema_version: 'svc.lifecycle.package_request/1.0',
+    proof_ids,
+  });
+  const shared = await post('/v1/share-tokens', {
+    schema_version: 'svc.lifecycle.share_token_request/1.0',
+    artifact_kind: 'proof',
+    proof_id,
+  });
+  await post(`/v1/proofs/${proof_id}/revocations`, {
+    schema_version: 'svc.lifecycle.revocation_request/1.0',
+    artifact_kind: 'certificate',
+    reason: 'a mistake',
+    actor: 'ops',
+  });
+  await registry.verifyAll();
+  await testLog(db).publish();
+  await plain.close();
+  return {
+    proof_id,
+    second,
+    parent_proof_id: proof_id,
+    batch_id: String(batch['batch_id']),
+    package_id: String(packaged['package_id']),
+    token_hash: String(shared['token_hash']),
+    artifact_kind: 'certificate',
+    tenant_id: HOSTILE,
+  };
+}
+
+/** Every operation that needs an API key. */
+const operations = OPERATIONS.filter(({ spec }) => spec.scopes.length > 0).map(({ spec }) => ({
+  name: `${spec.method.toUpperCase()} ${spec.path}`,
+  spec,
+  example: Object.values(spec.body?.examples ?? {})[0],
+}));
+
+function callOf({ spec, example }: (typeof operations)[number]): Call {
+  const path = spec.path.replaceAll(/\{(\w+)\}/g, (_, name: string) => ids[name] ?? '');
+  const own = (name: string, value: unknown): unknown => {
+    if (name === 'proof_ids') return [ids['proof_id'], ids['second']];
+    return typeof value === 'string' ? (ids[name] ?? value) : value;
+  };
+  const body = example === undefined ? {} : { body: JSON.stringify(example, own) };
+  return { method: spec.method.toUpperCase(), path, ...body };
+}
+
+const asHostile = (call: Call): Promise<Reply> =>
+  engine.call({ ...call, headers: headersFor(hostileKey, HOSTILE) });
+
+/** Requests of another tenant, which share nothing with the hostile one but the engine. */
+async function admitAndRead(): Promise<void> {
+  const admitted = await engine.call({
+    headers: headersFor(key),
+    body: JSON.stringify(executeBody()),
+  });
+  expect(admitted.status).toBe(200);
+  const path = `/v1/proofs/${String(admitted.json['registry_proof_id'])}`;
+  for (const one of [path, '/v1/proofs?status=REVOKED&limit=1']) {
+    const read = await engine.call({ method: 'GET', path: one, headers: headersFor(key) });
+    expect(read.status).toBe(200);
+  }
+}
+
+async function waitUntilBlocked(): Promise<void> {
+  const blocked = async (): Promise<true | null> => {
+    const found = await db.sql`
+      select from pg_stat_activity
+      where application_name = 'test-engine' and datname = current_database()
+        and wait_event_type = 'Lock'`;
+    return found.length > 0 ? true : null;
+  };
+  await eventually(blocked, 10_000, 'a blocked statement of the hostile tenant');
+}
+
+describe('engine with a tenant whose statements are blocked', () => {
+  it.each(operations)(
+    'serves other tenants beside 64 requests in flight: $name',
+    async (operation) => {
+      const call = callOf(operation);
+      const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
+      const replies = Array.from({ length: REQUESTS }, () => asHostile(call));
+      try {
+        await waitUntilBlocked();
+        await admitAndRead();
+      } finally {
+        await open();
+      }
+      for (const { status } of await Promise.all(replies))
+        expect(status < 500 || status === 503).toBe(true);
+    },
+  );
+});
+
+describe('engine with an admission that waits for an open transaction', () => {
+  /** Opens the transaction of a batch that brings the same item. Returns what rolls it back. */
+  function openBatchWith(body: object): Promise<() => Promise<void>> {
+    const request = utf8(JSON.stringify(body));
+    const hash = documentHash(nativeSha256, body as JsonValue);
+    return holdLock(
+      db.sql,
+      `insert into svc.intake (proof_id, tenant_no, lane, environment, request, request_hash,
+          accepted_at, salt, policy_digest, validity)
+        select gen_random_uuid(), ${String(registry.tenantNo)}, 1, environment,
+          '\\x${toHex(request)}', '\\x${hash}', now(), salt, policy_digest, validity
+        from svc.intake limit 1`,
+    );
+  }
+
+  it('admits everything else, of its tenant and of others', async () => {
+    const body = executeBody();
+    const close = await openBatchWith(body);
+    const headers = headersFor(key);
+    const equal = Array.from({ length: REQUESTS }, () =>
+      engine.call({ headers, body: JSON.stringify(body) }),
+    );
+    try {
+      await waitUntilBlocked();
+      await admitAndRead();
+      const other = executeBody({ tenant_id: HOSTILE });
+      const reply = await asHostile({ body: JSON.stringify(other) });
+      expect(reply.status).toBe(200);
+    } finally {
+      await close();
+    }
+    const answers = await Promise.all(equal);
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
+    expect(new Set(answers.map(({ json }) => json['registry_proof_id'])).size).toBe(1);
+  });
+
+  it('answers 503 at one deadline for all waits of the admission', { timeout: 8_000 }, async () => {
+    const body = executeBody();
+    const close = await openBatchWith(body);
+    // Each of the two stages after the group takes half of the 10 s.
+    const now = performance.now.bind(performance);
+    let shiftMs = 0;
+    const clock = vi.spyOn(performance, 'now').mockImplementation(() => now() + shiftMs);
+    const run = TenantLimiter.prototype.run;
+    const stage = vi.spyOn(TenantLimiter.prototype, 'run').mockImplementation(function (
+      this: TenantLimiter,
+      ...given
+    ) {
+      shiftMs += 5_000;
+      return run.apply(this, given);
+    });
+    try {
+      const reply = await engine.call({ headers: headersFor(key), body: JSON.stringify(body) });
+      expect(reply.status).toBe(503);
+    } finally {
+      stage.mockRestore();
+      clock.mockRestore();
+      await close();
+    }
+  });
+});
+
+describe('batches beside other tenants at their limits', () => {
+  const batchLimit = 8 * 1024 * 1024;
+  let small: TestEngine;
+  let uploads: { request: ClientRequest; status: Promise<number | undefined> }[] = [];
+  beforeEach(async () => {
+    small = await startEngine(registry, { batchLimit, batchesAtOnce: 4, batchesOfOneTenant: 2 });
+  });
+  afterEach(async () => {
+    for (const { request } of uploads) request.destroy();
+    await Promise.allSettled(uploads.map(({ status }) => status));
+    await small.close();
+  });
+
+  /** Starts as many uploads as these tenants may have, which send this and no more. */
+  async function startUploads(tenants: typeof hostileKeys, body: string): Promise<void> {
+    uploads = [];
+    for (const [tenant, apiKey] of tenants) {
+      const own = [1, 2, 3].map(() => startUpload(headersFor(apiKey, tenant), body));
+      uploads.push(...own);
+      // Two have begun when the engine refuses the third.
+      expect(await Promise.race(own.map(({ status }) => status))).toBe(503);
+    }
+  }
+
+  function startUpload(headers: Record<string, string>, body: string): (typeof uploads)[number] {
+    const url = new URL('/v1/batches', small.url);
+    const request = httpRequest(url, { method: 'POST', headers });
+    const status = new Promise<number | undefined>((resolve, reject) => {
+      request.on('error', reject);
+      request.on('response', (response) => {
+        response.resume();
+        resolve(response.statusCode);
+      });
+    });
+    // More than one write, so that the headers are sent and the body goes on.
+    request.write(body);
+    return { request, status };
+  }
+
+  it('get the memory of uploads that sent almost all and fell silent', async () => {
+    await startUploads(hostileKeys.slice(0, 2), `[${' '.repeat(batchLimit - 2)}`);
+    const answered: (number | undefined)[] = [];
+    for (const { status } of uploads) {
+      status.then(
+        (code) => answered.push(code),
+        () => undefined,
+      );
+    }
+    // More than those uploads leave.
+    const largest = `[${JSON.stringify(executeBody()).padStart(batchLimit - 2)}]`;
+    await eventually(
+      async () => {
+        expect((await small.call(batchCall(key, largest))).status).toBe(202);
+        return answered.includes(408) ? true : null;
+      },
+      10_000,
+      'an eviction',
+    );
+  });
+
+  it('are accepted while every upload of other tenants has only begun', async () => {
+    await startUploads(hostileKeys, '[');
+    expect((await small.call(batchCall(key, executeBodies(1)))).status).toBe(202);
+  });
+});
+
+describe('a complete batch', () => {
+  it('waits until those of other tenants are durable', async () => {
+    const narrow = await startEngine(registry, { batchesAtOnce: 1, sql: enginePool });
+    const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
+    const items = executeBodies(1, { tenant_id: HOSTILE });
+    const replies = [narrow.call(batchCall(hostileKey, items, {}, HOSTILE))];
+    try {
+      await waitUntilBlocked();
+      replies.push(narrow.call(batchCall(key, executeBodies(1))));
+      // The first answer is the second batch's only if that one does not wait.
+      await Promise.race([...replies, sleep(500)]);
+    } finally {
+      await open();
+    }
+    expect((await Promise.all(replies)).map(({ status }) => status)).toEqual([202, 202]);
+    await narrow.close();
+  });
+});

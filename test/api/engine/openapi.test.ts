@@ -1,0 +1,70 @@
+import { describe, expect, it } from 'vitest';
+import { engineOpenApi } from '#api/engine/openapi/document';
+import { OPERATIONS } from '#api/engine/operations';
+import type { OpenApiDocument } from '#api/openapi/types';
+import { checkOpenApi } from '../../fixtures/openapi-checks.js';
+import { openApiReader, step } from '../../fixtures/served-openapi.js';
+
+const specs = OPERATIONS.map(({ spec }) => spec);
+const document = JSON.parse(JSON.stringify(engineOpenApi(specs))) as OpenApiDocument;
+const api = openApiReader(document);
+const { schemas } = document.components;
+
+checkOpenApi('Engine API', document, specs);
+
+describe('the OpenAPI document of the engine', () => {
+  it('knows how a key is sent', () => {
+    expect(document).toMatchObject({
+      components: { securitySchemes: { ApiKey: { type: 'apiKey', in: 'header' } } },
+    });
+  });
+
+  it('asks for a key where the operation does, with any one of its scopes', () => {
+    for (const { operation } of api.operations) {
+      const scopes = operation['x-scopes']!;
+      const tenant = operation.parameters.find(({ name }) => name === 'X-Svc-Tenant-Id');
+      expect(tenant?.required ?? false).toBe(scopes.length > 0);
+      expect(operation['security']).toEqual(
+        scopes.length === 0 ? [] : [...scopes, 'admin'].map((scope) => ({ ApiKey: [scope] })),
+      );
+      expect('401' in operation.responses).toBe(scopes.length > 0);
+    }
+  });
+
+  it('lets answers gain members, and no body, no receipt and nothing signed', () => {
+    const isClosed = (id: string): boolean =>
+      JSON.stringify(schemas[id]).includes('"additionalProperties":false');
+    const reachable = (refs: unknown, found = new Set<string>()): Set<string> => {
+      for (const [, id = ''] of JSON.stringify(refs).matchAll(/#\/components\/schemas\/(\w+)/g)) {
+        if (!found.has(id)) reachable(schemas[id], found.add(id));
+      }
+      return found;
+    };
+    const roots = ['ExecuteReceipt', 'AgentReceipt', 'Aep', 'DsseEnvelope', 'ProofRecord'];
+    const fixed = reachable([...roots, 'ProofEntry'].map((id) => `#/components/schemas/${id}`));
+    const answered = reachable(api.operations.map(({ operation }) => operation.responses));
+    expect([...answered].filter((id) => isClosed(id) && !fixed.has(id))).toEqual([]);
+    for (const id of roots) expect([id, isClosed(id)]).toEqual([id, true]);
+
+    for (const { path, method, operation } of api.operations) {
+      const body = operation.requestBody?.content['application/json'];
+      const at = ['paths', path, method.toLowerCase(), 'requestBody', 'content'];
+      const pointer = [...at, 'application/json', 'schema'].map(step).join('');
+      for (const { value } of Object.values(body?.examples ?? {})) {
+        const sent = (Array.isArray(value) ? (value as unknown[])[0] : value) as object;
+        const more = { ...sent, added_since: 'text' };
+        const validate = api.validatorAt(pointer);
+        expect([path, validate(Array.isArray(value) ? [more] : more)]).toEqual([path, false]);
+      }
+    }
+  });
+
+  it('keeps in words what JSON Schema cannot say', () => {
+    expect(schemas['Text']).toMatchObject({ minLength: 1, maxLength: 512 });
+    expect(schemas['Time']).toMatchObject({ format: 'date-time' });
+    expect(schemas['Aep']!['description']).toContain('`execution_id`: exec_ and the proof id.');
+    expect(schemas['VerifyRequest']!['description']).toContain(
+      'roof_id alone, or aep and envelope',
+    );
+  });
+});

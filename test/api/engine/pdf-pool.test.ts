@@ -1,0 +1,149 @@
+import { existsSync } from 'node:fs';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { loadFonts } from '#api/engine/pdf/fonts';
+import {
+  createPdfRenderer,
+  PDF_DEFAULTS,
+  RendererBusyError,
+  RenderTimeoutError,
+} from '#api/engine/pdf/pool';
+import { renderPdf } from '#api/engine/pdf/render';
+import { pdfRequestFor } from '../../fixtures/papers.js';
+import { unhandledIn } from '../../fixtures/unhandled.js';
+
+describe('the renderer', () => {
+  let folder: string;
+  /** Tasks that end when `json[0]` milliseconds are over, which no thread spends computing. */
+  let slow: string;
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'svc-pool-'));
+    slow = join(folder, 'slow.mjs');
+    await writeFile(
+      slow,
+      `export default async ({ json }) => {
+        await new Promise((resolve) => setTimeout(resolve, json[0] * 10));
+        return new Uint8Array([Object.keys(process.env).length]);
+      };`,
+    );
+  });
+  afterAll(() => rm(folder, { recursive: true, force: true }));
+
+  const task = (tens: number) => ({ json: Uint8Array.of(tens), lookupUrl: '' });
+
+  it('gives in its threads what is rendered here', async () => {
+    const renderer = createPdfRenderer(PDF_DEFAULTS);
+    const [first, second] = await Promise.all([
+      renderer.render(pdfRequestFor()),
+      renderer.render(pdfRequestFor({ effect: 'DENY' })),
+    ]);
+    const fonts = loadFonts();
+    const here = (request: ReturnType<typeof pdfRequestFor>) => renderPdf(request, fonts);
+    expect(Buffer.from(first).equals(await here(pdfRequestFor()))).toBe(true);
+    expect(Buffer.from(second).equals(await here(pdfRequestFor({ effect: 'DENY' })))).toBe(true);
+    await renderer.close();
+  });
+
+  it('starts no thread before it is asked for something', async () => {
+    let started = 0;
+    const count = (): void => void (started += 1);
+    process.on('worker', count);
+    const renderer = createPdfRenderer({ ...PDF_DEFAULTS, file: slow });
+    await nextTurn();
+    expect(started).toBe(0);
+    await renderer.render(task(0));
+    expect(started).toBe(1);
+    await renderer.close();
+    process.off('worker', count);
+  });
+
+  it('takes on as many as there are threads and places to wait, and refuses the next', async () => {
+    const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
+    const taken = [renderer.render(task(20)), renderer.render(task(0)), renderer.render(task(0))];
+    await expect(renderer.render(task(0))).rejects.toThrow(RendererBusyError);
+    await Promise.all(taken);
+    await renderer.render(task(0));
+    await renderer.close();
+  });
+
+  it('leaves places to others when one asks for more than its share', async () => {
+    const renderer = createPdfRenderer({ threads: 1, queued: 3, timeoutMs: 20_000, file: slow });
+    const taken = [renderer.render(task(20), 1), renderer.render(task(0), 1)];
+    await expect(renderer.render(task(0), 1)).rejects.toThrow(RendererBusyError);
+    taken.push(renderer.render(task(0), 2));
+    await Promise.all(taken);
+    await renderer.render(task(0), 1);
+    await renderer.close();
+  });
+
+  it('gives up what takes too long, running or waiting, and goes on', async () => {
+    const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 500, file: slow });
+    const stuck = [renderer.render(task(255)), renderer.render(task(255))];
+    await Promise.all(stuck.map((one) => expect(one).rejects.toThrow(RenderTimeoutError)));
+    const patient = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
+    await patient.render(task(0));
+    // The thread that was stuck is gone, and its place is free.
+    await expect
+      .poll(() =>
+        renderer.render(task(0)).then(
+          () => true,
+          () => false,
+        ),
+      )
+      .toBe(true);
+    await renderer.close();
+    await patient.close();
+  });
+
+  it('ends what it has taken on when it is closed, and takes no more', async () => {
+    const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
+    const taken = [renderer.render(task(10)), renderer.render(task(1))];
+    const closed = renderer.close();
+    await expect(renderer.render(task(0))).rejects.toThrow(RendererBusyError);
+    expect((await Promise.all(taken)).length).toBe(2);
+    await closed;
+  });
+
+  it('keeps the environment from its threads', async () => {
+    const renderer = createPdfRenderer({ ...PDF_DEFAULTS, file: slow });
+    expect([...(await renderer.render(task(0)))]).toEqual([0]);
+    await renderer.close();
+  });
+
+  it('survives a thread that fails in the moment in which its time is up', async () => {
+    const [failing, begun] = [join(folder, 'failing.mjs'), join(folder, 'begun')];
+    await writeFile(
+      failing,
+      `import { writeFileSync } from 'node:fs';
+      export default () => {
+        setTimeout(() => { throw new Error('too late for anybody'); }, 100);
+        writeFileSync(${JSON.stringify(begun)}, '');
+        return new Promise(() => undefined);
+      };`,
+    );
+    const renderer = createPdfRenderer({ ...PDF_DEFAULTS, timeoutMs: 600, file: failing });
+    const unhandled = await unhandledIn(async () => {
+      const until = performance.now() + 650;
+      const rendering = expect(renderer.render(task(0))).rejects.toThrow();
+      while (!existsSync(begun) && performance.now() < until) await nextTurn();
+      // Busy, and so it hears of both at once: that the time is up comes first, as a rule.
+      while (performance.now() < until);
+      await rendering;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    });
+    expect(unhandled).toEqual([]);
+    await renderer.close();
+  });
+
+  it('says what went wrong in a thread, and goes on', async () => {
+    const renderer = createPdfRenderer(PDF_DEFAULTS);
+    const broken = renderer.render({ json: Buffer.from('{"a'), lookupUrl: '' });
+    await expect(broken).rejects.toThrow();
+    await expect(broken).rejects.not.toThrow(RenderTimeoutError);
+    expect((await renderer.render(pdfRequestFor())).length).toBeGreaterThan(10_000);
+    await renderer.close();
+  });
+});

@@ -1,0 +1,191 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Facade } from '#api/public/facade';
+import { idsOf } from '#protocol/ids';
+import { jwkThumbprint } from '#protocol/keys';
+import { facadeSchema, type Facade as FacadeBody } from '#protocol/schemas/facade';
+import { historySchema, trustChainSchema } from '#protocol/schemas/public-views';
+import { canAssertValidity } from '#protocol/status';
+import type { Publisher } from '#publisher/publisher';
+import { nativeSha256 } from '#runtime/crypto/node';
+import type { HttpServer } from '#runtime/http/server';
+import { callAt, postLookup } from '../../fixtures/public-call.js';
+import { testKey, TestSnapshot } from '../../fixtures/snapshot.js';
+
+/** What the first snapshot with the compromise of a key says of the proofs that the key signed. */
+
+const snapshot = new TestSnapshot();
+const { registry, clock } = snapshot;
+const before = registry.addProof();
+const voided = registry.addProof();
+const denied = registry.addProof({ effect: 'DENY' });
+const certificateRevoked = registry.addProof();
+const expired = registry.addProof();
+const proofRevoked = registry.addProof();
+const otherKey = jwkThumbprint(nativeSha256, testKey().publicKey);
+const ofOtherKey = registry.addProof({ keyId: otherKey });
+const after = [voided, denied, certificateRevoked, expired, proofRevoked];
+const FROM = 2;
+
+const mixed = registry.bundle([before, voided]);
+const sound = registry.bundle([before, ofOtherKey]);
+const ofRevoked = registry.bundle([certificateRevoked, voided]);
+const allRevoked = registry.bundle([proofRevoked]);
+const tokens = {
+  proof: registry.share('proof', voided),
+  trust: registry.share('trust', voided),
+  package: registry.share('package', mixed),
+};
+
+let publisher: Publisher;
+let facade: Facade;
+let server: HttpServer;
+
+const get = async (path: string, headers = {}) => {
+  const reply = await callAt(server, path, { headers });
+  expect(reply.status).toBe(200);
+  return reply;
+};
+const lookUp = async (path: string): Promise<FacadeBody> => {
+  const { body } = await get(`/api/public/${path}`);
+  expect(facadeSchema.parse(body)).toEqual(body);
+  return body as FacadeBody;
+};
+const republish = async () => {
+  clock.at += 1000;
+  await publisher.runCycle();
+  await facade.follower.refresh();
+};
+
+/** Every lookup that leads to a voided proof. */
+const LOOKUPS = after.flatMap((id) => {
+  const ids = idsOf(id);
+  return [
+    `verify/proof/${id}`,
+    `verify/certificate/${ids.certificate_id}`,
+    `verify/passport/${ids.passport_id}`,
+    `verify/trust/${ids.trust_id}`,
+    `verify/trust-asset/${ids.trust_asset_id}`,
+    `certificate/${ids.certificate_id}`,
+    `verify?identifier=${ids.execution_id}`,
+  ];
+});
+const SHARED = [
+  ...Object.values(tokens).map((token) => `verify/share/${token}`),
+  `verify/package/${mixed}`,
+  `verify/package/${ofRevoked}`,
+  `verify/package/${allRevoked}`,
+];
+/** By lookup, the status, and the trust chain where one is available. */
+const statuses = async (): Promise<Record<string, string>> => {
+  const found: Record<string, string> = {};
+  for (const path of [...LOOKUPS, ...SHARED]) {
+    const { verification, trust_chain: chain } = await lookUp(path);
+    const { verification_status: status, can_assert_validity: asserts } = verification;
+    expect(asserts).toBe(canAssertValidity(status));
+    found[path] = chain.available ? `${status} with a trust chain` : status;
+  }
+  return found;
+};
+
+let published: Record<string, string>;
+let etag: string;
+let unverified: Record<string, string>;
+let inRange: Record<string, string>;
+
+beforeAll(async () => {
+  registry.verify();
+  registry.revoke(certificateRevoked, 'certificate');
+  registry.revoke(proofRevoked, 'proof');
+  registry.verify();
+  registry.judge(expired, { expired: ['passport'] });
+  publisher = snapshot.publisher();
+  await publisher.runCycle();
+  facade = snapshot.facade();
+  server = await snapshot.serve(facade);
+  published = await statuses();
+  etag = String((await get(`/api/public/verify/proof/${voided}`)).headers['etag']);
+  registry.addKeyEntry('compromise', FROM);
+  await republish();
+  unverified = await statuses();
+  // The verifier follows the log, and verifies nothing again.
+  registry.verify();
+  await republish();
+  inRange = await statuses();
+});
+afterAll(() => snapshot.close());
+
+describe('a compromised key, before the verifier has verified its proofs again', () => {
+  it('asserts nothing on any lookup, and stays revoked where something was', () => {
+    expect(published[`verify/proof/${voided}`]).toBe('VALID with a trust chain');
+    expect(published[`verify/share/${tokens.trust}`]).toBe('TRUST_ESTABLISHED with a trust chain');
+    expect([...new Set(Object.values(inRange))].sort()).toEqual([
+      'BACKEND_LOOKUP_REQUIRED',
+      'REVOKED',
+    ]);
+    const { certificate_id, passport_id } = idsOf(certificateRevoked);
+    expect(inRange[`verify/certificate/${certificate_id}`]).toBe('REVOKED');
+    expect(inRange[`verify/passport/${passport_id}`]).toBe('BACKEND_LOOKUP_REQUIRED');
+    expect(inRange[`verify/package/${ofRevoked}`]).toBe('REVOKED');
+  });
+
+  it('asserts nothing from the next snapshot on while the verifier is stopped', () => {
+    expect(unverified).toEqual(inRange);
+  });
+
+  it('leaves alone what it signed before, other keys, and packages of these', async () => {
+    for (const id of [before, ofOtherKey]) {
+      const { verification } = await lookUp(`verify/proof/${id}`);
+      expect(verification.verification_status).toBe('VALID');
+    }
+    const { verification } = await lookUp(`verify/package/${sound}`);
+    expect(verification.verification_status).toBe('TRUST_ESTABLISHED');
+  });
+
+  it('asserts nothing of a voided member of a package', async () => {
+    const { references } = await lookUp(`verify/package/${mixed}`);
+    expect(references).toMatchObject({
+      members: [
+        { proof_id: before, verification_status: 'TRUST_ESTABLISHED', can_assert_validity: true },
+        {
+          proof_id: voided,
+          verification_status: 'BACKEND_LOOKUP_REQUIRED',
+          can_assert_validity: false,
+        },
+      ],
+    });
+  });
+
+  it('asserts nothing by POST, in a view or on the page', async () => {
+    const { body } = await postLookup(server, { share_token: tokens.trust });
+    expect(facadeSchema.parse(body).verification.can_assert_validity).toBe(false);
+    const trust = `/api/public/trust/${idsOf(voided).trust_id}`;
+    const chain = trustChainSchema.parse((await get(`${trust}/chain`)).body);
+    expect(chain).toMatchObject({ can_assert_validity: false, available: false, links: [] });
+    const timeline = historySchema.parse((await get(`${trust}/timeline`)).body);
+    expect(timeline.can_assert_validity).toBe(false);
+    expect(timeline.events.map(({ event }) => event)).toEqual(['accepted', 'appended', 'verified']);
+    const all = JSON.stringify((await get(`${trust}/package`)).body);
+    expect(all).not.toContain('"can_assert_validity":true');
+    const { text } = await get(`/?identifier=${voided}`);
+    expect(text).toContain('BACKEND_LOOKUP_REQUIRED');
+    expect(text).not.toContain('<code class="status">VALID');
+  });
+
+  it('is not hidden by an ETag of the answer before', async () => {
+    const { text } = await get(`/api/public/verify/proof/${voided}`, { 'If-None-Match': etag });
+    expect(text).toContain('"can_assert_validity":false');
+  });
+});
+
+describe('a compromised key, after the verifier has verified its proofs again', () => {
+  it('has the same statuses by the verdicts as it had by the range', async () => {
+    for (const id of after) {
+      registry.judge(id, { outcome: 'fail', failedChecks: ['signing_key'] });
+    }
+    await republish();
+    expect(await statuses()).toEqual(inRange);
+    const trust = `/api/public/trust/${idsOf(voided).trust_id}`;
+    const { events } = historySchema.parse((await get(`${trust}/timeline`)).body);
+    expect(events.at(-1)).toMatchObject({ event: 'failed', checks: ['signing_key'] });
+  });
+});

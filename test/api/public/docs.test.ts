@@ -1,0 +1,34 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { PROBLEMS } from '#api/public/http/problem';
+import { OPERATIONS } from '#api/public/operations';
+import { checkDocs, hasCurl, pasteAll, readDocs } from '../../fixtures/docs-checks.js';
+import { openFacades, type Facades } from '../../fixtures/facades.js';
+
+let facades: Facades;
+
+beforeAll(async () => {
+  facades = await openFacades();
+});
+afterAll(() => facades.close());
+
+checkDocs(() => facades.good.server.url, PROBLEMS);
+
+describe('an example on the page', () => {
+  it.skipIf(!hasCurl)(
+    'works as it is pasted',
+    async () => {
+      const { server } = facades.good;
+      const { bytes } = await readDocs(server.url);
+      const outcomes = await pasteAll(bytes.toString(), {
+        SVC_URL: server.url,
+        PROOF_ID: facades.proof,
+        PACKAGE_ID: facades.packageId,
+        SHARE_TOKEN: facades.shareToken,
+        TILE: `entries/000.p/${facades.snapshot.registry.all.length}`,
+      });
+      expect(outcomes.length).toBeGreaterThanOrEqual(OPERATIONS.length);
+      expect(outcomes.filter((one) => !one.startsWith('200 '))).toEqual([]);
+    },
+    120_000,
+  );
+});

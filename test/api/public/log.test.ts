@@ -1,0 +1,134 @@
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openCheckpoint } from '#protocol/checkpoint';
+import { leafHash, verifyInclusion } from '#protocol/merkle';
+import { decodeEntryBundle } from '#protocol/tiles';
+import { parseTlogProof } from '#protocol/tlog-proof';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { entryOf, ORIGIN, TestSnapshot } from '../../fixtures/snapshot.js';
+
+const snapshot = new TestSnapshot();
+let url: string;
+
+beforeAll(async () => {
+  snapshot.registry.addProofs(599);
+  snapshot.registry.verify();
+  await snapshot.publisher().runCycle();
+  url = (await snapshot.serve(snapshot.facade())).url;
+});
+afterAll(() => snapshot.close());
+
+async function get(path: string) {
+  const response = await fetch(url + path);
+  return {
+    status: response.status,
+    type: response.headers.get('content-type'),
+    cache: response.headers.get('cache-control'),
+    bytes: Buffer.from(await response.arrayBuffer()),
+  };
+}
+
+describe('the log under /log', () => {
+  it('is a C2SP monitoring prefix', async () => {
+    const checkpoint = await get('/log/checkpoint');
+    expect(checkpoint).toMatchObject({ status: 200, type: 'text/plain; charset=utf-8' });
+    expect(checkpoint.cache).toBe('public, max-age=1');
+    const { size } = openCheckpoint(
+      checkpoint.bytes.toString(),
+      snapshot.logVkey,
+      ORIGIN,
+      nativeVerify,
+    );
+    expect(size).toBe(600);
+    for (const [path, length] of [
+      ['/log/tile/0/000', 8192],
+      ['/log/tile/0/002.p/88', 88 * 32],
+      ['/log/tile/1/000.p/2', 64],
+    ] as const) {
+      const tile = await get(path);
+      expect(tile).toMatchObject({ status: 200, type: 'application/octet-stream' });
+      expect(tile.cache).toContain('immutable');
+      expect(tile.bytes.length).toBe(length);
+    }
+    const bundle = decodeEntryBundle((await get('/log/tile/entries/001')).bytes);
+    expect(bundle).toHaveLength(256);
+    expect(Buffer.from(bundle[3]!)).toEqual(Buffer.from(entryOf(snapshot.registry.all[259]!)));
+  });
+
+  it('serves a partial tile as the beginning of the full one, once that one is gone', async () => {
+    const tile = (await get('/log/tile/0/000')).bytes;
+    expect((await get('/log/tile/0/000.p/7')).bytes).toEqual(tile.subarray(0, 7 * 32));
+    const entries = decodeEntryBundle((await get('/log/tile/entries/000.p/7')).bytes);
+    expect(entries).toHaveLength(7);
+  });
+
+  it.each([
+    '/log/tile/0/003',
+    '/log/tile/0/002',
+    '/log/tile/0/002.p/89',
+    '/log/tile/0/000.p/0',
+    '/log/tile/0/000.p/256',
+    '/log/tile/0/000.p/07',
+    '/log/tile/00/000',
+    '/log/tile/64/000',
+    '/log/tile/0/0',
+    '/log/tile/0/x000/000',
+    '/log/tile/0/../checkpoint',
+    '/log/tile/0/%2e%2e/%2e%2e/lookup/manifest',
+    '/log/tile/entries',
+    '/log/tile/',
+    '/log/lookup/manifest',
+  ])('has no %s', async (path) => {
+    expect((await get(path)).status).toBe(404);
+  });
+
+  it('proves the inclusion of every leaf under the served checkpoint', async () => {
+    for (const index of [0, 1, 255, 256, 300, 511, 512, 599]) {
+      const reply = await get(`/log/proof/${index}`);
+      expect(reply).toMatchObject({ status: 200, type: 'text/plain; charset=utf-8' });
+      const proof = parseTlogProof(reply.bytes.toString());
+      expect(proof.index).toBe(index);
+      const { size, root } = openCheckpoint(
+        proof.checkpoint,
+        snapshot.logVkey,
+        ORIGIN,
+        nativeVerify,
+      );
+      const entry = await get(`/log/entry/${index}`);
+      expect(entry.type).toBe('application/json; charset=utf-8');
+      const leaf = leafHash(nativeSha256, entry.bytes);
+      const { path } = proof;
+      expect(verifyInclusion(nativeSha256, { index, size, leafHash: leaf, path, root })).toBe(true);
+    }
+  });
+
+  it.each(['600', '-1', '1.5', '01', 'x', '9'.repeat(30), '1e3'])(
+    'has no leaf %s',
+    async (index) => {
+      expect((await get(`/log/proof/${index}`)).status).toBe(404);
+      expect((await get(`/log/entry/${index}`)).status).toBe(404);
+    },
+  );
+
+  it('gives out no proof from a damaged tile and no damaged entry: 503', async () => {
+    const tile = join(snapshot.directory, 'tile/0/001');
+    const bundle = join(snapshot.directory, 'tile/entries/001');
+    const kept = [readFileSync(tile), readFileSync(bundle)] as const;
+    const changedTile = Buffer.from(kept[0]);
+    changedTile[32 * 9]! ^= 1;
+    writeFileSync(tile, changedTile);
+    expect((await get('/log/proof/300')).status).toBe(503);
+    expect((await get('/log/proof/265')).status).toBe(503);
+    writeFileSync(tile, kept[0]);
+    const changedBundle = Buffer.from(kept[1]);
+    changedBundle[20]! ^= 1;
+    writeFileSync(bundle, changedBundle);
+    expect((await get('/log/entry/256')).status).toBe(503);
+    writeFileSync(bundle, kept[1]);
+    rmSync(tile);
+    expect((await get('/log/proof/300')).status).toBe(503);
+    writeFileSync(tile, kept[0]);
+    expect((await get('/log/proof/300')).status).toBe(200);
+  });
+});

@@ -1,0 +1,88 @@
+import { describe, expect, it } from 'vitest';
+import { openApiDocument } from '#api/openapi/document';
+import type { OpenApiDocument } from '#api/openapi/types';
+import { BY_PATH, lookupAt, VERIFY } from '#api/public/lookup/routes';
+import { publicDescription } from '#api/public/openapi/description';
+import { pathPattern } from '#api/public/operation';
+import { OPERATIONS } from '#api/public/operations';
+import { VIEW_PATHS } from '#api/public/views/answer';
+import { PROBLEMS } from '#api/public/http/problem';
+import { facadeSchema } from '#protocol/schemas/facade';
+import { checkOpenApi } from '../../fixtures/openapi-checks.js';
+
+const specs = OPERATIONS.map(({ spec }) => spec);
+const document = JSON.parse(
+  JSON.stringify(openApiDocument(specs, publicDescription())),
+) as OpenApiDocument;
+
+checkOpenApi('Public verification API', document, specs);
+
+describe('the OpenAPI document of the public API', () => {
+  it('knows no credentials, and nothing that changes anything', () => {
+    expect(document.components).not.toHaveProperty('securitySchemes');
+    for (const { method, path } of specs) {
+      expect(method === 'get' || path === VERIFY, path).toBe(true);
+    }
+    for (const methods of Object.values(document.paths)) {
+      for (const { security } of Object.values(methods)) expect(security).toEqual([]);
+    }
+  });
+
+  it('has every lookup that the listener takes in front of the router, and no other', () => {
+    const ends = [...new Set(Object.values(VIEW_PATHS).flatMap((views) => [...views.keys()]))];
+    const candidates = Object.keys(BY_PATH).flatMap((name) =>
+      [`${VERIFY}/${name}/{}`, `/api/public/${name}/{}`].flatMap((path) => [
+        path,
+        ...ends.map((end) => `${path}/${end}`),
+      ]),
+    );
+    // Whatever follows on the path of proofs is an identifier.
+    const isOther = (path: string) => !path.startsWith(`${VERIFY}/proof/{}/`);
+    const taken = candidates.filter(isOther).filter((path) => lookupAt(path) !== null);
+    expect(lookupAt(`${VERIFY}?q=x`)).not.toBeNull();
+    taken.push(VERIFY);
+    const documented = specs
+      .filter(({ tag, method }) => ['Verification', 'Artifacts'].includes(tag) && method === 'get')
+      .map(({ path }) => path.replaceAll(/\{\w+\}/g, '{}'));
+    expect(documented.sort()).toEqual(taken.sort());
+  });
+
+  it('gives each path to one route', () => {
+    const paths = [...new Set(specs.map(({ path }) => path))];
+    const patterns = paths.map((path) => pathPattern(specs.find((one) => one.path === path)!));
+    for (const path of paths) {
+      const asked = path.replaceAll(/\{\w+\}/g, 'a.b%2F');
+      expect(
+        patterns.filter((pattern) => pattern.test(asked)),
+        path,
+      ).toHaveLength(1);
+    }
+  });
+
+  it('shows a lookup that resolves, one that does not, and a package', () => {
+    const shown = Object.values(document.paths).flatMap((methods) =>
+      Object.values(methods).flatMap(({ responses }) =>
+        Object.values(responses['200']?.content?.['application/json']?.examples ?? {}),
+      ),
+    );
+    const facades = shown.flatMap(({ value }) => facadeSchema.safeParse(value).data ?? []);
+    expect(new Set(facades.map(({ lookup }) => lookup.matched_on))).toEqual(
+      new Set([
+        null,
+        'proof_id',
+        'certificate_id',
+        'passport_id',
+        'trust_id',
+        'trust_asset_id',
+        'package_id',
+        'share_token',
+        'execution_id',
+      ]),
+    );
+  });
+
+  it('has every code of the public API, or tells of it in the guide', () => {
+    const told = JSON.stringify(document);
+    for (const code of Object.keys(PROBLEMS)) expect(told).toContain(code);
+  });
+});

@@ -1,0 +1,197 @@
+import { pino } from 'pino';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { directorySource } from '#api/public/snapshot/source';
+import { fact, headline, only, section, textOf, times } from '../../fixtures/page-text.js';
+import { callAt, type Call, type Reply } from '../../fixtures/public-call.js';
+import { everyPageState, type PageStates } from '../../fixtures/public-page.js';
+
+let page: PageStates;
+beforeAll(async () => {
+  page = await everyPageState();
+});
+afterAll(() => page.snapshot.close());
+
+const ISSUED = '2026-11-20T12:00:00.000Z';
+const call = (path: string, options?: Call): Promise<Reply> => callAt(page.server, path, options);
+const askFor = (id: string): Promise<Reply> => call(`/?id=${id}`);
+const ask = (name: string): Promise<Reply> => askFor(page.state(name).identifier);
+
+interface Body {
+  references: {
+    proof_id: string;
+    members: { trust_id: string; verification_status: string; can_assert_validity: boolean }[];
+  };
+  verification: { verification_status: string };
+}
+const bodyOf = async (name: string): Promise<Body> =>
+  (await call(page.state(name).jsonUrl)).body as Body;
+
+describe('a package', () => {
+  it.each([
+    'package',
+    'package with a revoked member',
+    'package with an expired member',
+    'package that is not confirmed',
+    'large package',
+    'shared package',
+  ])('that is "%s" lists its members, with what the body says of each', async (name) => {
+    const { references } = await bodyOf(name);
+    const { text } = await ask(name);
+    const told = only(/<ol class="members">([\s\S]*)<\/ol>\s*<\/section>/, text);
+    const rows = [...told.matchAll(/<li class="(\w+)">\s*<svg([\s\S]*?)<\/li>/g)];
+    const expected = references.members.map((member, i) => ({ ...member, number: i + 1 }));
+    const inOrder = [
+      ...expected.filter((member) => !member.can_assert_validity),
+      ...expected.filter((member) => member.can_assert_validity),
+    ];
+    expect(
+      rows.map(([, mark, row]) => ({
+        good: mark === 'good',
+        number: only(/class="number">(\d+)\./, row!),
+        status: only(/class="detail">(\w+)</, row!),
+        link: only(/href="\/\?id=([^"]*)"/, row!),
+      })),
+    ).toEqual(
+      inOrder.map((member) => ({
+        good: member.can_assert_validity,
+        number: String(member.number),
+        status: member.verification_status,
+        link: member.trust_id,
+      })),
+    );
+    expect(fact('Members', text)).toMatch(new RegExp(`^${expected.length} \\(`));
+  });
+
+  it('leads to each member, whose page says the same', async () => {
+    const { references } = await bodyOf('package with a revoked member');
+    for (const { trust_id, verification_status } of references.members) {
+      expect(fact('Status', (await askFor(trust_id)).text)).toBe(verification_status);
+    }
+  });
+
+  it('shows at once what does not hold: in the card, and at the head of the list', async () => {
+    const { text } = await ask('large package');
+    expect(fact('Members', text)).toBe('18 (1 revoked, 1 not confirmed, 16 trust established)');
+    const visible = text.slice(0, text.indexOf('<details>'));
+    expect(visible).toMatch(/>17\.<\/span>\s*<span class="name">Revoked</);
+    expect(text.indexOf('members-title')).toBeLessThan(text.indexOf('says-not'));
+    expect(fact('Members', (await ask('package')).text)).toBe('3 (all trust established)');
+  });
+
+  it('has a members hash to copy, and no history or chain but its members’', async () => {
+    const { text } = await ask('package');
+    expect(text).toMatch(/data-copy="[0-9a-f]{64}"\s+data-what="members hash"/);
+    expect(times(section('history-title', text))).toEqual([ISSUED]);
+    expect(textOf(section('history-title', text))).toContain(
+      'Each member has a history of its own',
+    );
+    expect(text).not.toContain('id="ids-title"');
+  });
+});
+
+describe('a share link', () => {
+  const SHARED = ['shared', 'shared denial', 'shared and revoked', 'shared package'];
+  const DARK = ['share token', 'ended share token'];
+
+  it.each([
+    ['shared', 'valid'],
+    ['shared denial', 'denied'],
+    ['shared package', 'package with a revoked member'],
+  ])(
+    'that is "%s" shows what the page of "%s" shows, and says how it came',
+    async (name, other) => {
+      const shared = await ask(name);
+      const direct = await ask(other);
+      expect(headline(shared.text)).toBe(headline(direct.text));
+      for (const what of ['Status', 'Validity asserted', 'As of']) {
+        expect(fact(what, shared.text)).toBe(fact(what, direct.text));
+      }
+      expect(textOf(shared.text)).toContain('Shared with you by a link');
+      expect(textOf(direct.text)).not.toContain('Shared with you');
+    },
+  );
+
+  it('is passed on as the lasting one: no token is in the link or the QR code', async () => {
+    const qr = (text: string): string => only(/<svg\s+class="qr"[\s\S]*?<path d="([^"]*)"/, text);
+    for (const [name, other] of [
+      ['shared', 'valid'],
+      ['shared denial', 'denied'],
+      ['shared package', 'package with a revoked member'],
+    ] as const) {
+      const { text } = await ask(name);
+      expect(section('share-title', text)).not.toContain('share_');
+      expect(qr(text)).toBe(qr((await ask(other)).text));
+    }
+  });
+
+  it('is on its page where it was asked for, and nowhere else', async () => {
+    for (const name of [...SHARED, ...DARK]) {
+      const { identifier, jsonUrl } = page.state(name);
+      const { text } = await ask(name);
+      const rest = text
+        .replace(`value="${identifier}"`, '')
+        .replace(`<bdi>${identifier}</bdi>`, '')
+        .replace(`data-copy="${identifier}"`, '')
+        .replace(`href="${jsonUrl}"`, '');
+      expect(rest).not.toContain('share_');
+      expect(rest).not.toContain(identifier.slice('share_'.length));
+    }
+    for (const { name, identifier } of page.states.filter(
+      (one) => !/^share_/.test(one.identifier),
+    )) {
+      expect.soft((await askFor(identifier)).text, name).not.toMatch(/share_\w/);
+    }
+  });
+
+  it('is for no cache, and no other site is told of it', async () => {
+    const tokens = [...SHARED, ...DARK].map((name) => page.state(name).identifier);
+    const odd = [`${tokens[0]}x`, 'share_x', 'SHARE_x', encodeURIComponent('%73hare_x')];
+    for (const identifier of [...tokens, ...odd, `share_${'x'.repeat(2000)}`, 'share_x&id=y']) {
+      const { headers, text } = await askFor(identifier);
+      expect(headers['cache-control']).toBe('private, no-store');
+      expect(headers.etag).toBeUndefined();
+      expect(headers['referrer-policy']).toBe('no-referrer');
+      expect(only(/<title>([^<]*)<\/title>/, text)).not.toContain('hare_');
+    }
+  });
+
+  it('that shows nothing says what that can mean, and not which it is', async () => {
+    const [first, second] = DARK.map((name) => page.state(name).identifier);
+    const pages = await Promise.all(
+      [first!, second!].map(async (id) => (await askFor(id)).text.replaceAll(id, '…')),
+    );
+    expect(pages[0]).toBe(pages[1]);
+    const told = textOf(pages[0]!);
+    expect(told).toContain('This share link shows nothing.');
+    for (const reason of ['no such link', 'revoked', 'over', 'not published']) {
+      expect(told).toContain(reason);
+    }
+    expect(told).toContain('Which of these it is.');
+    expect(pages[0]).not.toContain('class="qr"');
+  });
+
+  it('is in no log line, whatever fails', async () => {
+    const lines: string[] = [];
+    const log = pino({ level: 'trace' }, { write: (text: string) => void lines.push(text) });
+    const source = directorySource(page.snapshot.directory);
+    let broken = false;
+    const facade = page.snapshot.facade({
+      log,
+      source: {
+        ...source,
+        read: (wanted) => {
+          if (broken) throw new Error('the disk is gone');
+          return source.read(wanted);
+        },
+      },
+    });
+    const server = await page.snapshot.serve(facade);
+    broken = true;
+    const { identifier } = page.state('shared');
+    const { status, headers } = await callAt(server, `/?id=${identifier}`);
+    expect(status).toBe(503);
+    expect(headers['cache-control']).toBe('private, no-store');
+    expect(lines.join()).toContain('the disk is gone');
+    expect(lines.join()).not.toContain(identifier.slice('share_'.length));
+  });
+});

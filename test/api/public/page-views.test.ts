@@ -1,0 +1,297 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { lookupUrl } from '#api/public/page/ask';
+import { readAnswer } from '#api/public/page/relayed';
+import { verdictView } from '#api/public/page/verdict-view';
+import { directorySource } from '#api/public/snapshot/source';
+import type { PublicEvent } from '#protocol/schemas/proof-view';
+import type { PublicHistory, PublicTrustChain } from '#protocol/schemas/public-views';
+import { STATUSES } from '#protocol/status';
+import { formatTime } from '#protocol/time';
+import { fact, headline, section, textOf, times } from '../../fixtures/page-text.js';
+import { callAt, type Call, type Reply } from '../../fixtures/public-call.js';
+import { everyPageState, type PageStates } from '../../fixtures/public-page.js';
+import { TestSnapshot } from '../../fixtures/snapshot.js';
+
+let page: PageStates;
+beforeAll(async () => {
+  page = await everyPageState();
+});
+afterAll(() => page.snapshot.close());
+
+const ISSUED = '2026-11-20T12:00:00.000Z';
+const call = (path: string, options?: Call): Promise<Reply> => callAt(page.server, path, options);
+const askFor = (id: string): Promise<Reply> => call(`/?id=${id}`);
+const ask = (name: string): Promise<Reply> => askFor(page.state(name).identifier);
+
+interface Body {
+  references: {
+    proof_id: string;
+    members: { trust_id: string; verification_status: string; can_assert_validity: boolean }[];
+  };
+  verification: { verification_status: string };
+}
+const bodyOf = async (name: string): Promise<Body> =>
+  (await call(page.state(name).jsonUrl)).body as Body;
+
+/** What the markup of a list has in its items, in order. */
+const items = (markup: string, kind: string): string[] =>
+  [...markup.matchAll(new RegExp(`<li class="${kind}[^"]*">([\\s\\S]*?)</li>`, 'g'))].map(
+    ([, item]) => item!,
+  );
+
+describe('the history', () => {
+  it.each([
+    ['certificate', 'certificate', 'history'],
+    ['revoked passport', 'passport', 'history'],
+    ['expired certificate', 'certificate', 'history'],
+    ['revoked trust', 'trust', 'timeline'],
+    ['long history', 'trust', 'timeline'],
+  ])('of "%s" has the events of its JSON, in its order', async (name, kind, view) => {
+    const { identifier } = page.state(name);
+    const { body } = await call(`/api/public/${kind}/${identifier}/${view}`);
+    const { events } = body as PublicHistory;
+    const told = section('history-title', (await askFor(identifier)).text);
+    const expected = events.flatMap((event) => ('at' in event ? [event.at] : []));
+    expect(times(told)).toEqual([...expected, ISSUED]);
+    const lines = items(told, 'event').map(textOf);
+    expect(lines).toHaveLength(events.length + 1);
+    events.forEach((event, i) => expect(lines[i]).toMatch(WORDS[event.event]));
+    expect(lines.at(-1)).toContain(`Published as ${page.state(name).status}`);
+  });
+
+  const WORDS: Record<PublicEvent['event'], RegExp> = {
+    accepted: /The request was received/,
+    appended: /^Log entry \d+ The proof was put into the log/,
+    verified: /every check passed/,
+    failed: /A check did not pass.*Nothing is asserted.*Not passed: aep_hash/,
+    erased: /What was signed was erased.*Nothing is asserted any more/,
+    expired: /The time of the .* was found to be over/,
+    revoked: /The (proof|passport) was revoked, by log entry \d+\. Hash of the reason: a{64}/,
+  };
+
+  it('names what ended it and when, and no entry that is not there', async () => {
+    const { text } = await ask('revoked trust');
+    const told = section('history-title', text);
+    expect(textOf(told)).toContain('The passport was revoked');
+    const links = [...told.matchAll(/href="(\/log\/entry\/\d+)"/g)].map(([, path]) => path!);
+    expect(links).toHaveLength(2);
+    for (const path of links) expect((await call(path)).status).toBe(200);
+    expect(fact('Revoked', text)).toBe('20 November 2026, 12:00:00 UTC');
+    expect(fact('Found expired', (await ask('expired')).text)).toMatch(/^20 November 2026/);
+    for (const name of ['valid', 'not confirmed', 'proof of a revoked passport']) {
+      expect((await ask(name)).text).not.toMatch(/<dt>(Revoked|Found expired)/);
+    }
+  });
+
+  it('says since when it is asserted: since it was verified again', async () => {
+    const { identifier } = page.state('long history');
+    const { body } = await call(`/api/public/trust/${identifier}/timeline`);
+    const again = (body as PublicHistory).events.at(-1);
+    expect(again).toMatchObject({ event: 'verified', at: '2026-11-10T12:00:00.000Z' });
+    expect(fact('Since', (await askFor(identifier)).text)).toBe('10 November 2026, 12:00:00 UTC');
+  });
+
+  it('is the same for all who ask for the same, by token too', async () => {
+    const direct = await ask('valid');
+    const shared = await ask('shared');
+    for (const id of ['history-title', 'chain-title', 'basis-title', 'downloads-title']) {
+      expect(section(id, shared.text)).toBe(section(id, direct.text));
+    }
+  });
+
+  it('is of the snapshot that the verdict is of, whatever is published meanwhile', async () => {
+    const world = new TestSnapshot();
+    const proof = world.registry.addProof();
+    world.registry.verify();
+    const publisher = world.publisher();
+    await publisher.runCycle();
+    const source = directorySource(world.directory);
+    let meanwhile: (() => Promise<void>) | null = null;
+    const facade = world.facade({
+      source: {
+        ...source,
+        read: async (wanted) => {
+          const work = meanwhile;
+          meanwhile = null;
+          await work?.();
+          return source.read(wanted);
+        },
+      },
+    });
+    try {
+      const server = await world.serve(facade);
+      const before = await callAt(server, `/?id=${proof}`);
+      meanwhile = async () => {
+        world.registry.revoke(proof);
+        world.registry.verify();
+        await publisher.runCycle();
+        await facade.follower.refresh();
+        expect(facade.follower.current!.opened.manifest.tree_size).toBe(3);
+      };
+      expect((await callAt(server, `/?id=${proof}`)).text).toBe(before.text);
+      const after = await callAt(server, `/?id=${proof}`);
+      expect(headline(after.text)).toBe('Sandbox: Revoked proof');
+      expect(textOf(section('history-title', after.text))).toContain('The proof was revoked');
+    } finally {
+      await world.close();
+    }
+  });
+});
+
+describe('the chain', () => {
+  it.each(['revoked trust', 'long history'])(
+    'of "%s" has the verdicts of its JSON',
+    async (name) => {
+      const { identifier } = page.state(name);
+      const { body } = await call(`/api/public/trust/${identifier}/chain`);
+      const told = items(section('chain-title', (await askFor(identifier)).text), 'reached');
+      const { links } = body as PublicTrustChain;
+      expect(told).toHaveLength(links.length);
+      links.forEach(({ verification_status: status, identifier: id }, i) => {
+        expect(textOf(told[i]!)).toMatch(status === null ? /in the chain$/ : SAID[status]!);
+        expect(told[i]!.includes(`<a href="/?id=${id}">`)).toBe(status !== null);
+      });
+    },
+  );
+
+  it('of a denial calls nothing good but the proof of it', async () => {
+    const told = section('chain-title', (await ask('denied')).text);
+    expect(textOf(told)).toContain('in the chain: Valid, of the denial');
+    expect(told).not.toContain('good');
+  });
+
+  const SAID: Record<string, RegExp> = {
+    VALID: /: Valid$/,
+    PASS: /: Passes$/,
+    VERIFIED: /: Verified$/,
+    TRUST_ESTABLISHED: /: Trust established$/,
+    REVOKED: /: Revoked$/,
+  };
+});
+
+describe('what programs get', () => {
+  it('is linked from the page of each artifact that has it, and answers', async () => {
+    const proof = page.state('valid').identifier;
+    for (const [name, views] of [
+      ['valid', []],
+      ['denied', []],
+      ['certificate by reference', [`certificate/cert_${proof}/history`, 'trust-chain']],
+      ['execution passport', [`passport/pass_${proof}/history`, 'trust-chain']],
+      ['trust asset', [`trust/trust_${proof}/timeline`, 'chain', 'package']],
+      ['shared and revoked', ['certificate/cert_', 'trust-chain']],
+      ['package', []],
+      ['not resolved', []],
+      ['share token', []],
+    ] as const) {
+      const { text } = await ask(name);
+      const links = [...section('programs-title', text).matchAll(/href="([^"]*)"/g)].map(
+        ([, path]) => path!,
+      );
+      expect(links).toHaveLength(views.length + 2);
+      views.forEach((view, i) => expect(links[i + 1]).toContain(view));
+      expect(links.at(-1)).toBe('/docs');
+      for (const path of links) expect((await call(path)).status).toBe(200);
+      for (const path of links.slice(1, -1)) {
+        expect((await call(path)).body).toMatchObject({
+          verification_status: page.state(name).status,
+        });
+      }
+    }
+    expect((await call('/')).text).toContain('href="/docs"');
+  });
+});
+
+describe('the page computes nothing', () => {
+  const ID = `pkg_${'a'.repeat(32)}`;
+
+  /** The page about a package whose body is changed in some way, as if it were published like that. */
+  async function packagePage(
+    change: (body: Body) => void,
+    events: PublicEvent[] = [],
+  ): Promise<string> {
+    const body = await bodyOf('package');
+    change(body);
+    return pageOf(body, events);
+  }
+
+  function pageOf(body: unknown, events: PublicEvent[] = []): string {
+    const relayed = readAnswer({ status: 200, body: Buffer.from(JSON.stringify(body)) });
+    return verdictView({
+      relayed,
+      events,
+      links: [],
+      identifier: ID,
+      jsonUrl: lookupUrl(ID),
+      base: null,
+      issuedAt: ISSUED,
+      treeSize: 3,
+      window: 1,
+    }).main.text;
+  }
+
+  const say = (told: object, status: string): void => {
+    const asserts = /^(VALID|VERIFIED|PASS|TRUST_ESTABLISHED)$/.test(status);
+    Object.assign(told, { verification_status: status, can_assert_validity: asserts });
+  };
+
+  it.each(STATUSES)('of a package: %s stands, whatever its members say', async (status) => {
+    for (const ofMembers of STATUSES) {
+      const text = await packagePage(({ verification, references }) => {
+        say(verification, status);
+        for (const member of references.members) say(member, ofMembers);
+      });
+      expect(fact('Status', text)).toBe(status);
+      const rows = [...text.matchAll(/<code class="detail">(\w+)</g)].map(([, told]) => told);
+      expect(rows).toEqual([ofMembers, ofMembers, ofMembers]);
+      const asserts = /^(VALID|VERIFIED|PASS|TRUST_ESTABLISHED)$/.test(status);
+      expect(fact('Validity asserted', text)).toBe(asserts ? 'Yes' : 'No');
+      expect(text.includes('class="verdict good"')).toBe(asserts);
+    }
+  });
+
+  it('of a history: neither does it make a verdict, nor a verdict an event', async () => {
+    const proof = (await call(page.state('valid').jsonUrl)).body as Body;
+    const at = formatTime(Date.parse(ISSUED));
+    const revoked: PublicEvent = {
+      event: 'revoked',
+      at,
+      artifact: 'proof',
+      leaf_index: 1,
+      reason_hash: 'b'.repeat(64),
+    };
+    const valid = pageOf(proof, [revoked]);
+    expect(fact('Status', valid)).toBe('VALID');
+    expect(headline(valid)).toBe('Valid proof');
+    expect(valid).not.toContain('<dt>Revoked</dt>');
+    expect(textOf(section('history-title', valid))).toContain('The proof was revoked');
+
+    say(proof.verification, 'REVOKED');
+    const without = pageOf(proof, [{ event: 'accepted', at }]);
+    expect(fact('Status', without)).toBe('REVOKED');
+    expect(without).not.toContain('<dt>Revoked</dt>');
+    expect(items(section('history-title', without), 'event')).toHaveLength(2);
+    expect(textOf(without)).toContain('Since when it is revoked, nothing here says.');
+  });
+
+  it('and shows no body that it does not understand, or that contradicts itself', async () => {
+    const spoiled: ((body: Body) => void)[] = [
+      ({ references }) => Object.assign(references.members[1]!, { verification_status: 'GOOD' }),
+      ({ references }) => Object.assign(references.members[1]!, { can_assert_validity: false }),
+      ({ references }) => Object.assign(references, { members: [] }),
+      ({ references }) => Object.assign(references, { members: undefined }),
+      (body) => Object.assign(body, { artifact: {} }),
+      ({ verification }) => Object.assign(verification, { verification_status: 'REVOKED' }),
+    ];
+    for (const change of spoiled) await expect(packagePage(change)).rejects.toThrow();
+    await packagePage(() => undefined);
+  });
+
+  it.each(['x', 'share_token'])('stays private under a name that is not read: %s', async (name) => {
+    const { identifier } = page.state('shared');
+    const { status, headers } = await call(`/?${name}=${identifier}`);
+    expect(status).toBe(200);
+    expect(headers['cache-control']).toBe('private, no-store');
+    expect(headers['etag']).toBeUndefined();
+    expect((await call('/')).headers['cache-control']).not.toContain('private');
+  });
+});

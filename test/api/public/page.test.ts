@@ -1,0 +1,411 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { directorySource } from '#api/public/snapshot/source';
+import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
+import { fact, headline, only, textOf } from '../../fixtures/page-text.js';
+import { callAt, type Call, type Reply } from '../../fixtures/public-call.js';
+import {
+  everyPageState,
+  PUBLIC_URL,
+  type PageState,
+  type PageStates,
+} from '../../fixtures/public-page.js';
+import { TestSnapshot } from '../../fixtures/snapshot.js';
+
+let page: PageStates;
+beforeAll(async () => {
+  page = await everyPageState();
+});
+afterAll(() => page.snapshot.close());
+
+const call = (path: string, { base, ...options }: Call & { base?: string } = {}): Promise<Reply> =>
+  callAt(base === undefined ? page.server : { url: base }, path, options);
+const ask = (identifier: string, options?: Call & { base?: string }): Promise<Reply> =>
+  call(`/?id=${encodeURIComponent(identifier)}`, options);
+
+describe('a verdict', () => {
+  it('is that of the JSON route, word for word, in every state', async () => {
+    for (const { name, identifier, jsonUrl, ...expected } of page.states) {
+      const shown = await ask(identifier);
+      const json = await call(jsonUrl);
+      const body = JSON.parse(json.text) as {
+        verification_status?: string;
+        can_assert_validity?: boolean;
+        verification?: { verification_status: string; can_assert_validity: boolean };
+      };
+      const told = body.verification ?? body;
+      expect.soft(fact('Status', shown.text), name).toBe(told.verification_status);
+      expect.soft(told.verification_status, name).toBe(expected.status);
+      expect.soft(shown.status, name).toBe(json.status);
+      expect.soft(shown.status, name).toBe(expected.http);
+      expect.soft(headline(shown.text), name).toBe(expected.headline);
+      expect.soft(shown.text, name).toContain(`<title>${expected.headline} – Public`);
+      const asserted = fact('Validity asserted', shown.text).split(',')[0];
+      expect.soft(asserted, name).toBe(told.can_assert_validity === true ? 'Yes' : 'No');
+      expect.soft(shown.text, name).toContain(`href="${jsonUrl.replaceAll('&', '&#38;')}"`);
+      expect.soft(shown.headers['cache-control'], name).toBe(json.headers['cache-control']);
+      for (const header of [
+        'x-svc-tree-size',
+        'x-svc-snapshot-generation',
+        'x-svc-snapshot-issued-at',
+      ]) {
+        expect.soft(shown.headers[header], name).toBe(json.headers[header]);
+      }
+    }
+  });
+
+  it('has a good word in its headline, and a good mark, only where validity is asserted', async () => {
+    for (const { name, identifier, status, headline } of page.states) {
+      const { text } = await ask(identifier);
+      const isGood = text.includes('class="verdict good"');
+      const asserted = /^(VALID|VERIFIED|PASS|TRUST_ESTABLISHED)$/.test(status);
+      const isNoPermission = /Denied|Outcome/.test(headline);
+      expect.soft(isGood, name).toBe(asserted && !isNoPermission);
+      if (!asserted || isNoPermission) {
+        expect.soft(headline, name).not.toMatch(/valid|verified|passes|established/i);
+      }
+    }
+  });
+
+  it.each(['valid', 'denied', 'revoked', 'expired', 'trust'])(
+    'that is "%s" names log, key, time, hashes, downloads and chain',
+    async (name) => {
+      const { identifier, jsonUrl } = page.state(name);
+      const { text } = await ask(identifier);
+      const body = JSON.parse((await call(jsonUrl)).text) as {
+        integrity: Record<string, string>;
+        downloads: Record<string, string>;
+        references: Record<string, string>;
+        trust_chain: { sequence: string[] };
+      };
+      const { log_origin, leaf_index, key_id, aep_hash, proof_record_hash, accepted_at } =
+        body.integrity;
+      for (const value of [log_origin, key_id, aep_hash, proof_record_hash]) {
+        expect(textOf(text)).toContain(value);
+      }
+      expect(fact('Entry', text)).toBe(`${leaf_index}, counting from 0, of 33`);
+      expect(text).toContain(`<time datetime="${accepted_at}">20 November 2026, 12:00:00`);
+      for (const [what, value] of [
+        ['AEP hash', aep_hash],
+        ['proof record hash', proof_record_hash],
+        ['key id', key_id],
+        ['identifier', identifier],
+      ]) {
+        expect(text).toMatch(new RegExp(`data-copy="${value}"\\s+data-what="${what}"\\s+hidden`));
+      }
+      for (const path of Object.values(body.downloads)) {
+        expect(text).toContain(`<a href="${path}">`);
+        expect((await call(path)).status).toBe(200);
+      }
+      for (const id of Object.values(body.references)) {
+        expect(text).toContain(`<a href="/?id=${id}">`);
+      }
+      const chain = [...text.matchAll(/<li class="(reached|missing)[^"]*">([\s\S]*?)<\/li>/g)];
+      const { sequence } = body.trust_chain;
+      expect(chain.map(([, state]) => state === 'reached')).toEqual(
+        TRUST_CHAIN_SEQUENCE.map((link) => sequence.includes(link)),
+      );
+      expect(
+        chain.map(([, , link]) =>
+          textOf(link!)
+            .toLowerCase()
+            .replace(/ (not )?in .*/, ''),
+        ),
+      ).toEqual(TRUST_CHAIN_SEQUENCE.map((link) => link.replace('_', ' ')));
+    },
+  );
+
+  it('says what it does not say', async () => {
+    const { text } = await ask(page.state('valid').identifier);
+    expect(textOf(text)).toContain('That the action was carried out');
+    const denied = await ask(page.state('denied').identifier);
+    expect(textOf(denied.text)).toContain('That anything was allowed.');
+  });
+
+  it('tells the age and the size of the state that it was drawn from', async () => {
+    const { text } = await ask(page.state('valid').identifier);
+    expect(textOf(text)).toContain('20 November 2026, 12:00:00 UTC, 3 seconds before this page');
+    expect(fact('Size', text)).toBe('33 entries');
+    expect(fact('Good until', text)).toBe('20 November 2026, 12:15:00 UTC');
+  });
+
+  it('leads from an id beyond the window to the proof, and not from one that is unknown anyway', async () => {
+    const { identifier } = page.state('outside the window');
+    const { text } = await ask(identifier);
+    const proof = identifier.slice('exec_'.length);
+    expect(text).toContain(`<a href="/?id=${proof}">`);
+    expect((await ask(proof)).text).toContain('Valid proof');
+    expect((await ask(page.state('anything').identifier)).text).not.toContain('latest');
+  });
+
+  it('holds since some time only where validity is asserted', async () => {
+    for (const { name, identifier, status } of page.states) {
+      const { text } = await ask(identifier);
+      const asserts = /^(VALID|VERIFIED|PASS|TRUST_ESTABLISHED)$/.test(status);
+      const isPackage = text.includes('<h2 id="members-title">');
+      expect.soft(text.includes('<dt>Since</dt>'), name).toBe(asserts && !isPackage);
+    }
+  });
+
+  it('needs no script', async () => {
+    const { text } = await ask(page.state('revoked').identifier);
+    expect(text.match(/<script\b/g)).toHaveLength(1);
+    expect(text).toContain('<script src="/page/copy.js" defer></script>');
+    expect(textOf(text)).toContain('This proof was revoked. Do not rely on it.');
+    for (const button of text.match(/<button[^>]*class="copy"[^>]*>/g)!) {
+      expect(button).toContain(' hidden');
+    }
+  });
+
+  it('has a QR code of the link to it, if it resolved', async () => {
+    const { identifier } = page.state('valid');
+    const { text } = await ask(identifier);
+    expect(text).toContain(`${PUBLIC_URL}/?id=${identifier}</a>`);
+    expect(only(/<svg\s+class="qr"([\s\S]*?)<\/svg>/, text)).toMatch(
+      /role="img"[\s\S]*d="M4 4h7v1/,
+    );
+    for (const name of ['not found', 'not resolved', 'share token']) {
+      expect((await ask(page.state(name).identifier)).text).not.toContain('class="qr"');
+    }
+  });
+
+  it('has no link to the host of a request, published or not', async () => {
+    const { snapshot } = page;
+    const { url: base } = await snapshot.serve(snapshot.facade());
+    const askAs = (name: string, host: string, from?: string) =>
+      ask(page.state(name).identifier, { ...(from && { base: from }), headers: { Host: host } });
+    for (const name of ['valid', 'shared', 'package', 'not found']) {
+      for (const from of [undefined, base]) {
+        const { text } = await askAs(name, 'registry.example', from);
+        expect((await askAs(name, 'evil.example', from)).text).toBe(text);
+      }
+    }
+    const { text } = await askAs('valid', 'evil.example', base);
+    const link = `/?id=${page.state('valid').identifier}`;
+    expect(text).toContain(`<a href="${link}">${link}</a>`);
+    expect(text).not.toContain('class="qr"');
+  });
+});
+
+describe('every page', () => {
+  const paths = (): string[] => [
+    '/',
+    ...page.states.map(({ identifier }) => `/?id=${identifier}`),
+    '/?id=a&id=b',
+    `/?id=${'x'.repeat(2000)}`,
+  ];
+
+  it('forbids everything but its own files, and tells no other site of itself', async () => {
+    for (const path of paths()) {
+      const { headers, text } = await call(path);
+      expect(headers['content-type']).toBe('text/html; charset=utf-8');
+      expect(headers['content-security-policy']).toBe(
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; " +
+          "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+      );
+      expect(headers['referrer-policy']).toBe('no-referrer');
+      expect(headers['x-content-type-options']).toBe('nosniff');
+      expect(headers['set-cookie']).toBeUndefined();
+      expect(text).not.toMatch(/\sstyle=|<style|\son[a-z]+=|javascript:|<script(?! src=)/i);
+      const outside = [...text.matchAll(/(?:href|src|action)="(?!\/(?!\/)|#)([^"]*)"/g)];
+      expect(outside).toEqual([]);
+    }
+  });
+
+  it('has a strong ETag, and is 304 to who has it', async () => {
+    const first = await ask(page.state('valid').identifier);
+    const etag = first.headers.etag!;
+    expect(etag).toMatch(/^"[0-9]+-[0-9a-f]{32}"$/);
+    const again = await ask(page.state('valid').identifier, { headers: { 'If-None-Match': etag } });
+    expect(again.status).toBe(304);
+    expect(again.text).toBe('');
+    expect(again.headers['content-security-policy']).toBe(first.headers['content-security-policy']);
+    const other = await ask(page.state('revoked').identifier, {
+      headers: { 'If-None-Match': etag },
+    });
+    expect(other.status).toBe(200);
+    const missing = await ask(page.state('not found').identifier, {
+      headers: { 'If-None-Match': '*' },
+    });
+    expect(missing.status).toBe(404);
+  });
+
+  it('to HEAD is that to GET without the body', async () => {
+    for (const path of [...paths(), '/page/style.css', '/page/copy.js', '/page/icon.svg']) {
+      const get = await call(path);
+      const head = await call(path, { method: 'HEAD' });
+      expect(head.status).toBe(get.status);
+      expect(head.text).toBe('');
+      expect({ ...head.headers, date: '' }).toEqual({ ...get.headers, date: '' });
+      expect(Number(head.headers['content-length'])).toBe(Buffer.byteLength(get.text));
+    }
+  });
+
+  it('answers no other method', async () => {
+    for (const path of ['/', '/page/style.css', '/page/copy.js', '/page/icon.svg']) {
+      for (const method of ['POST', 'PUT', 'DELETE', 'PATCH']) {
+        const { status, headers } = await call(path, { method });
+        expect(status).toBe(405);
+        expect(headers.allow).toBe('GET, HEAD, OPTIONS');
+      }
+    }
+  });
+
+  it('comes with files of its own', async () => {
+    for (const [path, type] of [
+      ['/page/style.css', 'text/css; charset=utf-8'],
+      ['/page/copy.js', 'text/javascript; charset=utf-8'],
+      ['/page/icon.svg', 'image/svg+xml'],
+    ] as const) {
+      const { status, headers, text } = await call(path);
+      expect(status).toBe(200);
+      expect(headers['content-type']).toBe(type);
+      expect(headers['cache-control']).toBe('public, max-age=60');
+      expect(text).not.toMatch(/@import|url\(|fetch\(|https?:\/\/(?!www\.w3\.org)/);
+      const again = await call(path, { headers: { 'If-None-Match': headers.etag! } });
+      expect(again.status).toBe(304);
+    }
+  });
+});
+
+describe('what is asked', () => {
+  it('may be nothing: then there is the form alone', async () => {
+    for (const path of ['/', '/?', '/?id=', '/?q=', '/?id=%20%20', '/?other=1']) {
+      const { status, text } = await call(path);
+      expect(status).toBe(200);
+      expect(text).toContain('role="search"');
+      expect(text).not.toContain('class="verdict');
+    }
+  });
+
+  it('may be called what it is called in the JSON lookup', async () => {
+    for (const name of ['identifier', 'q']) {
+      const { identifier } = page.state('revoked');
+      const { status, text } = await call(`/?${name}=${identifier}`);
+      expect(status).toBe(200);
+      expect(text).toBe((await ask(identifier)).text);
+    }
+    expect((await call('/?q=a&id=b')).status).toBe(400);
+  });
+
+  it('is looked up without the white space around it', async () => {
+    const { identifier } = page.state('valid');
+    expect(headline((await ask(` \t${identifier}\r\n`)).text)).toBe('Valid proof');
+  });
+
+  it('stays in the form', async () => {
+    const { text } = await ask(page.state('not found').identifier);
+    expect(text).toContain(`value="${page.state('not found').identifier}"`);
+  });
+
+  it.each([
+    ['markup', '<script>alert(1)</script>'],
+    ['an attribute', '" autofocus onfocus="alert(1)'],
+    ['single quotes', "' onclick='alert(1)"],
+    ['an entity', '&lt;b&gt;'],
+    ['a template', '${7*7}{{7*7}}'],
+    ['the end of a comment and of CDATA', '--> ]]>'],
+    ['a URL', 'javascript:alert(1)'],
+    ['a path', '../../../etc/passwd'],
+    ['a NUL', '\0'],
+    ['a line break into a header', 'a\r\nSet-Cookie: a=b'],
+    ['text that turns round', '\u202Egnp.exe\u2066'],
+    ['other scripts', '愛🎈'],
+    ['percent signs', '%%%zz%00'],
+    ['the name of a property of every object', '__proto__'],
+    ['1,024 characters', '<'.repeat(1024)],
+  ])('may be %s, and is shown as text', async (_what, identifier) => {
+    const { status, headers, text } = await ask(identifier);
+    expect(status).toBe(200);
+    expect(headers['set-cookie']).toBeUndefined();
+    expect(fact('Status', text)).toBe('BACKEND_LOOKUP_REQUIRED');
+    expect(text.match(/<script\b/g)).toHaveLength(1);
+    expect(text).not.toMatch(/<(b|bdi|code)>[^<]*(\u202E|\u2066|\0)/);
+    const echoed = fact('Identifier', text);
+    expect(Array.from(echoed).length).toBeLessThanOrEqual(121);
+    if (/^[\x21-\x7e]{1,120}$/.test(identifier)) expect(echoed).toBe(identifier);
+    // Tags and attributes are those of a page about nothing in particular.
+    const skeleton = (markup: string): string[] =>
+      (markup.match(/<[^>]*>/g) ?? []).map((tag) => tag.replace(/="[^"]*"/g, ''));
+    expect(skeleton(text)).toEqual(skeleton((await ask('anything')).text));
+  });
+
+  it.each([
+    ['too long', () => `/?id=${'a'.repeat(1025)}`, 'at most 1,024 characters'],
+    ['two of them', () => '/?id=a&id=b', 'one identifier at a time'],
+  ])('is refused when it is %s', async (_what, path, detail) => {
+    const { status, headers, text } = await call(path());
+    expect(status).toBe(400);
+    expect(headers['cache-control']).toBe('no-store');
+    expect(headline(text)).toBe('That cannot be looked up');
+    expect(textOf(text)).toContain(detail);
+    expect(text).not.toContain('aaaa');
+    expect(text).not.toContain('<dt>Status</dt>');
+  });
+});
+
+describe('without a snapshot that may assert anything', () => {
+  async function expectSilence(base: string, states: PageState[], why: RegExp): Promise<void> {
+    for (const { identifier, jsonUrl, name } of states) {
+      const json = await call(jsonUrl, { base });
+      const { status, headers, text } = await ask(identifier, { base });
+      expect.soft(status, name).toBe(503);
+      expect.soft(json.status, name).toBe(503);
+      expect.soft(headers['retry-after'], name).toBe(json.headers['retry-after']);
+      expect.soft(headers['cache-control'], name).toBe(json.headers['cache-control']);
+      expect.soft(headline(text), name).toBe('No verdict right now');
+      expect.soft(textOf(text), name).toMatch(why);
+      expect.soft(text, name).not.toMatch(/<dt>Status|VALID|REVOKED|EXPIRED|NOT_FOUND|class="qr"/);
+    }
+  }
+
+  it('says that there is none yet', async () => {
+    const empty = new TestSnapshot();
+    const { url } = await empty.serve(empty.facade());
+    await expectSilence(url, page.states.slice(0, 3), /Nothing has been published yet/);
+    expect((await call('/', { base: url })).status).toBe(503);
+    await empty.close();
+  });
+
+  it('says that it is too old, to the millisecond, and what may be known of its age', async () => {
+    const { clock } = page.snapshot;
+    const before = clock.at;
+    const end = Date.parse('2026-11-20T12:15:00.000Z');
+    clock.at = end - 1;
+    expect((await ask(page.state('valid').identifier)).status).toBe(200);
+    clock.at = end;
+    await expectSilence(page.server.url, page.states, /was valid until 2026-11-20T12:15:00.000Z/);
+    const { text, status } = await call('/');
+    expect(status).toBe(503);
+    expect(textOf(text)).toContain('15 minutes before this page');
+    clock.at = before;
+  });
+
+  it.each([
+    [
+      'fails',
+      (): Uint8Array => {
+        throw new Error('disk');
+      },
+    ],
+    ['fails later', () => Promise.reject(new Error('network'))],
+    ['brings other bytes', (bytes: Uint8Array) => bytes.map((byte) => byte ^ 1)],
+  ])('says that it cannot be read, when reading %s', async (_how, spoil) => {
+    const { snapshot } = page;
+    const source = directorySource(snapshot.directory);
+    let spoiled = false;
+    const facade = snapshot.facade({
+      source: {
+        ...source,
+        read: (wanted) => {
+          const bytes = source.read(wanted) as Uint8Array;
+          return spoiled ? spoil(bytes) : bytes;
+        },
+      },
+    });
+    const { url } = await snapshot.serve(facade);
+    expect((await ask(page.state('valid').identifier, { base: url })).status).toBe(200);
+    spoiled = true;
+    const known = ['valid', 'denied', 'revoked', 'expired'].map((name) => page.state(name));
+    await expectSilence(url, known, /cannot be read right now/);
+  });
+});

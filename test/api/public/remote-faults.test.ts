@@ -1,0 +1,207 @@
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { gzipSync } from 'node:zlib';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type HttpSourceOptions } from '#api/public/snapshot/http-source';
+import { skipsNginx, withoutNginx } from '../../fixtures/nginx.js';
+import { MANIFEST, READABLE, UNREADABLE, RemoteWorld } from '../../fixtures/remote-world.js';
+import { proofIdAt } from '../../fixtures/snapshot.js';
+
+/** Short, so that an origin that hangs is given up soon. */
+const SOON = { timeoutMs: 1_000 };
+
+let world: RemoteWorld;
+beforeEach(async () => {
+  if (!skipsNginx) world = await RemoteWorld.open();
+});
+afterEach(async () => {
+  if (!skipsNginx) await world.close();
+});
+
+/** Ways in which an origin fails, as directives for it, or something that is done to it. */
+const FAULTS: [what: string, fail: () => Promise<void> | void, options?: HttpSourceOptions][] = [
+  ['is away', () => world.nginx.stop()],
+  ['hangs', () => world.nginx.freeze(), SOON],
+  ['answers 502', () => restart(`return 502 '<html>Bad Gateway</html>';`)],
+  ['answers 404', () => restart('return 404;')],
+  ['answers 403', () => restart('return 403;')],
+  ['is behind a portal', () => restart(`return 200 '<html>Log in to the network</html>';`)],
+  ['is moved', () => restart(`return 302 https://elsewhere.example/;`)],
+  ['answers with nothing', () => restart(`return 204;`)],
+  ['closes at once', () => restart('return 444;')],
+  ['trickles', () => restart('limit_rate 20;'), SOON],
+  ['changes the text', changeText],
+  ['has files that were cut short', cutShort],
+];
+
+async function restart(directives: string): Promise<void> {
+  await world.nginx.stop();
+  await world.nginx.start(directives);
+}
+
+const files = (): string[] => [
+  world.at(MANIFEST),
+  ...readdirSync(world.at('lookup/segments')).map((name) => world.at(`lookup/segments/${name}`)),
+];
+
+async function changeText(): Promise<void> {
+  utimesSync(world.at(MANIFEST), 1_710_000_000, 1_710_000_000);
+  await restart(`sub_filter_types *; sub_filter_once off; sub_filter e E;`);
+}
+
+/** What the files were before they were cut short. */
+const originals = new Map<string, Buffer>();
+
+async function cutShort(): Promise<void> {
+  for (const file of files()) {
+    const bytes = readFileSync(file);
+    originals.set(file, bytes);
+    writeFileSync(file, bytes.subarray(0, bytes.length / 2));
+  }
+  await restart('');
+}
+
+describe.skipIf(skipsNginx)(`while nginx fails${withoutNginx}`, () => {
+  it.each(FAULTS)(
+    'and %s, a facade serves what it has to its end, and then goes on',
+    async (_what, fail, options) => {
+      const ids = await world.publish(40);
+      const { facade, look, ready } = await world.startFacade(world.remote(options));
+      const { validUntil } = facade.follower.current!.opened;
+      const [hot, cold] = [ids[3]!, ids[35]!];
+      expect(await look(hot)).toMatchObject(READABLE);
+
+      await fail();
+      const young = await world.startFacade(world.remote(options));
+      world.snapshot.clock.at += 90_000;
+      await facade.follower.refresh();
+      expect(facade.follower.refusal).not.toBeNull();
+      expect(await look(hot)).toMatchObject({ status: 200, age: '90' });
+      expect(await look(cold)).toMatchObject(UNREADABLE);
+      expect(await look(hot)).toMatchObject({ status: 200, age: '90' });
+      const { status, body } = await ready();
+      expect({ status, body }).toMatchObject({ status: 200, body: { age_ms: 90_000 } });
+      expect(body['refusal']).not.toBeNull();
+      // Where it reads from is nobody's business.
+      expect(JSON.stringify(body)).not.toContain(String(world.nginx.port));
+      expect(await young.look(hot)).toMatchObject({ status: 503, code: 'snapshot_missing' });
+      expect((await young.ready()).status).toBe(503);
+
+      world.snapshot.clock.at = validUntil;
+      for (const id of [hot, cold]) {
+        expect(await look(id)).toMatchObject({ status: 503, code: 'snapshot_expired' });
+      }
+      expect((await ready()).status).toBe(503);
+
+      for (const [file, bytes] of originals) writeFileSync(file, bytes);
+      originals.clear();
+      await restart('');
+      const [later] = await world.publish(1);
+      for (const one of [facade, young.facade]) {
+        await one.follower.refresh();
+        expect(one.follower.refusal).toBeNull();
+      }
+      for (const id of [hot, cold, later!]) {
+        expect(await look(id)).toMatchObject({ status: 200, age: '0' });
+        expect(await young.look(id)).toMatchObject({ status: 200, age: '0' });
+      }
+    },
+  );
+
+  it('only in that it compresses whatever it sends, all is as it was once it is unpacked', async () => {
+    const ids = await world.publish(40);
+    const { look, facade } = await world.startFacade();
+    for (const file of files()) writeFileSync(`${file}.gz`, gzipSync(readFileSync(file)));
+    await restart('gzip_static always;');
+    await facade.follower.refresh();
+    expect(facade.follower.refusal).toBeNull();
+    expect(await look(ids[35]!)).toMatchObject(READABLE);
+    expect(await (await world.startFacade()).look(ids[3]!)).toMatchObject(READABLE);
+  });
+
+  it('a facade that was started then finds it by itself when it is back', async () => {
+    const [id] = await world.publish(1);
+    await world.nginx.stop();
+    const facade = world.snapshot.facade({ source: world.remote() });
+    await facade.start();
+    const { url } = await world.snapshot.serve(facade);
+    const look = async (): Promise<number> =>
+      (await fetch(`${url}/api/public/verify/proof/${id}`)).status;
+    expect(await look()).toBe(503);
+    await world.nginx.start();
+    await expect.poll(look).toBe(200);
+  });
+});
+
+describe.skipIf(skipsNginx)(`content that is not what was published${withoutNginx}`, () => {
+  /** Spoils every file that a lookup reads, a byte in each place where one may look. */
+  const spoil = (bytes: Buffer): Buffer =>
+    Buffer.from(bytes.map((byte, i) => (i % 40 ? byte : byte ^ 1)));
+
+  it('is 503 to who asks for it and to nobody else, and is served once it is mended', async () => {
+    const ids = await world.publish(40);
+    const { look, facade } = await world.startFacade();
+    const [known, asked] = [ids[0]!, ids[39]!];
+    expect(await look(known)).toMatchObject(READABLE);
+    const unknown = proofIdAt(1_700_000_000_000, 'unknown');
+    for (const file of readdirSync(world.at('lookup/segments'))) {
+      const path = world.at(`lookup/segments/${file}`);
+      const good = readFileSync(path);
+      writeFileSync(path, spoil(good));
+      const { status } = await look(asked);
+      // Of the files that this lookup reads none is believed; what it read is not read again.
+      expect([200, 503]).toContain(status);
+      writeFileSync(path, good);
+      await world.nginx.requests();
+      expect(await look(known)).toMatchObject(READABLE);
+      expect(await world.nginx.requests()).toEqual([]);
+      expect(await look(unknown)).toMatchObject({ status: 404 });
+    }
+    expect(await look(asked)).toMatchObject(READABLE);
+    expect(facade.follower.refusal).toBeNull();
+  });
+
+  it.each(['rows', 'bodies'])('is never served: %s', async (which) => {
+    const ids = await world.publish(40);
+    const { look, facade } = await world.startFacade();
+    const part = facade.follower.current!.opened.manifest.index_parts[0]!;
+    const keys = facade.follower.current!.opened.manifest.keys.sha256;
+    const [bodies] = readdirSync(world.at('lookup/segments')).filter(
+      (name) => name !== part.sha256 && name !== keys,
+    );
+    const path = world.at(`lookup/segments/${which === 'rows' ? part.sha256 : bodies}`);
+    const good = readFileSync(path);
+    writeFileSync(path, spoil(good));
+    for (const id of ids.slice(0, 3)) expect(await look(id)).toMatchObject(UNREADABLE);
+    rmSync(path);
+    for (const id of ids.slice(0, 3)) expect(await look(id)).toMatchObject(UNREADABLE);
+    writeFileSync(path, good);
+    for (const id of ids.slice(0, 3)) expect(await look(id)).toMatchObject(READABLE);
+    expect(createHash('sha256').update(good).digest('hex')).toBe(path.slice(-64));
+  });
+
+  it('is no ground to go over to a newer snapshot: tiles', async () => {
+    const [first] = await world.publish(300);
+    const { look, facade, url } = await world.startFacade();
+    const { generation } = facade.follower.current!.opened.manifest;
+    const [later] = await world.publish(10);
+    const tile = world.at('tile/0/001.p/55');
+    const good = readFileSync(tile);
+    writeFileSync(tile, spoil(good));
+    await facade.follower.refresh();
+    expect(facade.follower.refusal).not.toBeNull();
+    expect(facade.follower.current!.opened.manifest.generation).toBe(generation);
+    expect(await look(first!)).toMatchObject(READABLE);
+    writeFileSync(tile, good);
+    await facade.follower.refresh();
+    expect(await look(later!)).toMatchObject(READABLE);
+    writeFileSync(tile, spoil(good));
+    expect((await fetch(`${url}/log/proof/300`)).status).toBe(503);
+    rmSync(tile);
+    for (const path of ['/log/proof/300', '/log/tile/0/001.p/55']) {
+      expect((await fetch(url + path)).status).toBe(503);
+    }
+    writeFileSync(tile, good);
+    expect((await fetch(`${url}/log/proof/300`)).status).toBe(200);
+  });
+});

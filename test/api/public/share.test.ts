@@ -1,0 +1,370 @@
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { pino } from 'pino';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Facade } from '#api/public/facade';
+import { mayHoldToken } from '#api/public/http/secrets';
+import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
+import type { Publisher } from '#publisher/publisher';
+import { facadeSchema } from '#protocol/schemas/facade';
+import { notFoundSchema } from '#protocol/schemas/lookup';
+import type { HttpServer } from '#runtime/http/server';
+import { callAt, postLookup, sameness, type Call, type Reply } from '../../fixtures/public-call.js';
+import { proofIdAt, TestSnapshot } from '../../fixtures/snapshot.js';
+
+const snapshot = new TestSnapshot();
+const { registry, clock } = snapshot;
+let publisher: Publisher;
+let facade: Facade;
+let server: HttpServer;
+let proof: string;
+let denied: string;
+let revoked: string;
+let bundle: string;
+/** By what they show. */
+let tokens: Record<
+  'proof' | 'certificate' | 'passport' | 'trust' | 'denied' | 'revoked' | 'package',
+  string
+>;
+/** None of these shows anything, each for another reason. */
+let dark: Record<string, string>;
+const never = `share_${'A'.repeat(43)}`;
+
+beforeAll(async () => {
+  proof = registry.addProof();
+  denied = registry.addProof({ effect: 'DENY' });
+  revoked = registry.addProof();
+  registry.revoke(revoked);
+  bundle = registry.bundle([proof, revoked]);
+  tokens = {
+    proof: registry.share('proof', proof),
+    certificate: registry.share('certificate', proof),
+    passport: registry.share('passport', proof),
+    trust: registry.share('trust', proof),
+    denied: registry.share('proof', denied),
+    revoked: registry.share('certificate', revoked),
+    package: registry.share('package', bundle),
+  };
+  dark = {
+    'never made': never,
+    revoked: registry.share('proof', proof),
+    'of an artifact that a denial has not': registry.share('trust', denied),
+    'of a proof that is not published yet': registry.share('proof', proofIdAt(clock.at, 'later')),
+    'of a package that is not there': registry.share('package', `pkg_${proofIdAt(clock.at, 'p')}`),
+  };
+  registry.endShare(dark.revoked!);
+  registry.verify();
+  publisher = snapshot.publisher();
+  await publisher.runCycle();
+  facade = snapshot.facade();
+  server = await snapshot.serve(facade);
+});
+afterAll(() => snapshot.close());
+
+const call = (path: string, options?: Call): Promise<Reply> => callAt(server, path, options);
+
+/** Every way to ask for a token. */
+const WAYS: [way: string, ask: (token: string, from?: HttpServer) => Promise<Reply>][] = [
+  ['GET share/…', (token, from = server) => callAt(from, `/api/public/verify/share/${token}`)],
+  ...['identifier', 'q', 'id'].map((name): (typeof WAYS)[number] => [
+    `GET ?${name}=`,
+    (token, from = server) => callAt(from, `/api/public/verify?${name}=${token}`),
+  ]),
+  ...['share_token', 'identifier'].map((field): (typeof WAYS)[number] => [
+    `POST ${field}`,
+    (token, from = server) => postLookup(from, { [field]: token }),
+  ]),
+];
+
+function expectPrivate({ headers }: Reply): void {
+  expect(headers['cache-control']).toBe('private, no-store');
+  expect(headers.etag).toBeUndefined();
+}
+
+/** An answer with the token taken out of it. */
+function without(token: string, reply: Reply): unknown {
+  expect(reply.text.split(token)).toHaveLength(3);
+  return sameness({ ...reply, text: reply.text.replaceAll(token, '…') });
+}
+
+describe.each(WAYS)('a share token by %s', (_way, ask) => {
+  it.each([
+    ['proof', () => `proof/${proof}`],
+    ['certificate', () => `certificate/cert_${proof}`],
+    ['passport', () => `passport/pass_${proof}`],
+    ['trust', () => `trust/trust_${proof}`],
+    ['denied', () => `proof/${denied}`],
+    ['revoked', () => `certificate/cert_${revoked}`],
+    ['package', () => `package/${bundle}`],
+  ] as const)('of the kind "%s" shows what the path of its artifact says', async (name, path) => {
+    const token = tokens[name];
+    const reply = await ask(token);
+    expect(reply.status).toBe(200);
+    expect(facadeSchema.parse(reply.body)).toEqual(reply.body);
+    const direct = await call(`/api/public/verify/${path()}`);
+    expect(reply.body).toEqual({
+      ...(direct.body as object),
+      identifier: token,
+      lookup: { requested: token, matched_on: 'share_token' },
+    });
+    expectPrivate(reply);
+  });
+
+  it('that shows nothing is answered in the very same way, whatever the reason', async () => {
+    const expected = without(never, await ask(never));
+    for (const token of Object.values(dark)) {
+      const reply = await ask(token);
+      expect(facadeSchema.parse(reply.body)).toMatchObject({
+        artifact_kind: 'proof',
+        artifact: {},
+        references: {},
+        downloads: {},
+        integrity: {},
+        trust_chain: { available: false, sequence: [] },
+        verification: {
+          verification_status: 'BACKEND_LOOKUP_REQUIRED',
+          can_assert_validity: false,
+          frontend_recomputed: false,
+        },
+        lookup: { requested: token, matched_on: null },
+      });
+      expect(without(token, reply)).toEqual(expected);
+      expectPrivate(reply);
+    }
+  });
+
+  it('is one spelling only', async () => {
+    const good = tokens.proof;
+    const spellings = [
+      good.toUpperCase(),
+      good.replace('share', 'Share'),
+      good.slice(0, -1),
+      `${good}A`,
+      `${good}=`,
+      // The same bits with some that are left over.
+      good.slice(0, -1) + String.fromCharCode(good.charCodeAt(good.length - 1) + 1),
+      `%20${good}`,
+      encodeURIComponent(encodeURIComponent(good.replace('_', '%5f'))),
+    ];
+    for (const spelling of spellings) {
+      const reply = await ask(spelling);
+      expect(reply.body).toMatchObject({ lookup: { matched_on: null } });
+      expectPrivate(reply);
+    }
+  });
+});
+
+describe('a share token', () => {
+  it('stops showing anything with the first snapshot after its end', async () => {
+    const token = registry.share('proof', proof);
+    const other = registry.share('proof', proof);
+    const statusOf = async (asked: string): Promise<unknown> => {
+      const { body } = await call(`/api/public/verify/share/${asked}`);
+      return facadeSchema.parse(body).verification.verification_status;
+    };
+    const next = async (): Promise<void> => {
+      await publisher.runCycle();
+      await facade.follower.refresh();
+    };
+    expect(await statusOf(token)).toBe('BACKEND_LOOKUP_REQUIRED');
+    await next();
+    expect(await statusOf(token)).toBe('VALID');
+    registry.endShare(token);
+    await next();
+    expect(await statusOf(token)).toBe('BACKEND_LOOKUP_REQUIRED');
+    expect(await statusOf(other)).toBe('VALID');
+  });
+
+  it('is in no file that is published', () => {
+    const all = [...Object.values(tokens), ...Object.values(dark)].filter((one) => one !== never);
+    for (const path of readdirSync(snapshot.directory, { recursive: true, encoding: 'utf8' })) {
+      const file = join(snapshot.directory, path);
+      if (!statSync(file).isFile()) continue;
+      const bytes = readFileSync(file);
+      for (const token of all) {
+        expect(bytes.includes(token)).toBe(false);
+        expect(bytes.includes(token.slice('share_'.length))).toBe(false);
+        expect(bytes.includes(Buffer.from(token.slice('share_'.length), 'base64url'))).toBe(false);
+      }
+    }
+  });
+
+  it('is taken percent-encoded, on all routes with the same headers', async () => {
+    const token = tokens.proof;
+    const encoded = token.replace(/./g, (c) => `%${c.charCodeAt(0).toString(16)}`);
+    for (const path of [`/api/public/verify/share/${encoded}`, `/api/public/verify?q=${encoded}`]) {
+      const reply = await call(path);
+      expect(reply.body).toMatchObject({ lookup: { requested: token } });
+      expectPrivate(reply);
+    }
+  });
+
+  it('is found on no other route, and kept by no cache from there either', async () => {
+    const token = tokens.proof;
+    const encoded = token.replace('h', '%68').replace('_', '%5F');
+    for (const id of [token, encoded]) {
+      const missing = await call(`/api/public/verify/proof/${id}`);
+      expect(missing.status).toBe(404);
+      expect(notFoundSchema.parse(missing.body)).toEqual(missing.body);
+      expectPrivate(missing);
+      for (const path of [
+        `verify/certificate/${id}`,
+        `verify/passport/${id}`,
+        `verify/trust/${id}`,
+        `verify/trust-asset/${id}`,
+        `verify/package/${id}`,
+        `certificate/${id}`,
+        `certificate/${id}/history`,
+        `passport/${id}/trust-chain`,
+        `trust/${id}/timeline`,
+        `trust/${id}/chain`,
+        `trust/${id}/package`,
+      ]) {
+        const reply = await call(`/api/public/${path}`);
+        expect(reply.status).toBe(200);
+        expect(reply.body).toMatchObject({ lookup: { requested: token, matched_on: null } });
+        expectPrivate(reply);
+      }
+    }
+    for (const field of ['proof_id', 'certificate_id', 'package_id']) {
+      const reply = await postLookup(server, { [field]: token });
+      expect(reply.body).toMatchObject({ lookup: { matched_on: null } });
+      expectPrivate(reply);
+    }
+  });
+
+  it('is what everything that is asked for as one is taken for', async () => {
+    for (const text of ['x', never.slice('share_'.length), `pkg_${proof}`, proof]) {
+      expectPrivate(await call(`/api/public/verify/share/${text}`));
+      expectPrivate(await postLookup(server, { share_token: text }));
+    }
+  });
+
+  it('is never answered with 304, and HEAD is like GET', async () => {
+    for (const token of [tokens.proof, never]) {
+      const path = `/api/public/verify/share/${token}`;
+      const get = await call(path, { headers: { 'If-None-Match': '*' } });
+      expect(get.status).toBe(200);
+      const head = await call(path, { method: 'HEAD' });
+      expect(head.text).toBe('');
+      expect({ ...head.headers, date: '' }).toEqual({ ...get.headers, date: '' });
+    }
+  });
+
+  it('is for no cache when the answer is an error either', async () => {
+    const token = tokens.proof;
+    const refused: [reply: Reply, status: number][] = [
+      [await call(`/api/public/verify?q=${token}&id=x`), 400],
+      [await call(`/api/public/verify/share/${token}/x`), 404],
+      [await call(`/share/${token.replace('s', '%73')}`), 404],
+      [await call(`/api/public/verify/share/${token}`, { method: 'DELETE' }), 405],
+      [await postLookup(server, { share_token: token, identifier: token }), 400],
+      [await postLookup(server, { share_token: token, other: 1 }), 400],
+      [await postLookup(server, { share_token: [token] }), 400],
+      [await postLookup(server, { share_token: token }, { 'Content-Type': 'text/plain' }), 415],
+    ];
+    for (const [reply, status] of refused) {
+      expect(reply.status).toBe(status);
+      expectPrivate(reply);
+    }
+    const before = clock.at;
+    clock.at += 60 * 60 * 1000;
+    try {
+      for (const [, ask] of WAYS) {
+        for (const asked of [token, never]) {
+          const reply = await ask(asked);
+          expect(reply.status).toBe(503);
+          expectPrivate(reply);
+        }
+      }
+    } finally {
+      clock.at = before;
+    }
+  });
+
+  it('is in no log line, whatever fails', async () => {
+    const lines: string[] = [];
+    const log = pino({ level: 'trace' }, { write: (line: string) => void lines.push(line) });
+    let broken = false;
+    const source: SnapshotSource = directorySource(snapshot.directory);
+    const failing = snapshot.facade({
+      log,
+      source: {
+        ...source,
+        read: (wanted) => {
+          if (broken) throw new Error('the disk is gone');
+          return source.read(wanted);
+        },
+      },
+    });
+    const from = await snapshot.serve(failing);
+    broken = true;
+    const token = tokens.proof;
+    const secret = token.slice('share_'.length);
+    for (const [, ask] of WAYS) {
+      const before = lines.length;
+      const reply = await ask(token, from);
+      expect(reply.status).toBe(503);
+      expectPrivate(reply);
+      expect(lines.length).toBe(before + 1);
+    }
+    const id = `trust_${proof}`;
+    const bytewise = (text: string): string =>
+      text.replace(/./g, (c) => `%${c.charCodeAt(0).toString(16)}`);
+    for (const path of [
+      `/api/public/verify/share/${bytewise(token)}`,
+      `/api/public/verify/proof/${proof}?from=${token}`,
+      `/api/public/verify/proof/${proof}?from=${bytewise(token)}`,
+      `/api/public/verify/proof/${proof}?from=${bytewise(bytewise(token))}`,
+      `/api/public/verify/proof/${proof}?${secret}`,
+      `/api/public/verify/proof/${proof}?share_token=${secret}&x=${secret.slice(0, 30)}`,
+      `/api/public/trust/${id}/package?${token}`,
+      `/api/public/verify/proof/${proof}#${token}`,
+    ]) {
+      await callAt(from, path);
+    }
+    expect(lines.length).toBeGreaterThan(WAYS.length);
+    for (const line of lines) {
+      for (const text of [line, fullyDecoded(line)]) {
+        expect(text.toLowerCase()).not.toContain(token.toLowerCase());
+        expect(text).not.toContain(secret);
+      }
+    }
+    await callAt(from, `/api/public/verify/proof/${proof}?a=b`);
+    expect(lines.at(-1)).toContain('"route":"/api/public/verify/proof/{proof_id}"');
+    await postLookup(from, { proof_id: proof });
+    expect(lines.at(-1)).toContain('"route":"/api/public/verify"');
+  });
+});
+
+function fullyDecoded(text: string): string {
+  let decoded = text;
+  for (let round = 0; round < 5; round++) {
+    decoded = decoded.replace(/%([0-9a-f]{2})/gi, (_all, hex: string) =>
+      String.fromCharCode(parseInt(hex, 16)),
+    );
+  }
+  return decoded;
+}
+
+describe('what may be a token', () => {
+  it.each([
+    never,
+    'x/share_y',
+    'SHARE_abc',
+    '%73hare_abc',
+    'share%5fabc',
+    '%2573hare_abc',
+    '%25252573hare_abc',
+    '%%73hare_',
+  ])('is found in %s', (text) => {
+    expect(mayHoldToken(text)).toBe(true);
+  });
+
+  it.each(['', 'proof', 'share', 'shared', '%', '%zz', '%'.repeat(9000), '%25'.repeat(5000)])(
+    'is not found in %s',
+    (text) => {
+      expect(mayHoldToken(text)).toBe(false);
+    },
+  );
+});

@@ -1,0 +1,85 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openApiDocument } from '#api/openapi/document';
+import type { OpenApiResponse } from '#api/openapi/types';
+import { publicDescription } from '#api/public/openapi/description';
+import { OPERATIONS } from '#api/public/operations';
+import { SCENARIOS, scenarioOf } from '../../fixtures/facade-scenarios.js';
+import { openFacades, type Facades } from '../../fixtures/facades.js';
+import { expectSecurityHeaders } from '../../fixtures/security-headers.js';
+import { openApiReader, readOpenApi, type ServedOpenApi } from '../../fixtures/served-openapi.js';
+import { SPOILED_BODIES } from '../../fixtures/spoiled-call.js';
+
+const specs = OPERATIONS.map(({ spec }) => spec);
+const built = openApiReader(openApiDocument(specs, publicDescription()));
+
+let world: Facades;
+let served: ServedOpenApi;
+
+beforeAll(async () => {
+  world = await openFacades();
+  served = await readOpenApi(world.good.server.url);
+});
+afterAll(() => world.close());
+
+/** The different answers of one status: one a problem code, one a media type, or one without a body. */
+function answersOf([status, response]: [string, OpenApiResponse]): string[] {
+  const codes = response['x-codes'] ?? [];
+  const types = Object.keys(response.content ?? {}).filter(
+    (type) => type !== 'application/problem+json',
+  );
+  const answers = [...types, ...codes].map((what) => `${status} ${what}`);
+  return answers.length > 0 ? answers : [status];
+}
+
+/** Every answer that is documented, or that there is a scenario for, with what gets it. */
+const table = specs.map((spec) => {
+  const operation = built.operations.find(({ id }) => id === spec.id)!;
+  const documented = Object.entries(operation.operation.responses).flatMap(answersOf);
+  const answers = [...new Set([...documented, ...Object.keys(SCENARIOS[spec.id]?.own ?? {})])];
+  const scenarios = answers.flatMap((answer) => {
+    const scenario = scenarioOf(spec, answer);
+    return scenario === null ? [] : [[answer, scenario] as const];
+  });
+  return { id: spec.id, documented, scenarios };
+});
+
+describe('the served OpenAPI', () => {
+  it('is the one that the scenarios were held against', () => {
+    expect(served.document).toEqual(JSON.parse(JSON.stringify(built.document)));
+  });
+
+  it('has no operation without scenarios, and no scenarios are of anything else', () => {
+    expect(Object.keys(SCENARIOS).sort()).toEqual(served.operations.map(({ id }) => id).sort());
+  });
+});
+
+describe.each(table)('$id', ({ id, documented, scenarios }) => {
+  it('documents exactly the answers that it has a scenario for', () => {
+    expect(scenarios.map(([answer]) => answer).sort()).toEqual([...documented].sort());
+  });
+
+  it('answers nothing else, whatever is wrong with the snapshot or the request', async () => {
+    const operation = served.operations.find((one) => one.id === id)!;
+    const call = SCENARIOS[id]!.good(world);
+    const spoiled = call.body === undefined ? [] : Object.values(SPOILED_BODIES);
+    const calls = [call, { ...call, headers: { ...call.headers, 'If-None-Match': '*' } }];
+    for (const one of [world.good, world.empty, world.expired, world.unreadable]) {
+      for (const asked of [...calls, ...spoiled.map((spoil) => spoil(call))]) {
+        const reply = await one.call(asked);
+        expect(served.faultsOf(operation, reply)).toEqual([]);
+        expectSecurityHeaders(reply.headers, 'public');
+      }
+    }
+  });
+
+  it.each(scenarios)('answers %s', async (answer, scenario) => {
+    const [status, what] = answer.split(' ');
+    const reply = await scenario(world);
+    const operation = served.operations.find((one) => one.id === id)!;
+    expect(served.faultsOf(operation, reply)).toEqual([]);
+    expectSecurityHeaders(reply.headers, 'public');
+    const type = reply.headers['content-type']?.split(';')[0];
+    const isProblem = type === 'application/problem+json';
+    expect([String(reply.status), isProblem ? reply.json['code'] : type]).toEqual([status, what]);
+  });
+});

@@ -1,0 +1,182 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
+import type { PublicContext } from '#api/public/context';
+import { trustPackageOf } from '#api/public/views/trust-package';
+import { openCheckpoint } from '#protocol/checkpoint';
+import { leafHash, verifyInclusion } from '#protocol/merkle';
+import { parseTlogProof } from '#protocol/tlog-proof';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { callAt } from '../../fixtures/public-call.js';
+import { ORIGIN, TestSnapshot } from '../../fixtures/snapshot.js';
+import { membersOf, ViewsWorld } from '../../fixtures/views-world.js';
+
+const views = new ViewsWorld();
+const {
+  snapshot,
+  plain,
+  denied,
+  certificateRevoked,
+  passportExpired,
+  failed,
+  twin,
+  call,
+  verdictOn,
+  historyOn,
+  chainOn,
+  packageOn,
+  leafOf,
+  published,
+} = views;
+beforeAll(() => views.open());
+afterAll(() => views.close());
+
+describe('the trust package', () => {
+  const expectedEvidence = async (proof: string) => {
+    const { leafIndex } = leafOf(proof);
+    return {
+      log_entry: (await call(`/log/entry/${leafIndex}`)).body,
+      leaf_index: leafIndex,
+      tlog_proof: (await call(`/log/proof/${leafIndex}`)).text,
+      keys: (await call('/api/public/keys')).body,
+    };
+  };
+
+  it('is the verdict, the timeline, the chain and the evidence in one', async () => {
+    for (const proof of [plain, certificateRevoked, passportExpired, failed]) {
+      for (const prefix of ['trust_', 'trustref_', 'asset_']) {
+        const id = prefix + proof;
+        const facade = await verdictOn('trust', id);
+        expect(await packageOn(id)).toEqual({
+          schema_version: 'svc.public_verification.trust_package/1.0',
+          ...membersOf(facade),
+          facade,
+          history: await historyOn('trust', id),
+          chain: await chainOn('trust', id),
+          evidence: await expectedEvidence(proof),
+        });
+      }
+    }
+  });
+
+  it('proves by itself that the entry is in the log', async () => {
+    const { evidence, facade } = await packageOn(`trust_${plain}`);
+    const { index, path, checkpoint } = parseTlogProof(evidence!.tlog_proof);
+    const { size, root } = openCheckpoint(
+      checkpoint,
+      evidence!.keys.log.vkey,
+      ORIGIN,
+      nativeVerify,
+    );
+    const entry = await call(`/log/entry/${index}`);
+    const leaf = leafHash(nativeSha256, Buffer.from(entry.text));
+    expect(verifyInclusion(nativeSha256, { index, size, leafHash: leaf, path, root })).toBe(true);
+    expect(evidence!.log_entry).toMatchObject({
+      type: 'proof',
+      proof_id: plain,
+      ...pick(facade.integrity as Record<string, unknown>, 'aep_hash', 'proof_record_hash'),
+    });
+  });
+
+  it('is of one snapshot, whatever is published while it is put together', async () => {
+    const world = new TestSnapshot();
+    const proof = world.registry.addProof();
+    world.registry.verify();
+    const publisher = world.publisher();
+    await publisher.runCycle();
+    const gate = gated(directorySource(world.directory));
+    const facade = world.facade({ source: gate.source });
+    const from = await world.serve(facade);
+    try {
+      const before = await packageOn(`trust_${proof}`, from);
+      gate.close();
+      const asked = callAt(from, `/api/public/trust/trust_${proof}/package`);
+      await gate.reached();
+      world.registry.revoke(proof);
+      world.registry.addProofs(300);
+      world.registry.addKeyEntry('retire');
+      world.registry.verify();
+      await publisher.runCycle();
+      gate.letFollowerPass();
+      await facade.follower.refresh();
+      expect(facade.follower.current!.opened.manifest.tree_size).toBe(304);
+      gate.open();
+      const reply = await asked;
+      expect(reply.body).toEqual(before);
+      expect(reply.headers['x-svc-tree-size']).toBe('2');
+
+      const after = await packageOn(`trust_${proof}`, from);
+      expect(after.verification_status).toBe('REVOKED');
+      expect(after.history.events.at(-1)).toMatchObject({ event: 'revoked' });
+      expect(after.chain.links.at(-1)).toMatchObject({ verification_status: 'REVOKED' });
+      expect(after.evidence!.keys).not.toEqual(before.evidence!.keys);
+      expect(after.evidence!.tlog_proof).toContain('\n304\n');
+    } finally {
+      gate.open();
+      await world.close();
+    }
+  });
+
+  it('gives out no entry that is not that of its proof', async () => {
+    const facade = snapshot.facade();
+    await facade.follower.refresh();
+    const source = directorySource(snapshot.directory);
+    const ctx = { source, sha256: nativeSha256 } as PublicContext;
+    const right = published(plain, {});
+    const made = trustPackageOf(ctx, facade.follower.current!, right.facade, right.resolved);
+    expect((await made).evidence!.log_entry.proof_id).toBe(plain);
+    // A record of one proof that says that its leaf is where another's is, or no proof's at all.
+    for (const leaf_index of [leafOf(denied).leafIndex, leafOf(twin).leafIndex, 0]) {
+      const wrong = published(plain, {}, { leaf_index });
+      await expect(
+        trustPackageOf(ctx, facade.follower.current!, wrong.facade, wrong.resolved),
+      ).rejects.toThrow(`leaf ${leaf_index} is not the entry`);
+    }
+    for (const name of ['aep_hash', 'proof_record_hash']) {
+      const wrong = published(plain, {}, { [name]: '0'.repeat(64) });
+      await expect(
+        trustPackageOf(ctx, facade.follower.current!, wrong.facade, wrong.resolved),
+      ).rejects.toThrow('is not the entry');
+    }
+    source.close();
+  });
+});
+
+function pick(object: Record<string, unknown>, ...names: string[]): Record<string, unknown> {
+  return Object.fromEntries(names.map((name) => [name, object[name]]));
+}
+
+/** A source whose log files wait behind a gate. */
+function gated(source: SnapshotSource) {
+  let opened: Promise<void> = Promise.resolve();
+  let open = (): void => undefined;
+  let arrive = (): void => undefined;
+  let passing = false;
+  const arrival = new Promise<void>((resolve) => {
+    arrive = resolve;
+  });
+  return {
+    source: {
+      ...source,
+      logFile: async (path: string) => {
+        if (!passing) {
+          const wait = opened;
+          arrive();
+          await wait;
+        }
+        return source.logFile(path);
+      },
+    },
+    close: () => {
+      opened = new Promise((resolve) => {
+        open = resolve;
+      });
+    },
+    reached: () => arrival,
+    letFollowerPass: () => {
+      passing = true;
+    },
+    open: () => {
+      open();
+    },
+  };
+}

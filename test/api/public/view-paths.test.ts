@@ -1,0 +1,231 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
+import {
+  historySchema,
+  trustChainSchema,
+  trustPackageSchema,
+} from '#protocol/schemas/public-views';
+import { callAt, sameness } from '../../fixtures/public-call.js';
+import { TestSnapshot } from '../../fixtures/snapshot.js';
+import { KINDS, unknown, ViewsWorld } from '../../fixtures/views-world.js';
+
+const views = new ViewsWorld();
+const { snapshot, plain, denied, call } = views;
+const { clock } = snapshot;
+beforeAll(() => views.open());
+afterAll(() => views.close());
+
+describe('a view of what does not resolve', () => {
+  const CASES = KINDS.flatMap(({ kind, history, chain, ids }) =>
+    [history, chain, ...(kind === 'trust' ? (['package'] as const) : [])].map((view) => ({
+      kind,
+      view,
+      ids,
+    })),
+  );
+
+  it.each(CASES)('$kind/…/$view asserts nothing', async ({ kind, view, ids }) => {
+    const asked = [
+      ...[unknown, denied].flatMap((proof) => ids.map((prefix) => prefix + proof)),
+      plain,
+      `exec_${plain}`,
+      `${ids[0]}${plain.toUpperCase()}`,
+      'x',
+      'a b',
+      '愛',
+      'x'.repeat(4000),
+      '\0',
+      'a/b',
+    ];
+    for (const requested of asked) {
+      const path = `/api/public/${kind}/${encodeURIComponent(requested)}/${view}`;
+      const { status, headers, body } = await call(path);
+      expect(status).toBe(200);
+      expect(headers.etag).toBeUndefined();
+      const members = {
+        artifact_kind: kind,
+        identifier: requested,
+        lookup: { requested, matched_on: null },
+        verification_status: 'BACKEND_LOOKUP_REQUIRED',
+        can_assert_validity: false,
+      };
+      const history = {
+        schema_version: 'svc.public_verification.history/1.0',
+        ...members,
+        events: [],
+      };
+      const chain = {
+        schema_version: 'svc.public_verification.trust_chain/1.0',
+        ...members,
+        available: false,
+        sequence: [],
+        links: [],
+      };
+      const facade = (await call(`/api/public/${kind}/${encodeURIComponent(requested)}`)).body;
+      const schema_version = 'svc.public_verification.trust_package/1.0';
+      const all = { schema_version, ...members, facade, history, chain, evidence: null };
+      const [expected, schema] =
+        view === 'package'
+          ? [all, trustPackageSchema]
+          : view.endsWith('chain')
+            ? [chain, trustChainSchema]
+            : [history, historySchema];
+      expect(body).toEqual(expected);
+      expect(schema.parse(body)).toEqual(body);
+    }
+  });
+});
+
+describe('the paths of views', () => {
+  it.each([
+    `/api/public/proof/%p`,
+    `/api/public/proof/%p/history`,
+    `/api/public/trust-asset/asset_%p`,
+    `/api/public/share/x`,
+    `/api/public/certificate/cert_%p/chain`,
+    `/api/public/certificate/cert_%p/timeline`,
+    `/api/public/certificate/cert_%p/package`,
+    `/api/public/passport/pass_%p/package`,
+    `/api/public/trust/trust_%p/history`,
+    `/api/public/trust/trust_%p/trust-chain`,
+    `/api/public/trust/trust_%p/constructor`,
+    `/api/public/trust/trust_%p/PACKAGE`,
+    `/api/public/trust/trust_%p/`,
+    `/api/public/trust/trust_%p/package/`,
+    `/api/public/trust/trust_%p/package/x`,
+    `/api/public/trust/trust_%p%2Fpackage/x`,
+    `/api/public/trust//package`,
+    `/api/public/trust/`,
+    `/api/public/trust`,
+    `/api/public/Trust/trust_%p`,
+    `/api/publictrust/trust_%p`,
+    `/api/public-trust/trust_%p/package`,
+    `/api/public/constructor/x`,
+    `/api/public/verify/trust/trust_%p/package`,
+    `/api/public/verify/certificate/cert_%p/history`,
+  ])('do not include %s', async (path) => {
+    const { status, body } = await call(path.replace('%p', plain));
+    expect(status).toBe(404);
+    expect(body).toMatchObject({ code: 'route_not_found' });
+  });
+
+  it('are read like those of lookups: decoded once, with or without a query', async () => {
+    const encoded = `trust_${plain}`.replace(/./g, (c) => `%${c.charCodeAt(0).toString(16)}`);
+    const direct = await call(`/api/public/trust/trust_${plain}/chain`);
+    for (const path of [
+      `/api/public/trust/${encoded}/chain`,
+      `/api/public/trust/trust_${plain}/chain?x=y`,
+      `${views.server.url}/api/public/trust/trust_${plain}/chain`,
+    ]) {
+      expect(sameness(await call(path))).toEqual(sameness(direct));
+    }
+    const twice = encoded.replaceAll('%', '%25');
+    expect((await call(`/api/public/trust/${twice}/chain`)).body).toMatchObject({
+      identifier: encoded,
+      lookup: { matched_on: null },
+    });
+  });
+
+  it('answer GET, HEAD and OPTIONS only', async () => {
+    for (const path of [
+      `/api/public/trust/trust_${plain}`,
+      `/api/public/trust/trust_${plain}/package`,
+      `/api/public/certificate/cert_${plain}/history`,
+      `/api/public/passport/pass_${plain}/trust-chain`,
+    ]) {
+      const get = await call(path);
+      const head = await call(path, { method: 'HEAD' });
+      expect({ ...head.headers, date: '' }).toEqual({ ...get.headers, date: '' });
+      expect(head.text).toBe('');
+      const allow = 'GET, HEAD, OPTIONS';
+      expect((await call(path, { method: 'OPTIONS' })).headers.allow).toBe(allow);
+      for (const method of ['POST', 'PUT', 'DELETE', 'PATCH']) {
+        const reply = await call(path, { method });
+        expect(reply.status).toBe(405);
+        expect(reply.headers.allow).toBe(allow);
+      }
+    }
+  });
+
+  it('have a tag of all that they say', async () => {
+    const world = new TestSnapshot();
+    const proof = world.registry.addProof();
+    world.registry.verify();
+    const publisher = world.publisher();
+    await publisher.runCycle();
+    const facade = world.facade();
+    const from = await world.serve(facade);
+    const views = ['', '/timeline', '/chain', '/package'];
+    const tags = async (): Promise<string[]> => {
+      const found: string[] = [];
+      for (const view of views) {
+        const path = `/api/public/trust/trust_${proof}${view}`;
+        const { headers } = await callAt(from, path);
+        expect(headers['cache-control']).toBe('public, max-age=1');
+        expect(headers.etag).toMatch(/^"[^"]+"$/);
+        found.push(headers.etag!);
+        const again = await callAt(from, path, { headers: { 'If-None-Match': headers.etag! } });
+        expect(again.status).toBe(304);
+        expect(again.text).toBe('');
+      }
+      expect(new Set(found).size).toBe(views.length);
+      return found;
+    };
+    const withoutGeneration = (tag: string): string => tag.replace(/^"\d+-/, '"');
+    const republish = async (): Promise<void> => {
+      world.registry.verify();
+      await publisher.runCycle();
+      await facade.follower.refresh();
+    };
+    try {
+      const first = await tags();
+      world.registry.addProof();
+      await republish();
+      const grown = await tags();
+      // Of another proof only the evidence knows, which is given under the new checkpoint.
+      const [before, after] = [first, grown].map((all) => all.map(withoutGeneration));
+      expect(after!.slice(0, 3)).toEqual(before!.slice(0, 3));
+      expect(after![3]).not.toBe(before![3]);
+      for (const [i, tag] of grown.entries()) expect(tag).not.toBe(first[i]);
+      world.registry.revoke(proof, 'trust');
+      await republish();
+      const revokedTags = await tags();
+      for (const [i, tag] of revokedTags.entries()) expect(tag).not.toBe(grown[i]);
+    } finally {
+      await world.close();
+    }
+  });
+
+  it('are 503 without a snapshot that may assert anything', async () => {
+    const before = clock.at;
+    clock.at += 60 * 60 * 1000;
+    try {
+      for (const path of [
+        `certificate/cert_${plain}`,
+        `certificate/cert_${plain}/history`,
+        `passport/pass_${plain}/trust-chain`,
+        `trust/trust_${plain}/package`,
+        'trust/x/timeline',
+      ]) {
+        const { status, headers, body } = await call(`/api/public/${path}`);
+        expect(status).toBe(503);
+        expect(headers['cache-control']).toBe('no-store');
+        expect(body).toMatchObject({ code: 'snapshot_expired' });
+      }
+    } finally {
+      clock.at = before;
+    }
+  });
+
+  it('are 503 when the log cannot be read', async () => {
+    const broken: SnapshotSource = {
+      ...directorySource(snapshot.directory),
+      logFile: () => Promise.reject(new Error('the disk is gone')),
+    };
+    const from = await snapshot.serve(snapshot.facade({ source: broken }));
+    const { status, body } = await callAt(from, `/api/public/trust/trust_${plain}/package`);
+    expect(status).toBe(503);
+    expect(body).toMatchObject({ code: 'snapshot_unreadable' });
+    expect((await callAt(from, `/api/public/trust/trust_${plain}/chain`)).status).toBe(200);
+  });
+});

@@ -1,0 +1,234 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { chainOf } from '#api/public/views/chain';
+import { historyOf } from '#api/public/views/history';
+import { idsOf } from '#protocol/ids';
+import { type PublicTrustChain } from '#protocol/schemas/public-views';
+import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
+import { formatTime } from '#protocol/time';
+import { sameness } from '../../fixtures/public-call.js';
+import { START } from '../../fixtures/snapshot.js';
+import { KINDS, unknown, membersOf, ViewsWorld } from '../../fixtures/views-world.js';
+
+const views = new ViewsWorld();
+const {
+  plain,
+  denied,
+  revoked,
+  certificateRevoked,
+  passportExpired,
+  partsExpired,
+  failed,
+  call,
+  verdictOn,
+  historyOn,
+  chainOn,
+  leafOf,
+  published,
+} = views;
+const { registry } = views.snapshot;
+beforeAll(() => views.open());
+afterAll(() => views.close());
+
+const ID = { certificate: 'cert_', passport: 'pass_', trust: 'trust_' } as const;
+const POSITIVE = { certificate: 'VERIFIED', passport: 'PASS', trust: 'TRUST_ESTABLISHED' } as const;
+
+describe('an alias path', () => {
+  it.each(KINDS)('of a $kind answers as its verify path does', async ({ kind, ids }) => {
+    const wanted = [plain, revoked, certificateRevoked, denied, failed, unknown].flatMap((proof) =>
+      ids.map((prefix) => prefix + proof),
+    );
+    for (const id of [...wanted, plain, `exec_${plain}`, 'x', 'history', '%00', '%ff', 'a%2Fb']) {
+      for (const method of ['GET', 'HEAD']) {
+        const alias = await call(`/api/public/${kind}/${id}`, { method });
+        const verify = await call(`/api/public/verify/${kind}/${id}`, { method });
+        expect(sameness(alias)).toEqual(sameness(verify));
+        expect(alias.status).toBe(200);
+      }
+    }
+    const etag = String((await call(`/api/public/${kind}/${ids[0]}${plain}`)).headers.etag);
+    const again = await call(`/api/public/${kind}/${ids[0]}${plain}`, {
+      headers: { 'If-None-Match': etag },
+    });
+    expect(again.status).toBe(304);
+  });
+
+  it('resolves proofs of any age', async () => {
+    const { body } = await call(`/api/public/trust/trust_${plain}`);
+    expect(body).toMatchObject({ verification: { verification_status: 'TRUST_ESTABLISHED' } });
+  });
+});
+
+describe('the history', () => {
+  it.each(KINDS)('of a plain $kind is all that its body says', async ({ kind, ids }) => {
+    const { leafIndex, acceptedAt } = leafOf(plain);
+    for (const prefix of ids) {
+      const history = await historyOn(kind, prefix + plain);
+      expect(history).toEqual({
+        schema_version: 'svc.public_verification.history/1.0',
+        ...membersOf(await verdictOn(kind, prefix + plain)),
+        events: [
+          { event: 'accepted', at: formatTime(acceptedAt) },
+          { event: 'appended', leaf_index: leafIndex },
+          { event: 'verified', at: formatTime(START) },
+        ],
+      });
+      expect(history.verification_status).toBe(POSITIVE[kind]);
+    }
+  });
+
+  it('has a revocation of what an artifact rests on, and none of what rests on it', async () => {
+    const leafIndex = registry.all.findIndex(
+      (leaf) => leaf.kind === 'other' && Buffer.from(leaf.bytes).includes('"certificate"'),
+    );
+    const event = {
+      event: 'revoked',
+      at: formatTime(START + 1000),
+      artifact: 'certificate',
+      leaf_index: leafIndex,
+      reason_hash: 'a'.repeat(64),
+    };
+    for (const kind of ['certificate', 'trust'] as const) {
+      const history = await historyOn(kind, ID[kind] + certificateRevoked);
+      expect(history.verification_status).toBe('REVOKED');
+      expect(history.events.map(({ event }) => event)).toEqual([
+        'accepted',
+        'appended',
+        'verified',
+        'revoked',
+      ]);
+      expect(history.events.at(-1)).toEqual(event);
+    }
+    const passport = await historyOn('passport', `pass_${certificateRevoked}`);
+    expect(passport.verification_status).toBe('PASS');
+    expect(passport.events.map(({ event }) => event)).toEqual(['accepted', 'appended', 'verified']);
+  });
+
+  it('has an expiry for the artifacts that it ended', async () => {
+    for (const kind of ['passport', 'certificate', 'trust'] as const) {
+      const history = await historyOn(kind, ID[kind] + passportExpired);
+      expect(history.verification_status).toBe('EXPIRED');
+      expect(history.events.at(-1)).toMatchObject({ event: 'expired', artifacts: ['passport'] });
+    }
+  });
+
+  it('has of an expiry only what concerns the artifact', async () => {
+    const told: Record<string, unknown> = {};
+    for (const kind of ['passport', 'certificate', 'trust'] as const) {
+      const { events } = await historyOn(kind, ID[kind] + partsExpired);
+      told[kind] = events.flatMap((event) => (event.event === 'expired' ? event.artifacts : []));
+      expect(events.filter(({ event }) => event === 'expired')).toHaveLength(
+        kind === 'passport' ? 0 : 1,
+      );
+    }
+    expect(told).toEqual({
+      passport: [],
+      certificate: ['certificate'],
+      trust: ['certificate', 'trust'],
+    });
+  });
+
+  it('takes the time of no other finding for a verification, where nothing else is recorded', () => {
+    const verified_at = formatTime(START);
+    const told = (statuses: Parameters<typeof published>[1]): string[] => {
+      const { facade, resolved } = published(plain, statuses);
+      const verification = { ...facade.verification, verified_at };
+      return historyOf({ ...facade, verification }, resolved).events.map(({ event }) => event);
+    };
+    expect(told({})).toEqual(['accepted', 'appended', 'verified']);
+    for (const status of ['BACKEND_LOOKUP_REQUIRED', 'EXPIRED', 'REVOKED']) {
+      for (const kind of ['proof', 'passport', 'certificate', 'trust'] as const) {
+        expect(told({ [kind]: status })).toEqual(['accepted', 'appended']);
+      }
+    }
+  });
+
+  it('tells of a failure, and claims nothing else', async () => {
+    for (const kind of ['passport', 'certificate', 'trust'] as const) {
+      const history = await historyOn(kind, ID[kind] + failed);
+      expect(history.verification_status).toBe('BACKEND_LOOKUP_REQUIRED');
+      expect(history.events.at(-1)).toMatchObject({ event: 'failed' });
+    }
+  });
+});
+
+describe('the chain', () => {
+  it.each(KINDS)(
+    'of a $kind has, stage by stage, the verdict that is given on its id',
+    async ({ kind, ids }) => {
+      for (const proof of [plain, revoked, certificateRevoked, passportExpired, partsExpired]) {
+        for (const prefix of ids) {
+          const facade = await verdictOn(kind, prefix + proof);
+          const chain = await chainOn(kind, prefix + proof);
+          expect(chain).toMatchObject({
+            schema_version: 'svc.public_verification.trust_chain/1.0',
+            ...membersOf(facade),
+            ...facade.trust_chain,
+          });
+          expect(chain.links.map(({ stage }) => stage)).toEqual(TRUST_CHAIN_SEQUENCE);
+          await expectLinksToLead(proof, chain);
+        }
+      }
+    },
+  );
+
+  async function expectLinksToLead(proof: string, { links }: PublicTrustChain): Promise<void> {
+    const ids = idsOf(proof);
+    const nothing = { verification_status: null, can_assert_validity: false };
+    expect(links[0]).toEqual({ stage: 'execution', identifier: ids.execution_id, ...nothing });
+    expect(links[1]).toEqual({ stage: 'evidence', identifier: ids.registry_entry_id, ...nothing });
+    const others = [
+      ['proof', ids.proof_id],
+      ['passport', ids.passport_id],
+      ['certificate', ids.certificate_id],
+      ['trust', ids.trust_id],
+    ] as const;
+    for (const [i, [kind, id]] of others.entries()) {
+      const { verification } = await verdictOn(kind, id);
+      expect(links[i + 2]).toMatchObject({
+        identifier: id,
+        verification_status: verification.verification_status,
+        can_assert_validity: verification.can_assert_validity,
+      });
+    }
+  }
+
+  it('shows where it is broken', async () => {
+    const { links } = await chainOn('passport', `pass_${certificateRevoked}`);
+    expect(links.map((link) => link.verification_status)).toEqual([
+      null,
+      null,
+      'VALID',
+      'PASS',
+      'REVOKED',
+      'REVOKED',
+    ]);
+  });
+
+  it('is none for what failed', async () => {
+    expect(await chainOn('certificate', `cert_${failed}`)).toMatchObject({
+      verification_status: 'BACKEND_LOOKUP_REQUIRED',
+      lookup: { matched_on: 'certificate_id' },
+      available: false,
+      sequence: [],
+      links: [],
+    });
+  });
+
+  it('relays what was published, also where that makes no sense', () => {
+    // No computation would come to this: a passport that stands on a proof that is revoked.
+    const { facade, resolved } = published(plain, {
+      proof: 'REVOKED',
+      passport: 'PASS',
+      certificate: 'EXPIRED',
+      trust: 'VERIFIED',
+    });
+    expect(chainOf(facade, resolved).links.map((link) => link.verification_status)).toEqual([
+      null,
+      null,
+      'REVOKED',
+      'PASS',
+      'EXPIRED',
+      'VERIFIED',
+    ]);
+  });
+});

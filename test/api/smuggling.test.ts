@@ -1,0 +1,53 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { startEngine, type TestEngine } from '../fixtures/engine.js';
+import { openFacades, type Facades } from '../fixtures/facades.js';
+import { RawClient, statusesOf } from '../fixtures/raw-client.js';
+import { openRegistry } from '../fixtures/registry.js';
+import { SMUGGLED } from '../fixtures/smuggled.js';
+
+let db: TestDatabase;
+let engine: TestEngine;
+let facades: Facades;
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  engine = await startEngine(await openRegistry(db));
+  facades = await openFacades();
+});
+afterAll(async () => {
+  await engine.close();
+  await facades.close();
+  await db.drop();
+});
+
+const APIS = {
+  engine: () => ({ port: Number(new URL(engine.url).port) }),
+  facade: () => facades.good.server,
+};
+
+async function answerTo(server: { port: number }, request: string): Promise<string> {
+  const client = await RawClient.connect(server);
+  client.say(request);
+  return client.end();
+}
+
+describe.each(Object.entries(APIS))('%s', (_, server) => {
+  it.each(SMUGGLED)('refuses %s, and hears nothing of what comes after', async (name, request) => {
+    const answer = await answerTo(server(), request);
+    const statuses = statusesOf(answer);
+    expect(answer).not.toContain('"status":"ok"');
+    // A handler may have answered before the end of the body was seen to be wrong.
+    const isInBody = /chunk (?:size|that|ext)|trailer/.test(name);
+    expect(isInBody ? [[400], [404], []] : [[400]]).toContainEqual(statuses);
+    if (statuses[0] === 400) expect(answer).toContain('"code":"malformed_request"');
+    if (statuses[0] === 400) expect(answer).toContain("frame-ancestors 'none'");
+  });
+
+  it('answers a request of the plainest form', async () => {
+    const request = 'GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
+    expect(statusesOf(await answerTo(server(), request))).toEqual([200]);
+    const old = 'GET /healthz HTTP/1.0\r\n\r\n';
+    expect(statusesOf(await answerTo(server(), old))).toEqual([200]);
+  });
+});

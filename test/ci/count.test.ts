@@ -1,0 +1,126 @@
+import { spawnSync } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { packageRoot } from '#runtime/process/package-root';
+
+let dir: string;
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), 'svc-count-'));
+});
+afterEach(() => rm(dir, { recursive: true, force: true }));
+
+const TESTS = {
+  numPassedTests: 100,
+  numFailedTests: 0,
+  numPendingTests: 0,
+  numTodoTests: 0,
+  testResults: [{ status: 'passed', assertionResults: [{ status: 'passed' }] }],
+};
+const GOOD = {
+  'results.json': JSON.stringify(TESTS),
+  'faults.json': JSON.stringify({ passed: 20, failed: 0, outcomes: [{ name: 'a' }] }),
+  'fuzzing.log': 'seeds: 1 and 2\n9 inputs\n5 targets passed, 0 failed\n',
+};
+const STATUSES = { tests: '0', faults: '0', fuzzing: '0', audit: '0' };
+
+type Ending = [last: string, code: number | null];
+
+/** What CI ends with, when it had these results; an empty text stands for a file that is not there. */
+const count = async (...given: Parameters<typeof linesAndCount>): Promise<Ending> =>
+  (await linesAndCount(...given)).ending;
+
+async function linesAndCount(
+  files: Partial<typeof GOOD> = {},
+  statuses: Partial<typeof STATUSES> = {},
+): Promise<{ lines: string[]; ending: Ending }> {
+  for (const [name, text] of Object.entries({ ...GOOD, ...files })) {
+    if (text !== '') await writeFile(join(dir, name), text);
+  }
+  const { stdout, status } = spawnSync(
+    process.execPath,
+    ['.ci/count.mjs', dir, ...Object.values({ ...STATUSES, ...statuses })],
+    { cwd: packageRoot, encoding: 'utf8' },
+  );
+  const lines = stdout.trimEnd().split('\n');
+  return { lines: lines.slice(0, -1), ending: [lines.at(-1) ?? '', status] };
+}
+
+const tests = (fields: object) => ({ 'results.json': JSON.stringify({ ...TESTS, ...fields }) });
+const unloaded = [{ status: 'failed', assertionResults: [] }];
+
+describe('the count of CI', () => {
+  it('is of everything, and good when everything was', async () => {
+    expect(await count()).toEqual(['126 passed, 0 failed', 0]);
+  });
+
+  it('leaves an audit out that nobody answered', async () => {
+    expect(await count({}, { audit: '3' })).toEqual(['125 passed, 0 failed', 0]);
+  });
+
+  it.each([
+    ['a failed test', tests({ numPassedTests: 99, numFailedTests: 1 }), { tests: '1' }, 125, 1],
+    ['one that nobody told of by its status', tests({ numFailedTests: 1 }), {}, 126, 1],
+    ['a file that could not be loaded', tests({ testResults: unloaded }), { tests: '1' }, 126, 1],
+    ['an error outside of all tests', {}, { tests: '1' }, 126, 1],
+    ['tests that were skipped', tests({ numPendingTests: 2 }), {}, 126, 2],
+    ['tests that are still to be written', tests({ numTodoTests: 2 }), {}, 126, 2],
+    ['no tests', tests({ numPassedTests: 0, testResults: [] }), {}, 26, 1],
+    ['tests that left no result', { 'results.json': '' }, {}, 26, 1],
+    ['tests that left half of one', { 'results.json': '{"numPassedTests":1' }, {}, 26, 1],
+    ['results without numbers', { 'results.json': 'null' }, {}, 26, 1],
+    ['a fault that was not survived', { 'faults.json': '{"passed":19,"failed":1}' }, {}, 125, 1],
+    ['faults that left no result', { 'faults.json': '' }, {}, 106, 1],
+    ['no fault at all', { 'faults.json': '{"passed":0,"failed":0}' }, { faults: '1' }, 106, 1],
+    ['faults that ended badly afterwards', {}, { faults: '1' }, 126, 1],
+    ['a finding', { 'fuzzing.log': '4 targets passed, 1 failed\n' }, { fuzzing: '1' }, 125, 1],
+    ['fuzzing that broke off', { 'fuzzing.log': 'Error: no\n' }, { fuzzing: '134' }, 121, 1],
+    ['fuzzing that never began', { 'fuzzing.log': '' }, { fuzzing: '1' }, 121, 1],
+    ['a crash after the count of it', {}, { fuzzing: '134' }, 126, 1],
+    ['a vulnerability', {}, { audit: '1' }, 125, 1],
+    ['an audit that broke off', {}, { audit: '7' }, 125, 1],
+  ])('fails for %s', async (_, files, statuses, passed, failed) => {
+    expect(await count(files, statuses)).toEqual([
+      `${String(passed)} passed, ${String(failed)} failed`,
+      1,
+    ]);
+  });
+
+  it('names what failed right before it', async () => {
+    const failure = {
+      status: 'failed',
+      fullName: 'a proof is found',
+      duration: 12.3,
+      failureMessages: ['\u001b[31mError\u001b[39m: expected 1\n\n  at a.ts:1'],
+    };
+    const testResults = [
+      { name: '/x/test/a.test.ts', status: 'failed', assertionResults: [failure] },
+      { name: '/x/test/b.test.ts', status: 'failed', message: 'no module', assertionResults: [] },
+    ];
+    const outcomes = [{ name: 'disk full', problems: ['1 lost', 'fsck not clean'] }];
+    const files = {
+      ...tests({ numFailedTests: 1, testResults }),
+      'faults.json': JSON.stringify({ passed: 19, failed: 1, outcomes }),
+    };
+    const { lines, ending } = await linesAndCount(files, { tests: '1', faults: '1' });
+    expect(ending).toEqual(['125 passed, 3 failed', 1]);
+    expect(lines).toEqual([
+      'FAILED test/a.test.ts: a proof is found: after 12 ms: Error: expected 1 |  |   at a.ts:1',
+      'FAILED test/b.test.ts: the file itself: no module',
+      'FAILED fault: disk full: 1 lost; fsck not clean',
+    ]);
+  });
+
+  it.each([
+    ['no test owns', {}, 'ended with 1 and 100 passed'],
+    ['left no result', { 'results.json': '' }, 'ended with 1 and no result'],
+  ])('shows what was printed last where an error %s', async (_, files, why) => {
+    const printed = [...new Array<string>(200).fill('x'), 'Unhandled Rejection', 'Error: late'];
+    await writeFile(join(dir, 'tests.log'), printed.join('\n'));
+    const { lines } = await linesAndCount(files, { tests: '1' });
+    expect(lines[0]).toBe(`FAILED tests: ${why}; what it printed last:`);
+    expect(lines).toHaveLength(81);
+    expect(lines.slice(-2)).toEqual(['Unhandled Rejection', 'Error: late']);
+  });
+});

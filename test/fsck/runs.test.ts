@@ -1,0 +1,266 @@
+import { fork } from 'node:child_process';
+import { mkdtempSync } from 'node:fs';
+import { cp, readFile, rm, writeFile } from 'node:fs/promises';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import type { PublishedContext } from '#fsck/snapshot/context';
+import { appliedChanges } from '#fsck/snapshot/taken-up';
+import { databaseName } from '#programs/fsck/open';
+import { formatVkey } from '#protocol/note';
+import { SHARE_PARTS } from '#protocol/snapshot/manifest';
+import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { packageRoot } from '#runtime/process/package-root';
+import { toUuid } from '#sql/db/columns';
+import type { DyingCheck } from '../fixtures/dying-fsck.js';
+import { checked, type Plantation } from '../fixtures/planted.js';
+import { soundPlantation, type SoundPlantation } from '../fixtures/sound-plantation.js';
+import type { SoundRegistry } from '../fixtures/sound-registry.js';
+
+let planted: SoundPlantation;
+let sound: SoundRegistry;
+let plantation: Plantation;
+/** The last snapshot but one. */
+const earlier = mkdtempSync(join(tmpdir(), 'svc-earlier-'));
+
+beforeAll(async () => {
+  planted = await soundPlantation((directory) => cp(directory, earlier, { recursive: true }));
+  ({ sound, plantation } = planted);
+});
+afterEach(() => plantation.clear());
+afterAll(async () => {
+  await planted.drop();
+  await rm(earlier, { recursive: true });
+});
+
+describe('a registry and a snapshot with nothing wrong', () => {
+  it('are clean', async () => {
+    const { env } = await plantation.copy();
+    const { code, corrupt, notices, document, findings, err } = await checked(env);
+    expect({ corrupt, findings, err }).toMatchObject({ corrupt: {}, err: '' });
+    expect(code).toBe(0);
+    expect(notices).toEqual({ orphans_young: 1 });
+    expect(document).toMatchObject({ clean: true, not_checked: [], left_out: [], resumed_from: 0 });
+  });
+});
+
+describe('a change of tokens and packages that is not published', () => {
+  const aged = (table: string, column: string): string =>
+    `update svc.${table} set ${column} = ${column} - interval '1 hour';`;
+
+  it('is withheld when the snapshot is newer, and else still to come', async () => {
+    const { env, damage } = await plantation.copy();
+    // A token, the end of another that lives, and a package: in the registry alone.
+    await damage(`
+      insert into svc.share_token (token_hash, tenant_no, key_no, artifact_kind, proof_id)
+        select sha256('new'), tenant_no, 1, 'proof', proof_id from svc.proof limit 1;
+      insert into svc.share_revocation (token_hash, key_no)
+        select min(token_hash), 1 from (select token_hash from svc.share_token
+          where token_hash not in (select token_hash from svc.share_revocation)
+            and expires_at is null and token_hash <> sha256('new')) live;
+      insert into svc.trust_package (package_id, tenant_no, key_no, members_hash)
+        select 'ffffffff-ffff-7fff-bfff-ffffffffffff', tenant_no, 1, sha256(convert_to(
+          '["' || replace(proof_id::text, '-', '') || '"]', 'UTF8')) from svc.proof limit 1;
+      insert into svc.package_member
+        select 'ffffffff-ffff-7fff-bfff-ffffffffffff', 0, proof_id from svc.proof limit 1;
+      insert into svc.grant_change
+        select change_no + 1, sha256('new'), null::uuid from svc.grant_head
+        union all select change_no + 2, (select token_hash from svc.share_revocation
+          order by revoked_at desc limit 1), null from svc.grant_head
+        union all select change_no + 3, null, 'ffffffff-ffff-7fff-bfff-ffffffffffff'::uuid from svc.grant_head;
+      update svc.grant_head set change_no = change_no + 3;`);
+    expect(await checked(env)).toMatchObject({ corrupt: {}, code: 0 });
+    await damage(
+      aged('share_token', 'created_at') +
+        aged('share_revocation', 'revoked_at') +
+        aged('trust_package', 'created_at'),
+    );
+    expect(await checked(env)).toMatchObject({
+      corrupt: { share_record_missing: 1, share_record_differs: 1, package_record_missing: 1 },
+      code: 1,
+    });
+  });
+
+  it('is to come as long as a package before it waits for a proof that is not published', async () => {
+    const { env, damage, directory } = await plantation.copy();
+    await cp(earlier, directory, { recursive: true });
+    await damage(aged('share_token', 'created_at') + aged('trust_package', 'created_at'));
+    expect(await checked(env)).toMatchObject({ corrupt: {}, code: 0 });
+  });
+});
+
+describe('a change of tokens and packages', () => {
+  it('is due before one that is published, and else a minute after it was made, by when the manifest was signed and when it ends', async () => {
+    const { sql } = await plantation.copy();
+    const [issuedAt, snapshotTtlMs] = [Date.now(), 900_000];
+    const parts = [{ kind: SHARE_PARTS, last_leaf: 7 }];
+    const isTakenBy = (validUntil: number) =>
+      appliedChanges(
+        {
+          opened: { manifest: { index_parts: parts, tree_size: 1e9 }, issuedAt, validUntil },
+          snapshotTtlMs,
+        } as unknown as PublishedContext,
+        sql,
+      );
+    const before = (ms: number) => new Date(issuedAt - ms);
+    const usual = await isTakenBy(issuedAt + snapshotTtlMs);
+    expect([usual(8, before(60_000)), usual(8, before(59_000))]).toEqual([true, false]);
+    expect([usual(7, before(0)), usual(8, before(0))]).toEqual([true, false]);
+    const late = await isTakenBy(issuedAt + 2 * snapshotTtlMs);
+    expect([late(8, before(60_000)), late(8, before(59_000))]).toEqual([true, false]);
+    const nearer = await isTakenBy(issuedAt + snapshotTtlMs - 10_000);
+    expect([nearer(8, before(70_000)), nearer(8, before(69_000))]).toEqual([true, false]);
+  });
+});
+
+describe('a log whose key was changed', () => {
+  it('is clean when the key from before is named as retired, and not without it', async () => {
+    const { env, directory } = await plantation.copy();
+    const { LOG_VKEY: old = '' } = env;
+    const { publicKey } = createSigningKey(join(directory, '..', 'next-log.pem'));
+    const next = formatVkey(nativeSha256, old.split('+')[0] ?? '', publicKey);
+    const clean = await checked({ ...env, LOG_VKEY: next, LOG_RETIRED_VKEYS: old });
+    expect(clean).toMatchObject({ corrupt: {}, err: '', code: 0 });
+    const alone = await checked({ ...env, LOG_VKEY: next });
+    expect(Object.keys(alone.corrupt)).toContain('checkpoint_unverifiable');
+  });
+});
+
+describe('a check that is killed', () => {
+  it('goes on where it was, with what it had found', async () => {
+    const { env, damage, directory: copy } = await plantation.copy();
+    const stateFile = join(env['DATA_DIR'] ?? '', 'fsck.json');
+    // One before the place where it dies, and one behind.
+    for (const id of [sound.world.old[100]!, sound.world.fresh[35]!]) {
+      await damage(`update svc.intake set salt = set_byte(salt, 1, get_byte(salt, 1) # 1)
+        where proof_id = '${toUuid(id)}'`);
+    }
+    const { LOG_VKEY: logVkey = '', SNAPSHOT_VKEY: snapshotVkey = '' } = env;
+    const [name = '', hash = ''] = logVkey.split('+');
+    const databaseUrl = env['DATABASE_URL'] ?? '';
+    const signal = await killed({
+      databaseUrl,
+      directory: copy,
+      stateFile,
+      logVkey,
+      snapshotVkey,
+      identity: { log: `${name}+${hash}`, database: databaseName(databaseUrl), snapshot: copy },
+      dieAt: 256,
+    });
+    expect(signal).toBe('SIGKILL');
+    const kept = await readFile(stateFile, 'utf8');
+
+    const { corrupt, document } = await checked(env);
+    expect(document['resumed_from']).toBe(256);
+    expect(corrupt).toEqual({ intake_differs: 2 });
+
+    await writeFile(stateFile, kept);
+    const anew = await checked(env, '--restart');
+    expect(anew.document['resumed_from']).toBe(0);
+    expect(anew.corrupt).toEqual({ intake_differs: 2 });
+
+    // A run that came to its end leaves nothing to go on with.
+    expect((await checked(env)).document['resumed_from']).toBe(0);
+
+    // What it was of was rewritten since: nothing of it holds.
+    await writeFile(stateFile, kept);
+    await damage(`update svc.tile set hashes = set_byte(hashes, 3, get_byte(hashes, 3) # 1)
+      where level = 1`);
+    const other = await checked(env);
+    expect(other.document['resumed_from']).toBe(0);
+    expect(other.corrupt).toEqual({ intake_differs: 2, tile_altered: 1 });
+  });
+});
+
+describe('the exit code', () => {
+  it('is 2 for what is not understood or not configured, and says what to set', async () => {
+    const { env } = await plantation.copy();
+    expect(await checked(env, '--only', 'facade')).toMatchObject({ code: 2 });
+    expect(await checked(env, '--wait', 'long')).toMatchObject({ code: 2 });
+    const cases: [Record<string, string>, RegExp][] = [
+      [{ ...env, DATABASE_URL: '' }, /DATABASE_URL is not set/],
+      [{ ...env, LOG_VKEY: '' }, /LOG_VKEY is not set: pin .* LOG_KEY_FILE/],
+      [{ ...env, SNAPSHOT_VKEY: '' }, /SNAPSHOT_VKEY is not set/],
+      [{ ...env, SNAPSHOT_DIR: '/nowhere' }, /there is no directory \/nowhere/],
+      [
+        { ...env, DATABASE_URL: planted.db.urlFor('svc_admin') },
+        /fsck starts only with no more than its own/,
+      ],
+    ];
+    for (const [wrong, said] of cases) {
+      const { code, err } = await checked(wrong);
+      expect({ code, err }).toMatchObject({ code: 2, err: expect.stringMatching(said) as string });
+    }
+  });
+
+  it('is 3 when something cannot be read, which is no word on whether it is there', async () => {
+    const { env } = await plantation.copy();
+    const server = await serve((path) => (path.startsWith('/tile/') ? 500 : path), env);
+    try {
+      const { code, err, document } = await checked(server.env);
+      expect(code).toBe(3);
+      // In the format that was asked for, and never clean.
+      expect(document).toMatchObject({ clean: false, exit_code: 3 });
+      expect(err).toMatch(/tile\/.* cannot be read.*goes on from where this one was/s);
+    } finally {
+      await server.close();
+    }
+  }, 60_000);
+});
+
+describe('a snapshot on a static origin', () => {
+  it('is checked like a directory, but for what it does not list', async () => {
+    const { env, file } = await plantation.copy();
+    const server = await serve((path) => path, env);
+    try {
+      const whole = await checked(server.env);
+      expect(whole).toMatchObject({ code: 0, corrupt: {}, notices: {} });
+      expect(whole.document['left_out']).toEqual([expect.stringContaining('does not list')]);
+      await rm(file('tile/0/000'));
+      expect((await checked(server.env)).corrupt).toEqual({ public_tile_missing: 1 });
+    } finally {
+      await server.close();
+    }
+  });
+});
+
+function killed(task: DyingCheck): Promise<NodeJS.Signals | null> {
+  const child = fork(join(packageRoot, 'dist/test/fixtures/dying-fsck.js'), [], {
+    env: {},
+    execArgv: [],
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  });
+  child.once('message', () => child.send(task));
+  return new Promise((resolve) => child.once('close', (_code, signal) => resolve(signal)));
+}
+
+/** Serves a copy's files, or fails where it is told to. */
+async function serve(
+  answer: (path: string) => string | number,
+  env: Record<string, string>,
+): Promise<{ env: Record<string, string>; close(): Promise<void> }> {
+  const root = env['SNAPSHOT_DIR'] ?? '';
+  const server: Server = createServer((request, response) => {
+    const what = answer(request.url ?? '');
+    if (typeof what === 'number') {
+      response.writeHead(what).end();
+      return;
+    }
+    readFile(join(root, what)).then(
+      (bytes) => response.end(bytes),
+      () => response.writeHead(404).end(),
+    );
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  return {
+    env: { ...env, SNAPSHOT_DIR: '', SNAPSHOT_URL: `http://127.0.0.1:${port}` },
+    close: () =>
+      new Promise((resolve) => {
+        server.closeAllConnections();
+        server.close(() => resolve());
+      }),
+  };
+}

@@ -1,0 +1,64 @@
+import { describe, expect, it } from 'vitest';
+import { Random } from './random.js';
+import { mutate } from './mutate.js';
+import { fuzz } from './run.js';
+import type { Target } from './target.js';
+import { TARGETS } from './targets.js';
+
+/** A glance with every change; `npm run fuzz` looks for as long as it is told to. */
+const GLANCE = { milliseconds: 20_000, executions: 300 };
+
+describe('parsers that face strangers', () => {
+  it.each(TARGETS)('$name does what it declares, whatever it is given', (target) => {
+    const { findings, outcomes, executions } = fuzz(target, 1, GLANCE);
+    expect(findings).toEqual([]);
+    expect(executions).toBeGreaterThan(target.seeds.length);
+    // What is well-formed is accepted and most of the rest refused, or nothing was tried. Nobody signs manifests.
+    if (target.name !== 'manifest') expect([...outcomes.keys()]).toContain('accepted');
+    if (target.name !== 'batch-lines') expect(outcomes.size).toBeGreaterThan(1);
+  });
+});
+
+describe('what looks at them', () => {
+  const target = (run: Target['run']): Target => ({
+    name: 'x',
+    seeds: [Buffer.from('{"a":1}')],
+    run,
+  });
+
+  let slowRuns = 0;
+
+  it('makes the same inputs of the same seed', () => {
+    const [a, b] = [new Random(7), new Random(7)];
+    const seeds = [Buffer.from('{"a":[1,2]}')];
+    for (let i = 0; i < 200; i += 1) expect(mutate(seeds, a)).toEqual(mutate(seeds, b));
+  });
+
+  it.each([
+    ['an error that nobody declared', target(() => JSON.parse('{') as string)],
+    [
+      'a prototype that is written to',
+      target((input) => {
+        const value = Object.prototype as Record<string, unknown>;
+        if (input.length > 7) value['polluted'] = 1;
+        return 'accepted';
+      }),
+    ],
+    [
+      'an input that takes for ever',
+      target((input) => {
+        // One such input is enough, and it is looked at three times.
+        const isLong = input.length > 7 && slowRuns++ < 3;
+        const end = performance.now() + (isLong ? 1_100 : 0);
+        while (performance.now() < end);
+        return 'accepted';
+      }),
+    ],
+  ])('finds %s', (_, broken) => {
+    try {
+      expect(fuzz(broken, 1, { milliseconds: 10_000, executions: 20 }).findings).not.toEqual([]);
+    } finally {
+      delete (Object.prototype as Record<string, unknown>)['polluted'];
+    }
+  });
+});

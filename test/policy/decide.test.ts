@@ -1,0 +1,314 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import * as fc from 'fast-check';
+import { afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { toHex } from '#protocol/bytes';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { packageRoot } from '#runtime/process/package-root';
+import { storePolicySet, type PolicyFiles } from '#sql/admissions/policies';
+import { policyCache } from '#policy/cache';
+import { preparePolicyEngine, type Decision, type PolicyEngine } from '#policy/decide';
+import type { PolicyInput } from '#policy/input';
+import { CEDAR_VERSION, makePolicySet, PolicySetError, readPolicyFolder } from '#policy/policy-set';
+import { policySelfTest } from '#policy/self-test';
+import { freshDatabase } from '../fixtures/database.js';
+
+const input = (overrides: Partial<PolicyInput> = {}): PolicyInput => ({
+  schema_version: 'svc.policy.input/1.0',
+  tenant: { tenant_id: 'acme', environment: 'sandbox' },
+  environment: 'sandbox',
+  lane: 'execute',
+  action: 'BOOK_RESERVATION',
+  agent: null,
+  tool: null,
+  fixture: null,
+  ...overrides,
+});
+
+const folder = join(packageRoot, 'policy', 'default');
+
+async function engineOf(policies: Record<string, string>): Promise<PolicyEngine> {
+  const { schema } = await readPolicyFolder(folder);
+  return preparePolicyEngine(await makePolicySet({ schema, policies, sentences: {} }));
+}
+
+describe('the default policy set', () => {
+  let engine: PolicyEngine;
+  let files: PolicyFiles;
+  beforeAll(async () => {
+    files = await readPolicyFolder(folder);
+    engine = await preparePolicyEngine(await makePolicySet(files));
+  });
+
+  it('permits any action in the sandbox', () => {
+    fc.assert(
+      fc.property(fc.stringMatching(/^[A-Z0-9_.:-]{1,128}$/), (action) => {
+        fc.pre(action !== 'DELETE_AUDIT_LOG');
+        expect(engine.decide(input({ action })).effect).toBe('ADMIT');
+      }),
+    );
+  });
+
+  it('forbids the action DELETE_AUDIT_LOG, with a sentence of exactly what it forbids', () => {
+    expect(engine.decide(input({ action: 'DELETE_AUDIT_LOG' }))).toEqual({
+      effect: 'DENY',
+      reasons: ['audit-log-is-kept'],
+    });
+    expect(files.sentences['audit-log-is-kept']).toBe(
+      'Neither the action DELETE_AUDIT_LOG nor a tool of that name is ever admitted: ask your auditor to archive the log instead.',
+    );
+  });
+
+  it('forbids a tool of that name under any action, and claims nothing about other names', () => {
+    const agent = { id: 'a', framework: null };
+    expect(engine.decide(input({ lane: 'agent', agent, tool: 'DELETE_AUDIT_LOG' }))).toEqual({
+      effect: 'DENY',
+      reasons: ['audit-log-is-kept'],
+    });
+    for (const action of ['DELETE-AUDIT-LOG', '_DELETE_AUDIT_LOG']) {
+      expect(engine.decide(input({ action })).effect).toBe('ADMIT');
+    }
+  });
+
+  it('permits nothing live', () => {
+    const live = input({
+      environment: 'live',
+      tenant: { tenant_id: 'acme', environment: 'live' },
+    });
+    expect(engine.decide(live)).toEqual({ effect: 'DENY', reasons: [] });
+  });
+
+  it('has a digest that every text is part of', async () => {
+    const digest = (await makePolicySet(files)).digest;
+    const changed: PolicyFiles[] = [
+      { ...files, schema: files.schema + '// x' },
+      { ...files, policies: { ...files.policies, 'audit-log-is-kept': '' } },
+      { ...files, policies: { ...files.policies, more: 'permit (principal, action, resource);' } },
+    ];
+    for (const other of changed) {
+      if (Object.values(other.policies).includes('')) delete other.policies['audit-log-is-kept'];
+      expect((await makePolicySet(other)).digest.equals(digest)).toBe(false);
+    }
+    expect((await makePolicySet(await readPolicyFolder(folder))).digest.equals(digest)).toBe(true);
+  });
+
+  it('has a digest that the engine is part of, by its version and its own bytes', async () => {
+    const { digest, manifest } = await makePolicySet(files);
+    const wasm = await readFile(
+      join(packageRoot, 'node_modules/@cedar-policy/cedar-wasm/nodejs/cedar_wasm_bg.wasm'),
+    );
+    expect(JSON.parse(manifest)).toMatchObject({
+      engine: 'cedar',
+      engine_version: CEDAR_VERSION,
+      engine_sha256: toHex(nativeSha256(wasm)),
+    });
+    expect(nativeSha256(Buffer.from(manifest))).toEqual(digest);
+  });
+});
+
+describe('a policy can speak of', () => {
+  const speaks = async (condition: string, yes: Partial<PolicyInput>, no: Partial<PolicyInput>) => {
+    const engine = await engineOf({ p: `permit (principal, action, resource) ${condition};` });
+    // One engine for both: what it remembers of one input is no answer to the other.
+    expect(engine.decide(input(yes)).effect).toBe('ADMIT');
+    expect(engine.decide(input(no)).effect).toBe('DENY');
+  };
+  const hash = 'a'.repeat(64);
+
+  it.each<[string, string, Partial<PolicyInput>, Partial<PolicyInput>]>([
+    [
+      'the tenant',
+      'when { principal == Svc::Tenant::"acme" }',
+      {},
+      { tenant: { tenant_id: 'other', environment: 'sandbox' } },
+    ],
+    [
+      "the tenant's environment",
+      'when { principal.environment == "sandbox" }',
+      {},
+      { tenant: { tenant_id: 'acme', environment: 'live' } },
+    ],
+    ['the environment', 'when { context.environment == "sandbox" }', {}, { environment: 'live' }],
+    ['the lane', 'when { context.lane == "execute" }', {}, { lane: 'agent' }],
+    [
+      'the operation',
+      'when { resource == Svc::Operation::"BOOK_RESERVATION" }',
+      {},
+      { action: 'OTHER' },
+    ],
+    [
+      'the agent',
+      'when { context has agent && context.agent.id == "a" }',
+      { agent: { id: 'a', framework: null } },
+      { agent: { id: 'b', framework: null } },
+    ],
+    ['the tool', 'when { context has tool && context.tool == "t" }', { tool: 't' }, { tool: 'u' }],
+    [
+      'the fixture',
+      'when { context has fixture && context.fixture.ref == "f" }',
+      { fixture: { ref: 'f', hash } },
+      { fixture: null },
+    ],
+    [
+      'a fixture being known',
+      'when { context has fixture && context.fixture.resolved }',
+      { fixture: { ref: 'f', hash } },
+      { fixture: { ref: 'f', hash: null } },
+    ],
+    [
+      'what is in the fixture',
+      `when { context has fixture && context.fixture has hash && context.fixture.hash == "${hash}" }`,
+      { fixture: { ref: 'f', hash } },
+      { fixture: { ref: 'f', hash: 'b'.repeat(64) } },
+    ],
+  ])('%s', (_, condition, yes, no) => speaks(condition, yes, no));
+});
+
+describe('policy sets beside each other', () => {
+  const permit = 'permit (principal, action, resource);';
+
+  it('each decide by their own policies and their own schema', async () => {
+    const permits = await engineOf({ one: permit });
+    const { schema } = await readPolicyFolder(folder);
+    const narrow = schema.replace('tool?: String,', '');
+    expect(narrow).not.toBe(schema);
+    const forbids = await preparePolicyEngine(
+      await makePolicySet({
+        schema: narrow,
+        policies: { one: permit, two: 'forbid (principal, action, resource);' },
+        sentences: {},
+      }),
+    );
+    expect(forbids.decide(input())).toEqual({ effect: 'DENY', reasons: ['two'] });
+    expect(permits.decide(input({ tool: 'known-to-its-schema' })).effect).toBe('ADMIT');
+  });
+
+  it('are found by their digest, and a failure to find one is not remembered', async () => {
+    const db = await freshDatabase();
+    try {
+      const cache = policyCache(db.as('svc_worker'));
+      const { schema } = await readPolicyFolder(folder);
+      const sets = await Promise.all(
+        [{ one: permit }, {}].map((policies) => makePolicySet({ schema, policies, sentences: {} })),
+      );
+      for (const set of sets) {
+        await expect(cache(set.digest)).rejects.toThrow(PolicySetError);
+        await storePolicySet(db.as('svc_admin'), set);
+      }
+      const effects: string[] = [];
+      for (const set of sets) effects.push((await cache(set.digest)).decide(input()).effect);
+      expect(effects).toEqual(['ADMIT', 'DENY']);
+    } finally {
+      await db.drop();
+    }
+  });
+});
+
+describe('failing closed', () => {
+  it('denies when a forbid errs, although the engine itself would allow', async () => {
+    const engine = await engineOf({
+      allow: 'permit (principal, action, resource);',
+      errs: 'forbid (principal, action, resource) when { 9223372036854775807 + 1 == 0 };',
+    });
+    expect(engine.decide(input())).toEqual({ effect: 'DENY', reasons: ['errs'] });
+  });
+
+  it('denies when a permit errs beside another that allows', async () => {
+    const engine = await engineOf({
+      allow: 'permit (principal, action, resource);',
+      errs: 'permit (principal, action, resource) when { 9223372036854775807 + 1 == 0 };',
+    });
+    expect(engine.decide(input()).effect).toBe('DENY');
+  });
+
+  it('denies what does not fit the schema', async () => {
+    const engine = await engineOf({ allow: 'permit (principal, action, resource);' });
+    expect(engine.decide(input()).effect).toBe('ADMIT');
+    const odd = input({ agent: { id: 7 as unknown as string, framework: null } });
+    expect(engine.decide(odd)).toEqual({ effect: 'DENY', reasons: [] });
+  });
+
+  it('denies what makes the engine itself break down', async () => {
+    const engine = await engineOf({ allow: 'permit (principal, action, resource);' });
+    let deep: unknown = 'x';
+    for (let depth = 0; depth < 1000; depth += 1) deep = { deep };
+    expect(engine.decide(input({ tool: deep as string }))).toEqual({ effect: 'DENY', reasons: [] });
+  });
+
+  it('denies without any policy', async () => {
+    expect((await engineOf({})).decide(input())).toEqual({ effect: 'DENY', reasons: [] });
+  });
+
+  it('sorts the reasons, whatever order the engine gives them in', async () => {
+    const ids = ['zeta', 'alpha', 'mid', 'Beta', 'a-1', 'a-0'];
+    for (let round = 0; round < 20; round += 1) {
+      const policies = Object.fromEntries(
+        ids.map((id) => [id, `permit (principal, action, resource); // ${round}`]),
+      );
+      expect((await engineOf(policies)).decide(input()).reasons).toEqual([...ids].sort());
+    }
+  });
+
+  it('sorts the policies that erred', async () => {
+    const ids = ['zeta', 'alpha', 'mid', 'Beta', 'a-1', 'a-0'];
+    for (let round = 0; round < 20; round += 1) {
+      const policies = Object.fromEntries(
+        ids.map((id) => [
+          id,
+          `permit (principal, action, resource) when { 9223372036854775807 + 1 == ${round} };`,
+        ]),
+      );
+      expect((await engineOf(policies)).decide(input())).toEqual({
+        effect: 'DENY',
+        reasons: [...ids].sort(),
+      });
+    }
+  });
+
+  it('refuses a policy that does not parse or does not fit its schema', async () => {
+    const { schema } = await readPolicyFolder(folder);
+    const set = (text: string) => makePolicySet({ schema, policies: { p: text }, sentences: {} });
+    await expect(set('permit (principal')).rejects.toThrow(PolicySetError);
+    await expect(
+      set('permit (principal, action, resource) when { context.nothing };'),
+    ).rejects.toThrow(PolicySetError);
+  });
+
+  it('refuses a stored set whose texts are not what its digest says', async () => {
+    const set = await makePolicySet(await readPolicyFolder(folder));
+    set.files.policies['audit-log-is-kept'] = 'permit (principal, action, resource);';
+    await expect(preparePolicyEngine(set)).rejects.toThrow(PolicySetError);
+  });
+
+  it('proves itself at start', async () => {
+    await policySelfTest();
+  });
+
+  describe('at start, does not go on with an engine that', () => {
+    afterEach(() => {
+      vi.doUnmock('#policy/decide');
+      vi.resetModules();
+    });
+
+    const admits: Decision = { effect: 'ADMIT', reasons: [] };
+    it.each<[string, (asked: PolicyInput, right: Decision) => Decision]>([
+      ['admits what is forbidden', (a, right) => (a.action === 'FORBIDDEN' ? admits : right)],
+      [
+        'lets an allow stand beside a forbid that errs',
+        (a, right) => (a.action === 'ERRS' ? admits : right),
+      ],
+      ['admits what does not fit the schema', (a, right) => (a.tool === null ? right : admits)],
+      ['denies everything', () => ({ effect: 'DENY', reasons: [] })],
+    ])('%s', async (_, flawed) => {
+      vi.resetModules();
+      vi.doMock('#policy/decide', () => ({
+        preparePolicyEngine: async (...set: Parameters<typeof preparePolicyEngine>) => {
+          const sound = await preparePolicyEngine(...set);
+          return { ...sound, decide: (asked: PolicyInput) => flawed(asked, sound.decide(asked)) };
+        },
+      }));
+      const { policySelfTest: selfTest } = await import('#policy/self-test');
+      await expect(selfTest()).rejects.toThrow(/was answered/);
+    });
+  });
+});

@@ -1,0 +1,215 @@
+import { describe, expect, it } from 'vitest';
+import { join } from 'node:path';
+import { preparePolicyEngine } from '#policy/decide';
+import { IntakeMismatchError, UnknownLaneError } from '#policy/errors';
+import { parentFault } from '#policy/parent';
+import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { replayPolicies } from '#policy/replay-policies';
+import { readSubject } from '#policy/subject';
+import type { JsonValue } from '#protocol/json';
+import { aepSubjectSchema } from '#protocol/schemas/aep';
+import { packageRoot } from '#runtime/process/package-root';
+import type { PinnedIntake } from '#sql/admissions/pinned-intake';
+import { admissionEnvelope, outcomeEnvelope } from '../fixtures/agent.js';
+import { executeBody, without } from '../fixtures/engine.js';
+import { TENANT } from '../fixtures/registry.js';
+
+const PARENT = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
+
+function intake(overrides: Partial<PinnedIntake> = {}): PinnedIntake {
+  return {
+    proofId: PARENT,
+    tenantNo: 1,
+    tenantId: TENANT,
+    lane: 2,
+    environment: 'sandbox',
+    request: Buffer.alloc(0),
+    requestHash: Buffer.alloc(32),
+    acceptedAt: 0,
+    salt: Buffer.alloc(32),
+    policyDigest: Buffer.alloc(32),
+    fixtureHash: null,
+    validity: { proof: null, certificate: null, passport: null, trust: null },
+    ...overrides,
+  };
+}
+
+const read = (body: Record<string, unknown>, overrides: Partial<PinnedIntake> = {}) => {
+  const found = readSubject(intake(overrides), body as JsonValue);
+  expect(aepSubjectSchema.parse(found.subject)).toEqual(found.subject);
+  return found;
+};
+
+const common = {
+  schema_version: 'svc.policy.input/1.0',
+  tenant: { tenant_id: TENANT, environment: 'sandbox' },
+  environment: 'sandbox',
+};
+
+describe('an admission envelope', () => {
+  it('says in the AEP who wants to do what, and to policy what policies are about', () => {
+    const body = admissionEnvelope({ parent_proof_id: PARENT });
+    const { subject, policyInput, fixtureRef } = read(body);
+    expect(subject).toEqual({
+      kind: 'admission',
+      agent: body['agent'],
+      action: 'BOOK_RESERVATION',
+      tool: 'reservations.create',
+      arguments_hash: body['arguments_hash'],
+      parent_proof_id: PARENT,
+    });
+    expect(policyInput).toEqual({
+      ...common,
+      lane: 'agent',
+      action: 'BOOK_RESERVATION',
+      agent: { id: 'agent-7', framework: 'langgraph' },
+      tool: 'reservations.create',
+      fixture: null,
+    });
+    expect(fixtureRef).toBeNull();
+  });
+
+  it('leaves out what it does not say, and to policy says null', () => {
+    const body = admissionEnvelope({ agent: { id: 'bare' } });
+    const { subject, policyInput } = read(without(body, 'tool', 'arguments_hash'));
+    expect(subject).toEqual({
+      kind: 'admission',
+      agent: { id: 'bare' },
+      action: 'BOOK_RESERVATION',
+    });
+    expect(policyInput).toMatchObject({ agent: { id: 'bare', framework: null }, tool: null });
+  });
+
+  it('gives equal input for the same question, whoever asks it when with what arguments', () => {
+    const first = read(admissionEnvelope({ idempotency_key: 'a' }));
+    const second = read(
+      admissionEnvelope({
+        nonce: 'another-nonce-0123456789',
+        requested_at: '2027-01-01T00:00:00.000Z',
+        arguments_hash: 'b'.repeat(64),
+        parent_proof_id: PARENT,
+      }),
+    );
+    expect(second.policyInput).toEqual(first.policyInput);
+  });
+});
+
+describe('an outcome envelope', () => {
+  it('names its parent and its result, and has no action and no tool', () => {
+    const { subject, policyInput } = read(
+      outcomeEnvelope(PARENT, { result: 'failed', result_hash: 'c'.repeat(64) }),
+    );
+    expect(subject).toEqual({
+      kind: 'outcome',
+      parent_proof_id: PARENT,
+      result: 'failed',
+      result_hash: 'c'.repeat(64),
+    });
+    expect(policyInput).toEqual({
+      ...common,
+      lane: 'agent',
+      action: null,
+      agent: { id: 'agent-7', framework: 'langgraph' },
+      tool: null,
+      fixture: null,
+    });
+  });
+});
+
+describe('an outcome', () => {
+  it('is admitted under every set, and an action of any name is not', async () => {
+    const { schema } = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
+    const rules = {
+      'known-tools': `forbid (principal, action, resource)
+        unless { context has tool && ["search"].contains(context.tool) };`,
+      all: 'permit (principal, action, resource);',
+    };
+    for (const policies of [rules, {}]) {
+      const stored = await makePolicySet({ schema, policies, sentences: {} });
+      const engine = await preparePolicyEngine(stored);
+      const replayed = await replayPolicies()(stored);
+      for (const { decide } of [engine, replayed]) {
+        const outcome = read(outcomeEnvelope(PARENT)).policyInput;
+        expect(decide(outcome)).toEqual({ effect: 'ADMIT', reasons: [] });
+        const action = read(admissionEnvelope({ action: 'RECORD_OUTCOME' })).policyInput;
+        expect(decide(action).effect).toBe('DENY');
+      }
+    }
+  });
+});
+
+describe('the default schema', () => {
+  it('lets policies speak of everything that an envelope says of the question', async () => {
+    const { schema } = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
+    const when = (condition: string): string =>
+      `forbid (principal, action, resource) when { ${condition} };`;
+    const policies = {
+      all: 'permit (principal, action, resource);',
+      'by-agent': when('context has agent && context.agent.id == "banned"'),
+      'by-framework': when(
+        'context has agent && context.agent has framework && context.agent.framework == "homemade"',
+      ),
+      'by-lane-and-tool': when(
+        'context.lane == "agent" && context has tool && context.tool == "shell.exec"',
+      ),
+    };
+    const engine = await preparePolicyEngine(
+      await makePolicySet({ schema, policies, sentences: {} }),
+    );
+    const decided = (body: Record<string, unknown>, pins: Partial<PinnedIntake> = {}) =>
+      engine.decide(read(body, pins).policyInput);
+    const denied = (...reasons: string[]) => ({ effect: 'DENY', reasons });
+    const live = { environment: 'live' } as const;
+
+    expect(decided(admissionEnvelope()).effect).toBe('ADMIT');
+    expect(decided(admissionEnvelope({ agent: { id: 'bare' } })).effect).toBe('ADMIT');
+    expect(decided(admissionEnvelope({ agent: { id: 'banned' } }))).toEqual(denied('by-agent'));
+    expect(decided(admissionEnvelope({ agent: { id: 'a', framework: 'homemade' } }))).toEqual(
+      denied('by-framework'),
+    );
+    expect(decided(admissionEnvelope({ tool: 'shell.exec' }))).toEqual(denied('by-lane-and-tool'));
+    expect(decided(outcomeEnvelope(PARENT)).effect).toBe('ADMIT');
+    expect(decided(admissionEnvelope(), live).effect).toBe('ADMIT');
+  });
+});
+
+describe('an execute request', () => {
+  it('is read by its own lane’s schema alone', () => {
+    expect(read(executeBody({ intent_id: 'i' }), { lane: 1 }).subject).toEqual({
+      kind: 'execute',
+      intent_id: 'i',
+      action: 'BOOK_RESERVATION',
+    });
+    expect(() => read(executeBody())).toThrow();
+    expect(() => read(admissionEnvelope(), { lane: 1 })).toThrow();
+  });
+});
+
+describe('an intake', () => {
+  it('for another tenant than its request names is not settled', () => {
+    const other = { tenantId: 'other' };
+    expect(() => read(admissionEnvelope(), other)).toThrow(IntakeMismatchError);
+    expect(() => read(outcomeEnvelope(PARENT), other)).toThrow(IntakeMismatchError);
+    expect(() => read(executeBody(), { ...other, lane: 1 })).toThrow(IntakeMismatchError);
+  });
+
+  it('of a lane that is not known is left for somebody who knows it', () => {
+    expect(() => read(executeBody(), { lane: 3 as 1 })).toThrow(UnknownLaneError);
+  });
+});
+
+describe('a parent', () => {
+  const action = { effect: 'ADMIT', kind: 'action' } as const;
+  it.each([
+    ['outcome', action, null],
+    ['outcome', null, 'parent_not_found'],
+    ['outcome', { ...action, effect: 'DENY' }, 'parent_not_admitted'],
+    ['outcome', { ...action, kind: 'outcome' }, 'parent_not_admitted'],
+    ['admission', action, null],
+    ['admission', null, 'parent_not_found'],
+    ['admission', { ...action, effect: 'DENY' }, null],
+    ['admission', { ...action, kind: 'outcome' }, null],
+  ] as const)('of an %s, being %j: %s', (kind, parent, fault) => {
+    expect(parentFault(kind, parent)).toBe(fault);
+  });
+});

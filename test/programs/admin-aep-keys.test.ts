@@ -1,0 +1,215 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createFacade, type Facade } from '#api/public/facade';
+import { directorySource } from '#api/public/snapshot/source';
+import { toBase64Url } from '#protocol/bytes';
+import { jwkThumbprint } from '#protocol/keys';
+import { formatVkey } from '#protocol/note';
+import type { Facade as FacadeBody } from '#protocol/schemas/facade';
+import type { AepKey } from '#protocol/snapshot/keys';
+import type { Publisher } from '#publisher/publisher';
+import { systemClock } from '#runtime/process/clock';
+import { createSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto/node';
+import { listen, type HttpServer } from '#runtime/http/server';
+import { logger } from '#runtime/process/log';
+import { acceptIntake } from '#sql/admissions/accept';
+import { type AdmitContext, SigningKeyInactiveError } from '#workers/admit/context';
+import { processAdmissions } from '#workers/admit/process';
+import { scrub } from '#workers/verify/scrub';
+import { adminOn, done, type AdminLine } from '../fixtures/admin.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
+import { sqlPublisher } from '../fixtures/sql-publisher.js';
+
+/** The life of the keys that sign proofs, from the command line to the public. */
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let admin: AdminLine;
+let publisher: Publisher;
+let facade: Facade;
+let server: HttpServer;
+let folder: string;
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  admin = adminOn(db);
+  folder = mkdtempSync(join(tmpdir(), 'svc-aep-keys-'));
+  const [logKey, snapshotKey] = [testKey(), testKey()];
+  publisher = sqlPublisher(db.as('svc_publisher'), { directory: folder, logKey, snapshotKey });
+  facade = createFacade({
+    snapshotSource: directorySource(folder),
+    logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
+    snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
+    clock: systemClock,
+    log: logger('facade', 'silent'),
+  });
+  server = await listen(facade.handler, { host: '127.0.0.1', port: 0 });
+});
+afterAll(async () => {
+  await server.close(0);
+  facade.close();
+  await publisher.close();
+  rmSync(folder, { recursive: true });
+  await db.drop();
+});
+
+/** Verifies, publishes and follows all there is. */
+async function publish(): Promise<void> {
+  await registry.verifyAll();
+  while ((await scrub(registry.verify, 1000)).urgent);
+  await publisher.runCycle();
+  await facade.follower.refresh();
+  expect(facade.follower.refusal).toBeNull();
+}
+
+async function publicStatus(proofId: string): Promise<string> {
+  const response = await fetch(`${server.url}/api/public/verify/proof/${proofId}`);
+  return ((await response.json()) as FacadeBody).verification.verification_status;
+}
+
+async function publicKeys(): Promise<AepKey[]> {
+  const response = await fetch(`${server.url}/api/public/keys`);
+  return ((await response.json()) as { aep: AepKey[] }).aep;
+}
+
+const pendingCount = async () => (await db.sql`select from svc.intake_pending`).length;
+
+/** A worker that was started with this key. */
+const workerWith = (signer: SigningKey): AdmitContext => ({
+  ...registry.admit,
+  signer,
+  keyId: jwkThumbprint(nativeSha256, signer.publicKey),
+});
+
+async function accept(): Promise<string> {
+  const item = registry.item();
+  await acceptIntake(registry.engine, [item]);
+  return item.proofId;
+}
+
+async function prove(worker: AdmitContext): Promise<string> {
+  const id = await accept();
+  await processAdmissions(worker, [id]);
+  return id;
+}
+
+describe('rotating the AEP key', () => {
+  const pem = () => join(folder, 'aep-2.pem');
+  let newKey: SigningKey;
+  let newWorker: AdmitContext;
+  const proofs: { before?: string; between?: string; after?: string } = {};
+
+  it('lets the new key sign beside the old once it is activated, and not before', async () => {
+    newKey = createSigningKey(pem());
+    newWorker = workerWith(newKey);
+    proofs.before = await prove(registry.admit);
+    const early = await accept();
+    await expect(processAdmissions(newWorker, [early])).rejects.toThrow(SigningKeyInactiveError);
+    const activated = await done(admin('aep-key', 'activate', pem()));
+    expect(activated).toMatchObject({ key_id: newWorker.keyId, change: 'activate' });
+    await processAdmissions(newWorker, [early]);
+    proofs.after = early;
+    proofs.between = await prove(registry.admit);
+  });
+
+  it('then the old key signs nothing more, and what waits is signed with the new one', async () => {
+    const old = registry.admit.keyId;
+    await done(admin('aep-key', 'retire', old, '--confirm', old));
+    const waiting = await accept();
+    await expect(processAdmissions(registry.admit, [waiting])).rejects.toThrow(/retired/);
+    expect(await pendingCount()).toBe(1);
+    await processAdmissions(newWorker, [waiting]);
+    expect(await pendingCount()).toBe(0);
+    await publish();
+    expect(await publicStatus(waiting)).toBe('VALID');
+  });
+
+  it('breaks no old proof', async () => {
+    for (const id of Object.values(proofs)) expect(await publicStatus(id)).toBe('VALID');
+  });
+
+  it('keeps both public keys published, with the log positions that they are good for', async () => {
+    const keys = await publicKeys();
+    expect(keys).toHaveLength(2);
+    expect(keys[0]).toMatchObject({
+      kid: registry.admit.keyId,
+      x: toBase64Url(registry.admit.signer.publicKey),
+      activated_at: 0,
+      compromised_from: null,
+    });
+    expect(keys[1]).toMatchObject({ kid: newWorker.keyId, retired_at: null });
+    expect(keys[0]!.retired_at).toBeGreaterThan(keys[1]!.activated_at);
+    const listed = await done(admin('aep-key', 'list'));
+    expect(listed).toMatchObject([
+      { key_id: registry.admit.keyId, state: 'retired', retired_at: keys[0]!.retired_at },
+      { key_id: newWorker.keyId, state: 'active' },
+    ]);
+  });
+
+  it('refuses to retire the last active key, and keeps it active', async () => {
+    const { code, err } = await admin('aep-key', 'retire', pem(), '--confirm', newWorker.keyId);
+    expect(code).toBe(1);
+    expect(err).toContain('the last active key');
+    expect(await done(admin('aep-key', 'list'))).toMatchObject([{}, { state: 'active' }]);
+  });
+
+  it('retires and voids no key whose id is not repeated', async () => {
+    const other = registry.admit.keyId;
+    for (const line of [
+      ['aep-key', 'retire', pem()],
+      ['aep-key', 'compromise', pem(), '--from-index', '0'],
+    ]) {
+      expect((await admin(...line)).err).toContain('--confirm is missing');
+      const { code, err } = await admin(...line, '--confirm', other);
+      expect(code).toBe(2);
+      expect(err).toContain(`--confirm ${newWorker.keyId}`);
+    }
+    expect(await done(admin('aep-key', 'list'))).toMatchObject([{}, { state: 'active' }]);
+  });
+
+  it('is for good: a retired key cannot come back', async () => {
+    expect((await admin('aep-key', 'activate', pem())).err).toContain('make a new one');
+  });
+
+  it('voids what a compromised key signed from a log position on, and nothing before', async () => {
+    const sound = await prove(newWorker);
+    const [row] = await db.sql<{ leaf_index: number }[]>`
+      select leaf_index from svc.proof where proof_id = ${sound}::uuid`;
+    const stolen = await prove(newWorker);
+    await publish();
+    expect(await publicStatus(stolen)).toBe('VALID');
+    const from = ['--from-index', String(row!.leaf_index + 1)];
+    const { keyId } = newWorker;
+    await done(admin('aep-key', 'compromise', keyId, ...from, '--confirm', keyId));
+    await publish();
+    expect(await publicStatus(stolen)).toBe('BACKEND_LOOKUP_REQUIRED');
+    expect(await publicStatus(sound)).toBe('VALID');
+    for (const id of Object.values(proofs)) expect(await publicStatus(id)).toBe('VALID');
+    const waiting = await accept();
+    await expect(processAdmissions(newWorker, [waiting])).rejects.toThrow(/compromised/);
+    expect(await pendingCount()).toBe(1);
+    expect((await publicKeys())[1]).toMatchObject({ compromised_from: row!.leaf_index + 1 });
+  });
+});
+
+describe('activating a key', () => {
+  it('refuses one of small order, under which anybody could have signed', async () => {
+    // SPKI of the neutral element, y = 1.
+    const der = Buffer.concat([
+      Buffer.from('302a300506032b6570032100', 'hex'),
+      Buffer.from(`01${'00'.repeat(31)}`, 'hex'),
+    ]);
+    const file = join(folder, 'small.pem');
+    writeFileSync(
+      file,
+      `-----BEGIN PUBLIC KEY-----\n${der.toString('base64')}\n-----END PUBLIC KEY-----\n`,
+    );
+    const { code, err } = await admin('aep-key', 'activate', file);
+    expect(code).toBe(1);
+    expect(err).not.toContain('unexpected');
+  });
+});

@@ -1,0 +1,286 @@
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { generateKeyPairSync, randomUUID } from 'node:crypto';
+import { tmpdir, userInfo } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { parseApiKey } from '#protocol/api-key';
+import { toBase64Url } from '#protocol/bytes';
+import { packageRoot } from '#runtime/process/package-root';
+import { connect } from '#runtime/postgres/connect';
+import { withAuditContext } from '#sql/tenants/audit';
+import type { Db } from '#sql/db/transaction';
+import { recordHeartbeat } from '#sql/ops/heartbeats';
+import { COMMANDS } from '#programs/admin/main';
+import { adminOn, done, type AdminLine } from '../fixtures/admin.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let admin: AdminLine;
+let folder: string;
+let last = 0;
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  admin = adminOn(db);
+  folder = mkdtempSync(join(tmpdir(), 'svc-admin-'));
+  writeFileSync(join(folder, 'fixture.json'), '{"step": 1}');
+  const { privateKey } = generateKeyPairSync('ed25519');
+  writeFileSync(join(folder, 'aep.pem'), privateKey.export({ format: 'pem', type: 'pkcs8' }));
+  await fresh();
+});
+afterAll(async () => {
+  rmSync(folder, { recursive: true });
+  await db.drop();
+});
+
+interface AuditRow {
+  audit_id: number;
+  db_role: string;
+  actor: string | null;
+  act: string | null;
+  object: string;
+  operation: string;
+  before: Record<string, unknown> | null;
+  after: Record<string, unknown> | null;
+}
+
+/** The records since it was last asked. */
+async function fresh(): Promise<AuditRow[]> {
+  const rows = await db.sql<AuditRow[]>`
+    select audit_id, db_role, actor, act, object, operation, before, after
+    from svc.audit where audit_id > ${last} order by audit_id`;
+  last = rows.at(-1)?.audit_id ?? last;
+  return rows;
+}
+
+describe('every command that changes something', () => {
+  const SHIPPED = join(packageRoot, 'policy', 'default');
+  let keyId = '';
+  let digest = '';
+  let proofId = '';
+  let aepKeyId = '';
+
+  // Command line, and what the database has to say of it.
+  const acts: [string, () => string[] | Promise<string[]>, string[]][] = [
+    ['tenant create', () => ['tenant', 'create', 'beta', 'sandbox'], ['INSERT tenant']],
+    ['tenant allow', () => ['tenant', 'allow', 'beta'], ['UPDATE tenant']],
+    ['tenant disallow', () => ['tenant', 'disallow', 'beta'], ['UPDATE tenant']],
+    [
+      'tenant validity',
+      () => ['tenant', 'validity', 'beta', 'none', '60', '60', '30'],
+      ['UPDATE tenant'],
+    ],
+    ['tenant limit', () => ['tenant', 'limit', 'beta', '7'], ['UPDATE tenant']],
+    ['lane open', () => ['lane', 'open', 'live'], ['UPDATE lane']],
+    ['lane lock', () => ['lane', 'lock', 'live'], ['UPDATE lane']],
+    ['key issue', () => ['key', 'issue', 'beta', '--review', 'REV-1'], ['INSERT api_key']],
+    ['key rotate', () => ['key', 'rotate', keyId], ['INSERT api_key', 'UPDATE api_key']],
+    ['key expire', () => ['key', 'expire', keyId, '60'], ['UPDATE api_key']],
+    ['key revoke', () => ['key', 'revoke', keyId], ['UPDATE api_key']],
+    [
+      'policy put',
+      () => {
+        writeFileSync(join(folder, 'permit.cedar'), 'permit (principal, action, resource);');
+        cpSync(
+          join(packageRoot, 'policy', 'default', 'schema.cedarschema'),
+          join(folder, 'schema.cedarschema'),
+        );
+        return ['policy', 'put', folder];
+      },
+      ['INSERT policy_set'],
+    ],
+    ['policy activate', () => ['policy', 'activate', digest], ['INSERT policy_activation']],
+    [
+      'fixture put',
+      () => ['fixture', 'put', 'f-1', join(folder, 'fixture.json')],
+      ['INSERT fixture'],
+    ],
+    [
+      'aep-key activate',
+      () => ['aep-key', 'activate', join(folder, 'aep.pem')],
+      ['INSERT log_entry'],
+    ],
+    [
+      'aep-key retire',
+      () => ['aep-key', 'retire', join(folder, 'aep.pem'), '--confirm', aepKeyId],
+      ['INSERT log_entry'],
+    ],
+    [
+      'aep-key compromise',
+      () => [
+        ...['aep-key', 'compromise', join(folder, 'aep.pem')],
+        ...['--from-index', '0', '--confirm', aepKeyId],
+      ],
+      ['INSERT log_entry'],
+    ],
+    [
+      'revoke',
+      async () => {
+        [proofId = ''] = await registry.admitAll([registry.item()]);
+        return ['revoke', proofId, 'certificate', '--reason', 'wrong'];
+      },
+      ['INSERT log_entry'],
+    ],
+    [
+      'log end',
+      async () => {
+        await db.sql`
+          insert into svc.checkpoint (tree_size, root, note)
+          values (1, sha256(''), ${'test.example/log\n1\n'})`;
+        await recordHeartbeat(db.as('svc_publisher'), randomUUID(), { refused: 'log_forked' });
+        const origin = 'test.example/log';
+        return ['log', 'end', origin, '--reason', 'a test', '--confirm', origin];
+      },
+      ['INSERT ended_log'],
+    ],
+  ];
+
+  it.each(acts)('leaves exactly its records: %s', async (name, line, records) => {
+    const document = await done(admin(...(await line()), '--actor', 'ada'));
+    if (name === 'aep-key activate') aepKeyId = String(document['key_id']);
+    if (name === 'key issue') keyId = String(document['key_id']);
+    if (name === 'policy put') digest = String(document['digest']);
+    const rows = await fresh();
+    expect(rows.map((row) => `${row.operation} ${row.object}`)).toEqual(records);
+    for (const row of rows) {
+      expect(row).toMatchObject({ db_role: 'svc_admin', actor: 'ada', act: name });
+      expect(row.before === null).toBe(row.operation === 'INSERT');
+    }
+  });
+
+  it('is among those tested here', () => {
+    const asks = /(list|show|diff|test|validate|vkey|status|lost)$/;
+    // Those of a role of their own are held to it where they are tested (admin-erase.test.ts).
+    const changing = COMMANDS.filter(({ role }) => role === undefined)
+      .map(({ name }) => name)
+      .filter((name) => !asks.test(name));
+    expect(acts.map(([name]) => name).sort()).toEqual(changing.sort());
+  });
+
+  it('is refused without a trace when it fails', async () => {
+    for (const line of [
+      ['tenant', 'allow', 'nobody'],
+      ['tenant', 'create', 'beta', 'live'],
+      ['key', 'issue', 'nobody', '--review', 'REV-1'],
+      ['key', 'rotate', keyId],
+      ['policy', 'activate', '0'.repeat(64)],
+      ['policy', 'activate', digest, '--from', '2020-01-01T00:00:00Z'],
+      ['aep-key', 'activate', join(folder, 'aep.pem')],
+      ['revoke', '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', 'proof', '--reason', 'x'],
+    ]) {
+      expect((await admin(...line)).code, line.join(' ')).toBe(1);
+    }
+    expect(await fresh()).toEqual([]);
+  });
+
+  it('commits together with its record: without the one there is not the other', async () => {
+    await db.sql.unsafe(`
+      create function public.full() returns trigger language plpgsql as $$ begin
+        raise exception 'the audit is full'; end $$;
+      create trigger full_up before insert on svc.audit for each row execute function public.full()`);
+    const { code, err } = await admin('tenant', 'create', 'gamma', 'sandbox');
+    await db.sql.unsafe('drop trigger full_up on svc.audit; drop function public.full()');
+    expect(code).toBe(1);
+    expect(err).toContain('the audit is full');
+    expect(await registry.admin`select from svc.tenant where tenant_id = 'gamma'`).toHaveLength(0);
+    expect(await fresh()).toEqual([]);
+  });
+
+  it('is by whoever is logged in, when nobody else is named', async () => {
+    await done(admin('lane', 'open', 'live'));
+    expect(await fresh()).toMatchObject([{ actor: userInfo().username, act: 'lane open' }]);
+  });
+
+  it('does not pass its name on to what its connection does next', async () => {
+    const sql = connect(db.urlFor('svc_admin'), { application: 'test', max: 1 });
+    const lock = (tx: Db) => tx`update svc.lane set open = false where environment = 'live'`;
+    await withAuditContext(sql, { actor: 'ada', act: 'lane lock' }, lock);
+    await lock(sql);
+    await sql.end();
+    expect(await fresh()).toMatchObject([
+      { actor: 'ada', act: 'lane lock' },
+      { actor: null, act: null, db_role: 'svc_admin' },
+    ]);
+  });
+
+  it('changes nothing when it finds all as it should be', async () => {
+    const again = await done(admin('policy', 'put', SHIPPED));
+    expect(again).toMatchObject({ stored: false });
+    expect(await done(admin('tenant', 'create', 'beta', 'sandbox'))).toMatchObject({
+      created: false,
+    });
+    expect(await done(admin('fixture', 'put', 'f-1', join(folder, 'fixture.json')))).toMatchObject({
+      stored: false,
+    });
+    expect(await fresh()).toEqual([]);
+  });
+});
+
+describe('the audit', () => {
+  it('holds no secret, no hash of one, and no reason', async () => {
+    const issued = await done(admin('key', 'issue', 'beta', '--review', 'REV-2'));
+    const text = String(issued['api_key']);
+    await done(admin('key', 'revoke', text));
+    const [row] = await db.sql<{ secret_hash: Buffer }[]>`
+      select secret_hash from svc.api_key where key_id = ${String(issued['key_id'])}`;
+    const everything = JSON.stringify(await db.sql`select * from svc.audit`);
+    expect(everything).toContain(String(issued['key_id']));
+    expect(everything).not.toContain(text);
+    expect(everything).not.toContain(toBase64Url(parseApiKey(text)!.secret));
+    expect(everything).not.toContain(row!.secret_hash.toString('hex'));
+    expect(everything).not.toContain('"wrong"');
+  });
+
+  it.each(['svc_admin', 'svc_engine', 'svc_worker', 'svc_verifier', 'svc_publisher'])(
+    'cannot be written, changed or emptied by %s',
+    async (role) => {
+      const sql = db.as(role);
+      for (const statement of [
+        `insert into svc.audit (db_role, object, operation) values ('x', 'x', 'x')`,
+        `update svc.audit set actor = 'x'`,
+        `delete from svc.audit`,
+        `truncate svc.audit`,
+        // The function that writes it may not be put behind a table of one's own.
+        `create temp table audited (a int);
+         create trigger t after insert on audited execute function svc.record_act();
+         insert into audited values (1)`,
+      ]) {
+        await expect(sql.unsafe(statement), statement).rejects.toMatchObject({ code: '42501' });
+      }
+    },
+  );
+
+  it('cannot even be changed by its owner with a plain statement', async () => {
+    for (const statement of [
+      `update svc.audit set actor = 'x'`,
+      `delete from svc.audit`,
+      `truncate svc.audit`,
+    ]) {
+      await expect(db.sql.unsafe(statement), statement).rejects.toThrow(/append-only/);
+    }
+  });
+
+  it('is listed newest first, as many as asked for', async () => {
+    await done(admin('tenant', 'limit', 'beta', '9', '--actor', 'bob'));
+    const rows = (await done(admin('audit', 'list', '--limit', '2'))) as unknown as AuditRow[];
+    expect(rows).toHaveLength(2);
+    expect(rows[0]).toMatchObject({
+      actor: 'bob',
+      act: 'tenant limit',
+      object: 'tenant',
+      before: { rate_limit: 7 },
+      after: { rate_limit: 9 },
+    });
+    const { out } = await adminOn(db, { isTerminal: true })('audit', 'list', '--limit', '1');
+    expect(out).toMatch(/bob +tenant limit +update tenant +tenant_id=beta rate_limit=9/);
+  });
+
+  it('shows what others wrote without letting it move the cursor', async () => {
+    await registry.admin`select set_config('svc.actor', ${'\u001b[2Jeve'}, false)`;
+    await registry.admin`update svc.lane set open = false where environment = 'live'`;
+    const { out } = await adminOn(db, { isTerminal: true })('audit', 'list', '--limit', '5');
+    expect(out).not.toContain('\u001b');
+  });
+});

@@ -1,0 +1,205 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { apiKeySecretHash, parseApiKey } from '#protocol/api-key';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { adminOn, done, type AdminLine } from '../fixtures/admin.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { executeBody, headersFor, startEngine, type TestEngine } from '../fixtures/engine.js';
+import { untilWaiting } from '../fixtures/append-lock.js';
+import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let engine: TestEngine;
+let admin: AdminLine;
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  engine = await startEngine(registry);
+  admin = adminOn(db);
+});
+afterAll(async () => {
+  await engine.close();
+  await db.drop();
+});
+
+const issue = (...options: string[]): Promise<Record<string, unknown>> =>
+  done(admin('key', 'issue', TENANT, '--review', 'REV-2026-014', ...options));
+
+async function statusWith(key: unknown): Promise<number> {
+  const reply = await engine.call({
+    headers: headersFor(String(key)),
+    body: JSON.stringify(executeBody()),
+  });
+  return reply.status;
+}
+
+/** Moves a key's end into the past, as waiting would. */
+const letExpire = (keyId: unknown) =>
+  db.sql`update svc.api_key set expires_at = now() - interval '1 second' where key_id = ${String(keyId)}`;
+
+describe('a key that admin issues', () => {
+  it('serves at once, with its scopes and its review', async () => {
+    const issued = await issue();
+    expect(issued).toMatchObject({
+      tenant_id: TENANT,
+      scopes: ['admit', 'read'],
+      expires_at: null,
+    });
+    expect(await statusWith(issued['api_key'])).toBe(200);
+    const reader = await issue('--scopes', 'read,export,read');
+    expect(reader['scopes']).toEqual(['read', 'export']);
+    expect(await statusWith(reader['api_key'])).toBe(403);
+    const keys = (await done(admin('key', 'list', TENANT))) as unknown as { key_id: string }[];
+    expect(keys.find(({ key_id }) => key_id === issued['key_id'])).toMatchObject({
+      state: 'active',
+      review: 'REV-2026-014',
+      replaces: null,
+      revoked_at: null,
+    });
+  });
+
+  it('is kept as a hash only, and listed without it', async () => {
+    const issued = await issue();
+    const { keyId, secret } = parseApiKey(String(issued['api_key']))!;
+    const [row] = await db.sql<{ secret_hash: Buffer }[]>`
+      select secret_hash from svc.api_key where key_id = ${keyId}`;
+    expect(row!.secret_hash.equals(apiKeySecretHash(nativeSha256, secret))).toBe(true);
+    const { out } = await admin('key', 'list', TENANT);
+    expect(out).toContain(keyId);
+    expect(out).not.toContain(row!.secret_hash.toString('hex'));
+    expect(out).not.toContain('secret');
+  });
+
+  it("ends by the database's clock, wherever admin runs", async () => {
+    const issued = await issue('--expires-in', '3600');
+    const [row] = await db.sql<{ seconds: number }[]>`
+      select extract(epoch from expires_at - created_at)::float8 as seconds
+      from svc.api_key where key_id = ${String(issued['key_id'])}`;
+    expect(row!.seconds).toBeGreaterThan(3599);
+    expect(row!.seconds).toBeLessThan(3602);
+    expect(await statusWith(issued['api_key'])).toBe(200);
+    await letExpire(issued['key_id']);
+    expect(await statusWith(issued['api_key'])).toBe(401);
+  });
+
+  it('can be told to end sooner, and never later', async () => {
+    const { key_id: keyId } = await issue('--expires-in', '60');
+    const later = await done(admin('key', 'expire', String(keyId), '3600'));
+    const sooner = await done(admin('key', 'expire', String(keyId), '5'));
+    const left = (reply: Record<string, unknown>) =>
+      Date.parse(String(reply['expires_at'])) - Date.now();
+    expect(left(later)).toBeLessThan(61_000);
+    expect(left(sooner)).toBeLessThan(6_000);
+  });
+});
+
+describe('revoking', () => {
+  it('is given no end to come once it is revoked', async () => {
+    const { key_id: keyId } = await issue();
+    await done(admin('key', 'revoke', String(keyId)));
+    const { code, err } = await admin('key', 'expire', String(keyId), '3600');
+    expect(code).toBe(1);
+    expect(err).toContain('is revoked');
+  });
+
+  it('is effective with the very next request', async () => {
+    const issued = await issue();
+    expect(await statusWith(issued['api_key'])).toBe(200);
+    await done(admin('key', 'revoke', String(issued['key_id'])));
+    expect(await statusWith(issued['api_key'])).toBe(401);
+  });
+
+  it('holds for what the key asked and nobody has signed yet', async () => {
+    const issued = await issue();
+    engine.worker.rests = true;
+    const reply = engine.call({
+      headers: headersFor(String(issued['api_key'])),
+      body: JSON.stringify(executeBody()),
+    });
+    await expect.poll(() => engine.worker.jobs.length).toBe(1);
+    await done(admin('key', 'revoke', String(issued['key_id'])));
+    engine.worker.rests = false;
+    await engine.worker.work();
+    expect((await reply).status).toBe(403);
+  });
+
+  it('waits for the append lock: once it returned, nothing of the key is signed any more', async () => {
+    const issued = await issue();
+    const lock = await db.sql.reserve();
+    await lock`begin`;
+    await lock`select from svc.log_head for update`;
+    let returned = false;
+    const revoked = done(admin('key', 'revoke', String(issued['key_id']))).then(() => {
+      returned = true;
+    });
+    await untilWaiting(db.sql);
+    expect(returned).toBe(false);
+    await lock`commit`;
+    lock.release();
+    await revoked;
+  });
+});
+
+describe('rotation', () => {
+  it('serves both keys while they overlap, and then the new one alone', async () => {
+    const old = await issue('--scopes', 'admit,export');
+    const fresh = await done(admin('key', 'rotate', String(old['key_id']), '--overlap', '60'));
+    expect(fresh).toMatchObject({
+      tenant_id: TENANT,
+      scopes: ['admit', 'export'],
+      review: 'REV-2026-014',
+      replaces: old['key_id'],
+      expires_at: null,
+    });
+    expect(await statusWith(old['api_key'])).toBe(200);
+    expect(await statusWith(fresh['api_key'])).toBe(200);
+    await letExpire(old['key_id']);
+    expect(await statusWith(old['api_key'])).toBe(401);
+    expect(await statusWith(fresh['api_key'])).toBe(200);
+  });
+
+  it('without an overlap ends the old key at once', async () => {
+    const old = await issue();
+    const fresh = await done(admin('key', 'rotate', String(old['key_id']), '--overlap', '0'));
+    expect(await statusWith(old['api_key'])).toBe(401);
+    expect(await statusWith(fresh['api_key'])).toBe(200);
+  });
+
+  it('takes a day by default, and gives the new key the life of the old', async () => {
+    const old = await issue('--expires-in', '7200');
+    const fresh = await done(admin('key', 'rotate', String(old['key_id'])));
+    const until = (name: string) => Date.parse(String(fresh[name])) - Date.now();
+    expect(Math.abs(until('expires_at') - 7_200_000)).toBeLessThan(10_000);
+    // An overlap never prolongs the old one.
+    expect(Math.abs(until('replaced_until') - 7_200_000)).toBeLessThan(10_000);
+    const endless = await issue();
+    const next = await done(admin('key', 'rotate', String(endless['key_id'])));
+    const left = Date.parse(String(next['replaced_until'])) - Date.now();
+    expect(Math.abs(left - 86_400_000)).toBeLessThan(10_000);
+  });
+
+  it('is once: a key has one follower, and one that is over has none', async () => {
+    const old = await issue();
+    // Both begin while a third holds the row, so that neither can see the other's key.
+    const lock = await db.sql.reserve();
+    await lock`begin`;
+    await lock`select from svc.api_key where key_id = ${String(old['key_id'])} for update`;
+    const rotating = Promise.all([
+      admin('key', 'rotate', String(old['key_id'])),
+      admin('key', 'rotate', String(old['key_id'])),
+    ]);
+    await untilWaiting(db.sql, 2);
+    await lock`commit`;
+    lock.release();
+    const both = await rotating;
+    expect(both.map(({ code }) => code).sort()).toEqual([0, 1]);
+    expect(both.map(({ err }) => err).join('')).toContain('was rotated already');
+    for (const end of ['revoke', 'expire'] as const) {
+      const { key_id: keyId } = await issue();
+      await done(admin('key', end, String(keyId), ...(end === 'expire' ? ['0'] : [])));
+      const { code, err } = await admin('key', 'rotate', String(keyId));
+      expect(code).toBe(1);
+      expect(err).toContain(end === 'revoke' ? 'is revoked' : 'is expired');
+    }
+  });
+});

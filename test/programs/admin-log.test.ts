@@ -1,0 +1,240 @@
+import { randomUUID } from 'node:crypto';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createFacade } from '#api/public/facade';
+import { directorySource } from '#api/public/snapshot/source';
+import { formatVkey } from '#protocol/note';
+import { DatabaseClaim } from '#publisher/registry/lease';
+import { publisherReadiness } from '#publisher/readiness';
+import { FatalPublishError } from '#publisher/errors';
+import { systemClock } from '#runtime/process/clock';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { listen } from '#runtime/http/server';
+import { logger } from '#runtime/process/log';
+import { connect } from '#runtime/postgres/connect';
+import { recordHeartbeat } from '#sql/ops/heartbeats';
+import { adminOn, type AdminLine } from '../fixtures/admin.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { fsck } from '../fixtures/restored-service.js';
+import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
+import { sqlPublisher } from '../fixtures/sql-publisher.js';
+
+/** An operator whose last backup is older than what was published, as docs/recovery.md leads them. */
+
+const NEXT_ORIGIN = 'test.example/next/log';
+const home = mkdtempSync(join(tmpdir(), 'svc-ended-'));
+const published = join(home, 'public');
+const keys = { logKey: testKey(), snapshotKey: testKey() };
+const vkey = formatVkey(nativeSha256, ORIGIN, keys.logKey.publicKey);
+
+let original: TestDatabase;
+let restored: TestDatabase;
+let registry: TestRegistry;
+let admin: AdminLine;
+let kept: string[];
+let lost: string[];
+
+const admitted = (on: TestRegistry, count: number) =>
+  on.admitAll(Array.from({ length: count }, () => on.item()));
+
+beforeAll(async () => {
+  original = await freshDatabase();
+  const before = await openRegistry(original);
+  kept = await admitted(before, 5);
+  await before.verifyAll();
+  const firstPublisher = sqlPublisher(original.as('svc_publisher'), {
+    directory: published,
+    ...keys,
+  });
+  await firstPublisher.runCycle();
+  await firstPublisher.close();
+  await original.close();
+  restored = await freshDatabase(original.name);
+
+  const running = await openRegistry(original, { goesOn: before });
+  lost = await admitted(running, 300);
+  await running.verifyAll();
+  const publisher = sqlPublisher(original.as('svc_publisher'), { directory: published, ...keys });
+  await publisher.runCycle();
+  await publisher.close();
+
+  registry = await openRegistry(restored, { goesOn: before });
+  admin = adminOn(restored);
+}, 60_000);
+afterAll(async () => {
+  await original.drop();
+  await restored.drop();
+  rmSync(home, { recursive: true });
+});
+
+async function stopOf(tick: Promise<unknown>): Promise<FatalPublishError> {
+  const error: unknown = await tick.catch((reason: unknown) => reason);
+  if (error instanceof FatalPublishError) return error;
+  throw new Error(`expected the publisher to stop, got ${String(error)}`);
+}
+
+const publisherOn = (overrides: Partial<Parameters<typeof sqlPublisher>[1]> = {}) =>
+  sqlPublisher(restored.as('svc_publisher'), { directory: published, ...keys, ...overrides });
+
+/** As the publisher program does with how a tick went. */
+async function recordPublisher(went: (of: ReturnType<typeof publisherReadiness>) => void) {
+  const readiness = publisherReadiness();
+  went(readiness);
+  const { says } = readiness.find();
+  await recordHeartbeat(restored.as('svc_publisher'), randomUUID(), says);
+}
+
+const end = (origin: string, reason = 'a test') =>
+  admin('log', 'end', origin, '--reason', reason, '--confirm', origin);
+
+interface Lost {
+  published: number;
+  common: number;
+  only_in_database: number;
+  lost: { leaf_index: number; type: string; proof_id: string; time: string }[];
+}
+
+describe('a restored database that lacks published leaves', () => {
+  it('is refused, before and after it went another way, with the words that lead on', async () => {
+    const publisher = publisherOn();
+    expect((await stopOf(publisher.runCycle())).code).toBe('database_behind');
+    // Engines and workers cannot know: what they take now is in this database alone.
+    kept.push(...(await admitted(registry, 2)));
+    await registry.verifyAll();
+    const { message } = await stopOf(publisher.runCycle());
+    expect(message).toMatch(/admin -- log lost/);
+    expect(message).toMatch(/admin -- log end/);
+    await publisher.close();
+  });
+
+  it('is told which proofs it lacks, from what was published', async () => {
+    const { code, json } = await admin('log', 'lost', published, '--vkey', vkey);
+    const found = json as Lost;
+    expect(code).toBe(1);
+    expect(found).toMatchObject({ published: 306, common: 6, only_in_database: 2 });
+    expect(found.lost.map((leaf) => leaf.proof_id)).toEqual(lost);
+    expect(found.lost[0]).toMatchObject({ leaf_index: 6, type: 'proof' });
+  });
+
+  it('and is not, from files that nobody signed or that were changed', async () => {
+    const stranger = formatVkey(nativeSha256, ORIGIN, testKey().publicKey);
+    const { code, err } = await admin('log', 'lost', published, '--vkey', stranger);
+    expect(code).toBe(1);
+    expect(err).toContain('no checkpoint there that these keys signed');
+    const bundle = join(published, 'tile/entries/001.p/50');
+    const bytes = readFileSync(bundle);
+    const changed = Buffer.from(bytes.toString('latin1').replace(lost[299]!, lost[0]!), 'latin1');
+    writeFileSync(bundle, changed);
+    const altered = await admin('log', 'lost', published, '--vkey', vkey);
+    expect(altered.json).toBeNull();
+    expect(altered.err).toMatch(/fsck.*leaf 305/);
+    writeFileSync(bundle, bytes);
+  });
+
+  it('whose original is there has lost nothing', async () => {
+    const { code, json } = await adminOn(original)('log', 'lost', published, '--vkey', vkey);
+    expect(code).toBe(0);
+    expect(json).toMatchObject({ published: 306, common: 306, only_in_database: 0, lost: [] });
+  });
+
+  it('does not end its log while no publisher has recorded that leaves are lost', async () => {
+    const { code, err } = await end(ORIGIN);
+    expect(code).toBe(1);
+    expect(err).toContain('nothing shows that published leaves are lost');
+    const stopped = await stopOf(publisherOn().runCycle());
+    await recordPublisher((publisher) => publisher.failed(stopped, 1));
+    await recordPublisher((publisher) =>
+      publisher.went(
+        {
+          outcome: 'published',
+          generation: 1,
+          treeSize: 6,
+          newProofs: 0,
+          changedRecords: 0,
+          grants: 0,
+        },
+        1,
+      ),
+    );
+    // A publisher that was restarted on the database of before went on.
+    expect((await end(ORIGIN)).err).toContain('nothing shows');
+    expect(await restored.sql`select from svc.ended_log`).toHaveLength(0);
+    await recordPublisher((publisher) => publisher.failed(stopped, 1));
+  });
+
+  it('ends its log only by name, and with no publisher running', async () => {
+    const unconfirmed = await admin('log', 'end', ORIGIN, '--reason', 'x', '--confirm', 'other');
+    expect(unconfirmed).toMatchObject({ code: 2 });
+    const wrong = await end('test.example/other');
+    expect(wrong.code).toBe(1);
+    expect(wrong.err).toContain('is not test.example/other');
+    const claim = new DatabaseClaim(
+      connect(restored.urlFor('svc_publisher'), { application: 'lock', max: 1 }),
+    );
+    expect(await claim.take()).toBe(true);
+    const running = await end(ORIGIN);
+    expect(running.code).toBe(1);
+    expect(running.err).toContain('a publisher is running');
+    await claim.release();
+  });
+
+  it('ends it, on record, and then nothing is signed for it from anywhere', async () => {
+    const ended = await end(ORIGIN, '300 leaves lost with db1');
+    expect(ended).toMatchObject({ code: 0, json: { origin: ORIGIN, last_checkpoint_known: 6 } });
+    const [record] = (await admin('audit', 'list', '--limit', '1')).json as { act: string }[];
+    expect(record).toMatchObject({ act: 'log end', object: 'ended_log' });
+    const empty = publisherOn({ directory: join(home, 'empty') });
+    expect((await stopOf(empty.runCycle())).code).toBe('log_ended');
+    await empty.close();
+    // Nor by a publisher that does not ask.
+    await expect(restored.as('svc_publisher')`
+      insert into svc.checkpoint (tree_size, root, note)
+      select tree_size, root, note from (select 8::bigint as tree_size, decode(repeat('00', 32), 'hex') as root,
+        ${`${ORIGIN}\n8\n`} as note) as forged`).rejects.toThrow(/has ended/);
+    expect(await restored.sql`select from svc.ended_checkpoint`).toHaveLength(1);
+  });
+
+  it('goes on as another log, in which what it has is valid and what it lost is not found', async () => {
+    const logKey = testKey();
+    const directory = join(home, 'next');
+    const publisher = publisherOn({ origin: NEXT_ORIGIN, logKey, directory });
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 8 });
+    kept.push(...(await admitted(registry, 1)));
+    await registry.verifyAll();
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 9 });
+    await publisher.close();
+    const facade = createFacade({
+      snapshotSource: directorySource(directory),
+      logVkey: formatVkey(nativeSha256, NEXT_ORIGIN, logKey.publicKey),
+      snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, keys.snapshotKey.publicKey),
+      clock: systemClock,
+      log: logger('facade', 'silent'),
+    });
+    await facade.start();
+    const server = await listen(facade.handler, { host: '127.0.0.1', port: 0 });
+    const status = async (id: string) =>
+      (await fetch(`${server.url}/api/public/verify/proof/${id}`)).status;
+    for (const id of kept) expect(await status(id)).toBe(200);
+    expect(await status(lost[0]!)).toBe(404);
+    await server.close(0);
+    facade.close();
+    const vkeys = {
+      log: formatVkey(nativeSha256, NEXT_ORIGIN, logKey.publicKey),
+      snapshot: formatVkey(nativeSha256, SNAPSHOT_NAME, keys.snapshotKey.publicKey),
+    };
+    const { code, said } = await fsck(restored, directory, vkeys, join(home, 'fsck.json'));
+    expect(said).toContain('"findings": []');
+    expect(code).toBe(0);
+  });
+
+  it('and no checkpoint goes that is not kept', async () => {
+    await expect(restored.sql`delete from svc.checkpoint`).rejects.toThrow(/append-only/);
+    await expect(restored.sql`delete from svc.ended_checkpoint`).rejects.toThrow(/append-only/);
+    await expect(restored.as('svc_publisher')`select svc.end_log('a', 'b')`).rejects.toThrow(
+      /permission denied/,
+    );
+  });
+});

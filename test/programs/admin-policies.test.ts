@@ -1,0 +1,376 @@
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { policyCache } from '#policy/cache';
+import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { textDiff } from '#programs/admin/policy-diff';
+import { logger } from '#runtime/process/log';
+import { packageRoot } from '#runtime/process/package-root';
+import { acceptIntake } from '#sql/admissions/accept';
+import { activatePolicy, policyActivations, storePolicySet } from '#sql/admissions/policies';
+import { checkPolicies } from '#workers/admit/watch-policies';
+import { adminOn, adminWith, done, type AdminLine } from '../fixtures/admin.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { untilWaiting } from '../fixtures/append-lock.js';
+import { storeForeignSet } from '../fixtures/policy-set.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+
+const SHIPPED = join(packageRoot, 'policy', 'default');
+const CASES = join(packageRoot, 'examples', 'policy-cases.json');
+const NO_DATABASE = adminWith({});
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let admin: AdminLine;
+let base: string;
+let folders = 0;
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  admin = adminOn(db);
+  base = mkdtempSync(join(tmpdir(), 'svc-policies-'));
+});
+afterAll(async () => {
+  rmSync(base, { recursive: true });
+  await db.drop();
+});
+
+/** A copy of the shipped folder with some files in place of its own. */
+function folderWith(files: Record<string, string>): string {
+  const folder = join(base, String((folders += 1)));
+  cpSync(SHIPPED, folder, { recursive: true });
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
+  return folder;
+}
+
+/** Another policy set of some kind, stored. */
+async function putAnother(): Promise<string> {
+  const text = `permit (principal, action, resource) when { context.lane == "execute" }; // ${folders}`;
+  return String(
+    (await done(admin('policy', 'put', folderWith({ 'another.cedar': text }))))['digest'],
+  );
+}
+
+const schema = readFileSync(join(SHIPPED, 'schema.cedarschema'), 'utf8');
+
+describe('policy validate', () => {
+  it('finds nothing in the shipped set, and asks no database', async () => {
+    const { code, json } = await NO_DATABASE('policy', 'validate', SHIPPED);
+    expect({ code, json }).toEqual({ code: 0, json: { valid: true, problems: [] } });
+  });
+
+  it('tells every problem at once, with its file and line', async () => {
+    const folder = folderWith({
+      'unparsed.cedar': '// é\npermit (principal,\n action, resource) whenn {};',
+      'two.cedar': 'permit (principal, action, resource);\nforbid (principal, action, resource);',
+      'untyped.cedar':
+        '// 日本語\npermit (principal, action, resource)\nwhen { context.lane == 3 &&\n  context.nothing == "x" };',
+    });
+    const { code, json } = await NO_DATABASE('policy', 'validate', folder);
+    expect(code).toBe(1);
+    const { problems } = json as { problems: { file: string; line: number; message: string }[] };
+    const places = problems.map(({ file, line }) => `${file}:${line}`);
+    expect(places).toEqual([
+      'two.cedar:2',
+      'unparsed.cedar:3',
+      'untyped.cedar:3',
+      'untyped.cedar:4',
+    ]);
+    expect(problems.at(-1)?.message).toContain('nothing');
+    const { out } = await adminWith({}, true)('policy', 'validate', folder);
+    expect(out).toMatch(/^untyped\.cedar:4:3: error: .*nothing/m);
+    expect(out).toMatch(/\nnot valid\n$/);
+  });
+
+  it('finds what is wrong with a schema', async () => {
+    const unparsed = folderWith({
+      'schema.cedarschema': schema.replace('entity Operation;', 'entity Operation'),
+    });
+    expect(await NO_DATABASE('policy', 'validate', unparsed)).toMatchObject({
+      code: 1,
+      json: { problems: [{ file: 'schema.cedarschema', line: 10 }] },
+    });
+    const unresolved = folderWith({
+      'schema.cedarschema': schema.replace('agent?: Agent', 'agent?: Nobody'),
+    });
+    expect(await NO_DATABASE('policy', 'validate', unresolved)).toMatchObject({
+      code: 1,
+      json: {
+        problems: [
+          { file: 'schema.cedarschema', message: expect.stringContaining('Nobody') as string },
+        ],
+      },
+    });
+  });
+
+  it('warns of a policy that cannot apply', async () => {
+    const folder = folderWith({
+      'never.cedar': 'permit (principal, action, resource) when { context.lane == "x" && false };',
+    });
+    const { code, json } = await NO_DATABASE('policy', 'validate', folder);
+    expect(code).toBe(0);
+    expect(json).toMatchObject({
+      problems: [{ severity: 'warning', message: expect.stringContaining('impossible') as string }],
+    });
+  });
+
+  it.each([
+    ['context.arguments is declared', 'tool?: String,', 'tool?: String, arguments?: Refund,'],
+    ['context.agent.team is declared', 'framework?: String', 'framework?: String, team?: String'],
+    ['context.tool is not declared', 'tool?: String,', ''],
+    ['context.tool is declared as optional Long', 'tool?: String', 'tool?: Long'],
+    ['context.fixture is declared as Record', 'fixture?: Fixture', 'fixture: Fixture'],
+    ['Svc::Group is declared', 'entity Operation;', 'entity Operation; entity Group;'],
+    ['Svc::Tenant is declared as', 'entity Tenant =', 'entity Tenant in [Tenant] ='],
+    ['Svc::Action::"refund" is declared', 'action admit', 'action admit, refund'],
+  ])('refuses a schema by which %s', async (expected, from, to) => {
+    const changed = schema
+      .replace(from, to)
+      .replace('  type Agent', '  type Refund = { amount: Long };\n  type Agent');
+    const { code, json } = await NO_DATABASE(
+      'policy',
+      'validate',
+      folderWith({ 'schema.cedarschema': changed }),
+    );
+    expect(code).toBe(1);
+    const { problems } = json as { problems: { file: string; message: string }[] };
+    expect(problems.every(({ file }) => file === 'schema.cedarschema')).toBe(true);
+    expect(problems.map(({ message }) => message).join('\n')).toContain(expected);
+  });
+
+  it('accepts the same schema in other words', async () => {
+    const reworded = schema
+      .replace('agent?: Agent', 'agent?: { framework?: __cedar::String, id: String }')
+      .replace('principal: Tenant', 'principal: [Svc::Tenant]')
+      .replace('  entity Operation;', '  @doc("any")\n  entity Operation {};');
+    const folder = folderWith({ 'schema.cedarschema': reworded });
+    expect(await NO_DATABASE('policy', 'validate', folder)).toMatchObject({ code: 0 });
+  });
+
+  it('is what policy put insists on', async () => {
+    const folder = folderWith({
+      'untyped.cedar': 'permit (principal, action, resource) when { context.nothing };',
+    });
+    const { code, err } = await admin('policy', 'put', folder);
+    expect(code).toBe(1);
+    expect(err).toMatch(/untyped\.cedar:1:45: error: .*nothing/);
+  });
+});
+
+describe('policy test', () => {
+  it('passes the shipped cases on the shipped set, by folder and by digest', async () => {
+    const byFolder = await done(NO_DATABASE('policy', 'test', SHIPPED, CASES));
+    expect(byFolder).toMatchObject({ cases: 6, failures: 0 });
+    const byDigest = await done(admin('policy', 'test', String(byFolder['digest']), CASES));
+    expect(byDigest).toEqual(byFolder);
+  });
+
+  it('fails when a set decides otherwise, or for another reason', async () => {
+    const folder = folderWith({
+      'audit-log-is-kept.cedar': 'forbid (principal, action, resource) when { false };',
+    });
+    const { code, json } = await NO_DATABASE('policy', 'test', folder, CASES);
+    expect(code).toBe(1);
+    expect(json).toMatchObject({ failures: 2 });
+    const renamed = folderWith({});
+    cpSync(join(renamed, 'audit-log-is-kept.cedar'), join(renamed, 'other-name.cedar'));
+    rmSync(join(renamed, 'audit-log-is-kept.cedar'));
+    const { code: second, out } = await adminWith({}, true)('policy', 'test', renamed, CASES);
+    expect(second).toBe(1);
+    expect(out).toMatch(
+      /FAIL +nobody deletes an audit log +DENY \[audit-log-is-kept\] +DENY \[other-name\]/,
+    );
+    expect(out).toContain('6 cases, 2 failed');
+  });
+
+  it('reads a case a line as well, and no case that could never come', async () => {
+    const [first] = JSON.parse(readFileSync(CASES, 'utf8')) as Record<string, unknown>[];
+    const lines = join(base, 'cases.ndjson');
+    writeFileSync(lines, `${JSON.stringify(first)}\n\n${JSON.stringify(first)}\n`);
+    expect(await done(NO_DATABASE('policy', 'test', SHIPPED, lines))).toMatchObject({ cases: 2 });
+    const input = first!['input'] as Record<string, unknown>;
+    for (const wrong of [
+      { ...first, input: { ...input, tool: 'x' } },
+      { ...first, input: { ...input, lane: 'agent' } },
+      { ...first, input: { ...input, action: 'lower' } },
+      { ...first, expect: 'ALLOW' },
+      { ...first, reason: [] },
+    ]) {
+      writeFileSync(lines, JSON.stringify(wrong));
+      const { code, err } = await NO_DATABASE('policy', 'test', SHIPPED, lines);
+      expect(code).toBe(1);
+      expect(err).toContain('case 1 is none');
+    }
+  });
+});
+
+describe('policy activate', () => {
+  it('refuses a set that this version cannot run, or that does not fit its schema', async () => {
+    const files = await readPolicyFolder(SHIPPED);
+    const foreign = await storeForeignSet(db, files);
+    const unfit = await storeForeignSet(db, {
+      ...files,
+      policies: { p: 'permit (principal, action, resource) when { context.nothing };' },
+    });
+    for (const digest of [foreign, unfit]) {
+      const { code, err } = await admin('policy', 'activate', digest.toString('hex'));
+      expect(code).toBe(1);
+      expect(err).toContain('cannot be put in force');
+    }
+    const activated = (await policyActivations(registry.admin)).map(({ digest }) =>
+      digest.toString('hex'),
+    );
+    expect(activated).not.toContain(foreign.toString('hex'));
+  });
+
+  it('takes effect at its time: what is accepted before is decided by the old, after by the new', async () => {
+    const before = (await policyActivations(registry.admin)).find(
+      ({ state }) => state === 'in force',
+    )!;
+    const digest = await putAnother();
+    const from = new Date(Date.now() + 2_000);
+    await done(admin('policy', 'activate', digest, '--from', from.toISOString()));
+    expect(await done(admin('policy', 'list'))).toEqual(
+      expect.arrayContaining([
+        expect.objectContaining({ digest, state: 'scheduled', active_from: [from.toISOString()] }),
+        expect.objectContaining({ digest: before.digest.toString('hex'), state: 'in force' }),
+      ]),
+    );
+    const ids: string[] = [];
+    while (Date.now() < from.getTime() + 300) {
+      ids.push(...(await registry.admitAll([registry.item(), registry.item()])));
+      await sleep(5);
+    }
+    const rows = await db.sql<{ at: Date; policy: Buffer }[]>`
+      select accepted_at as at, policy_digest as policy from svc.intake
+      where proof_id = any(${ids}::uuid[])`;
+    for (const { at, policy } of rows) {
+      const expected = at >= from ? digest : before.digest.toString('hex');
+      expect(policy.toString('hex'), at.toISOString()).toBe(expected);
+    }
+    expect(new Set(rows.map(({ policy }) => policy.toString('hex'))).size).toBe(2);
+    expect(await done(admin('policy', 'list'))).toEqual(
+      expect.arrayContaining([
+        expect.objectContaining({ digest, state: 'in force' }),
+        expect.objectContaining({ digest: before.digest.toString('hex'), state: 'over' }),
+      ]),
+    );
+  });
+
+  it('holds for an admission whose transaction began before and had to wait', async () => {
+    const digest = await putAnother();
+    const neighbour = await db.sql.reserve();
+    await neighbour`begin`;
+    await neighbour`
+      insert into svc.idempotency_key (tenant_no, lane, key, request_hash)
+      values (${registry.tenantNo}, 1, 'contended', ${Buffer.alloc(32)})`;
+    const item = { ...registry.item(), idempotencyKey: 'contended' };
+    const accepted = acceptIntake(registry.engine, [item]);
+    await untilWaiting(db.sql);
+    await activatePolicy(registry.admin, Buffer.from(digest, 'hex'));
+    await neighbour`rollback`;
+    neighbour.release();
+    await accepted;
+    const [row] = await db.sql<{ policy: Buffer }[]>`
+      select policy_digest as policy from svc.intake where proof_id = ${item.proofId}::uuid`;
+    expect(row!.policy.toString('hex')).toBe(digest);
+  });
+});
+
+describe('a rule about what no input contains', () => {
+  const rule = `forbid (principal, action, resource)
+    when { context has arguments && context.arguments.amount > 500 };`;
+  const foreign = schema.replace('tool?: String,', 'tool?: String, arguments?: { amount: Long },');
+
+  it('is refused by validate, put, activate and the worker, which names the attribute', async () => {
+    const folder = folderWith({ 'schema.cedarschema': foreign, 'refunds.cedar': rule });
+    // As a version of before stored it.
+    const stored = await makePolicySet(await readPolicyFolder(folder));
+    await storePolicySet(registry.admin, stored);
+    const attempts = [
+      await NO_DATABASE('policy', 'validate', folder),
+      await admin('policy', 'put', folder),
+      await admin('policy', 'activate', stored.digest.toString('hex')),
+    ];
+    for (const { code, out, err } of attempts) {
+      expect(code).toBe(1);
+      expect(out + err).toMatch(/no input contains context\.arguments: context has agent, /);
+    }
+    await expect(policyCache(registry.admit.sql)(stored.digest)).rejects.toThrow(
+      'refunds.cedar: no input contains context.arguments',
+    );
+  });
+
+  it('is refused under the schema of inputs too', async () => {
+    const folder = folderWith({ 'refunds.cedar': rule });
+    expect(await NO_DATABASE('policy', 'validate', folder)).toMatchObject({ code: 1 });
+  });
+
+  it('does not stop a stored set whose rules do not depend on it, but its next activation', async () => {
+    const folder = folderWith({ 'schema.cedarschema': foreign });
+    const stored = await makePolicySet(await readPolicyFolder(folder));
+    await storePolicySet(registry.admin, stored);
+    await policyCache(registry.admit.sql)(stored.digest);
+    const { code, err } = await admin('policy', 'activate', stored.digest.toString('hex'));
+    expect(code).toBe(1);
+    expect(err).toContain('context.arguments is declared, but no input contains it');
+  });
+});
+
+describe('a set that a version cannot run', () => {
+  it("shows in policy list, and in the worker's log before it is needed", async () => {
+    const lines: unknown[] = [];
+    const log = logger('worker', 'silent');
+    log.error = (...line: unknown[]) => void lines.push(line);
+    const watch = { sql: registry.admit.sql, policy: registry.admit.policy, log };
+    expect(await checkPolicies(watch)).toEqual([]);
+    expect(lines).toEqual([]);
+    const foreign = await storeForeignSet(db, await readPolicyFolder(SHIPPED));
+    await db.sql`
+      insert into svc.policy_activation (digest, active_from)
+      values (${foreign}, now() + interval '1 hour')`;
+    expect(await checkPolicies(watch)).toEqual([foreign.toString('hex')]);
+    expect(JSON.stringify(lines)).toContain('cannot run');
+    const { out } = await adminOn(db, { isTerminal: true })('policy', 'list');
+    expect(out).toMatch(
+      new RegExp(`^${foreign.toString('hex')}.*scheduled.*cedar 3\\.9\\.9.*CANNOT RUN`, 'm'),
+    );
+  });
+});
+
+describe('policy show and policy diff', () => {
+  it('give the texts of a set, and what another has otherwise', async () => {
+    const changed = folderWith({
+      'audit-log-is-kept.cedar': readFileSync(
+        join(SHIPPED, 'audit-log-is-kept.cedar'),
+        'utf8',
+      ).replaceAll('DELETE_AUDIT_LOG', 'PURGE_AUDIT_LOG'),
+      'added.cedar': 'permit (principal, action, resource);',
+    });
+    rmSync(join(changed, 'sandbox-tenants-may-act.cedar'));
+    const digest = String((await done(admin('policy', 'put', changed)))['digest']);
+    expect(await done(admin('policy', 'show', digest))).toMatchObject({
+      policies: { added: 'permit (principal, action, resource);' },
+      manifest: { engine: 'cedar' },
+    });
+    const difference = await done(admin('policy', 'diff', SHIPPED, digest));
+    expect(difference).toMatchObject({
+      added: ['added.cedar'],
+      removed: ['sandbox-tenants-may-act.cedar'],
+      changed: [{ file: 'audit-log-is-kept.cedar' }],
+    });
+    const { out } = await adminOn(db, { isTerminal: true })('policy', 'diff', SHIPPED, digest);
+    expect(out).toMatch(
+      /^- {3}resource == .*DELETE_AUDIT_LOG(?:.*\n-)*.*\n\+ {3}resource == .*PURGE_AUDIT_LOG/m,
+    );
+    expect((await adminWith({}, true)('policy', 'diff', SHIPPED, SHIPPED)).out).toMatch(/the same/);
+  });
+
+  it('a difference keeps what both have in common', () => {
+    expect(textDiff('a\nb\nc', 'a\nx\nc\nd')).toBe('  a\n- b\n+ x\n  c\n+ d');
+    expect(textDiff('', '')).toBe('  ');
+    expect(textDiff('a', 'a')).toBe('  a');
+  });
+});

@@ -1,0 +1,257 @@
+import { randomUUID } from 'node:crypto';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { attentionFor } from '#programs/admin/status/attention';
+import type { Facts } from '#programs/admin/status/facts';
+import { programFacts, type ProgramFacts } from '#programs/admin/status/programs';
+import { recordHeartbeat } from '#sql/ops/heartbeats';
+import { acceptIntake } from '#sql/admissions/accept';
+import { adminWith, type AdminLine } from '../fixtures/admin.js';
+import { testLog } from '../fixtures/checkpoints.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { issueKey } from '../fixtures/engine.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let admin: AdminLine;
+let person: AdminLine;
+let facade: Server;
+
+/** As programs that run; each keeps its connection. */
+const READINESS = {
+  engine: { status: 'ready', dependencies: { database: 'up', queue: 'up' } },
+  worker: { status: 'ready', jobs: 'up' },
+  verifier: { status: 'ready', rounds: { log: 'up' } },
+  publisher: { status: 'ready', published_ms_ago: 400 },
+};
+const beats: (() => Promise<void>)[] = [];
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  await issueKey(registry);
+  facade = createServer((_req, res) => {
+    res.end(JSON.stringify({ status: 'ready', age_ms: 500, refusal: null }));
+  });
+  await new Promise<void>((resolve) => facade.listen(0, '127.0.0.1', resolve));
+  const env = {
+    DATABASE_URL: db.urlFor('svc_admin'),
+    PUBLIC_URL: `http://127.0.0.1:${String((facade.address() as AddressInfo).port)}`,
+  };
+  admin = adminWith(env);
+  person = adminWith(env, true);
+  await registry.admitAll([registry.item(), registry.item()]);
+  await registry.verifyAll();
+  await testLog(db).publish();
+  for (const [program, readiness] of Object.entries(READINESS)) {
+    const [sql, instance] = [db.as(`svc_${program}`), randomUUID()];
+    beats.push(() => recordHeartbeat(sql, instance, readiness));
+  }
+});
+afterAll(async () => {
+  facade.close();
+  await db.drop();
+});
+beforeEach(async () => {
+  await Promise.all(beats.map((beat) => beat()));
+});
+
+interface Status extends Facts {
+  status: string;
+  attention: { what: string; do: string }[];
+}
+const status = async (): Promise<{ code: number; said: Status }> => {
+  const { code, json } = await admin('status', '--json');
+  return { code, said: json as Status };
+};
+
+describe('admin status', () => {
+  it('says that all is well, with exit code 0', async () => {
+    const { code, said } = await status();
+    expect(said.attention).toEqual([]);
+    expect(code).toBe(0);
+    expect(said).toMatchObject({
+      status: 'well',
+      lanes: [
+        { environment: 'live', open: false },
+        { environment: 'sandbox', open: true },
+      ],
+      tenants_allowlisted: 1,
+      api_keys_active: 1,
+      aep_keys_active: [registry.admit.keyId],
+      log: { leaves: 3 },
+      publication: { refused: null },
+      public_api: [{ ready: true, status: 'ready' }],
+      pending: { admissions: 0, oldest_ms: null },
+      batches: { open: 0, oldest_ms: null },
+      verifier: { lag: 0, failing_leaves: 0 },
+      checkpoint: { tree_size: 3, lag: 0 },
+    });
+    expect(said.programs.map(({ alive }) => alive)).toEqual([1, 1, 1, 1]);
+    expect(said.publication.age_ms).toBeGreaterThanOrEqual(400);
+    expect(said.policy).toMatch(/^[0-9a-f]{64}$/);
+    expect(said.database.bytes).toBeGreaterThan(1_000_000);
+    expect(said.roles.map(({ role }) => role)).toContain('svc_worker');
+  });
+
+  it('fits on one screen for a person, with the same facts', async () => {
+    const { code, out } = await person('status');
+    expect(code).toBe(0);
+    expect(out.trimEnd().split('\n').length).toBeLessThan(24);
+    for (const line of out.split('\n')) expect(line.length).toBeLessThanOrEqual(80);
+    expect(out).toMatch(/lanes +live locked, sandbox open\n/);
+    expect(out).toMatch(/log +3 leaves\n/);
+    expect(out).toMatch(/alive +engine 1, worker 1, verifier 1, publisher 1\n/);
+    expect(out).toMatch(/all well\n$/);
+  });
+
+  it('exits with 1 and names the public API when it does not know where to check it', async () => {
+    const env = { DATABASE_URL: db.urlFor('svc_admin'), DATA_DIR: '/nonexistent' };
+    const { code, json } = await adminWith(env)('status', '--json');
+    expect(code).toBe(1);
+    expect(json).toMatchObject({
+      status: 'attention',
+      attention: [
+        { what: 'public API: not checked', do: expect.stringContaining('PUBLIC_URL') as string },
+      ],
+      public_api: [],
+    });
+    const screen = await adminWith(env, true)('status');
+    expect(screen.code).toBe(1);
+    expect(screen.out).toMatch(/public API +not checked \(set PUBLIC_URL\)\n/);
+    expect(screen.out).toMatch(/! public API: not checked\n {4}set PUBLIC_URL/);
+  });
+
+  it('says what wants attention and what to do, with exit code 1', async () => {
+    await db.sql`
+      insert into svc.verdict (frontier, first_index, last_index, tree_size, root, outcome, checks)
+      values (false, 1, 1, 3, decode(repeat('00', 32), 'hex'), 'fail', '{}')`;
+    const { code, said } = await status();
+    expect(code).toBe(1);
+    expect(said).toMatchObject({ status: 'attention', verifier: { failing_leaves: 1 } });
+    expect(said.attention.map(({ what }) => what)).toEqual(['1 leaves do not verify']);
+    const screen = await person('status');
+    expect(screen.code).toBe(1);
+    expect(screen.out).toMatch(/! 1 leaves do not verify\n {4}\S/);
+  });
+
+  it('knows a program that is connected and silent from one that lives', async () => {
+    await db.sql`
+      update svc.heartbeat set beat_at = beat_at - interval '1 minute' where role = 'svc_engine'`;
+    const { said } = await status();
+    expect(said.attention.map(({ what }) => what)).toContainEqual(
+      expect.stringMatching(/^no engine is alive: silent for 6\d s$/),
+    );
+  });
+
+  it('reports when the last snapshot was published, by whichever publisher', async () => {
+    await db.sql`
+      update svc.heartbeat set readiness = jsonb_set(readiness, '{published_ms_ago}', '40000')
+      where role = 'svc_publisher'`;
+    await recordHeartbeat(db.as('svc_publisher'), randomUUID(), { published_ms_ago: null });
+    const { said } = await status();
+    expect(said.attention.map(({ what }) => what)).toContainEqual(
+      expect.stringMatching(/^nothing has been published for 4\d s$/),
+    );
+  });
+
+  it('counts what is pending', async () => {
+    await acceptIntake(registry.engine, [registry.item()]);
+    const { said } = await status();
+    expect(said.pending.admissions).toBe(1);
+    expect(said.pending.oldest_ms).toBeGreaterThanOrEqual(0);
+  });
+
+  it('says that nobody answers, with exit code 2', async () => {
+    const nowhere = { DATABASE_URL: 'postgres://svc_admin:hush@127.0.0.1:1/svc' };
+    const reply = await adminWith(nowhere)('status', '--json');
+    expect(reply).toMatchObject({ code: 2, err: '', json: { status: 'unreachable' } });
+    expect(reply.out).not.toContain('hush');
+    expect((await adminWith(nowhere, true)('status')).code).toBe(2);
+  });
+});
+
+describe('what wants attention', () => {
+  const programs: ProgramFacts[] = Object.keys(READINESS).map((program) => ({
+    program,
+    alive: 2,
+    last_heartbeat_ms: 900,
+    up_ms: 60_000,
+    faults: {},
+  }));
+  const but = (program: string, facts: Partial<ProgramFacts>): Partial<Facts> => ({
+    programs: programs.map((one) => (one.program === program ? { ...one, ...facts } : one)),
+  });
+  const url = 'http://127.0.0.1:8081';
+  const answered = { url, ready: true, status: 'ready', age_ms: 500, refusal: null };
+  const well: Facts = {
+    lanes: [],
+    policy: 'ab',
+    tenants_allowlisted: 1,
+    api_keys_active: 1,
+    aep_keys_active: ['k'],
+    worker_keys: ['k'],
+    programs,
+    publication: { age_ms: 800, refused: null },
+    public_api: [answered],
+    log: { leaves: 10 },
+    pending: { admissions: 3, oldest_ms: 900 },
+    batches: { open: 0, oldest_ms: null },
+    verifier: { lag: 2, scrubbed_to: 0, failing_leaves: 0, voided_leaves: 0, verified_ms_ago: 200 },
+    checkpoint: { tree_size: 7, lag: 3, age_ms: 1_000 },
+    database: { bytes: 1 },
+    roles: ['svc_engine', 'svc_worker', 'svc_verifier', 'svc_publisher'].map((role) => ({
+      role,
+      login: true,
+      connections: 1,
+    })),
+  };
+  const late = 31_000;
+
+  it('is nothing while everything moves', () => {
+    expect(attentionFor(well)).toEqual([]);
+  });
+
+  it.each<[string, Partial<Facts>]>([
+    ['no policy is in force', { policy: null }],
+    ['no AEP key is active', { aep_keys_active: [] }],
+    [
+      "a worker's key is not active, and it settles nothing: other",
+      { worker_keys: ['k', 'other'] },
+    ],
+    ['no engine is connected', { roles: well.roles.slice(1) }],
+    ['no worker is alive', but('worker', { alive: 0, last_heartbeat_ms: late })],
+    ['no engine has recorded', but('engine', { alive: 0, last_heartbeat_ms: null })],
+    ['queue down, as reported by engine (1 of 2)', but('engine', { faults: { 'queue down': 1 } })],
+    ['the publisher refuses', { publication: { age_ms: 800, refused: 'log_forked' } }],
+    ['nothing has been published', { publication: { age_ms: late, refused: null } }],
+    ['nothing has been published', { publication: { age_ms: null, refused: null } }],
+    ['the public API is down', { public_api: [{ ...answered, ready: false }] }],
+    ['the public API at', { public_api: [{ ...answered, age_ms: late, refusal: 'forged' }] }],
+    ['an admission has waited 31 s', { pending: { admissions: 1, oldest_ms: late } }],
+    ['the verifier has 2 leaves', { verifier: { ...well.verifier, verified_ms_ago: late } }],
+    ['the verifier has 2 leaves', { verifier: { ...well.verifier, verified_ms_ago: null } }],
+    ['3 leaves are in no signed', { checkpoint: { tree_size: 7, lag: 3, age_ms: late } }],
+    ['10 leaves are in no signed', { checkpoint: null }],
+    ['4 leaves do not verify', { verifier: { ...well.verifier, failing_leaves: 4 } }],
+  ])('is that %s', (what, facts) => {
+    const found = attentionFor({ ...well, ...facts });
+    expect(found).toHaveLength(1);
+    expect(found[0]?.what.startsWith(what)).toBe(true);
+    expect(found[0]?.do).not.toBe('');
+  });
+
+  it('names the key that a publisher lacks, and not its failing publish cycles', () => {
+    const readiness = { role: 'standby', ticks: 'failing', unknown_signer: 'svc.example/log+0a1b' };
+    const heartbeat = { program: 'publisher', startedAt: 0, beatAt: 0, readiness };
+    const { faults } = programFacts([heartbeat], 0).find((one) => one.program === 'publisher')!;
+    const [found, ...others] = attentionFor({ ...well, ...but('publisher', { faults }) });
+    expect(others).toEqual([]);
+    expect(found?.what).toBe(
+      'unknown signer svc.example/log+0a1b, as reported by publisher (1 of 2)',
+    );
+    expect(found?.do).toContain('changing-signing-keys');
+  });
+});

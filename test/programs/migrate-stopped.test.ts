@@ -1,0 +1,46 @@
+import { describe, expect, it } from 'vitest';
+import { migrateDatabase } from '#programs/migrate-database';
+import { migrateQueues } from '#runtime/queue/queues';
+import { freshDatabase } from '../fixtures/database.js';
+
+/** Of whoever migrates; the others wait for it, for as long as that takes. */
+const ADVISORY_LOCK = 7_301_001;
+
+describe('a migration that is told to stop', () => {
+  it('waits for nobody any more, and leaves no lock behind', async () => {
+    const db = await freshDatabase();
+    const other = await db.sql.reserve();
+    await other`select pg_advisory_lock(${ADVISORY_LOCK})`;
+    const told = new AbortController();
+    const migrating = migrateDatabase(db.url, undefined, told.signal);
+    const waiting = () =>
+      db.sql`select from pg_stat_activity where application_name = 'migrate'
+        and datname = current_database() and query like '%advisory_lock%'`;
+    await expect.poll(waiting, { timeout: 10_000 }).toHaveLength(1);
+    told.abort();
+    await expect(migrating).rejects.toThrow(/CONNECTION_(DESTROYED|ENDED|CLOSED)/);
+    await other`select pg_advisory_unlock(${ADVISORY_LOCK})`;
+    other.release();
+    const held = () => db.sql`select from pg_locks where locktype = 'advisory'
+      and database = (select oid from pg_database where datname = current_database())`;
+    await expect.poll(held, { timeout: 10_000 }).toHaveLength(0);
+    await db.drop();
+  });
+
+  it('does not wait for the tables of the queue either', async () => {
+    const db = await freshDatabase();
+    const other = await db.sql.reserve();
+    await other.unsafe('begin; lock table bullmq.migration in access exclusive mode');
+    const told = new AbortController();
+    const migrating = migrateQueues(db.url, told.signal);
+    const waiting = () =>
+      db.sql`select from pg_stat_activity where application_name = 'svc-migrate'
+        and datname = current_database() and wait_event_type = 'Lock'`;
+    await expect.poll(waiting, { timeout: 10_000 }).toHaveLength(1);
+    told.abort();
+    await expect(migrating).rejects.toThrow(/Connection terminated|closed/);
+    await other.unsafe('rollback');
+    other.release();
+    await db.drop();
+  });
+});

@@ -1,0 +1,187 @@
+import { fork, type ChildProcess } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { toBase64Url } from '#protocol/bytes';
+import { jwkThumbprint } from '#protocol/keys';
+import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { packageRoot } from '#runtime/process/package-root';
+import { appendKeyChange } from '#sql/lifecycle/entries';
+import { transaction } from '#sql/db/transaction';
+import { adminOn } from '../fixtures/admin.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { parseExposition, valueOf } from '../fixtures/exposition.js';
+import { startTcpProxy, type TcpProxy } from '../fixtures/way.js';
+
+let db: TestDatabase;
+let home: string;
+/** On which everything can come to stand still, as behind a dead switch. */
+let way: TcpProxy;
+const children: ChildProcess[] = [];
+let aepKey: Uint8Array;
+const opsUrls: Record<string, string> = {};
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  home = await mkdtemp(join(tmpdir(), 'svc-ops-'));
+  way = await startTcpProxy(new URL(db.url));
+  for (const name of ['log', 'snapshot']) createSigningKey(join(home, `${name}.pem`));
+  aepKey = createSigningKey(join(home, 'aep.pem')).publicKey;
+  const publisher = {
+    LOG_KEY_FILE: join(home, 'log.pem'),
+    SNAPSHOT_KEY_FILE: join(home, 'snapshot.pem'),
+    LOG_ORIGIN: 'ops.example/log',
+    SNAPSHOT_DIR: join(home, 'public'),
+  };
+  const started = [
+    start('worker', 'worker', { AEP_KEY_FILE: join(home, 'aep.pem') }),
+    start('verifier', 'verifier', {}),
+    start('publisher', 'publisher', publisher),
+  ];
+  await Promise.all(started);
+  await start('standby', 'publisher', publisher);
+}, 60_000);
+
+afterAll(async () => {
+  for (const child of children) child.kill('SIGKILL');
+  way.close();
+  await db.drop();
+  await rm(home, { recursive: true, force: true });
+}, 60_000);
+
+/** Starts a program as an operator does, and notes where it tells how it is. */
+async function start(name: string, program: string, env: Record<string, string>): Promise<void> {
+  const url = new URL(db.urlFor(`svc_${program}`));
+  url.host = new URL(way.url).host;
+  const child = fork(join(packageRoot, 'dist', 'programs', `${program}.js`), [], {
+    env: {
+      PATH: process.env['PATH'] ?? '',
+      DATABASE_URL: url.toString(),
+      OPS_PORT: '0',
+      ...env,
+    },
+    execArgv: [],
+    stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+  });
+  children.push(child);
+  let text = '';
+  child.stderr!.setEncoding('utf8').on('data', (piece: string) => {
+    text += piece;
+    opsUrls[name] ??= /"ops_url":"([^"]+)"/.exec(text)?.[1] as string;
+  });
+  await new Promise<void>((resolve, reject) => {
+    child.once('message', () => resolve());
+    child.once('exit', () => reject(new Error(`${name} ended: ${text}`)));
+  });
+}
+
+async function ask(name: string, path: string) {
+  const began = performance.now();
+  const response = await fetch(opsUrls[name]! + path);
+  const text = await response.text();
+  return { status: response.status, text, ms: performance.now() - began };
+}
+
+async function until(name: string, path: string, holds: (text: string, status: number) => boolean) {
+  for (const deadline = Date.now() + 25_000; ; await sleep(200)) {
+    const { text, status } = await ask(name, path);
+    if (holds(text, status)) return text;
+    if (Date.now() > deadline) throw new Error(`${name} ${path}: ${status} ${text.slice(0, 400)}`);
+  }
+}
+
+const is = (name: string, metric: string) => (text: string) =>
+  valueOf(parseExposition(text), metric) !== null && name !== '';
+
+describe('a worker that settles nothing because its key does not count', () => {
+  const keyId = () => jwkThumbprint(nativeSha256, aepKey);
+  const change = (to: 'activate' | 'retire', key: Uint8Array) =>
+    transaction(db.as('svc_admin'), (tx) =>
+      appendKeyChange(tx, nativeSha256, {
+        keyId: jwkThumbprint(nativeSha256, key),
+        publicKey: toBase64Url(key),
+        change: to,
+      }),
+    );
+  const attention = async (): Promise<string[]> => {
+    const { json } = await adminOn(db)('status', '--json');
+    return (json as { attention: { what: string }[] }).attention.map(({ what }) => what);
+  };
+
+  it('is not ready, and admin says whose key it is', async () => {
+    await until('worker', '/readyz', (text, status) => {
+      const says = JSON.parse(text) as { signing_key?: string; jobs?: string };
+      return status === 503 && says.signing_key === 'unknown' && says.jobs === 'up';
+    });
+    const other = createSigningKey(join(home, 'other.pem')).publicKey;
+    await change('activate', other);
+    expect(await attention()).toContain(
+      `a worker's key is not active, and it settles nothing: ${keyId()}`,
+    );
+    await change('activate', aepKey);
+    await until('worker', '/readyz', (text, status) => {
+      return status === 200 && text.includes('"signing_key":"active"');
+    });
+    expect((await attention()).join()).not.toContain('is not active');
+  });
+});
+
+describe('each program by itself', () => {
+  it('tells that it is ready, and of two publishers which one leads', async () => {
+    for (const name of ['worker', 'verifier', 'publisher', 'standby']) {
+      await until(name, '/readyz', (_text, status) => status === 200);
+    }
+    expect(JSON.parse((await ask('publisher', '/readyz')).text)).toMatchObject({ role: 'leader' });
+    expect(JSON.parse((await ask('standby', '/readyz')).text)).toMatchObject({ role: 'standby' });
+    const leads = async (name: string) =>
+      valueOf(parseExposition((await ask(name, '/metrics')).text), 'svc_publisher_is_leader');
+    expect([await leads('publisher'), await leads('standby')]).toEqual([1, 0]);
+  });
+
+  it('says so at once when the database hangs, and shows no reading of before', async () => {
+    const gauges = {
+      worker: 'svc_pending_admissions',
+      verifier: 'svc_verifier_lag_leaves',
+      publisher: 'svc_clock_skew_seconds',
+    };
+    for (const [name, metric] of Object.entries(gauges)) {
+      await until(name, '/metrics', is(name, metric));
+    }
+    way.state.loses = 'all';
+    for (const [name, metric] of Object.entries(gauges)) {
+      expect((await ask(name, '/healthz')).status).toBe(200);
+      const { status, ms } = await ask(name, '/metrics');
+      expect(status).toBe(200);
+      expect(ms).toBeLessThan(8_000);
+      await until(name, '/readyz', (_text, ready) => ready === 503);
+      expect((await ask(name, '/readyz')).ms).toBeLessThan(8_000);
+      const text = await until(name, '/metrics', (now) => !is(name, metric)(now));
+      expect(valueOf(parseExposition(text), 'svc_metrics_collection_errors_total')).toBeGreaterThan(
+        0,
+      );
+    }
+    const { text } = await ask('worker', '/readyz');
+    expect(JSON.parse(text)).toMatchObject({ dependencies: { database: 'down' } });
+    expect(text).not.toContain('postgres:');
+    // What was held is lost: the connections are as good as dead.
+    way.state.loses = 'nothing';
+    way.cut();
+    for (const name of ['worker', 'verifier', 'publisher', 'standby']) {
+      await until(name, '/readyz', (_text, ready) => ready === 200);
+    }
+    await until('worker', '/metrics', is('worker', 'svc_pending_admissions'));
+  }, 120_000);
+
+  it('has a standby lead, and say so, when the leader is killed', async () => {
+    const leads = async (name: string) =>
+      valueOf(parseExposition((await ask(name, '/metrics')).text), 'svc_publisher_is_leader') === 1;
+    const leader = (await leads('publisher')) ? 'publisher' : 'standby';
+    const other = leader === 'publisher' ? 'standby' : 'publisher';
+    children[leader === 'publisher' ? 2 : 3]!.kill('SIGKILL');
+    await until(other, '/metrics', (text) => {
+      return valueOf(parseExposition(text), 'svc_publisher_is_leader') === 1;
+    });
+  }, 60_000);
+});

@@ -1,0 +1,42 @@
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createSigningKey } from '#runtime/crypto/node';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { startProgram } from '../fixtures/program.js';
+
+let db: TestDatabase;
+let home: string;
+beforeAll(async () => {
+  db = await freshDatabase();
+  home = await mkdtemp(join(tmpdir(), 'svc-wrong-role-'));
+});
+afterAll(async () => {
+  await db.drop();
+  await rm(home, { recursive: true });
+});
+
+it('each program itself ends before it does anything under the role of another', async () => {
+  const key = join(home, 'key.pem');
+  createSigningKey(key);
+  const programs = ['engine', 'worker', 'verifier', 'publisher'];
+  const ended = await Promise.all(
+    programs.map(async (name, i) => {
+      const role = `svc_${programs[(i + 1) % programs.length]!}`;
+      const program = await startProgram(name, {
+        DATABASE_URL: db.urlFor(role),
+        ENGINE_PORT: '0',
+        AEP_KEY_FILE: key,
+        LOG_KEY_FILE: key,
+        SNAPSHOT_KEY_FILE: key,
+        LOG_ORIGIN: 'log.example.org/test',
+        SNAPSHOT_DIR: join(home, 'public'),
+      });
+      const said = program.stderr.join('\n');
+      const refused = new RegExp(`database role ${role} .*connect it as svc_${name}`).test(said);
+      return [name, await program.stop(), refused || said];
+    }),
+  );
+  expect(ended).toEqual(programs.map((name) => [name, 1, true]));
+});

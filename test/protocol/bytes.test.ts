@@ -1,0 +1,93 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import {
+  compareBytes,
+  concat,
+  equalBytes,
+  fromBase64,
+  fromBase64Url,
+  fromHex,
+  fromUtf8,
+  toBase64,
+  toBase64Url,
+  toHex,
+  utf8,
+} from '#protocol/bytes';
+import { nativeBase64 } from '#runtime/crypto/node';
+import { refusal } from '../fixtures/refusal.js';
+
+describe('encodings', () => {
+  it('agree with the platform on every byte string and come back', () => {
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 80 }), (bytes) => {
+        const buffer = Buffer.from(bytes);
+        expect(toHex(bytes)).toBe(buffer.toString('hex'));
+        expect(toBase64(bytes)).toBe(buffer.toString('base64'));
+        expect(nativeBase64(bytes)).toBe(toBase64(bytes));
+        expect(nativeBase64(buffer.subarray(1))).toBe(toBase64(bytes.slice(1)));
+        expect(toBase64Url(bytes)).toBe(buffer.toString('base64url'));
+        expect(fromHex(toHex(bytes))).toEqual(bytes);
+        expect(fromBase64(toBase64(bytes))).toEqual(bytes);
+        expect(fromBase64Url(toBase64Url(bytes))).toEqual(bytes);
+      }),
+    );
+  });
+
+  it('give every byte string one spelling: what decodes, encodes to itself', () => {
+    fc.assert(
+      fc.property(
+        fc.string({ unit: fc.constantFrom(...'AQgw/+-_=ab \n'), maxLength: 12 }),
+        (text) => {
+          for (const [decode, encode] of [
+            [fromBase64, toBase64],
+            [fromBase64Url, toBase64Url],
+          ] as const) {
+            let bytes: Uint8Array;
+            try {
+              bytes = decode(text);
+            } catch {
+              continue;
+            }
+            expect(encode(bytes)).toBe(text);
+          }
+        },
+      ),
+      { numRuns: 2000 },
+    );
+  });
+
+  it.each(['AA', 'AA=', 'AA==AA==', 'AB==', 'AAB=', 'A===', '====', 'AAA\n', 'AA-_', 'é==='])(
+    'refuses the base64 %j',
+    (text) => {
+      expect(refusal(() => fromBase64(text)).code).toBe('malformed_base64');
+    },
+  );
+
+  it.each(['A', 'AB', 'AAB', 'AA==', 'AA+/', 'AAAAA'])('refuses the base64url %j', (text) => {
+    expect(refusal(() => fromBase64Url(text)).code).toBe('malformed_base64');
+  });
+
+  it.each(['0', 'AB', '0x', ' 0', 'g0'])('refuses the hex %j', (text) => {
+    expect(refusal(() => fromHex(text)).code).toBe('malformed_hex');
+  });
+
+  it('refuses text and bytes that are not Unicode, and keeps a byte order mark', () => {
+    expect(refusal(() => utf8('a\ud800')).code).toBe('lone_surrogate');
+    expect(refusal(() => fromUtf8(Uint8Array.of(0xff))).code).toBe('invalid_utf8');
+    expect(fromUtf8(Uint8Array.of(0xef, 0xbb, 0xbf, 0x61))).toBe('\ufeffa');
+    expect(utf8('é😀')).toEqual(new Uint8Array(Buffer.from('é😀')));
+  });
+});
+
+describe('byte strings', () => {
+  it('compare and join as Buffer does', () => {
+    const bytes = fc.uint8Array({ maxLength: 4 });
+    fc.assert(
+      fc.property(bytes, bytes, (a, b) => {
+        expect(Math.sign(compareBytes(a, b))).toBe(Buffer.compare(a, b));
+        expect(equalBytes(a, b)).toBe(Buffer.compare(a, b) === 0);
+        expect(concat(a, b)).toEqual(new Uint8Array(Buffer.concat([a, b])));
+      }),
+    );
+  });
+});

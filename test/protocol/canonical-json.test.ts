@@ -1,0 +1,127 @@
+import serialize from 'canonicalize';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { fromHex, fromUtf8, toHex, utf8 } from '#protocol/bytes';
+import { canonicalBytes, canonicalize, isCanonical } from '#protocol/canonical-json';
+import { parseStrict, type JsonValue } from '#protocol/json';
+import { strictJson } from '../fixtures/json-arbitrary.js';
+import { refusal } from '../fixtures/refusal.js';
+import rfc8785 from '../vectors/rfc8785.json' with { type: 'json' };
+
+function double(ieee754: string): number {
+  return Buffer.from(ieee754, 'hex').readDoubleBE();
+}
+
+describe('RFC 8785', () => {
+  it.each(rfc8785.numbers)('prints the double $ieee754 as $text', ({ ieee754, text }) => {
+    expect(canonicalize(double(ieee754))).toBe(text);
+  });
+
+  it.each(rfc8785.refused_numbers)('refuses the double %s', (ieee754) => {
+    expect(refusal(() => canonicalize([double(ieee754)])).pointer).toBe('/0');
+  });
+
+  it.each(rfc8785.documents)('canonicalizes the published document $name', (document) => {
+    const canonical = canonicalBytes(parseStrict(utf8(document.input)));
+    expect(toHex(canonical)).toBe(document.canonical_hex);
+    expect(isCanonical(fromHex(document.canonical_hex))).toBe(true);
+  });
+
+  it('sorts by UTF-16 code units, as in its section 3.2.3', () => {
+    const sorted = canonicalize(parseStrict(utf8(rfc8785.sorting.input)));
+    expect(Object.values(JSON.parse(sorted) as object).length).toBe(7);
+    const places = rfc8785.sorting.value_order.map((value) => sorted.indexOf(`"${value}"`));
+    expect(places).toEqual([...places].sort((a, b) => a - b));
+    expect(places.every((place) => place > 0)).toBe(true);
+  });
+});
+
+describe('canonical JSON', () => {
+  it('comes back as the same value, and canonicalizing it again changes nothing', () => {
+    fc.assert(
+      fc.property(strictJson, (value) => {
+        const bytes = canonicalBytes(value);
+        const read = parseStrict(bytes);
+        // JSON has one zero.
+        expect(read).toEqual(JSON.parse(JSON.stringify(value)));
+        expect(canonicalBytes(read)).toEqual(bytes);
+        expect(isCanonical(bytes)).toBe(true);
+      }),
+    );
+  });
+
+  it('is of plain documents what it is of all others', () => {
+    const plain = fc.letrec<{ value: JsonValue }>((tie) => ({
+      value: fc.oneof(
+        { maxDepth: 4 },
+        fc.string({ unit: 'binary' }),
+        fc.constant(null),
+        fc.dictionary(fc.oneof(fc.string({ unit: 'binary' }), fc.nat().map(String)), tie('value')),
+      ),
+    })).value;
+    fc.assert(
+      fc.property(fc.oneof(plain, strictJson), (value) => {
+        expect(canonicalize(value)).toBe(serialize(value));
+      }),
+    );
+    for (const lone of ['\ud800', '\udc00x']) {
+      expect(refusal(() => canonicalize({ a: { b: lone } })).pointer).toBe('/a/b');
+      expect(refusal(() => canonicalize({ a: { [lone]: 'b' } })).pointer).toBe('/a');
+    }
+  });
+
+  it('does not depend on the order or the spelling in which a value was written', () => {
+    fc.assert(
+      fc.property(strictJson, (value) => {
+        const reversed = reverseMembers(value);
+        expect(canonicalize(reversed)).toBe(canonicalize(value));
+        const spelled = JSON.stringify(reversed, null, 2).replaceAll(
+          /[^\x20-\x7e\n]/g,
+          (c) => `\\u${c.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}`,
+        );
+        expect(canonicalize(parseStrict(utf8(spelled)))).toBe(canonicalize(value));
+      }),
+    );
+  });
+
+  it.each([
+    '{ }',
+    '{"b":1,"a":2}',
+    '[1.0]',
+    '[-0]',
+    '["\\u0041"]',
+    '"\\/"',
+    '1e2',
+    '\ufeff1',
+    '{"a":1,"a":1}',
+    '"\\ud800"',
+    '[1',
+    '',
+  ])('knows that %j is no canonical form', (text) => {
+    expect(isCanonical(utf8(text))).toBe(false);
+  });
+
+  it('refuses what JSON has no form for instead of leaving it out', () => {
+    const lone = refusal(() => canonicalize({ a: ['\udc00'] }));
+    expect([lone.code, lone.pointer]).toEqual(['lone_surrogate', '/a/0']);
+    expect(refusal(() => canonicalize({ '\ud800': 1 })).code).toBe('lone_surrogate');
+    for (const foreign of [undefined, 1n, () => 1, Symbol('s')]) {
+      const error = refusal(() => canonicalize({ a: foreign } as unknown as JsonValue));
+      expect([error.code, error.pointer]).toEqual(['malformed_json', '/a']);
+    }
+  });
+
+  it('is UTF-8 without escapes that are not needed', () => {
+    expect(fromUtf8(canonicalBytes({ é: '😀/\u007f\u2028' }))).toBe('{"é":"😀/\u007f\u2028"}');
+  });
+});
+
+function reverseMembers(value: JsonValue): JsonValue {
+  if (Array.isArray(value)) return value.map(reverseMembers);
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value)
+      .reverse()
+      .map(([name, member]) => [name, reverseMembers(member)]),
+  );
+}

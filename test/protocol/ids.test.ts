@@ -1,0 +1,141 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { toBase64Url } from '#protocol/bytes';
+import {
+  hexToUuid,
+  ID_PREFIX,
+  idsOf,
+  isBatchId,
+  isPackageId,
+  isProofId,
+  isShareToken,
+  resolveIdentifier,
+  uuidToHex,
+} from '#protocol/ids';
+import { formatTime, parseTime } from '#protocol/time';
+import { refusal } from '../fixtures/refusal.js';
+
+const id = '019a2f3c4d5e7f608172a3b4c5d6e7f8';
+
+describe('identifiers', () => {
+  it('of one proof are the documented prefixes before its id', () => {
+    expect(idsOf(id)).toEqual({
+      proof_id: id,
+      registry_proof_id: id,
+      registry_entry_id: `reg_${id}`,
+      execution_id: `exec_${id}`,
+      certificate_id: `cert_${id}`,
+      cert_id: `cert_${id}`,
+      certificate_ref: `certref_${id}`,
+      passport_id: `pass_${id}`,
+      passport_ref: `passref_${id}`,
+      execution_passport_id: `execpass_${id}`,
+      trust_id: `trust_${id}`,
+      trust_ref: `trustref_${id}`,
+      trust_asset_id: `asset_${id}`,
+    });
+  });
+
+  it.each(Object.entries(ID_PREFIX))('resolve by their own form: %s', (field, prefix) => {
+    expect(resolveIdentifier(prefix + id)).toEqual({ proof_id: id, matched_on: field });
+  });
+
+  it.each([
+    '',
+    id.toUpperCase(),
+    id.slice(1),
+    id + '0',
+    ` ${id}`,
+    `${id}\n`,
+    hexToUuid(id),
+    `CERT_${id}`,
+    `cert-${id}`,
+    `cert_cert_${id}`,
+    `toString${id}`,
+    `share_${id}`,
+    `pkg_${id}`,
+    id.slice(0, 12) + '4' + id.slice(13),
+    id.slice(0, 16) + 'c' + id.slice(17),
+  ])('do not resolve from %j', (text) => {
+    expect(resolveIdentifier(text)).toBeNull();
+  });
+
+  it('resolve nothing but themselves, whatever the string', () => {
+    fc.assert(
+      fc.property(fc.string({ maxLength: 50 }), (text) => {
+        expect(resolveIdentifier(text)).toBeNull();
+      }),
+    );
+  });
+
+  it('have one form each', () => {
+    expect(isProofId(id)).toBe(true);
+    expect(isPackageId(`pkg_${id}`)).toBe(true);
+    expect(isPackageId(id)).toBe(false);
+    expect(isBatchId(`batch_${id}`)).toBe(true);
+    const token = toBase64Url(new Uint8Array(32).fill(255));
+    expect(isShareToken(`share_${token}`)).toBe(true);
+    // Trailing bits would give one token several spellings.
+    expect(isShareToken(`share_${token.slice(0, -1)}9`)).toBe(false);
+    expect(isShareToken(`share_${token}A`)).toBe(false);
+  });
+
+  it('go to UUIDs and back', () => {
+    expect(hexToUuid(id)).toBe('019a2f3c-4d5e-7f60-8172-a3b4c5d6e7f8');
+    expect(uuidToHex(hexToUuid(id))).toBe(id);
+    expect(refusal(() => hexToUuid(hexToUuid(id))).code).toBe('malformed_id');
+    expect(refusal(() => uuidToHex(hexToUuid(id).toUpperCase())).code).toBe('malformed_id');
+    expect(refusal(() => uuidToHex(id)).code).toBe('malformed_id');
+  });
+});
+
+describe('times', () => {
+  it('go to text and back', () => {
+    expect(formatTime(Date.UTC(2026, 10, 20, 17, 29, 0, 123))).toBe('2026-11-20T17:29:00.123Z');
+    fc.assert(
+      fc.property(fc.integer({ min: -62167219200000, max: 253402300799999 }), (ms) => {
+        expect(parseTime(formatTime(ms))).toBe(ms);
+      }),
+    );
+  });
+
+  it('are those of the platform, one after the other and within one second', () => {
+    const times = fc.integer({ min: -62167219200000, max: 253402300799999 });
+    fc.assert(
+      fc.property(times, fc.array(fc.integer({ min: -1500, max: 1500 })), (start, steps) => {
+        for (const step of steps) {
+          const ms = Math.min(Math.max(start + step, -62167219200000), 253402300799999);
+          expect(formatTime(ms)).toBe(new Date(ms).toISOString());
+        }
+      }),
+    );
+  });
+
+  it.each([
+    '2026-11-20T17:29:00Z',
+    '2026-11-20T17:29:00.1234Z',
+    '2026-11-20T17:29:00.123+00:00',
+    '2026-11-20t17:29:00.123z',
+    '2026-02-30T00:00:00.000Z',
+    '2026-13-01T00:00:00.000Z',
+    '2026-01-01T24:00:00.000Z',
+    '2026-12-31T23:59:60.000Z',
+    '+002026-11-20T17:29:00.123Z',
+    '2026-11-20T17:29:00.123Z\n',
+    '',
+  ])('refuse %j', (text) => {
+    expect(refusal(() => parseTime(text)).code).toBe('malformed_time');
+  });
+
+  it.each([0.5, Number.NaN, Infinity, 253402300800000, -62167219200001, 8.64e15 + 1])(
+    'refuse %d ms',
+    (ms) => {
+      expect(refusal(() => formatTime(ms)).code).toBe('malformed_time');
+    },
+  );
+
+  it('are not misled, before 1970, by what was refused in the same second', () => {
+    expect(refusal(() => formatTime(-0.5)).code).toBe('malformed_time');
+    expect(formatTime(-45)).toBe('1969-12-31T23:59:59.955Z');
+  });
+});

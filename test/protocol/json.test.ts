@@ -1,0 +1,194 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { concat, utf8 } from '#protocol/bytes';
+import { parseStrict, type JsonValue } from '#protocol/json';
+import { strictJson } from '../fixtures/json-arbitrary.js';
+import { refusal } from '../fixtures/refusal.js';
+
+const parse = (text: string): JsonValue => parseStrict(utf8(text));
+const refused = (text: string) => {
+  const { code, pointer } = refusal(() => parse(text));
+  return { code, pointer };
+};
+
+describe('strict JSON', () => {
+  it('reads what JSON.parse reads, for every value and with white space', () => {
+    fc.assert(
+      fc.property(strictJson, fc.constantFrom(undefined, 1, '\t', ' \r\n'), (value, indent) => {
+        const text = JSON.stringify(value, null, indent);
+        expect(parse(text)).toEqual(JSON.parse(text));
+      }),
+    );
+  });
+
+  it('agrees with JSON.parse on which small texts are JSON at all', () => {
+    const unit = fc.constantFrom(...'{}[]:,"\\u00b1-+.eE \n\t0a', 'true', 'null', '""', '"a"');
+    fc.assert(
+      fc.property(fc.string({ unit, maxLength: 14 }), (text) => {
+        let expected: unknown;
+        try {
+          expected = JSON.parse(text);
+        } catch {
+          expect(refused(text).code).toBe('malformed_json');
+          return;
+        }
+        try {
+          expect(parse(text)).toEqual(expected);
+        } catch (error) {
+          expect(error).toHaveProperty(
+            'code',
+            expect.stringMatching(/^(duplicate_key|integer_out_of_range|nul_character)$/),
+          );
+        }
+      }),
+      { numRuns: 3000 },
+    );
+  });
+
+  it.each([
+    '',
+    ' ',
+    '\ufeff{}',
+    '{"a":1,}',
+    '[1,]',
+    '[1 2]',
+    '{"a" 1}',
+    "{'a':1}",
+    '{a:1}',
+    '01',
+    '1.',
+    '.5',
+    '+1',
+    '-',
+    '1e',
+    'NaN',
+    'Infinity',
+    'tru',
+    'nullx',
+    '"a',
+    '"\u0000"',
+    '"\u001f"',
+    '"\\x41"',
+    '"\\u12g4"',
+    '"\\u12"',
+    '{} {}',
+    '/**/1',
+    '\u00a01',
+  ])('refuses %j as malformed', (text) => {
+    expect(refused(text).code).toBe('malformed_json');
+  });
+
+  it('says at which byte a document is malformed', () => {
+    expect(refusal(() => parse('{"é":x}')).message).toContain('byte 6');
+    expect(refused('{"a":[1,{"b":x}]}')).toEqual({ code: 'malformed_json', pointer: '/a/1/b' });
+  });
+
+  it('refuses a member name that appears twice, at any depth and in any spelling', () => {
+    expect(refused('{"a":1,"a":1}')).toEqual({ code: 'duplicate_key', pointer: '/a' });
+    expect(refused('[0,{"b":{"c~/":1,"c\\u007e\\/":2}}]')).toEqual({
+      code: 'duplicate_key',
+      pointer: '/1/b/c~0~1',
+    });
+    expect(refused('{"__proto__":1,"__proto__":2}').code).toBe('duplicate_key');
+    fc.assert(
+      fc.property(
+        fc.array(fc.constantFrom('o', 'a'), { maxLength: 20 }),
+        fc.string({ unit: 'binary' }).filter((name) => !name.includes('\0')),
+        strictJson,
+        (wrappers, name, value) => {
+          const member = `${JSON.stringify(name)}:${JSON.stringify(value)}`;
+          let text = `{${member},${member}}`;
+          for (const wrapper of wrappers) text = wrapper === 'o' ? `{"w":${text}}` : `[${text}]`;
+          expect(refused(text).code).toBe('duplicate_key');
+        },
+      ),
+    );
+  });
+
+  it('keeps names that JavaScript treats as special', () => {
+    const value = parse('{"__proto__":{"x":1},"constructor":2,"toString":3}') as object;
+    expect(Object.keys(value)).toEqual(['__proto__', 'constructor', 'toString']);
+    expect(Object.getPrototypeOf(value)).toBe(Object.prototype);
+    expect((value as Record<string, unknown>).x).toBeUndefined();
+  });
+
+  it.each([
+    ['{"a":"\\ud800"}', '/a'],
+    ['{"a":"\\ude00\\ud83d"}', '/a'],
+    ['["\\ud83d\\u0041"]', '/0'],
+    ['["\\ud83dA"]', '/0'],
+    ['{"\\udfff":1}', ''],
+  ])('refuses the lone surrogate in %s', (text, pointer) => {
+    expect(refused(text)).toEqual({ code: 'lone_surrogate', pointer });
+  });
+
+  it('reads surrogate pairs, escaped or not', () => {
+    expect(parse('"\\ud83d\\ude00😀"')).toBe('😀😀');
+  });
+
+  it('refuses U+0000 in strings and names', () => {
+    expect(refused('{"a":["x\\u0000"]}')).toEqual({ code: 'nul_character', pointer: '/a/0' });
+    expect(refused('{"\\u0000":1}')).toEqual({ code: 'nul_character', pointer: '' });
+  });
+
+  it.each([
+    '9007199254740992',
+    '-9007199254740992',
+    '9007199254740993',
+    '9007199254740993.0',
+    '9007199254740993e0',
+    '1e20',
+    '1000000000000000000000000',
+    '1e400',
+    '-1e400',
+    '1' + '0'.repeat(400),
+  ])('refuses the number %s', (number) => {
+    expect(refused(`{"n":[${number}]}`)).toEqual({ code: 'integer_out_of_range', pointer: '/n/0' });
+  });
+
+  it('reads every other number as a double', () => {
+    expect(parse('[9007199254740991,-9007199254740991,1E30,4.50,2e-3,-0,1e-400,1.5e300]')).toEqual([
+      9007199254740991, -9007199254740991, 1e30, 4.5, 0.002, -0, 0, 1.5e300,
+    ]);
+  });
+
+  it('counts open arrays and objects, and stops at the limit', () => {
+    const nested = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);
+    expect(parse(nested(32))).toBeDefined();
+    expect(refused(nested(33))).toEqual({ code: 'too_deep', pointer: '/0'.repeat(32) });
+    expect(refused('{"a":'.repeat(65) + '1' + '}'.repeat(65)).code).toBe('too_deep');
+    expect(refused('['.repeat(1_000_000)).code).toBe('too_deep');
+    // Siblings do not add up.
+    expect(parse(`[${Array(100).fill('[],{}').join(',')}]`)).toHaveLength(200);
+    expect(refusal(() => parseStrict(utf8('[[]]'), { maxDepth: 1 })).code).toBe('too_deep');
+  });
+
+  it.each([
+    [[0xff], 0],
+    [[0xc0, 0x80], 0],
+    [[0xed, 0xa0, 0x80], 0],
+    [[0xf4, 0x90, 0x80, 0x80], 0],
+    [[0xef, 0xbf], 0],
+    [[0xc3, 0xa9, 0xef, 0x41], 2],
+    [[0xef, 0xbf, 0xbd, 0xf0, 0x9f, 0x98], 3],
+  ])('finds the bytes that are not UTF-8: %j', (bytes, offset) => {
+    const start = utf8('{"a":["');
+    const error = refusal(() => parseStrict(concat(start, Uint8Array.from(bytes), utf8('"]}'))));
+    expect(error.code).toBe('invalid_utf8');
+    expect(error.pointer).toBe('/a/0');
+    expect(error.message).toContain(`byte ${start.length + offset}`);
+  });
+
+  it('never throws anything but a ProtocolError, whatever the bytes', () => {
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 60 }), (bytes) => {
+        try {
+          parseStrict(bytes);
+        } catch (error) {
+          expect(error).toHaveProperty('name', 'ProtocolError');
+        }
+      }),
+      { numRuns: 1000 },
+    );
+  });
+});

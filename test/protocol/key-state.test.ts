@@ -1,0 +1,114 @@
+import { describe, expect, it } from 'vitest';
+import { toBase64Url } from '#protocol/bytes';
+import { keyEntryBytes, parseEntry } from '#protocol/entries';
+import { keyStateAt, type KeyedEntry } from '#protocol/key-state';
+import { admitted, testKey } from '../fixtures/worked-log.js';
+
+const key = testKey(0);
+const other = testKey(1);
+
+function change(
+  leafIndex: number,
+  kind: 'activate' | 'retire' | 'compromise',
+  fromIndex?: number,
+  of = key,
+): KeyedEntry {
+  const bytes = keyEntryBytes({
+    key_id: of.keyId,
+    public_key: toBase64Url(of.publicKey),
+    change: kind,
+    ...(fromIndex === undefined ? {} : { from_index: fromIndex }),
+    time: '2026-11-20T17:29:00.123Z',
+  });
+  return { leafIndex, entry: parseEntry(bytes) };
+}
+
+/** States of the key at each of the first `size` positions. */
+function states(entries: KeyedEntry[], size: number, logSize = size) {
+  return Array.from({ length: size }, (_, i) => keyStateAt(entries, key.keyId, i, logSize).state);
+}
+
+describe('the state of a key at a log position', () => {
+  it('is active from after its activation until its retirement', () => {
+    expect(states([change(1, 'activate'), change(4, 'retire')], 7)).toEqual([
+      'unknown',
+      'unknown',
+      'active',
+      'active',
+      'active',
+      'retired',
+      'retired',
+    ]);
+  });
+
+  it('never comes back', () => {
+    const entries = [change(0, 'activate'), change(2, 'retire'), change(3, 'activate')];
+    expect(states(entries, 6)).toEqual([
+      'unknown',
+      'active',
+      'active',
+      'retired',
+      'retired',
+      'retired',
+    ]);
+    const stolen = [change(0, 'activate'), change(2, 'compromise', 1), change(3, 'activate')];
+    expect(states(stolen, 5)).toEqual([
+      'unknown',
+      'compromised',
+      'compromised',
+      'compromised',
+      'compromised',
+    ]);
+  });
+
+  it('is taken away from the index that a compromise names, also before anybody knew', () => {
+    const entries = [change(0, 'activate'), change(9, 'compromise', 3)];
+    expect(states(entries, 5, 10)).toEqual([
+      'unknown',
+      'active',
+      'active',
+      'compromised',
+      'compromised',
+    ]);
+    // A log that does not have the entry yet cannot know.
+    expect(states(entries, 5, 9)).toEqual(['unknown', 'active', 'active', 'active', 'active']);
+  });
+
+  it('takes the earliest of several compromises', () => {
+    const entries = [change(0, 'activate'), change(5, 'compromise', 4), change(6, 'compromise', 2)];
+    expect(states(entries, 6, 7)).toEqual([
+      'unknown',
+      'active',
+      'compromised',
+      'compromised',
+      'compromised',
+      'compromised',
+    ]);
+  });
+
+  it('outlasts a retirement when it is a compromise', () => {
+    const entries = [change(0, 'activate'), change(2, 'retire'), change(4, 'compromise', 3)];
+    expect(states(entries, 5)).toEqual([
+      'unknown',
+      'active',
+      'active',
+      'compromised',
+      'compromised',
+    ]);
+  });
+
+  it('comes with the bytes of the key, of this key only', () => {
+    const entries = [change(0, 'activate', undefined, other), change(1, 'activate')];
+    expect(keyStateAt(entries, key.keyId, 2, 2)).toEqual({
+      publicKey: key.publicKey,
+      state: 'active',
+    });
+    expect(keyStateAt(entries, other.keyId, 1, 2)).toEqual({
+      publicKey: other.publicKey,
+      state: 'active',
+    });
+    expect(keyStateAt([], key.keyId, 0, 0)).toEqual({ publicKey: null, state: 'unknown' });
+    const noKey = [{ leafIndex: 0, entry: parseEntry(admitted.entry) }];
+    expect(keyStateAt(noKey, key.keyId, 1, 1).state).toBe('unknown');
+  });
+});

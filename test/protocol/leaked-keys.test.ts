@@ -1,0 +1,185 @@
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { access, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { apiKeyIdFrom, formatApiKey, parseApiKey } from '#protocol/api-key';
+import { packageRoot } from '#runtime/process/package-root';
+import { svc } from '../fixtures/svc.js';
+
+/** The ids of the keys that documents and tests are written with; their secrets are 0, 1, 2, …. */
+const EXAMPLE_ID = 'abcdefghij23';
+const EXAMPLE_IDS = [EXAMPLE_ID, 'hqbkacmaciaa'];
+const newKey = (): string =>
+  formatApiKey({ keyId: apiKeyIdFrom(randomBytes(8)), secret: randomBytes(32) });
+
+/** As a scanner runs them. */
+async function patterns(): Promise<Record<string, RegExp>> {
+  const [toml, json] = await Promise.all(
+    ['gitleaks.toml', 'github-secret-pattern.json'].map((name) =>
+      readFile(join(packageRoot, 'examples', name), 'utf8'),
+    ),
+  );
+  const github = JSON.parse(json ?? '') as Record<string, string>;
+  const anchored = (text = ''): string => text.replace('\\A', '^').replace('\\z', '$');
+  return {
+    gitleaks: new RegExp(/regex = '''(.*)'''/.exec(toml ?? '')![1]!, 'g'),
+    github: new RegExp(
+      `(?:${anchored(github['before_secret'])})${github['secret_format']}(?=${anchored(github['after_secret'])})`,
+      'g',
+    ),
+  };
+}
+
+/** Whether a file is there. */
+const isThere = (file: string): Promise<boolean> =>
+  access(file).then(
+    () => true,
+    () => false,
+  );
+
+const FOUND = /svc_sk_[a-z0-9]{12}_[A-Za-z0-9_-]{49}/;
+const PLACES = [
+  (key: string) => key,
+  (key: string) => `SVC_API_KEY=${key}\n`,
+  (key: string) => `{"api_key":"${key}"}`,
+  (key: string) => `curl -H 'X-Svc-Api-Key: ${key}' https://x`,
+  (key: string) => `https://x/?k=${key}&a=b`,
+  (key: string) => `key: ${key} # ours`,
+];
+
+describe('the patterns for secret scanners', () => {
+  it('find every key that is issued, wherever it was left', async () => {
+    for (const pattern of Object.values(await patterns())) {
+      for (let i = 0; i < 500; i += 1) {
+        const key = newKey();
+        const text = PLACES[i % PLACES.length]!(key);
+        const found = text.match(pattern)?.map((one) => FOUND.exec(one)?.[0]);
+        expect(found, text).toEqual([key]);
+      }
+    }
+  });
+
+  it('find nothing that goes on, or has another form', async () => {
+    const key = newKey();
+    for (const pattern of Object.values(await patterns())) {
+      for (const text of [`${key}x`, `x${key}`, key.slice(0, -1), key.replace('sk', 'pk')]) {
+        expect(text.match(pattern), text).toBeNull();
+      }
+    }
+  });
+
+  it('have an example whose checksum is right', async () => {
+    const file = join(packageRoot, 'examples', 'github-secret-pattern.json');
+    const { test_string: text = '' } = JSON.parse(await readFile(file, 'utf8')) as Record<
+      string,
+      string
+    >;
+    expect(parseApiKey(FOUND.exec(text)![0])?.keyId).toBe(EXAMPLE_ID);
+  });
+});
+
+describe('this repository', () => {
+  it('has no key in it, but those of examples', async () => {
+    const { stdout } = await promisify(execFile)('git', ['ls-files', '-z'], { cwd: packageRoot });
+    const files = stdout.split('\0').filter((file) => file !== '');
+    expect(files.length).toBeGreaterThan(500);
+    const leaked: string[] = [];
+    for (const file of files) {
+      const text = await readFile(join(packageRoot, file), 'latin1').catch(() => '');
+      for (const [one] of text.matchAll(new RegExp(FOUND, 'g'))) {
+        const key = parseApiKey(one);
+        if (key !== null && !EXAMPLE_IDS.includes(key.keyId)) leaked.push(`${file}: ${key.keyId}`);
+      }
+    }
+    expect(leaked).toEqual([]);
+  });
+});
+
+describe('the command line', () => {
+  // One that says back all that it was sent, as those do that are meant for looking at requests.
+  const server = createServer((req, res) => {
+    const heard = req.rawHeaders.join(' ');
+    if (req.url?.includes('format=pdf') === true) {
+      res.writeHead(200, { 'Content-Type': 'application/pdf' });
+      res.end(`%PDF-1.7 ${heard}`);
+      return;
+    }
+    res.writeHead(401, heard, { 'Content-Type': 'application/problem+json' });
+    res.end(
+      JSON.stringify({
+        type: 'urn:svc:problem:unauthenticated',
+        title: heard,
+        status: 401,
+        detail: `Not this one: ${heard}`,
+        code: 'unauthenticated',
+        request_id: heard,
+        errors: [{ pointer: heard, detail: heard }],
+        [heard]: heard,
+      }),
+    );
+  });
+  let url: string;
+  beforeAll(async () => {
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    url = `http://127.0.0.1:${String((server.address() as AddressInfo).port)}`;
+  });
+  afterAll(() => server.close());
+
+  const key = newKey();
+  const secret = key.slice(20, 63);
+  let dir: string;
+  beforeAll(async () => {
+    dir = await mkdtemp(join(tmpdir(), 'svc-keys-'));
+  });
+  afterAll(() => rm(dir, { recursive: true, force: true }));
+
+  it.each([
+    ['a good key', key],
+    ['a key with something after it', `${key}✈`],
+    ['a key with a line break in it', `${key.slice(0, 30)}\n${key.slice(30)}`],
+    ['a key of no form', secret],
+    ['a file without a key', null],
+  ])('never prints %s', async (_, value) => {
+    const env = {
+      SVC_ENGINE_URL: url,
+      SVC_TENANT_ID: 'acme',
+      ...(value === null ? { SVC_API_KEY_FILE: '/dev/null' } : { SVC_API_KEY: value }),
+    };
+    const id = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
+    for (const args of [
+      ['export', id],
+      ['inclusion', id],
+      ['replay', id, '--json'],
+      ['export', '--help'],
+    ]) {
+      const { code, stdout, stderr } = await svc(
+        [...args, '--timeout', '2'].slice(0, args.includes('--help') ? 2 : undefined),
+        { env },
+      );
+      if (!args.includes('--help')) expect(code).not.toBe(0);
+      for (const part of [secret.slice(0, 10), secret.slice(-20)]) {
+        expect(stdout + stderr).not.toContain(part);
+      }
+    }
+  });
+
+  it('neither prints nor keeps a document that has the key in it', async () => {
+    const file = join(dir, 'key');
+    await writeFile(file, `${key}\n`);
+    const env = { SVC_ENGINE_URL: url, SVC_TENANT_ID: 'acme', SVC_API_KEY_FILE: file };
+    const paper = ['export', '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', '--format', 'pdf'];
+    const out = join(dir, 'proof.pdf');
+    for (const args of [paper, [...paper, '--out', out]]) {
+      const { code, stdout, stderr } = await svc(args, { env });
+      expect([code, stdout]).toEqual([3, '']);
+      expect(stderr).toContain('the answer has the key in it');
+      expect(stderr).not.toContain(secret.slice(0, 10));
+    }
+    expect(await isThere(out)).toBe(false);
+  });
+});

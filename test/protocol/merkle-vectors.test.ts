@@ -1,0 +1,101 @@
+import { createHash } from 'node:crypto';
+import { describe, expect, it } from 'vitest';
+import { toHex } from '#protocol/bytes';
+import {
+  consistencyRanges,
+  inclusionRanges,
+  leafHash,
+  rootOf,
+  type LeafRange,
+} from '#protocol/merkle';
+import { nativeSha256 } from '#runtime/crypto/node';
+import published from '../vectors/subtrees.json' with { type: 'json' };
+
+/**
+ * The published vectors fold every proof over every subtree of all trees of up to 130 leaves into
+ * one rolling SHA-256. A subtree [start, end) is one whose start is a multiple of the power of two
+ * that covers its length. Leaf i is the byte i.
+ */
+const leaves = Array.from({ length: published.leaves }, (_, i) =>
+  leafHash(nativeSha256, Uint8Array.of(i)),
+);
+
+const roots = new Map<string, string>();
+function root({ start, end }: LeafRange): string {
+  const name = `${start}-${end}`;
+  let hex = roots.get(name);
+  if (hex === undefined)
+    roots.set(name, (hex = toHex(rootOf(nativeSha256, leaves, { start, end }))));
+  return hex;
+}
+
+function isSubtree({ start, end }: LeafRange): boolean {
+  let covering = 1;
+  while (covering < end - start) covering *= 2;
+  return start % covering === 0;
+}
+
+const subtrees: LeafRange[] = [];
+for (let end = 1; end <= published.leaves; end++) {
+  for (let start = 0; start < end; start++) {
+    if (isSubtree({ start, end })) subtrees.push({ start, end });
+  }
+}
+
+function shifted(ranges: LeafRange[], by: number): LeafRange[] {
+  return ranges.map(({ start, end }) => ({ start: start + by, end: end + by }));
+}
+
+/**
+ * From a subtree to the tree: inside the part of the tree that begins where the subtree begins it is
+ * the RFC 6962 proof, above that it is the inclusion of this part.
+ */
+function subtreeConsistency({ start, end }: LeafRange, size: number): LeafRange[] {
+  const above: LeafRange[] = [];
+  let part: LeafRange = { start: 0, end: size };
+  while (part.start < start) {
+    let half = 1;
+    while (half * 2 < part.end - part.start) half *= 2;
+    const middle = part.start + half;
+    const [left, right] = [
+      { start: part.start, end: middle },
+      { start: middle, end: part.end },
+    ];
+    const inLeft = end <= middle;
+    above.unshift(inLeft ? right : left);
+    part = inLeft ? left : right;
+  }
+  const within = consistencyRanges(end - part.start, part.end - part.start);
+  return [...shifted(within, part.start), ...above];
+}
+
+describe('published rolling hashes over all trees up to 130 leaves', () => {
+  it('subtree hashes', () => {
+    const rolling = createHash('sha256');
+    for (const range of subtrees) rolling.update(`[${range.start}, ${range.end}) ${root(range)}\n`);
+    expect(rolling.digest('hex')).toBe(published.subtree_hashes);
+  });
+
+  it('inclusion proofs', () => {
+    const rolling = createHash('sha256');
+    for (const { start, end } of subtrees) {
+      for (let index = start; index < end; index++) {
+        const path = shifted(inclusionRanges(index - start, end - start), start).map(root);
+        rolling.update([`${index} [${start}, ${end})`, ...path].join(' ') + '\n');
+      }
+    }
+    expect(rolling.digest('hex')).toBe(published.inclusion_proofs);
+  });
+
+  it('consistency proofs', () => {
+    const rolling = createHash('sha256');
+    for (let size = 0; size <= published.leaves; size++) {
+      for (const subtree of subtrees) {
+        if (subtree.end > size) continue;
+        const path = subtreeConsistency(subtree, size).map(root);
+        rolling.update([`[${subtree.start}, ${subtree.end}) ${size}`, ...path].join(' ') + '\n');
+      }
+    }
+    expect(rolling.digest('hex')).toBe(published.consistency_proofs);
+  });
+});

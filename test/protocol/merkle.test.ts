@@ -1,0 +1,274 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { concat, fromHex, toHex } from '#protocol/bytes';
+import { nobleSha256 } from '#protocol/hash';
+import {
+  CompactRange,
+  consistencyPath,
+  emptyRoot,
+  inclusionPath,
+  leafHash,
+  nodeHash,
+  rootOf,
+  verifyConsistency,
+  verifyInclusion,
+} from '#protocol/merkle';
+import { leafHashes, sha256 } from '../fixtures/leaves.js';
+import { refusal } from '../fixtures/refusal.js';
+import rfc6962 from '../vectors/rfc6962.json' with { type: 'json' };
+
+const MAX = 300;
+const leaves = leafHashes(MAX);
+
+describe('RFC 6962 reference values', () => {
+  const reference = rfc6962.leaves.map((entry) => leafHash(nobleSha256, fromHex(entry)));
+
+  it.each(rfc6962.roots.map((root, size) => ({ root, size })))(
+    'root of $size leaves',
+    ({ root, size }) => {
+      expect(toHex(rootOf(nobleSha256, reference.slice(0, size)))).toBe(root);
+      expect(toHex(rootOf(nobleSha256, reference, { start: 0, end: size }))).toBe(root);
+      const range = new CompactRange(nobleSha256);
+      for (const leaf of reference.slice(0, size)) range.append(leaf);
+      expect(toHex(range.root())).toBe(root);
+    },
+  );
+
+  it('of a leaf, a node and nothing', () => {
+    expect(toHex(leafHash(nobleSha256, fromHex(rfc6962.leaf.entry)))).toBe(rfc6962.leaf.hash);
+    expect(toHex(emptyRoot(nobleSha256))).toBe(rfc6962.roots[0]);
+    // The published node has children that are no hashes, which the function does not take.
+    const joined = fromHex(`01${rfc6962.node.left}${rfc6962.node.right}`);
+    expect(toHex(nobleSha256(joined))).toBe(rfc6962.node.hash);
+    const [left, right] = [leaves[0]!, leaves[1]!];
+    expect(nodeHash(nobleSha256, left, right)).toEqual(
+      nobleSha256(Uint8Array.from([1, ...left, ...right])),
+    );
+  });
+});
+
+const size = fc.integer({ min: 1, max: MAX });
+const indexAndSize = size.chain((n) => fc.tuple(fc.nat(n - 1), fc.constant(n)));
+const twoSizes = size.chain((n) => fc.tuple(fc.nat(n), fc.constant(n)));
+
+describe('hashes', () => {
+  it.each([0, 1, 300, 1022, 1023, 1024, 65_535])('are of all bytes of a leaf of %i', (length) => {
+    const entry = new Uint8Array(length).fill(7);
+    const [left, right] = [leaves[0]!, leaves[1]!];
+    const expected = (domain: number, ...parts: Uint8Array[]): string =>
+      toHex(nobleSha256(concat(Uint8Array.of(domain), ...parts)));
+    // One after the other, because they share the place in which their inputs are put together.
+    expect(toHex(nodeHash(nobleSha256, left, right))).toBe(expected(1, left, right));
+    expect(toHex(leafHash(nobleSha256, entry))).toBe(expected(0, entry));
+    expect(toHex(nodeHash(nobleSha256, right, left))).toBe(expected(1, right, left));
+  });
+});
+
+describe('inclusion proofs', () => {
+  it('verify for every leaf of every small tree', () => {
+    for (let n = 1; n <= 40; n++) {
+      const root = rootOf(sha256, leaves, { start: 0, end: n });
+      for (let index = 0; index < n; index++) {
+        const path = inclusionPath(sha256, leaves, index, n);
+        expect(
+          verifyInclusion(sha256, { index, size: n, leafHash: leaves[index]!, path, root }),
+        ).toBe(true);
+      }
+    }
+  });
+
+  it('verify at random places, for that place and no other', () => {
+    fc.assert(
+      fc.property(
+        indexAndSize,
+        fc.nat(MAX),
+        fc.nat(MAX + 50),
+        ([index, n], otherIndex, otherSize) => {
+          const path = inclusionPath(sha256, leaves, index, n);
+          const root = rootOf(sha256, leaves, { start: 0, end: n });
+          const claim = { index, size: n, leafHash: leaves[index]!, path, root };
+          expect(verifyInclusion(sha256, claim)).toBe(true);
+          if (otherIndex !== index) {
+            expect(verifyInclusion(sha256, { ...claim, index: otherIndex })).toBe(false);
+            expect(verifyInclusion(sha256, { ...claim, leafHash: leaves[otherIndex % MAX]! })).toBe(
+              otherIndex % MAX === index,
+            );
+          }
+          // Another size can give the leaf a path of the same shape, but not with this root.
+          if (otherSize !== n && otherSize <= MAX) {
+            const otherRoot = rootOf(sha256, leaves, { start: 0, end: otherSize });
+            expect(verifyInclusion(sha256, { ...claim, size: otherSize, root: otherRoot })).toBe(
+              false,
+            );
+          }
+        },
+      ),
+    );
+  });
+
+  it('are refused with any bit turned, any hash left out, doubled or moved', () => {
+    fc.assert(
+      fc.property(indexAndSize, fc.nat(), fc.nat(255), ([index, n], at, bit) => {
+        const path = inclusionPath(sha256, leaves, index, n);
+        const root = rootOf(sha256, leaves, { start: 0, end: n });
+        const claim = { index, size: n, leafHash: leaves[index]!, path, root };
+        const refuses = (change: Partial<typeof claim>) => {
+          expect(verifyInclusion(sha256, { ...claim, ...change })).toBe(false);
+        };
+        refuses({ root: turned(root, bit) });
+        refuses({ leafHash: turned(claim.leafHash, bit) });
+        refuses({ path: [...path, root] });
+        refuses({ path: [leaves[0]!, ...path] });
+        refuses({ root: root.subarray(1) });
+        if (path.length === 0) return;
+        const i = at % path.length;
+        refuses({ path: path.with(i, turned(path[i]!, bit)) });
+        refuses({ path: path.toSpliced(i, 1) });
+        refuses({ path: path.toSpliced(i, 0, path[i]!) });
+        refuses({ path: path.with(i, path[i]!.subarray(1)) });
+        if (path.length > 1) refuses({ path: path.toReversed() });
+      }),
+    );
+  });
+
+  it.each([
+    [0, 0],
+    [1, 1],
+    [-1, 1],
+    [0.5, 1],
+    [0, 2 ** 53],
+    [Number.NaN, 1],
+  ])('do not exist for leaf %d of %d', (index, n) => {
+    const claim = { index, size: n, leafHash: leaves[0]!, path: [], root: leaves[0]! };
+    expect(verifyInclusion(sha256, claim)).toBe(false);
+    expect(refusal(() => inclusionPath(sha256, leaves, index, n)).code).toBe('out_of_range');
+  });
+
+  it('have as many hashes as the tree has levels above the leaf', () => {
+    const [a, b] = [leaves[0]!, leaves[1]!];
+    const claim = { index: 0, size: 2, leafHash: a, path: [b], root: nodeHash(sha256, a, b) };
+    expect(verifyInclusion(sha256, claim)).toBe(true);
+    expect(verifyInclusion(sha256, { ...claim, size: 4 })).toBe(false);
+    const alone = { index: 0, size: 1, leafHash: a, path: [b] };
+    for (const root of [nodeHash(sha256, a, b), nodeHash(sha256, b, a)]) {
+      expect(verifyInclusion(sha256, { ...alone, root })).toBe(false);
+    }
+  });
+
+  it('work with sizes beyond 32 bits', () => {
+    // The last leaf of a tree of 2^33 + 1 hangs beside one perfect subtree.
+    const big = 2 ** 33 + 1;
+    const [left, leaf] = [leaves[0]!, leaves[1]!];
+    const root = nodeHash(sha256, left, leaf);
+    const claim = { index: big - 1, size: big, leafHash: leaf, path: [left], root };
+    expect(verifyInclusion(sha256, claim)).toBe(true);
+    expect(verifyInclusion(sha256, { ...claim, index: 0 })).toBe(false);
+    expect(
+      verifyConsistency(sha256, {
+        size1: big - 1,
+        size2: big,
+        root1: left,
+        root2: root,
+        path: [leaf],
+      }),
+    ).toBe(true);
+  });
+});
+
+describe('consistency proofs', () => {
+  it('verify between all small trees', () => {
+    for (let size2 = 0; size2 <= 34; size2++) {
+      const root2 = rootOf(sha256, leaves, { start: 0, end: size2 });
+      for (let size1 = 0; size1 <= size2; size1++) {
+        const root1 = rootOf(sha256, leaves, { start: 0, end: size1 });
+        const path = consistencyPath(sha256, leaves, size1, size2);
+        expect(verifyConsistency(sha256, { size1, size2, root1, root2, path })).toBe(true);
+      }
+    }
+  });
+
+  it('are refused with any bit turned, any hash left out or added, other sizes or other roots', () => {
+    fc.assert(
+      fc.property(
+        twoSizes,
+        fc.nat(),
+        fc.nat(255),
+        fc.nat(MAX),
+        ([size1, size2], at, bit, other) => {
+          const root1 = rootOf(sha256, leaves, { start: 0, end: size1 });
+          const root2 = rootOf(sha256, leaves, { start: 0, end: size2 });
+          const path = consistencyPath(sha256, leaves, size1, size2);
+          const claim = { size1, size2, root1, root2, path };
+          expect(verifyConsistency(sha256, claim)).toBe(true);
+          const refuses = (change: Partial<typeof claim>) => {
+            expect(verifyConsistency(sha256, { ...claim, ...change })).toBe(false);
+          };
+          refuses({ root1: turned(root1, bit) });
+          refuses({ path: [...path, root2] });
+          refuses({ root1: root1.subarray(1) });
+          // Every tree extends the empty one, so its proof says nothing of the second root.
+          if (size1 > 0) refuses({ root2: turned(root2, bit) });
+          if (other !== size1 && other <= size2) refuses({ size1: other });
+          if (size1 > 0 && size1 < size2) refuses({ size1: size2, size2: size1 });
+          if (path.length === 0) return;
+          const i = at % path.length;
+          refuses({ path: path.with(i, turned(path[i]!, bit)) });
+          refuses({ path: path.toSpliced(i, 1) });
+          refuses({ path: path.toSpliced(i, 0, path[i]!) });
+          refuses({ path: [] });
+        },
+      ),
+    );
+  });
+
+  it('never hold between a tree and one that was rewritten', () => {
+    fc.assert(
+      fc.property(twoSizes, fc.nat(), ([size1, size2], at) => {
+        fc.pre(size1 > 0);
+        const rewritten = leaves.with(at % size1, leaves[MAX - 1]!);
+        fc.pre(at % size1 !== MAX - 1);
+        const claim = {
+          size1,
+          size2,
+          root1: rootOf(sha256, leaves, { start: 0, end: size1 }),
+          root2: rootOf(sha256, rewritten, { start: 0, end: size2 }),
+          path: consistencyPath(sha256, rewritten, size1, size2),
+        };
+        expect(verifyConsistency(sha256, claim)).toBe(false);
+      }),
+    );
+  });
+
+  it('do not go backwards', () => {
+    expect(refusal(() => consistencyPath(sha256, leaves, 3, 2)).code).toBe('out_of_range');
+    expect(refusal(() => consistencyPath(sha256, leaves, 3, MAX + 1)).code).toBe('out_of_range');
+  });
+});
+
+describe('compact range', () => {
+  it('has the root of the tree at every size, also when taken up again', () => {
+    let range = new CompactRange(sha256);
+    for (let n = 0; n < MAX; n++) {
+      expect(range.size).toBe(n);
+      expect(range.root()).toEqual(rootOf(sha256, leaves, { start: 0, end: n }));
+      if (n % 7 === 0) range = new CompactRange(sha256, { size: range.size, hashes: range.hashes });
+      range.append(leaves[n]!);
+    }
+  });
+
+  it('refuses a state that is no tree', () => {
+    const hashes = [leaves[0]!, leaves[1]!];
+    expect(refusal(() => new CompactRange(sha256, { size: 4, hashes })).code).toBe('out_of_range');
+    expect(refusal(() => new CompactRange(sha256, { size: -1, hashes })).code).toBe('out_of_range');
+    const short = [leaves[0]!, leaves[1]!.subarray(1)];
+    expect(refusal(() => new CompactRange(sha256, { size: 3, hashes: short })).code).toBe(
+      'out_of_range',
+    );
+  });
+});
+
+function turned(bytes: Uint8Array, bit: number): Uint8Array {
+  const copy = Uint8Array.from(bytes);
+  copy[bit >> 3]! ^= 1 << (bit & 7);
+  return copy;
+}

@@ -1,0 +1,218 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { aepBytes, buildProofRecord, laneOf, proofRecordHash } from '#protocol/aep';
+import { fromUtf8, utf8 } from '#protocol/bytes';
+import { canonicalBytes } from '#protocol/canonical-json';
+import { proofCommitments } from '#protocol/commitments';
+import { canonicalProofEntry, parseEntry, proofEntryBytes } from '#protocol/entries';
+import { nobleSha256 } from '#protocol/hash';
+import { canonicalAep, parseAep, readAep, type ReadAep } from '#protocol/read-aep';
+import { aepSchema, type Aep } from '#protocol/schemas/aep';
+import { logEntrySchema } from '#protocol/schemas/log-entry';
+import { parseStrict } from '#protocol/json';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { anyAep } from '../fixtures/aep-arbitrary.js';
+import { admitted, denied, entries } from '../fixtures/worked-log.js';
+
+/** What the general way says, refusals included. */
+function generally(bytes: Uint8Array): ReadAep {
+  try {
+    return parseAep(bytes);
+  } catch {
+    return { aep: null, isCanonical: false };
+  }
+}
+
+/** Texts that are nearly the given one: pieces taken out, doubled, exchanged, put in. */
+const near = (text: string): fc.Arbitrary<string> =>
+  fc
+    .tuple(
+      fc.nat(text.length),
+      fc.nat(20),
+      fc.oneof(
+        fc.constantFrom(
+          '',
+          ' ',
+          '"',
+          ',',
+          '0',
+          'f',
+          'F',
+          'null',
+          '\\u0000',
+          '\\/',
+          '\0',
+          '😀',
+          '\ufeff',
+        ),
+        fc.nat(text.length).map((at) => text.slice(at, at + 30)),
+        fc.string({ unit: 'binary', maxLength: 3 }),
+      ),
+    )
+    .map(([at, gone, put]) => text.slice(0, at) + put + text.slice(at + gone));
+
+const asText = (aep: Aep): string => fromUtf8(aepBytes(aep));
+
+/** The AEP with every character that JSON escapes, or that UTF-16 has in two halves, exchanged. */
+function withoutEscapes(aep: Aep): Aep {
+  const text = JSON.stringify(aep).replaceAll(/\\u[0-9a-f]{4}|\\.|[\ud800-\udfff]/g, 'é');
+  const plain = JSON.parse(text) as Aep;
+  const reasons = [...new Set(plain.decision.reasons)].sort();
+  return { ...plain, decision: { ...plain.decision, reasons } };
+}
+
+describe('reading an AEP', () => {
+  it('comes to what the general way comes to, whatever the AEP says', () => {
+    fc.assert(
+      fc.property(anyAep, (aep) => {
+        const bytes = aepBytes(aep);
+        expect(readAep(bytes)).toEqual(generally(bytes));
+      }),
+      { numRuns: 500 },
+    );
+  });
+
+  it('comes to what the general way comes to, of texts that are nearly an AEP', () => {
+    fc.assert(
+      fc.property(
+        anyAep.chain((aep) => near(asText(aep))),
+        (text) => {
+          const bytes = Buffer.from(text);
+          expect(readAep(bytes)).toEqual(generally(bytes));
+        },
+      ),
+      { numRuns: 3000 },
+    );
+  });
+
+  it('comes to what the general way comes to, of every worked AEP with one character gone', () => {
+    for (const text of [asText(admitted.aep), asText(denied.aep)]) {
+      for (let at = 0; at < text.length; at++) {
+        const bytes = utf8(text.slice(0, at) + text.slice(at + 1));
+        expect(readAep(bytes)).toEqual(generally(bytes));
+      }
+    }
+  });
+
+  it('takes the short way for all that is plain, on either lane', () => {
+    expect(canonicalAep(asText(admitted.aep))).toEqual(admitted.aep);
+    expect(canonicalAep(asText(denied.aep))).toEqual(denied.aep);
+    const kinds = new Set<string>();
+    fc.assert(
+      fc.property(anyAep.map(withoutEscapes), (aep) => {
+        kinds.add(aep.subject.kind);
+        expect(canonicalAep(asText(aep))).toEqual(aep);
+      }),
+      { numRuns: 300 },
+    );
+    expect(kinds).toEqual(new Set(['execute', 'admission', 'outcome']));
+  });
+
+  const changed = (change: object): string =>
+    fromUtf8(canonicalBytes({ ...admitted.aep, ...change }));
+  const { decision, policy, evidence, subject } = admitted.aep;
+  it.each([
+    ['an execution of another proof', { execution_id: `exec_${denied.proofId}` }],
+    [
+      'a proof id that is no UUIDv7',
+      { proof_id: '0'.repeat(32), execution_id: `exec_${'0'.repeat(32)}` },
+    ],
+    ['reasons out of order', { decision: { ...decision, reasons: ['b', 'a'] } }],
+    ['a reason twice', { decision: { ...decision, reasons: ['a', 'a'] } }],
+    ['an empty reason', { decision: { ...decision, reasons: [''] } }],
+    ['the ends of a denial', { valid_until: { proof: null } }],
+    ['four ends of a denial', { decision: { ...decision, effect: 'DENY' } }],
+    ['another effect', { decision: { ...decision, effect: 'PERMIT' } }],
+    ['another environment', { environment: 'test' }],
+    ['another engine', { policy: { ...policy, engine: 'opa' } }],
+    ['a hash in upper case', { request_hash: 'AB'.repeat(32) }],
+    ['a short salt', { salt: 'ab' }],
+    ['a key id with trailing bits', { key_id: admitted.aep.key_id.slice(0, 42) + 'B' }],
+    ['30 February', { accepted_at: '2026-02-30T00:00:00.000Z' }],
+    ['24:00', { accepted_at: '2026-02-01T24:00:00.000Z' }],
+    ['a time without milliseconds', { accepted_at: '2026-02-01T23:00:00Z' }],
+    ['an action in lower case', { subject: { ...subject, action: 'go' } }],
+    ['a long action', { subject: { ...subject, action: 'A'.repeat(129) } }],
+    ['a tenant with a blank', { tenant_id: 'a b' }],
+    ['a long tenant', { tenant_id: 'a'.repeat(129) }],
+    ['a long name', { subject: { ...subject, intent_id: 'a'.repeat(513) } }],
+    ['a name with U+0000', { subject: { ...subject, intent_id: 'a\0' } }],
+    ['a long reference', { evidence: { ...evidence, fixture_ref: 'a'.repeat(513) } }],
+    ['another version', { schema_version: 'svc.aep/1.1' }],
+    ['a further member', { zone: 'a' }],
+    ['a further member of the subject', { subject: { ...subject, zone: 'a' } }],
+  ])('does not take %s for one', (_, change) => {
+    expect(canonicalAep(changed({}))).not.toBeNull();
+    const text = changed(change);
+    expect(canonicalAep(text)).toBeNull();
+    expect(readAep(utf8(text)).aep).toBeNull();
+  });
+
+  it('takes as long a name as the schema does', () => {
+    const text = changed({ subject: { ...subject, intent_id: 'é'.repeat(512) } });
+    expect(canonicalAep(text)).toEqual(aepSchema.parse(parseStrict(utf8(text))));
+  });
+});
+
+describe('reading the entry of a proof', () => {
+  const general = (text: string) => {
+    try {
+      const entry = logEntrySchema.parse(parseStrict(Buffer.from(text)));
+      return entry.type === 'proof' && fromUtf8(canonicalBytes(entry)) === text ? entry : null;
+    } catch {
+      return null;
+    }
+  };
+
+  it('comes to what the general way comes to, of every entry and all that is nearly one', () => {
+    for (const bytes of entries) {
+      expect(canonicalProofEntry(fromUtf8(bytes))).toEqual(general(fromUtf8(bytes)));
+      expect(parseEntry(bytes)).toEqual(logEntrySchema.parse(parseStrict(bytes)));
+    }
+    const text = fromUtf8(admitted.entry);
+    fc.assert(
+      fc.property(near(text), (changed) => {
+        expect(canonicalProofEntry(changed)).toEqual(general(changed));
+      }),
+      { numRuns: 3000 },
+    );
+  });
+
+  it('knows no entry with a time that is none', () => {
+    const entry = { ...parseEntry(admitted.entry), time: '2026-02-30T00:00:00.000Z' };
+    expect(canonicalProofEntry(fromUtf8(canonicalBytes(entry)))).toBeNull();
+    expect(() => parseEntry(canonicalBytes(entry))).toThrow();
+    expect(proofEntryBytes(parseEntry(admitted.entry) as never)).toEqual(admitted.entry);
+  });
+});
+
+describe('what the log commits to', () => {
+  it('is what the proof record says, whatever is in it', () => {
+    const odd = fc.oneof(
+      fc.constant(undefined),
+      fc.constantFrom('', '"', '\\', '"}', 'ä', 'x'.repeat(43)),
+    );
+    const signature = fc.uint8Array({ minLength: 64, maxLength: 64 });
+    fc.assert(
+      fc.property(anyAep, signature, odd, odd, odd, (aep, signature, id, hash, key) => {
+        const input = {
+          proof_id: id ?? aep.proof_id,
+          aep: aepBytes(aep),
+          signature,
+          key_id: key ?? aep.key_id,
+          request_hash: hash ?? aep.request_hash,
+          effect: aep.decision.effect,
+          lane: laneOf(aep.subject),
+        };
+        const record = buildProofRecord(nobleSha256, input);
+        for (const sha256 of [nobleSha256, nativeSha256]) {
+          expect(proofCommitments(sha256, input)).toEqual({
+            aep_hash: record.aep_hash,
+            proof_record_hash: proofRecordHash(nobleSha256, record),
+          });
+        }
+      }),
+      { numRuns: 300 },
+    );
+  });
+});

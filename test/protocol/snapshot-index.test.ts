@@ -1,0 +1,380 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { concat, fromHex, fromUtf8, toHex, utf8 } from '#protocol/bytes';
+import { ProtocolError } from '#protocol/errors';
+import { nobleSha256 as sha256 } from '#protocol/hash';
+import {
+  findPlace,
+  loadedPart,
+  readRecord,
+  runLookup,
+  type LoadedPart,
+  type SegmentRead,
+} from '#protocol/snapshot/find';
+import {
+  decodeFileLine,
+  decodeIndexPart,
+  encodeIndexPart,
+  FILE_BYTES,
+  leafRange,
+  openIndexPart,
+  packRows,
+  partLayout,
+  RECORD_DIGEST_BYTES,
+  ROW_BYTES,
+  requireFileTable,
+  rowId,
+  type IndexRow,
+  type IndexRows,
+  type PartPin,
+} from '#protocol/snapshot/index-part';
+import { mergeRows } from '#protocol/snapshot/merge';
+import { encodeRecord, recordBody } from '#protocol/snapshot/record';
+import { proofIdAt } from '../fixtures/snapshot.js';
+
+const ids = (count: number, seed = 'x'): string[] =>
+  Array.from({ length: count }, (_, i) => proofIdAt(1_700_000_000_000 + i, `${seed}${i}`));
+
+/** A bodies file with one small record for each id, and the rows that lead to them. */
+function bodies(proofIds: readonly string[], text: string, firstLeaf = 0) {
+  const records = proofIds.map((proof_id) =>
+    encodeRecord({ id: proof_id, parts: { proof: `${text} ${proof_id}` }, tail: 'tail' }),
+  );
+  const file = concat(...records);
+  const name = toHex(sha256(file));
+  let offset = 0;
+  const rows = records.map((record, i): IndexRow => {
+    const row = {
+      id: proofIds[i]!,
+      file: name,
+      fileBytes: file.length,
+      offset,
+      length: record.length,
+      leafIndex: firstLeaf + i,
+      proofNumber: firstLeaf + i,
+      digest: sha256(record).slice(0, RECORD_DIGEST_BYTES),
+    };
+    offset += record.length;
+    return row;
+  });
+  return { name, file, rows };
+}
+
+function pinOf(rows: IndexRows, bytes: Uint8Array, residentBytes: number): PartPin {
+  return {
+    bytes: bytes.length,
+    resident_bytes: residentBytes,
+    resident_sha256: toHex(sha256(bytes.subarray(0, residentBytes))),
+    entries: rows.high.length,
+    files: rows.files.length / FILE_BYTES,
+    least: rowId(rows, 0),
+    greatest: rowId(rows, rows.high.length - 1),
+  };
+}
+
+/** Files in memory and a part loaded from them. */
+class Files {
+  readonly byName = new Map<string, Uint8Array>();
+  reads = 0;
+
+  addPart(rows: IndexRows): LoadedPart {
+    const { bytes, residentBytes } = encodeIndexPart(sha256, rows);
+    const name = toHex(sha256(bytes));
+    this.byName.set(name, bytes);
+    const pin = pinOf(rows, bytes, residentBytes);
+    return loadedPart(name, openIndexPart(sha256, bytes.subarray(0, residentBytes), pin));
+  }
+
+  read = ({ segment, bytes, offset, length }: SegmentRead): Uint8Array => {
+    this.reads++;
+    const file = this.byName.get(segment)!;
+    expect(file.length).toBe(bytes);
+    expect(offset + length).toBeLessThanOrEqual(bytes);
+    return file.slice(offset, offset + length);
+  };
+
+  find(parts: LoadedPart[], id: string): string | null {
+    const { read } = this;
+    const place = runLookup(findPlace(sha256, parts, fromHex(id)), read);
+    if (place === null || place instanceof Promise) return null;
+    const record = runLookup(readRecord(sha256, place), read) as Uint8Array;
+    return fromUtf8(recordBody(record, fromHex(id), 'proof')!.part);
+  }
+}
+
+const code = (run: () => unknown): string => {
+  try {
+    run();
+  } catch (error) {
+    if (error instanceof ProtocolError) return error.code;
+    throw error;
+  }
+  return 'none';
+};
+
+describe('an index part', () => {
+  it('finds every id it was made of and no other', () => {
+    const files = new Files();
+    const all = ids(1000);
+    const { name, file, rows } = bodies(all, 'body');
+    files.byName.set(name, file);
+    const part = files.addPart(packRows([...rows].reverse()));
+    for (const id of all) expect(files.find([part], id)).toBe(`body ${id}`);
+    for (const id of ids(200, 'absent')) expect(files.find([part], id)).toBeNull();
+  });
+
+  it('reads two pieces for a lookup, once the file table is known', () => {
+    const files = new Files();
+    const all = ids(1000);
+    const { name, file, rows } = bodies(all, 'body');
+    files.byName.set(name, file);
+    const part = files.addPart(packRows(rows));
+    files.find([part], all[0]!);
+    files.reads = 0;
+    files.find([part], all[500]!);
+    expect(files.reads).toBe(2);
+  });
+
+  it('tells apart ids that share their first half, also across blocks', () => {
+    const files = new Files();
+    const start = ids(1)[0]!.slice(0, 16);
+    const all = Array.from({ length: 100 }, (_, i) => start + i.toString(16).padStart(16, '8'));
+    const { name, file, rows } = bodies(all, 'body');
+    files.byName.set(name, file);
+    const part = files.addPart(packRows(rows));
+    for (const id of all) expect(files.find([part], id)).toBe(`body ${id}`);
+    expect(files.find([part], start + 'f'.repeat(16))).toBeNull();
+  });
+
+  it('keeps 8 bytes and a 16th of a digest per proof in memory', () => {
+    const { residentBytes } = partLayout(1_000_000, 100);
+    expect(residentBytes / 1_000_000).toBeLessThan(10.1);
+  });
+
+  it('reads a block of rows and a block of the file table once, and a record each time', () => {
+    const files = new Files();
+    const all = ids(100);
+    const { name, file, rows } = bodies(all, 'body');
+    files.byName.set(name, file);
+    const part = files.addPart(packRows(rows));
+    const readsFor = (id: string): number => {
+      const before = files.reads;
+      expect(files.find([part], id)).not.toBeNull();
+      return files.reads - before;
+    };
+    expect(readsFor(all[0]!)).toBe(3);
+    expect(readsFor(all[1]!)).toBe(1);
+    expect(readsFor(all[16]!)).toBe(2);
+    expect(readsFor(all[0]!)).toBe(1);
+  });
+
+  it('keeps no block that is not what its digest says', () => {
+    const files = new Files();
+    const all = ids(20);
+    const { name, file, rows } = bodies(all, 'body');
+    files.byName.set(name, file);
+    const packed = packRows(rows);
+    const part = files.addPart(packed);
+    const good = files.byName.get(part.segment)!;
+    const bad = good.slice();
+    bad[part.part.layout.residentBytes + 8]! ^= 1;
+    files.byName.set(part.segment, bad);
+    expect(code(() => files.find([part], all[0]!))).toBe('malformed_snapshot');
+    expect(code(() => files.find([part], all[0]!))).toBe('malformed_snapshot');
+    files.byName.set(part.segment, good);
+    expect(files.find([part], all[0]!)).not.toBeNull();
+  });
+
+  it('carries leaf indexes and proof numbers beyond 32 bits', () => {
+    const files = new Files();
+    const [id] = ids(1);
+    const { name, file, rows } = bodies([id!], 'body', 2 ** 40 + 3);
+    files.byName.set(name, file);
+    const packed = packRows(rows);
+    expect(leafRange(packed)).toEqual({ first: 2 ** 40 + 3, last: 2 ** 40 + 3 });
+    const place = runLookup(findPlace(sha256, [files.addPart(packed)], fromHex(id!)), files.read);
+    expect(place).toMatchObject({ leafIndex: 2 ** 40 + 3, proofNumber: 2 ** 40 + 3 });
+  });
+
+  it('is refused when a byte of what stays resident was changed, wherever it is', () => {
+    const rows = packRows(bodies(ids(70), 'body').rows);
+    const { bytes, residentBytes } = encodeIndexPart(sha256, rows);
+    const pin = pinOf(rows, bytes, residentBytes);
+    for (let at = 0; at < residentBytes; at += 7) {
+      const changed = bytes.slice(0, residentBytes);
+      changed[at]! ^= 1;
+      expect(code(() => openIndexPart(sha256, changed, pin))).toBe('malformed_snapshot');
+    }
+  });
+
+  it('makes a lookup fail, not miss, when a byte of what is read was changed', () => {
+    const all = ids(70);
+    const { name, file, rows } = bodies(all, 'body');
+    const packed = packRows(rows);
+    const { bytes, residentBytes } = encodeIndexPart(sha256, packed);
+    const whole = toHex(sha256(bytes));
+    const pin = pinOf(packed, bytes, residentBytes);
+    for (let at = residentBytes; at < bytes.length; at++) {
+      const changed = bytes.slice();
+      changed[at]! ^= 1;
+      const files = new Files();
+      files.byName.set(name, file).set(whole, changed);
+      const part = loadedPart(whole, openIndexPart(sha256, bytes.slice(0, residentBytes), pin));
+      // The row that the byte is in; every row needs the one line of the file table.
+      const row = Math.min(Math.floor((at - residentBytes) / ROW_BYTES), all.length - 1);
+      expect(code(() => files.find([part], all[row]!))).toBe('malformed_snapshot');
+      expect(code(() => decodeIndexPart(sha256, changed, pin))).toBe('malformed_snapshot');
+    }
+  });
+
+  it('makes a lookup fail when any byte of the record was changed', () => {
+    const all = ids(3);
+    const { name, file, rows } = bodies(all, 'body');
+    const packed = packRows(rows);
+    for (let at = 0; at < file.length; at++) {
+      const changed = file.slice();
+      changed[at]! ^= 1;
+      const files = new Files();
+      files.byName.set(name, changed);
+      const part = files.addPart(packed);
+      const hit = rows.find((row) => at >= row.offset && at < row.offset + row.length)!;
+      expect(code(() => files.find([part], hit.id))).toBe('malformed_snapshot');
+    }
+  });
+
+  it('is refused when the manifest narrows its range, or its ids are out of order', () => {
+    const rows = packRows(bodies(ids(70), 'body').rows);
+    const { bytes, residentBytes } = encodeIndexPart(sha256, rows);
+    const pin = pinOf(rows, bytes, residentBytes);
+    const resident = bytes.slice(0, residentBytes);
+    expect(code(() => openIndexPart(sha256, resident, { ...pin, least: rowId(rows, 1) }))).toBe(
+      'malformed_snapshot',
+    );
+    expect(code(() => openIndexPart(sha256, resident, { ...pin, greatest: rowId(rows, 5) }))).toBe(
+      'malformed_snapshot',
+    );
+    const unsorted = { ...rows, low: rows.low.slice(), high: rows.high.slice() };
+    unsorted.high.reverse();
+    unsorted.low.reverse();
+    const encoded = encodeIndexPart(sha256, unsorted);
+    const ownPin = pinOf(unsorted, encoded.bytes, encoded.residentBytes);
+    expect(
+      code(() => openIndexPart(sha256, encoded.bytes.slice(0, encoded.residentBytes), ownPin)),
+    ).toBe('malformed_snapshot');
+  });
+
+  it('lists the bodies files that it refers to, and not from a table that was changed', () => {
+    const first = bodies(ids(5, 'a'), 'a');
+    const second = bodies(ids(5, 'b'), 'b');
+    const rows = packRows([...first.rows, ...second.rows]);
+    const { bytes, residentBytes } = encodeIndexPart(sha256, rows);
+    const part = openIndexPart(
+      sha256,
+      bytes.subarray(0, residentBytes),
+      pinOf(rows, bytes, residentBytes),
+    );
+    const table = bytes.slice(part.layout.filesAt);
+    requireFileTable(sha256, part, table);
+    const names = [0, FILE_BYTES].map(
+      (at) => decodeFileLine(table.subarray(at, at + FILE_BYTES)).name,
+    );
+    expect(new Set(names)).toEqual(new Set([first.name, second.name]));
+    table[0]! ^= 1;
+    expect(code(() => requireFileTable(sha256, part, table))).toBe('malformed_snapshot');
+  });
+});
+
+describe('the bytes of the format', () => {
+  it('are what they were: another reader may depend on them', () => {
+    const { file, rows } = bodies(ids(40), 'body');
+    expect(toHex(sha256(file))).toBe(
+      'f30f91f4d9490063743cd750d4e79518a49272e1afff4bf74dd5781dfd4a457d',
+    );
+    const { bytes, residentBytes } = encodeIndexPart(sha256, packRows(rows));
+    expect(residentBytes).toBe(32 + 8 * 40 + 32 * 3 + 32);
+    expect(bytes.length).toBe(residentBytes + 48 * 40 + 40);
+    expect(toHex(sha256(bytes))).toBe(
+      'e574c91951cb9f615e3d25eff1adf72298e788c677b37117af30a4941d06058c',
+    );
+  });
+});
+
+describe('several parts', () => {
+  it('find a proof whose id is an hour older than its place in the log', () => {
+    const files = new Files();
+    const hour = 3_600_000;
+    const early = Array.from({ length: 50 }, (_, i) => proofIdAt(1_700_000_000_000 + i, `e${i}`));
+    const late = Array.from({ length: 50 }, (_, i) =>
+      proofIdAt(1_700_000_000_000 + hour + i, `l${i}`),
+    );
+    // Accepted with the early ones, appended with the late ones.
+    const straggler = proofIdAt(1_700_000_000_000 + 25, 'straggler');
+    const parts = [early, [...late, straggler]].map((group, i) => {
+      const { name, file, rows } = bodies(group, `part ${i}`);
+      files.byName.set(name, file);
+      return files.addPart(packRows(rows));
+    });
+    expect(files.find(parts, straggler)).toBe(`part 1 ${straggler}`);
+    for (const id of early) expect(files.find(parts, id)).toBe(`part 0 ${id}`);
+  });
+
+  it('answer with the newest row of an id, merged or not, whatever the order of merging', () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.array(fc.integer({ min: 0, max: 40 }), { minLength: 1, maxLength: 20 }), {
+          minLength: 1,
+          maxLength: 6,
+        }),
+        fc.nat(5),
+        fc.nat(5),
+        (groups, a, b) => {
+          const pool = ids(41);
+          const files = new Files();
+          const expected = new Map<string, string>();
+          const columns = groups.map((group, i) => {
+            const members = [...new Set(group)].map((n) => pool[n]!);
+            for (const id of members) expected.set(id, `v${i} ${id}`);
+            const { name, file, rows } = bodies(members, `v${i}`);
+            files.byName.set(name, file);
+            return packRows(rows);
+          });
+          const from = Math.min(a, b, columns.length - 1);
+          const to = Math.min(Math.max(a, b), columns.length - 1);
+          const merged = mergeRows(columns.slice(from, to + 1));
+          const parts = [...columns.slice(0, from), merged, ...columns.slice(to + 1)].map((rows) =>
+            files.addPart(rows),
+          );
+          for (const id of pool) {
+            expect(files.find(parts, id)).toBe(expected.get(id) ?? null);
+          }
+        },
+      ),
+      { numRuns: 100 },
+    );
+  });
+
+  it('drop a bodies file when no row of a merge refers to it any more', () => {
+    const all = ids(3);
+    const old = bodies(all, 'old');
+    const fresh = bodies(all, 'new');
+    const merged = mergeRows([packRows(old.rows), packRows(fresh.rows)]);
+    expect(merged.files.length).toBe(FILE_BYTES);
+    expect(toHex(merged.files.subarray(0, 32))).toBe(fresh.name);
+  });
+});
+
+describe('a lookup over a source that answers later', () => {
+  it('gives the same answer', async () => {
+    const files = new Files();
+    const all = ids(100);
+    const { name, file, rows } = bodies(all, 'body');
+    files.byName.set(name, file);
+    const part = files.addPart(packRows(rows));
+    const later = (wanted: SegmentRead) => Promise.resolve(files.read(wanted));
+    const place = await runLookup(findPlace(sha256, [part], fromHex(all[7]!)), later);
+    const record = await runLookup(readRecord(sha256, place!), later);
+    const body = recordBody(record, fromHex(all[7]!), 'proof');
+    expect(fromUtf8(body!.part)).toBe(`body ${all[7]}`);
+    expect(await runLookup(findPlace(sha256, [part], utf8('0123456789abcdef')), later)).toBeNull();
+  });
+});

@@ -1,0 +1,235 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { concat, equalBytes, utf8 } from '#protocol/bytes';
+import { consistencyPath, inclusionPath, rootOf } from '#protocol/merkle';
+import {
+  consistencyFromTiles,
+  decodeEntryBundle,
+  encodeEntryBundle,
+  entriesPath,
+  extendTiles,
+  hashAt,
+  inclusionFromTiles,
+  rootFromTiles,
+  tilePath,
+  tilesBetween,
+  tilesForAppend,
+  type TileReader,
+} from '#protocol/tiles';
+import { leafHashes, sha256 } from '../fixtures/leaves.js';
+import { refusal } from '../fixtures/refusal.js';
+
+/** A log that keeps its tiles as a server does and counts what is read. */
+class TileStore {
+  readonly tiles = new Map<string, Uint8Array>();
+  size = 0;
+  reads = 0;
+
+  append(leaves: readonly Uint8Array[]): void {
+    const current = tilesForAppend(this.size, leaves.length).map(({ level, index, width }) => {
+      const hashes = this.tiles.get(`${level}/${index}`)!;
+      expect(hashes).toHaveLength(width * 32);
+      return { level, index, hashes };
+    });
+    const touched = extendTiles(sha256, this.size, leaves, current);
+    const size = this.size + leaves.length;
+    expect(
+      touched.map(({ level, index, hashes }) => ({ level, index, width: hashes.length / 32 })),
+    ).toEqual(tilesBetween(this.size, size));
+    for (const { level, index, hashes } of touched) {
+      const before = this.tiles.get(`${level}/${index}`) ?? new Uint8Array(0);
+      // Tiles only ever grow: what was there is a proper prefix of what is there now.
+      expect(hashes.length).toBeGreaterThan(before.length);
+      expect(equalBytes(hashes.subarray(0, before.length), before)).toBe(true);
+      this.tiles.set(`${level}/${index}`, hashes);
+    }
+    this.size = size;
+  }
+
+  read: TileReader = (level, index, width) => {
+    this.reads++;
+    const tile = this.tiles.get(`${level}/${index}`);
+    if (tile === undefined || tile.length < width * 32)
+      throw new Error(`no tile ${level}/${index}.p/${width}`);
+    return Promise.resolve(tile);
+  };
+}
+
+// Two full levels and a partial third one.
+const MAX = 256 * 256 + 700;
+const leaves = leafHashes(MAX);
+const store = new TileStore();
+store.append(leaves);
+
+describe('paths', () => {
+  it.each([
+    [0, 0, undefined, 'tile/0/000'],
+    [0, 67, undefined, 'tile/0/067'],
+    [0, 1234067, undefined, 'tile/0/x001/x234/067'],
+    [1, 1000, undefined, 'tile/1/x001/000'],
+    [2, 0, 1, 'tile/2/000.p/1'],
+    [0, 273, 112, 'tile/0/273.p/112'],
+    [0, 273, 256, 'tile/0/273'],
+    [63, 999, 255, 'tile/63/999.p/255'],
+    [0, Number.MAX_SAFE_INTEGER, undefined, 'tile/0/x009/x007/x199/x254/x740/991'],
+  ])('of tile %d %d of width %j is %s', (level, index, width, path) => {
+    expect(tilePath(level, index, width)).toBe(path);
+  });
+
+  it('of entry bundles', () => {
+    expect(entriesPath(0)).toBe('tile/entries/000');
+    expect(entriesPath(1234067, 7)).toBe('tile/entries/x001/x234/067.p/7');
+  });
+
+  it('do not exist for tiles that do not', () => {
+    expect(refusal(() => tilePath(64, 0)).code).toBe('out_of_range');
+    expect(refusal(() => tilePath(0, -1)).code).toBe('out_of_range');
+    expect(refusal(() => tilePath(0, 0, 0)).code).toBe('out_of_range');
+    expect(refusal(() => tilePath(0, 0, 257)).code).toBe('out_of_range');
+  });
+});
+
+describe('the tiles of a tree', () => {
+  it('of 70,000 leaves are the ones that the specification counts', () => {
+    const tiles = tilesBetween(0, 70_000);
+    const at = (level: number) =>
+      tiles.filter((tile) => tile.level === level).map((tile) => tile.width);
+    expect(at(0)).toEqual([...Array<number>(273).fill(256), 112]);
+    expect(at(1)).toEqual([256, 17]);
+    expect(at(2)).toEqual([1]);
+    expect(tiles).toHaveLength(277);
+  });
+
+  it('of 256 leaves are a full one and the first of the level above', () => {
+    expect(tilesBetween(0, 256)).toEqual([
+      { level: 0, index: 0, width: 256 },
+      { level: 1, index: 0, width: 1 },
+    ]);
+    expect(tilesBetween(255, 256)).toEqual(tilesBetween(0, 256));
+    expect(tilesBetween(256, 256)).toEqual([]);
+    expect(tilesBetween(0, 0)).toEqual([]);
+  });
+
+  it('are the same however the leaves were grouped', () => {
+    fc.assert(
+      fc.property(
+        fc.array(fc.integer({ min: 0, max: 700 }), { minLength: 1, maxLength: 8 }),
+        (groups) => {
+          const grouped = new TileStore();
+          for (const count of groups)
+            grouped.append(leaves.slice(grouped.size, grouped.size + count));
+          const whole = new TileStore();
+          whole.append(leaves.slice(0, grouped.size));
+          expect(grouped.tiles).toEqual(whole.tiles);
+        },
+      ),
+      { numRuns: 12 },
+    );
+  });
+
+  it('are not built upon when they disagree with the size', () => {
+    const tile = { level: 0, index: 0, hashes: concat(...leaves.slice(0, 5)) };
+    const more = leaves.slice(5, 7);
+    expect(extendTiles(sha256, 5, more, [tile])).toHaveLength(1);
+    expect(refusal(() => extendTiles(sha256, 5, more, [])).code).toBe('malformed_tile');
+    expect(refusal(() => extendTiles(sha256, 4, more, [tile])).code).toBe('malformed_tile');
+    expect(refusal(() => extendTiles(sha256, 6, more, [tile])).code).toBe('malformed_tile');
+    expect(refusal(() => extendTiles(sha256, 5, [more[0]!.subarray(1)], [tile])).code).toBe(
+      'malformed_tile',
+    );
+  });
+});
+
+describe('reading a tree from its tiles', () => {
+  const size = fc.oneof(
+    fc.integer({ min: 1, max: MAX }),
+    fc.constantFrom(1, 255, 256, 257, 511, 512, 65_535, 65_536, 65_537, MAX),
+  );
+
+  it('gives the root of every size', async () => {
+    await fc.assert(
+      fc.asyncProperty(size, async (n) => {
+        expect(await rootFromTiles(sha256, n, store.read)).toEqual(
+          rootOf(sha256, leaves, { start: 0, end: n }),
+        );
+      }),
+      { numRuns: 12 },
+    );
+    expect(await rootFromTiles(sha256, 0, store.read)).toEqual(rootOf(sha256, []));
+  });
+
+  it('gives the same proofs as the leaves do, from a handful of tiles', async () => {
+    const place = size.chain((n) => fc.tuple(fc.nat(n - 1), fc.constant(n)));
+    await fc.assert(
+      fc.asyncProperty(place, async ([index, n]) => {
+        store.reads = 0;
+        expect(await inclusionFromTiles(sha256, index, n, store.read)).toEqual(
+          inclusionPath(sha256, leaves, index, n),
+        );
+        expect(store.reads).toBeLessThanOrEqual(2 * 3);
+        expect(await consistencyFromTiles(sha256, index, n, store.read)).toEqual(
+          consistencyPath(sha256, leaves, index, n),
+        );
+      }),
+      { numRuns: 12 },
+    );
+  });
+
+  it('asks only for what exists at the size that is read', async () => {
+    const n = 256 * 3 + 17;
+    const partial: TileReader = (level, index, width) => {
+      expect(width).toBe(level === 0 && index === 3 ? 17 : level === 0 ? 256 : 3);
+      return Promise.resolve(store.tiles.get(`${level}/${index}`)!.subarray(0, width * 32));
+    };
+    expect(await rootFromTiles(sha256, n, partial)).toEqual(
+      rootOf(sha256, leaves, { start: 0, end: n }),
+    );
+  });
+
+  it('gives single nodes, and refuses those that do not exist yet', async () => {
+    expect(await hashAt(sha256, { level: 9, index: 1 }, 1024, store.read)).toEqual(
+      rootOf(sha256, leaves, { start: 512, end: 1024 }),
+    );
+    await expect(hashAt(sha256, { level: 9, index: 1 }, 1023, store.read)).rejects.toHaveProperty(
+      'code',
+      'out_of_range',
+    );
+  });
+
+  it('refuses a tile that is shorter than the tree says', async () => {
+    const short: TileReader = async (level, index, width) =>
+      (await store.read(level, index, width)).subarray(0, width * 32 - 1);
+    await expect(rootFromTiles(sha256, 300, short)).rejects.toHaveProperty(
+      'code',
+      'malformed_tile',
+    );
+  });
+});
+
+describe('entry bundles', () => {
+  it('come back', () => {
+    const entries = fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 20 });
+    fc.assert(
+      fc.property(entries, (list) => {
+        expect(decodeEntryBundle(encodeEntryBundle(list))).toEqual(list);
+      }),
+    );
+    const long = new Uint8Array(65_535).fill(7);
+    expect(decodeEntryBundle(encodeEntryBundle([long]))).toEqual([long]);
+  });
+
+  it('are big-endian lengths and bytes', () => {
+    expect(
+      encodeEntryBundle([utf8('ab'), new Uint8Array(0), new Uint8Array(258)]).subarray(0, 8),
+    ).toEqual(Uint8Array.of(0, 2, 0x61, 0x62, 0, 0, 1, 2));
+  });
+
+  it('are refused when cut, overlong or with an entry too long', () => {
+    const bundle = encodeEntryBundle([utf8('abc'), utf8('d')]);
+    for (const cut of [1, 2, 3, 4, 6, 7]) {
+      expect(refusal(() => decodeEntryBundle(bundle.subarray(0, cut))).code).toBe('malformed_tile');
+    }
+    expect(refusal(() => decodeEntryBundle(new Uint8Array(2 * 257))).code).toBe('malformed_tile');
+    expect(refusal(() => encodeEntryBundle([new Uint8Array(65_536)])).code).toBe('malformed_entry');
+  });
+});

@@ -1,0 +1,284 @@
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createFacade } from '#api/public/facade';
+import { directorySource } from '#api/public/snapshot/source';
+import type { VerdictInHistory } from '#protocol/history';
+import { formatVkey } from '#protocol/note';
+import type { ProofEvent } from '#protocol/schemas/proof-view';
+import type { ArtifactKind } from '#protocol/status';
+import type { Publisher } from '#publisher/publisher';
+import { sqlRegistry } from '#publisher/registry/sql-registry';
+import { systemClock } from '#runtime/process/clock';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { logger } from '#runtime/process/log';
+import { appendRevocation } from '#sql/lifecycle/entries';
+import { insertVerdicts, type NewVerdict } from '#sql/log/verdicts';
+import { expire } from '#workers/verify/expiries';
+import { scrub } from '#workers/verify/scrub';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { startEngine, type TestEngine } from '../fixtures/engine.js';
+import { clientOf, type Client } from '../fixtures/lifecycle.js';
+import { eventsIn, historyIn, publishedRecord, unsized } from '../fixtures/public-history.js';
+import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+import { MemoryRegistry, ORIGIN, SNAPSHOT_NAME, TestClock, testKey } from '../fixtures/snapshot.js';
+import { sqlPublisher } from '../fixtures/sql-publisher.js';
+
+/** Histories out of a real Postgres: what the publisher is answered, and what the public reads. */
+
+describe('the registry in Postgres', () => {
+  let db: TestDatabase;
+  beforeAll(async () => {
+    db = await freshDatabase();
+  });
+  afterAll(() => db.drop());
+
+  /** Rows as a verifier writes them, that saw so large a log. */
+  const rows = (treeSize: number) => {
+    const row = {
+      treeSize,
+      root: Buffer.alloc(32),
+      outcome: 'pass' as const,
+      expired: [],
+      checks: [{ name: 'aep_hash', result: 'pass' }],
+    };
+    return {
+      range: (firstIndex: number): NewVerdict => ({
+        ...row,
+        prefix: { subtrees: Buffer.alloc(32), keysDigest: Buffer.alloc(32) },
+        firstIndex,
+        lastIndex: treeSize - 1,
+      }),
+      leaf: (
+        index: number,
+        found: { failed?: readonly string[]; expired?: ArtifactKind[] } = {},
+      ): NewVerdict => {
+        const { failed = [], expired = [] } = found;
+        const checks = [...row.checks, ...failed.map((name) => ({ name, result: 'fail' }))];
+        const outcome = failed.length > 0 ? 'fail' : 'pass';
+        return {
+          ...row,
+          prefix: null,
+          firstIndex: index,
+          lastIndex: index,
+          outcome,
+          expired,
+          checks,
+        };
+      },
+    };
+  };
+
+  it('answers what the one in memory does that the other tests use', async () => {
+    const verifier = db.as('svc_verifier');
+    const publisher = sqlRegistry(db.as('svc_publisher'));
+    const clock = new TestClock();
+    const memory = new MemoryRegistry(clock);
+    const say = async (...verdicts: NewVerdict[]): Promise<void> => {
+      await insertVerdicts(verifier, verdicts);
+      // Both clocks go on.
+      await sleep(3);
+      clock.at += 1;
+    };
+
+    const [, second] = memory.addProofs(3);
+    memory.judge(second!, { outcome: 'fail', failedChecks: ['signature', 'inclusion'] });
+    memory.verify();
+    await say(rows(4).range(0), rows(4).leaf(2, { failed: ['signature', 'inclusion'] }));
+    const [, fifth, sixth] = memory.addProofs(3);
+    memory.verify();
+    await say(rows(7).range(4));
+    memory.judge(second!, { outcome: 'pass', failedChecks: [] });
+    await say(rows(7).leaf(2));
+    memory.judge(fifth!, { expired: ['passport'] });
+    await say(rows(7).leaf(5, { expired: ['passport'] }));
+    memory.judge(sixth!, { outcome: 'fail', failedChecks: ['aep_hash'] });
+    await say(rows(7).leaf(6, { failed: ['aep_hash'] }));
+    memory.judge(fifth!, { outcome: 'fail', expired: ['passport'], failedChecks: [] });
+    await say({ ...rows(7).leaf(5, { expired: ['passport'] }), outcome: 'fail' });
+    memory.addProof();
+
+    const leaves = [0, 1, 2, 3, 4, 5, 6, 7, 2];
+    // Each has its own clock and numbers: what counts is which rows are older, and which of a breath.
+    const comparable = (histories: Map<number, VerdictInHistory[]>) =>
+      [...histories]
+        .sort(([a], [b]) => a - b)
+        .map(([leaf, rowsOfLeaf]) => [
+          leaf,
+          rowsOfLeaf.map(({ verdictId: _id, verifiedAt, ...row }, i) => ({
+            ...row,
+            inOneBreath: verifiedAt === rowsOfLeaf[i - 1]?.verifiedAt,
+          })),
+        ]);
+    const answered = comparable(await publisher.verdictHistories(leaves));
+    expect(answered).toEqual(comparable(await memory.verdictHistories(leaves)));
+    expect(answered.map(([leaf]) => leaf)).toEqual([0, 1, 2, 3, 4, 5, 6]);
+    expect(answered[2]![1]).toMatchObject([
+      { frontier: true, outcome: 'pass', failedChecks: [] },
+      {
+        frontier: false,
+        outcome: 'fail',
+        failedChecks: ['signature', 'inclusion'],
+        inOneBreath: true,
+      },
+      { frontier: false, outcome: 'pass', failedChecks: [], inOneBreath: false },
+    ]);
+    expect(await publisher.verdictHistories([])).toEqual(new Map());
+
+    // The last one is in force, and only of a row of a leaf's own there is more to ask.
+    const inForce = await publisher.verdictsForRange(0, 8);
+    expect([...inForce].filter(([, { own }]) => own).map(([leaf]) => leaf)).toEqual([2, 5, 6]);
+    for (const [leaf, history] of await publisher.verdictHistories(leaves)) {
+      const { outcome, expired, verifiedAt, frontier } = history.at(-1)!;
+      expect(inForce.get(leaf)).toEqual({ outcome, expired, verifiedAt, own: !frontier });
+    }
+  });
+});
+
+describe('what became of a proof', () => {
+  let db: TestDatabase;
+  let registry: TestRegistry;
+  let engine: TestEngine;
+  let client: Client;
+  const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
+  const logKey = testKey();
+  const snapshotKey = testKey();
+  const publishers: Publisher[] = [];
+
+  function publisher(): Publisher {
+    const opened = sqlPublisher(db.as('svc_publisher'), { directory, logKey, snapshotKey });
+    publishers.push(opened);
+    return opened;
+  }
+
+  beforeAll(async () => {
+    db = await freshDatabase();
+    registry = await openRegistry(db);
+    engine = await startEngine(registry);
+    client = await clientOf(db, registry, engine, { scopes: ['read'] });
+  });
+  afterAll(async () => {
+    for (const one of publishers) await one.close();
+    await engine.close();
+    await db.drop();
+    rmSync(directory, { recursive: true });
+  });
+
+  const admit = async (action?: string): Promise<string> => {
+    const overrides = action === undefined ? {} : { action };
+    const [id = ''] = await registry.admitAll([registry.item(overrides)]);
+    return id;
+  };
+  const revoke = (proofId: string, artifactKind: ArtifactKind): Promise<unknown> =>
+    appendRevocation(registry.admin, nativeSha256, {
+      proofId,
+      artifactKind,
+      reason: 'an audit found it wrong',
+      actor: 'auditor',
+      salt: randomBytes(32).toString('hex'),
+    });
+  /** Flips a bit of the stored AEP; doing it again mends it. */
+  const tamper = (proofId: string): Promise<unknown> =>
+    db.sql.begin(async (tx) => {
+      await tx`set local session_replication_role = replica`;
+      await tx`update svc.proof set aep = set_byte(aep, 40, get_byte(aep, 40) # 1)
+        where proof_id = ${proofId}::uuid`;
+    });
+  const validity = (passport: 'null' | '0'): Promise<unknown> =>
+    db.sql`update svc.tenant set validity = ${db.sql.json({
+      proof: null,
+      passport: passport === 'null' ? null : 0,
+      certificate: null,
+      trust: null,
+    })} where tenant_id = ${TENANT}`;
+  /** From wherever the scrubber is, and once more from the beginning. */
+  const verifyAllAgain = async (): Promise<void> => {
+    await registry.verifyAll();
+    for (let round = 0; round < 2; round++) await scrub(registry.verify, 10_000);
+  };
+  const privately = async (proofId: string): Promise<ProofEvent[]> => {
+    const { status, json } = await client.get(`/v1/proofs/${proofId}`);
+    expect(status).toBe(200);
+    return json['history'] as ProofEvent[];
+  };
+  /** As a facade finds it that has just started. */
+  const record = async (proofId: string): Promise<Uint8Array> => {
+    const facade = createFacade({
+      snapshotSource: directorySource(directory),
+      logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
+      snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
+      clock: systemClock,
+      log: logger('facade', 'silent'),
+    });
+    try {
+      return await publishedRecord(facade, directory, proofId);
+    } finally {
+      facade.close();
+    }
+  };
+
+  it('is told to the public as to its tenant, event by event, also from nothing', async () => {
+    const plain = await admit();
+    const denied = await admit('DELETE_AUDIT_LOG');
+    const revoked = await admit();
+    const mended = await admit();
+    const wrongAtFirst = await admit();
+    await validity('0');
+    const over = await admit();
+    await validity('null');
+    const revokedAtOnce = await admit();
+    await revoke(revokedAtOnce, 'passport');
+    await tamper(wrongAtFirst);
+    await registry.verifyAll();
+    const first = publisher();
+    await first.runCycle();
+    expect((await record(plain))[0]).toBe(1);
+
+    await expire(registry.verify, 100);
+    await revoke(revoked, 'trust');
+    await tamper(mended);
+    await verifyAllAgain();
+    await first.runCycle();
+
+    await revoke(revoked, 'trust');
+    await revoke(revoked, 'proof');
+    await tamper(mended);
+    await tamper(wrongAtFirst);
+    await verifyAllAgain();
+    await first.runCycle();
+
+    const kinds = async (proofId: string) => (await privately(proofId)).map(({ event }) => event);
+    const begun = ['accepted', 'appended'];
+    expect(await kinds(plain)).toEqual([...begun, 'verified']);
+    expect(await kinds(denied)).toEqual([...begun, 'verified']);
+    expect((await kinds(revoked)).slice(2).sort()).toEqual([
+      'revoked',
+      'revoked',
+      'revoked',
+      'verified',
+    ]);
+    expect(await kinds(mended)).toEqual([...begun, 'verified', 'failed', 'verified']);
+    expect(await kinds(wrongAtFirst)).toEqual([...begun, 'failed', 'verified']);
+    expect(await kinds(over)).toEqual([...begun, 'verified', 'expired']);
+
+    const all = [plain, denied, revoked, mended, wrongAtFirst, over, revokedAtOnce];
+    const agree = async (): Promise<void> => {
+      for (const id of all) {
+        const told = await record(id);
+        const isPlain = id === plain || id === denied;
+        expect(historyIn(told, id) === null).toBe(isPlain);
+        const known = await privately(id);
+        if (isPlain) expect(eventsIn(told, id)).toEqual(unsized(known));
+        else expect(eventsIn(told, id)).toEqual(known);
+      }
+    };
+    await agree();
+    await first.close();
+    rmSync(join(directory, 'lookup'), { recursive: true });
+    await publisher().runCycle();
+    await agree();
+  });
+});

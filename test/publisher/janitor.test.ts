@@ -1,0 +1,92 @@
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { TestSnapshot } from '../fixtures/snapshot.js';
+
+const MINUTE = 60_000;
+
+let snapshot: TestSnapshot;
+beforeEach(() => {
+  snapshot = new TestSnapshot();
+});
+afterEach(() => snapshot.close());
+
+const at = (path: string): string => join(snapshot.directory, path);
+const segments = (): string[] => readdirSync(at('lookup/segments'));
+const partsNow = (): string[] =>
+  [...readFileSync(at('lookup/manifest'), 'utf8').matchAll(/"sha256":"([0-9a-f]{64})"/g)].map(
+    (match) => match[1]!,
+  );
+
+async function publishProofs(publisher: { runCycle(): Promise<unknown> }, count: number) {
+  snapshot.registry.addProofs(count);
+  snapshot.registry.verify();
+  await publisher.runCycle();
+}
+
+describe('the janitor', () => {
+  it('keeps replaced index parts for an hour, and what is in use for ever', async () => {
+    const publisher = snapshot.publisher();
+    const replaced: string[] = [];
+    for (let i = 0; i < 4; i++) {
+      await publishProofs(publisher, 2);
+      replaced.push(...partsNow());
+    }
+    const stale = [...new Set(replaced)].filter((name) => !partsNow().includes(name));
+    expect(stale.length).toBeGreaterThan(0);
+    snapshot.clock.at += 6 * MINUTE;
+    await publisher.runCycle();
+    snapshot.clock.at += 59 * MINUTE;
+    await publisher.runCycle();
+    for (const name of stale) expect(segments()).toContain(name);
+    snapshot.clock.at += 6 * MINUTE;
+    await publisher.runCycle();
+    for (const name of stale) expect(segments()).not.toContain(name);
+    for (const name of partsNow()) expect(segments()).toContain(name);
+    // Bodies are still read through the parts that are left.
+    const facade = snapshot.facade();
+    const server = await snapshot.serve(facade);
+    for (const leaf of snapshot.registry.all) {
+      if (leaf.kind !== 'proof') continue;
+      const response = await fetch(`${server.url}/api/public/verify/proof/${leaf.proofId}`);
+      expect(response.status).toBe(200);
+    }
+  });
+
+  it('takes partial tiles away only an hour after their full tile is there', async () => {
+    const publisher = snapshot.publisher();
+    await publishProofs(publisher, 100);
+    for (let i = 0; i < 20; i++) {
+      snapshot.clock.at += 6 * MINUTE;
+      await publisher.runCycle();
+    }
+    expect(existsSync(at('tile/0/000.p/101'))).toBe(true);
+    await publishProofs(publisher, 300);
+    snapshot.clock.at += 6 * MINUTE;
+    await publisher.runCycle();
+    expect(existsSync(at('tile/0/000.p/101'))).toBe(true);
+    for (let i = 0; i < 11; i++) {
+      snapshot.clock.at += 6 * MINUTE;
+      await publisher.runCycle();
+    }
+    expect(existsSync(at('tile/0/000.p'))).toBe(false);
+    expect(existsSync(at('tile/entries/000.p'))).toBe(false);
+    expect(existsSync(at('tile/0/000'))).toBe(true);
+    expect(existsSync(at('tile/0/001.p/145'))).toBe(true);
+    expect(existsSync(at('tile/1/000.p/1'))).toBe(true);
+  });
+
+  it('clears what a dead publisher left: staged files at once, orphans after an hour', async () => {
+    mkdirSync(at('.staging'), { recursive: true });
+    mkdirSync(at('lookup/segments'), { recursive: true });
+    writeFileSync(at('.staging/half'), 'x');
+    writeFileSync(at(`lookup/segments/${'0'.repeat(64)}`), 'x');
+    const publisher = snapshot.publisher();
+    await publishProofs(publisher, 1);
+    expect(readdirSync(at('.staging'))).toEqual([]);
+    expect(segments()).toContain('0'.repeat(64));
+    snapshot.clock.at += 61 * MINUTE;
+    await publisher.runCycle();
+    expect(segments()).not.toContain('0'.repeat(64));
+  });
+});

@@ -1,0 +1,267 @@
+import { cpSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createFacade, type Facade } from '#api/public/facade';
+import { directorySource } from '#api/public/snapshot/source';
+import { openCheckpoint } from '#protocol/checkpoint';
+import { formatVkey } from '#protocol/note';
+import type { Publisher } from '#publisher/publisher';
+import { publisherReadiness } from '#publisher/readiness';
+import { runPublisher } from '#publisher/run';
+import { UnknownSigner } from '#publisher/plan/unknown-signer';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { logger } from '#runtime/process/log';
+import { ORIGIN, SNAPSHOT_NAME, testKey, TestSnapshot } from '../fixtures/snapshot.js';
+
+/** Changing the keys that sign checkpoints and snapshots, as docs/operations.md says it is done. */
+
+let snapshot: TestSnapshot;
+const facades: Facade[] = [];
+beforeEach(async () => {
+  snapshot = new TestSnapshot();
+  snapshot.registry.addProofs(3);
+  snapshot.registry.verify();
+  const publisher = snapshot.publisher();
+  await publisher.runCycle();
+  await publisher.close();
+});
+afterEach(async () => {
+  facades.splice(0).forEach((facade) => facade.close());
+  await snapshot.close();
+});
+
+const newLogKey = testKey();
+const newSnapshotKey = testKey();
+const newLogVkey = formatVkey(nativeSha256, ORIGIN, newLogKey.publicKey);
+const newSnapshotVkey = formatVkey(nativeSha256, SNAPSHOT_NAME, newSnapshotKey.publicKey);
+
+const retired = () => ({ log: [snapshot.logVkey], snapshot: [snapshot.snapshotVkey] });
+
+/** The publisher that is started with the new keys, told of the old ones. */
+const rotated = (overrides: Parameters<TestSnapshot['publisher']>[0] = {}): Publisher =>
+  snapshot.publisher({
+    logKey: newLogKey,
+    snapshotKey: newSnapshotKey,
+    retired: retired(),
+    ...overrides,
+  });
+
+function facadePinning(log: string[], snapshotVkeys: string[]): Facade {
+  const facade = createFacade({
+    snapshotSource: directorySource(snapshot.directory),
+    logVkey: log,
+    snapshotVkey: snapshotVkeys,
+    clock: snapshot.clock,
+    log: logger('facade', 'silent'),
+  });
+  facades.push(facade);
+  return facade;
+}
+const pinningBoth = () =>
+  facadePinning([newLogVkey, snapshot.logVkey], [newSnapshotVkey, snapshot.snapshotVkey]);
+const pinningNew = () => facadePinning([newLogVkey], [newSnapshotVkey]);
+
+const checkpointFile = () => readFileSync(join(snapshot.directory, 'checkpoint'), 'utf8');
+
+async function statusAt(url: string, proofId: string): Promise<number> {
+  return (await fetch(`${url}/api/public/verify/proof/${proofId}`)).status;
+}
+
+async function grow(publisher: Publisher): Promise<string> {
+  snapshot.clock.at += 1000;
+  const id = snapshot.registry.addProof();
+  snapshot.registry.verify();
+  await publisher.runCycle();
+  return id;
+}
+
+describe('a publisher with new keys', () => {
+  it('does not lead unless it knows the old ones', async () => {
+    for (const keys of [
+      { logKey: newLogKey },
+      { snapshotKey: newSnapshotKey },
+      { logKey: newLogKey, snapshotKey: newSnapshotKey, retired: { log: [], snapshot: [] } },
+    ]) {
+      const publisher = snapshot.publisher(keys);
+      const error = await publisher.runCycle().catch((reason: unknown) => reason);
+      expect(error).toBeInstanceOf(UnknownSigner);
+      expect((error as Error).message).toContain('_RETIRED_VKEYS');
+      expect(publisher.isLeader()).toBe(false);
+    }
+  });
+
+  it('signs with them from then on, the checkpoint of a log that has not grown too', async () => {
+    const publisher = rotated();
+    const before = checkpointFile();
+    await publisher.runCycle();
+    const after = checkpointFile();
+    const open = (note: string, vkey: string) =>
+      openCheckpoint(note, vkey, ORIGIN, nativeVerify, nativeSha256);
+    expect(open(after, newLogVkey)).toEqual(open(before, snapshot.logVkey));
+    expect(() => open(after, snapshot.logVkey)).toThrow();
+    // The same bytes tick for tick: one tree, one note.
+    await publisher.runCycle();
+    expect(checkpointFile()).toBe(after);
+    expect(snapshot.registry.checkpoints).toHaveLength(1);
+    await grow(publisher);
+    expect(open(checkpointFile(), newLogVkey).size).toBe(5);
+    expect(snapshot.registry.checkpoints.map(({ note }) => note)).toEqual([
+      before,
+      checkpointFile(),
+    ]);
+  });
+
+  it('never signs with a retired key, nor takes its own for one', () => {
+    expect(() => rotated({ retired: { log: [newLogVkey], snapshot: [] } })).toThrow(/twice/);
+    const elsewhere = formatVkey(nativeSha256, 'elsewhere.example/log', testKey().publicKey);
+    expect(() => rotated({ retired: { log: [elsewhere], snapshot: [] } })).toThrow(/another/);
+  });
+
+  it('still proves that the log extends what the old key signed', async () => {
+    const publisher = rotated();
+    const forked = snapshot.registry.all.findLast((leaf) => leaf.kind === 'proof')!;
+    snapshot.registry.truncate(snapshot.registry.all.length - 1);
+    snapshot.registry.addProof({ aepHash: 'f'.repeat(64) });
+    snapshot.registry.addProof();
+    snapshot.registry.verify();
+    expect(forked.leafIndex).toBe(3);
+    await expect(publisher.runCycle()).rejects.toMatchObject({ code: 'log_forked' });
+  });
+});
+
+describe('a standby with the old keys', () => {
+  const idOf = (vkey: string): string => vkey.split('+').slice(0, 2).join('+');
+
+  it('stays up and does not lead, and its readiness names the key that it lacks', async () => {
+    const leader = rotated({ snapshotKey: snapshot.snapshotKey, retired: { log: [snapshot.logVkey], snapshot: [] } }); // prettier-ignore
+    await grow(leader);
+    const standby = snapshot.publisher();
+    // At once, while the leader is still there.
+    await expect(standby.runCycle()).rejects.toMatchObject({ key: idOf(newLogVkey) });
+    await leader.close();
+    const signed = checkpointFile();
+    const stopping = new AbortController();
+    const watch = publisherReadiness();
+    const log = logger('publisher', 'silent');
+    const running = runPublisher(standby, { signal: stopping.signal, log, watch });
+    const expected = {
+      ready: false,
+      says: { status: 'unavailable', role: 'standby', unknown_signer: idOf(newLogVkey) },
+    };
+    await expect.poll(() => watch.find()).toMatchObject(expected);
+    stopping.abort();
+    await running;
+    expect(checkpointFile()).toBe(signed);
+  });
+
+  it('of the snapshot does the same', async () => {
+    await rotated({ logKey: snapshot.logKey, retired: { log: [], snapshot: [snapshot.snapshotVkey] } }).runCycle(); // prettier-ignore
+    await expect(snapshot.publisher().runCycle()).rejects.toMatchObject({
+      key: idOf(newSnapshotVkey),
+    });
+  });
+
+  it('leads if it knows the new ones as well, for readers that pin both', async () => {
+    const leader = rotated();
+    await grow(leader);
+    const facade = pinningBoth();
+    const { url } = await snapshot.serve(facade);
+    await leader.close();
+    const standby = snapshot.publisher({
+      retired: { log: [newLogVkey], snapshot: [newSnapshotVkey] },
+    });
+    const id = await grow(standby);
+    await facade.follower.refresh();
+    expect(facade.follower.refusal).toBeNull();
+    expect(await statusAt(url, id)).toBe(200);
+  });
+});
+
+describe('a facade', () => {
+  it('that pins old and new follows across the change, and proves consistency', async () => {
+    const facade = pinningBoth();
+    const { url } = await snapshot.serve(facade);
+    const publisher = rotated();
+    const id = await grow(publisher);
+    await facade.follower.refresh();
+    expect(facade.follower.refusal).toBeNull();
+    expect(await statusAt(url, id)).toBe(200);
+    const keys: unknown = await (await fetch(`${url}/api/public/keys`)).json();
+    expect(keys).toMatchObject({
+      log: { origin: ORIGIN, vkey: newLogVkey, retired: [snapshot.logVkey] },
+      snapshot: { vkey: newSnapshotVkey, retired: [snapshot.snapshotVkey] },
+    });
+  });
+
+  it('that pins both refuses a fork that begins with the change', async () => {
+    const facade = pinningBoth();
+    await facade.follower.refresh();
+    const before = facade.follower.current;
+    // Whoever holds the new keys and another log, larger than the one that was served.
+    const other = new TestSnapshot();
+    other.registry.addProof({ aepHash: 'f'.repeat(64) });
+    other.registry.addProofs(7);
+    other.registry.verify();
+    other.clock.at = snapshot.clock.at + 5000;
+    const forger = other.publisher({ logKey: newLogKey, snapshotKey: newSnapshotKey });
+    await forger.runCycle();
+    cpSync(other.directory, snapshot.directory, { recursive: true });
+    await facade.follower.refresh();
+    expect(facade.follower.refusal).toContain('does not extend');
+    expect(facade.follower.current).toBe(before);
+    await other.close();
+  });
+
+  it('that pins the old alone keeps the last good snapshot until its end', async () => {
+    const facade = snapshot.facade();
+    const { url } = await snapshot.serve(facade);
+    const old = snapshot.registry.all.find((leaf) => leaf.kind === 'proof')!;
+    const publisher = rotated();
+    const id = await grow(publisher);
+    await facade.follower.refresh();
+    expect(facade.follower.refusal).toContain('no signature by a pinned key');
+    expect(await statusAt(url, old.proofId)).toBe(200);
+    expect(await statusAt(url, id)).toBe(404);
+    snapshot.clock.at = facade.follower.current!.opened.validUntil;
+    expect(await statusAt(url, old.proofId)).toBe(503);
+  });
+
+  it('that pins the new alone serves from the first snapshot that is signed with it', async () => {
+    const facade = pinningNew();
+    const { url } = await snapshot.serve(facade);
+    const old = snapshot.registry.all.find((leaf) => leaf.kind === 'proof')!;
+    expect(await statusAt(url, old.proofId)).toBe(503);
+    await rotated().runCycle();
+    await facade.follower.refresh();
+    expect(await statusAt(url, old.proofId)).toBe(200);
+  });
+
+  it('goes by the log key as well as the snapshot key', async () => {
+    const facade = facadePinning([snapshot.logVkey], [newSnapshotVkey, snapshot.snapshotVkey]);
+    await facade.follower.refresh();
+    await grow(rotated());
+    await facade.follower.refresh();
+    expect(facade.follower.refusal).toContain('no signature by a pinned key');
+  });
+
+  it('pins keys of one log only', () => {
+    const elsewhere = formatVkey(nativeSha256, 'elsewhere.example/log', testKey().publicKey);
+    expect(() => facadePinning([snapshot.logVkey, elsewhere], [snapshot.snapshotVkey])).toThrow(
+      /another/,
+    );
+    expect(() => facadePinning([], [snapshot.snapshotVkey])).toThrow(/no verifier key/);
+  });
+});
+
+describe('what the old key signed', () => {
+  it('stays verifiable, under a key that stays published', async () => {
+    const old = checkpointFile();
+    await grow(rotated());
+    const { url } = await snapshot.serve(pinningNew());
+    const keys = (await (await fetch(`${url}/api/public/keys`)).json()) as {
+      log: { retired: [string] };
+    };
+    const opened = openCheckpoint(old, keys.log.retired[0], ORIGIN, nativeVerify, nativeSha256);
+    expect(opened.size).toBe(4);
+  });
+});

@@ -1,0 +1,365 @@
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { cp, readdir, rm, utimes } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { createFacade, type Facade } from '#api/public/facade';
+import { directorySource } from '#api/public/snapshot/source';
+import { formatVkey } from '#protocol/note';
+import type { Manifest } from '#protocol/snapshot/manifest';
+import { ARTIFACT_KINDS } from '#protocol/status';
+import { DatabaseClaim } from '#publisher/registry/lease';
+import type { Publisher } from '#publisher/publisher';
+import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { logger } from '#runtime/process/log';
+import { connect } from '#runtime/postgres/connect';
+import type { Pool } from '#sql/db/transaction';
+import { recordExpiryScan } from '#sql/log/verdicts';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import type { KillPoint } from '../fixtures/dying-publisher.js';
+import { EventfulRegistry } from '../fixtures/eventful-registry.js';
+import { DyingPublishers, type Fate } from '../fixtures/killed-publisher.js';
+import { auditSnapshot } from '../fixtures/outsider.js';
+import { seenBy as facadeSees, type Seen } from '../fixtures/seen.js';
+import { ORIGIN, SNAPSHOT_NAME, TestClock } from '../fixtures/snapshot.js';
+import { sqlPublisher } from '../fixtures/sql-publisher.js';
+
+/**
+ * A real publisher over a real database and a real directory is killed with SIGKILL at every write
+ * of a tick that has everything in it. What it leaves is looked at as an outsider would, by a facade
+ * that comes up on it and by one that has been following; then another publisher takes over.
+ */
+
+/** Leaves before the tick and after it: key entries, proofs, revocations. */
+const BEFORE = 230;
+const AFTER = 274;
+/** The writes of the tick; a test holds the list against it. */
+const WRITES = 16;
+/**
+ * What the janitor removes an hour later: 8 partial tiles and bundles, 9 index parts that were
+ * merged, 3 files of packages that all say something else now, and the old keys.
+ */
+const REMOVALS = 21;
+const HOUR_MS = 60 * 60_000 + 1000;
+
+const home = mkdtempSync(join(tmpdir(), 'svc-killed-'));
+const logKey = createSigningKey(join(home, 'log.pem'));
+const snapshotKey = createSigningKey(join(home, 'snapshot.pem'));
+const logVkey = formatVkey(nativeSha256, ORIGIN, logKey.publicKey);
+const snapshotVkey = formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey);
+/** What is published before the tick, and what it publishes when nothing ends it. */
+const baseline = join(home, 'baseline');
+const reference = join(home, 'reference');
+const clock = new TestClock(Date.now());
+const facades: Facade[] = [];
+const publishers: Publisher[] = [];
+
+let db: TestDatabase;
+let world: EventfulRegistry;
+let dying: DyingPublishers;
+let publisherPool: Pool;
+let lockPool: Pool;
+let tickAt: number;
+let writes: string[];
+let before: Seen;
+let after: Seen;
+
+function publisherIn(directory: string): Publisher {
+  const publisher = sqlPublisher(publisherPool, {
+    claims: [new DatabaseClaim(lockPool)],
+    directory,
+    logKey,
+    snapshotKey,
+    clock,
+    snapshotTtlMs: 15 * 60_000,
+  });
+  publishers.push(publisher);
+  return publisher;
+}
+
+/** `errors` are what it finds wrong with what is published, whenever it looks; its end is not. */
+function facadeOn(directory: string, errors: unknown[] = []): Facade {
+  const log = logger('facade', 'silent');
+  log.error = (fields: unknown, said?: string) => {
+    if (said?.includes('the snapshot is over') !== true) errors.push(fields);
+  };
+  const snapshotSource = directorySource(directory);
+  const facade = createFacade({ snapshotSource, logVkey, snapshotVkey, clock, log, pollMs: 2 });
+  facades.push(facade);
+  return facade;
+}
+
+function seenBy(facade: Facade, directory: string): Promise<Seen> {
+  const { old, fresh, packages, tokens } = world;
+  return facadeSees(facade, directory, { proofs: [...old, ...fresh], packages, tokens });
+}
+
+/** The database as it was before the tick: a publication writes nothing there but its checkpoint. */
+const forgetCheckpoint = (): Promise<unknown> =>
+  world.tamper(`delete from svc.checkpoint where tree_size > ${String(BEFORE)}`);
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  world = await EventfulRegistry.open(db);
+  publisherPool = db.as('svc_publisher');
+  lockPool = connect(db.urlFor('svc_publisher'), { application: 'lock', max: 1 });
+  dying = new DyingPublishers({
+    databaseUrl: db.urlFor('svc_publisher'),
+    logKeyFile: join(home, 'log.pem'),
+    snapshotKeyFile: join(home, 'snapshot.pem'),
+    origin: ORIGIN,
+    snapshotName: SNAPSHOT_NAME,
+  });
+  const publisher = publisherIn(baseline);
+  await world.begin(() => {
+    clock.at += 1000;
+    return publisher.runCycle();
+  });
+  await publisher.close();
+  await world.goOn();
+  // So that the verifier is no reason to publish nothing, as late as it is made to be here.
+  await recordExpiryScan(world.registry.verify.sql, clock.at + 24 * HOUR_MS);
+  before = await seenBy(facadeOn(baseline), baseline);
+
+  tickAt = clock.at + 5000;
+  clock.at = tickAt;
+  await cp(baseline, reference, { recursive: true });
+  const fate = await dying.run({ directory: reference, kill: null, at: [tickAt] });
+  if (!('lived' in fate)) throw new Error('the publisher that nobody kills is dead');
+  writes = fate.lived.writes;
+  after = await seenBy(facadeOn(reference), reference);
+});
+
+afterEach(async () => {
+  for (const publisher of publishers.splice(0)) await publisher.close();
+  for (const facade of facades.splice(0)) facade.close();
+});
+afterAll(async () => {
+  dying.close();
+  await lockPool.end({ timeout: 5 });
+  await db.drop();
+  rmSync(home, { recursive: true });
+});
+
+interface Killed {
+  directory: string;
+  fate: Fate;
+  /** A facade that followed the directory all the time. */
+  lived: Facade;
+  errors: unknown[];
+}
+
+let runs = 0;
+
+/** Runs the tick over a copy of what was published, with a facade that follows it meanwhile. */
+async function killed(kill: KillPoint, at: number[] = [tickAt]): Promise<Killed> {
+  await forgetCheckpoint();
+  clock.at = at.at(-1)!;
+  const directory = join(home, `run-${String(runs++)}`);
+  await cp(baseline, directory, { recursive: true });
+  const errors: unknown[] = [];
+  const lived = facadeOn(directory, errors);
+  await lived.start();
+  const fate = await dying.run({ directory, kill, at });
+  return { directory, fate, lived, errors };
+}
+
+/** What is published, checked from the outside, says either what was before the tick or what is after. */
+async function requireConsistent({ directory, lived }: Killed): Promise<Manifest> {
+  const manifest = await auditSnapshot({ directory, logVkey, snapshotVkey });
+  const isAfter = manifest.tree_size !== BEFORE;
+  const young = facadeOn(directory);
+  for (const facade of [young, lived]) {
+    expect(await seenBy(facade, directory)).toEqual(isAfter ? after : before);
+    expect(facade.follower.current!.opened.manifest).toEqual(manifest);
+  }
+  return manifest;
+}
+
+/** Nobody publishes here until the dead one's lock is over. */
+async function requireLocked({ directory }: Killed): Promise<void> {
+  expect(await publisherIn(directory).runCycle()).toEqual({ outcome: 'standby' });
+}
+
+/** The lock of a publisher that is dead ages by itself; here its time is made to pass. */
+async function passTheLocksTime({ directory }: Killed): Promise<void> {
+  const past = new Date(Date.now() - 60_000);
+  await utimes(join(directory, '.lock'), past, past);
+}
+
+/**
+ * A publisher that knows nothing of the dead one has published. In the database the dead one's lock
+ * ends with its connection, when the server has noticed.
+ */
+async function takeOver({ directory }: Killed): Promise<Publisher> {
+  const next = publisherIn(directory);
+  await expect.poll(() => next.runCycle()).toMatchObject({ outcome: 'published' });
+  return next;
+}
+
+async function requireSurvived(run: Killed): Promise<void> {
+  expect(run.fate).toEqual({ signal: 'SIGKILL' });
+  const left = await requireConsistent(run);
+  await requireLocked(run);
+  await passTheLocksTime(run);
+  await takeOver(run);
+
+  const repaired = await requireConsistent(run);
+  expect(repaired.generation).toBeGreaterThan(left.generation);
+  expect(run.errors).toEqual([]);
+
+  // As if nobody had been killed, down to the last byte; only that a manifest is newer than another.
+  const uninterrupted = await auditSnapshot({ directory: reference, logVkey, snapshotVkey });
+  const { generation } = repaired;
+  expect(repaired).toEqual({ ...uninterrupted, generation });
+  expect(await filesIn(run.directory)).toEqual(await filesIn(reference));
+  expect(await readdir(join(run.directory, '.staging'))).toEqual([]);
+  await rm(run.directory, { recursive: true });
+}
+
+/** Every file but the manifest, the staging and the lock, by path. */
+async function filesIn(directory: string): Promise<Record<string, string>> {
+  const entries = await readdir(directory, { withFileTypes: true, recursive: true });
+  const paths = entries
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name).slice(directory.length + 1))
+    .filter((path) => !path.startsWith('.staging/') && path !== 'lookup/manifest');
+  return Object.fromEntries(
+    paths.sort().map((path) => [path, readFileSync(join(directory, path), 'hex')]),
+  );
+}
+
+const pathsIn = async (directory: string): Promise<string[]> =>
+  Object.keys(await filesIn(directory));
+
+describe('the tick', () => {
+  it('has these writes, the pointers last', () => {
+    expect(writes).toHaveLength(WRITES);
+    expect(writes.slice(-2)).toEqual(['checkpoint', 'lookup/manifest']);
+    const tiles = writes.filter((path) => path.startsWith('tile/')).sort();
+    expect(tiles).toEqual([
+      'tile/0/000',
+      'tile/0/001.p/18',
+      'tile/1/000.p/1',
+      'tile/entries/000',
+      'tile/entries/001.p/18',
+    ]);
+  });
+
+  it('has everything in it', async () => {
+    const { old, fresh, packages, tokens } = world;
+    const said = (seen: Seen, proofId = '') =>
+      ARTIFACT_KINDS.map((kind) => seen[`${proofId} ${kind}`]);
+    const admitted = ['VALID', 'PASS', 'VERIFIED', 'TRUST_ESTABLISHED'];
+    for (const proofId of [old[5], old[6], old[7], old[209]]) {
+      expect(said(before, proofId)).toEqual(admitted);
+    }
+    expect(said(after, old[5])).toEqual(Array(4).fill('REVOKED'));
+    expect(said(after, old[6])).toEqual(Array(4).fill('BACKEND_LOOKUP_REQUIRED'));
+    expect(said(after, old[7])).toEqual(['VALID', 'PASS', 'REVOKED', 'REVOKED']);
+    expect(said(after, old[209])).toEqual(['VALID', 'EXPIRED', 'EXPIRED', 'EXPIRED']);
+    expect(said(before, fresh[0])).toEqual(Array(4).fill('NOT_FOUND'));
+    expect(said(after, fresh[0])).toEqual(admitted);
+    expect(said(after, fresh[40])).toEqual(['VALID', 'NOT_FOUND', 'NOT_FOUND', 'NOT_FOUND']);
+
+    expect(packages.map((id) => before[id])).toEqual([
+      ...Array<string>(3).fill('TRUST_ESTABLISHED'),
+      'NOT_FOUND',
+    ]);
+    expect(packages.map((id) => after[id])).toEqual([
+      'REVOKED',
+      'BACKEND_LOOKUP_REQUIRED',
+      'REVOKED',
+      'TRUST_ESTABLISHED',
+    ]);
+    const live = (part: number): string[] => [
+      `package of ${packages[part]!}`,
+      `passport of ${old[20 + part]!}`,
+    ];
+    expect(tokens.map((token) => before[token])).toEqual([
+      ...[0, 1, 2].flatMap(live),
+      'NOT_FOUND',
+      'NOT_FOUND',
+    ]);
+    expect(tokens.map((token) => after[token])).toEqual([
+      live(0)[0],
+      'over',
+      ...[1, 2].flatMap(live),
+      `package of ${packages[3]!}`,
+      'over',
+    ]);
+    const { index_parts: pins } = await auditSnapshot({
+      directory: reference,
+      logVkey,
+      snapshotVkey,
+    });
+    const entries = (kind: string) =>
+      pins.filter((pin) => pin.kind === kind).map((pin) => pin.entries);
+    // The last proof that was judged anew is in one of the merged parts, once.
+    expect(entries('proof')).toEqual([169, 104]);
+    expect(entries('package')).toEqual([4]);
+    expect(entries('share')).toEqual([8]);
+  });
+});
+
+describe('a publisher that is killed', () => {
+  const everyWrite = Array.from({ length: WRITES }, (_, write) => write);
+  it.each([
+    // A staged file is nobody's yet, whatever it was to be: some stand for all.
+    ...[0, WRITES - 2, WRITES - 1].map((write) => [write, 'half staged'] as const),
+    ...everyWrite.map((write) => [write, 'staged'] as const),
+    ...everyWrite.map((write) => [write, 'in place'] as const),
+  ])('at write %i, the file %s, leaves a whole snapshot and is repaired', async (write, at) => {
+    await requireSurvived(await killed({ write, at }));
+  });
+
+  it.each(['before', 'after'] as const)(
+    '%s the checkpoint is committed in the database leaves a whole snapshot and is repaired',
+    async (checkpoint) => {
+      const run = await killed({ checkpoint });
+      const rows = await db.sql`select from svc.checkpoint where tree_size > ${BEFORE}`;
+      expect(rows).toHaveLength(checkpoint === 'after' ? 1 : 0);
+      expect(await filesIn(run.directory)).toEqual(await filesIn(baseline));
+      await requireSurvived(run);
+    },
+  );
+
+  it.each([
+    [0, 'before'],
+    [10, 'after'],
+    [REMOVALS - 1, 'after'],
+  ] as const)(
+    'at removal %i of what is superfluous, %s it, leaves all that is published',
+    async (removal, at) => {
+      const run = await killed({ removal, at }, [tickAt, tickAt + HOUR_MS]);
+      expect(run.fate).toEqual({ signal: 'SIGKILL' });
+      await requireConsistent(run);
+      await passTheLocksTime(run);
+      // The next one does not know for how long the rest has been superfluous.
+      const next = await takeOver(run);
+      const left = (await pathsIn(reference)).length - REMOVALS;
+      expect((await pathsIn(run.directory)).length).toBeGreaterThanOrEqual(left);
+      clock.at += HOUR_MS;
+      await next.runCycle();
+      expect(await pathsIn(run.directory)).toHaveLength(left);
+      await requireConsistent(run);
+      expect(run.errors).toEqual([]);
+    },
+  );
+
+  it('is followed by the next as soon as its lock is over, which goes on with the log', async () => {
+    const run = await killed({ write: 4, at: 'staged' });
+    const next = await takeOver(run);
+    await requireConsistent(run);
+    const later = await world.admit(3);
+    clock.at += 1000;
+    expect(await next.runCycle()).toMatchObject({ newProofs: 3, treeSize: AFTER + 3 });
+    const { directory, lived, errors } = run;
+    await auditSnapshot({ directory, logVkey, snapshotVkey });
+    world.fresh.push(...later);
+    const seen = await seenBy(lived, directory);
+    expect(seen).toMatchObject(after);
+    for (const proofId of later) expect(seen[`${proofId} proof`]).toBe('VALID');
+    expect(errors).toEqual([]);
+  });
+});

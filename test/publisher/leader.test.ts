@@ -1,0 +1,212 @@
+import { spawn } from 'node:child_process';
+import { existsSync, readFileSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { LeaseLostError } from '#publisher/errors';
+import type { Lease } from '#publisher/registry/lease';
+import type { Publisher } from '#publisher/publisher';
+import { runPublisher } from '#publisher/run';
+import { logger } from '#runtime/process/log';
+import { TestSnapshot } from '../fixtures/snapshot.js';
+
+let snapshot: TestSnapshot;
+beforeEach(() => {
+  snapshot = new TestSnapshot();
+  snapshot.registry.addProofs(3);
+  snapshot.registry.verify();
+});
+afterEach(() => snapshot.close());
+
+const manifest = (): string => readFileSync(join(snapshot.directory, 'lookup/manifest'), 'utf8');
+
+class TestClaim implements Lease {
+  free = true;
+  lostAt = Infinity;
+  asked = 0;
+  take(): Promise<boolean> {
+    return Promise.resolve(this.free);
+  }
+  held(): Promise<boolean> {
+    return Promise.resolve(++this.asked < this.lostAt);
+  }
+  release(): Promise<void> {
+    return Promise.resolve();
+  }
+}
+
+describe('leadership', () => {
+  it('belongs to one publisher per directory until it is given back', async () => {
+    const one = snapshot.publisher();
+    const two = snapshot.publisher();
+    expect(await one.runCycle()).toMatchObject({ outcome: 'published' });
+    expect(await two.runCycle()).toEqual({ outcome: 'standby' });
+    await one.close();
+    expect(await two.runCycle()).toMatchObject({ outcome: 'published' });
+    expect(await one.runCycle()).toEqual({ outcome: 'standby' });
+  });
+
+  it('is taken over from a process that died with the lock', async () => {
+    const holder = spawn(
+      process.execPath,
+      [
+        '--input-type=module',
+        '-e',
+        `import lockfile from 'proper-lockfile';
+         await lockfile.lock(process.argv[1], { lockfilePath: process.argv[1] + '/.lock', stale: 5000 });
+         console.log('held'); setInterval(() => {}, 1000);`,
+        snapshot.directory,
+      ],
+      { stdio: ['ignore', 'pipe', 'inherit'] },
+    );
+    await new Promise((resolve) => holder.stdout.once('data', resolve));
+    const publisher = snapshot.publisher();
+    expect(await publisher.runCycle()).toEqual({ outcome: 'standby' });
+    holder.kill('SIGKILL');
+    await new Promise((resolve) => holder.once('exit', resolve));
+    // Its last heartbeat fades into the past.
+    const lock = join(snapshot.directory, '.lock');
+    expect(existsSync(lock)).toBe(true);
+    utimesSync(lock, new Date(Date.now() - 6000), new Date(Date.now() - 6000));
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+  });
+
+  it('of the directory is given back when the registry is led by another', async () => {
+    const claim = new TestClaim();
+    claim.free = false;
+    expect(await snapshot.publisher({ claims: [claim] }).runCycle()).toEqual({
+      outcome: 'standby',
+    });
+    expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'published' });
+  });
+
+  it('that is lost before the checkpoint leaves nothing signed', async () => {
+    const claim = new TestClaim();
+    claim.lostAt = 1;
+    await expect(snapshot.publisher({ claims: [claim] }).runCycle()).rejects.toThrow(
+      LeaseLostError,
+    );
+    expect(snapshot.registry.checkpoints).toHaveLength(0);
+    expect(existsSync(join(snapshot.directory, 'lookup/manifest'))).toBe(false);
+  });
+
+  it('that is lost before the manifest leaves the old manifest', async () => {
+    const first = snapshot.publisher();
+    await first.runCycle();
+    await first.close();
+    const before = manifest();
+    const claim = new TestClaim();
+    claim.lostAt = 2;
+    await expect(snapshot.publisher({ claims: [claim] }).runCycle()).rejects.toThrow(
+      LeaseLostError,
+    );
+    expect(manifest()).toBe(before);
+  });
+
+  it('never lets an older manifest over a newer one, whatever it thinks of its lock', async () => {
+    let newer = '';
+    const sleeper = snapshot.publisher({
+      // Sleeps in the middle of its tick until its lock is stale; another takes over and publishes.
+      step: async (path, write) => {
+        await write();
+        if (path !== 'checkpoint') return;
+        rmSync(join(snapshot.directory, '.lock'), { recursive: true });
+        snapshot.clock.at += 1000;
+        expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'published' });
+        newer = manifest();
+      },
+    });
+    await expect(sleeper.runCycle()).rejects.toThrow(LeaseLostError);
+    expect(newer).not.toBe('');
+    expect(manifest()).toBe(newer);
+    expect(snapshot.registry.checkpoints).toHaveLength(1);
+  });
+
+  it('loses a race for the checkpoint without publishing', async () => {
+    const { registry } = snapshot;
+    const insert = registry.insertCheckpoint.bind(registry);
+    registry.insertCheckpoint = async (checkpoint) => {
+      await insert(checkpoint);
+      return insert(checkpoint);
+    };
+    await expect(snapshot.publisher().runCycle()).rejects.toThrow(LeaseLostError);
+    expect(existsSync(join(snapshot.directory, 'lookup/manifest'))).toBe(false);
+  });
+});
+
+/** Claims on one registry, of which one at a time is held. */
+class TestRegistryLock {
+  holder: Lease | null = null;
+
+  claim(): Lease {
+    const claim: Lease = {
+      take: () => {
+        this.holder ??= claim;
+        return claim.held();
+      },
+      held: () => Promise.resolve(this.holder === claim),
+      release: () => {
+        if (this.holder === claim) this.holder = null;
+        return Promise.resolve();
+      },
+    };
+    return claim;
+  }
+}
+
+/** Real time: cycles are a second apart. Nothing but its lock can be written to the first one's directory. */
+describe('a publisher whose directory cannot be written', () => {
+  let stopping: AbortController;
+  let runs: Promise<void>[];
+  let lines: string[];
+  let obstacle: string;
+  beforeEach(() => {
+    stopping = new AbortController();
+    runs = [];
+    lines = [];
+    obstacle = join(snapshot.directory, 'tile');
+    writeFileSync(obstacle, 'a file where a folder belongs');
+  });
+  const run = (publisher: Publisher): void => {
+    const log = logger('publisher', 'silent');
+    const note = (fields: { err?: Error } | string, message = '') =>
+      void lines.push(
+        typeof fields === 'string' ? fields : `${message}: ${fields.err?.message ?? ''}`,
+      );
+    Object.assign(log, { info: note, error: note });
+    runs.push(runPublisher(publisher, { signal: stopping.signal, log }));
+  };
+  const stop = async (): Promise<void> => {
+    stopping.abort();
+    await Promise.all(runs);
+  };
+
+  it('lets a standby lead that can write', async () => {
+    const lock = new TestRegistryLock();
+    const broken = snapshot.publisher({ claims: [lock.claim()] });
+    await expect(broken.runCycle()).rejects.toThrow('ENOTDIR');
+    expect(broken.isLeader()).toBe(true);
+    const directory = join(snapshot.directory, 'of-the-standby');
+    const standby = snapshot.publisher({ claims: [lock.claim()], directory });
+    expect(await standby.runCycle()).toEqual({ outcome: 'standby' });
+    run(broken);
+    run(standby);
+    const published = (): boolean => existsSync(join(directory, 'lookup/manifest'));
+    await expect.poll(published, { timeout: 20_000 }).toBe(true);
+    await stop();
+    expect(lines).toContainEqual(expect.stringMatching(/gives up the lead.*ENOTDIR/));
+  }, 30_000);
+
+  it('goes on alone, and logs the cause once', async () => {
+    let cycles = 0;
+    snapshot.registry.asked = (what) => void (cycles += Number(what === 'verifiedPrefix'));
+    run(snapshot.publisher());
+    await expect.poll(() => cycles, { timeout: 20_000 }).toBeGreaterThan(3);
+    rmSync(obstacle);
+    await expect.poll(() => lines.join('\n'), { timeout: 20_000 }).toContain('publishing again');
+    await stop();
+    expect(lines.filter((line) => line.includes('ENOTDIR'))).toEqual([
+      expect.stringMatching(/^nothing was published/),
+      expect.stringMatching(/^publish cycles keep failing/),
+    ]);
+  }, 60_000);
+});

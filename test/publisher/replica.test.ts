@@ -1,0 +1,343 @@
+import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { formatVkey } from '#protocol/note';
+import { openReplica } from '#programs/replica';
+import { SnapshotDirectory } from '#publisher/store/directory';
+import type { Publisher } from '#publisher/publisher';
+import type { RegistryView } from '#publisher/registry/registry-view';
+import { ReplicaUnfit, sqlReplica } from '#publisher/registry/replica';
+import { sqlRegistry } from '#publisher/registry/sql-registry';
+import { FatalPublishError } from '#publisher/errors';
+import { pinKeys } from '#protocol/snapshot/trust';
+import { createSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { packageRoot } from '#runtime/process/package-root';
+import { connect, type Sql } from '#runtime/postgres/connect';
+import { DatabaseUnavailableError } from '#sql/db/errors';
+import { appendRevocation } from '#sql/lifecycle/entries';
+import { freshDatabase } from '../fixtures/database.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+import { replicatedDatabase, type ReplicatedDatabase } from '../fixtures/replicated.js';
+import { ORIGIN, SNAPSHOT_NAME } from '../fixtures/snapshot.js';
+import { sqlPublisher } from '../fixtures/sql-publisher.js';
+
+/** The publisher beside a real standby, which is made to lag, to break off, and to be another's. */
+
+let db: ReplicatedDatabase;
+let registry: TestRegistry;
+let primary: Sql;
+let replica: Sql;
+const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
+const keys = mkdtempSync(join(tmpdir(), 'svc-keys-'));
+const logKey = createSigningKey(join(keys, 'log.pem'));
+const snapshotKey = createSigningKey(join(keys, 'snapshot.pem'));
+const publishers: Publisher[] = [];
+const pools: Sql[] = [];
+const snapshot = new SnapshotDirectory(directory, nativeSha256, nativeVerify, {
+  log: pinKeys(nativeSha256, [formatVkey(nativeSha256, ORIGIN, logKey.publicKey)]),
+  snapshot: pinKeys(nativeSha256, [formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey)]),
+});
+
+function poolAt(url: string): Sql {
+  const pool = connect(url, { application: 'test', max: 2 });
+  pools.push(pool);
+  return pool;
+}
+
+beforeAll(async () => {
+  db = await replicatedDatabase();
+  registry = await openRegistry(db.primary);
+  primary = poolAt(db.primary.urlFor('svc_publisher'));
+  replica = poolAt(db.standbyUrlFor('svc_publisher'));
+});
+afterAll(async () => {
+  for (const publisher of publishers) await publisher.close();
+  for (const pool of pools) await pool.end({ timeout: 1 });
+  rmSync(directory, { recursive: true });
+  rmSync(keys, { recursive: true });
+  await db.close();
+});
+
+/** What of the registry it asked, to be read after its ticks. */
+function asked(view: RegistryView): { view: RegistryView; names: Set<string> } {
+  const names = new Set<string>();
+  const noted = new Proxy(view, {
+    get: (target, name: keyof RegistryView) => {
+      names.add(name);
+      return target[name];
+    },
+  });
+  return { view: noted, names };
+}
+
+const own = { directory, logKey, snapshotKey };
+
+async function publisherWith(
+  view: RegistryView = sqlRegistry(primary),
+  snapshotTtlMs = 60_000,
+): Promise<Publisher> {
+  for (const before of publishers.splice(0)) await before.close();
+  const reads = sqlReplica(primary, replica);
+  const publisher = sqlPublisher(primary, {
+    ...own,
+    registry: view,
+    replica: reads,
+    snapshotTtlMs,
+  });
+  publishers.push(publisher);
+  return publisher;
+}
+
+/** One that reads the primary for everything. */
+async function publisherWithout(): Promise<Publisher> {
+  for (const before of publishers.splice(0)) await before.close();
+  const publisher = sqlPublisher(primary, own);
+  publishers.push(publisher);
+  return publisher;
+}
+
+const admit = (count: number): Promise<string[]> =>
+  registry.admitAll(Array.from({ length: count }, () => registry.item()));
+
+const revoke = (proofId: string): Promise<unknown> =>
+  appendRevocation(registry.admin, nativeSha256, {
+    proofId,
+    artifactKind: 'proof',
+    reason: 'an audit found it wrong',
+    actor: 'auditor',
+    salt: '5'.repeat(64),
+  });
+
+const manifest = async () => (await snapshot.manifest())!.opened;
+
+describe('a publisher with a replica', () => {
+  it('reads it for everything but the head of the log, its key entries and its own checkpoints', async () => {
+    await admit(300);
+    await registry.verifyAll();
+    await db.caughtUp();
+    const { view, names } = asked(sqlRegistry(primary));
+    const publisher = await publisherWith(view);
+    expect(await publisher.runCycle()).toMatchObject({ newProofs: 300 });
+    await admit(20);
+    await registry.verifyAll();
+    await db.caughtUp();
+    expect(await publisher.runCycle()).toMatchObject({ newProofs: 20 });
+    expect([...names].sort()).toEqual(
+      ['frontier', 'hasEnded', 'insertCheckpoint', 'keyEntries', 'latestCheckpoint', 'tile'],
+    ); // prettier-ignore
+  });
+
+  it('sees nothing move during a tick', async () => {
+    const reads = sqlReplica(primary, replica);
+    await reads.reading(async (copy) => {
+      const before = await copy.verifiedPrefix();
+      await admit(3);
+      await registry.verifyAll();
+      await db.caughtUp();
+      expect(await copy.verifiedPrefix()).toEqual(before);
+    });
+    expect(await (await publisherWith()).runCycle()).toMatchObject({ newProofs: 3 });
+  });
+
+  it('asserts no longer than what the replica knows allows while it lags, and goes on when it follows', async () => {
+    const [id] = await admit(1);
+    await registry.verifyAll();
+    await db.caughtUp();
+    const publisher = await publisherWith(undefined, 3_000);
+    await publisher.runCycle();
+    await db.pause();
+    const before = await manifest();
+    await revoke(id!);
+    await admit(5);
+    await registry.verifyAll(); // which looks for what is over as well
+    expect(await publisher.runCycle()).toMatchObject({ newProofs: 0, treeSize: before.manifest.tree_size }); // prettier-ignore
+    const meanwhile = await manifest();
+    expect(meanwhile.manifest.generation).toBeGreaterThan(before.manifest.generation);
+    // Signed anew, but what it vouches for ends when it did: the primary's newer look is not counted.
+    expect(meanwhile.validUntil).toBe(before.validUntil);
+    await sleep(Math.max(0, before.validUntil - Date.now()));
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'verifier_silent' });
+    await db.resume();
+    await registry.verifyAll();
+    await db.caughtUp();
+    expect(await publisher.runCycle()).toMatchObject({ newProofs: 5, changedRecords: 1 });
+  });
+
+  it('waits for a replica that is behind what is published', async () => {
+    await db.pause();
+    await admit(2);
+    await registry.verifyAll();
+    expect(await (await publisherWithout()).runCycle()).toMatchObject({ newProofs: 2 });
+    const published = (await manifest()).manifest.generation;
+    const publisher = await publisherWith();
+    await expect(publisher.runCycle()).rejects.toThrow(ReplicaUnfit);
+    await expect(publisher.runCycle()).rejects.toThrow('waiting for it');
+    expect((await manifest()).manifest.generation).toBe(published);
+    await db.resume();
+    await db.caughtUp();
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+  });
+
+  it('tries again when the replica had to take back what was being read', async () => {
+    const set = (value: string) =>
+      db.standby.unsafe(`alter system set max_standby_streaming_delay = '${value}'`);
+    await set('0');
+    await db.standby`select pg_reload_conf()`;
+    const reads = sqlReplica(primary, replica);
+    const interrupted = reads.reading(async (copy) => {
+      await copy.expiryScanDoneAt();
+      // Row versions that the snapshot may still see are cleaned away.
+      await db.primary.sql`update svc.upkeep set done_at = done_at`;
+      await db.primary.sql`vacuum svc.upkeep`;
+      await db.caughtUp();
+      for (;;) await copy.expiryScanDoneAt();
+    });
+    // The statement is ended, or the connection where none was under way; neither is for a person.
+    const error = await interrupted.catch((cause: unknown) => cause);
+    expect([ReplicaUnfit.name, DatabaseUnavailableError.name]).toContain((error as Error).name);
+    await set('30s');
+    await db.standby`select pg_reload_conf()`;
+    expect(await (await publisherWith()).runCycle()).toMatchObject({ outcome: 'published' });
+  });
+
+  it('stops when the primary went back in time, whatever the replica still has', async () => {
+    await admit(2);
+    await registry.verifyAll();
+    await db.caughtUp();
+    const publisher = await publisherWith();
+    await publisher.runCycle();
+    await db.pause();
+    const lost = (restore: boolean) =>
+      db.primary.sql.begin(async (tx) => {
+        await tx`set local session_replication_role = replica`;
+        if (restore) await tx`insert into svc.verdict overriding system value select * from kept`;
+        else {
+          await tx`drop table if exists kept`;
+          await tx`create table kept as select * from svc.verdict
+            where frontier order by last_index desc limit 1`;
+          await tx`delete from svc.verdict v using kept where v.verdict_id = kept.verdict_id`;
+        }
+      });
+    await lost(false);
+    const tick = publisher.runCycle();
+    await expect(tick).rejects.toThrow(FatalPublishError);
+    await expect(tick).rejects.toMatchObject({ code: 'database_behind' });
+    await lost(true);
+    await db.resume();
+    await db.caughtUp();
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
+  });
+
+  it('signs no tree that the primary has not, and publishes what the primary has', async () => {
+    await admit(2);
+    await registry.verifyAll();
+    await db.caughtUp();
+    const stale = await admit(1);
+    await registry.verifyAll();
+    const other = sqlRegistry(primary);
+    // A copy that has another leaf in the place of the last one.
+    const tampered: RegistryView = {
+      ...other,
+      verifiedPrefix: async () => {
+        const found = (await other.verifiedPrefix())!;
+        return { ...found, root: nativeSha256(found.root) };
+      },
+    };
+    for (const before of publishers.splice(0)) await before.close();
+    const publisher = sqlPublisher(primary, {
+      ...own,
+      replica: { reading: (work) => work(tampered) },
+    });
+    publishers.push(publisher);
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', newProofs: 3 });
+    expect(stale).toHaveLength(1);
+  });
+});
+
+describe('what is no replica of the database', () => {
+  const opening = (url: string) => {
+    const said: string[] = [];
+    const log = { warn: (text: string) => said.push(text) };
+    const closers: (() => unknown)[] = [];
+    const opened = openReplica(url, primary, {
+      log: log as never,
+      onStop: (close) => closers.push(close),
+    });
+    return opened
+      .then(() => said)
+      .finally(async () => {
+        for (const close of closers) await close();
+      });
+  };
+
+  it('is refused: another cluster', async () => {
+    const other = await freshDatabase();
+    await expect(opening(other.urlFor('svc_publisher'))).rejects.toThrow(
+      'DATABASE_READ_URL is no replica of the database in DATABASE_URL',
+    );
+    await other.drop();
+  });
+
+  it('is refused: another role than the publisher’s', async () => {
+    await expect(opening(db.standbyUrlFor('svc_engine'))).rejects.toThrow(
+      'DATABASE_READ_URL cannot be used: the database role svc_engine',
+    );
+  });
+
+  it('is told: the primary itself, and a standby that may end long readings', async () => {
+    expect(await opening(db.primary.urlFor('svc_publisher'))).toEqual([
+      expect.stringContaining('names the primary itself'),
+    ]);
+    expect(await opening(db.standbyUrlFor('svc_publisher'))).toEqual([
+      expect.stringContaining('hot_standby_feedback'),
+    ]);
+  });
+
+  it('ends a program that is told of it, where one with a replica publishes', async () => {
+    const other = await freshDatabase();
+    const run = (url: string, until: string): Promise<string> =>
+      new Promise((resolve) => {
+        const child = spawn(process.execPath, [join(packageRoot, 'dist/programs/publisher.js')], {
+          env: {
+            DATABASE_URL: db.primary.urlFor('svc_publisher'),
+            DATABASE_READ_URL: url,
+            LOG_KEY_FILE: join(keys, 'log.pem'),
+            SNAPSHOT_KEY_FILE: join(keys, 'snapshot.pem'),
+            LOG_ORIGIN: ORIGIN,
+            SNAPSHOT_DIR: directory,
+          },
+        });
+        let said = '';
+        const hear = (text: Buffer): void => {
+          said += text.toString();
+          if (said.includes(until)) child.kill('SIGTERM');
+        };
+        child.stdout.on('data', hear);
+        child.stderr.on('data', hear);
+        child.once('close', (code) => resolve(`${said} exit ${code}`));
+      });
+    const refused = await run(other.urlFor('svc_publisher'), 'is published');
+    expect(refused).toMatch(/is no replica of the database in DATABASE_URL.*exit 1$/s);
+    for (const before of publishers.splice(0)) await before.close();
+    const before = (await manifest()).manifest;
+    await admit(2);
+    await registry.verifyAll();
+    await db.caughtUp();
+    const told = await run(db.standbyUrlFor('svc_publisher'), 'a snapshot is published');
+    expect(told).toMatch(/exit 0$/);
+    expect((await manifest()).manifest.proofs).toBe(before.proofs + 2);
+    await other.drop();
+  });
+
+  it('is refused, also later: a standby that was promoted', async () => {
+    const publisher = await publisherWith();
+    await db.standby`select pg_promote()`;
+    await expect(publisher.runCycle()).rejects.toThrow('is no standby any more');
+    await expect(opening(db.standbyUrlFor('svc_publisher'))).rejects.toThrow(
+      'is no standby any more',
+    );
+  });
+});

@@ -1,0 +1,350 @@
+import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { fromUtf8, toHex } from '#protocol/bytes';
+import { openCheckpoint } from '#protocol/checkpoint';
+import { facadeSchema, type Facade as FacadeBody } from '#protocol/schemas/facade';
+import { openManifest } from '#protocol/snapshot/manifest';
+import { parseVkey } from '#protocol/note';
+import { decodeEntryBundle, entriesPath, rootFromTiles, tilePath } from '#protocol/tiles';
+import { leafHash } from '#protocol/merkle';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { ORIGIN, TestSnapshot } from '../fixtures/snapshot.js';
+
+let snapshot: TestSnapshot;
+beforeEach(() => {
+  snapshot = new TestSnapshot();
+});
+afterEach(() => snapshot.close());
+
+const read = (path: string): Buffer => readFileSync(join(snapshot.directory, path));
+
+function manifest() {
+  return openManifest(nativeVerify, read('lookup/manifest'), {
+    log: [parseVkey(snapshot.logVkey)],
+    snapshot: [parseVkey(snapshot.snapshotVkey)],
+  });
+}
+
+/** What an outsider sees of a proof, through a facade that has just started. */
+async function look(path: string): Promise<{ status: number; body: FacadeBody }> {
+  const server = await snapshot.serve(snapshot.facade());
+  const response = await fetch(`${server.url}/api/public/verify/${path}`);
+  return { status: response.status, body: (await response.json()) as FacadeBody };
+}
+
+async function status(path: string): Promise<string> {
+  return (await look(path)).body.verification.verification_status;
+}
+
+describe('a tick', () => {
+  it('waits until something is verified', async () => {
+    const publisher = snapshot.publisher();
+    expect(await publisher.runCycle()).toEqual({ outcome: 'waiting' });
+    expect(existsSync(join(snapshot.directory, 'lookup/manifest'))).toBe(false);
+  });
+
+  it('publishes what is verified and nothing beyond it', async () => {
+    const { registry } = snapshot;
+    const [first] = registry.addProofs(3);
+    registry.verify();
+    const unverified = registry.addProof();
+    const publisher = snapshot.publisher();
+    expect(await publisher.runCycle()).toMatchObject({
+      outcome: 'published',
+      treeSize: 4,
+      newProofs: 3,
+    });
+    expect((await look(`proof/${first}`)).status).toBe(200);
+    expect((await look(`proof/${unverified}`)).status).toBe(404);
+  });
+
+  it('renders bodies that are exactly what FORMATS says', async () => {
+    const { registry } = snapshot;
+    registry.addProof({ effect: 'DENY', environment: 'live' });
+    const id = registry.addProof();
+    registry.verify();
+    await snapshot.publisher().runCycle();
+    for (const [path, kind, expected] of [
+      [`proof/${id}`, 'proof', 'VALID'],
+      [`certificate/cert_${id}`, 'certificate', 'VERIFIED'],
+      [`passport/pass_${id}`, 'passport', 'PASS'],
+      [`trust/trust_${id}`, 'trust', 'TRUST_ESTABLISHED'],
+    ] as const) {
+      const { body } = await look(path);
+      expect(facadeSchema.parse(body)).toEqual(body);
+      expect(body.artifact_kind).toBe(kind);
+      expect(body.verification).toMatchObject({
+        verification_status: expected,
+        can_assert_validity: true,
+      });
+      expect(body.integrity).toMatchObject({ log_origin: ORIGIN, leaf_index: 2 });
+      expect(body.trust_chain.available).toBe(true);
+      expect(body.trust_chain.sequence).toHaveLength(6);
+    }
+  });
+
+  it('publishes a denial as a valid proof with nothing after it', async () => {
+    const { registry } = snapshot;
+    const id = registry.addProof({ effect: 'DENY' });
+    registry.verify();
+    await snapshot.publisher().runCycle();
+    const { body } = await look(`proof/${id}`);
+    expect(facadeSchema.parse(body)).toEqual(body);
+    expect(body.verification.verification_status).toBe('VALID');
+    expect(body.artifact).toMatchObject({ effect: 'DENY' });
+    expect(body.trust_chain).toEqual({
+      available: false,
+      sequence: ['execution', 'evidence', 'verification'],
+    });
+    const certificate = await look(`certificate/cert_${id}`);
+    expect(certificate.status).toBe(200);
+    expect(certificate.body.artifact).toEqual({});
+    expect(certificate.body.verification.verification_status).toBe('BACKEND_LOOKUP_REQUIRED');
+  });
+
+  it('writes a log that an outsider can verify leaf by leaf', async () => {
+    const { registry } = snapshot;
+    const publisher = snapshot.publisher({ chunkLeaves: 256 });
+    const sizes: number[] = [];
+    for (const count of [1, 3, 250, 1, 1, 300, 600]) {
+      registry.addProofs(count);
+      registry.verify();
+      await publisher.runCycle();
+      const checkpoint = openCheckpoint(
+        fromUtf8(read('checkpoint')),
+        snapshot.logVkey,
+        ORIGIN,
+        nativeVerify,
+      );
+      sizes.push(checkpoint.size);
+      const root = await rootFromTiles(nativeSha256, checkpoint.size, (level, index, width) =>
+        Promise.resolve(read(tilePath(level, index, width))),
+      );
+      expect(toHex(root)).toBe(toHex(checkpoint.root));
+    }
+    const size = sizes.at(-1)!;
+    expect(size).toBe(registry.all.length);
+    for (let index = 0; index * 256 < size; index++) {
+      const width = Math.min(256, size - index * 256);
+      const hashes = read(tilePath(0, index, width));
+      decodeEntryBundle(read(entriesPath(index, width))).forEach((entry, i) => {
+        expect(toHex(leafHash(nativeSha256, entry))).toBe(
+          toHex(hashes.subarray(32 * i, 32 * i + 32)),
+        );
+      });
+    }
+    // Every checkpoint that was ever published still has its partial tiles.
+    for (const earlier of sizes) {
+      await rootFromTiles(nativeSha256, earlier, (level, index, width) =>
+        Promise.resolve(read(tilePath(level, index, width))),
+      );
+    }
+  });
+
+  it('signs the manifest again when nothing is new, and writes nothing else', async () => {
+    snapshot.registry.addProofs(5);
+    snapshot.registry.verify();
+    const publisher = snapshot.publisher();
+    await publisher.runCycle();
+    const before = manifest();
+    const files = publisher.written().files;
+    snapshot.clock.at += 1000;
+    await publisher.runCycle();
+    const after = manifest();
+    expect(publisher.written().files).toBe(files + 1);
+    expect(after.manifest.generation).toBe(before.manifest.generation + 1);
+    expect(after.issuedAt).toBe(before.issuedAt + 1000);
+    expect(after.validUntil).toBe(after.issuedAt + 15 * 60 * 1000);
+    expect(after.manifest.index_parts).toEqual(before.manifest.index_parts);
+  });
+
+  it('applies a revocation by its place in the log, whatever the verdicts say', async () => {
+    const { registry } = snapshot;
+    const [published, fresh] = registry.addProofs(2);
+    registry.verify();
+    const publisher = snapshot.publisher();
+    await publisher.runCycle();
+    expect(await status(`proof/${published}`)).toBe('VALID');
+
+    const late = registry.addProof();
+    registry.revoke(published!);
+    registry.revoke(fresh!, 'passport');
+    registry.revoke(late);
+    expect(await publisher.runCycle()).toMatchObject({ newProofs: 0 });
+    // Not in the verified prefix yet, so not in the snapshot's tree either.
+    expect(await status(`proof/${published}`)).toBe('VALID');
+
+    registry.verify();
+    expect(await publisher.runCycle()).toMatchObject({ newProofs: 1, changedRecords: 2 });
+    for (const kind of ['proof/', 'certificate/cert_', 'passport/pass_', 'trust/trust_']) {
+      expect(await status(kind + published)).toBe('REVOKED');
+      expect(await status(kind + late)).toBe('REVOKED');
+    }
+    expect(await status(`proof/${fresh}`)).toBe('VALID');
+    expect(await status(`passport/pass_${fresh}`)).toBe('REVOKED');
+    expect(await status(`certificate/cert_${fresh}`)).toBe('REVOKED');
+
+    // A later verdict does not undo it.
+    registry.judge(published!, { outcome: 'pass' });
+    await publisher.runCycle();
+    expect(await status(`proof/${published}`)).toBe('REVOKED');
+  });
+
+  it('takes up expiries and failures of old proofs, and their end', async () => {
+    const { registry } = snapshot;
+    const [one, two] = registry.addProofs(2);
+    registry.verify();
+    const publisher = snapshot.publisher();
+    await publisher.runCycle();
+    registry.judge(one!, { expired: ['certificate'] });
+    registry.judge(two!, { outcome: 'fail' });
+    expect(await publisher.runCycle()).toMatchObject({ changedRecords: 2 });
+    expect(await status(`passport/pass_${one}`)).toBe('PASS');
+    expect(await status(`certificate/cert_${one}`)).toBe('EXPIRED');
+    expect(await status(`trust/trust_${one}`)).toBe('EXPIRED');
+    const failed = await look(`proof/${two}`);
+    expect(failed.status).toBe(200);
+    expect(facadeSchema.parse(failed.body)).toEqual(failed.body);
+    expect(failed.body.verification).toMatchObject({
+      verification_status: 'BACKEND_LOOKUP_REQUIRED',
+      can_assert_validity: false,
+    });
+    expect(failed.body.trust_chain).toEqual({ available: false, sequence: [] });
+
+    registry.judge(two!, { outcome: 'pass' });
+    await publisher.runCycle();
+    const again = await look(`proof/${two}`);
+    expect(again.body.verification.verification_status).toBe('VALID');
+    expect(again.body.trust_chain.available).toBe(true);
+    // The same verdict once more is no change.
+    registry.judge(two!, { outcome: 'pass' });
+    expect(await publisher.runCycle()).toMatchObject({ changedRecords: 0 });
+  });
+
+  it('publishes a failed verdict even when the row it is about was changed', async () => {
+    const { registry } = snapshot;
+    const id = registry.addProof();
+    registry.verify();
+    const publisher = snapshot.publisher();
+    await publisher.runCycle();
+    const leaf = registry.all[1]!;
+    if (leaf.kind === 'proof') leaf.aepHash = 'f'.repeat(64);
+    registry.judge(id, { outcome: 'fail' });
+    await publisher.runCycle();
+    const { body } = await look(`proof/${id}`);
+    expect(body.verification.verification_status).toBe('BACKEND_LOOKUP_REQUIRED');
+    expect(body.integrity).not.toMatchObject({ aep_hash: 'f'.repeat(64) });
+  });
+
+  it('finds a proof that was appended an hour after its intake', async () => {
+    const { registry, clock } = snapshot;
+    const publisher = snapshot.publisher();
+    registry.addProofs(300);
+    registry.verify();
+    await publisher.runCycle();
+    clock.at += 3_600_000;
+    registry.addProofs(300);
+    const late = registry.addProof({ acceptedAt: clock.at - 3_600_000 + 100 });
+    registry.addProofs(300);
+    registry.verify();
+    await publisher.runCycle();
+    expect(await status(`proof/${late}`)).toBe('VALID');
+  });
+
+  it('keeps every proof findable while index parts are merged, and few of them', async () => {
+    const { registry } = snapshot;
+    const publisher = snapshot.publisher();
+    const ids: string[] = [];
+    for (let round = 0; round < 60; round++) {
+      ids.push(...registry.addProofs(1 + ((round * 7) % 23)));
+      if (round % 5 === 0) registry.revoke(ids[round]!);
+      registry.verify();
+      await publisher.runCycle();
+    }
+    expect(manifest().manifest.index_parts.length).toBeLessThan(10);
+    const server = await snapshot.serve(snapshot.facade());
+    for (const [i, id] of ids.entries()) {
+      const response = await fetch(`${server.url}/api/public/verify/proof/${id}`);
+      const { verification } = (await response.json()) as FacadeBody;
+      const revoked = i < 60 && i % 5 === 0;
+      expect(verification.verification_status).toBe(revoked ? 'REVOKED' : 'VALID');
+    }
+  });
+
+  it('writes the keys and their lives by log position', async () => {
+    const { registry } = snapshot;
+    registry.addProofs(2);
+    registry.addKeyEntry('retire');
+    registry.addKeyEntry('compromise', 2);
+    registry.verify();
+    await snapshot.publisher().runCycle();
+    const server = await snapshot.serve(snapshot.facade());
+    const response = await fetch(`${server.url}/api/public/keys`);
+    expect(await response.json()).toMatchObject({
+      aep: [{ kty: 'OKP', crv: 'Ed25519', activated_at: 0, retired_at: 3, compromised_from: 2 }],
+      log: { origin: ORIGIN, vkey: snapshot.logVkey, retired: [] },
+      snapshot: { vkey: snapshot.snapshotVkey, retired: [] },
+    });
+  });
+
+  it('lists a compromise before a verdict covers its entry, and no other change of a key', async () => {
+    const { registry } = snapshot;
+    registry.addProofs(3);
+    registry.verify();
+    registry.addKeyEntry('retire');
+    registry.addKeyEntry('compromise', 2);
+    expect(await snapshot.publisher().runCycle()).toMatchObject({ treeSize: 4 });
+    const server = await snapshot.serve(snapshot.facade());
+    const response = await fetch(`${server.url}/api/public/keys`);
+    expect(await response.json()).toMatchObject({
+      aep: [{ retired_at: null, compromised_from: 2 }],
+    });
+  });
+
+  it('publishes no compromise of a key that its list of keys would lack', async () => {
+    const { registry } = snapshot;
+    registry.addProofs(3);
+    registry.addKeyEntry('compromise', 2);
+    registry.verify();
+    const all = registry.keyEntries.bind(registry);
+    registry.keyEntries = async () => (await all()).slice(0, -1);
+    const publisher = snapshot.publisher();
+    await expect(publisher.runCycle()).rejects.toThrow('did not list the key entry at leaf 4');
+    registry.keyEntries = all;
+    expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 5 });
+  });
+
+  it('writes a lost directory anew, above the generations that readers have seen', async () => {
+    const { registry, clock } = snapshot;
+    const ids = registry.addProofs(700);
+    registry.revoke(ids[3]!);
+    registry.verify();
+    const first = snapshot.publisher({ chunkLeaves: 256 });
+    for (let i = 0; i < 3; i++) {
+      await first.runCycle();
+      clock.at += 1000;
+    }
+    const seen = manifest().manifest.generation;
+    await first.close();
+    rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
+    await snapshot.publisher({ chunkLeaves: 256 }).runCycle();
+    expect(manifest().manifest.generation).toBeGreaterThan(seen);
+    expect(await status(`proof/${ids[3]}`)).toBe('REVOKED');
+    expect(await status(`proof/${ids[600]}`)).toBe('VALID');
+  });
+
+  it('writes at most three bytes per byte published', async () => {
+    const { registry } = snapshot;
+    const publisher = snapshot.publisher({ chunkLeaves: 1024 });
+    for (let round = 0; round < 12; round++) {
+      registry.addProofs(512);
+      registry.verify();
+      await publisher.runCycle();
+    }
+    const present = readdirSync(snapshot.directory, { recursive: true, withFileTypes: true })
+      .filter((entry) => entry.isFile() && !entry.parentPath.includes('.p'))
+      .reduce((sum, entry) => sum + readFileSync(join(entry.parentPath, entry.name)).length, 0);
+    expect(publisher.written().bytes / present).toBeLessThan(1.5);
+  });
+});

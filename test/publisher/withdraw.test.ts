@@ -1,0 +1,198 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { parseVkey } from '#protocol/note';
+import type { Facade as FacadeBody } from '#protocol/schemas/facade';
+import { openManifest, type OpenedManifest } from '#protocol/snapshot/manifest';
+import type { Publisher } from '#publisher/publisher';
+import { FatalPublishError } from '#publisher/errors';
+import { nativeVerify } from '#runtime/crypto/node';
+import type { HttpServer } from '#runtime/http/server';
+import { TestSnapshot } from '../fixtures/snapshot.js';
+
+let snapshot: TestSnapshot;
+let publisher: Publisher;
+let ids: string[];
+beforeEach(async () => {
+  snapshot = new TestSnapshot();
+  ids = snapshot.registry.addProofs(400);
+  snapshot.registry.verify();
+  publisher = snapshot.publisher();
+  await publisher.runCycle();
+});
+afterEach(() => snapshot.close());
+
+const manifestBytes = () => readFileSync(join(snapshot.directory, 'lookup/manifest'));
+
+function manifest(): OpenedManifest {
+  return openManifest(nativeVerify, manifestBytes(), {
+    log: [parseVkey(snapshot.logVkey)],
+    snapshot: [parseVkey(snapshot.snapshotVkey)],
+  });
+}
+
+async function statusOf(server: HttpServer, id: string, kind = 'proof'): Promise<string> {
+  const response = await fetch(`${server.url}/api/public/verify/${kind}/${id}`);
+  const { verification } = (await response.json()) as FacadeBody;
+  expect(verification.can_assert_validity).toBe(verification.verification_status === 'VALID');
+  return verification.verification_status;
+}
+
+async function expectStopped(code = 'tree_mismatch'): Promise<void> {
+  const error: unknown = await publisher.runCycle().catch((reason: unknown) => reason);
+  expect(error).toBeInstanceOf(FatalPublishError);
+  expect((error as FatalPublishError).code).toBe(code);
+}
+
+/** The log grows over a tile that is damaged. */
+function damage(): void {
+  snapshot.registry.corruptTile(0, 1, 5);
+  snapshot.registry.addProof();
+  snapshot.registry.verify();
+}
+
+describe('a publisher that stops because the registry contradicts itself', () => {
+  it('withdraws what fails, and leaves the rest as it is published', async () => {
+    const facade = snapshot.facade();
+    const server = await snapshot.serve(facade);
+    const before = manifest();
+    damage();
+    snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
+    snapshot.clock.at += 60_000;
+    await expectStopped();
+
+    const after = manifest();
+    expect({ ...after.manifest, generation: 0, index_parts: [] }).toEqual({
+      ...before.manifest,
+      generation: 0,
+      index_parts: [],
+    });
+    expect(after.manifest.generation).toBeGreaterThan(before.manifest.generation);
+    await facade.follower.refresh();
+    expect(facade.follower.refusal).toBeNull();
+    expect(await statusOf(server, ids[3]!)).toBe('BACKEND_LOOKUP_REQUIRED');
+    for (const id of [ids[2]!, ids[4]!]) expect(await statusOf(server, id)).toBe('VALID');
+  });
+
+  it('does so too when the contradiction shows only in a new leaf', async () => {
+    const server = await snapshot.serve(snapshot.facade());
+    const id = snapshot.registry.addProof();
+    snapshot.registry.verify();
+    const leaf = snapshot.registry.all.at(-1)!;
+    if (leaf.kind === 'proof') leaf.aepHash = '0'.repeat(64);
+    snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
+    await expectStopped();
+    const again = await snapshot.serve(snapshot.facade());
+    expect(await statusOf(server, ids[3]!)).toBe('VALID'); // this one has not looked yet
+    expect(await statusOf(again, ids[3]!)).toBe('BACKEND_LOOKUP_REQUIRED');
+    expect((await fetch(`${again.url}/api/public/verify/proof/${id}`)).status).toBe(404);
+  });
+
+  it('makes nothing assert again or for longer, and goes on from where it was when mended', async () => {
+    snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
+    await publisher.runCycle();
+    const before = manifest();
+    damage();
+    snapshot.registry.judge(ids[3]!, { outcome: 'pass' });
+    snapshot.registry.judge(ids[4]!, { outcome: 'pass', expired: ['proof'] });
+    await expectStopped();
+    expect(manifest()).toEqual(before);
+    snapshot.registry.judge(ids[5]!, { outcome: 'fail' });
+    await expectStopped();
+    const server = await snapshot.serve(snapshot.facade());
+    expect(await statusOf(server, ids[3]!)).toBe('BACKEND_LOOKUP_REQUIRED');
+    expect(await statusOf(server, ids[4]!)).toBe('VALID');
+    expect(await statusOf(server, ids[5]!)).toBe('BACKEND_LOOKUP_REQUIRED');
+
+    snapshot.registry.corruptTile(0, 1, 5);
+    await publisher.runCycle();
+    const mended = await snapshot.serve(snapshot.facade());
+    expect(await statusOf(mended, ids[3]!)).toBe('VALID');
+    expect(await statusOf(mended, ids[4]!)).toBe('EXPIRED');
+    expect(await statusOf(mended, ids[5]!)).toBe('BACKEND_LOOKUP_REQUIRED');
+    expect(manifest().manifest.tree_size).toBe(402);
+  });
+
+  it('writes each withdrawal once, however often it is started again', async () => {
+    damage();
+    snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
+    await expectStopped();
+    const once = manifestBytes();
+    await publisher.close();
+    publisher = snapshot.publisher();
+    await expectStopped();
+    expect(manifestBytes()).toEqual(once);
+    snapshot.registry.judge(ids[4]!, { outcome: 'fail' });
+    await expectStopped();
+    const server = await snapshot.serve(snapshot.facade());
+    for (const id of [ids[3]!, ids[4]!]) {
+      expect(await statusOf(server, id)).toBe('BACKEND_LOOKUP_REQUIRED');
+    }
+  });
+
+  it('keeps what was revoked revoked', async () => {
+    snapshot.registry.revoke(ids[3]!);
+    snapshot.registry.verify();
+    await publisher.runCycle();
+    damage();
+    snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
+    snapshot.registry.statusEntriesOf = () => Promise.resolve([]);
+    await expectStopped();
+    const server = await snapshot.serve(snapshot.facade());
+    expect(await statusOf(server, ids[3]!)).toBe('REVOKED');
+  });
+
+  it('takes up all that failed, however many verdicts there are at once', async () => {
+    const { registry } = snapshot;
+    const all = registry.verdictChangesSince.bind(registry);
+    registry.verdictChangesSince = (since, limit) => all(since, Math.min(limit, 2));
+    damage();
+    for (const id of [ids[0]!, ids[1]!, ids[0]!, ids[7]!, ids[399]!]) {
+      registry.judge(id, { outcome: 'fail' });
+    }
+    await expectStopped();
+    const server = await snapshot.serve(snapshot.facade());
+    for (const id of [ids[0]!, ids[1]!, ids[7]!, ids[399]!]) {
+      expect(await statusOf(server, id)).toBe('BACKEND_LOOKUP_REQUIRED');
+    }
+    expect(await statusOf(server, ids[2]!)).toBe('VALID');
+  });
+
+  it('writes nothing once the snapshot is over', async () => {
+    const before = manifestBytes();
+    damage();
+    snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
+    snapshot.clock.at = manifest().validUntil;
+    await expectStopped();
+    expect(manifestBytes()).toEqual(before);
+  });
+
+  it('comes back if that could not be written or asked, and stops only then', async () => {
+    damage();
+    snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
+    const before = manifestBytes();
+    const asked = snapshot.registry.verdictHistories.bind(snapshot.registry);
+    snapshot.registry.verdictHistories = () => Promise.reject(new Error('the database is away'));
+    const failed: unknown = await publisher.runCycle().catch((reason: unknown) => reason);
+    expect(failed).not.toBeInstanceOf(FatalPublishError);
+    expect(String(failed)).toMatch(/could not be withdrawn.*contradicts itself/);
+    expect(manifestBytes()).toEqual(before);
+    snapshot.registry.verdictHistories = asked;
+    await expectStopped();
+    expect(manifestBytes()).not.toEqual(before);
+  });
+});
+
+describe('a publisher that stops', () => {
+  it('because the log is another one writes nothing, whatever that says of its leaves', async () => {
+    const before = manifestBytes();
+    snapshot.registry.truncate(300);
+    for (let i = 0; i < 250; i++) {
+      snapshot.registry.addProof({ acceptedAt: snapshot.clock.at + 10_000 + i });
+    }
+    snapshot.registry.verify();
+    snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
+    await expectStopped('log_forked');
+    expect(manifestBytes()).toEqual(before);
+  });
+});

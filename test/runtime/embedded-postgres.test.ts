@@ -1,0 +1,257 @@
+import { execFileSync, spawn } from 'node:child_process';
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import postgres from 'postgres';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import {
+  type EmbeddedPostgres,
+  EmbeddedPostgresError,
+  startEmbeddedPostgres,
+} from '#runtime/embedded/start';
+
+const asRoot = process.getuid?.() === 0;
+
+async function query(url: string, text: string): Promise<Record<string, unknown>[]> {
+  const sql = postgres(url, { max: 1, connect_timeout: 5, onnotice: () => undefined });
+  try {
+    return [...(await sql.unsafe(text))];
+  } finally {
+    await sql.end({ timeout: 1 });
+  }
+}
+
+/** Waits for the moment when nothing answers under this process id any more. */
+async function gone(pid: number): Promise<boolean> {
+  for (let i = 0; i < 200; i += 1) {
+    try {
+      process.kill(pid, 0);
+    } catch {
+      return true;
+    }
+    await new Promise((resolve) => setTimeout(resolve, 25));
+  }
+  return false;
+}
+
+let home: string;
+let dataDir: string;
+/** A home whose DATA_DIR has a cluster that was made, used for nothing, and stopped. */
+let made: string;
+const running: EmbeddedPostgres[] = [];
+
+beforeAll(async () => {
+  made = await mkdtemp(join(tmpdir(), 'svc-embedded-made-'));
+  await chmod(made, 0o755);
+  // Turned off once, fsync spares making it that; whoever starts it later has it on.
+  const first = await startEmbeddedPostgres({
+    dataDir: join(made, 'data'),
+    settings: { fsync: 'off' },
+  });
+  await first.stop();
+});
+afterAll(() => rm(made, { recursive: true, force: true }));
+
+/** What was made, in place of making it anew; with its owners and modes. */
+function startFromMade(): Promise<EmbeddedPostgres> {
+  execFileSync('cp', ['-a', join(made, 'data'), home]);
+  return start();
+}
+
+async function start(settings?: Record<string, string>): Promise<EmbeddedPostgres> {
+  const database = await startEmbeddedPostgres({ dataDir, ...(settings ? { settings } : {}) });
+  running.push(database);
+  return database;
+}
+
+beforeEach(async () => {
+  home = await mkdtemp(join(tmpdir(), 'svc-embedded-'));
+  await chmod(home, 0o755);
+  dataDir = join(home, 'data');
+});
+
+afterEach(async () => {
+  for (const database of running.splice(0)) await database.destroy();
+  await rm(home, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
+});
+
+describe('embedded Postgres', () => {
+  it('keeps its data over a stop and a start, with durable settings and passwords only', async () => {
+    const first = await start();
+    await query(first.superuserUrl, 'create table kept (n int); insert into kept values (42)');
+    const settings = await query(
+      first.superuserUrl,
+      "select name, setting from pg_settings where name in ('fsync','full_page_writes','synchronous_commit','listen_addresses','unix_socket_directories','data_checksums','max_connections') order by name",
+    );
+    expect(Object.fromEntries(settings.map((row) => [row['name'], row['setting']]))).toEqual({
+      data_checksums: 'on',
+      fsync: 'on',
+      full_page_writes: 'on',
+      listen_addresses: '127.0.0.1',
+      max_connections: '150',
+      synchronous_commit: 'on',
+      unix_socket_directories: '',
+    });
+    const hba = await query(
+      first.superuserUrl,
+      'select distinct auth_method from pg_hba_file_rules',
+    );
+    expect(hba).toEqual([{ auth_method: 'scram-sha-256' }]);
+    const wrong = first.superuserUrl.replace(/:[^:@/]+@/, ':guess@');
+    await expect(query(wrong, 'select 1')).rejects.toMatchObject({ code: '28P01' });
+
+    await first.stop();
+    expect(await first.exited).toMatchObject({ code: 0, expected: true });
+
+    // A start that is broken off, when the server says its first word, leaves it stopped.
+    const told = new AbortController();
+    const log = { debug: () => told.abort(), info: () => undefined };
+    const broken = startEmbeddedPostgres({ dataDir, log, signal: told.signal });
+    await expect(broken).rejects.toMatchObject({ name: 'AbortError' });
+    expect(await readdir(await clusterDirectory())).not.toContain('postmaster.pid');
+
+    const second = await start();
+    expect(await query(second.superuserUrl, 'select n from kept')).toEqual([{ n: 42 }]);
+    expect(second.rolePassword('svc_engine')).toBe(first.rolePassword('svc_engine'));
+  });
+
+  it('keeps its password where only the owner can read it', async () => {
+    await startFromMade();
+    const { mode } = await stat(join(dataDir, 'postgres-password'));
+    expect(mode & 0o777).toBe(0o600);
+    const password = (await readFile(join(dataDir, 'postgres-password'), 'utf8')).trim();
+    expect(password).toMatch(/^[\w-]{32}$/);
+  });
+
+  it('tells its owner when the server dies, and recovers what was committed', async () => {
+    const first = await startFromMade();
+    await query(first.superuserUrl, 'create table kept (n int); insert into kept values (7)');
+    process.kill(first.pid, 'SIGKILL');
+    expect(await first.exited).toMatchObject({ signal: 'SIGKILL', expected: false });
+
+    const second = await start();
+    expect(await query(second.superuserUrl, 'select n from kept')).toEqual([{ n: 7 }]);
+  });
+
+  it('starts although a stranger now has the process id that a dead server left behind', async () => {
+    const first = await startFromMade();
+    process.kill(first.pid, 'SIGKILL');
+    await first.exited;
+    const place = await clusterDirectory();
+    const pidFile = join(place, 'postmaster.pid');
+    const lines = (await readFile(pidFile, 'utf8')).split('\n');
+    const { pid: stranger, kill } = await strangerOfTheSameUser(place);
+    try {
+      lines[0] = String(stranger);
+      await writeFile(pidFile, lines.join('\n'));
+      const second = await start();
+      expect(await query(second.superuserUrl, 'select 1 as one')).toEqual([{ one: 1 }]);
+    } finally {
+      kill();
+    }
+  });
+
+  it('refuses a second server on the same directory, and leaves the first alone', async () => {
+    const first = await startFromMade();
+    const second = startEmbeddedPostgres({ dataDir });
+    await expect(second).rejects.toMatchObject({ code: 'already_running' });
+    await expect(second).rejects.toThrow(String(first.pid));
+    expect(await query(first.superuserUrl, 'select 1 as one')).toEqual([{ one: 1 }]);
+  });
+
+  it('does not begin an empty database when the password of the old one is lost', async () => {
+    const first = await startFromMade();
+    await first.stop();
+    await rm(join(dataDir, 'postgres-password'));
+    await expect(startEmbeddedPostgres({ dataDir })).rejects.toMatchObject({
+      code: 'password_missing',
+    });
+  });
+
+  it('does not take a cluster that was never completed for a database', async () => {
+    await mkdir(join(dataDir, 'postgres', 'data.0123456789ab', 'base'), { recursive: true });
+    const database = await start();
+    expect(await query(database.superuserUrl, 'select 1 as one')).toEqual([{ one: 1 }]);
+  });
+
+  it('goes down when the process that started it is killed', async () => {
+    const script = join(home, 'owner.mjs');
+    await writeFile(
+      script,
+      `import { startEmbeddedPostgres } from ${JSON.stringify(join(import.meta.dirname, '../../dist/runtime/embedded/start.js'))};
+       const database = await startEmbeddedPostgres({ dataDir: ${JSON.stringify(dataDir)} });
+       console.log(database.pid);
+       process.kill(process.pid, 'SIGKILL');`,
+    );
+    let printed = '';
+    try {
+      execFileSync(process.execPath, [script], {
+        encoding: 'utf8',
+        stdio: ['ignore', 'pipe', 'pipe'],
+      });
+    } catch (error) {
+      printed = (error as { stdout: string }).stdout;
+    }
+    const pid = Number(printed.trim());
+    expect(pid).toBeGreaterThan(1);
+    expect(await gone(pid)).toBe(true);
+    await start();
+  });
+});
+
+// Only root has another account to run it under; for anybody else there is nothing here to test.
+if (asRoot)
+  describe('embedded Postgres, started by root below a private home', () => {
+    beforeEach(() => chmod(home, 0o700));
+
+    it('runs under another account and finds its cluster again through DATA_DIR', async () => {
+      const first = await start();
+      const owner = await stat(`/proc/${String(first.pid)}`);
+      expect(owner.uid).not.toBe(0);
+      await query(first.superuserUrl, 'create table kept (n int)');
+      expect(await readdir(dataDir)).not.toContain('postgres');
+      await first.stop();
+      const second = await start();
+      expect(await query(second.superuserUrl, 'select * from kept')).toEqual([]);
+    });
+
+    it('never revives the cluster of a DATA_DIR that was removed', async () => {
+      const first = await start();
+      await query(first.superuserUrl, 'create table kept (n int)');
+      await first.stop();
+      await rm(dataDir, { recursive: true });
+      const second = await start();
+      expect(await query(second.superuserUrl, "select to_regclass('kept') as kept")).toEqual([
+        { kept: null },
+      ]);
+    });
+
+    it('says so when the cluster that DATA_DIR points to is gone', async () => {
+      const first = await start();
+      await first.stop();
+      await rm(await clusterDirectory(), { recursive: true });
+      const again = startEmbeddedPostgres({ dataDir });
+      await expect(again).rejects.toBeInstanceOf(EmbeddedPostgresError);
+      await expect(again).rejects.toMatchObject({ code: 'cluster_missing' });
+    });
+  });
+
+async function clusterDirectory(): Promise<string> {
+  try {
+    const pointer = await readFile(join(dataDir, 'postgres-place.json'), 'utf8');
+    return join((JSON.parse(pointer) as { directory: string }).directory, 'data');
+  } catch {
+    return join(dataDir, 'postgres', 'data');
+  }
+}
+
+/** A process that is not Postgres, of the user that Postgres runs under. */
+async function strangerOfTheSameUser(cluster: string): Promise<{ pid: number; kill: () => void }> {
+  const { uid, gid } = await stat(cluster);
+  const child = spawn('/bin/sh', ['-c', 'exec sleep 60'], {
+    cwd: '/',
+    ...(asRoot ? { uid, gid } : {}),
+  });
+  await new Promise((resolve) => child.once('spawn', resolve));
+  return { pid: child.pid ?? 0, kill: () => void child.kill('SIGKILL') };
+}

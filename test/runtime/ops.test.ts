@@ -1,0 +1,159 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, describe, expect, it } from 'vitest';
+import { listen, type HttpServer } from '#runtime/http/server';
+import { asOne, besideEachOther, countersOf } from '#runtime/ops/combine';
+import { healthCheck, type OpsSource } from '#runtime/ops/health';
+import { openOpsListener } from '#runtime/ops/listener';
+import { createRegistry, exposition, valuesOf } from '#runtime/ops/registry';
+import { Counter, Gauge } from 'prom-client';
+import { parseExposition, scrape, valueOf } from '../fixtures/exposition.js';
+
+const open: HttpServer[] = [];
+afterEach(async () => {
+  for (const server of open.splice(0)) await server.close(0);
+});
+
+const good: OpsSource = {
+  metrics: () => valuesOf(createRegistry('test')),
+  readiness: () => Promise.resolve({ ready: true, says: { status: 'ready' } }),
+};
+const hanging: OpsSource = {
+  metrics: () => new Promise(() => undefined),
+  readiness: () => new Promise(() => undefined),
+};
+
+async function serve(source: OpsSource, patienceMs?: number): Promise<string> {
+  const server = await openOpsListener(source, {
+    host: '127.0.0.1',
+    port: 0,
+    ...(patienceMs === undefined ? {} : { patienceMs }),
+  });
+  open.push(server);
+  return server.url;
+}
+
+describe('the operations listener', () => {
+  it('serves metrics that parse, with the program and its version', async () => {
+    const metrics = await scrape(await serve(good));
+    expect(valueOf(metrics, 'svc_build_info', { program: 'test', version: '0.1.0' })).toBe(1);
+    expect(valueOf(metrics, 'process_resident_memory_bytes', { program: 'test' })).toBeGreaterThan(
+      1e6,
+    );
+  });
+
+  it('serves three paths and nothing else, to read only', async () => {
+    const url = await serve(good);
+    const status = async (path: string, method = 'GET'): Promise<number> => {
+      const response = await fetch(url + path, { method });
+      await response.arrayBuffer();
+      return response.status;
+    };
+    for (const path of ['/healthz', '/readyz', '/metrics', '/metrics?a=b']) {
+      expect(await status(path)).toBe(200);
+      expect(await status(path, 'HEAD')).toBe(200);
+      expect(await status(path, 'POST')).toBe(405);
+    }
+    for (const path of ['/', '/metrics/', '/v1/proofs', '/api/public/verify/x', '//metrics']) {
+      expect(await status(path)).toBe(404);
+    }
+  });
+
+  it('says why it is not ready, with 503', async () => {
+    const says = { status: 'unavailable', dependencies: { database: 'down' } };
+    const url = await serve({ ...good, readiness: () => Promise.resolve({ ready: false, says }) });
+    const response = await fetch(`${url}/readyz`);
+    expect([response.status, response.headers.get('retry-after')]).toEqual([503, '1']);
+    expect(await response.json()).toEqual(says);
+  });
+
+  it('finds out once what many ask at one moment', async () => {
+    const asked = { metrics: 0, readiness: 0 };
+    const url = await serve({
+      metrics: () => {
+        asked.metrics += 1;
+        return sleep(600).then(good.metrics);
+      },
+      readiness: () => {
+        asked.readiness += 1;
+        return sleep(600).then(good.readiness);
+      },
+    });
+    // The first request of a process takes its time.
+    expect((await fetch(`${url}/healthz`)).status).toBe(200);
+    const paths = Array.from({ length: 40 }, (_, n) => (n % 2 === 0 ? '/metrics' : '/readyz'));
+    const ask = () => Promise.all(paths.map(async (path) => (await fetch(url + path)).status));
+    expect(new Set(await ask())).toEqual(new Set([200]));
+    expect(asked.metrics).toBeLessThanOrEqual(2);
+    expect(asked.readiness).toBeLessThanOrEqual(2);
+    expect((await fetch(`${url}/readyz`)).status).toBe(200);
+    expect(asked.readiness).toBeGreaterThanOrEqual(2);
+  });
+
+  it('answers in time whatever hangs', async () => {
+    const url = await serve(hanging, 100);
+    const began = performance.now();
+    for (const path of ['/readyz', '/metrics']) {
+      const response = await fetch(url + path);
+      await response.arrayBuffer();
+      expect(response.status).toBe(503);
+    }
+    expect((await fetch(`${url}/healthz`)).status).toBe(200);
+    expect(performance.now() - began).toBeLessThan(3_000);
+  });
+
+  it('names the variable when its port is taken', async () => {
+    const other = await listen(() => undefined, { host: '127.0.0.1', port: 0 });
+    open.push(other);
+    await expect(openOpsListener(good, { host: '127.0.0.1', port: other.port })).rejects.toThrow(
+      `Port ${other.port} is taken: set OPS_PORT to another one, or to 0 for any free one.`,
+    );
+    await expect(openOpsListener(good, { host: '192.0.2.1', port: 0 })).rejects.toThrow(
+      'set OPS_BIND to one that is',
+    );
+  });
+});
+
+describe('metrics of several processes', () => {
+  function counted(program: string, n: number) {
+    const registry = createRegistry(program);
+    const counter = new Counter({ name: 'svc_x_total', help: 'x', registers: [registry] });
+    const gauge = new Gauge({ name: 'svc_y', help: 'y', registers: [registry], aggregator: 'max' });
+    counter.inc(n);
+    gauge.set(n);
+    return valuesOf(registry);
+  }
+
+  it('stand beside each other when they are of several programs', async () => {
+    const text = await exposition(besideEachOther([await counted('a', 1), await counted('b', 2)]));
+    const both = parseExposition(text);
+    expect(valueOf(both, 'svc_x_total', { program: 'a' })).toBe(1);
+    expect(valueOf(both, 'svc_x_total', { program: 'b' })).toBe(2);
+  });
+
+  it('are one when they are of one program, and what has ended keeps its counts', async () => {
+    const ended = countersOf(await counted('a', 10));
+    const all = await asOne([await counted('a', 1), await counted('a', 2), ended]);
+    const one = parseExposition(await exposition(all));
+    expect(valueOf(one, 'svc_x_total')).toBe(13);
+    expect(valueOf(one, 'svc_y')).toBe(2);
+  });
+});
+
+describe('a condition', () => {
+  it('asks what hangs once at a time, and again when that is over', async () => {
+    let asked = 0;
+    let end: () => void = () => undefined;
+    const find = healthCheck(() => {
+      asked += 1;
+      return new Promise<void>((resolve) => (end = resolve));
+    });
+    expect(await Promise.all([find(), find()])).toEqual(['down', 'down']);
+    expect(asked).toBe(1);
+    end();
+    await Promise.resolve();
+    const next = find();
+    setTimeout(() => end(), 10);
+    expect(await next).toBe('up');
+    expect(asked).toBe(2);
+  });
+});

@@ -1,0 +1,108 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, it } from 'vitest';
+import type { QueueConfig } from '#runtime/config';
+import {
+  openAdmitEvents,
+  openAdmitQueue,
+  openAdmitWorker,
+  QueueUnavailableError,
+} from '#runtime/queue/queues';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
+
+/** What takes its time, side by side, each test with a queue of its own. */
+
+const PROOF_ID = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
+const log = { warn: () => undefined };
+const nobody = 'postgres://nobody:x@127.0.0.1:1/none';
+
+let home: string;
+let db: TestDatabase;
+let redis: TestRedis | null = null;
+
+beforeAll(async () => {
+  home = await mkdtemp(join(tmpdir(), 'svc-queues-'));
+  db = await freshDatabase();
+  if (!skipsRedis) redis = await startRedis();
+});
+afterAll(async () => {
+  await redis?.close();
+  await db.drop();
+  await rm(home, { recursive: true, force: true });
+});
+
+/** A process that takes one job and never finishes it. */
+async function startVictim(name: string, config: QueueConfig): Promise<ChildProcess> {
+  const script = join(home, `victim-${name}.mjs`);
+  const module = join(import.meta.dirname, '../../dist/runtime/queue/queues.js');
+  await writeFile(
+    script,
+    `import { openAdmitWorker } from ${JSON.stringify(module)};
+     const take = () => { process.send('taken'); return new Promise(() => {}); };
+     openAdmitWorker(${JSON.stringify(config)}, take, { concurrency: 1 });`,
+  );
+  const child = fork(script, { stdio: 'inherit', execArgv: [] });
+  await new Promise((resolve, reject) => {
+    child.once('message', resolve);
+    child.once('exit', () => reject(new Error('the victim ended early')));
+  });
+  return child;
+}
+
+describe.concurrent.each([
+  {
+    name: 'Postgres',
+    skip: false,
+    config: (role: string) => ({ databaseUrl: db.urlFor(role), redisUrl: null }),
+  },
+  {
+    name: `Redis${withoutRedis}`,
+    skip: skipsRedis,
+    config: () => ({ databaseUrl: nobody, redisUrl: redis?.url ?? '' }),
+  },
+])('a queue on $name', ({ name, skip, config }) => {
+  it.skipIf(skip)(
+    'hands the job of a killed worker to another in seconds',
+    async ({ expect }) => {
+      const queue = openAdmitQueue(config('svc_engine'), { log });
+      await queue.add([PROOF_ID]);
+      const victim = await startVictim(name.slice(0, 5), config('svc_worker'));
+      victim.kill('SIGKILL');
+      const seen: string[][] = [];
+      const remember = (ids: string[]) => Promise.resolve(void seen.push(ids));
+      const worker = openAdmitWorker(config('svc_worker'), remember, { concurrency: 1, log });
+      await expect.poll(() => seen, { timeout: 25_000 }).toEqual([[PROOF_ID]]);
+      await worker.close();
+      await queue.close();
+    },
+    60_000,
+  );
+});
+
+describe.concurrent.each([
+  { name: 'Postgres', config: { databaseUrl: nobody, redisUrl: null } },
+  { name: 'Redis', config: { databaseUrl: nobody, redisUrl: 'redis://127.0.0.1:1' } },
+])('a queue on $name that is away', ({ config }) => {
+  it('says so within seconds', async ({ expect }) => {
+    const queue = openAdmitQueue(config, { log });
+    const began = Date.now();
+    await expect(queue.add([PROOF_ID])).rejects.toBeInstanceOf(QueueUnavailableError);
+    await expect(queue.ping()).rejects.toBeInstanceOf(QueueUnavailableError);
+    await queue.close();
+    expect(Date.now() - began).toBeLessThan(15_000);
+    await expect(queue.add([PROOF_ID])).rejects.toBeInstanceOf(QueueUnavailableError);
+  });
+
+  it('does not hold up closing', async ({ expect }) => {
+    const worker = openAdmitWorker(config, () => Promise.resolve(), { concurrency: 1, log });
+    const events = openAdmitEvents(config, () => undefined, { log });
+    await sleep(300);
+    const began = Date.now();
+    await Promise.all([worker.close(), events.close()]);
+    expect(Date.now() - began).toBeLessThan(12_000);
+  });
+});

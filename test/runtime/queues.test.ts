@@ -1,0 +1,245 @@
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Queue } from 'bullmq';
+import { Redis } from 'ioredis';
+import postgres from 'postgres';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import type { QueueConfig } from '#runtime/config';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '#runtime/embedded/start';
+import {
+  grantQueueAccess,
+  migrateQueues,
+  openAdmitEvents,
+  openAdmitQueue,
+  openAdmitWorker,
+} from '#runtime/queue/queues';
+import { startRedis, type TestRedis } from '../fixtures/redis.js';
+
+const withRedis = Boolean(process.env['TEST_REDIS_URL']);
+
+let home: string;
+/** Of this file alone: it is killed in the middle of things. */
+let database: EmbeddedPostgres;
+let redis: TestRedis | null = null;
+
+beforeAll(async () => {
+  home = await mkdtemp(join(tmpdir(), 'svc-queues-'));
+  database = await startEmbeddedPostgres({ dataDir: home });
+  const sql = postgres(database.superuserUrl, { max: 1, onnotice: () => undefined });
+  for (const role of ['svc_engine', 'svc_worker']) {
+    await sql.unsafe(`create role ${role} login password '${database.rolePassword(role)}'`);
+  }
+  await sql.end();
+  // Two at once, as when several starters meet.
+  await Promise.all([migrateQueues(database.superuserUrl), migrateQueues(database.superuserUrl)]);
+  await grantQueueAccess(database.superuserUrl, ['svc_engine', 'svc_worker', 'svc_absent']);
+  if (withRedis) redis = await startRedis();
+});
+
+afterAll(async () => {
+  await redis?.close();
+  await database.destroy();
+  await rm(home, { recursive: true, force: true });
+});
+
+const proofId = (): string => {
+  const hex = randomBytes(16).toString('hex');
+  return `${hex.slice(0, 12)}7${hex.slice(13, 16)}8${hex.slice(17)}`;
+};
+
+const NO_JOBS = { waiting: 0, active: 0, delayed: 0, failed: 0 };
+const log = { warn: () => undefined };
+const nobody = 'postgres://nobody:x@127.0.0.1:1/none';
+
+async function until(condition: () => boolean, ms = 15_000): Promise<void> {
+  const deadline = Date.now() + ms;
+  while (!condition()) {
+    if (Date.now() > deadline) throw new Error('it did not happen in time');
+    await sleep(10);
+  }
+}
+
+interface Backend {
+  name: string;
+  skip: boolean;
+  config(role: string): QueueConfig;
+  /** Kills the server and starts it again. */
+  outage(): Promise<void>;
+  /** Puts a job into the queue as somebody would who got at it. */
+  forge(data: unknown, name?: string): Promise<void>;
+}
+
+/** As our own jobs are when they fail; what is set aside unread must not be. */
+const triedAgain = { attempts: 5, backoff: { type: 'fixed', delay: 600_000 } };
+
+const backends: Backend[] = [
+  {
+    name: 'Postgres',
+    skip: false,
+    config: (role) => ({ databaseUrl: database.urlFor(role), redisUrl: null }),
+    outage: async () => {
+      const { port } = database;
+      process.kill(database.pid, 'SIGKILL');
+      await database.exited;
+      database = await startEmbeddedPostgres({ dataDir: home, port });
+    },
+    forge: async (data, name = 'admit') => {
+      const sql = postgres(database.urlFor('svc_engine'), { max: 1 });
+      const id = `forged-${randomBytes(4).toString('hex')}`;
+      await sql`
+        select bullmq.add_job('admit', ${id}, ${name}, ${JSON.stringify(data)}::text::jsonb,
+          ${sql.json(triedAgain)}::jsonb, 0, 0, ${Date.now()}, 1, null, null, null, null, null, false)`;
+      await sql.end();
+    },
+  },
+  {
+    name: withRedis ? 'Redis' : 'Redis (skipped: TEST_REDIS_URL is not set)',
+    skip: !withRedis,
+    config: () => ({ databaseUrl: nobody, redisUrl: redis?.url ?? '' }),
+    outage: async () => {
+      await redis?.kill();
+      await redis?.start();
+    },
+    forge: async (data, name = 'admit') => {
+      const client = new Redis(redis?.url ?? '', { maxRetriesPerRequest: null });
+      const queue = new Queue('admit', { connection: client, prefix: '{svc}' });
+      await queue.add(name, data, triedAgain);
+      await queue.close();
+      client.disconnect();
+    },
+  },
+];
+
+describe.each(backends)('the admit queue on $name', (backend) => {
+  const opened: { close(): Promise<void> }[] = [];
+  const keep = <T extends { close(): Promise<void> }>(one: T): T => {
+    opened.push(one);
+    return one;
+  };
+
+  afterEach(async () => {
+    for (const one of opened.splice(0).reverse()) await one.close();
+  });
+
+  const openQueue = () => keep(openAdmitQueue(backend.config('svc_engine'), { log }));
+
+  function openWorker(handler: (ids: string[]) => Promise<void>) {
+    return keep(openAdmitWorker(backend.config('svc_worker'), handler, { concurrency: 1, log }));
+  }
+
+  /** A worker that succeeds, and what it was given. */
+  function openRecorder() {
+    const seen: string[][] = [];
+    const worker = openWorker((ids) => {
+      seen.push(ids);
+      return Promise.resolve();
+    });
+    return { seen, ready: worker.ready };
+  }
+
+  it.skipIf(backend.skip)(
+    'carries ids to a worker and news of them back, with no more than the programs’ roles',
+    async () => {
+      const news = new Map<string, string[] | undefined>();
+      const events = keep(
+        openAdmitEvents(backend.config('svc_engine'), (jobId, ids) => void news.set(jobId, ids), {
+          log,
+        }),
+      );
+      const { seen, ready } = openRecorder();
+      await Promise.all([events.ready, ready]);
+      const queue = openQueue();
+      const ids = [proofId(), proofId()];
+      await queue.add(ids);
+      await until(() => seen.length > 0);
+      expect(seen).toEqual([ids]);
+      // An event may be missing, which is why nothing rests on one; not all of them, though.
+      for (let i = 0; i < 50 && news.size === 0; i += 1) {
+        await queue.add([proofId()]);
+        await sleep(50);
+      }
+      const told = [...news.values()];
+      expect(told.length).toBeGreaterThan(0);
+      for (const one of told) expect(seen).toContainEqual(one);
+      await queue.ping();
+      await until(() => seen.length > 0);
+    },
+  );
+
+  it.skipIf(backend.skip)('tries a failed job again and leaves nothing behind', async () => {
+    let calls = 0;
+    const worker = openWorker(() => {
+      calls += 1;
+      return calls === 1 ? Promise.reject(new Error('not now')) : Promise.resolve();
+    });
+    await worker.ready;
+    const queue = openQueue();
+    await queue.add([proofId()]);
+    await until(() => calls === 2);
+    await expect.poll(async () => (await queue.stats()).jobs).toEqual(NO_JOBS);
+  });
+
+  it.skipIf(backend.skip)(
+    'sets a job that is no list of ids aside, unread and at once',
+    async () => {
+      const { seen, ready } = openRecorder();
+      await ready;
+      const honest = [proofId()];
+      const many = Array.from({ length: 1_001 }, proofId);
+      for (const ids of ['all', [1], ["'; drop table proof"], [], many, [proofId(), '']]) {
+        await backend.forge({ ids });
+      }
+      for (const data of [{}, [], 'ids', null, 7]) await backend.forge(data);
+      for (const name of ['forged', 'constructor', '__proto__', '']) {
+        await backend.forge({ ids: [proofId()] }, name);
+      }
+      const queue = openQueue();
+      await queue.add(honest);
+      await until(() => seen.length > 0);
+      expect(seen).toEqual([honest]);
+      expect((await queue.stats()).jobs).toMatchObject({ waiting: 0, delayed: 0 });
+    },
+  );
+
+  it.skipIf(backend.skip)('hands ids to the handler of their kind, and to no other', async () => {
+    const admissions: string[][] = [];
+    const revocations: string[][] = [];
+    const remember = (where: string[][]) => (ids: string[]) => {
+      where.push(ids);
+      return Promise.resolve();
+    };
+    const worker = keep(
+      openAdmitWorker(backend.config('svc_worker'), remember(admissions), {
+        concurrency: 1,
+        log,
+        revocations: remember(revocations),
+      }),
+    );
+    await worker.ready;
+    const queue = openQueue();
+    const [admitted, revoked] = [[proofId()], [proofId(), proofId()]];
+    await queue.addRevocations(revoked);
+    await queue.add(admitted);
+    await until(() => admissions.length + revocations.length === 2);
+    expect({ admissions, revocations }).toEqual({
+      admissions: [admitted],
+      revocations: [revoked],
+    });
+  });
+
+  it.skipIf(backend.skip)('goes on after its server was killed and came back', async () => {
+    const { seen, ready } = openRecorder();
+    const queue = openQueue();
+    await Promise.all([ready, queue.ping()]);
+    await backend.outage();
+    const deadline = Date.now() + 15_000;
+    while (seen.length === 0 && Date.now() < deadline) {
+      await queue.add([proofId()]).catch(() => undefined);
+      await sleep(200);
+    }
+    expect(seen.length).toBeGreaterThan(0);
+  });
+});

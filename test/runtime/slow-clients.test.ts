@@ -1,0 +1,416 @@
+import { EventEmitter } from 'node:events';
+import { Server, type RequestListener, type ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, describe, expect, it } from 'vitest';
+import { unreadProblem } from '#api/engine/http/problem';
+import { boundConnections } from '#runtime/http/connections';
+import { HTTP_LIMITS, type HttpLimits } from '#runtime/http/limits';
+import { listen, type HttpServer } from '#runtime/http/server';
+import { readJsonBody } from '#runtime/http/json-body';
+import { RawClient, statusesOf } from '../fixtures/raw-client.js';
+
+const servers: HttpServer[] = [];
+const clients: RawClient[] = [];
+
+afterEach(async () => {
+  for (const client of clients.splice(0)) client.destroy();
+  for (const server of servers.splice(0)) await server.close(0);
+});
+
+const BIG = Buffer.alloc(256 * 1024, 'x');
+
+let posts = 0;
+
+const handler: RequestListener = (req, res) => {
+  if (req.url === '/big') res.end(BIG);
+  else if (req.method === 'GET') res.end('served');
+  else {
+    posts += 1;
+    readJsonBody(req, 1024 * 1024).then(
+      () => res.end('read'),
+      () => res.destroy(),
+    );
+  }
+};
+
+async function serve(
+  limits: Partial<HttpLimits>,
+  served: RequestListener = handler,
+): Promise<HttpServer> {
+  const server = await listen(served, {
+    host: '127.0.0.1',
+    port: 0,
+    answerUnread: unreadProblem,
+    limits,
+  });
+  servers.push(server);
+  return server;
+}
+
+async function client(server: HttpServer, from?: string): Promise<RawClient> {
+  const one = await RawClient.connect(server, from);
+  clients.push(one);
+  return one;
+}
+
+/** No more at once than a server's backlog holds: the kernel tells the others seconds later. */
+async function many(server: HttpServer, count: number, from?: string): Promise<RawClient[]> {
+  const made: RawClient[] = [];
+  while (made.length < count) {
+    const some = Math.min(100, count - made.length);
+    made.push(...(await Promise.all(Array.from({ length: some }, () => client(server, from)))));
+  }
+  return made;
+}
+
+const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
+const POST = 'POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n';
+
+/** Somebody else, who asks as one should. */
+async function expectServed(server: HttpServer): Promise<void> {
+  const began = performance.now();
+  const response = await fetch(server.url, { headers: { Connection: 'close' } });
+  expect(await response.text()).toBe('served');
+  expect(performance.now() - began).toBeLessThan(10_000);
+}
+
+describe('clients that take their time', () => {
+  it('are told so when their headers drip in, while others are served', async () => {
+    const server = await serve({ headersMs: 300 });
+    const slow = await many(server, 200);
+    for (const one of slow) one.dribble(`GET / HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(1e4)}`, 50);
+    await sleep(100);
+    await expectServed(server);
+    for (const one of slow) expect(statusesOf(await one.end())).toEqual([408]);
+  });
+
+  it('are told so when their body drips in, while others are served', async () => {
+    const server = await serve({ headersMs: 200, requestMs: 500 });
+    const slow = await many(server, 100);
+    for (const one of slow) {
+      one.say(`${POST}Content-Length: 10000\r\n\r\n`);
+      one.dribble('x'.repeat(10_000), 50);
+    }
+    await sleep(100);
+    await expectServed(server);
+    for (const one of slow) expect(statusesOf(await one.end())).toEqual([408]);
+  });
+
+  it('are told so when they never say anything', async () => {
+    const server = await serve({ headersMs: 300 });
+    const silent = await client(server);
+    expect(statusesOf(await silent.end())).toEqual([408]);
+  });
+
+  it('are cut when they do not read, and cost no more than is on its way', async () => {
+    const server = await serve({ idleMs: 500 });
+    let taken = 0;
+    server.server.on('connection', () => (taken += 1));
+    const deaf = await many(server, 20);
+    for (const one of deaf) {
+      one.socket.pause();
+      one.say('GET /big HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(200));
+    }
+    const count = (): Promise<number> =>
+      new Promise((resolve) => server.server.getConnections((_, open) => resolve(open)));
+    await expect.poll(() => taken).toBe(20);
+    await expectServed(server);
+    await expect.poll(count).toBe(0);
+  });
+
+  it('are hung up on when they ask nothing more', async () => {
+    const server = await serve({ keepAliveMs: 200 });
+    const idle = await client(server);
+    idle.say(GET);
+    expect(statusesOf(await idle.end())).toEqual([200]);
+  });
+});
+
+describe('many connections', () => {
+  it('that are idle give way to those that ask', async () => {
+    const server = await serve({ connections: 50 });
+    const hoarded = await many(server, 50);
+    for (const one of hoarded) one.say(GET);
+    for (const one of hoarded) {
+      await expect.poll(() => statusesOf(one.received)).toEqual([200]);
+    }
+    await expectServed(server);
+    await expect.poll(() => hoarded[0]!.isClosed).toBe(true);
+    expect(hoarded.slice(1).some((one) => one.isClosed)).toBe(false);
+  });
+
+  it.each([2, 1_000])(
+    'that have sent no complete headers give way to new ones, at %i for an address',
+    async (connectionsPerAddress) => {
+      const server = await serve({ connections: 5, connectionsPerAddress });
+      const idle = await client(server);
+      idle.say(GET);
+      await expect.poll(() => statusesOf(idle.received)).toEqual([200]);
+      const partial = await client(server);
+      partial.say('GET / HTTP/1.1\r\n');
+      const silent = await many(server, 3);
+      for (const gone of [partial, ...silent]) {
+        await expectServed(server);
+        expect(await gone.end()).toBe('');
+        await client(server);
+      }
+      expect(idle.isClosed).toBe(false);
+    },
+  );
+
+  it('of one address do not shut out others, even with requests under way', async () => {
+    posts = 0;
+    const server = await serve({ connections: 10, connectionsPerAddress: 3 });
+    const slow = await client(server);
+    slow.say('GET / HTTP/1.1\r\n');
+    const attacking = await many(server, 9, '127.0.0.2');
+    for (const one of attacking) one.say(`${POST}Content-Length: 10\r\n\r\n{`);
+    await expect.poll(() => posts).toBe(9);
+    await expectServed(server);
+    expect(await attacking[0]!.end()).toBe('');
+    for (const late of await many(server, 3, '127.0.0.2')) late.say('GET');
+    slow.say('Host: x\r\n\r\n');
+    await expect.poll(() => statusesOf(slow.received)).toEqual([200]);
+  });
+
+  it('that are over count no more, and cost nobody else theirs', async () => {
+    const server = await serve({ connections: 5 });
+    for (const gone of await many(server, 5)) {
+      gone.say('GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');
+      await gone.end();
+    }
+    const idle = await client(server);
+    idle.say(GET);
+    await expect.poll(() => statusesOf(idle.received)).toEqual([200]);
+    await expectServed(server);
+    idle.say(GET);
+    await expect.poll(() => statusesOf(idle.received)).toEqual([200, 200]);
+  });
+
+  it('that are in use keep new ones out, until they are not', async () => {
+    const held: ServerResponse[] = [];
+    const server = await serve({ connections: 5 }, (req, res) => {
+      if (req.url === '/held') held.push(res);
+      else res.end('served');
+    });
+    const users = await many(server, 5);
+    for (const one of users) one.say('GET /held HTTP/1.1\r\nHost: x\r\n\r\n');
+    await expect.poll(() => held.length).toBe(5);
+    const late = await client(server);
+    late.say(GET);
+    expect(await late.end()).toBe('');
+    for (const response of held) response.end('held');
+    for (const one of users) await expect.poll(() => one.received).toContain('held');
+    await expectServed(server);
+  });
+
+  it('that wait for their clients are closed, oldest request first, before requests in progress', async () => {
+    const BIGGER = Buffer.alloc(32 * 1024 * 1024);
+    const seen = new Map<string, ServerResponse>();
+    const server = await serve({ connections: 8, connectionsPerAddress: 3 }, (req, res) => {
+      seen.set(req.url!, res);
+      if (req.url!.startsWith('/unread')) res.end(BIGGER);
+      else if (req.url !== '/busy-with-bytes') req.resume();
+    });
+    const send = async (one: RawClient, url: string, request: string): Promise<void> => {
+      if (url.startsWith('/unread')) one.socket.pause();
+      one.say(request.replace(' / ', ` ${url} `));
+      await expect.poll(() => seen.has(url)).toBe(true);
+    };
+    const incomplete = `${POST}Content-Length: 10\r\n\r\n{`;
+    const requests: [url: string, request: string][] = [
+      ['/busy', GET],
+      ['/busy-and-another', GET + incomplete],
+      ['/busy-with-bytes', incomplete],
+      ['/incomplete-1', incomplete],
+      ['/unread-1', GET],
+      ['/incomplete-2', incomplete],
+      ['/unread-2', GET],
+      ['/incomplete-3', incomplete],
+    ];
+    const connected: RawClient[] = [];
+    for (const n of requests.keys()) connected.push(await client(server, `127.0.0.${2 + (n % 3)}`));
+    for (const [url, request] of requests) await send(connected.pop()!, url, request);
+    for (const url of ['/unread-1', '/unread-2']) {
+      await expect.poll(() => seen.get(url)!.socket?.writableLength).toBeGreaterThan(0);
+    }
+
+    const closed = (): string[] =>
+      [...seen].flatMap(([url, response]) => (response.destroyed ? [url] : []));
+    const expected = requests.slice(3).map(([url]) => url);
+    for (const n of expected.keys()) {
+      await send(await client(server, `127.0.1.${n}`), `/new-${n}`, GET);
+      await expect.poll(closed).toEqual(expected.slice(0, n + 1));
+    }
+    const late = await client(server, '127.0.0.6');
+    expect(await late.end()).toBe('');
+    expect(closed()).toEqual(expected);
+  });
+
+  it('are checked a hundred at most to make room for a new one', () => {
+    const server = new Server();
+    const checks: Socket[] = [];
+    const busy = new Set<Socket>();
+    boundConnections(server, HTTP_LIMITS, (socket) => {
+      checks.push(socket);
+      return busy.has(socket) ? null : 2;
+    });
+    const closed: Socket[] = [];
+    const connect = (n: number): Socket => {
+      const socket = Object.assign(new EventEmitter(), {
+        remoteAddress: `10.0.0.${String(n % 9)}`,
+        destroy: () => closed.push(socket),
+      }) as unknown as Socket;
+      server.emit('connection', socket);
+      return socket;
+    };
+    const sockets = Array.from({ length: HTTP_LIMITS.connections }, (_, n) => connect(n));
+    expect(checks).toEqual([]);
+    connect(0);
+    expect(closed).toEqual([sockets[0]]);
+    expect(checks).toEqual(sockets.slice(0, 100));
+
+    for (const socket of sockets.slice(0, 250)) busy.add(socket);
+    checks.length = closed.length = 0;
+    const refused = [connect(0), connect(0)];
+    connect(0);
+    expect(closed).toEqual([...refused, sockets[250]]);
+    expect(checks).toHaveLength(300);
+    expect(new Set(checks).size).toBe(300);
+  });
+
+  it('of thousands who say nothing keep nobody out, and are over soon', async () => {
+    const server = await serve({ connections: 2_000, headersMs: 1_000 });
+    const silent = await many(server, 1_500);
+    await expectServed(server);
+    await expect.poll(() => silent.filter((one) => !one.isClosed).length).toBe(0);
+    await expectServed(server);
+  });
+});
+
+describe('requests sent ahead of their answers', () => {
+  it('are read only as far as the bound, and all answered in their order', async () => {
+    let open = 0;
+    let most = 0;
+    const server = await serve({ pipelined: 4 }, (req, res) => {
+      open += 1;
+      most = Math.max(most, open);
+      setTimeout(() => {
+        open -= 1;
+        res.end(`<${req.url}>`);
+      }, 2);
+    });
+    const flood = await client(server);
+    // Long ones, so that few are in what is read at once.
+    const ask = (n: number): string =>
+      `GET /${n} HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(8_000)}\r\n\r\n`;
+    flood.say(Array.from({ length: 400 }, (_, n) => ask(n)).join(''));
+    await expect
+      .poll(() => [...flood.received.matchAll(/<\/(\d+)>/g)].length, { timeout: 15_000 })
+      .toBe(400);
+    const order = [...flood.received.matchAll(/<\/(\d+)>/g)].map(([, n]) => Number(n));
+    expect(order).toEqual(Array.from({ length: 400 }, (_, n) => n));
+    // What is in one read of 64 KiB comes in any case.
+    expect(most).toBeLessThan(4 + 10);
+  });
+
+  it('with bodies wait for nothing but their turn', async () => {
+    const server = await serve({ pipelined: 2 });
+    const one = await client(server);
+    const whole = `${POST}Content-Length: 2\r\n\r\n{}`;
+    one.say(whole.repeat(20) + whole.slice(0, -1));
+    await sleep(50);
+    one.say(`}${whole}`);
+    await expect.poll(() => statusesOf(one.received)).toEqual(Array(22).fill(200));
+  });
+
+  it('by the thousand let others be served meanwhile', async () => {
+    const server = await serve({});
+    const floods = await many(server, 5);
+    for (const flood of floods) flood.say(GET.repeat(4_000));
+    await expectServed(server);
+    for (const flood of floods) {
+      await expect
+        .poll(() => flood.received.length, { timeout: 15_000, interval: 100 })
+        .toBeGreaterThan(4_000 * 100);
+    }
+  });
+});
+
+describe('a request with too much before its body', () => {
+  it.each([
+    ['a long header', `GET / HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(17_000)}\r\n\r\n`],
+    ['a long address', `GET /${'a'.repeat(17_000)} HTTP/1.1\r\nHost: x\r\n\r\n`],
+    ['many headers', `GET / HTTP/1.1\r\nHost: x\r\n${'A: b\r\n'.repeat(100)}\r\n`],
+    ['thousands of headers', `GET / HTTP/1.1\r\nHost: x\r\n${'A:\r\n'.repeat(3_900)}\r\n`],
+  ])('is refused: %s', async (_, request) => {
+    const server = await serve({});
+    const one = await client(server);
+    one.say(request);
+    const answer = await one.end();
+    expect(statusesOf(answer)).toEqual([431]);
+    expect(answer).toContain('headers_too_large');
+    await expectServed(server);
+  });
+
+  it('is served with as many headers as are allowed', async () => {
+    const server = await serve({});
+    const one = await client(server);
+    one.say(`GET / HTTP/1.1\r\nHost: x\r\n${'A: b\r\n'.repeat(98)}Connection: close\r\n\r\n`);
+    expect(statusesOf(await one.end())).toEqual([200]);
+  });
+});
+
+describe('what comes after a request that was refused', () => {
+  it('reaches no handler, and is not acted on', async () => {
+    const heard: string[] = [];
+    const server = await serve({}, (req, res) => {
+      heard.push(req.url ?? '');
+      res.end();
+    });
+    const one = await client(server);
+    one.say(`GET /first HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n${GET}${GET}`);
+    expect(statusesOf(await one.end())).toEqual([400]);
+    expect(heard).toEqual([]);
+  });
+});
+
+describe('a header', () => {
+  it('is passed over in no case, however many come before it', async () => {
+    const server = await serve({ headers: 3_000 }, (req, res) => {
+      res.end(`heard ${String(req.headers['last'])}`);
+    });
+    const one = await client(server);
+    const many = 'A: b\r\n'.repeat(2_500);
+    one.say(`GET / HTTP/1.1\r\nHost: x\r\n${many}Last: it\r\nConnection: close\r\n\r\n`);
+    expect(await one.end()).toContain('heard it');
+  });
+});
+
+describe('a body of little content', () => {
+  const CHUNKED = `${POST}Transfer-Encoding: chunked\r\n\r\n`;
+
+  it.each([
+    ['a chunk extension', `${CHUNKED}1;${'a'.repeat(1_000_000)}\r\nx\r\n0\r\n\r\n`],
+    ['trailers', `${CHUNKED}0\r\n${`A: ${'b'.repeat(1_000)}\r\n`.repeat(100)}\r\n`],
+  ])('is refused when it is mostly %s', async (_, request) => {
+    const server = await serve({});
+    const one = await client(server);
+    one.say(request);
+    const statuses = statusesOf(await one.end());
+    expect(statuses.length).toBeLessThanOrEqual(1);
+    expect(statuses).not.toContain(200);
+    await expectServed(server);
+  });
+
+  it('may not take longer than any other, whatever surrounds it', async () => {
+    const server = await serve({ headersMs: 200, requestMs: 500 });
+    const flood = await client(server);
+    flood.say(CHUNKED);
+    const timer = setInterval(() => flood.say(`1;${'a'.repeat(10_000)}\r\nx\r\n`), 5);
+    await expectServed(server);
+    expect(statusesOf(await flood.end())).toEqual([408]);
+    clearInterval(timer);
+  });
+});

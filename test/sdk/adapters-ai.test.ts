@@ -1,0 +1,237 @@
+import { generateText, jsonSchema, stepCountIs, streamText, tool, type ToolSet } from 'ai';
+import { MockLanguageModelV3, simulateReadableStream } from 'ai/test';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import * as z from 'zod';
+import { admitTools } from '#sdk/adapters/ai';
+import { NotAdmittedError } from '#sdk/adapters/index';
+import { canonicalHash, SdkError } from '#sdk/index';
+import { openAdapterWorld, type AdapterWorld } from '../fixtures/adapter-world.js';
+
+let world: AdapterWorld;
+let ran: string[];
+beforeAll(async () => {
+  world = await openAdapterWorld();
+});
+afterEach(() => world.clear());
+afterAll(() => world.close());
+
+const usage = {
+  inputTokens: { total: 1, noCache: 1, cacheRead: 0, cacheWrite: 0 },
+  outputTokens: { total: 1, text: 1, reasoning: 0 },
+};
+type Call = [toolName: string, input: object];
+const parts = (calls: Call[]) =>
+  calls.map(([toolName, input], at) => ({
+    type: 'tool-call' as const,
+    toolCallId: `call-${String(at)}`,
+    toolName,
+    input: JSON.stringify(input),
+  }));
+
+/** A model that calls tools, and then says that it is done. */
+function model(calls: Call[]): MockLanguageModelV3 {
+  const finish = (unified: 'tool-calls' | 'stop') => ({ unified, raw: undefined });
+  return new MockLanguageModelV3({
+    doGenerate: [
+      { content: parts(calls), finishReason: finish('tool-calls'), usage, warnings: [] },
+      {
+        ...{ content: [{ type: 'text', text: 'done' }], finishReason: finish('stop') },
+        ...{ usage, warnings: [] },
+      },
+    ],
+    doStream: [
+      {
+        stream: simulateReadableStream({
+          chunks: [
+            { type: 'stream-start', warnings: [] },
+            ...parts(calls),
+            { type: 'finish', finishReason: finish('tool-calls'), usage },
+          ],
+        }),
+      },
+      {
+        stream: simulateReadableStream({
+          chunks: [
+            { type: 'stream-start', warnings: [] },
+            { type: 'text-start', id: '1' },
+            { type: 'text-delta', id: '1', delta: 'done' },
+            { type: 'text-end', id: '1' },
+            { type: 'finish', finishReason: finish('stop'), usage },
+          ],
+        }),
+      },
+    ],
+  });
+}
+
+const stopWhen = stepCountIs(3);
+
+function tools() {
+  ran = [];
+  return {
+    bookTable: tool({
+      inputSchema: z.object({ seats: z.number(), garden: z.boolean().default(true) }),
+      execute: ({ seats }) => {
+        ran.push('bookTable');
+        return { table: seats };
+      },
+    }),
+    deleteAuditLog: tool({
+      inputSchema: z.object({}),
+      execute: () => {
+        ran.push('deleteAuditLog');
+        return 'gone';
+      },
+    }),
+    fail: tool({
+      inputSchema: z.object({}),
+      execute: (): Promise<string> => Promise.reject(new Error('no table is free')),
+    }),
+    words: tool({
+      inputSchema: z.object({}),
+      execute: async function* () {
+        yield 'a';
+        yield await Promise.resolve('ab');
+      },
+    }),
+    late: tool({
+      inputSchema: z.object({ at: z.iso.datetime().transform((text) => new Date(text)) }),
+      execute: () => {
+        ran.push('late');
+        return 'late';
+      },
+    }),
+  };
+}
+
+describe('tools of the AI SDK', () => {
+  it('run in its loop when they are admitted, and are proved', async () => {
+    const result = await generateText({
+      model: model([['bookTable', { seats: 2 }]]),
+      tools: admitTools(tools(), world.common),
+      prompt: 'A table for two',
+      stopWhen,
+    });
+    expect(result.text).toBe('done');
+    expect(result.steps[0]?.toolResults.map((one) => one.output)).toEqual([{ table: 2 }]);
+    expect(ran).toEqual(['bookTable']);
+    const [proofId = ''] = world.admitted;
+    expect(await world.verdict(proofId)).toEqual({ status: 'VALID', effect: 'ADMIT' });
+    const { subject } = (await world.proofs()).find((one) => one.proof_id === proofId)!;
+    expect(subject).toEqual({
+      kind: 'admission',
+      agent: { id: 'agent-7', framework: 'ai-sdk' },
+      action: 'BOOK_TABLE',
+      tool: 'bookTable',
+      // As the tool gets them, defaults and all.
+      arguments_hash: canonicalHash({ seats: 2, garden: true }),
+    });
+    expect(await world.outcomesOf(proofId)).toMatchObject([
+      { result: 'succeeded', result_hash: canonicalHash({ table: 2 }) },
+    ]);
+  });
+
+  it('do not run when they are denied, and the model is told why', async () => {
+    const asked = model([['deleteAuditLog', {}]]);
+    const wrapped = admitTools(tools(), world.common);
+    const result = await generateText({ model: asked, tools: wrapped, prompt: 'Go', stopWhen });
+    expect(result.text).toBe('done');
+    const [part] = result.steps[0]?.content.filter((one) => one.type === 'tool-error') ?? [];
+    const error = part?.error as NotAdmittedError;
+    expect(error).toBeInstanceOf(NotAdmittedError);
+    expect(error.code).toBe('denied');
+    expect(ran).toEqual([]);
+    expect(JSON.stringify(asked.doGenerateCalls[1]?.prompt)).toContain('denied by policy');
+    expect(await world.verdict(error.proofId!)).toEqual({ status: 'VALID', effect: 'DENY' });
+  });
+
+  it('do not run without an answer, nor on arguments that cannot be hashed', async () => {
+    const engine = { ...world.options, engineUrl: 'http://127.0.0.1:9', retry: { attempts: 1 } };
+    for (const [common, call, code] of [
+      [{ ...world.common, engine }, ['bookTable', { seats: 2 }], 'undecided'],
+      [world.common, ['late', { at: '2026-11-20T17:29:00Z' }], 'invalid_call'],
+    ] as const) {
+      const result = await generateText({
+        model: model([[...call]]),
+        tools: admitTools(tools(), common),
+        prompt: 'Go',
+        stopWhen,
+      });
+      expect(result.steps[0]?.content).toContainEqual(
+        expect.objectContaining({
+          type: 'tool-error',
+          error: expect.objectContaining({ name: 'NotAdmittedError', code }) as unknown,
+        }),
+      );
+      expect(ran).toEqual([]);
+    }
+  });
+
+  it('fail as they fail, and stream what they stream', async () => {
+    const result = streamText({
+      model: model([
+        ['fail', {}],
+        ['words', {}],
+      ]),
+      tools: admitTools(tools(), world.common),
+      prompt: 'Go',
+      stopWhen,
+    });
+    const outputs: unknown[] = [];
+    const errors: unknown[] = [];
+    for await (const part of result.fullStream) {
+      if (part.type === 'tool-result') outputs.push([part.output, part.preliminary ?? false]);
+      if (part.type === 'tool-error') errors.push((part.error as Error).message);
+    }
+    expect(errors).toEqual(['no table is free']);
+    expect(outputs).toEqual([
+      ['a', true],
+      ['ab', true],
+      ['ab', false],
+    ]);
+    const outcomes = await Promise.all(world.admitted.map((id) => world.outcomesOf(id)));
+    expect(
+      outcomes
+        .flat()
+        .map((one) => 'result' in one && one.result)
+        .sort(),
+    ).toEqual(['failed', 'succeeded']);
+  });
+
+  it('give their last value, when it could not be told that they stream', async () => {
+    const { words } = tools();
+    const stream = words.execute!;
+    const wrapped = admitTools(
+      { words: tool({ inputSchema: z.object({}), execute: (...call) => stream(...call) }) },
+      world.common,
+    );
+    const result = await generateText({
+      model: model([['words', {}]]),
+      tools: wrapped,
+      prompt: 'Go',
+      stopWhen,
+    });
+    expect(result.steps[0]?.toolResults.map((one) => one.output)).toEqual(['ab']);
+    const [outcome] = await world.outcomesOf(world.admitted[0]!);
+    expect(outcome).toMatchObject({ result_hash: canonicalHash(['a', 'ab']) });
+  });
+
+  it('are as they were in everything else, and run under the same signal', async () => {
+    const before = tools();
+    const after = admitTools(before, world.common);
+    expect(Object.keys(after)).toEqual(Object.keys(before));
+    expect({ ...after.bookTable, execute: before.bookTable.execute }).toEqual(before.bookTable);
+    const options = { toolCallId: 'a', messages: [], abortSignal: AbortSignal.abort() };
+    const call = after.bookTable.execute!({ seats: 2, garden: true }, options);
+    await expect(call).rejects.toMatchObject({ code: 'aborted' });
+    expect(ran).toEqual([]);
+  });
+
+  it('are refused where nothing could stop them, unless they are known to run elsewhere', () => {
+    const asked: ToolSet = {
+      askUser: tool({ inputSchema: jsonSchema({ type: 'object' }) }),
+    };
+    expect(() => admitTools(asked, world.common)).toThrow(SdkError);
+    expect(admitTools(asked, { ...world.common, elsewhere: ['askUser'] })).toEqual(asked);
+  });
+});

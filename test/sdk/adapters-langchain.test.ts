@@ -1,0 +1,161 @@
+import { ToolMessage } from '@langchain/core/messages';
+import { DynamicStructuredTool, StructuredTool, tool } from '@langchain/core/tools';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import * as z from 'zod';
+import { NotAdmittedError } from '#sdk/adapters/index';
+import { admitTool } from '#sdk/adapters/langchain';
+import { canonicalHash, SdkError } from '#sdk/index';
+import { openAdapterWorld, type AdapterWorld } from '../fixtures/adapter-world.js';
+
+let world: AdapterWorld;
+const ran: string[] = [];
+beforeAll(async () => {
+  world = await openAdapterWorld();
+});
+afterEach(() => {
+  world.clear();
+  ran.length = 0;
+});
+afterAll(() => world.close());
+
+const schema = z.object({ seats: z.number(), garden: z.boolean().default(true) });
+const book = (name: string) =>
+  tool(
+    ({ seats }) => {
+      ran.push(name);
+      return `a table for ${String(seats)}`;
+    },
+    { name, description: 'Books a table.', schema },
+  );
+const call = (name: string, args: Record<string, unknown>) =>
+  ({ type: 'tool_call', id: 'call-1', name, args }) as const;
+
+async function blocked(running: Promise<unknown>): Promise<NotAdmittedError> {
+  const error: unknown = await running.then(
+    () => undefined,
+    (thrown: unknown) => thrown,
+  );
+  if (!(error instanceof NotAdmittedError)) throw new Error('not blocked', { cause: error });
+  expect(ran).toEqual([]);
+  return error;
+}
+
+describe('a tool of LangChain', () => {
+  it('runs when it is admitted, as the model called it, and is proved', async () => {
+    const original = book('book_table');
+    const wrapped = admitTool(original, world.common);
+    expect(wrapped).toBeInstanceOf(DynamicStructuredTool);
+    expect([wrapped.name, wrapped.description, wrapped.schema]).toEqual([
+      original.name,
+      original.description,
+      original.schema,
+    ]);
+    const message: unknown = await wrapped.invoke(call('book_table', { seats: 2 }));
+    expect(message).toBeInstanceOf(ToolMessage);
+    expect(message).toMatchObject({ content: 'a table for 2', tool_call_id: 'call-1' });
+    const [proofId = ''] = world.admitted;
+    expect(await world.verdict(proofId)).toEqual({ status: 'VALID', effect: 'ADMIT' });
+    const { subject } = (await world.proofs()).find((one) => one.proof_id === proofId)!;
+    expect(subject).toEqual({
+      kind: 'admission',
+      agent: { id: 'agent-7', framework: 'langchain' },
+      action: 'BOOK_TABLE',
+      tool: 'book_table',
+      arguments_hash: canonicalHash({ seats: 2, garden: true }),
+    });
+    expect(await world.outcomesOf(proofId)).toMatchObject([
+      { result: 'succeeded', result_hash: canonicalHash('a table for 2') },
+    ]);
+    // What it was made of still asks nobody.
+    expect(await original.invoke({ seats: 3 })).toBe('a table for 3');
+    expect(world.admitted).toHaveLength(1);
+  });
+
+  it('does not run when it is denied, however it is called', async () => {
+    const wrapped = admitTool(book('deleteAuditLog'), world.common);
+    const calls = [
+      () => wrapped.invoke({ seats: 2 }),
+      () => wrapped.invoke(call('deleteAuditLog', { seats: 2 })),
+      () => wrapped.call({ seats: 2 }),
+      () => wrapped.batch([{ seats: 2 }]),
+      () => wrapped.stream({ seats: 2 }),
+      () => wrapped.withConfig({ tags: ['a'] }).invoke({ seats: 2 }),
+      () => wrapped.pipe((value: unknown) => value).invoke({ seats: 2 }),
+    ];
+    for (const one of calls) expect((await blocked(one())).code).toBe('denied');
+    const { proofId } = await blocked(wrapped.invoke({ seats: 2 }));
+    expect(await world.verdict(proofId!)).toEqual({ status: 'VALID', effect: 'DENY' });
+  });
+
+  it('does not run without an answer, nor under a signal that fired', async () => {
+    const engine = { ...world.options, engineUrl: 'http://127.0.0.1:9', retry: { attempts: 1 } };
+    const away = admitTool(book('book_table'), { ...world.common, engine });
+    expect((await blocked(away.invoke({ seats: 2 }))).code).toBe('undecided');
+    const wrapped = admitTool(book('book_table'), world.common);
+    world.network.faults.push({ kind: 'silent' });
+    const controller = new AbortController();
+    const before = world.network.seen.length;
+    const running = wrapped.invoke({ seats: 2 }, { signal: controller.signal });
+    running.catch(() => undefined);
+    await expect.poll(() => world.network.seen.length).toBe(before + 1);
+    controller.abort();
+    expect((await blocked(running)).code).toBe('aborted');
+    // What does not fit its schema is not even asked for.
+    world.clear();
+    await expect(wrapped.invoke({ seats: 'two' } as never)).rejects.toThrow('schema');
+    expect(world.network.seen).toEqual([]);
+  });
+
+  it('may be a class of its own, that keeps things to itself', async () => {
+    class Kitchen extends StructuredTool {
+      name = 'kitchen';
+      description = 'Cooks.';
+      schema = z.object({ dish: z.string() });
+      #stove = 'hot';
+      protected override _call({ dish }: { dish: string }): Promise<string> {
+        if (dish === '') return Promise.reject(new Error('nothing to cook'));
+        return Promise.resolve(`${dish}, ${this.#stove}`);
+      }
+    }
+    const wrapped = admitTool(new Kitchen(), world.common);
+    expect(await wrapped.invoke({ dish: 'soup' })).toBe('soup, hot');
+    await expect(wrapped.invoke({ dish: '' })).rejects.toThrow('nothing to cook');
+    const outcomes = await Promise.all(world.admitted.map((id) => world.outcomesOf(id)));
+    expect(outcomes).toMatchObject([[{ result: 'succeeded' }], [{ result: 'failed' }]]);
+  });
+
+  it('streams what it streams, and gives what it returns', async () => {
+    const events: unknown[] = [];
+    const words = tool(
+      async function* () {
+        yield 'a';
+        yield await Promise.resolve('b');
+        return 'ab';
+      },
+      { name: 'words', description: 'Says words.', schema: z.object({}) },
+    );
+    const wrapped = admitTool(words, world.common);
+    const handleToolEvent = (chunk: unknown): number => events.push(chunk);
+    const said: unknown = await wrapped.invoke({}, { callbacks: [{ handleToolEvent }] });
+    expect(said).toBe('ab');
+    expect(events).toEqual(['a', 'b']);
+    expect(await world.outcomesOf(world.admitted[0]!)).toMatchObject([
+      { result: 'succeeded', result_hash: canonicalHash(['a', 'b', 'ab']) },
+    ]);
+  });
+
+  it('takes text where that is all it takes', async () => {
+    const wrapped = admitTool(
+      tool((text: string) => text.toUpperCase(), { name: 'shout', description: 'Shouts.' }),
+      world.common,
+    );
+    expect(await wrapped.invoke('hey')).toBe('HEY');
+    const { subject } = (await world.proofs()).find((one) => one.proof_id === world.admitted[0])!;
+    expect(subject).toMatchObject({ arguments_hash: canonicalHash('hey') });
+  });
+
+  it('is refused where nothing could stop it', () => {
+    const other = { name: 'other', invoke: () => Promise.resolve(1) };
+    expect(() => admitTool(other, world.common)).toThrow(SdkError);
+  });
+});

@@ -1,0 +1,338 @@
+import { join } from 'node:path';
+import type { Readable } from 'node:stream';
+import { Client as ClientV2 } from '@modelcontextprotocol/client';
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js';
+import { InMemoryTaskStore } from '@modelcontextprotocol/sdk/experimental/tasks/stores/in-memory.js';
+import { Server } from '@modelcontextprotocol/sdk/server/index.js';
+import { McpServer } from '@modelcontextprotocol/sdk/server/mcp.js';
+import { CallToolRequestSchema, type CallToolResult } from '@modelcontextprotocol/sdk/types.js';
+import { McpServer as McpServerV2, Server as ServerV2 } from '@modelcontextprotocol/server';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { packageRoot } from '#runtime/process/package-root';
+import { admitClient, admitServer, NOT_ADMITTED_META, PROOF_ID_META } from '#sdk/adapters/mcp';
+import { canonicalHash, type JsonValue } from '#sdk/index';
+import { openAdapterWorld, type AdapterWorld } from '../fixtures/adapter-world.js';
+import { joined, mcpPair, registerTools } from '../fixtures/mcp-tools.js';
+import { readyFile } from '../fixtures/ready-file.js';
+
+let world: AdapterWorld;
+beforeAll(async () => {
+  world = await openAdapterWorld();
+});
+afterEach(() => world.clear());
+afterAll(() => world.close());
+
+const AWAY = 'http://127.0.0.1:9';
+
+/** A real client, and a server in a process of its own. */
+async function overStdio(args: string[]) {
+  const transport = new StdioClientTransport({
+    command: process.execPath,
+    args,
+    cwd: packageRoot,
+    stderr: 'pipe',
+  });
+  let stderr = '';
+  (transport.stderr as Readable).on('data', (chunk: Buffer) => (stderr += chunk.toString()));
+  const client = new Client({ name: 'agent', version: '1.0.0' });
+  await client.connect(transport);
+  return { client, stderr: () => stderr };
+}
+
+const called = (client: Client, name: string, args?: Record<string, unknown>) =>
+  client.callTool({
+    name,
+    ...(args !== undefined && { arguments: args }),
+  }) as Promise<CallToolResult>;
+
+const textOf = ({ content: [part] }: CallToolResult): string =>
+  part?.type === 'text' ? part.text : '';
+const proofOf = ({ _meta }: CallToolResult): string => String(_meta?.[PROOF_ID_META]);
+
+describe('a server over stdio that asks first', () => {
+  const server = (file: string) => overStdio(['examples/adapters/mcp-server.mjs', file]);
+
+  it('runs what is admitted and proves it, and does not run what is denied, and proves that', async () => {
+    const ready = await readyFile(world.options);
+    const { client, stderr } = await server(ready.path);
+    try {
+      const booked = await called(client, 'book_table', { seats: 2 });
+      expect(textOf(booked)).toBe('a table for 2');
+      expect(booked.isError).toBeUndefined();
+      expect(await world.verdict(proofOf(booked))).toEqual({ status: 'VALID', effect: 'ADMIT' });
+      const { subject } = (await world.proofs()).find((one) => one.proof_id === proofOf(booked))!;
+      expect(subject).toEqual({
+        kind: 'admission',
+        agent: { id: 'concierge-7', framework: 'mcp' },
+        action: 'BOOK_TABLE',
+        tool: 'book_table',
+        arguments_hash: canonicalHash({ seats: 2 }),
+      });
+      expect(await world.outcomesOf(proofOf(booked))).toMatchObject([
+        {
+          result: 'succeeded',
+          result_hash: canonicalHash({ content: [{ type: 'text', text: 'a table for 2' }] }),
+        },
+      ]);
+
+      const denied = await called(client, 'delete_audit_log', {});
+      expect(denied).toMatchObject({ isError: true, _meta: { [NOT_ADMITTED_META]: 'denied' } });
+      expect(textOf(denied)).toMatch(
+        /^delete_audit_log did not run: denied by policy: .+ \(proof /,
+      );
+      expect(await world.verdict(proofOf(denied))).toEqual({ status: 'VALID', effect: 'DENY' });
+      expect(await world.outcomesOf(proofOf(denied))).toEqual([]);
+    } finally {
+      await client.close();
+      await ready.remove();
+    }
+    expect(stderr()).toBe('booking for 2\n');
+  });
+
+  it('does not run a tool when the engine cannot be reached', async () => {
+    const ready = await readyFile({ ...world.options, engineUrl: AWAY });
+    const { client, stderr } = await server(ready.path);
+    try {
+      const result = await called(client, 'book_table', { seats: 2 });
+      expect(result).toMatchObject({ isError: true, _meta: { [NOT_ADMITTED_META]: 'undecided' } });
+      expect(result._meta).not.toHaveProperty(PROOF_ID_META);
+      expect(textOf(result)).toBe(
+        'book_table did not run: no admission was obtained: no whole answer from 127.0.0.1:9',
+      );
+      // The server is still there.
+      expect((await client.listTools()).tools).toHaveLength(2);
+    } finally {
+      await client.close();
+      await ready.remove();
+    }
+    expect(stderr()).toBe('');
+  });
+});
+
+describe('a client that asks first', () => {
+  const server = () => overStdio([join(packageRoot, 'dist/test/fixtures/mcp-server.js')]);
+
+  it('sends what is admitted, and nothing else, to a server over stdio', async () => {
+    const { client, stderr } = await server();
+    try {
+      expect(admitClient(client, world.common)).toBe(client);
+      const booked = await called(client, 'book_table', { seats: 2 });
+      expect(textOf(booked)).toBe('a table for 2');
+      expect(booked._meta).toEqual({ kitchen: 'open', [PROOF_ID_META]: world.admitted[0] });
+      expect(await world.verdict(proofOf(booked))).toEqual({ status: 'VALID', effect: 'ADMIT' });
+      const denied = await called(client, 'deleteAuditLog');
+      expect(denied.isError).toBe(true);
+      expect(await world.verdict(proofOf(denied))).toEqual({ status: 'VALID', effect: 'DENY' });
+      world.network.faults.push(...Array.from({ length: 5 }, () => ({ kind: 'lost' }) as const));
+      const undecided = await called(client, 'book_table', { seats: 3 });
+      expect(undecided).toMatchObject({
+        isError: true,
+        _meta: { [NOT_ADMITTED_META]: 'undecided' },
+      });
+    } finally {
+      await client.close();
+    }
+    expect(stderr()).toBe('ran book_table\n');
+  });
+
+  it('is asked for by whichever method a tool is called', async () => {
+    const ran: string[] = [];
+    const { server: plain, client, connect } = mcpPair();
+    registerTools(plain, ran);
+    await connect();
+    admitClient(client, world.common);
+    const { CallToolResultSchema } = await import('@modelcontextprotocol/sdk/types.js');
+    const params = { name: 'deleteAuditLog' };
+    const result = await client.request({ method: 'tools/call', params }, CallToolResultSchema);
+    expect(result.isError).toBe(true);
+    const streamed = client.experimental.tasks.callToolStream(params);
+    for await (const message of streamed) {
+      expect(message).toMatchObject({ type: 'result', result: { isError: true } });
+    }
+    const task = client.experimental.tasks.callToolStream(params, undefined, { task: { ttl: 1 } });
+    for await (const message of task) {
+      expect(message).toMatchObject({ type: 'error' });
+      expect(message.type === 'error' && message.error.message).toContain('did not run');
+    }
+    expect(ran).toEqual([]);
+    await client.close();
+  });
+});
+
+describe('a server', () => {
+  it('records what a tool made of it, and lets its errors and its caller through', async () => {
+    const ran: string[] = [];
+    const { server, client, connect } = mcpPair();
+    expect(admitServer(server, world.common)).toBe(server);
+    registerTools(server, ran);
+    await connect();
+    const failed = await called(client, 'fail');
+    expect(failed).toMatchObject({ isError: true });
+    expect(textOf(failed)).toBe('no table is free');
+    expect(await world.outcomesOf(proofOf(failed))).toMatchObject([
+      {
+        result: 'failed',
+        result_hash: canonicalHash({ content: failed.content, isError: true } as JsonValue),
+      },
+    ]);
+    // A tool that there is none of is admitted, and then it fails.
+    const unknown = await called(client, 'no_such_tool');
+    expect(await world.outcomesOf(proofOf(unknown))).toMatchObject([{ result: 'failed' }]);
+
+    const controller = new AbortController();
+    const options = { signal: controller.signal };
+    const waiting = client.callTool({ name: 'wait' }, undefined, options);
+    waiting.catch(() => undefined);
+    await expect.poll(() => ran).toContain('wait');
+    controller.abort();
+    await expect(waiting).rejects.toThrow();
+    const waited = world.admitted.at(-1)!;
+    await expect.poll(() => world.outcomesOf(waited)).toMatchObject([{ result: 'succeeded' }]);
+    await client.close();
+  });
+
+  it('lets no tool run without an answer, and two calls at once each have their own', async () => {
+    const ran: string[] = [];
+    const { server, client, connect } = mcpPair();
+    admitServer(server, { ...world.common, action: (tool) => (tool === 'fail' ? 'PING' : 'SIT') });
+    registerTools(server, ran);
+    await connect();
+    const results = await Promise.all([
+      called(client, 'book_table', { seats: 1 }),
+      called(client, 'deleteAuditLog'),
+      called(client, 'book_table', { seats: 2 }),
+    ]);
+    expect(results.map(textOf)).toEqual(['a table for 1', 'done', 'a table for 2']);
+    expect(new Set(results.map(proofOf)).size).toBe(3);
+    const actions = (await world.proofs()).flatMap(({ proof_id, subject }) =>
+      results.map(proofOf).includes(proof_id) && subject.kind === 'admission'
+        ? [[subject.action, subject.tool]]
+        : [],
+    );
+    expect(actions.sort()).toEqual([
+      ['SIT', 'book_table'],
+      ['SIT', 'book_table'],
+      ['SIT', 'deleteAuditLog'],
+    ]);
+    ran.length = 0;
+    world.network.faults.push({ kind: 'answer', status: 200, body: '{"status":"ADMITTED"}' });
+    expect(await called(client, 'book_table', { seats: 1 })).toMatchObject({ isError: true });
+    expect(ran).toEqual([]);
+    await client.close();
+  });
+
+  it('has a `tools/call` of its own admitted too, and one that is nobody’s', async () => {
+    for (const how of ['handler', 'fallback', 'earlier fallback'] as const) {
+      const ran: string[] = [];
+      const server = new Server({ name: 'low', version: '1.0.0' }, { capabilities: { tools: {} } });
+      const answer = (request: { params?: Record<string, unknown> | undefined }) => {
+        ran.push(String(request.params?.['name']));
+        return Promise.resolve({ content: [] });
+      };
+      if (how === 'earlier fallback') server.fallbackRequestHandler = answer;
+      admitServer(server, world.common);
+      if (how === 'handler') server.setRequestHandler(CallToolRequestSchema, answer);
+      if (how === 'fallback') server.fallbackRequestHandler = answer;
+      const client = new Client({ name: 'agent', version: '1.0.0' });
+      await joined(server, client);
+      expect(await called(client, 'DELETE AUDIT LOG')).toMatchObject({ isError: true });
+      expect(await called(client, 'other')).toMatchObject({ content: [] });
+      expect(ran).toEqual(['other']);
+      await client.ping();
+      await client.close();
+    }
+  });
+
+  it('says nothing of what becomes of a task, and starts none that is not admitted', async () => {
+    const server = new McpServer(
+      { name: 'tasks', version: '1.0.0' },
+      {
+        capabilities: { tasks: { requests: { tools: { call: {} } } } },
+        taskStore: new InMemoryTaskStore(),
+      },
+    );
+    admitServer(server, world.common);
+    const started: string[] = [];
+    for (const name of ['brew', 'deleteAuditLog']) {
+      server.experimental.tasks.registerToolTask(
+        name,
+        { execution: { taskSupport: 'required' } },
+        {
+          createTask: async ({ taskStore }) => {
+            started.push(name);
+            const task = await taskStore.createTask({ ttl: 60_000, pollInterval: 10 });
+            const content = [{ type: 'text' as const, text: 'tea' }];
+            await taskStore.storeTaskResult(task.taskId, 'completed', { content });
+            return { task };
+          },
+          getTask: ({ taskId, taskStore }) => taskStore.getTask(taskId),
+          getTaskResult: async ({ taskId, taskStore }) =>
+            (await taskStore.getTaskResult(taskId)) as CallToolResult,
+        },
+      );
+    }
+    const client = new Client({ name: 'agent', version: '1.0.0' });
+    await joined(server, client);
+    const run = async (name: string): Promise<string[]> => {
+      const messages = client.experimental.tasks.callToolStream({ name }, undefined, {
+        task: { ttl: 60_000 },
+      });
+      const seen: string[] = [];
+      for await (const one of messages) seen.push(one.type);
+      return seen;
+    };
+    expect((await run('brew')).at(-1)).toBe('result');
+    expect(world.admitted).toHaveLength(1);
+    expect(await world.outcomesOf(world.admitted[0]!)).toEqual([]);
+    expect(await run('deleteAuditLog')).toEqual(['error']);
+    expect(started).toEqual(['brew']);
+    await client.close();
+  });
+
+  it('is refused once it has tools, which would run unasked', () => {
+    const { server } = mcpPair();
+    registerTools(server, []);
+    expect(() => admitServer(server, world.common)).toThrow(
+      expect.objectContaining({ code: 'invalid_input' }),
+    );
+  });
+});
+
+describe('the MCP adapters', () => {
+  const info = { name: 'v2', version: '1.0.0' };
+  const withTool = new McpServerV2(info);
+  withTool.registerTool('book_table', {}, () => ({ content: [] }));
+  const foreign = { setRequestHandler: () => {}, assertCanSetRequestHandler: () => {} };
+  const objects: Record<string, () => unknown> = {
+    'an McpServer of v2': () => admitServer(new McpServerV2(info), world.common),
+    'an McpServer of v2 with tools': () => admitServer(withTool, world.common),
+    'a Server of v2': () =>
+      admitServer(new ServerV2(info, { capabilities: { tools: {} } }), world.common),
+    'a Client of v2': () => admitClient(new ClientV2(info), world.common),
+    'a server that is not recognised': () => admitServer(foreign as never, world.common),
+    'a client that is not recognised': () =>
+      admitClient({ request: () => Promise.resolve() } as never, world.common),
+  };
+
+  it.each(Object.entries(objects))('refuse %s, and name what is supported', (_name, admit) => {
+    expect(admit).toThrow(
+      expect.objectContaining({
+        name: 'SdkError',
+        code: 'invalid_input',
+        message: expect.stringMatching(
+          /@modelcontextprotocol\/sdk, 1\.12 or a later 1\.x.*client 2\.x/,
+        ) as string,
+      }),
+    );
+  });
+
+  it('leave no trace on what they accept or refuse', () => {
+    const { server: accepted } = mcpPair().server;
+    const refused = new ServerV2(info, { capabilities: { tools: {} } });
+    admitServer(accepted, world.common);
+    expect(() => admitServer(refused, world.common)).toThrow();
+    for (const one of [accepted, refused]) one.assertCanSetRequestHandler('svc/probe');
+    expect(Object.keys(refused)).not.toContain('setRequestHandler');
+  });
+});

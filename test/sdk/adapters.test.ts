@@ -1,0 +1,314 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { admitted, NotAdmittedError, type NotAdmittedCode } from '#sdk/adapters/index';
+import { canonicalHash, SdkError } from '#sdk/index';
+import { openAdapterWorld, type AdapterWorld } from '../fixtures/adapter-world.js';
+
+const AWAY = { engineUrl: 'http://127.0.0.1:9' };
+
+let world: AdapterWorld;
+let ran: unknown[][];
+beforeAll(async () => {
+  // Answers 202 rather than wait for long.
+  world = await openAdapterWorld({ waitMs: 1_000 });
+});
+afterEach(() => {
+  world.clear();
+  world.engine.worker.rests = false;
+});
+afterAll(() => world.close());
+
+/** A tool that notes that it ran. */
+function tool(options: Partial<Parameters<typeof admitted>[1]> = {}) {
+  ran = [];
+  const book = (...args: unknown[]): Promise<unknown> => {
+    ran.push(args);
+    return Promise.resolve({ table: 4 });
+  };
+  const all = { ...world.common, tool: 'reservations.create', ...options } as Parameters<
+    typeof admitted
+  >[1];
+  return admitted(book, all);
+}
+
+/** The error of a call that must not have reached its tool. */
+async function blocked(call: Promise<unknown>, code: NotAdmittedCode): Promise<NotAdmittedError> {
+  const error: unknown = await call.then(
+    (value) => ({ resolved: value }),
+    (thrown: unknown) => thrown,
+  );
+  if (!(error instanceof NotAdmittedError)) throw new Error('not blocked', { cause: error });
+  expect(error.code, error.message).toBe(code);
+  expect(ran).toEqual([]);
+  return error;
+}
+
+describe('a function that is admitted', () => {
+  it('runs, is proved, and so is what became of it', async () => {
+    const book = tool({ agent: { id: 'agent-7', framework: 'none' } });
+    expect(await book({ seats: 2 }, 'window')).toEqual({ table: 4 });
+    expect(ran).toEqual([[{ seats: 2 }, 'window']]);
+    const [proofId = ''] = world.admitted;
+    expect(await world.verdict(proofId)).toEqual({ status: 'VALID', effect: 'ADMIT' });
+    const proof = (await world.proofs()).find(({ proof_id }) => proof_id === proofId);
+    expect(proof?.subject).toEqual({
+      kind: 'admission',
+      agent: { id: 'agent-7', framework: 'none' },
+      action: 'RESERVATIONS.CREATE',
+      tool: 'reservations.create',
+      arguments_hash: canonicalHash([{ seats: 2 }, 'window']),
+    });
+    expect(await world.outcomesOf(proofId)).toEqual([
+      {
+        kind: 'outcome',
+        parent_proof_id: proofId,
+        result: 'succeeded',
+        result_hash: canonicalHash({ table: 4 }),
+      },
+    ]);
+  });
+
+  it('names the proof that it follows from', async () => {
+    await tool()('first');
+    const [parentProofId = ''] = world.admitted;
+    await tool({ parentProofId })('second');
+    const { subject } = (await world.proofs()).find((one) => one.proof_id === world.admitted[1])!;
+    expect(subject).toMatchObject({ kind: 'admission', parent_proof_id: parentProofId });
+  });
+
+  it('keeps its `this`, its arguments and its name, and hashes what it is told to', async () => {
+    const table = {
+      seats: 4,
+      reserve: admitted(
+        function reserve(this: { seats: number }, input: { n: number }, context: Date) {
+          return `${String(this.seats)} ${String(input.n)} ${String(context.getTime())}`;
+        },
+        { ...world.common, tool: 'reserve', hashed: (input) => input },
+      ),
+    };
+    expect(table.reserve.name).toBe('reserve');
+    const result: string = await table.reserve({ n: 1 }, new Date(7));
+    expect(result).toBe('4 1 7');
+    const { subject } = (await world.proofs()).find((one) => one.proof_id === world.admitted[0])!;
+    expect(subject).toMatchObject({ arguments_hash: canonicalHash({ n: 1 }) });
+  });
+
+  it('throws its own error, recorded as failed, and records no hash of what has no form', async () => {
+    const mine = new RangeError('no table');
+    const failing = admitted(() => Promise.reject(mine), { ...world.common, tool: 'book' });
+    await expect(failing()).rejects.toBe(mine);
+    const [failed = ''] = world.admitted;
+    expect(await world.outcomesOf(failed)).toEqual([
+      { kind: 'outcome', parent_proof_id: failed, result: 'failed' },
+    ]);
+    world.clear();
+    const made = new Map([['a', 1]]);
+    const odd = admitted(() => made, { ...world.common, tool: 'book' });
+    expect(await odd()).toBe(made);
+    const [proofId = ''] = world.admitted;
+    expect(await world.outcomesOf(proofId)).toEqual([
+      { kind: 'outcome', parent_proof_id: proofId, result: 'succeeded' },
+    ]);
+  });
+
+  it('is itself with every call of many at once', async () => {
+    const echo = admitted((n: number) => sleep(20 - n).then(() => n), {
+      ...world.common,
+      tool: 'echo',
+    });
+    const all = Array.from({ length: 20 }, (_, n) => n);
+    expect(await Promise.all(all.map((n) => echo(n)))).toEqual(all);
+    const mine = new Set(world.admitted);
+    expect(mine.size).toBe(20);
+    const hashes = (await world.proofs()).flatMap(({ proof_id, subject }) =>
+      mine.has(proof_id) && subject.kind === 'admission' ? [subject.arguments_hash] : [],
+    );
+    expect(hashes.sort()).toEqual(all.map((n) => canonicalHash([n])).sort());
+  });
+});
+
+describe('a function that is not admitted', () => {
+  it('does not run when it is denied, and the denial is proved', async () => {
+    const told: NotAdmittedError[] = [];
+    const call = tool({ tool: 'delete-audit-log', onNotAdmitted: (one) => told.push(one) })();
+    const error = await blocked(call, 'denied');
+    expect(error).toMatchObject({ tool: 'delete-audit-log', action: 'DELETE_AUDIT_LOG' });
+    expect(error.denial?.receipt).toMatchObject({ status: 'DENIED' });
+    expect(error.message).toContain(Object.values(error.denial?.sentences ?? {})[0]);
+    expect(told).toEqual([error]);
+    const proofId = error.denial!.receipt.registry_proof_id;
+    expect(error.proofId).toBe(proofId);
+    expect(await world.verdict(proofId)).toEqual({ status: 'VALID', effect: 'DENY' });
+    expect(await world.outcomesOf(proofId)).toEqual([]);
+  });
+
+  it('does not run without an answer that says yes', async () => {
+    const json = { 'Content-Type': 'application/json' };
+    const answer = (status: number, body = '{}') =>
+      ({ kind: 'answer', status, headers: json, body }) as const;
+    const retry = { attempts: 1 };
+    const faults = [
+      { kind: 'lost' },
+      { kind: 'cut' },
+      { kind: 'unanswered' },
+      ...[200, 201, 204, 301, 401, 423, 500, 503].map((status) => answer(status)),
+      answer(200, '{"status":"ADMITTED"}'),
+      { kind: 'changed', change: (body: string) => body.replace('ADMITTED', 'DENIED') },
+      { kind: 'changed', change: (body: string) => body.replace(/"request_hash":"../, '$&00') },
+    ] as typeof world.network.faults;
+    for (const fault of faults) {
+      world.network.faults.push(fault);
+      const call = tool({ engine: { ...world.options, retry } })('once');
+      expect((await blocked(call, 'undecided')).cause).toBeInstanceOf(SdkError);
+    }
+    world.network.faults.push({ kind: 'silent' });
+    const silent = { ...world.options, retry, timeoutMs: 1_000 };
+    await blocked(tool({ engine: silent })(), 'undecided');
+    await blocked(tool({ engine: { ...world.options, ...AWAY, retry } })(), 'undecided');
+    await blocked(tool({ engine: { ...world.options, apiKey: 'svc_sk_none' } })(), 'undecided');
+    const fetcher = () => Promise.reject(new Error('a bug of its own'));
+    await blocked(tool({ engine: { ...world.options, retry, fetch: fetcher } })(), 'undecided');
+    expect(world.lost).toEqual([]);
+  });
+
+  it('does not run while the decision is open, and says which it is', async () => {
+    world.engine.worker.rests = true;
+    const call = tool({ engine: { ...world.options, timeoutMs: 3_000 } })('open');
+    expect((await blocked(call, 'undecided')).proofId).toMatch(/^[0-9a-f]{32}$/);
+    world.engine.worker.rests = false;
+    await world.engine.worker.work();
+  });
+
+  it('does not run for a signal, before it is asked, meanwhile, or at its end', async () => {
+    const signal = () => AbortSignal.abort();
+    await blocked(tool({ signal })(), 'aborted');
+    const controller = new AbortController();
+    world.network.faults.push({ kind: 'silent' });
+    const before = world.network.seen.length;
+    const meanwhile = tool({ signal: () => controller.signal })();
+    meanwhile.catch(() => undefined);
+    await expect.poll(() => world.network.seen.length).toBe(before + 1);
+    controller.abort();
+    await blocked(meanwhile, 'aborted');
+    // The answer is in, and then nobody wants it any more.
+    const last = new AbortController();
+    const abortingAtTheEnd: typeof fetch = async (...call) => {
+      const answer = await fetch(...call);
+      const bytes = new Uint8Array(await answer.arrayBuffer());
+      const start = (controller: ReadableStreamDefaultController): void => {
+        controller.enqueue(bytes);
+        controller.close();
+        last.abort();
+      };
+      return last.signal.aborted
+        ? new Response(bytes, answer)
+        : new Response(new ReadableStream({ start }), answer);
+    };
+    const engine = { ...world.options, fetch: abortingAtTheEnd };
+    const { proofId = '' } = await blocked(
+      tool({ engine, signal: () => last.signal })(),
+      'aborted',
+    );
+    expect(await world.outcomesOf(proofId)).toMatchObject([{ result: 'failed' }]);
+  });
+
+  it('does not run on arguments that have no JSON form, and nothing is sent', async () => {
+    const circle: unknown[] = [];
+    circle.push(circle);
+    const odd = [
+      undefined,
+      10n,
+      Number.NaN,
+      Infinity,
+      () => 1,
+      Symbol('a'),
+      new Date(0),
+      new Map(),
+      new Uint8Array(1),
+      circle,
+      'half \ud800',
+      { a: { b: undefined } },
+      { toJSON: () => 1 },
+      { [Symbol('hidden')]: 1 },
+      Object.defineProperty({}, 'hidden', { value: 1 }),
+      Object.create({ inherited: 1 }),
+      [1, , 2],
+      Array.from({ length: 1e5 }).reduce<unknown>((inner) => [inner], 1),
+    ];
+    for (const one of odd) {
+      const error = await blocked(tool()('fine', one), 'invalid_call');
+      expect(error.message).toMatch(/^reservations\.create did not run: its call has no proof: /);
+    }
+    expect((await blocked(tool()({ a: [0, 1n] }), 'invalid_call')).message).toContain('/0/a/1');
+    const throwing = tool({
+      hashed: () => {
+        throw new Error('cannot');
+      },
+    });
+    await blocked(throwing('fine'), 'invalid_call');
+    expect(world.network.seen).toEqual([]);
+  });
+
+  it('does not run on other arguments than were admitted', async () => {
+    world.network.faults.push({ kind: 'late', ms: 50 });
+    const input = { seats: 2 };
+    const call = tool()(input);
+    input.seats = 200;
+    const { proofId = '' } = await blocked(call, 'arguments_changed');
+    expect(await world.outcomesOf(proofId)).toEqual([
+      { kind: 'outcome', parent_proof_id: proofId, result: 'failed' },
+    ]);
+  });
+
+  it('is refused when it is wrapped, where its options can only fail', () => {
+    const wrong = [
+      { engine: { ...world.options, engineUrl: 'nowhere' } },
+      { engine: { ...world.options, apiKey: '' } },
+      { agent: { id: '' } },
+      { parentProofId: 'none' },
+      { mode: 'observer' as 'observe' },
+      { mode: 'observe' as const },
+      { onOutcomeError: undefined as never },
+    ];
+    for (const one of wrong) {
+      expect(() => tool(one as never)).toThrow(expect.objectContaining({ code: 'invalid_input' }));
+    }
+  });
+});
+
+describe('observing', () => {
+  const observing = (more: object = {}) => {
+    const told: NotAdmittedError[] = [];
+    const left: Promise<void>[] = [];
+    const book = tool({
+      ...{ mode: 'observe', onNotAdmitted: (one) => told.push(one) },
+      ...{ waitUntil: (work) => left.push(work), ...more },
+    });
+    return { book, told, settled: () => Promise.all(left) };
+  };
+
+  it('stops nothing, and records the same', async () => {
+    const { book, told, settled } = observing();
+    world.network.faults.push({ kind: 'late', ms: 200 });
+    expect(await book('a')).toEqual({ table: 4 });
+    expect(world.admitted).toEqual([]);
+    await settled();
+    expect(told).toEqual([]);
+    expect(await world.outcomesOf(world.admitted[0]!)).toMatchObject([{ result: 'succeeded' }]);
+  });
+
+  it('tells what would have been stopped', async () => {
+    const cases: [object, unknown, NotAdmittedCode][] = [
+      [{ tool: 'DELETE_AUDIT_LOG' }, 'a', 'denied'],
+      [{ engine: { ...world.options, ...AWAY, retry: { attempts: 1 } } }, 'a', 'undecided'],
+      [{}, 1n, 'invalid_call'],
+    ];
+    for (const [more, argument, code] of cases) {
+      const { book, told, settled } = observing(more);
+      expect(await book(argument)).toEqual({ table: 4 });
+      await settled();
+      expect(told.map((one) => one.code)).toEqual([code]);
+    }
+    expect(world.lost).toEqual([]);
+  });
+});

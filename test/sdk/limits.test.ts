@@ -1,0 +1,85 @@
+import { describe, expect, it } from 'vitest';
+import { executeIntentHttp, lookupHttp, type CallOptions } from '#sdk/index';
+import { sdkError } from '../fixtures/sdk-error.js';
+
+const PROOF = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
+const engine = { engineUrl: 'http://engine.example', apiKey: 'key', tenantId: 'tenant' };
+const intent = { intent_id: 'one', action: 'ACT' };
+
+/** A `fetch` of ours, and how often it was called. */
+function answering(answer: (init: RequestInit) => Promise<Response>) {
+  const asked: string[] = [];
+  const fetcher: typeof fetch = (url, init = {}) => {
+    asked.push(url instanceof Request ? url.url : url.toString());
+    return answer(init);
+  };
+  return { asked, fetch: fetcher };
+}
+
+const execute = (options: CallOptions): Promise<unknown> =>
+  executeIntentHttp({ ...engine, ...options }, intent);
+
+describe('the time of a call', () => {
+  it('is over for a fetch that does not look at its signal', async () => {
+    const silent = answering(() => new Promise(() => undefined));
+    await sdkError(execute({ fetch: silent.fetch, timeoutMs: 50 }), 'timeout');
+    const retry = { attempts: 1, attemptTimeoutMs: 20 };
+    await sdkError(execute({ fetch: silent.fetch, retry }), 'timeout');
+    const signal = AbortSignal.timeout(20);
+    await sdkError(execute({ fetch: silent.fetch, signal }), 'aborted');
+  });
+
+  it('is over for a body that never ends', async () => {
+    const { fetch } = answering(() => Promise.resolve(new Response(new ReadableStream({}))));
+    await sdkError(execute({ fetch, timeoutMs: 50 }), 'timeout');
+  });
+
+  it('is waited for, not hammered away, when it is longer than a timer can be', async () => {
+    const slow = answering(
+      (init) =>
+        new Promise((resolve, reject) => {
+          setTimeout(() => resolve(new Response('', { status: 500 })), 30);
+          init.signal?.addEventListener('abort', () => reject(new Error('aborted')));
+        }),
+    );
+    const retry = { attemptTimeoutMs: Infinity };
+    await sdkError(execute({ fetch: slow.fetch, retry, timeoutMs: Infinity }), 'engine_failed');
+    expect(slow.asked).toHaveLength(1);
+  });
+
+  it.each(['9999999', '999999999'])('is what a Retry-After of %s leaves', async (after) => {
+    const headers = { 'Content-Type': 'application/json', 'Retry-After': after };
+    const schema_version = 'svc.runtime.admission_status/1.0';
+    const body = JSON.stringify({ schema_version, proof_id: PROOF, state: 'pending' });
+    const { fetch, asked } = answering(() =>
+      Promise.resolve(new Response(body, { status: 202, headers })),
+    );
+    const error = await sdkError(execute({ fetch, timeoutMs: 100 }), 'timeout');
+    expect(error.proofId).toBe(PROOF);
+    expect(asked).toHaveLength(1);
+  });
+});
+
+describe('settings that are none', () => {
+  it.each([
+    { attempts: NaN },
+    { attempts: 0 },
+    { attempts: '3' },
+    { attemptTimeoutMs: 0 },
+    { baseDelayMs: NaN },
+    { maxDelayMs: -1 },
+  ])('are refused before anything is sent: %j', async (retry) => {
+    const { fetch, asked } = answering(() => Promise.resolve(new Response('', { status: 503 })));
+    await sdkError(execute({ fetch, retry: retry as never, timeoutMs: 200 }), 'invalid_input');
+    expect(asked).toEqual([]);
+  });
+});
+
+describe('an address', () => {
+  it('is not left for another host that its path names', async () => {
+    const { fetch, asked } = answering(() => Promise.resolve(new Response('', { status: 500 })));
+    const options = { publicUrl: 'http://registry.example//other.example/', fetch };
+    await sdkError(lookupHttp(options, { kind: 'proof', identifier: PROOF }), 'engine_failed');
+    expect(asked.map((url) => new URL(url).host)).toEqual(['registry.example']);
+  });
+});

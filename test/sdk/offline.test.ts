@@ -1,0 +1,59 @@
+import { describe, expect, it } from 'vitest';
+import { canonicalJson, SdkError, verifyOffline, verifyTlogProof } from '#sdk/index';
+import { ProtocolError } from '#protocol/errors';
+import { admitted, aepKey, exportOf, logVkey, ORIGIN } from '../fixtures/worked-log.js';
+import { tlogProofOf } from '../fixtures/offline-vectors/sealed.js';
+
+// What is accepted and refused is for the vectors to say; here is what the SDK adds to the kernel.
+const exported = exportOf(admitted);
+const trust = { aepKeys: [aepKey.publicKey], log: { vkey: logVkey, origin: ORIGIN } };
+
+describe('verifyOffline', () => {
+  it('takes what exportProofHttp returns, and its text', () => {
+    for (const given of [exported, canonicalJson(exported)]) {
+      expect(verifyOffline(given, trust)).toMatchObject({ authentic: true, included: true });
+    }
+  });
+
+  it('decides nothing for who pins nothing at all', () => {
+    expect(verifyOffline(exported)).toMatchObject({ decidable: false, cause: 'no_pinned_key' });
+    expect(verifyTlogProof(tlogProofOf(1), admitted.entry)).toMatchObject({
+      decidable: false,
+      cause: 'no_pinned_log',
+    });
+  });
+
+  it('throws for no document, however long its base64 is', () => {
+    const { envelope } = exported;
+    for (const [end, code] of [
+      ['', 'payload_not_canonical'],
+      ['A', 'malformed_base64'],
+    ]) {
+      const payload = `${'A'.repeat(8_000_000)}${end}`;
+      const long = JSON.stringify({ ...exported, envelope: { ...envelope, payload } });
+      expect(verifyOffline(long, trust)).toMatchObject({
+        authentic: false,
+        faults: [{ code, pointer: '/envelope/payload' }],
+      });
+    }
+  });
+
+  it('throws its one error for an unusable pin, and says which it is', () => {
+    const pins = { aepKeys: ['AAAA'] };
+    const origin = { log: { vkey: logVkey, origin: '' } };
+    for (const [pin, call] of [
+      ['malformed_key', () => verifyOffline(exported, pins)],
+      ['malformed_origin', () => verifyTlogProof(tlogProofOf(1), admitted.entry, origin)],
+    ] as const) {
+      try {
+        call();
+        expect.unreachable();
+      } catch (error) {
+        expect(error).toBeInstanceOf(SdkError);
+        const { code, pin: said, retryable, cause } = error as SdkError;
+        expect([code, said, retryable]).toEqual(['unusable_pin', pin, false]);
+        expect(cause).toBeInstanceOf(ProtocolError);
+      }
+    }
+  });
+});

@@ -1,0 +1,132 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { packageRoot } from '#runtime/process/package-root';
+import { reachable } from '../fixtures/module-graph.js';
+import { packSdk, type PackedSdk } from '../fixtures/packed-sdk.js';
+import { openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
+
+let sdk: PackedSdk;
+let world: SdkWorld;
+beforeAll(async () => {
+  sdk = await packSdk();
+  world = await openSdkWorld();
+});
+afterAll(async () => {
+  await world.close();
+  await sdk.remove();
+});
+
+const SPECIFIED = [
+  'executeIntentHttp',
+  'verifyProofHttp',
+  'exportProofHttp',
+  'readProofHttp',
+  'replayProofHttp',
+  'getProofInclusionHttp',
+];
+
+describe('the package', () => {
+  it('has what was built, its licence and its README, and nothing else', async () => {
+    const rest = sdk.files.filter((file) => !/^dist\/.+\.js$|^dist\/types\/.+\.d\.ts$/.test(file));
+    expect(rest).toEqual(['LICENSE', 'README.md', 'package.json']);
+    expect(sdk.files).toContain('dist/index.js');
+    const licence = await readFile(join(sdk.directory, 'node_modules/svc-sdk/LICENSE'), 'utf8');
+    expect(licence).toBe(await readFile(join(packageRoot, 'LICENSE'), 'utf8'));
+    expect(sdk.size).toBeLessThan(200_000);
+  });
+
+  it('needs exactly the versions of the kernel that are tested here', async () => {
+    const read = async (path: string): Promise<Record<string, string>> => {
+      const text = await readFile(join(packageRoot, path), 'utf8');
+      return (JSON.parse(text) as { dependencies: Record<string, string> }).dependencies;
+    };
+    const service = await read('package.json');
+    for (const [name, version] of Object.entries(await read('sdk/package.json'))) {
+      expect([name, service[name]]).toEqual([name, version]);
+    }
+  });
+
+  it('needs nothing of Node in whatever is reached from what it exports', async () => {
+    const root = join(sdk.directory, 'node_modules/svc-sdk');
+    const text = await readFile(join(root, 'package.json'), 'utf8');
+    const { exports } = JSON.parse(text) as { exports: Record<string, { default?: string }> };
+    const entries = Object.values(exports).flatMap((entry) => entry.default ?? []);
+    const { files, packages, globals } = await reachable(root, entries);
+    expect(packages).toEqual(
+      new Set(['@noble/ed25519', '@noble/hashes/sha2.js', 'canonicalize', 'zod']),
+    );
+    expect(globals).toEqual([]);
+    // All that is packed, but the command line: what nobody reaches is not shipped.
+    const shipped = sdk.files.filter((file) => /^dist\/(?!cli\/).+\.js$/.test(file));
+    expect([...files].sort()).toEqual(shipped.sort());
+  });
+
+  it('says of everything that it exports what it is', async () => {
+    const typedoc = join(packageRoot, 'node_modules/typedoc/bin/typedoc');
+    const options = ['--options', join(packageRoot, 'sdk/typedoc.json'), '--emit', 'none'];
+    expect(await sdk.run('node', [typedoc, ...options])).not.toContain('warning');
+  }, 60_000);
+
+  it('works as it is installed: an execution is admitted, read and verified', async () => {
+    await sdk.write(
+      'use.js',
+      `import * as sdk from 'svc-sdk';
+       const options = JSON.parse(process.argv[2]);
+       const receipt = await sdk.executeIntentHttp(options, { intent_id: 'p-1', action: 'PACK' });
+       const proof = { proof_id: receipt.registry_proof_id };
+       const read = await sdk.readProofHttp(options, proof);
+       const { response } = await sdk.verifyProofHttp(options, proof);
+       const missing = ${JSON.stringify(SPECIFIED)}.filter((name) => typeof sdk[name] !== 'function');
+       console.log(JSON.stringify([receipt.status, read.response.effect, response.proof_id, missing]));`,
+    );
+    const printed = await sdk.run('node', ['use.js', JSON.stringify(world.options)]);
+    expect(JSON.parse(printed)).toEqual([
+      'ADMITTED',
+      'ADMIT',
+      expect.stringMatching(/^[0-9a-f]{32}$/),
+      [],
+    ]);
+  });
+
+  it.each(['nodenext', 'bundler'])(
+    'is typed, for who resolves modules as %s',
+    async (how) => {
+      await sdk.write(
+        'use.ts',
+        `import { executeIntentHttp, isDenial, exportProofHttp, lookupHttp } from 'svc-sdk';
+       import type { EngineOptions, ProofExport, SdkErrorCode } from 'svc-sdk';
+       export async function use(options: EngineOptions): Promise<'ADMITTED' | string> {
+         const receipt = await executeIntentHttp(options, { intent_id: 'a', action: 'B' });
+         const said: 'ADMITTED' = receipt.status;
+         const exported = await exportProofHttp(options, { proof_id: receipt.registry_proof_id });
+         const document: ProofExport = exported.response;
+         const pdf = await exportProofHttp(options, { proof_id: document.proof_id, format: 'pdf' });
+         const bytes: Uint8Array = pdf.response;
+         const found = await lookupHttp({ publicUrl: '' }, { kind: 'proof', identifier: 'a' });
+         const asserts: boolean = found.can_assert_validity;
+         // @ts-expect-error there is no such member of an execute request
+         await executeIntentHttp(options, { intent_id: 'a', action: 'B', more: 1 });
+         // @ts-expect-error no key
+         await executeIntentHttp({ engineUrl: '', tenantId: '' }, { intent_id: 'a', action: 'B' });
+         return \`\${said} \${String(asserts)} \${String(bytes.length)}\`;
+       }
+       export function why(error: unknown): SdkErrorCode | string[] | undefined {
+         // @ts-expect-error no such code
+         const none: SdkErrorCode = 'anything';
+         return isDenial(error) ? error.denial.reasons : none;
+       }`,
+      );
+      const module = how === 'bundler' ? 'esnext' : how;
+      const compilerOptions = {
+        ...{ module, moduleResolution: how, target: 'es2023', lib: ['es2023', 'dom'], types: [] },
+        ...{ strict: true, exactOptionalPropertyTypes: true, noEmit: true, skipLibCheck: false },
+      };
+      await sdk.write('tsconfig.json', JSON.stringify({ compilerOptions, files: ['use.ts'] }));
+      const tsc = join(packageRoot, 'node_modules/typescript/bin/tsc');
+      const printed = await sdk.run('node', [tsc]);
+      expect(printed).toBe('');
+    },
+    60_000,
+  );
+});

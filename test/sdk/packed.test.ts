@@ -1,0 +1,138 @@
+import { existsSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { chromium } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { toBase64Url } from '#protocol/bytes';
+import { chromiumArgs, chromiumPath, withoutChromium } from '../fixtures/chromium.js';
+import { serveConsumerPage } from '../fixtures/consumer-page.js';
+import { offlineVectors } from '../fixtures/offline-vectors/index.js';
+import { packedProject, type PackedProject } from '../fixtures/packed-project.js';
+import { openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
+
+/** Another Node to run the package under, as a path: `.ci/run` brings the long-term one. */
+const OTHER_NODE = process.env['NODE_LTS'] ?? '';
+const hasOtherNode = existsSync(OTHER_NODE);
+const inCi = process.env['CI'] !== undefined;
+
+const vectors = Object.values(offlineVectors).flat();
+const expected = Object.fromEntries(vectors.map((vector) => [vector.name, vector.expected]));
+
+let world: SdkWorld;
+let project: PackedProject;
+let stopped = false;
+let rounds: Promise<void>;
+
+beforeAll(async () => {
+  project = await packedProject();
+  world = await openSdkWorld();
+  // A verifier and a publisher, as often as somebody may be waiting.
+  rounds = (async () => {
+    while (!stopped) {
+      await world.registry.verifyAll();
+      await world.log.publish();
+      await sleep(50);
+    }
+  })();
+}, 120_000);
+afterAll(async () => {
+  stopped = true;
+  await rounds;
+  await world?.close();
+  await project?.remove();
+});
+
+interface Outcome {
+  node?: string;
+  live: { proofId: string } & Record<string, unknown>;
+  outcomes: Record<string, unknown>;
+}
+
+const settings = (engineUrl: string, intentId: string) => ({
+  engine: { ...world.options, engineUrl },
+  trust: {
+    aepKeys: [toBase64Url(world.registry.admit.signer.publicKey)],
+    log: { vkey: world.log.vkey, origin: world.log.origin },
+  },
+  intentId,
+  vectors,
+});
+
+function expectEverything({ live, outcomes }: Outcome): void {
+  expect(live).toEqual({
+    proofId: expect.stringMatching(/^[0-9a-f]{32}$/) as string,
+    receiptStatus: 'ADMITTED',
+    read: live.proofId,
+    offline: {
+      authentic: true,
+      included: true,
+      status: expect.stringMatching(/^unknown since checkpoint [1-9]/) as string,
+      action: 'BOOK_RESERVATION',
+    },
+    tlogProof: true,
+    forged: 'payload_mismatch',
+    unpinned: 'no_pinned_key',
+    denied: 'policy_denied',
+  });
+  expect(outcomes).toEqual(expected);
+}
+
+async function inNode(node: string): Promise<Outcome> {
+  const file = join(project.dir, 'settings.json');
+  await writeFile(file, JSON.stringify(settings(world.engine.url, `packed-${node}`)));
+  return JSON.parse(await project.node('in-node.js', [file], node)) as Outcome;
+}
+
+describe('the packed SDK, in an empty project', () => {
+  it('admits, reads, and verifies offline, every vector too, in this Node', async () => {
+    const outcome = await inNode(process.execPath);
+    expect(outcome.node).toBe(process.version);
+    expectEverything(outcome);
+  }, 120_000);
+
+  const which = hasOtherNode ? '' : ' (skipped: NODE_LTS names no Node)';
+  it.skipIf(!hasOtherNode && !inCi)(
+    `does so in the long-term Node${which}`,
+    async () => {
+      const outcome = await inNode(OTHER_NODE);
+      expect(outcome.node).toBe((await project.node('--version', [], OTHER_NODE)).trim());
+      expectEverything(outcome);
+    },
+    120_000,
+  );
+
+  it.skipIf(chromiumPath === null && !inCi)(
+    `does so bundled, in a browser${withoutChromium}`,
+    async () => {
+      const page = await serveConsumerPage(await project.bundle('in-browser.js'), world.engine.url);
+      const browser = await chromium.launch({ executablePath: chromiumPath!, args: chromiumArgs });
+      try {
+        const tab = await browser.newPage();
+        const complaints: string[] = [];
+        const requests = new Set<string>();
+        tab.on('pageerror', (error) => complaints.push(error.message));
+        tab.on('console', (message) => {
+          // A denial is a 403, and "not yet" a 409.
+          if (!message.text().startsWith('Failed to load')) complaints.push(message.text());
+        });
+        tab.on('request', (request) => requests.add(new URL(request.url()).origin));
+        await tab.goto(page.url);
+        const outcome = await tab.evaluate(
+          (given) =>
+            (globalThis as unknown as { everything(given: unknown): Promise<Outcome> }).everything(
+              given,
+            ),
+          settings(page.url, 'packed-browser'),
+        );
+        expectEverything(outcome);
+        expect([...requests]).toEqual([page.url]);
+        expect(complaints).toEqual([]);
+      } finally {
+        await browser.close();
+        await page.close();
+      }
+    },
+    120_000,
+  );
+});

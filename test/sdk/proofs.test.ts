@@ -1,0 +1,263 @@
+import { createHash } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import {
+  canonicalHash,
+  canonicalJson,
+  executeIntentHttp,
+  exportProofHttp,
+  getProofInclusionHttp,
+  listProofPageHttp,
+  listProofsHttp,
+  readProofHttp,
+  replayProofHttp,
+  verifyProofHttp,
+  type JsonValue,
+  type RequestHashEnvelope,
+} from '#sdk/index';
+import { parseTlogProof } from '#protocol/tlog-proof';
+import { headersFor } from '../fixtures/engine.js';
+import { sdkError } from '../fixtures/sdk-error.js';
+import { intent, openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
+
+const UNKNOWN = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
+
+let world: SdkWorld;
+let proof: { proof_id: string };
+beforeAll(async () => {
+  world = await openSdkWorld();
+  const receipt = await executeIntentHttp(world.options, intent());
+  proof = { proof_id: receipt.registry_proof_id };
+  await world.registry.verifyAll();
+  await world.log.publish();
+});
+afterAll(() => world.close());
+
+const sha256 = (bytes: string | Uint8Array): string =>
+  createHash('sha256').update(bytes).digest('hex');
+
+/** Its hashes are those of what was asked and answered, whoever takes them. */
+function expectEnvelope(envelope: RequestHashEnvelope<unknown>, request: JsonValue): void {
+  expect(envelope.canonical_request).toBe(canonicalJson(request));
+  expect(envelope.request_hash).toBe(sha256(envelope.canonical_request));
+  const bytes =
+    envelope.response instanceof Uint8Array
+      ? envelope.response
+      : typeof envelope.response === 'string'
+        ? envelope.response
+        : canonicalJson(envelope.response as JsonValue);
+  expect(envelope.response_hash).toBe(sha256(bytes));
+  expect(envelope.request_id).toMatch(/^[0-9a-f-]{32,36}$/);
+}
+
+const got = (path: string, query: Record<string, string> = {}): JsonValue => ({
+  method: 'GET',
+  path,
+  query,
+});
+
+/** What the engine itself answers. */
+async function answered(path: string, accept = 'application/json'): Promise<Buffer> {
+  const headers = { ...headersFor(world.options.apiKey), Accept: accept };
+  return (await world.engine.call({ method: 'GET', path, headers })).bytes;
+}
+
+describe('readProofHttp', () => {
+  it("wraps the engine's answer as it is, under the hash of what was asked", async () => {
+    const envelope = await readProofHttp(world.options, proof);
+    expectEnvelope(envelope, got(`/v1/proofs/${proof.proof_id}`));
+    const bytes = await answered(`/v1/proofs/${proof.proof_id}`);
+    expect(envelope.response).toEqual(JSON.parse(bytes.toString()));
+    expect(envelope.response_hash).toBe(sha256(bytes));
+    expect(envelope.response.verdict.can_assert_validity).toBe(true);
+  });
+
+  it('has one hash for one question, wherever the engine is', async () => {
+    const there = await readProofHttp(world.shaky, proof);
+    const here = await readProofHttp(world.options, proof);
+    expect(there.request_hash).toBe(here.request_hash);
+  });
+
+  it('says not_found of what is not there, and sends nothing that is no id', async () => {
+    const error = await sdkError(readProofHttp(world.options, { proof_id: UNKNOWN }), 'not_found');
+    expect(error.problem?.code).toBe('proof_not_found');
+    world.network.seen.length = 0;
+    for (const id of ['', '../batches', `${UNKNOWN}/export`, UNKNOWN.toUpperCase()]) {
+      await sdkError(readProofHttp(world.shaky, { proof_id: id }), 'invalid_input');
+    }
+    expect(world.network.seen).toEqual([]);
+  });
+});
+
+describe('verifyProofHttp', () => {
+  it('sends a canonical body, and wraps the verdict', async () => {
+    world.network.seen.length = 0;
+    const envelope = await verifyProofHttp(world.shaky, proof);
+    const request = { schema_version: 'svc.verification.verify_request/1.0', ...proof };
+    expectEnvelope(envelope, request);
+    expect(world.network.seen[0]?.body).toBe(envelope.canonical_request);
+    expect(envelope.response).toMatchObject({ status: 'VALID', can_assert_validity: true });
+  });
+
+  it('takes an export, and an AEP with its envelope', async () => {
+    const { response: exported } = await exportProofHttp(world.options, proof);
+    const whole = await verifyProofHttp(world.options, exported);
+    expect(whole.response.status).toBe('VALID');
+    expect(whole.request_hash).toBe(canonicalHash(exported as unknown as JsonValue));
+    const { aep, envelope } = exported;
+    const signed = await verifyProofHttp(world.options, { aep, envelope });
+    expect(signed.response.status).toBe('VALID');
+  });
+
+  it('answers what is not genuine with a verdict that asserts nothing', async () => {
+    const { response: exported } = await exportProofHttp(world.options, proof);
+    const altered = { ...exported, request_hash: '0'.repeat(64) };
+    const { response } = await verifyProofHttp(world.options, altered);
+    expect(response).toMatchObject({ can_assert_validity: false, cause: 'altered' });
+    const unknown = await verifyProofHttp(world.options, { proof_id: UNKNOWN });
+    expect(unknown.response).toMatchObject({ status: 'NOT_FOUND', can_assert_validity: false });
+  });
+
+  it('refuses a verdict that says valid of what it calls invalid', async () => {
+    world.network.faults.push({
+      kind: 'changed',
+      change: (body) => body.replace('"can_assert_validity":false', '"can_assert_validity":true'),
+    });
+    const call = verifyProofHttp(world.shaky, { proof_id: UNKNOWN });
+    await sdkError(call, 'unexpected_response');
+  });
+});
+
+describe('exportProofHttp', () => {
+  it('gives each format as it is', async () => {
+    const path = `/v1/proofs/${proof.proof_id}/export`;
+    const json = await exportProofHttp(world.options, proof);
+    expectEnvelope(json, got(path, { format: 'json' }));
+    const file = canonicalJson(json.response);
+    expect(Buffer.from(file)).toEqual(await answered(path));
+
+    const aep = await exportProofHttp(world.options, { ...proof, format: 'aep-json' });
+    expectEnvelope(aep, got(path, { format: 'aep-json' }));
+    expect(aep.response).toEqual(json.response.aep);
+    expect(aep.response_hash).toBe(json.response.entry.aep_hash);
+
+    const pdf = await exportProofHttp(world.options, { ...proof, format: 'pdf' });
+    expectEnvelope(pdf, got(path, { format: 'pdf' }));
+    expect(Buffer.from(pdf.response).subarray(0, 5).toString()).toBe('%PDF-');
+  });
+
+  it('says not_ready of a proof that nobody has verified, and refuses other formats', async () => {
+    const receipt = await executeIntentHttp(world.options, intent());
+    const call = exportProofHttp(world.options, { proof_id: receipt.registry_proof_id });
+    const error = await sdkError(call, 'not_ready');
+    expect(error).toMatchObject({ status: 409, retryable: true });
+    await sdkError(
+      exportProofHttp(world.options, { ...proof, format: 'toString' as never }),
+      'invalid_input',
+    );
+  });
+});
+
+describe('getProofInclusionHttp', () => {
+  it('gives the place in the log as JSON, and as a C2SP tlog-proof', async () => {
+    const path = `/v1/proofs/${proof.proof_id}/inclusion`;
+    const json = await getProofInclusionHttp(world.options, proof);
+    expectEnvelope(json, got(path));
+    expect(json.response.state).toBe('included');
+    const text = await getProofInclusionHttp(world.options, { ...proof, format: 'tlog-proof' });
+    expectEnvelope(text, got(path));
+    const { index, checkpoint } = parseTlogProof(text.response);
+    expect(index).toBe(json.response.leaf_index);
+    expect(checkpoint).toBe(json.response.inclusion?.checkpoint);
+    world.network.faults.push({ kind: 'changed', change: (body) => body.replace('index ', 'at ') });
+    const changed = getProofInclusionHttp(world.shaky, { ...proof, format: 'tlog-proof' });
+    await sdkError(changed, 'unexpected_response');
+  });
+
+  it('is not ready as a tlog-proof until a checkpoint covers it', async () => {
+    const receipt = await executeIntentHttp(world.options, intent());
+    const fresh = { proof_id: receipt.registry_proof_id };
+    const { response } = await getProofInclusionHttp(world.options, fresh);
+    expect(response.state).toBe('pending_checkpoint');
+    const call = getProofInclusionHttp(world.options, { ...fresh, format: 'tlog-proof' });
+    await sdkError(call, 'not_ready');
+  });
+});
+
+describe('replayProofHttp', () => {
+  it('takes the decision again, under the hash of what was asked', async () => {
+    const envelope = await replayProofHttp(world.options, proof);
+    const request = { schema_version: 'svc.verification.replay_request/1.0', ...proof };
+    expectEnvelope(envelope, request);
+    expect(envelope.response).toMatchObject({ result: 'match', differences: [] });
+    const { policy_digest } = envelope.response;
+    const other = await replayProofHttp(world.options, { ...proof, policy_digest });
+    expect(other.response.counterfactual).toMatchObject({ differs: false });
+  });
+
+  it('names where an export differs', async () => {
+    const { response: exported } = await exportProofHttp(world.options, proof);
+    const altered = { ...exported, aep: { ...exported.aep, request_hash: '0'.repeat(64) } };
+    const { response } = await replayProofHttp(world.options, altered);
+    expect(response.result).toBe('divergence');
+    expect(response.differences.map(({ pointer }) => pointer)).toContain('/request_hash');
+  });
+});
+
+describe('listProofsHttp', () => {
+  it('yields all of them, the newest first, page after page', async () => {
+    const ids: string[] = [];
+    for (let i = 0; i < 5; i++) {
+      const one = await executeIntentHttp(world.options, intent({ action: 'COUNT_TABLES' }));
+      ids.unshift(one.registry_proof_id);
+    }
+    const filter = { action: 'COUNT_TABLES', effect: 'ADMIT', lane: 'execute' } as const;
+    const listed: string[] = [];
+    for await (const { proof_id } of listProofsHttp(world.options, filter)) listed.push(proof_id);
+    expect(listed).toEqual(ids);
+
+    const paged: string[] = [];
+    let cursor: string | null = null;
+    do {
+      const page = await listProofPageHttp(world.options, {
+        ...filter,
+        limit: 2,
+        ...(cursor !== null && { cursor }),
+      });
+      expect(page.proofs.length).toBeLessThanOrEqual(2);
+      paged.push(...page.proofs.map(({ proof_id }) => proof_id));
+      cursor = page.next_cursor;
+    } while (cursor !== null);
+    expect(paged).toEqual(ids);
+  });
+
+  it('follows the cursor over many pages, and asks for no more than is taken', async () => {
+    const { registry, network, shaky } = world;
+    await registry.admitAll(Array.from({ length: 250 }, () => registry.item({ action: 'MANY' })));
+    network.seen.length = 0;
+    const seen = new Set<string>();
+    for await (const { proof_id } of listProofsHttp(shaky, { action: 'MANY' })) seen.add(proof_id);
+    expect(seen.size).toBe(250);
+    expect(network.seen.length).toBeGreaterThan(1);
+    network.seen.length = 0;
+    for await (const one of listProofsHttp(shaky, { action: 'MANY' })) {
+      expect(one.action).toBe('MANY');
+      break;
+    }
+    expect(network.seen).toHaveLength(1);
+  });
+
+  it('throws what the engine refuses, and ends where a list leads in a circle', async () => {
+    const all = async (): Promise<void> => {
+      for await (const one of listProofsHttp(world.options, { from: 'yesterday' })) void one;
+    };
+    expect((await sdkError(all(), 'invalid_request')).problem?.code).toBe('invalid_query');
+    const page = { limit: 1, action: 'MANY' };
+    const { next_cursor: cursor } = await listProofPageHttp(world.options, page);
+    world.network.faults.push({
+      kind: 'changed',
+      change: (body) => body.replace(/"next_cursor":"[^"]*"/, `"next_cursor":"${cursor ?? ''}"`),
+    });
+    const call = listProofPageHttp(world.shaky, { ...page, cursor: cursor ?? '' });
+    await sdkError(call, 'unexpected_response');
+  });
+});

@@ -1,0 +1,102 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import type { Facade } from '#api/public/facade';
+import type { Publisher } from '#publisher/publisher';
+import { waitForVerdictHttp, type PublicOptions } from '#sdk/index';
+import { breakNetwork, type BrokenNetwork } from '../fixtures/broken-network.js';
+import { listenAs } from '../fixtures/facades.js';
+import { sdkError } from '../fixtures/sdk-error.js';
+import { FAST } from '../fixtures/sdk-world.js';
+import { TestSnapshot } from '../fixtures/snapshot.js';
+
+const UNKNOWN = { proof_id: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f' };
+
+const snapshot = new TestSnapshot();
+const { registry } = snapshot;
+let publisher: Publisher;
+let facade: Facade;
+let network: BrokenNetwork;
+let options: PublicOptions;
+let revoked: string;
+
+async function publish(): Promise<void> {
+  registry.verify();
+  await publisher.runCycle();
+  await facade.follower.refresh();
+}
+
+beforeAll(async () => {
+  revoked = registry.addProof();
+  registry.revoke(revoked);
+  publisher = snapshot.publisher();
+  facade = snapshot.facade();
+  await publish();
+  const server = await listenAs(snapshot, facade.handler);
+  network = await breakNetwork(server.url);
+  options = { publicUrl: network.url, retry: FAST };
+});
+beforeEach(() => {
+  network.seen.length = 0;
+  network.faults.length = 0;
+});
+afterAll(async () => {
+  await network.close();
+  await snapshot.close();
+});
+
+describe('waitForVerdictHttp', () => {
+  it('waits until the proof is published, through what is away meanwhile', async () => {
+    const fresh = registry.addProof();
+    const away = Array.from({ length: 7 }, () => ({ kind: 'answer', status: 503 }) as const);
+    network.faults.push(...away, { kind: 'lost' });
+    const waiting = waitForVerdictHttp(options, { proof_id: fresh });
+    await expect.poll(() => network.seen.length).toBeGreaterThan(8);
+    await publish();
+    const found = await waiting;
+    expect(found).toMatchObject({ verification_status: 'VALID', can_assert_validity: true });
+  });
+
+  it('waits while it is not verified, published or not', async () => {
+    const doubtful = registry.addProof();
+    registry.verify();
+    registry.judge(doubtful, { outcome: 'fail' });
+    await publish();
+    const waiting = waitForVerdictHttp(options, { proof_id: doubtful });
+    await expect.poll(() => network.seen.length).toBeGreaterThan(1);
+    registry.judge(doubtful);
+    await publish();
+    expect(await waiting).toMatchObject({ verification_status: 'VALID' });
+  });
+
+  it('returns a verdict that asserts nothing as soon as there is one', async () => {
+    const found = await waitForVerdictHttp(options, { proof_id: revoked });
+    expect(found).toMatchObject({ verification_status: 'REVOKED', can_assert_validity: false });
+    expect(network.seen).toHaveLength(1);
+  });
+
+  it('ends with its time, and says what was said last', async () => {
+    const brief = { ...options, timeoutMs: 700 };
+    const none = await sdkError(waitForVerdictHttp(brief, UNKNOWN), 'timeout');
+    expect(none.message).toContain('NOT_FOUND');
+    const away = Array.from({ length: 99 }, () => ({ kind: 'answer', status: 503 }) as const);
+    network.faults.push(...away);
+    const error = await sdkError(waitForVerdictHttp(brief, UNKNOWN), 'timeout');
+    expect(error.message).toContain('503');
+  });
+
+  it('says so too when its time ends in the middle of a question', async () => {
+    network.faults.push({ kind: 'late', ms: 0 }, { kind: 'silent' });
+    const brief = { ...options, timeoutMs: 700 };
+    const error = await sdkError(waitForVerdictHttp(brief, UNKNOWN), 'timeout');
+    expect(error.message).toContain('NOT_FOUND');
+  });
+
+  it('waits for nothing that time will not change', async () => {
+    network.faults.push({ kind: 'answer', status: 200 });
+    await sdkError(waitForVerdictHttp(options, UNKNOWN), 'unexpected_response');
+    const stopping = new AbortController();
+    const waiting = waitForVerdictHttp({ ...options, signal: stopping.signal }, UNKNOWN);
+    waiting.catch(() => undefined);
+    setTimeout(() => stopping.abort(), 100);
+    await sdkError(waiting, 'aborted');
+  });
+});

@@ -1,0 +1,206 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { utf8 } from '#protocol/bytes';
+import { leafHash } from '#protocol/merkle';
+import { extendTiles } from '#protocol/tiles';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { acceptIntake } from '#sql/admissions/accept';
+import { loadPending } from '#sql/admissions/append';
+import { readPinnedIntake } from '#sql/admissions/pinned-intake';
+import { appendLocked, lockHead, TileDamagedError, treeSize } from '#sql/log/log';
+import { transaction } from '#sql/db/transaction';
+import { processAdmissions } from '#workers/admit/process';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { openRegistry } from '../fixtures/registry.js';
+
+let db: TestDatabase;
+beforeEach(async () => {
+  db = await freshDatabase();
+});
+afterEach(() => db.drop());
+
+/** Behind every trigger, as damage comes. */
+async function damage(statement: string): Promise<void> {
+  await db.sql.begin(async (tx) => {
+    await tx`set local session_replication_role = replica`;
+    expect((await tx.unsafe(statement)).count).toBeGreaterThan(0);
+  });
+}
+
+/** One bit of the hash at place `at` of a tile. Done twice, it is mended. */
+const flip = (level: number, index: number, at: number) =>
+  damage(`
+    update svc.tile set hashes = set_byte(hashes, ${at * 32}, get_byte(hashes, ${at * 32}) # 1)
+    where level = ${level} and tile_index = ${index}`);
+
+const body = (n: number) => utf8(`{"n":${n}}`);
+
+async function append(count: number): Promise<void> {
+  await transaction(db.sql, async (tx) => {
+    const size = await lockHead(tx);
+    const entries = Array.from({ length: count }, (_, n) => ({
+      kind: 'key' as const,
+      at: 0,
+      body: body(size + n),
+    }));
+    await appendLocked(tx, nativeSha256, size, entries);
+  });
+}
+
+/** A log of so many leaves, of which only the last `rows` have entries. */
+async function growTo(size: number, rows: number): Promise<void> {
+  const hashes = Array.from({ length: size }, (_, n) => leafHash(nativeSha256, body(n)));
+  for (const tile of extendTiles(nativeSha256, 0, hashes, [])) {
+    await db.sql`
+      insert into svc.tile values (${tile.level}, ${tile.index}, ${Buffer.from(tile.hashes)})`;
+  }
+  await db.sql`
+    insert into svc.log_entry (leaf_index, kind, at, body)
+    select n, 3, now(), convert_to('{"n":' || n || '}', 'UTF8')
+    from generate_series(${size - rows}::bigint, ${size - 1}) as n`;
+  await damage(`update svc.log_head set tree_size = ${size}`);
+}
+
+async function expectTiles(size: number): Promise<void> {
+  const hashes = Array.from({ length: size }, (_, n) => leafHash(nativeSha256, body(n)));
+  const tiles = extendTiles(nativeSha256, 0, hashes, []);
+  const stored = await db.sql<{ level: number; tile_index: number; hashes: Buffer }[]>`
+    select level, tile_index, hashes from svc.tile order by level, tile_index`;
+  expect(stored.map((row) => [row.level, row.tile_index, row.hashes.toString('hex')])).toEqual(
+    tiles.map((tile) => [tile.level, tile.index, Buffer.from(tile.hashes).toString('hex')]),
+  );
+}
+
+async function expectRefused(appending: Promise<void>, tile: string): Promise<void> {
+  // It may be refused before anybody asks.
+  appending.catch(() => undefined);
+  const before = await treeSize(db.sql);
+  await expect(appending).rejects.toThrow(TileDamagedError);
+  await expect(appending).rejects.toThrow(tile);
+  expect(await treeSize(db.sql)).toBe(before);
+  const behind = await db.sql`select from svc.log_entry where leaf_index >= ${before}`;
+  expect(behind).toHaveLength(0);
+}
+
+describe('an append is refused, and what it was to build on can be mended,', () => {
+  it.each([0, 60, 99])('when hash %i of the tile that it extends is wrong', async (at) => {
+    await append(100);
+    await flip(0, 0, at);
+    await expectRefused(append(1), 'tile 0/0');
+    await expectRefused(append(200), 'tile 0/0');
+    await flip(0, 0, at);
+    await append(200);
+    await expectTiles(300);
+  });
+
+  it.each([
+    ['is gone', 'delete from svc.tile where level = 0 and tile_index = 1'],
+    ['is too short', 'update svc.tile set hashes = substring(hashes for 64) where tile_index = 1'],
+    ['is too long', `update svc.tile set hashes = hashes || sha256('x') where tile_index = 1`],
+  ])('when that tile %s', async (_, statement) => {
+    await append(300);
+    await damage(statement);
+    await expectRefused(append(1), 'tile 0/1');
+  });
+
+  it('when an entry under that tile is not what it was', async () => {
+    await append(300);
+    await damage(`update svc.log_entry set body = 'other' where leaf_index = 299`);
+    await expectRefused(append(1), 'tile 0/1');
+    await damage(`delete from svc.log_entry where leaf_index = 299`);
+    await expectRefused(append(1), 'tile 0/1');
+  });
+
+  it('when a tile that was found right before is not what it was', async () => {
+    await append(100);
+    await append(20);
+    await flip(0, 0, 60);
+    await expectRefused(append(1), 'tile 0/0');
+    await flip(0, 0, 60);
+    await append(1);
+    await damage(`update svc.tile set hashes = substring(hashes for 3200) where level = 0`);
+    await expectRefused(append(1), 'tile 0/0');
+  });
+
+  it('when the log has lost leaves that the tile was found right with', async () => {
+    await append(100);
+    await append(1);
+    await damage(`update svc.log_head set tree_size = 50`);
+    await damage(`delete from svc.log_entry where leaf_index >= 50`);
+    await damage(`update svc.tile set hashes = substring(hashes for 3200) where level = 0`);
+    await expectRefused(append(1), 'tile 0/0');
+  });
+
+  it('when an entry that was found right before is not what it was, before the tile is full', async () => {
+    await append(100);
+    await append(20);
+    await damage(`update svc.log_entry set body = 'other' where leaf_index = 10`);
+    await append(1);
+    await expectRefused(append(200), 'tile 0/0');
+  });
+
+  it('when the last root above a full tile is wrong, as soon as another comes to it', async () => {
+    await append(600);
+    await flip(1, 0, 1);
+    await append(100); // nothing is added above the leaves
+    await expectRefused(append(100), 'tile 1/0');
+    await flip(1, 0, 1);
+    await append(100);
+    await expectTiles(800);
+  });
+
+  it('when any root in a tile is wrong that it fills, before that goes into the level above', async () => {
+    const size = 65_535;
+    await growTo(size, 255);
+    await flip(1, 0, 3);
+    await expectRefused(append(1), 'tile 1/0');
+    await flip(1, 0, 3);
+    await flip(0, 3, 77); // nor is a tile believed that does not belong to it any more
+    await expectRefused(append(1), 'tile 1/0');
+    await flip(0, 3, 77);
+    await append(2);
+    await expectTiles(size + 2);
+  });
+});
+
+describe('an admission', () => {
+  it('waits while the tiles are damaged, and is proved when they are mended', async () => {
+    const registry = await openRegistry(db);
+    await registry.admitAll([registry.item()]);
+    const items = [registry.item(), registry.item()];
+    const ids = items.map((item) => item.proofId);
+    await acceptIntake(registry.engine, items);
+    await flip(0, 0, 1);
+    await expect(processAdmissions(registry.admit, ids)).rejects.toThrow(TileDamagedError);
+    expect((await registry.readOutcomes(ids)).size).toBe(0);
+    await flip(0, 0, 1);
+    await processAdmissions(registry.admit, ids);
+    const settled = await registry.readOutcomes(ids);
+    expect(ids.map((id) => settled.get(id)?.state)).toEqual(['proved', 'proved']);
+    await registry.verifyAll();
+    const failed = await db.sql`select from svc.verdict where outcome = 'fail'`;
+    expect(failed).toHaveLength(0);
+  });
+});
+
+it('reads what is pending as each was accepted, whatever it shares with the others', async () => {
+  const registry = await openRegistry(db);
+  const lengths = [0, 1, 400, 3, 9_000];
+  const items = lengths.map((length) => ({
+    ...registry.item(),
+    request: Buffer.alloc(length, length),
+  }));
+  // Several times of acceptance, and one setting among them.
+  await acceptIntake(registry.engine, items.slice(0, 2));
+  await db.sql`update svc.tenant set validity = '{"proof":7,"certificate":1,"passport":2,"trust":3}'`;
+  await acceptIntake(registry.engine, items.slice(2));
+  const ids = items.map(({ proofId }) => proofId);
+  const settled = registry.item();
+  await acceptIntake(registry.engine, [settled]);
+  await processAdmissions(registry.admit, [settled.proofId]);
+
+  const asked = [...ids.slice(2), registry.item().proofId, settled.proofId, ...ids.slice(0, 2)];
+  const pinned = [...ids]
+    .sort()
+    .map((id) => readPinnedIntake(registry.engine, registry.tenantNo, id));
+  expect(await loadPending(registry.admit.sql, asked)).toEqual(await Promise.all(pinned));
+});

@@ -1,0 +1,409 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { fromHex, toHex } from '#protocol/bytes';
+import { createTenant, setAllowlisted } from '#sql/tenants/administration';
+import { acceptBatch, CHUNK_ITEMS, type BatchItem, type BatchOutcome } from '#sql/batches/accept';
+import { batchOutcomes, readBatch } from '#sql/batches/read';
+import {
+  countSettled,
+  leaseNextChunk,
+  requeueExpiredLeases,
+  resolveDuplicateItems,
+} from '#sql/batches/chunks';
+import { acceptIntake } from '#sql/admissions/accept';
+import { pendingDepth, pendingOlderThan } from '#sql/admissions/outcomes';
+import { transaction } from '#sql/db/transaction';
+import { processAdmissions } from '#workers/admit/process';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { keyOf } from '../fixtures/batch-items.js';
+import { workBatches } from '../fixtures/engine.js';
+import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+
+const ROOM = { admissions: 1_000_000, batches: 1_000_000, own: 1_000_000 };
+
+let db: TestDatabase;
+let registry: TestRegistry;
+/** Three tenants, the registry's own first. */
+let tenants: number[];
+let keyNo: number;
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  for (const tenantId of ['second', 'third']) {
+    await createTenant(registry.admin, { tenantId, environment: 'sandbox' });
+    await setAllowlisted(registry.admin, tenantId, true);
+  }
+  const rows = await db.sql<{ no: number }[]>`select tenant_no as no from svc.tenant order by 1`;
+  tenants = rows.map(({ no }) => no);
+  keyNo = await keyOf(registry, registry.tenantNo, TENANT);
+});
+afterAll(() => db.drop());
+afterEach(async () => {
+  await db.sql.unsafe('drop trigger if exists in_the_way on svc.batch_progress');
+  await workBatches(registry);
+  await requeueExpiredLeases(registry.admit.sql, -60_000);
+}, 120_000);
+
+const hexOf = (id: string): string => id.replace('batch_', '');
+const newId = (): string => registry.item().proofId;
+
+function items(count: number, start = 0): BatchItem[] {
+  return Array.from({ length: count }, (_, i) => {
+    const { proofId, lane, request, requestHash, fixtureRef } = registry.item();
+    return {
+      index: start + i,
+      proofId,
+      lane,
+      request,
+      requestHash: toHex(requestHash),
+      fixtureRef,
+    };
+  });
+}
+
+interface Given {
+  tenantNo?: number;
+  problems?: Map<number, string>;
+  idempotencyKey?: string;
+  room?: Partial<typeof ROOM>;
+  itemsHash?: Buffer;
+}
+
+function accept(some: BatchItem[], given: Given = {}): Promise<BatchOutcome> {
+  const { tenantNo = registry.tenantNo, problems = new Map<number, string>() } = given;
+  const total = some.length + problems.size;
+  const hash = createHash('sha256');
+  for (const { requestHash } of some) hash.update(requestHash);
+  return acceptBatch(
+    registry.engine,
+    {
+      batchId: `batch_${newId()}`,
+      tenantNo,
+      keyNo,
+      itemsHash: given.itemsHash ?? hash.digest(),
+      requestId: 'request',
+      idempotencyKey: given.idempotencyKey ?? null,
+      total,
+      items: some,
+      problems,
+      salts: randomBytes(total * 32),
+    },
+    { ...ROOM, ...given.room },
+  );
+}
+
+async function accepted(some: BatchItem[], given: Given = {}): Promise<string> {
+  const outcome = await accept(some, given);
+  if (outcome.outcome !== 'accepted') throw new Error(outcome.outcome);
+  return outcome.batchId;
+}
+
+/** Whose turn it was, and which batch's, for each turn until there are none. */
+async function turns(): Promise<{ tenant: number; size: number }[]> {
+  const found: { tenant: number; size: number }[] = [];
+  for (;;) {
+    const ids = await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
+    if (ids === null) return found;
+    const [row] = await db.sql<{ no: number }[]>`
+      select tenant_no as no from svc.intake where proof_id = ${ids[0] ?? newId()}::uuid`;
+    found.push({ tenant: row?.no ?? 0, size: ids.length });
+  }
+}
+
+const countIn = async (table: string): Promise<number> =>
+  (await db.sql.unsafe<{ n: number }[]>(`select count(*)::int as n from svc.${table}`))[0]!.n;
+
+describe('a batch', () => {
+  it('is accepted as a whole or not at all', async () => {
+    const tables = [
+      'batch',
+      'batch_part',
+      'batch_progress',
+      'batch_turn',
+      'intake',
+      'intake_pending',
+      'idempotency_key',
+    ];
+    const counts = async () => Promise.all(tables.map(countIn));
+    const before = await counts();
+    // What is written last fails.
+    await db.sql.unsafe(`
+      create or replace function public.in_the_way() returns trigger language plpgsql as $$ begin
+        raise exception 'in the way'; end $$;
+      create trigger in_the_way before insert on svc.batch_progress
+        for each row execute function public.in_the_way()`);
+    const some = items(1_200);
+    const failing = accept(some, { idempotencyKey: 'of-a-failed-batch' });
+    await expect(failing).rejects.toThrow(/in the way/);
+    expect(await counts()).toEqual(before);
+    await db.sql.unsafe('drop trigger in_the_way on svc.batch_progress');
+    expect(await accept(some, { idempotencyKey: 'of-a-failed-batch' })).toMatchObject({
+      outcome: 'accepted',
+    });
+  });
+
+  it('is its tenant’s, and one however often it comes at once', async () => {
+    const some = items(3);
+    const again = () => some.map((item) => ({ ...item, proofId: newId() }));
+    const all = await Promise.all([accept(some), accept(again()), accept(again())]);
+    expect(all.map(({ outcome }) => outcome).sort()).toEqual(['accepted', 'repeat', 'repeat']);
+    expect(new Set(all.map((one) => 'batchId' in one && one.batchId)).size).toBe(1);
+    expect(await accept(again(), { tenantNo: tenants[1]! })).toMatchObject({ outcome: 'accepted' });
+  });
+
+  it('waits in no circle with others that have its items in another order', async () => {
+    const some = items(400);
+    const at = (order: BatchItem[]) =>
+      order.map((item, index) => ({ ...item, index, proofId: newId() }));
+    const outcomes = await Promise.all([
+      accept(at(some)),
+      accept(at([...some].reverse())),
+      accept(at([...some.slice(200), ...some.slice(0, 200)])),
+      acceptIntake(
+        registry.engine,
+        some.map((item) => ({
+          ...item,
+          requestHash: fromHex(item.requestHash),
+          proofId: newId(),
+          tenantNo: registry.tenantNo,
+          salt: randomBytes(32),
+          idempotencyKey: null,
+          keyNo: null,
+        })),
+      ),
+    ]);
+    expect(outcomes.slice(0, 3).map((one) => 'outcome' in one && one.outcome)).toEqual([
+      'accepted',
+      'accepted',
+      'accepted',
+    ]);
+    const [row] = await db.sql<{ n: number }[]>`
+      select count(*)::int as n from svc.intake
+      where request_hash = any(select unnest(${db.sql.array(
+        some.map(({ requestHash }) => Buffer.from(requestHash, 'hex')),
+        1001,
+      )}))`;
+    expect(row?.n).toBe(400);
+  });
+
+  it('keeps its items in their order, with the problems of those that have one', async () => {
+    const total = CHUNK_ITEMS + 7;
+    const good = items(total - 2).map((item, at) => ({ ...item, index: at + (at >= 3 ? 1 : 0) }));
+    const problems = new Map([
+      [3, '{"code":"invalid_field","detail":"third"}'],
+      [total - 1, '{"code":"missing_field","detail":"last"}'],
+    ]);
+    const batchId = await accepted(good, { problems });
+    const found = await batchOutcomes(registry.engine, registry.tenantNo, batchId, 0, total);
+    expect(found?.items.map(({ index }) => index)).toEqual(
+      Array.from({ length: total }, (_, i) => i),
+    );
+    expect(found?.items.filter(({ state }) => state === 'invalid')).toEqual([
+      { index: 3, state: 'invalid', problem: { code: 'invalid_field', detail: 'third' } },
+      { index: total - 1, state: 'invalid', problem: { code: 'missing_field', detail: 'last' } },
+    ]);
+    const ids = new Map(good.map(({ index, proofId }) => [index, proofId]));
+    for (const item of found?.items ?? []) {
+      if (item.state === 'accepted') expect(item.proofId).toBe(ids.get(item.index));
+    }
+    const across = await batchOutcomes(
+      registry.engine,
+      registry.tenantNo,
+      batchId,
+      CHUNK_ITEMS - 2,
+      4,
+    );
+    expect(across?.items.map(({ index }) => index)).toEqual(
+      [-2, -1, 0, 1].map((n) => CHUNK_ITEMS + n),
+    );
+    expect(await batchOutcomes(registry.engine, tenants[1]!, batchId, 0, 9)).toBeNull();
+  });
+
+  it('that does not fit is not accepted, and binds no key', async () => {
+    await accepted(items(10));
+    for (const room of [{ own: 19 }, { batches: 19 }, { admissions: 19 }]) {
+      const given = { room, idempotencyKey: 'does-not-fit' };
+      expect(await accept(items(10), given)).toEqual({ outcome: 'no_room' });
+    }
+    const other = { tenantNo: tenants[1]!, room: { own: 10, batches: 20 } };
+    expect(await accept(items(10), other)).toMatchObject({ outcome: 'accepted' });
+    const bound = await db.sql`select from svc.idempotency_key where key = 'does-not-fit'`;
+    expect(bound).toHaveLength(0);
+  });
+
+  it('is told how far it is by two rows, whatever it has in others', async () => {
+    const batchId = await accepted(items(2));
+    const hidden = ['batch_part', 'batch_turn', 'intake', 'intake_pending', 'proof', 'refusal'];
+    for (const table of hidden)
+      await db.sql.unsafe(`revoke select on svc.${table} from svc_engine`);
+    try {
+      expect(await readBatch(registry.engine, registry.tenantNo, batchId)).toMatchObject({
+        pending: 2,
+      });
+    } finally {
+      for (const table of hidden) await db.sql.unsafe(`grant select on svc.${table} to svc_engine`);
+    }
+  });
+});
+
+describe('the progress of a batch', () => {
+  it('can only settle: nothing is counted twice, lost, or taken back', async () => {
+    const batchId = await accepted(items(3));
+    const worker = registry.admit.sql;
+    const share = { batchId, items: 2 };
+    const count = (became: 'admitted' | 'denied', n = share.items) =>
+      transaction(worker, (tx) => countSettled(tx, [{ share: { ...share, items: n }, became }]));
+    await count('admitted');
+    await expect(count('denied')).rejects.toThrow(/check constraint|may only settle/);
+    const uuid = hexOf(batchId);
+    await expect(worker`
+      update svc.batch_progress set pending = 0, completed_at = now() where batch_id = ${uuid}::uuid`).rejects.toThrow(
+      /may only settle/,
+    );
+    await expect(worker`
+      update svc.batch_progress set admitted = 0, pending = 3 where batch_id = ${uuid}::uuid`).rejects.toThrow(
+      /may only settle/,
+    );
+    await count('denied', 1);
+    const done = await readBatch(registry.engine, registry.tenantNo, batchId);
+    expect(done).toMatchObject({ admitted: 2, denied: 1, pending: 0 });
+    expect(done?.completedAt).not.toBeNull();
+    await db.sql`delete from svc.intake_pending where batch_id = ${uuid}::uuid`;
+    await db.sql`delete from svc.batch_turn where batch_id = ${uuid}::uuid`;
+    for (const statement of [
+      'update svc.batch set total = 1',
+      'delete from svc.batch_part',
+      'delete from svc.batch_progress',
+      'truncate svc.batch cascade',
+    ]) {
+      await expect(db.sql.unsafe(statement)).rejects.toThrow(/append-only/);
+    }
+  });
+
+  it('is counted in the transaction that settles, and in no other', async () => {
+    const batchId = await accepted(items(4));
+    const ids = (await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)) ?? [];
+    const progress = () => readBatch(registry.engine, registry.tenantNo, batchId);
+    await processAdmissions(registry.admit, ids.slice(0, 1));
+    expect(await progress()).toMatchObject({ admitted: 1, pending: 3 });
+    // The same again, together with the next.
+    await processAdmissions(registry.admit, ids.slice(0, 2));
+    expect(await progress()).toMatchObject({ admitted: 2, pending: 2 });
+    await processAdmissions({ ...registry.admit, laneLocked: true }, ids.slice(2));
+    expect(await progress()).toMatchObject({ admitted: 2, refused: 2, pending: 0 });
+  });
+
+  it('counts one that could not be processed', async () => {
+    const batchId = await accepted(items(2));
+    const [first = ''] = (await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)) ?? [];
+    await db.sql`update svc.intake set request = '{}' where proof_id = ${first}::uuid`;
+    await processAdmissions(registry.admit, [first]);
+    expect(await readBatch(registry.engine, registry.tenantNo, batchId)).toMatchObject({
+      refused: 1,
+      pending: 1,
+    });
+  });
+
+  it('waits for admissions of others that its items point to', async () => {
+    const item = registry.item();
+    await acceptIntake(registry.engine, [item]);
+    const requestHash = toHex(item.requestHash);
+    const pointing = (): BatchItem[] => [
+      { ...item, requestHash, index: 0, proofId: newId() },
+      { ...item, requestHash, index: 1, proofId: newId() },
+      ...items(1, 2),
+    ];
+    const batches = [await accepted(pointing()), await accepted(pointing())];
+    expect((await resolveDuplicateItems(registry.admit.sql, 100)).settled).toBe(0);
+    await processAdmissions(registry.admit, [item.proofId]);
+    // In pages, as many may be watched; and by two at once, of whom each is counted by one.
+    const [one, other] = await Promise.all([
+      resolveDuplicateItems(registry.admit.sql, 1),
+      resolveDuplicateItems(registry.admit.sql, 100),
+    ]);
+    const rest = await resolveDuplicateItems(registry.admit.sql, 100, one.next);
+    expect(one.settled + other.settled + rest.settled).toBe(2);
+    for (const id of batches) {
+      expect(await readBatch(registry.engine, registry.tenantNo, id)).toMatchObject({
+        admitted: 2,
+        pending: 1,
+      });
+    }
+    expect(await countIn('batch_watch')).toBe(0);
+  });
+});
+
+describe('turns', () => {
+  it('go round by tenant, whoever came first and however much it brought', async () => {
+    const [a = 0, b = 0, c = 0] = tenants;
+    await accepted(items(CHUNK_ITEMS * 4), { tenantNo: a });
+    await accepted(items(CHUNK_ITEMS * 2), { tenantNo: a });
+    await accepted(items(CHUNK_ITEMS * 2), { tenantNo: b });
+    const first = await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
+    expect(first).toHaveLength(CHUNK_ITEMS);
+    // One that comes later is next, and then waits its turn like the others.
+    await accepted(items(CHUNK_ITEMS * 3), { tenantNo: c });
+    const order = (await turns()).map(({ tenant }) => tenant);
+    expect(order).toEqual([b, c, a, b, c, a, c, a, a, a]);
+  });
+
+  it('are not had sooner by sending many small batches', async () => {
+    const [a = 0, b = 0] = tenants;
+    await accepted(items(CHUNK_ITEMS * 4), { tenantNo: a });
+    const order: number[] = [];
+    for (let i = 0; i < 8; i += 1) {
+      await accepted(items(1), { tenantNo: b });
+      const ids = (await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)) ?? [];
+      order.push(ids.length < CHUNK_ITEMS ? b : a);
+    }
+    expect(order).toEqual([a, b, a, b, a, b, a, b]);
+  });
+
+  it('take several small batches of a tenant together, and never more than a part', async () => {
+    const [a = 0] = tenants;
+    for (const size of [3, 4, CHUNK_ITEMS - 2, 5]) await accepted(items(size), { tenantNo: a });
+    expect((await turns()).map(({ size }) => size)).toEqual([7, CHUNK_ITEMS - 2, 5]);
+  });
+
+  it('are handed out once, by however many hand them out', async () => {
+    await accepted(items(CHUNK_ITEMS * 4));
+    const all = await Promise.all(
+      Array.from({ length: 6 }, () => leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)),
+    );
+    const ids = all.flatMap((one) => one ?? []);
+    expect(ids).toHaveLength(CHUNK_ITEMS * 4);
+    expect(new Set(ids).size).toBe(ids.length);
+  });
+
+  it('come again when what they were for is not settled, and are over when it is', async () => {
+    const some = items(CHUNK_ITEMS + 5);
+    await accepted(some);
+    await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
+    const second = (await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)) ?? [];
+    // Nothing is old yet.
+    expect(await requeueExpiredLeases(registry.admit.sql, 60_000)).toEqual({ over: 0, again: 0 });
+    await processAdmissions(registry.admit, second);
+    expect(await requeueExpiredLeases(registry.admit.sql, 0)).toEqual({ over: 1, again: 1 });
+    // Handed out by a clock that was set back since, and lost.
+    expect(await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)).toHaveLength(CHUNK_ITEMS);
+    await db.sql`update svc.batch_turn set handed_at = handed_at + interval '1 hour'`;
+    expect(await requeueExpiredLeases(registry.admit.sql, 60_000)).toEqual({ over: 0, again: 1 });
+    const again = await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
+    expect(again).toHaveLength(CHUNK_ITEMS);
+    await processAdmissions(registry.admit, again!.slice(0, -50));
+    await requeueExpiredLeases(registry.admit.sql, 0);
+    expect(await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)).toHaveLength(50);
+    expect(await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)).toBeNull();
+  });
+
+  it('are how a batch comes back: the sweep of what came alone does not look at it', async () => {
+    await db.sql`delete from svc.intake_pending`;
+    await accepted(items(30));
+    const alone = registry.item();
+    await acceptIntake(registry.engine, [alone]);
+    const swept = await pendingOlderThan(registry.admit.sql, -60_000, 10);
+    expect(swept.map(({ proofId }) => proofId)).toEqual([alone.proofId]);
+    expect(await pendingDepth(registry.engine, 100)).toBe(31);
+  });
+});

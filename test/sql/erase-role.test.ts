@@ -1,0 +1,170 @@
+import { randomBytes } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { revocationReasonBytes } from '#protocol/revocation-reason';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { acceptBatch } from '#sql/batches/accept';
+import { eraseTenantTraces } from '#sql/erasure/tenant';
+import { erasePayloads } from '#sql/erasure/payloads';
+import { acceptIntake } from '#sql/admissions/accept';
+import { toUuid } from '#sql/db/columns';
+import { askRevocation } from '#sql/lifecycle/revocations';
+import { transaction } from '#sql/db/transaction';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { issueKey, workBatches } from '../fixtures/engine.js';
+import { ERASURE_ORDER, eraseProof } from '../fixtures/erase.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+
+/** What whoever has the role of erasing can take away by SQL of his own: what belongs to an erasure. */
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let keyNo: number;
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  await issueKey(registry, { scopes: ['lifecycle'] });
+  const [key] = await db.sql<{ key_no: number }[]>`select key_no from svc.api_key limit 1`;
+  keyNo = key!.key_no;
+});
+afterAll(() => db.drop());
+
+const asEraser = (statement: string) => db.as('svc_erase').unsafe(statement);
+const keys = async (): Promise<string[]> =>
+  (await db.sql<{ key: string }[]>`select key from svc.idempotency_key order by key`).map(
+    ({ key }) => key,
+  );
+
+async function admit(key: string, fields = {}): Promise<ReturnType<TestRegistry['item']>> {
+  const item = { ...registry.item(fields), idempotencyKey: key };
+  await registry.admitAll([item]);
+  return item;
+}
+
+/** A batch of those items and one that is not valid. */
+async function batch(key: string, items: ReturnType<TestRegistry['item']>[]): Promise<string> {
+  const batchId = `batch_${registry.item().proofId}`;
+  const made = await acceptBatch(
+    registry.engine,
+    {
+      batchId,
+      tenantNo: registry.tenantNo,
+      keyNo,
+      itemsHash: randomBytes(32),
+      requestId: 'r',
+      idempotencyKey: key,
+      total: items.length + 1,
+      items: items.map((item, index) => ({
+        ...item,
+        index,
+        requestHash: Buffer.from(item.requestHash).toString('hex'),
+      })),
+      problems: new Map([[items.length, '{"status":400}']]),
+      salts: randomBytes(32 * items.length),
+    },
+    { admissions: 1000, batches: 1000, own: 1000 },
+  );
+  if (made.outcome !== 'accepted') throw new Error(made.outcome);
+  await workBatches(registry);
+  return batchId;
+}
+
+const problemsOf = (batchId: string): PromiseLike<unknown> => db.sql`
+    select items_hash is null as unhashed, problems is null as clear from svc.batch
+    join svc.batch_part using (batch_id) where batch_id = ${toUuid(batchId.slice(6))}::uuid`;
+
+describe('the role that erases', () => {
+  // First: nothing of the tenant has been erased yet.
+  it('takes nothing of a batch without admissions while nothing of its tenant was erased', async () => {
+    const id = await batch('invalid-batch', []);
+    await admit('kept');
+    for (const change of ['batch set items_hash', 'batch_part set problems']) {
+      await expect(asEraser(`update svc.${change} = null`)).rejects.toThrow(/was erased/);
+    }
+    // The command passes over it, and does not fail.
+    const traces = () =>
+      transaction(db.as('svc_erase'), (tx) => eraseTenantTraces(tx, registry.tenantNo));
+    await traces();
+    expect(await problemsOf(id)).toEqual([{ unhashed: false, clear: false }]);
+    expect(await keys()).toEqual(['invalid-batch', 'kept']);
+    await eraseProof(db, (await admit('gone')).proofId);
+    await traces();
+    expect(await problemsOf(id)).toEqual([{ unhashed: true, clear: true }]);
+    expect(await keys()).toEqual(['kept']);
+  });
+
+  it('deletes no idempotency key but of what was erased', async () => {
+    const erased = await admit('erased');
+    await admit('other');
+    const open = { ...registry.item(), idempotencyKey: 'open' };
+    await acceptIntake(registry.engine, [open]);
+    await db.sql`update svc.tenant set allowlisted = false`;
+    await admit('refused');
+    await db.sql`update svc.tenant set allowlisted = true`;
+    const item = registry.item();
+    await batch('batch', [item]);
+    const kept = ['batch', 'kept', 'open', 'other', 'refused'];
+    expect(await keys()).toEqual([...kept, 'erased'].sort());
+
+    await asEraser('delete from svc.idempotency_key');
+    expect(await keys()).toEqual([...kept, 'erased'].sort());
+    await transaction(db.as('svc_erase'), (tx) =>
+      erasePayloads(tx, [erased.proofId], ERASURE_ORDER),
+    );
+    await asEraser('delete from svc.idempotency_key');
+    expect(await keys()).toEqual(kept);
+
+    // Of the batch as well, when one of its items is.
+    await eraseProof(db, item.proofId);
+    expect(await keys()).toEqual(kept.filter((key) => key !== 'batch'));
+    // And of what is refused, when that is.
+    const [refused] = await db.sql<{ id: string }[]>`
+      select replace(proof_id::text, '-', '') as id from svc.refusal`;
+    await eraseProof(db, refused!.id);
+    expect(await keys()).toEqual(['kept', 'open', 'other']);
+  });
+
+  it('leaves the key of a body that was erased and is here again', async () => {
+    const first = await admit('again');
+    await eraseProof(db, first.proofId);
+    await registry.admitAll([{ ...first, proofId: registry.item().proofId }]);
+    await asEraser('delete from svc.idempotency_key');
+    expect(await keys()).toContain('again');
+  });
+
+  it('takes no reason from a revocation that waits, which would never be appended', async () => {
+    const { proofId } = await admit('revoked');
+    await eraseProof(db, proofId);
+    const reason = {
+      proof_id: proofId,
+      artifact_kind: 'proof' as const,
+      reason: 'wrong',
+      actor: 'auditor',
+      salt: '5'.repeat(64),
+    };
+    const document = revocationReasonBytes(reason);
+    await askRevocation(registry.engine, registry.tenantNo, {
+      requestId: registry.item().proofId,
+      keyNo,
+      proofId,
+      artifactKind: 'proof',
+      document,
+      reasonHash: nativeSha256(document),
+    });
+    await expect(asEraser('update svc.revocation_request set document = null')).rejects.toThrow(
+      /waits to be appended/,
+    );
+  });
+
+  it('records no erasure of what is not settled, which no worker could settle any more', async () => {
+    const item = registry.item();
+    await acceptIntake(registry.engine, [item]);
+    const id = toUuid(item.proofId);
+    const erasing = transaction(db.as('svc_erase'), async (tx) => {
+      await tx`insert into svc.erasure (proof_id, actor, reason_ref) values (${id}, 'ada', 'CASE-1')`;
+      await tx`
+        update svc.intake set request = null, request_hash = null, salt = null where proof_id = ${id}`;
+    });
+    await expect(erasing).rejects.toThrow(/is not settled/);
+  });
+});

@@ -1,0 +1,398 @@
+import { randomBytes } from 'node:crypto';
+import { cp, mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type postgres from 'postgres';
+import { afterAll, beforeAll, describe, expect, inject, it, vi } from 'vitest';
+import { canonicalBytes } from '#protocol/canonical-json';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { packageRoot } from '#runtime/process/package-root';
+import { connect } from '#runtime/postgres/connect';
+import type { Pool, Transaction } from '#sql/db/transaction';
+import {
+  shareChangesSince,
+  packageRows,
+  packagesWith,
+  sharesNow,
+  type ShareChange,
+} from '#sql/lifecycle/shares';
+import { migrate } from '#sql/schema/migrate';
+import { createPackage } from '#sql/lifecycle/packages';
+import { createShareToken, revokeShareToken, type ShareTarget } from '#sql/lifecycle/share-tokens';
+import { asTenants } from '#sql/db/tenant-scope';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+
+/** How changes of tokens and packages reach the publisher: numbered, in order, and nobody else. */
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let publisher: Pool;
+let proofs: string[];
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  proofs = await registry.admitAll(Array.from({ length: 4 }, () => registry.item()));
+  publisher = db.as('svc_publisher');
+});
+afterAll(() => db.drop());
+
+async function share(
+  target: ShareTarget,
+  expiresAt: number | null = null,
+  engine = registry.engine,
+): Promise<string> {
+  const tokenHash = randomBytes(32);
+  const token = { tokenHash, keyNo: 1, target, expiresAt };
+  const made = await createShareToken(engine, registry.tenantNo, token);
+  expect(made.outcome).toBe('created');
+  return tokenHash.toString('hex');
+}
+
+async function bundle(proofIds: string[]): Promise<string> {
+  const made = await createPackage(registry.engine, registry.tenantNo, {
+    packageId: `pkg_${registry.item().proofId}`,
+    keyNo: 1,
+    proofIds,
+    membersHash: nativeSha256(canonicalBytes(proofIds)),
+  });
+  if (made.outcome === 'unfit') throw new Error('unfit');
+  return made.package.packageId;
+}
+
+const proof = (): ShareTarget => ({ artifactKind: 'proof', proofId: proofs[0]! });
+const insertToken = (tx: Transaction, hash = randomBytes(32)) => tx`
+  insert into svc.share_token (token_hash, tenant_no, key_no, artifact_kind, proof_id)
+  values (${hash}, ${registry.tenantNo}, 1, 'proof', ${proofs[0]!}::uuid)`;
+
+const last = async (): Promise<number> => {
+  const [row] = await db.sql<{ n: number }[]>`
+    select coalesce(max(change_no), 0)::int as n from svc.grant_change`;
+  return row!.n;
+};
+
+describe('changes of tokens and packages', () => {
+  it('are what was made, revoked and over, in the order of their commits', async () => {
+    const before = await last();
+    const packageId = await bundle([proofs[1]!, proofs[0]!]);
+    const one = await share(proof());
+    const two = await share({ artifactKind: 'package', packageId }, Date.now() + 60_000);
+    const revoke = () =>
+      revokeShareToken(registry.engine, registry.tenantNo, {
+        tokenHash: Buffer.from(one, 'hex'),
+        keyNo: 1,
+      });
+    expect(await revoke()).toBe(true);
+    await db.as('svc_verifier')`
+      insert into svc.share_expiry (token_hash) values (${Buffer.from(two, 'hex')})`;
+    // Neither is a change: what is done already.
+    await revoke();
+    expect(await bundle([proofs[1]!, proofs[0]!])).toBe(packageId);
+    const changes: ShareChange[] = [
+      { changeNo: before + 1, packageId },
+      { changeNo: before + 2, tokenHash: one },
+      { changeNo: before + 3, tokenHash: two },
+      { changeNo: before + 4, tokenHash: one },
+      { changeNo: before + 5, tokenHash: two },
+    ];
+    expect(await shareChangesSince(publisher, before, 100)).toEqual(changes);
+    expect(await shareChangesSince(publisher, before + 1, 2)).toEqual(changes.slice(1, 3));
+  });
+
+  it('say what there is to say now, when asked', async () => {
+    const packageId = await bundle([proofs[2]!, proofs[0]!, proofs[1]!]);
+    const [live, over, revoked] = [
+      await share(proof()),
+      await share(proof()),
+      await share(proof()),
+    ];
+    const ofPackage = await share({ artifactKind: 'package', packageId });
+    await db.sql`insert into svc.share_expiry values (${Buffer.from(over, 'hex')}, now())`;
+    await revokeShareToken(registry.engine, registry.tenantNo, {
+      tokenHash: Buffer.from(revoked, 'hex'),
+      keyNo: 1,
+    });
+    const unknown = 'ab'.repeat(32);
+    const now = await sharesNow(publisher, [live, over, revoked, ofPackage, unknown]);
+    expect([...now].sort()).toEqual(
+      (
+        [
+          [live, proof()],
+          [over, null],
+          [revoked, null],
+          [ofPackage, { artifactKind: 'package', packageId }],
+        ] as [string, unknown][]
+      ).sort(),
+    );
+    // The end that was asked for is the verifier's to find: no clock decides it here.
+    await db.sql`alter table svc.share_token disable trigger append_only`;
+    await db.sql`
+      update svc.share_token set created_at = now() - interval '2 days', expires_at = now() - interval '1 day'
+      where token_hash = ${Buffer.from(live, 'hex')}`;
+    await db.sql`alter table svc.share_token enable trigger append_only`;
+    expect((await sharesNow(publisher, [live])).get(live)).toEqual(proof());
+
+    const proofIds = [proofs[2]!, proofs[0]!, proofs[1]!];
+    expect(await packageRows(publisher, [packageId])).toEqual([
+      {
+        packageId,
+        proofIds,
+        membersHash: Buffer.from(nativeSha256(canonicalBytes(proofIds))).toString('hex'),
+      },
+    ]);
+    expect(await packagesWith(publisher, [proofs[2]!, proofs[3]!])).toEqual([packageId]);
+    expect(await packagesWith(publisher, [proofs[3]!])).toEqual([]);
+  });
+
+  it('wait for the number that an open transaction has, and take it when that is rolled back', async () => {
+    const before = await last();
+    const open = await registry.engine.reserve();
+    await open`begin`;
+    await open`select set_config('svc.tenants', ${`{${registry.tenantNo}}`}, true)`;
+    await insertToken(open);
+    await open`set constraints all immediate`;
+    let settled = false;
+    const behind = share(proof()).finally(() => (settled = true));
+    await vi.waitFor(async () => {
+      const waiting = await db.sql`select from pg_locks where not granted`;
+      expect(waiting.length).toBeGreaterThan(0);
+    });
+    expect(settled).toBe(false);
+    expect(await shareChangesSince(publisher, before, 10)).toEqual([]);
+    await open`rollback`;
+    open.release();
+    const tokenHash = await behind;
+    expect(await shareChangesSince(publisher, before, 10)).toEqual([
+      { changeNo: before + 1, tokenHash },
+    ]);
+  });
+
+  it('are not held up by a transaction that has not come to its commit', async () => {
+    const open = await registry.engine.reserve();
+    await open`begin`;
+    await open`select set_config('svc.tenants', ${`{${registry.tenantNo}}`}, true)`;
+    await insertToken(open);
+    await share(proof());
+    await open`commit`;
+    open.release();
+  });
+
+  it('have no gap and never appear behind one that was seen, whoever is at it and gives up', async () => {
+    const before = await last();
+    const pools = Array.from({ length: 3 }, () => db.as('svc_engine'));
+    let running = true;
+    const seen: ShareChange[] = [];
+    const look = async (): Promise<void> => {
+      const from = before + seen.length;
+      const found = await shareChangesSince(publisher, from, 1000);
+      expect(found.map(({ changeNo }) => changeNo)).toEqual(found.map((_, i) => from + 1 + i));
+      seen.push(...found);
+    };
+    const reading = (async () => {
+      while (running) await look();
+    })();
+    const committed: string[] = [];
+    const work = async (pool: Pool, seed: number): Promise<void> => {
+      for (let i = 0; i < 12; i++) {
+        const hashes = [randomBytes(32), randomBytes(32)];
+        const giveUp = (i + seed) % 3 === 0;
+        const done = asTenants(pool, [registry.tenantNo], async (tx) => {
+          await insertToken(tx, hashes[0]);
+          await tx`select pg_sleep(${((i * 7 + seed * 3) % 5) / 1000})`;
+          if (i % 2 === 0) await tx`set constraints all immediate`;
+          await insertToken(tx, hashes[1]);
+          if (giveUp) throw new Error('given up');
+        });
+        if (giveUp) await expect(done).rejects.toThrow('given up');
+        else {
+          await done;
+          committed.push(...hashes.map((hash) => hash.toString('hex')));
+        }
+      }
+    };
+    await Promise.all(pools.flatMap((pool, i) => [work(pool, i), work(pool, i + 3)]));
+    running = false;
+    await reading;
+    await look();
+    const found = seen.map((change) => ('tokenHash' in change ? change.tokenHash : ''));
+    expect(found.sort()).toEqual(committed.sort());
+    expect(committed).toHaveLength(6 * 12 * 2 * (2 / 3));
+  });
+});
+
+describe('the ends of tokens', () => {
+  it('are remembered where the verifier finds them, of those that have one', async () => {
+    const without = await share(proof());
+    const at = Date.now() + 3_600_000;
+    const having = await share(proof(), at);
+    const due = await db.as('svc_verifier')<{ token_hash: Buffer; expires_at: Date }[]>`
+      select token_hash, expires_at from svc.share_due`;
+    const ends = new Map(due.map((row) => [row.token_hash.toString('hex'), +row.expires_at]));
+    expect(ends.get(having)).toBe(at);
+    expect(ends.has(without)).toBe(false);
+  });
+});
+
+describe('what is written beside tokens and packages', () => {
+  const TABLES = ['grant_head', 'grant_change', 'share_due', 'share_expiry', 'upkeep'];
+
+  it.each(['svc_engine', 'svc_worker', 'svc_admin'])(
+    '%s may neither see nor write',
+    async (role) => {
+      const sql = db.as(role);
+      for (const table of TABLES) {
+        for (const statement of [
+          `select from svc.${table}`,
+          `insert into svc.${table} default values`,
+          `delete from svc.${table}`,
+        ]) {
+          await expect(sql.unsafe(statement), statement).rejects.toThrow(/permission denied/);
+        }
+      }
+      await expect(sql`select svc.number_grant_change()`).rejects.toThrow(/permission denied/);
+      await sql.end();
+    },
+  );
+
+  it('the publisher reads without learning whose anything is, and writes nothing of it', async () => {
+    for (const column of ['tenant_no', 'key_no', 'created_at', 'expires_at']) {
+      await expect(publisher.unsafe(`select ${column} from svc.share_token`)).rejects.toThrow(
+        /permission denied/,
+      );
+    }
+    await expect(publisher`select tenant_no from svc.trust_package`).rejects.toThrow(/permission/);
+    for (const table of ['share_due', 'grant_head']) {
+      await expect(publisher.unsafe(`select from svc.${table}`)).rejects.toThrow(/permission/);
+    }
+    for (const table of TABLES) {
+      await expect(publisher.unsafe(`delete from svc.${table}`)).rejects.toThrow(/permission/);
+    }
+    await expect(publisher`update svc.upkeep set done_at = now()`).rejects.toThrow(/permission/);
+  });
+
+  it('grows only, for its owner too', async () => {
+    await share(proof(), Date.now() + 60_000);
+    await db.sql`
+      insert into svc.share_expiry (token_hash)
+      select token_hash from svc.share_due limit 1 on conflict do nothing`;
+    for (const [table, change] of [
+      ['grant_change', 'change_no = change_no'],
+      ['share_expiry', 'expired_at = now()'],
+    ] as const) {
+      await expect(db.sql.unsafe(`update svc.${table} set ${change}`)).rejects.toThrow(
+        /append-only/,
+      );
+      await expect(db.sql.unsafe(`delete from svc.${table}`)).rejects.toThrow(/append-only/);
+    }
+    for (const table of ['grant_change', 'share_expiry', 'grant_head']) {
+      await expect(db.sql.unsafe(`truncate svc.${table} cascade`)).rejects.toThrow(/append-only/);
+    }
+    for (const to of ['0', 'change_no', 'change_no + 2']) {
+      const set = db.sql.unsafe(`update svc.grant_head set change_no = ${to}`);
+      await expect(set).rejects.toThrow(/one by one/);
+    }
+    await expect(db.sql`delete from svc.grant_head`).rejects.toThrow(/append-only/);
+    await expect(db.sql`insert into svc.grant_head values (true, 0)`).rejects.toThrow(/unique/);
+    await expect(db.sql`insert into svc.upkeep values (true, now())`).rejects.toThrow(/unique/);
+    const hash = randomBytes(32);
+    for (const both of [
+      [hash, '019aa2c1-e07b-7c0f-8a3e-5d6b7c8d9e0f'] as const,
+      [null, null] as const,
+    ]) {
+      const insert = db.sql`insert into svc.grant_change values (900000, ${both[0]}, ${both[1]})`;
+      await expect(insert).rejects.toThrow(/check constraint/);
+    }
+  });
+});
+
+describe('a database from before', () => {
+  const name = `before_${randomBytes(4).toString('hex')}`;
+  const password = randomBytes(16).toString('hex');
+  let superuser: postgres.Sql<{ bigint: number }>;
+  let owner: Pool;
+  let folder: string;
+  const urlOf = (user?: string): string => {
+    const url = new URL(inject('postgres').url);
+    url.pathname = `/${name}`;
+    if (user !== undefined) {
+      url.username = user;
+      url.password = password;
+    }
+    return url.toString();
+  };
+
+  // Its owner is no superuser, so forced row-level security hides the rows from the migration too.
+  beforeAll(async () => {
+    await db.sql.unsafe(`create role ${name} login createrole password '${password}'`);
+    await db.sql.unsafe(`create database ${name} owner ${name}`);
+    superuser = connect(urlOf(), { application: 'test', max: 1 });
+    owner = connect(urlOf(name), { application: 'test', max: 2 });
+    folder = await mkdtemp(join(tmpdir(), 'svc-migrations-'));
+    const all = join(packageRoot, 'sql', 'migrations');
+    for (const file of (await readdir(all)).filter((one) => one < '0005')) {
+      await cp(join(all, file), join(folder, file));
+    }
+    await migrate(owner, folder);
+  });
+  afterAll(async () => {
+    await superuser.end();
+    await owner.end();
+    await rm(folder, { recursive: true });
+    await db.sql.unsafe(`drop database ${name} with (force)`);
+    await db.sql.unsafe(`drop role ${name}`);
+  });
+
+  it('has what is there already taken up, in the order in which it came about', async () => {
+    const packageId = '019aa2c1-e07b-7c0f-8a3e-5d6b7c8d9e0f';
+    const [one, two] = [Buffer.alloc(32, 1), Buffer.alloc(32, 2)];
+    await superuser.begin(async (tx) => {
+      await tx`set local session_replication_role = replica`; // parents are of no concern here
+      await tx`
+        insert into svc.share_token
+          (token_hash, tenant_no, key_no, artifact_kind, package_id, created_at, expires_at)
+        values (${two}, 1, 1, 'package', ${packageId}, '2026-01-03Z', '2026-02-01Z')`;
+      await tx`
+        insert into svc.share_token (token_hash, tenant_no, key_no, artifact_kind, proof_id, created_at)
+        values (${one}, 1, 1, 'proof', gen_random_uuid(), '2026-01-01Z')`;
+      await tx`insert into svc.share_revocation values (${one}, 1, '2026-01-04Z')`;
+      await tx`
+        insert into svc.trust_package (package_id, tenant_no, key_no, members_hash, created_at)
+        values (${packageId}, 1, 1, ${one}, '2026-01-02Z')`;
+    });
+    await migrate(owner, join(packageRoot, 'sql', 'migrations'));
+    const hex = (hash: Buffer): string => hash.toString('hex');
+    expect(await shareChangesSince(superuser as never, 0, 10)).toEqual([
+      { changeNo: 1, tokenHash: hex(one) },
+      { changeNo: 2, packageId: `pkg_${packageId.replaceAll('-', '')}` },
+      { changeNo: 3, tokenHash: hex(two) },
+      { changeNo: 4, tokenHash: hex(one) },
+    ]);
+    expect(await superuser`select change_no from svc.grant_head`).toMatchObject([{ change_no: 4 }]);
+    expect(await superuser`select token_hash from svc.share_due`).toMatchObject([
+      { token_hash: two },
+    ]);
+    expect(await superuser`select done_at from svc.upkeep`).toMatchObject([{ done_at: null }]);
+  });
+
+  it('is guarded as before when that is done, and goes on counting for an owner like this', async () => {
+    const open = await superuser`
+      select relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+      where n.nspname = 'svc' and relrowsecurity <> relforcerowsecurity`;
+    expect(open).toHaveLength(0);
+    for (const table of ['share_token', 'trust_package', 'share_revocation', 'grant_change']) {
+      expect(await owner.unsafe(`select from svc.${table}`), table).toHaveLength(0);
+    }
+    await superuser.begin(async (tx) => {
+      await tx`set local session_replication_role = replica`;
+      await tx`alter table svc.share_token enable always trigger numbered`;
+      await tx`alter table svc.share_token enable always trigger remembered`;
+      await tx`
+        insert into svc.share_token
+          (token_hash, tenant_no, key_no, artifact_kind, proof_id, created_at, expires_at)
+        values (${Buffer.alloc(32, 3)}, 1, 1, 'proof', gen_random_uuid(), now(), now() + interval '1 day')`;
+    });
+    expect(await superuser`select change_no from svc.grant_head`).toMatchObject([{ change_no: 5 }]);
+    expect(await superuser`select from svc.share_due`).toHaveLength(2);
+  });
+});

@@ -1,0 +1,160 @@
+import { cp, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { MIGRATIONS } from '#programs/database';
+import { connect } from '#runtime/postgres/connect';
+import type { Pool } from '#sql/db/transaction';
+import { migrate, MIGRATE_DEFAULTS } from '#sql/schema/migrate';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+
+/** Migrations that run outside of a transaction. */
+
+const MARK = '-- Found by it.\n-- outside a transaction: the table is large\n';
+
+let db: TestDatabase;
+let folder: string;
+/** How many migrations there are. */
+let count: number;
+let index: string;
+beforeAll(async () => {
+  db = await freshDatabase();
+  folder = await mkdtemp(join(tmpdir(), 'svc-migrations-'));
+  await cp(MIGRATIONS, folder, { recursive: true });
+  await add('create table svc.later (a integer, b text default repeat(chr(65), 500));');
+  await migrate(db.sql, folder);
+});
+afterAll(async () => {
+  await db.drop();
+  await rm(folder, { recursive: true });
+});
+beforeEach(async () => {
+  await db.sql`truncate svc.later`;
+  await db.sql`insert into svc.later select generate_series(1, 5000)`;
+  index = `later_${String((await readdir(folder)).length)}`;
+});
+
+async function add(text: string): Promise<string> {
+  count = (await readdir(folder)).length + 1;
+  const name = `${String(count).padStart(4, '0')}_later.sql`;
+  await writeFile(join(folder, name), text);
+  return name;
+}
+
+const built = async (): Promise<unknown> =>
+  (
+    await db.sql`
+      select i.indisvalid as valid, pg_get_indexdef(i.indexrelid) as definition,
+        (select max(version) from public.svc_migration) = ${count} as recorded
+      from pg_index i where indexrelid = to_regclass(${`svc.${index}`})`
+  )[0];
+const asTold = (what = 'a', unique = '') => ({
+  valid: true,
+  definition: `CREATE ${unique}INDEX ${index} ON svc.later USING btree (${what})`,
+  recorded: true,
+});
+
+/** Somebody's transaction that wrote, and does not end by itself. */
+async function openTransaction(): Promise<() => Promise<void>> {
+  const connection = await db.sql.reserve();
+  await connection.unsafe('begin; insert into svc.later values (0)');
+  return async () => {
+    await connection.unsafe('commit');
+    connection.release();
+  };
+}
+
+async function waiting(sql: Pool): Promise<void> {
+  const blocked = () => sql`
+    select from pg_stat_activity
+    where datname = current_database() and wait_event_type = 'Lock' and query like '%concurrently%'`;
+  while ((await blocked()).length === 0) await sleep(5);
+}
+
+describe('a migration outside of a transaction', () => {
+  it('builds an index while rows are written, and waits for others, who do not wait for it', async () => {
+    const name = await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
+    let written = 0;
+    let isOver = false;
+    const writing = (async () => {
+      while (!isOver) {
+        await db.sql`insert into svc.later values (${10_000 + written})`;
+        written += 1;
+      }
+    })();
+    const end = await openTransaction();
+    const migrating = migrate(db.sql, folder);
+    await waiting(db.sql);
+    await sleep(MIGRATE_DEFAULTS.lockTimeoutMs + 200);
+    const before = written;
+    await expect.poll(() => written).toBeGreaterThan(before + 5);
+    await waiting(db.sql);
+    await end();
+    expect(await migrating).toEqual([name]);
+    isOver = true;
+    await writing;
+    expect(await built()).toEqual(asTold());
+  });
+
+  it('that fails is not recorded, and built anew by the next run', async () => {
+    await db.sql`insert into svc.later values (7)`;
+    await add(`${MARK}create unique index concurrently ${index} on svc.later (a);`);
+    await expect(migrate(db.sql, folder)).rejects.toMatchObject({ code: '23505' });
+    expect(await built()).toMatchObject({ valid: false, recorded: false });
+    await db.sql`delete from svc.later where a = 7`;
+    await migrate(db.sql, folder);
+    expect(await built()).toEqual(asTold('a', 'UNIQUE '));
+  });
+
+  it('is as its text says also when an index of its name is there already', async () => {
+    // Whoever built it died before it was recorded; or made it by hand, of something else.
+    await db.sql.unsafe(`create index ${index} on svc.later (b)`);
+    await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
+    await migrate(db.sql, folder);
+    expect(await built()).toEqual(asTold());
+    await add(`${MARK}drop index concurrently if exists svc.${index};`);
+    await migrate(db.sql, folder);
+    expect(await built()).toBeUndefined();
+  });
+
+  it('is made once by several starters, of whom none waits for the other in a circle', async () => {
+    const name = await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
+    const pools = [1, 2].map(() => connect(db.url, { application: 'test', max: 1 }));
+    const end = await openTransaction();
+    const migrating = pools.map((pool) => migrate(pool, folder));
+    await waiting(db.sql);
+    await sleep(300);
+    await end();
+    expect((await Promise.all(migrating)).flat()).toEqual([name]);
+    expect(await built()).toEqual(asTold());
+    await Promise.all(pools.map((pool) => pool.end()));
+  });
+
+  it('gives up in the end on a transaction that does not, and says what to do', async () => {
+    await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
+    const end = await openTransaction();
+    const blocked = migrate(db.sql, folder, { lockTimeoutMs: 50, patienceMs: 300 });
+    await expect(blocked).rejects.toThrow(/pg_stat_activity.*invalid/);
+    await end();
+    expect(await built()).toMatchObject({ valid: false, recorded: false });
+    await migrate(db.sql, folder);
+    expect(await built()).toEqual(asTold());
+  });
+
+  it.each([
+    ['several statements', `create index concurrently x on svc.later (a); select 1;`],
+    ['another statement', 'update svc.later set a = 1;'],
+    [
+      'what is content with any index of its name',
+      'create index concurrently if not exists x on svc.later (a);',
+    ],
+    ['an index that is not built so', 'create index x on svc.later (a);'],
+    ['an index elsewhere', 'create index concurrently x on public.svc_migration (name);'],
+    ['taking one away that need not be there any more', 'drop index concurrently svc.x;'],
+  ])('is not %s', async (_what, text) => {
+    const name = await add(`${MARK}${text}`);
+    await expect(migrate(db.sql, folder)).rejects.toThrow(/outside of a transaction/);
+    await rm(join(folder, name));
+  });
+});

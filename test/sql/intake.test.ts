@@ -1,0 +1,206 @@
+import { randomBytes } from 'node:crypto';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { createTenant, setValidity } from '#sql/tenants/administration';
+import type { Pool } from '#sql/db/transaction';
+import { toUuid } from '#sql/db/columns';
+import { acceptIntake, type IntakeItem } from '#sql/admissions/accept';
+import { readPinnedIntake } from '#sql/admissions/pinned-intake';
+import { pendingDepth } from '#sql/admissions/outcomes';
+import { processAdmissions } from '#workers/admit/process';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let otherTenantNo: number;
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  await createTenant(registry.admin, { tenantId: 'other', environment: 'sandbox' });
+  const [row] = await db.sql<{ tenant_no: number }[]>`
+    select tenant_no from svc.tenant where tenant_id = 'other'`;
+  otherTenantNo = row!.tenant_no;
+});
+afterAll(() => db.drop());
+
+const accept = (...items: IntakeItem[]) => acceptIntake(registry.engine, items);
+const fresh = (item: IntakeItem): IntakeItem => ({ ...item, proofId: registry.item().proofId });
+const refuse = (item: IntakeItem) =>
+  processAdmissions({ ...registry.admit, laneLocked: true }, [item.proofId]);
+
+describe('groups that are accepted at once', () => {
+  afterEach(async () => {
+    await db.sql.unsafe('drop trigger if exists slow on svc.intake');
+    await db.sql.unsafe('drop trigger if exists slow on svc.idempotency_key');
+  });
+
+  it.each(['intake', 'idempotency_key'])(
+    'never wait for each other in a circle, whatever order they come in (%s)',
+    async (table) => {
+      // Every row takes its time, so that each group has its first when it comes to its second.
+      await db.sql.unsafe(`
+        create or replace function public.slow() returns trigger language plpgsql as $$ begin
+          perform pg_sleep(0.1); return new; end $$;
+        create trigger slow before insert on svc.${table}
+          for each row execute function public.slow()`);
+      const items = ['a', 'b', 'c'].map((key) => ({
+        ...registry.item(),
+        idempotencyKey: table === 'intake' ? null : `circle-${key}`,
+      }));
+      const groups = await Promise.all([
+        accept(...items),
+        accept(...items.map(fresh).reverse()),
+        accept(...items.map(fresh)),
+      ]);
+      const outcomes = groups.flat().map((one) => one.outcome);
+      expect(outcomes.filter((one) => one === 'accepted')).toHaveLength(3);
+      expect(outcomes.filter((one) => one === 'repeat')).toHaveLength(6);
+    },
+  );
+});
+
+describe('a group', () => {
+  it('is accepted as a whole or not at all', async () => {
+    const before = await pendingDepth(registry.engine, 1000);
+    const keyed = { ...registry.item(), idempotencyKey: 'of-a-failed-group' };
+    const broken = { ...registry.item(), salt: randomBytes(31) };
+    await expect(accept(keyed, broken)).rejects.toThrow(/check constraint/);
+    expect(await pendingDepth(registry.engine, 1000)).toBe(before);
+    const bound = await db.sql`select from svc.idempotency_key where key = 'of-a-failed-group'`;
+    expect(bound).toHaveLength(0);
+  });
+
+  it('is answered item by item, in its own order', async () => {
+    const taken = { ...registry.item(), idempotencyKey: 'taken' };
+    await accept(taken);
+    const items = ['z', 'taken', 'a'].map((idempotencyKey) => ({
+      ...registry.item(),
+      idempotencyKey,
+    }));
+    const [repeat, plain] = [fresh(taken), registry.item()];
+    expect(await accept(items[0]!, repeat, items[1]!, plain, items[2]!)).toEqual([
+      { outcome: 'accepted', proofId: items[0]!.proofId },
+      { outcome: 'repeat', proofId: taken.proofId },
+      { outcome: 'idempotency_conflict' },
+      { outcome: 'accepted', proofId: plain.proofId },
+      { outcome: 'accepted', proofId: items[2]!.proofId },
+    ]);
+  });
+});
+
+describe('an idempotency key', () => {
+  it('leaves its admission what remains of the lock timeout', async () => {
+    const lockTimeoutMs = vi.fn(() => 1_000);
+    const item = { ...registry.item(), idempotencyKey: 'waits-for-two-locks' };
+    await acceptIntake(registry.engine, [item], lockTimeoutMs);
+    expect(lockTimeoutMs).toHaveBeenCalledTimes(2);
+  });
+
+  it('is its tenant’s alone, and its lane’s', async () => {
+    const item = () => ({ ...registry.item(), idempotencyKey: 'everybody-has-one' });
+    const outcomes = await accept(
+      item(),
+      { ...item(), tenantNo: otherTenantNo },
+      { ...item(), lane: 2 },
+    );
+    expect(outcomes.map((one) => one.outcome)).toEqual(['accepted', 'accepted', 'accepted']);
+    const again = await accept(item(), { ...item(), tenantNo: otherTenantNo });
+    expect(again.map((one) => one.outcome)).toEqual([
+      'idempotency_conflict',
+      'idempotency_conflict',
+    ]);
+  });
+});
+
+describe('what was pinned', () => {
+  it('is read for its own tenant alone, also where row-level security does not stand behind it', async () => {
+    const item = registry.item();
+    await accept(item);
+    // The superuser is shown every row, so this is the query's own doing.
+    const own = await readPinnedIntake(db.sql, item.tenantNo, item.proofId);
+    expect(own?.requestHash).toEqual(Buffer.from(item.requestHash));
+    expect(await readPinnedIntake(db.sql, otherTenantNo, item.proofId)).toBeNull();
+  });
+});
+
+describe('a repeat', () => {
+  it('points to an admission of its own tenant and lane only', async () => {
+    const mine = registry.item();
+    const theirs = { ...fresh(mine), tenantNo: otherTenantNo };
+    const otherLane: IntakeItem = { ...fresh(mine), lane: 2 };
+    for (const item of [mine, theirs, otherLane]) {
+      expect(await accept(item)).toEqual([{ outcome: 'accepted', proofId: item.proofId }]);
+    }
+    for (const item of [mine, theirs, otherLane]) {
+      expect(await accept(fresh(item))).toEqual([{ outcome: 'repeat', proofId: item.proofId }]);
+    }
+  });
+
+  it('points past what was refused, and takes nobody else’s place', async () => {
+    const [refused, other] = [registry.item(), registry.item()];
+    await accept(refused, other);
+    await refuse(refused);
+    const second = fresh(refused);
+    await accept(second);
+    expect(await accept(fresh(refused), fresh(other))).toEqual([
+      { outcome: 'repeat', proofId: second.proofId },
+      { outcome: 'repeat', proofId: other.proofId },
+    ]);
+  });
+
+  it('of what is refused at that moment is a new admission', async () => {
+    const first = registry.item();
+    await accept(first);
+    // The first is refused when it has been found in the way, and before it is asked for.
+    const between = interposed(registry.engine, /asked\(tenant_no, lane, request_hash/, () =>
+      refuse(first),
+    );
+    const again = fresh(first);
+    expect(await acceptIntake(between, [again])).toEqual([
+      { outcome: 'accepted', proofId: again.proofId },
+    ]);
+  });
+});
+
+it('pins what ends as it is at the time, and by nothing that nothing ends', async () => {
+  const stored = async ({ proofId }: IntakeItem): Promise<unknown> => {
+    const [row] = await db.sql<{ validity: unknown }[]>`
+      select validity from svc.intake where proof_id = ${toUuid(proofId)}::uuid`;
+    return row!.validity;
+  };
+  const read = async ({ proofId }: IntakeItem) =>
+    (await readPinnedIntake(registry.engine, registry.tenantNo, proofId))!.validity;
+  const none = { proof: null, certificate: null, passport: null, trust: null };
+  const some = { ...none, passport: 60 };
+
+  const [before, between, after] = [registry.item(), registry.item(), registry.item()];
+  await accept(before);
+  await setValidity(registry.admin, TENANT, some);
+  await accept(between);
+  await setValidity(registry.admin, TENANT, none);
+  await accept(after);
+
+  expect(await Promise.all([before, between, after].map(stored))).toEqual([null, some, null]);
+  expect(await Promise.all([before, between, after].map(read))).toEqual([none, some, none]);
+});
+
+/** A pool that does something else once, before the first statement that matches. */
+function interposed(pool: Pool, statement: RegExp, first: () => Promise<void>): Pool {
+  let done = false;
+  const watch = <T extends object>(connection: T): T =>
+    new Proxy(connection, {
+      apply: (target, self, given: [TemplateStringsArray, ...unknown[]]) => {
+        const run = (): unknown => Reflect.apply(target as () => unknown, self, given);
+        if (done || !statement.test(given[0].join(''))) return run();
+        done = true;
+        return first().then(run);
+      },
+    });
+  return new Proxy(pool, {
+    get: (target, name) =>
+      name === 'reserve'
+        ? async () => watch(await target.reserve())
+        : (Reflect.get(target, name) as unknown),
+  });
+}

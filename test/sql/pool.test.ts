@@ -1,0 +1,264 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import postgres from 'postgres';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { connect } from '#runtime/postgres/connect';
+import { TransactionPool } from '#runtime/postgres/transaction-pool';
+import { type Pool, type Transaction, transaction } from '#sql/db/transaction';
+import {
+  mapDbErrors,
+  DatabaseUnavailableError,
+  isConnectionLost,
+  isUnavailable,
+} from '#sql/db/errors';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+
+let db: TestDatabase;
+beforeAll(async () => {
+  db = await freshDatabase();
+  await db.sql`create table public.note (text text primary key)`;
+});
+afterAll(() => db.drop());
+
+const notes = async () =>
+  (await db.sql<{ text: string }[]>`select text from public.note order by text`).map(
+    (row) => row.text,
+  );
+
+describe('a server that has no connection left', () => {
+  it('is away: whoever waits is told, and what nobody waits for ends no program', async () => {
+    const role = `crowded_${db.name}`;
+    await db.sql.unsafe(`create role ${role} login password 'x' connection limit 0`);
+    const url = new URL(db.url);
+    url.username = role;
+    url.password = 'x';
+    const sql = connect(url.toString(), { application: 'test', max: 1 });
+    try {
+      const error: unknown = await sql`select`.catch((reason: unknown) => reason);
+      expect(error).toMatchObject({ code: '53300' });
+      expect(isUnavailable(error)).toBe(true);
+      expect(isConnectionLost(error)).toBe(true);
+    } finally {
+      await sql.end();
+      await db.sql.unsafe(`drop role ${role}`);
+    }
+  });
+});
+
+/** As a server does that is restarted, and an operator who ends what stands in the way. */
+async function endItself(tx: Transaction): Promise<void> {
+  const [own] = await tx<{ pid: number }[]>`select pg_backend_pid() as pid`;
+  await db.sql`select pg_terminate_backend(${own!.pid}::int)`;
+}
+
+// Nothing of these may come up as an uncaught exception either, which fails the whole run.
+describe.each([1, 2])('a pool of %i whose connections the server ends', (max) => {
+  let sql: Pool;
+  beforeEach(async () => {
+    await db.sql`delete from public.note`;
+    sql = connect(db.url, { application: 'ended', max });
+  });
+  afterEach(() => sql.end({ timeout: 1 }));
+  const serves = async () => {
+    await Promise.all(
+      Array.from({ length: max + 1 }, (_, i) =>
+        transaction(sql, (tx) => tx`insert into public.note values (${String(i)})`),
+      ),
+    );
+    expect(await notes()).toEqual(Array.from({ length: max + 1 }, (_, i) => String(i)));
+  };
+
+  it('in the middle of a statement says so, and serves whoever comes next', async () => {
+    for (let time = 0; time <= max; time += 1) {
+      const lost = transaction(sql, async (tx) => {
+        await tx`insert into public.note values ('lost')`;
+        const ending = endItself(tx);
+        await tx`select pg_sleep(5)`;
+        await ending;
+      });
+      await expect(lost).rejects.toThrow(DatabaseUnavailableError);
+    }
+    await serves();
+  });
+
+  it('between two statements never runs the second one outside the transaction', async () => {
+    const lost = transaction(sql, async (tx) => {
+      await tx`insert into public.note values ('lost')`;
+      await endItself(tx);
+      await sleep(50); // the end has come in
+      await Promise.all(Array.from({ length: max }, () => sql`select 1`)); // it would reconnect
+      await tx`insert into public.note values ('alone')`;
+    });
+    await expect(lost).rejects.toThrow(DatabaseUnavailableError);
+    await serves();
+  });
+
+  it('with several statements on their way runs none of them outside the transaction', async () => {
+    const lost = transaction(sql, async (tx) => {
+      const [own] = await tx<{ pid: number }[]>`select pg_backend_pid() as pid`;
+      const names = ['a', 'b', 'c', 'd'];
+      const all = Promise.allSettled([
+        tx`select pg_sleep(5), ${own!.pid}::int`,
+        ...names.map((name) => tx`insert into public.note values (${name})`),
+      ]);
+      await sleep(50);
+      await db.sql`select pg_terminate_backend(${own!.pid}::int)`;
+      const outcomes = (await all).map((one) => one.status);
+      expect(outcomes).toEqual(outcomes.map(() => 'rejected'));
+      await tx`insert into public.note values ('e')`;
+    });
+    await expect(lost).rejects.toThrow(DatabaseUnavailableError);
+    await sleep(150); // longer than the pause before the driver would reconnect
+    const left = await db.sql`select from pg_stat_activity where application_name = 'ended'`;
+    expect(left).toHaveLength(0);
+    await serves();
+  });
+
+  it('while the work is at something else, and it swallows that, is not committed', async () => {
+    const lost = transaction(sql, async (tx) => {
+      await endItself(tx);
+      await tx`select 1`.catch(() => undefined);
+    });
+    await expect(lost).rejects.toThrow(DatabaseUnavailableError);
+    await serves();
+  });
+
+  it('before it is given back does not hand it on', async () => {
+    const connection = await sql.reserve();
+    await endItself(connection);
+    await sleep(50);
+    connection.release();
+    await serves();
+  });
+
+  it('while nobody uses them opens others', async () => {
+    await serves();
+    await db.sql`delete from public.note`;
+    await db.sql`
+      select pg_terminate_backend(pid) from pg_stat_activity
+      where datname = current_database() and pid <> pg_backend_pid()
+        and query like 'commit%'`;
+    await sleep(50);
+    await serves();
+  });
+});
+
+describe('a pool', () => {
+  it('has so many transactions at once and no more', async () => {
+    const sql = connect(db.url, { application: 'test', max: 2 });
+    let [running, most] = [0, 0];
+    const five = Array.from({ length: 5 }, () =>
+      transaction(sql, async (tx) => {
+        most = Math.max(most, ++running);
+        await tx`select pg_sleep(0.02)`;
+        running -= 1;
+      }),
+    );
+    await Promise.all(five);
+    expect(most).toBe(2);
+    await sql.end();
+  });
+
+  it('fails a transaction that waits too long for a connection', async () => {
+    const sql = connect(db.url, { application: 'test', max: 1, waitMs: 20 });
+    const held = await sql.reserve();
+    await expect(transaction(sql, (tx) => tx`select 1`)).rejects.toThrow(DatabaseUnavailableError);
+    held.release();
+    await transaction(sql, (tx) => tx`select 1`);
+    await sql.end();
+  });
+
+  it('keeps a connection for the next transaction, until it is old', async () => {
+    const open = (onclose: () => void) => postgres(db.url, { max: 1, types: {}, onclose }) as never;
+    const used = async (lifetimeMs: number) => {
+      const reservations = new TransactionPool(open, 1, 10_000, lifetimeMs);
+      const pids = new Set<number>();
+      for (let time = 0; time < 3; time += 1) {
+        const connection = await reservations.reserve();
+        const [own] = await connection<{ pid: number }[]>`select pg_backend_pid() as pid`;
+        pids.add(own!.pid);
+        connection.release();
+      }
+      await reservations.end();
+      return pids.size;
+    };
+    expect(await used(60_000)).toBe(1);
+    expect(await used(0)).toBe(3);
+  });
+
+  it('that ends waits for the transaction under way, and refuses the next', async () => {
+    const sql = connect(db.url, { application: 'test', max: 1 });
+    await db.sql`delete from public.note`;
+    let ended: Promise<void> | undefined;
+    const under = transaction(sql, async (tx) => {
+      await tx`insert into public.note values ('a')`;
+      ended = sql.end();
+      await sleep(20);
+      await tx`insert into public.note values ('b')`;
+    });
+    await under;
+    await ended;
+    expect(await notes()).toEqual(['a', 'b']);
+    await expect(transaction(sql, (tx) => tx`select 1`)).rejects.toThrow(DatabaseUnavailableError);
+  });
+
+  it('that ends does not wait longer than it is told', async () => {
+    const sql = connect(db.url, { application: 'test', max: 1 });
+    const stuck = transaction(sql, (tx) => tx`select pg_sleep(5)`);
+    const waiting = transaction(sql, (tx) => tx`select 1`);
+    const refused = [stuck, waiting].map((one) =>
+      expect(one).rejects.toThrow(DatabaseUnavailableError),
+    );
+    await sleep(50);
+    await sql.end({ timeout: 0.1 });
+    await Promise.all(refused);
+  });
+});
+
+describe('a database that', () => {
+  const failWith = (code: string) =>
+    mapDbErrors(() =>
+      db.sql.unsafe(`do $$ begin raise exception using errcode = '${code}'; end $$`),
+    );
+
+  it.each([
+    ['lost the connection', '08006'],
+    ['has no connection left', '53300'],
+    ['has no disk left', '53100'],
+    ['is shutting down', '57P01'],
+    ['is starting up', '57P03'],
+    ['took too long', '57014'],
+    ['is a standby now', '25006'],
+  ])('%s could not be asked', async (_, code) => {
+    const asked = failWith(code);
+    await expect(asked).rejects.toThrow(DatabaseUnavailableError);
+    await expect(asked).rejects.toMatchObject({ cause: { code } });
+  });
+
+  it.each([
+    ['that it is there already', '23505'],
+    ['that it is not allowed', '42501'],
+    ['that it may be tried again', '40001'],
+    ['that it is wrong', '22012'],
+  ])('said %s was asked', async (_, code) => {
+    const asked = failWith(code);
+    await expect(asked).rejects.toMatchObject({ code });
+    await expect(asked).rejects.not.toThrow(DatabaseUnavailableError);
+  });
+
+  it('nobody listens for could not be asked', async () => {
+    const sql = connect('postgres://nobody:x@127.0.0.1:1/none', { application: 'test', max: 1 });
+    await expect(mapDbErrors(() => sql`select 1`)).rejects.toThrow(DatabaseUnavailableError);
+    await sql.end();
+  });
+
+  it.each([
+    'CONNECTION_CLOSED',
+    'CONNECT_TIMEOUT',
+    'ECONNRESET',
+    'EPIPE',
+    'ETIMEDOUT',
+    'ENOTFOUND',
+  ])('the driver reports with %s could not be asked', (code) => {
+    expect(isUnavailable(Object.assign(new Error('no'), { code }))).toBe(true);
+  });
+});

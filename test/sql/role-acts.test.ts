@@ -1,0 +1,249 @@
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { packageRoot } from '#runtime/process/package-root';
+import { PROGRAM_ROLES } from '#programs/migrate-database';
+import type { Pool } from '#sql/db/transaction';
+import { assertRole, GRANTS, TooMuchPrivilegeError, type Program } from '#sql/db/roles';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+
+/** What each role can do, tried: by every table there is, whoever it belongs to. */
+
+let db: TestDatabase;
+let relations: Relation[];
+beforeAll(async () => {
+  db = await freshDatabase();
+  relations = await db.sql<Relation[]>`
+    select n.nspname || '.' || c.relname as name, c.relkind = 'S' as "isSequence",
+      (select array_agg(attname::text order by attnum) from pg_attribute a
+        where a.attrelid = c.oid and attnum > 0 and not attisdropped) as columns
+    from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
+      and c.relkind in ('r', 'p', 'v', 'm', 'f', 'S') order by 1`;
+});
+afterAll(() => db.drop());
+
+/** One pool a role: the server has only so many connections. */
+const pools = new Map<string, Pool>();
+function as(role: string): Pool {
+  const pool = pools.get(role) ?? db.as(role);
+  pools.set(role, pool);
+  return pool;
+}
+
+interface Relation {
+  name: string;
+  isSequence: boolean;
+  columns: string[];
+}
+
+const DENIED = '42501';
+const OF_TABLES = ['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE', 'REFERENCES', 'TRIGGER'];
+const OF_SEQUENCES = ['SELECT', 'USAGE', 'UPDATE'];
+const BY_COLUMN = ['SELECT', 'INSERT', 'UPDATE', 'REFERENCES'];
+
+async function rightsOn(role: string, { name, isSequence, columns }: Relation): Promise<string> {
+  const rights: string[] = [];
+  for (const right of isSequence ? OF_SEQUENCES : OF_TABLES) {
+    const ask = isSequence ? 'has_sequence_privilege' : 'has_table_privilege';
+    const [whole] = await db.sql.unsafe<{ has: boolean }[]>(`select ${ask}($1, $2, $3) as has`, [
+      role,
+      name,
+      right,
+    ]);
+    if (whole?.has === true) rights.push(right);
+    else if (!isSequence && BY_COLUMN.includes(right)) {
+      const some = await db.sql<{ one: string }[]>`
+        select one from unnest(${columns}::text[]) as one
+        where has_column_privilege(${role}, ${name}, one, ${right})`;
+      if (some.length > 0) rights.push(`${right}(${some.map(({ one }) => one).join(',')})`);
+    }
+  }
+  return rights.join(' ');
+}
+
+/** The least that each act takes. */
+function attempts(table: string, columns: readonly string[], right: string): string[] {
+  switch (right) {
+    case 'SELECT':
+      return columns.map((column) => `select "${column}" from ${table}`);
+    case 'INSERT':
+      return [`insert into ${table} default values`];
+    case 'UPDATE':
+      return columns.map((column) => `update ${table} set "${column}" = null`);
+    case 'DELETE':
+      return [`delete from ${table}`];
+    case 'TRUNCATE':
+      return [`truncate ${table}`];
+    default:
+      return [];
+  }
+}
+
+/** The code that the database refuses a statement with; `done` when it does not. What it did is undone. */
+async function refusalOf(sql: Pool, statement: string): Promise<string> {
+  const undone = new Error('undone');
+  try {
+    await sql.begin(async (tx) => {
+      await tx.unsafe(statement);
+      throw undone;
+    });
+  } catch (error) {
+    return error === undone ? 'done' : (error as { code: string }).code;
+  }
+  return 'done';
+}
+
+describe('the rights of every role', () => {
+  it('are those that are written down, on every table and sequence there is', async () => {
+    const found: string[] = [];
+    for (const role of [...PROGRAM_ROLES].sort()) {
+      for (const relation of relations) {
+        const rights = await rightsOn(role, relation);
+        if (rights !== '') found.push(`${role} ${relation.name} ${rights}`);
+      }
+    }
+    const functions = await db.sql<{ line: string }[]>`
+      select r.rolname || ' ' || p.oid::regprocedure || ' EXECUTE' as line
+      from pg_proc p join pg_namespace n on n.oid = p.pronamespace and n.nspname = 'svc'
+      join pg_roles r on r.rolname = any(${[...PROGRAM_ROLES]})
+        and has_function_privilege(r.oid, p.oid, 'execute')`;
+    found.push(...functions.map(({ line }) => line).sort());
+    // A right more is a line more there: after looking at it, vitest -u writes it.
+    const file = join(packageRoot, 'test', 'fixtures', 'role-rights.txt');
+    await expect(`${found.join('\n')}\n`).toMatchFileSnapshot(file);
+  });
+
+  it.each([...PROGRAM_ROLES])('%s is refused everything else', async (role) => {
+    const sql = as(role);
+    const wrong: string[] = [];
+    let tried = 0;
+    for (const relation of relations.filter(({ isSequence }) => !isSequence)) {
+      const rights = await rightsOn(role, relation);
+      for (const right of OF_TABLES) {
+        if (rights.split(' ').includes(right)) continue;
+        const own = new RegExp(`${right}\\(([^)]*)\\)`).exec(rights)?.[1]?.split(',') ?? [];
+        const others = relation.columns.filter((column) => !own.includes(column));
+        if (right === 'INSERT' && own.length > 0) continue;
+        for (const statement of attempts(relation.name, others, right)) {
+          tried += 1;
+          const code = await refusalOf(sql, statement);
+          // A column that is made by the database can be set by nobody.
+          const isMade = code === '428C9' && right === 'UPDATE';
+          if (code !== DENIED && !isMade) wrong.push(`${code}: ${statement}`);
+        }
+      }
+    }
+    expect(wrong).toEqual([]);
+    expect(tried).toBeGreaterThan(200);
+  });
+
+  it('end with tables: the public schema and the queue’s are nobody’s to make things in', async () => {
+    for (const role of PROGRAM_ROLES) {
+      const [can] = await db.sql<{ made: string[] | null }[]>`
+        select array_agg(nspname::text) as made from pg_namespace
+        where has_schema_privilege(${role}, oid, 'create')`;
+      expect(can?.made).toBeNull();
+    }
+  });
+});
+
+/** What no program has any use for, whoever it is. */
+const FORBIDDEN: readonly (readonly [string, string])[] = [
+  ...PROGRAM_ROLES.map((role) => [`becoming ${role}`, `set local role ${role}`] as const),
+  ['becoming the owner', 'set local role postgres'],
+  ['taking another login', 'set session authorization postgres'],
+  ['reading secrets of roles', 'select rolpassword from pg_authid'],
+  ['reading a file of the server', `select pg_read_file('/etc/passwd')`],
+  ['reading bytes of a file', `select pg_read_binary_file('/etc/passwd')`],
+  ['listing a directory', `select pg_ls_dir('.')`],
+  ['looking at a file', `select pg_stat_file('PG_VERSION')`],
+  ['running a program', `copy (select 1) to program 'true'`],
+  ['writing a file', `copy (select 1) to '/tmp/svc-never'`],
+  ['reading a file as rows', `create temp table t (a text); copy t from '/etc/passwd'`],
+  ['reading a file as an object', `select lo_import('/etc/passwd')`],
+  ['writing an object to a file', `select lo_export(lo_from_bytea(0, 'x'), '/tmp/svc-never')`],
+  ['making a table', 'create table svc.own (a int)'],
+  ['making one elsewhere', 'create table public.own (a int)'],
+  ['making one in the queue', 'create table bullmq.own (a int)'],
+  ['making a schema', 'create schema own'],
+  ['making a function', 'create function svc.own() returns int language sql return 1'],
+  ['making a function in public', 'create function public.own() returns int language sql return 1'],
+  ['making an extension', 'create extension dblink'],
+  ['making a role', 'create role own'],
+  ['raising itself', 'alter role current_user superuser'],
+  ['joining another role', 'grant svc_worker to current_user'],
+  [
+    'setting the database',
+    `do $$ begin execute format('alter database %I set fsync = off', current_database()); end $$`,
+  ],
+  ['silencing triggers', 'set local session_replication_role = replica'],
+  ['taking triggers out', 'alter table svc.log_entry disable trigger all'],
+  ['taking row-level security off', 'alter table svc.intake disable row level security'],
+  ['dropping a table', 'drop table svc.verdict'],
+  ['changing a function', 'alter function svc.refuse_change() owner to current_user'],
+  [
+    'rewriting a trigger',
+    'create trigger t before insert on svc.log_entry for each row execute function svc.refuse_change()',
+  ],
+  [
+    'making an event trigger',
+    'create event trigger t on ddl_command_end execute function svc.refuse_change()',
+  ],
+  [
+    'ending another’s session',
+    `select pg_terminate_backend(pid) from pg_stat_activity where usename = 'postgres'`,
+  ],
+  ['following the changes', `select pg_create_logical_replication_slot('own', 'pgoutput')`],
+  ['loading code', `load 'dblink'`],
+];
+
+describe.each([...PROGRAM_ROLES])('%s', (role) => {
+  it.each(FORBIDDEN)('is refused %s', async (what, statement) => {
+    if (statement === `set local role ${role}`) return;
+    const code = await refusalOf(as(role), statement);
+    // Nobody says whether a file is there to one who may not look.
+    expect([code, what]).toEqual([
+      what === 'loading code' && code === '58P01' ? '58P01' : DENIED,
+      what,
+    ]);
+  });
+});
+
+describe('the functions of the registry', () => {
+  it('are called by nobody but those that were told', async () => {
+    const [open] = await db.sql<{ names: string[] | null }[]>`
+      select array_agg(p.proname::text) as names
+      from pg_proc p join pg_namespace n on n.oid = p.pronamespace and n.nspname = 'svc',
+        aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) as acl
+      where acl.grantee = 0`;
+    expect(open?.names).toBeNull();
+  });
+
+  it('that act as their owner look nowhere but where they were told to', async () => {
+    const rows = await db.sql<{ name: string; config: string[] | null }[]>`
+      select p.oid::regprocedure::text as name, p.proconfig as config
+      from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+      where p.prosecdef and n.nspname in ('svc', 'public', 'bullmq')`;
+    expect(rows.length).toBeGreaterThan(0);
+    for (const { name, config } of rows) {
+      expect([name, config?.find((one) => one.startsWith('search_path='))]).toEqual([
+        name,
+        'search_path=pg_catalog, pg_temp',
+      ]);
+    }
+  });
+});
+
+describe('a program', () => {
+  const programs = Object.keys(GRANTS) as Program[];
+  const pairs = programs.flatMap((program) =>
+    [...PROGRAM_ROLES, 'postgres']
+      .filter((role) => role !== `svc_${program}` && role !== 'svc_board')
+      .map((role) => [program, role] as const),
+  );
+
+  it.each(pairs)('%s does not start as %s', async (program, role) => {
+    const sql: Pool = role === 'postgres' ? db.sql : as(role);
+    await expect(assertRole(sql, program)).rejects.toThrow(TooMuchPrivilegeError);
+  });
+});

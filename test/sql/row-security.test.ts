@@ -1,0 +1,383 @@
+import { randomBytes } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { fromHex } from '#protocol/bytes';
+import { canonicalBytes } from '#protocol/canonical-json';
+import { documentHash } from '#protocol/hash';
+import { parseStrict, type JsonValue } from '#protocol/json';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { connect } from '#runtime/postgres/connect';
+import { createTenant, setAllowlisted } from '#sql/tenants/administration';
+import { type Pool, type Transaction, transaction } from '#sql/db/transaction';
+import { acceptIntake } from '#sql/admissions/accept';
+import { assertRole, GRANTS } from '#sql/db/roles';
+import { readOutcomes } from '#sql/admissions/outcomes';
+import { asTenants, readAsTenants, TENANT_TABLES } from '#sql/db/tenant-scope';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let ours: number;
+let theirs: number;
+/** A proof of each tenant, and an admission of each that nobody has settled. */
+let ourProof: string;
+let theirProof: string;
+let ourBatch: string;
+let theirBatch: string;
+/** One of ours that nobody has settled. */
+let ourOpen: string;
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  ours = registry.tenantNo;
+  await createTenant(registry.admin, { tenantId: 'rival', environment: 'sandbox' });
+  await setAllowlisted(registry.admin, 'rival', true);
+  const [rival] = await db.sql<{ tenant_no: number }[]>`
+    select tenant_no from svc.tenant where tenant_id = 'rival'`;
+  theirs = rival!.tenant_no;
+  [ourProof = ''] = await registry.admitAll([registry.item()]);
+  theirProof = await proofOf('rival', theirs);
+  await acceptIntake(registry.engine, [registry.item()]);
+  for (const [tenant, proof] of [
+    [ours, ourProof],
+    [theirs, theirProof],
+  ] as const) {
+    await db.sql`
+      insert into svc.idempotency_key values (${tenant}, 1, 'key', ${randomBytes(32)}, now())`;
+    await asTenants(registry.engine, [tenant], (tx) => fill(tx, tenant, proof));
+  }
+  await db.sql`insert into svc.refusal select proof_id, 'lane_locked', '' from svc.intake`;
+  await db.sql.begin(async (tx) => {
+    await tx`set local session_replication_role = replica`;
+    await tx`insert into svc.erasure select proof_id, leaf_index, now(), 'ada', 'x' from svc.proof`;
+  });
+  await db.sql`insert into svc.share_expiry select token_hash from svc.share_token`;
+  await db.sql`insert into svc.status_exception select tenant_no, leaf_index from svc.proof`;
+  const batchOf = async (tenant: number): Promise<string> => {
+    const [row] = await db.sql<{ id: string }[]>`
+      select batch_id::text as id from svc.batch where tenant_no = ${tenant}`;
+    return row!.id;
+  };
+  [ourBatch, theirBatch] = [await batchOf(ours), await batchOf(theirs)];
+  const open = registry.item();
+  await acceptIntake(registry.engine, [open]);
+  ourOpen = open.proofId;
+});
+afterAll(() => db.drop());
+
+/** A proof of another tenant than the registry's own. */
+async function proofOf(tenantId: string, tenantNo: number): Promise<string> {
+  const item = registry.item();
+  const said = parseStrict(item.request) as Record<string, JsonValue>;
+  const request = { ...said, tenant_id: tenantId };
+  const [id = ''] = await registry.admitAll([
+    {
+      ...item,
+      tenantNo,
+      request: canonicalBytes(request),
+      requestHash: fromHex(documentHash(nativeSha256, request)),
+    },
+  ]);
+  return id;
+}
+
+async function fill(tx: Transaction, tenant: number, proof: string): Promise<void> {
+  const hash = randomBytes(32);
+  await tx`
+    insert into svc.revocation_request
+      (request_id, tenant_no, key_no, proof_id, artifact_kind, reason_hash, document)
+    values (gen_random_uuid(), ${tenant}, 1, ${proof}::uuid, 'trust', ${hash}, ${hash})`;
+  await tx`
+    insert into svc.revocation_pending
+    select request_id, requested_at from svc.revocation_request where tenant_no = ${tenant}`;
+  await tx`
+    insert into svc.trust_package (package_id, tenant_no, key_no, members_hash)
+    values (gen_random_uuid(), ${tenant}, 1, ${hash})`;
+  await tx`
+    insert into svc.package_member (package_id, position, proof_id)
+    select package_id, 0, ${proof}::uuid from svc.trust_package where tenant_no = ${tenant}`;
+  await tx`
+    insert into svc.share_token
+      (token_hash, tenant_no, key_no, artifact_kind, proof_id, created_at, expires_at)
+    values (${hash}, ${tenant}, 1, 'proof', ${proof}::uuid, now(), now() + interval '1 day')`;
+  await tx`insert into svc.share_revocation (token_hash, key_no) values (${hash}, 1)`;
+  const [made] = await tx<{ batch: string }[]>`
+    insert into svc.batch (batch_id, tenant_no, key_no, items_hash, total, request_id, accepted_at)
+    values (gen_random_uuid(), ${tenant}, 1, ${hash}, 1, 'r', now()) returning batch_id::text as batch`;
+  const batch = made?.batch ?? '';
+  await tx`
+    insert into svc.batch_part (batch_id, first_index, proof_ids)
+    values (${batch}::uuid, 0, array[${proof}::uuid])`;
+  await tx`
+    insert into svc.batch_progress values (${batch}::uuid, ${tenant}, 1, 1, 0, 0, 0, 0, 0, null)`;
+  await tx`insert into svc.batch_turn values (${batch}::uuid, 0, ${tenant}, 1, null)`;
+  await tx`insert into svc.batch_watch values (${proof}::uuid, ${batch}::uuid, 1)`;
+}
+
+const count = async (tx: Pick<Transaction, 'unsafe'>, table: string): Promise<number> => {
+  const rows = await tx.unsafe<{ n: number }[]>(
+    `select count(${table === 'erasure' ? 'proof_id' : '*'})::int as n from svc.${table}`,
+  );
+  return rows[0]?.n ?? -1;
+};
+
+/** Those of which the engine has no business with any row. */
+const kept = TENANT_TABLES.filter(
+  (table) => GRANTS.engine.SELECT?.some((one) => one.split('(')[0] === table) !== true,
+);
+
+describe('the tables of tenants', () => {
+  it('are all that a tenant owns anything in, and all are guarded', async () => {
+    const found = await db.sql<{ name: string }[]>`
+      with recursive owned as (
+        select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace and n.nspname = 'svc'
+        join pg_attribute a on a.attrelid = c.oid and a.attname in ('tenant_no', 'proof_id')
+        where c.relkind = 'r' and c.relname not in ('tenant', 'api_key', 'log_entry')
+        union
+        select k.conrelid from owned o join pg_constraint k on k.confrelid = o.oid and k.contype = 'f')
+      select relname as name from owned join pg_class using (oid) order by 1`;
+    expect(found.map(({ name }) => name)).toEqual([...TENANT_TABLES]);
+    const guarded = await db.sql<{ name: string }[]>`
+      select relname as name from pg_class where relrowsecurity and relforcerowsecurity order by 1`;
+    expect(guarded.map(({ name }) => name)).toEqual([...TENANT_TABLES]);
+  });
+
+  it.each(kept)('%s is closed to the engine, and would show it nothing', async (table) => {
+    const look = () => asTenants(registry.engine, [ours, theirs], (tx) => count(tx, table));
+    await expect(look()).rejects.toThrow(/permission denied/);
+    await db.sql.unsafe(`grant select on svc.${table} to svc_engine`);
+    try {
+      expect(await look()).toBe(0);
+    } finally {
+      await db.sql.unsafe(`revoke select on svc.${table} from svc_engine`);
+    }
+    expect(await count(db.sql, table)).toBeGreaterThan(0);
+  });
+
+  const open = TENANT_TABLES.filter((table) => !kept.includes(table));
+  it.each(open)('%s shows the engine what is in scope and nothing else', async (table) => {
+    const all = await count(db.sql, table);
+    const ofBoth = await asTenants(registry.engine, [ours, theirs], (tx) => count(tx, table));
+    const ofOurs = await asTenants(registry.engine, [ours], (tx) => count(tx, table));
+    const ofTheirs = await asTenants(registry.engine, [theirs], (tx) => count(tx, table));
+    expect(ofBoth).toBe(all);
+    expect(ofOurs).toBeGreaterThan(0);
+    expect(ofOurs + ofTheirs).toBe(all);
+    if (table !== 'intake_pending') expect(ofTheirs).toBeGreaterThan(0);
+    expect(await asTenants(registry.engine, [], (tx) => count(tx, table))).toBe(0);
+    // Never set in the session, or left behind by a transaction that is over: nothing either way.
+    expect(await count(registry.engine, table)).toBe(0);
+    expect(await count(db.as('svc_engine'), table)).toBe(0);
+  });
+
+  it.each(TENANT_TABLES)('%s shows the programs that may read it every row', async (table) => {
+    const all = await count(db.sql, table);
+    for (const program of ['worker', 'verifier', 'publisher', 'admin']) {
+      const sql = db.as(`svc_${program}`);
+      const [may] = await sql<{ read: boolean }[]>`
+        select has_table_privilege(${`svc.${table}`}, 'select') as read`;
+      if (may?.read === true) expect(await count(sql, table)).toBe(all);
+      await sql.end();
+    }
+  });
+
+  it('show their owner nothing, as it is forced', async () => {
+    await db.sql`create role test_other_owner nologin`;
+    await db.sql`grant usage on schema svc to test_other_owner`;
+    const [owner] = await db.sql<{ name: string }[]>`
+      select relowner::regrole::text as name from pg_class where oid = 'svc.proof'::regclass`;
+    const seen = async (): Promise<number> => {
+      const connection = await db.sql.reserve();
+      await connection`set role test_other_owner`;
+      const n = await count(connection, 'proof');
+      await connection`reset role`;
+      connection.release();
+      return n;
+    };
+    try {
+      await db.sql`alter table svc.proof owner to test_other_owner`;
+      expect(await seen()).toBe(0);
+      await db.sql`alter table svc.proof no force row level security`;
+      expect(await seen()).toBeGreaterThan(0);
+    } finally {
+      await db.sql`alter table svc.proof force row level security`;
+      await db.sql`alter table svc.proof owner to ${db.sql(owner!.name)}`;
+      await db.sql`revoke all on schema svc from test_other_owner`;
+      await db.sql`drop role test_other_owner`;
+    }
+  });
+});
+
+describe('the engine can write for a tenant only', () => {
+  const refused = /violates row-level security/;
+  const hash = randomBytes(32);
+
+  it('what is of that tenant', async () => {
+    const insert = asTenants(registry.engine, [ours], (tx) => fill(tx, theirs, theirProof));
+    await expect(insert).rejects.toThrow(refused);
+    const accepted = asTenants(
+      registry.engine,
+      [theirs],
+      (tx) => tx`insert into svc.intake_pending select proof_id, now() from svc.intake`,
+    );
+    await expect(accepted).rejects.toThrow(/is settled/);
+    const pending = asTenants(
+      registry.engine,
+      [ours],
+      (tx) => tx`insert into svc.intake_pending values (${theirProof}::uuid, now())`,
+    );
+    await expect(pending).rejects.toThrow(refused);
+  });
+
+  it.each([
+    [
+      'a revocation',
+      (tx: Transaction) => tx`
+        insert into svc.revocation_request
+          (request_id, tenant_no, key_no, proof_id, artifact_kind, reason_hash, document)
+        values (gen_random_uuid(), ${ours}, 1, ${theirProof}::uuid, 'proof', ${hash}, ${hash})`,
+    ],
+    [
+      'a share token',
+      (tx: Transaction) => tx`
+        insert into svc.share_token (token_hash, tenant_no, key_no, artifact_kind, proof_id)
+        values (${hash}, ${ours}, 1, 'proof', ${theirProof}::uuid)`,
+    ],
+    [
+      'a member of a package',
+      (tx: Transaction) => tx`
+        insert into svc.package_member (package_id, position, proof_id)
+        select package_id, 9, ${theirProof}::uuid from svc.trust_package where tenant_no = ${ours}`,
+    ],
+    [
+      'a watch of a batch',
+      (tx: Transaction) => tx`
+        insert into svc.batch_watch values (${theirProof}::uuid, ${ourBatch}::uuid, 1)`,
+    ],
+    [
+      'an admission of a batch',
+      (tx: Transaction) => tx`
+        insert into svc.intake_pending values (${ourOpen}::uuid, now(), ${theirBatch}::uuid, 1)`,
+    ],
+    [
+      'the progress of a batch',
+      (tx: Transaction) => tx`
+        insert into svc.batch_progress
+        values (${theirBatch}::uuid, ${ours}, 0, 0, 0, 0, 0, 0, 0, now())`,
+    ],
+    [
+      'a turn of a batch',
+      (tx: Transaction) => tx`
+        insert into svc.batch_turn values (${theirBatch}::uuid, 9, ${ours}, 1, null)`,
+    ],
+  ])('%s that points to what is of that tenant', async (_, insert) => {
+    const foreignKeyAlone = asTenants(registry.engine, [ours], (tx) => insert(tx));
+    await expect(foreignKeyAlone).rejects.toThrow(refused);
+    // Nor when both tenants are in scope, as in a group of admissions.
+    await expect(asTenants(registry.engine, [ours, theirs], (tx) => insert(tx))).rejects.toThrow(
+      refused,
+    );
+  });
+});
+
+describe('settlements', () => {
+  it('are told to the tenant of the admission, whoever shares the question', async () => {
+    const asked = await readOutcomes(registry.engine, [
+      { tenantNo: ours, id: ourProof },
+      { tenantNo: ours, id: theirProof },
+    ]);
+    expect([...asked.keys()]).toEqual([ourProof]);
+    const both = await readOutcomes(registry.engine, [
+      { tenantNo: ours, id: ourProof },
+      { tenantNo: theirs, id: theirProof },
+    ]);
+    expect(both.size).toBe(2);
+    const crossed = await readOutcomes(registry.engine, [
+      { tenantNo: theirs, id: ourProof },
+      { tenantNo: ours, id: theirProof },
+    ]);
+    expect(crossed.size).toBe(0);
+  });
+});
+
+describe('the scope of a transaction', () => {
+  it.each([
+    ['was committed', (sql: Pool) => asTenants(sql, [ours], () => Promise.resolve(1))],
+    ['only read', (sql: Pool) => readAsTenants(sql, [ours], (tx) => tx`select 1`)],
+    ['failed', (sql: Pool) => asTenants(sql, [ours], (tx) => tx`select 1 / 0`)],
+    ['only read, and failed', (sql: Pool) => readAsTenants(sql, [ours], (tx) => tx`select 1 / 0`)],
+  ])('is not there for the next on its connection, once it %s', async (how, use) => {
+    const sql = connect(db.url, { application: 'test', max: 1 });
+    const left = () =>
+      transaction(
+        sql,
+        (tx) => tx<{ pid: number; scope: string }[]>`
+          select pg_backend_pid() as pid, coalesce(current_setting('svc.tenants', true), '') as scope`,
+      );
+    const [before] = await left();
+    const [outcome] = await Promise.allSettled([use(sql)]);
+    expect(outcome.status).toBe(how.includes('failed') ? 'rejected' : 'fulfilled');
+    expect([...(await left())]).toEqual([{ pid: before?.pid, scope: '' }]);
+    await sql.end();
+  });
+});
+
+describe('an engine does not start', () => {
+  it.each([
+    [
+      'on a table without row-level security',
+      'alter table svc.proof disable row level security',
+      'alter table svc.proof enable row level security',
+    ],
+    [
+      'on a table whose owner is let past it',
+      'alter table svc.proof no force row level security',
+      'alter table svc.proof force row level security',
+    ],
+    [
+      'with a policy that lets everything through',
+      'create policy wide on svc.proof to svc_engine using (true)',
+      'drop policy wide on svc.proof',
+    ],
+    [
+      'with one that does so for everybody',
+      'create policy wide on svc.proof using (true)',
+      'drop policy wide on svc.proof',
+    ],
+  ])('%s', async (_, break_, mend) => {
+    const engine = db.as('svc_engine');
+    await db.sql.unsafe(break_);
+    try {
+      await expect(assertRole(engine, 'engine')).rejects.toThrow(/every tenant's rows of proof/);
+    } finally {
+      await db.sql.unsafe(mend);
+    }
+    await assertRole(engine, 'engine');
+    await engine.end();
+  });
+});
+
+describe('the policy', () => {
+  it('reads the scope once a statement, and keeps the indexes', async () => {
+    const plan = async (statement: string): Promise<string> =>
+      asTenants(registry.engine, [ours], async (tx) => {
+        const rows = await tx.unsafe<{ 'QUERY PLAN': string }[]>(`explain ${statement}`);
+        return rows.map((row) => row['QUERY PLAN']).join('\n');
+      });
+    const page = await plan(
+      `select * from svc.proof where tenant_no = ${ours} and leaf_index < 9 order by leaf_index desc limit 5`,
+    );
+    expect(page).toMatch(/Index Scan Backward using proof_of_tenant/);
+    const one = await plan(`select * from svc.intake where proof_id = '${theirProof}'`);
+    expect(one).toMatch(/Index Scan using intake_pkey/);
+    const intent = await plan(
+      `select leaf_index from svc.proof where tenant_no = ${ours} and intent_id = 'x' order by leaf_index desc`,
+    );
+    expect(intent).toMatch(/Index Cond: .*intent_id = 'x'/);
+    for (const text of [page, one, intent]) {
+      expect(text).toMatch(/tenant_no = ANY \(\(?(InitPlan|\$)/);
+      expect(text).not.toMatch(/Seq Scan|tenants_in_scope/);
+    }
+  });
+});

@@ -1,0 +1,99 @@
+import { cp, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { packageRoot } from '#runtime/process/package-root';
+import { connect } from '#runtime/postgres/connect';
+import { describeSchema } from '#sql/schema/describe';
+import { migrate } from '#sql/schema/migrate';
+import { SchemaMismatchError } from '#sql/schema/version';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+
+const migrations = join(packageRoot, 'sql', 'migrations');
+
+describe('schema', () => {
+  let db: TestDatabase;
+  beforeAll(async () => {
+    db = await freshDatabase();
+  });
+  afterAll(() => db.drop());
+
+  it('is what sql/schema.txt says', async () => {
+    const file = join(packageRoot, 'sql', 'schema.txt');
+    const found = await describeSchema(db.sql);
+    if (process.env['UPDATE_SCHEMA'] === '1') await writeFile(file, found);
+    expect(found).toBe(await readFile(file, 'utf8'));
+  });
+
+  it('is not migrated twice', async () => {
+    expect(await migrate(db.sql, migrations)).toEqual([]);
+  });
+
+  it('is refused when a newer version made it', async () => {
+    await db.sql`insert into public.svc_migration (version, name, digest) values (9999, '9999_from_the_future.sql', '')`;
+    await expect(migrate(db.sql, migrations)).rejects.toThrow(SchemaMismatchError);
+    await db.sql`delete from public.svc_migration where version = 9999`;
+  });
+
+  it('is refused when an applied migration had another text', async () => {
+    await db.sql`update public.svc_migration set digest = 'other' where version = 1`;
+    await expect(migrate(db.sql, migrations)).rejects.toThrow(/another text/);
+  });
+});
+
+describe('a migration', () => {
+  let db: TestDatabase;
+  let folder: string;
+  beforeEach(async () => {
+    db = await freshDatabase();
+    folder = await mkdtemp(join(tmpdir(), 'svc-migrations-'));
+    await cp(migrations, folder, { recursive: true });
+  });
+  afterEach(async () => {
+    await db.drop();
+    await rm(folder, { recursive: true });
+  });
+  const add = (name: string, text: string) => writeFile(join(folder, name), text);
+  /** A name that many places after the last migration there is. */
+  const after = async (places: number) => {
+    const count = (await readdir(migrations)).length;
+    return `${String(count + places).padStart(4, '0')}_more.sql`;
+  };
+  const applied = async () =>
+    (await db.sql<{ name: string }[]>`select name from public.svc_migration order by version`).map(
+      (row) => row.name,
+    );
+
+  it('that fails leaves nothing of itself behind, and may be mended', async () => {
+    const before = await describeSchema(db.sql);
+    const next = await after(1);
+    await add(next, 'create table svc.more (a int); select 1 / 0;');
+    await expect(migrate(db.sql, folder)).rejects.toThrow(/division by zero/);
+    expect(await describeSchema(db.sql)).toBe(before);
+    expect(await applied()).not.toContain(next);
+    await add(next, 'create table svc.more (a int);');
+    expect(await migrate(db.sql, folder)).toEqual([next]);
+  });
+
+  it('is made once by several starters at once, who leave no lock behind', async () => {
+    const next = await after(1);
+    await add(next, 'create table svc.more (a int); select pg_sleep(0.2);');
+    const pools = [1, 2, 3].map(() => connect(db.url, { application: 'test', max: 1 }));
+    const made = await Promise.all(pools.map((pool) => migrate(pool, folder)));
+    expect(made.flat()).toEqual([next]);
+    expect((await applied()).filter((name) => name === next)).toHaveLength(1);
+    // Before they are closed, which would give it back.
+    const locks = await db.sql`
+      select from pg_locks where locktype = 'advisory'
+        and database = (select oid from pg_database where datname = current_database())`;
+    expect(locks).toHaveLength(0);
+    await Promise.all(pools.map((pool) => pool.end()));
+  });
+
+  it('follows the one before it without a gap', async () => {
+    const before = await applied();
+    await add(await after(2), 'create table svc.more (a int);');
+    await expect(migrate(db.sql, folder)).rejects.toThrow(/out of sequence/);
+    expect(await applied()).toEqual(before);
+  });
+});

@@ -1,0 +1,51 @@
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+});
+afterAll(() => db.drop());
+
+/** What a backend did shows when it says so: by itself it may take ten seconds. */
+const told = async (): Promise<void> => {
+  const lines = await Promise.all(Array.from({ length: 4 }, () => registry.engine.reserve()));
+  for (const line of lines) {
+    await line`select pg_stat_force_next_flush()`;
+    line.release();
+  }
+};
+
+const scansOf = async (index: string): Promise<number> => {
+  const [row] = await db.sql<{ idx_scan: number }[]>`
+    select idx_scan::int from pg_stat_user_indexes where indexrelname = ${index}`;
+  return row?.idx_scan ?? NaN;
+};
+
+// Until the table is first analyzed, each connection keeps the plan that it made while there was nothing in
+// it, and of one tenant there may be any number of proofs by then.
+it('is read by the ids of the proofs, also with a plan that was made of an empty table', async () => {
+  const planned = registry.item().proofId;
+  for (let i = 0; i < 10; i += 1) await registry.readOutcomes([planned]);
+  const ids = await registry.admitAll(Array.from({ length: 30 }, () => registry.item()));
+  await told();
+  const tenants = await scansOf('proof_of_tenant');
+  const found = await registry.readOutcomes(ids);
+  await told();
+  expect([...found.keys()].sort()).toEqual([...ids].sort());
+  await expect.poll(() => scansOf('proof_pkey')).toBeGreaterThanOrEqual(ids.length);
+  expect(await scansOf('proof_of_tenant')).toBe(tenants);
+});
+
+it('opens the proof of a denial only, which is where its reasons are', async () => {
+  const [admitted = '', denied = ''] = await registry.admitAll([
+    registry.item(),
+    registry.item({ action: 'DELETE_AUDIT_LOG' }),
+  ]);
+  const found = await registry.readOutcomes([admitted, denied]);
+  expect(found.get(admitted)).toMatchObject({ state: 'proved', effect: 'ADMIT', reasons: [] });
+  expect(found.get(denied)).toMatchObject({ effect: 'DENY', reasons: ['audit-log-is-kept'] });
+});

@@ -1,0 +1,208 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { connect } from '#runtime/postgres/connect';
+import { joinTransaction } from '#sql/tenants/audit';
+import {
+  openedTransaction,
+  pipeline,
+  type Pool,
+  readTransaction,
+  type Transaction,
+  transaction,
+} from '#sql/db/transaction';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+
+let db: TestDatabase;
+beforeAll(async () => {
+  db = await freshDatabase();
+  await db.sql`create table public.note (text text primary key)`;
+});
+afterAll(() => db.drop());
+
+const notes = async () =>
+  (await db.sql<{ text: string }[]>`select text from public.note order by text`).map(
+    (row) => row.text,
+  );
+
+describe('a transaction', () => {
+  /** Of one connection, so that what one transaction leaves behind is the next one's. */
+  let sql: Pool;
+  beforeEach(async () => {
+    await db.sql`delete from public.note`;
+    sql = connect(db.url, { application: 'test', max: 1 });
+  });
+  afterEach(() => sql.end());
+
+  it('is committed when its work returns, and its result is given', async () => {
+    const work = transaction(sql, async (tx) => {
+      await tx`insert into public.note values ('a')`;
+      expect(await notes()).toEqual([]);
+      return 7;
+    });
+    expect(await work).toBe(7);
+    expect(await notes()).toEqual(['a']);
+  });
+
+  it('takes in what is done within it, and takes it back with it', async () => {
+    const failing = transaction(sql, async (tx) => {
+      await joinTransaction(tx, (same) => same`insert into public.note values ('a')`);
+      expect(await notes()).toEqual([]);
+      throw new Error('changed my mind');
+    });
+    await expect(failing).rejects.toThrow('changed my mind');
+    expect(await notes()).toEqual([]);
+    await joinTransaction(sql, (own) => own`insert into public.note values ('b')`);
+    expect(await notes()).toEqual(['b']);
+  });
+
+  it('is rolled back when its work throws, and the connection serves the next', async () => {
+    const failing = transaction(sql, async (tx) => {
+      await tx`insert into public.note values ('a')`;
+      throw new Error('changed my mind');
+    });
+    await expect(failing).rejects.toThrow('changed my mind');
+    await transaction(sql, (tx) => tx`insert into public.note values ('b')`);
+    expect(await notes()).toEqual(['b']);
+  });
+
+  it('is rolled back when the database refuses a statement', async () => {
+    const failing = transaction(sql, async (tx) => {
+      await tx`insert into public.note values ('a')`;
+      await tx`insert into public.note values ('a')`;
+    });
+    await expect(failing).rejects.toMatchObject({ code: '23505' });
+    await transaction(sql, (tx) => tx`insert into public.note values ('b')`);
+    expect(await notes()).toEqual(['b']);
+  });
+
+  it('sends statements in one go, and is rolled back when all of them have ended', async () => {
+    const work = transaction(sql, (tx) =>
+      pipeline(
+        tx`insert into public.note values ('a')`,
+        tx`insert into public.note values ('a')`,
+        tx`select 1`,
+      ),
+    );
+    await expect(work).rejects.toMatchObject({ code: '23505' });
+    expect(await notes()).toEqual([]);
+    const both = await transaction(sql, (tx) =>
+      pipeline(tx<{ n: number }[]>`select 1 as n`, Promise.resolve('b')),
+    );
+    expect(both[0][0]?.n).toBe(1);
+    expect(both[1]).toBe('b');
+  });
+
+  it('waits for what is under way before it is rolled back', async () => {
+    const work = transaction(sql, (tx) =>
+      pipeline(
+        Promise.reject(new Error('no')),
+        sleep(50).then(() => tx`insert into public.note values ('late')`),
+      ),
+    );
+    await expect(work).rejects.toThrow('no');
+    await sleep(100);
+    expect(await notes()).toEqual([]);
+  });
+
+  it('that went on after a refused statement is not committed, and does not say so', async () => {
+    const work = transaction(sql, async (tx) => {
+      await tx`insert into public.note values ('a')`;
+      await tx`insert into public.note values ('a')`.catch(() => undefined);
+    });
+    await expect(work).rejects.toThrow('nothing was committed');
+    expect(await notes()).toEqual([]);
+    await transaction(sql, (tx) => tx`insert into public.note values ('b')`);
+    expect(await notes()).toEqual(['b']);
+  });
+});
+
+describe('a transaction that begins with something', () => {
+  let sql: Pool;
+  beforeEach(async () => {
+    await db.sql`delete from public.note`;
+    sql = connect(db.url, { application: 'test', max: 1 });
+  });
+  afterEach(() => sql.end());
+
+  it('hands it on, within the same transaction', async () => {
+    const work = openedTransaction(
+      sql,
+      (tx) => tx<{ id: string }[]>`select pg_current_xact_id()::text as id`,
+      async (tx, [opened]) => {
+        const [own] = await tx<{ id: string }[]>`select pg_current_xact_id()::text as id`;
+        return own?.id === opened?.id;
+      },
+    );
+    expect(await work).toBe(true);
+  });
+
+  it('does nothing of its work when that fails, and the connection serves the next', async () => {
+    let worked = false;
+    const failing = openedTransaction(
+      sql,
+      (tx) => tx`select 1 / 0`,
+      async (tx) => {
+        worked = true;
+        await tx`insert into public.note values ('a')`;
+      },
+    );
+    await expect(failing).rejects.toMatchObject({ code: '22012' });
+    expect(worked).toBe(false);
+    await transaction(sql, (tx) => tx`insert into public.note values ('b')`);
+    expect(await notes()).toEqual(['b']);
+  });
+});
+
+describe('a transaction that only reads', () => {
+  let sql: Pool;
+  beforeEach(async () => {
+    await db.sql`delete from public.note`;
+    await db.sql`insert into public.note values ('a')`;
+    sql = connect(db.url, { application: 'test', max: 1 });
+  });
+  afterEach(() => sql.end());
+  const setting = (tx: Transaction) => tx`select set_config('svc.noted', 'yes', true)`;
+
+  it('reads with what is set for it, and leaves nothing of that behind', async () => {
+    const read = () =>
+      readTransaction(
+        sql,
+        setting,
+        (tx) => tx<{ text: string; noted: string }[]>`
+          select text, current_setting('svc.noted', true) as noted from public.note`,
+      );
+    expect([...(await read())]).toEqual([{ text: 'a', noted: 'yes' }]);
+    const [after] = await transaction(
+      sql,
+      (tx) => tx<{ noted: string | null }[]>`
+        select current_setting('svc.noted', true) as noted`,
+    );
+    expect(after?.noted ?? '').toBe('');
+  });
+
+  it('cannot write, and says which statement failed', async () => {
+    const writing = readTransaction(sql, setting, (tx) => tx`insert into public.note values ('b')`);
+    await expect(writing).rejects.toMatchObject({ cause: { code: '25006' } });
+    const wrong = readTransaction(sql, setting, (tx) => tx`select 1 / 0`);
+    await expect(wrong).rejects.toMatchObject({ code: '22012' });
+    await transaction(sql, (tx) => tx`insert into public.note values ('c')`);
+    expect(await notes()).toEqual(['a', 'c']);
+  });
+
+  it('never reads without what is set for it, also when a table changes under a prepared statement', async () => {
+    await db.sql`create table public.changing (text varchar(9))`;
+    await db.sql`insert into public.changing values ('a')`;
+    const read = (text: string) =>
+      readTransaction(
+        sql,
+        setting,
+        (tx) => tx<{ text: string }[]>`
+          select text from public.changing
+          where text = ${text} and current_setting('svc.noted', true) = 'yes'`,
+      );
+    expect(await read('a')).toHaveLength(1);
+    await db.sql`alter table public.changing alter column text type text`;
+    await expect(read('a')).rejects.toThrow('nothing was read');
+    expect(await read('a')).toHaveLength(1);
+  });
+});

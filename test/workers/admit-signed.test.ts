@@ -1,0 +1,220 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { putFixture, setValidity } from '#sql/tenants/administration';
+import { appendKeyChange } from '#sql/lifecycle/entries';
+import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
+import { fromHex, toBase64Url, toHex, utf8 } from '#protocol/bytes';
+import { canonicalBytes } from '#protocol/canonical-json';
+import { jwkThumbprint } from '#protocol/keys';
+import { formatTime } from '#protocol/time';
+import { packageRoot } from '#runtime/process/package-root';
+import { readPolicyInput } from '#sql/admissions/append';
+import { acceptIntake, type IntakeItem } from '#sql/admissions/accept';
+import { treeSize } from '#sql/log/log';
+import { activatePolicy, activePolicy, storePolicySet } from '#sql/admissions/policies';
+import { readProof } from '#sql/proofs/read';
+import { pendingDepth } from '#sql/admissions/outcomes';
+import { processAdmissions } from '#workers/admit/process';
+import { CEDAR_VERSION, makePolicySet, readPolicyFolder } from '#policy/policy-set';
+import { accepted, aepOf, itemWith, stateOf } from '../fixtures/admissions.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+});
+afterAll(() => db.drop());
+
+const defaultPolicy = join(packageRoot, 'policy', 'default');
+
+describe('what a worker signs', () => {
+  const noEnd = { proof: null, certificate: null, passport: null, trust: null };
+
+  it('is what was pinned when it was accepted, whatever has changed since', async () => {
+    const content = utf8('{"chain":1}');
+    const fixtureHash = nativeSha256(content);
+    await putFixture(registry.admin, { fixtureRef: 'fixture-known', fixtureHash, content });
+    const seconds = { proof: 4000, passport: 3000, certificate: 2000, trust: 1000 };
+    await setValidity(registry.admin, TENANT, seconds);
+    const item = registry.item({ proof_chain_fixture_ref: 'fixture-known' });
+    const id = await accepted(registry, item);
+    await setValidity(registry.admin, TENANT, noEnd);
+    await processAdmissions(registry.admit, [id]);
+
+    const proof = await readProof(registry.engine, registry.tenantNo, id);
+    const endOf = (kind: keyof typeof seconds) =>
+      formatTime(proof!.acceptedAt + seconds[kind] * 1000);
+    const ends = {
+      proof: endOf('proof'),
+      passport: endOf('passport'),
+      certificate: endOf('certificate'),
+      trust: endOf('trust'),
+    };
+    const aep = await aepOf(registry, id);
+    expect(aep).toMatchObject({
+      proof_id: id,
+      tenant_id: TENANT,
+      environment: 'sandbox',
+      request_hash: toHex(item.requestHash),
+      policy: { digest: (await activePolicy(registry.engine))?.toString('hex') },
+      evidence: { fixture_ref: 'fixture-known', fixture_hash: toHex(fixtureHash) },
+      valid_until: ends,
+      accepted_at: formatTime(proof!.acceptedAt),
+      salt: toHex(item.salt),
+      key_id: registry.admit.keyId,
+    });
+    expect(aep.policy.engine_version).toBe(CEDAR_VERSION);
+    await registry.verifyAll();
+    const expiries = await db.sql<{ artifact_kind: string; expires_at: Date }[]>`
+      select artifact_kind, expires_at from svc.expiry where leaf_index = ${proof!.leafIndex}`;
+    expect(
+      Object.fromEntries(
+        expiries.map((row) => [row.artifact_kind, formatTime(row.expires_at.getTime())]),
+      ),
+    ).toEqual(ends);
+  });
+
+  it('names by its hash the exact input that policy decided on, which is kept', async () => {
+    const [id = ''] = await registry.admitAll([
+      registry.item({ action: 'SEND_REPORT', proof_chain_fixture_ref: 'fixture-known' }),
+    ]);
+    const { evidence, policy } = await aepOf(registry, id);
+    const input = await readPolicyInput(registry.admit.sql, fromHex(policy.input_hash));
+    expect(input).toEqual({
+      schema_version: 'svc.policy.input/1.0',
+      tenant: { tenant_id: TENANT, environment: 'sandbox' },
+      environment: 'sandbox',
+      lane: 'execute',
+      action: 'SEND_REPORT',
+      agent: null,
+      tool: null,
+      fixture: { ref: 'fixture-known', hash: evidence.fixture_hash },
+    });
+    expect(toHex(nativeSha256(canonicalBytes(input)))).toBe(policy.input_hash);
+  });
+
+  it('of a denial ends with the proof alone: there is no passport to expire', async () => {
+    await setValidity(registry.admin, TENANT, { ...noEnd, proof: 4000, passport: 3000 });
+    const [id = ''] = await registry.admitAll([
+      registry.item({ action: 'DELETE_AUDIT_LOG', intent_id: 'denied-with-an-end' }),
+    ]);
+    await setValidity(registry.admin, TENANT, noEnd);
+    const proof = await readProof(registry.engine, registry.tenantNo, id);
+    expect(proof?.effect).toBe('DENY');
+    await registry.verifyAll();
+    const kinds = await db.sql`
+      select artifact_kind from svc.expiry where leaf_index = ${proof!.leafIndex}`;
+    expect(kinds).toEqual([{ artifact_kind: 'proof' }]);
+  });
+
+  it('is decided by the policy in force when it was accepted: the latest that has begun', async () => {
+    const first = await activePolicy(registry.engine);
+    const none = await makePolicySet({
+      schema: (await readPolicyFolder(defaultPolicy)).schema,
+      policies: {},
+      sentences: {},
+    });
+    await storePolicySet(registry.admin, none);
+    const decidedBy = async (id: string) => {
+      await processAdmissions(registry.admit, [id]);
+      const { decision, policy } = await aepOf(registry, id);
+      return { effect: decision.effect, digest: policy.digest };
+    };
+    // What is activated has begun by the next millisecond: columns of time are rounded to one.
+    const begun = () => sleep(2);
+    const before = await accepted(registry, registry.item());
+    // Begins later; the two after it began at once, and of those the last counts.
+    await db.sql`
+      insert into svc.policy_activation (digest, active_from)
+      values (${first}, now() + interval '1 hour')`;
+    expect(await activePolicy(registry.engine)).toEqual(first);
+    await db.sql`
+      insert into svc.policy_activation (digest) values (${first}), (${none.digest})`;
+    await begun();
+    expect(await activePolicy(registry.engine)).toEqual(none.digest);
+    const between = await accepted(registry, registry.item());
+    await activatePolicy(registry.admin, first!);
+    await begun();
+    const after = await accepted(registry, registry.item());
+
+    expect(await decidedBy(after)).toEqual({ effect: 'ADMIT', digest: first?.toString('hex') });
+    expect(await decidedBy(between)).toEqual({
+      effect: 'DENY',
+      digest: none.digest.toString('hex'),
+    });
+    expect(await decidedBy(before)).toEqual({ effect: 'ADMIT', digest: first?.toString('hex') });
+  });
+
+  it.each<[string, () => IntakeItem]>([
+    ['names another tenant', () => itemWith(registry, { tenant_id: 'somebody-else' })],
+    ['has a member that its schema does not know', () => itemWith(registry, { approved: true })],
+  ])('is never an accepted request that %s', async (_, make) => {
+    const id = await accepted(registry, make());
+    await processAdmissions(registry.admit, [id]);
+    expect(await stateOf(registry, id)).toMatchObject({
+      state: 'refused',
+      code: 'processing_failed',
+    });
+  });
+
+  it('is never a stored request that was exchanged for another good one', async () => {
+    const id = await accepted(registry, registry.item());
+    await db.sql`
+      update svc.intake set request = ${Buffer.from(registry.item().request)}
+      where replace(proof_id::text, '-', '') = ${id}`;
+    await processAdmissions(registry.admit, [id]);
+    expect(await stateOf(registry, id)).toMatchObject({
+      state: 'refused',
+      code: 'processing_failed',
+      detail: expect.stringContaining('hash') as string,
+    });
+  });
+});
+
+describe('a compromised key', () => {
+  it('signs nothing more', async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'svc-key-'));
+    const signer = createSigningKey(join(folder, 'key.pem'));
+    await rm(folder, { recursive: true });
+    const keyId = jwkThumbprint(nativeSha256, signer.publicKey);
+    const key = { keyId, publicKey: toBase64Url(signer.publicKey) };
+    const admit = { ...registry.admit, signer, keyId };
+    await appendKeyChange(registry.admin, nativeSha256, { ...key, change: 'activate' });
+    const first = await accepted(registry, registry.item());
+    await processAdmissions(admit, [first]);
+    expect(await stateOf(registry, first)).toMatchObject({ state: 'proved' });
+
+    const fromIndex = await treeSize(registry.engine);
+    await appendKeyChange(registry.admin, nativeSha256, {
+      ...key,
+      change: 'compromise',
+      fromIndex,
+    });
+    const id = await accepted(registry, registry.item());
+    await expect(processAdmissions(admit, [id])).rejects.toThrow(/compromised/);
+    await processAdmissions(registry.admit, [id]);
+    expect(await stateOf(registry, id)).toMatchObject({ state: 'proved' });
+  });
+});
+
+describe('a retired key', () => {
+  it('signs nothing more', async () => {
+    const { keyId, signer } = registry.admit;
+    const item = registry.item();
+    await acceptIntake(registry.engine, [item]);
+    await appendKeyChange(registry.admin, nativeSha256, {
+      keyId,
+      publicKey: toBase64Url(signer.publicKey),
+      change: 'retire',
+    });
+    await expect(processAdmissions(registry.admit, [item.proofId])).rejects.toThrow(/retired/);
+    expect(await pendingDepth(registry.engine, 10)).toBe(1);
+  });
+});

@@ -1,0 +1,40 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { acceptIntake } from '#sql/admissions/accept';
+import { readProof } from '#sql/proofs/read';
+import { processAdmissions } from '#workers/admit/process';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+
+beforeEach(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+});
+afterEach(() => db.drop());
+
+describe('processing twice', () => {
+  it('gives the same bytes', async () => {
+    const item = registry.item();
+    await acceptIntake(registry.engine, [item]);
+    await processAdmissions(registry.admit, [item.proofId]);
+    const first = await readProof(registry.engine, registry.tenantNo, item.proofId);
+    // As if the commit had never happened: the append is taken back and done once more.
+    await db.sql.begin(async (tx) => {
+      await tx`set local session_replication_role = replica`;
+      await tx`delete from svc.proof`;
+      await tx`delete from svc.log_entry where kind = 1`;
+      await tx`delete from svc.tile`;
+      await tx`update svc.log_head set tree_size = 1`;
+      const [key] = await tx<{ body: Buffer }[]>`select body from svc.log_entry where kind = 3`;
+      const leaf = nativeSha256(Buffer.concat([Buffer.of(0), key!.body]));
+      await tx`insert into svc.tile values (0, 0, ${Buffer.from(leaf)})`;
+      await tx`insert into svc.intake_pending select proof_id, accepted_at from svc.intake`;
+    });
+    await processAdmissions(registry.admit, [item.proofId]);
+    const second = await readProof(registry.engine, registry.tenantNo, item.proofId);
+    expect(second).toEqual(first);
+  });
+});

@@ -1,0 +1,338 @@
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { createTenant, setAllowlisted, setLane } from '#sql/tenants/administration';
+import { fromHex } from '#protocol/bytes';
+import { openAdmitQueue, openBatchQueue } from '#runtime/queue/queues';
+import { HungError } from '#runtime/process/watchdog';
+import { readPolicyInput } from '#sql/admissions/append';
+import { DatabaseUnavailableError } from '#sql/db/errors';
+import { acceptIntake } from '#sql/admissions/accept';
+import { activePolicy } from '#sql/admissions/policies';
+import { pendingOlderThan } from '#sql/admissions/outcomes';
+import { SigningKeyInactiveError } from '#workers/admit/context';
+import { processAdmissions } from '#workers/admit/process';
+import { requeueStaleAdmissions } from '#workers/admit/requeue';
+import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
+import { policyCache } from '#policy/cache';
+import { UnknownLaneError } from '#policy/errors';
+import { PolicySetError } from '#policy/policy-set';
+import { accepted, aepOf, itemWith, stateOf } from '../fixtures/admissions.js';
+import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+import { eventually } from '../fixtures/stack.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+});
+afterAll(() => db.drop());
+
+/** Makes the append of any proof fail with this SQLSTATE until it is called again with null. */
+async function failAppends(code: string | null): Promise<void> {
+  await db.sql.unsafe('drop trigger if exists failing on svc.proof');
+  if (code === null) return;
+  await db.sql.unsafe(`
+    create or replace function public.failing() returns trigger language plpgsql as $$ begin
+      raise exception 'not now' using errcode = '${code}'; end $$;
+    create trigger failing before insert on svc.proof for each row execute function public.failing()`);
+}
+
+describe('a failure that says nothing about the admission leaves it waiting', () => {
+  let waiting: string;
+  beforeEach(async () => {
+    waiting = await accepted(registry, registry.item());
+  });
+  const isProvedLater = async () => {
+    expect(await stateOf(registry, waiting)).toBeUndefined();
+    await processAdmissions(registry.admit, [waiting]);
+    expect(await stateOf(registry, waiting)).toMatchObject({ state: 'proved' });
+  };
+
+  it.each([
+    ['a serialization failure', '40001'],
+    ['a deadlock', '40P01'],
+    ['a lock that was not had in time', '55P03'],
+  ])('%s', async (_, code) => {
+    await failAppends(code);
+    try {
+      await expect(processAdmissions(registry.admit, [waiting])).rejects.toMatchObject({ code });
+    } finally {
+      await failAppends(null);
+    }
+    await isProvedLater();
+  });
+
+  it('a database that is away while its policy is read', async () => {
+    const away = new DatabaseUnavailableError('away');
+    const cut = { ...registry.admit, policy: () => Promise.reject(away) };
+    await expect(processAdmissions(cut, [waiting])).rejects.toMatchObject({
+      cause: away,
+      ids: new Set([waiting]),
+    });
+    await isProvedLater();
+  });
+
+  it('a connection that breaks while it waits for the append lock', async () => {
+    const lock = await holdAppendLock(db.sql);
+    const working = processAdmissions(registry.admit, [waiting]);
+    const broken = expect(working).rejects.toThrow(DatabaseUnavailableError);
+    for (const pid of await untilWaiting(db.sql)) {
+      await db.sql`select pg_terminate_backend(${pid}::int)`;
+    }
+    await broken;
+    await lock.commit();
+    await isProvedLater();
+  });
+
+  it('a lane that this worker does not know', async () => {
+    // As a newer version accepts them, beside which this one still runs.
+    const id = await accepted(registry, registry.item());
+    await db.sql`alter table svc.intake drop constraint intake_lane_check`;
+    await db.sql`update svc.intake set lane = 3 where replace(proof_id::text, '-', '') = ${id}`;
+    await expect(processAdmissions(registry.admit, [id, waiting])).rejects.toMatchObject({
+      cause: expect.any(UnknownLaneError) as Error,
+      ids: new Set([id]),
+    });
+    expect(await stateOf(registry, id)).toBeUndefined();
+    expect(await stateOf(registry, waiting)).toMatchObject({ state: 'proved' });
+    await db.sql`delete from svc.intake_pending where replace(proof_id::text, '-', '') = ${id}`;
+  });
+
+  it('a policy set that this worker cannot use', async () => {
+    const digest = await activePolicy(registry.engine);
+    const change = (expression: string) =>
+      db.sql.begin(async (tx) => {
+        await tx`set local session_replication_role = replica`;
+        await tx.unsafe(`update svc.policy_set set files = ${expression} where digest = $1`, [
+          digest,
+        ] as never);
+      });
+    await change(`jsonb_set(files, '{policies,more}', '"permit (principal, action, resource);"')`);
+    const anew = { ...registry.admit, policy: policyCache(registry.admit.sql) };
+    await expect(processAdmissions(anew, [waiting])).rejects.toMatchObject({
+      cause: expect.any(PolicySetError) as Error,
+    });
+    await change(`files #- '{policies,more}'`);
+    await isProvedLater();
+  });
+});
+
+describe('gates hold for what is accepted and not yet appended', () => {
+  let waiting: string;
+  beforeEach(async () => {
+    const item = registry.item();
+    waiting = item.proofId;
+    await acceptIntake(registry.engine, [item]);
+  });
+  afterEach(() => processAdmissions(registry.admit, [waiting]));
+  const outcome = () => stateOf(registry, waiting);
+
+  it('the lane lock', async () => {
+    await setLane(registry.admin, 'sandbox', false);
+    await processAdmissions(registry.admit, [waiting]);
+    await setLane(registry.admin, 'sandbox', true);
+    expect(await outcome()).toMatchObject({ state: 'refused', code: 'lane_locked' });
+  });
+
+  it("the environment's lock", async () => {
+    await processAdmissions({ ...registry.admit, laneLocked: true }, [waiting]);
+    expect(await outcome()).toMatchObject({ state: 'refused', code: 'lane_locked' });
+  });
+
+  it('the allowlist', async () => {
+    await setAllowlisted(registry.admin, TENANT, false);
+    await processAdmissions(registry.admit, [waiting]);
+    await setAllowlisted(registry.admin, TENANT, true);
+    expect(await outcome()).toMatchObject({ state: 'refused', code: 'tenant_not_allowlisted' });
+  });
+
+  it('the lane of its own environment, whatever the other one is', async () => {
+    const tenantId = 'acme-live';
+    await createTenant(registry.admin, { tenantId, environment: 'live' });
+    await setAllowlisted(registry.admin, tenantId, true);
+    const [tenant] = await registry.admin<{ tenant_no: number }[]>`
+      select tenant_no from svc.tenant where tenant_id = ${tenantId}`;
+    const tenantNo = tenant!.tenant_no;
+    const item = () => ({
+      ...itemWith(registry, { tenant_id: tenantId }),
+      tenantNo,
+      environment: 'live' as const,
+    });
+    const locked = await accepted(registry, item());
+    await processAdmissions(registry.admit, [locked]);
+    expect(await stateOf(registry, locked, tenantNo)).toMatchObject({
+      state: 'refused',
+      code: 'lane_locked',
+    });
+
+    await setLane(registry.admin, 'live', true);
+    const open = await accepted(registry, item());
+    await processAdmissions(registry.admit, [open]);
+    await setLane(registry.admin, 'live', false);
+    const { environment, policy } = await aepOf(registry, open, tenantNo);
+    expect(environment).toBe('live');
+    expect(await readPolicyInput(registry.admit.sql, fromHex(policy.input_hash))).toMatchObject({
+      tenant: { tenant_id: tenantId, environment: 'live' },
+      environment: 'live',
+    });
+  });
+
+  it('a gate that closes while a worker waits for the append lock', async () => {
+    const lock = await holdAppendLock(db.sql);
+    const working = processAdmissions(registry.admit, [waiting]);
+    await untilWaiting(db.sql);
+    await lock.tx`update svc.lane set open = false where environment = 'sandbox'`;
+    await lock.commit();
+    await working;
+    await setLane(registry.admin, 'sandbox', true);
+    expect(await outcome()).toMatchObject({ state: 'refused', code: 'lane_locked' });
+  });
+
+  it.each([
+    ['a lane', () => setLane(registry.admin, 'sandbox', true)],
+    ['the allowlist', () => setAllowlisted(registry.admin, TENANT, true)],
+  ])('a change of %s waits for the append under way', async (_, change) => {
+    const lock = await holdAppendLock(db.sql);
+    const order: string[] = [];
+    const changing = change().then(() => order.push('changed'));
+    await untilWaiting(db.sql);
+    order.push('appended');
+    await lock.commit();
+    await changing;
+    expect(order).toEqual(['appended', 'changed']);
+  });
+
+  it('the signing key, and the work waits for a key that counts', async () => {
+    const stranger = { ...registry.admit, keyId: 'A'.repeat(43) };
+    await expect(processAdmissions(stranger, [waiting])).rejects.toThrow(SigningKeyInactiveError);
+    expect(await outcome()).toBeUndefined();
+    await processAdmissions(registry.admit, [waiting]);
+    expect(await outcome()).toMatchObject({ state: 'proved' });
+  });
+
+  it('the sweeper finds what waits, and only that', async () => {
+    const enqueued: string[][] = [];
+    const options = {
+      sql: registry.admit.sql,
+      log: registry.admit.log,
+      enqueue: (ids: string[]) => {
+        enqueued.push(ids);
+        return Promise.resolve();
+      },
+      groupSize: 100,
+    };
+    expect(await requeueStaleAdmissions({ ...options, olderThanMs: 60_000 })).toEqual({
+      enqueued: 0,
+      next: null,
+    });
+    expect(await requeueStaleAdmissions({ ...options, olderThanMs: 0 })).toEqual({
+      enqueued: 1,
+      next: null,
+    });
+    expect(enqueued).toEqual([[waiting]]);
+    await processAdmissions(registry.admit, [waiting]);
+    expect(await pendingOlderThan(registry.engine, 0, 10)).toEqual([]);
+  });
+
+  it('the sweeper sends all of it, the oldest first, in groups', async () => {
+    const ids = [waiting];
+    for (let age = 1; age <= 4; age += 1) {
+      const id = await accepted(registry, registry.item());
+      ids.unshift(id);
+      await db.sql`
+        update svc.intake_pending set accepted_at = accepted_at - ${`${age} minutes`}::interval
+        where replace(proof_id::text, '-', '') = ${id}`;
+    }
+    const { sql, log } = registry.admit;
+    const groups: string[][] = [];
+    const enqueue = (group: string[]) => Promise.resolve(groups.push(group));
+    await requeueStaleAdmissions({ sql, log, enqueue, olderThanMs: 0, groupSize: 2 });
+    expect(groups).toEqual([ids.slice(0, 2), ids.slice(2, 4), ids.slice(4)]);
+    expect(await pendingOlderThan(registry.admit.sql, 0, 1)).toMatchObject([{ proofId: ids[0] }]);
+    await processAdmissions(registry.admit, ids);
+  });
+
+  it('a running worker finds what the queue never had, also after a sweep that failed', async () => {
+    const rename = (from: string, to: string) =>
+      db.sql.unsafe(`alter table svc.${from} rename to ${to}`);
+    await rename('intake_pending', 'hidden');
+    const failed: unknown[] = [];
+    const worker = startAdmitWorker(
+      {
+        ...registry.admit,
+        log: Object.assign(Object.create(registry.admit.log) as typeof registry.admit.log, {
+          warn: (fields: { err?: unknown }) => void failed.push(fields.err),
+        }),
+      },
+      { databaseUrl: db.urlFor('svc_worker'), redisUrl: null },
+      { ...WORKER_DEFAULTS, groupsAtOnce: 1, sweepEveryMs: 20, sweepOlderThanMs: 0 },
+    );
+    try {
+      await eventually(() => Promise.resolve(failed.length > 0 ? true : null), 10_000, 'a sweep');
+      await rename('hidden', 'intake_pending');
+      const settled = await eventually(
+        async () => (await outcome()) ?? null,
+        10_000,
+        'what was swept',
+      );
+      expect(settled).toMatchObject({ state: 'proved' });
+    } finally {
+      await worker.close();
+    }
+  });
+});
+
+describe('a worker is not silent about a job that neither ends nor fails', () => {
+  const config = (role: string) => ({ databaseUrl: db.urlFor(role), redisUrl: null });
+  const jobs: [string, () => Promise<string>][] = [
+    [
+      'of admissions',
+      () => adding(openAdmitQueue(config('svc_engine')), (queue, ids) => queue.add(ids)),
+    ],
+    [
+      'of revocations',
+      () => adding(openAdmitQueue(config('svc_engine')), (queue, ids) => queue.addRevocations(ids)),
+    ],
+    [
+      'of a batch',
+      () => adding(openBatchQueue(config('svc_worker')), (queue, ids) => queue.add(ids)),
+    ],
+  ];
+
+  async function adding<Q extends { close(): Promise<void> }>(
+    queue: Q,
+    add: (queue: Q, ids: string[]) => Promise<string>,
+  ): Promise<string> {
+    try {
+      return await add(queue, [registry.item().proofId]);
+    } finally {
+      await queue.close();
+    }
+  }
+
+  it.each(jobs)('%s', async (_, add) => {
+    const holder = await db.sql.reserve();
+    await holder.unsafe(
+      'begin; lock table svc.intake_pending, svc.revocation_pending in access exclusive mode',
+    );
+    const hung: Error[] = [];
+    const worker = startAdmitWorker(
+      registry.admit,
+      config('svc_worker'),
+      { ...WORKER_DEFAULTS, stallTimeoutMs: 100 },
+      (error) => hung.push(error),
+    );
+    try {
+      await add();
+      await eventually(() => Promise.resolve(hung[0] ?? null), 10_000, 'the watchdog');
+      expect(hung).toEqual([expect.any(HungError)]);
+    } finally {
+      await holder.unsafe('rollback');
+      holder.release();
+      await worker.close();
+    }
+  });
+});

@@ -1,0 +1,239 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { accepted, stateOf } from '../fixtures/admissions.js';
+import { verifyEnvelopeOf } from '../fixtures/verify-envelope.js';
+import { acceptIntake } from '#sql/admissions/accept';
+import { entryRows, treeSize } from '#sql/log/log';
+import { readProof } from '#sql/proofs/read';
+import { pendingDepth } from '#sql/admissions/outcomes';
+import { asTenants } from '#sql/db/tenant-scope';
+import { processAdmissions } from '#workers/admit/process';
+import { IntakeMismatchError } from '#policy/errors';
+import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+});
+afterAll(() => db.drop());
+
+describe('admission', () => {
+  it('becomes a signed proof with a place in the log', async () => {
+    const [id = ''] = await registry.admitAll([registry.item({ action: 'GET_USER_DETAILS' })]);
+    const proof = await readProof(registry.engine, registry.tenantNo, id);
+    expect(proof).not.toBeNull();
+    expect(proof?.effect).toBe('ADMIT');
+    const [entry] = await entryRows(registry.engine, proof!.leafIndex, proof!.leafIndex + 1);
+    expect(Buffer.from(entry!.bytes).toString()).toContain(id);
+    expect(verifyEnvelopeOf(proof!, registry.admit.signer.publicKey)).toBe(true);
+    expect(await pendingDepth(registry.engine, 10)).toBe(0);
+  });
+
+  it('denied by policy is a proof too', async () => {
+    const [id = ''] = await registry.admitAll([registry.item({ action: 'DELETE_AUDIT_LOG' })]);
+    const settled = (await registry.readOutcomes([id])).get(id);
+    expect(settled).toMatchObject({
+      state: 'proved',
+      effect: 'DENY',
+      reasons: ['audit-log-is-kept'],
+    });
+  });
+
+  it('binds a fixture that is known and one that is not', async () => {
+    const [id = ''] = await registry.admitAll([
+      registry.item({ proof_chain_fixture_ref: 'fixture-nobody-knows' }),
+    ]);
+    const proof = await readProof(registry.engine, registry.tenantNo, id);
+    const aep = JSON.parse(proof!.aep!.toString()) as { evidence: unknown };
+    expect(aep.evidence).toEqual({ fixture_ref: 'fixture-nobody-knows', fixture_hash: null });
+  });
+
+  it('delivered many times at once is proved once, with the same bytes', async () => {
+    const items = Array.from({ length: 20 }, () => registry.item());
+    const before = await treeSize(registry.engine);
+    await acceptIntake(registry.engine, items);
+    const ids = items.map((item) => item.proofId);
+    await Promise.all(
+      [ids, [...ids].reverse(), ids.slice(5), ids].map((some) =>
+        processAdmissions(registry.admit, some),
+      ),
+    );
+    await processAdmissions(registry.admit, ids);
+    expect(await treeSize(registry.engine)).toBe(before + 20);
+    expect((await registry.readOutcomes(ids)).size).toBe(20);
+  });
+
+  it('of the same body points to the first, also within a group and across groups at once', async () => {
+    const first = registry.item({ intent_id: 'the-same' });
+    const again = () => ({ ...registry.item({ intent_id: 'the-same' }) });
+    const groups = await Promise.all([
+      acceptIntake(registry.engine, [first, again(), registry.item()]),
+      acceptIntake(registry.engine, [registry.item(), again()]),
+      acceptIntake(registry.engine, [again(), again(), again()]),
+    ]);
+    const same = groups.flat().filter((_, index) => [0, 1, 4, 5, 6, 7].includes(index));
+    const ids = new Set(
+      same.map((one) => (one.outcome === 'idempotency_conflict' ? '' : one.proofId)),
+    );
+    expect(ids.size).toBe(1);
+    expect(same.filter((one) => one.outcome === 'accepted')).toHaveLength(1);
+    const accepted = groups
+      .flat()
+      .flatMap((one) => (one.outcome === 'accepted' ? one.proofId : []));
+    await processAdmissions(registry.admit, accepted);
+  });
+
+  it('with an idempotency key is bound to its body', async () => {
+    const item = { ...registry.item(), idempotencyKey: 'key-1' };
+    expect(await acceptIntake(registry.engine, [item])).toMatchObject([{ outcome: 'accepted' }]);
+    expect(await acceptIntake(registry.engine, [item])).toMatchObject([{ outcome: 'repeat' }]);
+    const other = { ...registry.item(), idempotencyKey: 'key-1' };
+    expect(await acceptIntake(registry.engine, [other])).toEqual([
+      { outcome: 'idempotency_conflict' },
+    ]);
+    await processAdmissions(registry.admit, [item.proofId]);
+  });
+
+  it('that was never accepted is not signed, whatever a message says', async () => {
+    const before = await treeSize(registry.engine);
+    await processAdmissions(registry.admit, [registry.item().proofId]);
+    expect(await treeSize(registry.engine)).toBe(before);
+  });
+
+  it('whose stored request was changed is set aside, and its neighbours are proved', async () => {
+    const items = [registry.item(), registry.item(), registry.item()];
+    await acceptIntake(registry.engine, items);
+    const ids = items.map((item) => item.proofId);
+    await db.sql`
+      update svc.intake set request = ${Buffer.from('{"action":"OTHER"}')}
+      where replace(proof_id::text, '-', '') = ${ids[1]!}`;
+    await processAdmissions(registry.admit, ids);
+    const settled = await registry.readOutcomes(ids);
+    expect(settled.get(ids[0]!)?.state).toBe('proved');
+    expect(settled.get(ids[1]!)).toMatchObject({ state: 'refused', code: 'processing_failed' });
+    expect(settled.get(ids[2]!)?.state).toBe('proved');
+  });
+
+  it("that makes its group's transaction fail is set aside alone", async () => {
+    const items = [registry.item(), registry.item(), registry.item({ action: 'POISON' })];
+    const ids = items.map((item) => item.proofId);
+    await db.sql.unsafe(`
+      create function public.poison() returns trigger language plpgsql as $$ begin
+        if new.action = 'POISON' then raise exception 'poison'; end if;
+        return new; end $$;
+      create trigger poison before insert on svc.proof for each row execute function public.poison()`);
+    await acceptIntake(registry.engine, items);
+    await processAdmissions(registry.admit, ids);
+    await db.sql.unsafe('drop trigger poison on svc.proof; drop function public.poison()');
+    const settled = await registry.readOutcomes(ids);
+    expect(ids.map((id) => settled.get(id)?.state)).toEqual(['proved', 'proved', 'refused']);
+    // The culprit has its identity back: the same body may be sent again, and now it passes.
+    const [again] = await registry.admitAll([{ ...items[2]!, proofId: registry.item().proofId }]);
+    expect((await registry.readOutcomes([again!])).get(again!)?.state).toBe('proved');
+  });
+});
+
+describe('what is settled', () => {
+  it('stays settled: it cannot be made pending or refused again', async () => {
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    const again = asTenants(
+      registry.engine,
+      [registry.tenantNo],
+      (tx) => tx`insert into svc.intake_pending values (${id}::uuid, now())`,
+    );
+    await expect(again).rejects.toThrow(/is settled/);
+    const refused = registry.admit.sql`
+      update svc.intake set refused = true where proof_id = ${id}::uuid`;
+    await expect(refused).rejects.toThrow(/is not refused/);
+  });
+});
+
+describe('what an intake pins', () => {
+  it.each([
+    ['another environment', `environment = 'live'`],
+    ['a time to come', `accepted_at = now() + interval '1 year'`],
+    ['a time before its policy was active', `accepted_at = now() - interval '1 year'`],
+  ])('is checked, not believed: %s', async (_, change) => {
+    const item = registry.item();
+    await acceptIntake(registry.engine, [item]);
+    await db.sql.unsafe(`update svc.intake set ${change} where proof_id = '${item.proofId}'`);
+    await processAdmissions(registry.admit, [item.proofId]);
+    const settled = await registry.readOutcomes([item.proofId]);
+    expect(settled.get(item.proofId)).toMatchObject({
+      state: 'refused',
+      code: 'processing_failed',
+    });
+  });
+
+  it('is waited for where it is to come by a clock of the database that was set back', async () => {
+    const item = registry.item();
+    const neighbour = registry.item();
+    const ids = [item.proofId, neighbour.proofId];
+    await acceptIntake(registry.engine, [item, neighbour]);
+    const acceptedAt = (moment: string) =>
+      db.sql.unsafe(`
+        update svc.intake set accepted_at = ${moment} where proof_id = '${item.proofId}';
+        update svc.intake_pending set accepted_at = ${moment} where proof_id = '${item.proofId}'`);
+    await acceptedAt(`now() + interval '1 hour'`);
+    await processAdmissions(registry.admit, ids);
+    expect([...(await registry.readOutcomes(ids)).keys()]).toEqual([neighbour.proofId]);
+    await acceptedAt('now()');
+    await processAdmissions(registry.admit, ids);
+    expect(await stateOf(registry, item.proofId)).toMatchObject({ state: 'proved' });
+  });
+});
+
+describe('workers beside each other', () => {
+  it('append one after the other, without a gap, and none fails for it', async () => {
+    const ids = [
+      await accepted(registry, registry.item()),
+      await accepted(registry, registry.item()),
+    ];
+    const lock = await holdAppendLock(db.sql);
+    const working = ids.map((id) => processAdmissions(registry.admit, [id]));
+    await untilWaiting(db.sql, 2);
+    await lock.commit();
+    await Promise.all(working);
+    const settled = await registry.readOutcomes(ids);
+    const indexes = ids.map((id) => {
+      const one = settled.get(id);
+      return one?.state === 'proved' ? one.leafIndex : -1;
+    });
+    expect(indexes.sort((a, b) => a - b)).toEqual([lock.size, lock.size + 1]);
+  });
+
+  it('do not set aside what another has proved meanwhile', async () => {
+    const id = await accepted(registry, registry.item());
+    const late: typeof registry.admit = {
+      ...registry.admit,
+      policy: async () => {
+        await processAdmissions(registry.admit, [id]);
+        throw new IntakeMismatchError('as this worker read it');
+      },
+    };
+    await processAdmissions(late, [id]);
+    expect(await stateOf(registry, id)).toMatchObject({ state: 'proved' });
+    expect(
+      await db.sql`select from svc.refusal where replace(proof_id::text, '-', '') = ${id}`,
+    ).toHaveLength(0);
+  });
+
+  it('do not append what another has refused meanwhile', async () => {
+    const id = await accepted(registry, registry.item());
+    const before = await treeSize(registry.engine);
+    const late: typeof registry.admit = {
+      ...registry.admit,
+      policy: async (digest) => {
+        await processAdmissions({ ...registry.admit, laneLocked: true }, [id]);
+        return registry.admit.policy(digest);
+      },
+    };
+    await processAdmissions(late, [id]);
+    expect(await stateOf(registry, id)).toMatchObject({ state: 'refused', code: 'lane_locked' });
+    expect(await treeSize(registry.engine)).toBe(before);
+  });
+});

@@ -1,0 +1,121 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { toHex } from '#protocol/bytes';
+import { createTenant } from '#sql/tenants/administration';
+import { acceptIntake } from '#sql/admissions/accept';
+import { processAdmissions } from '#workers/admit/process';
+import { admissionEnvelope, agentItem, outcomeEnvelope } from '../fixtures/agent.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { issueKey } from '../fixtures/engine.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+});
+afterAll(() => db.drop());
+
+const keyNoOf = async (apiKey: string): Promise<number> => {
+  const [row] = await db.sql<{ key_no: number }[]>`
+    select key_no from svc.api_key where key_id = ${apiKey.slice(7, 19)}`;
+  return row?.key_no ?? 0;
+};
+
+/** What becomes of an item that an engine accepted without asking anything about it. */
+async function settled(item: ReturnType<typeof agentItem>) {
+  await acceptIntake(registry.engine, [item]);
+  await processAdmissions(registry.admit, [item.proofId]);
+  return (await registry.readOutcomes([item.proofId])).get(item.proofId);
+}
+
+const proved = async (envelope: Record<string, unknown>): Promise<string> => {
+  const item = agentItem(registry, envelope);
+  expect(await settled(item)).toMatchObject({ state: 'proved', lane: 2 });
+  return item.proofId;
+};
+
+describe('the lanes', () => {
+  it('have each an identity space of their own', async () => {
+    const item = agentItem(registry, admissionEnvelope());
+    const other = { ...agentItem(registry, {}), ...item, lane: 1 as const };
+    other.proofId = registry.item().proofId;
+    const outcomes = await acceptIntake(registry.engine, [item, other]);
+    expect(outcomes).toMatchObject([{ outcome: 'accepted' }, { outcome: 'accepted' }]);
+    expect(toHex(item.requestHash)).toBe(toHex(other.requestHash));
+    await processAdmissions(registry.admit, [item.proofId, other.proofId]);
+    // On the other lane it is not a request at all, and set aside alone.
+    const both = await registry.readOutcomes([item.proofId, other.proofId]);
+    expect(both.get(item.proofId)?.state).toBe('proved');
+    expect(both.get(other.proofId)).toMatchObject({ state: 'refused', code: 'processing_failed' });
+  });
+});
+
+describe('a worker does not believe the engine about parents', () => {
+  const refused = { state: 'refused', code: 'processing_failed' };
+
+  it('that are absent or another tenant’s', async () => {
+    const absent = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
+    expect(await settled(agentItem(registry, outcomeEnvelope(absent)))).toMatchObject(refused);
+    const follows = admissionEnvelope({ parent_proof_id: absent });
+    expect(await settled(agentItem(registry, follows))).toMatchObject(refused);
+
+    const parent = await proved(admissionEnvelope());
+    await createTenant(registry.admin, {
+      tenantId: 'rival',
+      environment: 'sandbox',
+      allowlisted: true,
+    });
+    const [rival] = await db.sql<{ tenant_no: number }[]>`
+      select tenant_no from svc.tenant where tenant_id = 'rival'`;
+    const stolen = agentItem(registry, outcomeEnvelope(parent, { tenant_id: 'rival' }));
+    stolen.tenantNo = rival!.tenant_no;
+    await acceptIntake(registry.engine, [stolen]);
+    await processAdmissions(registry.admit, [stolen.proofId]);
+    const [refusal] = await db.sql<{ code: string; detail: string }[]>`
+      select code, detail from svc.refusal where proof_id = ${stolen.proofId}::uuid`;
+    expect(refusal).toMatchObject({ code: 'processing_failed' });
+    expect(refusal?.detail).toContain('parent_not_found');
+  });
+
+  it('that were denied, or are outcomes themselves', async () => {
+    const denied = await proved(admissionEnvelope({ action: 'DELETE_AUDIT_LOG' }));
+    expect(await settled(agentItem(registry, outcomeEnvelope(denied)))).toMatchObject(refused);
+    const outcome = await proved(outcomeEnvelope(await proved(admissionEnvelope())));
+    expect(await settled(agentItem(registry, outcomeEnvelope(outcome)))).toMatchObject(refused);
+  });
+
+  it('and settles what stands beside them', async () => {
+    const parent = await proved(admissionEnvelope());
+    const items = [
+      agentItem(registry, outcomeEnvelope(parent)),
+      agentItem(registry, outcomeEnvelope('019aa2c1e07b7c0f8a3e5d6b7c8d9e0f')),
+      registry.item(),
+    ];
+    await acceptIntake(registry.engine, items);
+    const ids = items.map(({ proofId }) => proofId);
+    await processAdmissions(registry.admit, ids);
+    const both = await registry.readOutcomes(ids);
+    expect(ids.map((id) => both.get(id)?.state)).toEqual(['proved', 'refused', 'proved']);
+  });
+});
+
+describe('the API key that is pinned', () => {
+  const refused = { state: 'refused', code: 'api_key_revoked' };
+
+  it('must be one that there is, and of the tenant', async () => {
+    const item = (keyNo: number) => ({ ...registry.item(), keyNo });
+    expect(await settled(item(await keyNoOf(await issueKey(registry))))).toMatchObject({
+      state: 'proved',
+    });
+    expect(await settled(item(999_999))).toMatchObject(refused);
+    await createTenant(registry.admin, { tenantId: 'stranger', environment: 'sandbox' });
+    const strangers = await issueKey(registry, { tenantId: 'stranger' });
+    expect(await settled(item(await keyNoOf(strangers)))).toMatchObject(refused);
+  });
+
+  it('is not asked of what was accepted before keys were pinned', async () => {
+    expect(await settled(registry.item())).toMatchObject({ state: 'proved' });
+  });
+});

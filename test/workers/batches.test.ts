@@ -1,0 +1,178 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { QueueConfig } from '#runtime/config';
+import {
+  MAX_IDS_PER_JOB,
+  openAdmitQueue,
+  openBatchQueue,
+  openBatchWorker,
+} from '#runtime/queue/queues';
+import { createTenant, setAllowlisted } from '#sql/tenants/administration';
+import { CHUNK_ITEMS } from '#sql/batches/accept';
+import { acceptIntake } from '#sql/admissions/accept';
+import { dispatchChunks } from '#workers/admit/batches';
+import { processAdmissions } from '#workers/admit/process';
+import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
+import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
+import { acceptedBatch, workItems } from '../fixtures/batch-items.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { workBatches } from '../fixtures/engine.js';
+import { startRedis, type TestRedis } from '../fixtures/redis.js';
+import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
+
+const withRedis = Boolean(process.env['TEST_REDIS_URL']);
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let redis: TestRedis | null = null;
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  await createTenant(registry.admin, { tenantId: 'other', environment: 'sandbox' });
+  await setAllowlisted(registry.admin, 'other', true);
+  if (withRedis) redis = await startRedis();
+});
+afterAll(async () => {
+  await redis?.close();
+  await db.drop();
+});
+
+const log = { warn: () => undefined };
+
+/** Where these proofs are in the log, in its order. */
+async function places(ids: string[]): Promise<number[]> {
+  const rows = await db.sql<{ at: number }[]>`
+    select leaf_index::int as at from svc.proof where proof_id = any(${ids}::uuid[]) order by 1`;
+  return rows.map(({ at }) => at);
+}
+
+describe.each([
+  {
+    queue: 'Postgres',
+    skip: false,
+    config: (): QueueConfig => ({ databaseUrl: db.urlFor('svc_worker'), redisUrl: null }),
+  },
+  {
+    queue: withRedis ? 'Redis' : 'Redis (skipped: TEST_REDIS_URL is not set)',
+    skip: !withRedis,
+    config: (): QueueConfig => ({
+      databaseUrl: db.urlFor('svc_worker'),
+      redisUrl: redis?.url ?? '',
+    }),
+  },
+])('with the queue in $queue', ({ skip, config }) => {
+  it.skipIf(skip)('no more turns wait in the queue than somebody can soon take', async () => {
+    const queue = openBatchQueue(config(), { log });
+    await acceptedBatch(registry, CHUNK_ITEMS * 5);
+    const options = { sql: registry.admit.sql, log: registry.admit.log, queue, ahead: 2 };
+    await dispatchChunks(options);
+    await dispatchChunks(options);
+    expect(await queue.depth()).toBe(2);
+    const seen: string[][] = [];
+    const worker = openBatchWorker(
+      config(),
+      (ids) => {
+        seen.push(ids);
+        return Promise.resolve();
+      },
+      { concurrency: 1, log },
+    );
+    await expect.poll(() => seen.length).toBe(2);
+    expect(seen.map((ids) => ids.length)).toEqual([CHUNK_ITEMS, CHUNK_ITEMS]);
+    expect(await dispatchChunks(options)).toBe(CHUNK_ITEMS * 2);
+    await worker.close();
+    await queue.close();
+    await workBatches(registry);
+  });
+
+  it.skipIf(skip)(
+    'what comes alone goes before what is left of a batch, and tenants take turns',
+    async () => {
+      const queue = openAdmitQueue(config(), { log });
+      const lock = await holdAppendLock(registry.admin);
+      const big = await acceptedBatch(registry, CHUNK_ITEMS * 8);
+      const worker = startAdmitWorker(registry.admit, config(), {
+        ...WORKER_DEFAULTS,
+        sweepOlderThanMs: 60_000,
+      });
+      await worker.ready;
+      await queue.addBatches([big.hex]);
+      // The first part is signed and waits for the lock. Now somebody comes alone, and another tenant.
+      await untilWaiting(db.sql, 1);
+      const alone = registry.item();
+      await acceptIntake(registry.engine, [alone]);
+      await queue.add([alone.proofId]);
+      await untilWaiting(db.sql, 2);
+      const small = await acceptedBatch(registry, 20, 'other');
+      await queue.addBatches([small.hex]);
+      await lock.commit();
+      await workItems(db, [big, small]);
+      const [bigs, smalls] = [await places(big.ids), await places(small.ids)];
+      const [single] = await places([alone.proofId]);
+      expect(bigs.filter((at) => at < (single ?? Infinity)).length).toBeLessThanOrEqual(
+        CHUNK_ITEMS,
+      );
+      // Parts that were handed out before it came go first: those in work and those ahead.
+      const before = bigs.filter((at) => at < (smalls[0] ?? Infinity)).length;
+      expect(before).toBeLessThanOrEqual(CHUNK_ITEMS * (WORKER_DEFAULTS.batchConcurrency * 2 + 1));
+      expect(before).toBeLessThan(bigs.length);
+      await worker.close();
+      await queue.close();
+    },
+    60_000,
+  );
+
+  it.skipIf(skip)('a batch that nobody was told of is found', async () => {
+    const batch = await acceptedBatch(registry, 30);
+    const worker = startAdmitWorker(registry.admit, config(), {
+      ...WORKER_DEFAULTS,
+      sweepEveryMs: 20,
+    });
+    await workItems(db, [batch]);
+    await worker.close();
+  });
+
+  it.skipIf(skip)('turns that the queue lost come again', async () => {
+    const queue = openBatchQueue(config(), { log });
+    const batch = await acceptedBatch(registry, CHUNK_ITEMS * 3);
+    // Handed out, and gone.
+    const lost = { depth: () => Promise.resolve(0), add: () => Promise.resolve('lost') };
+    const options = { sql: registry.admit.sql, log: registry.admit.log, queue: lost, ahead: 9 };
+    expect(await dispatchChunks(options)).toBe(CHUNK_ITEMS * 3);
+    const worker = startAdmitWorker(registry.admit, config(), {
+      ...WORKER_DEFAULTS,
+      sweepEveryMs: 20,
+      renewTurnsAfterMs: 100,
+    });
+    await workItems(db, [batch]);
+    await worker.close();
+    await queue.close();
+  });
+});
+
+it('hands out no more at a time than a job may carry', () => {
+  expect(CHUNK_ITEMS).toBeLessThanOrEqual(MAX_IDS_PER_JOB);
+});
+
+describe('a job of many', () => {
+  it('lets others on the event loop before all of it is signed', async () => {
+    const batch = await acceptedBatch(registry, CHUNK_ITEMS);
+    let others = 0;
+    let signing = true;
+    const tick = (): void => {
+      others += 1;
+      if (signing) setImmediate(tick);
+    };
+    const seen: number[] = [];
+    setImmediate(tick);
+    const policy: typeof registry.admit.policy = (digest) => {
+      seen.push(others);
+      return registry.admit.policy(digest);
+    };
+    await processAdmissions({ ...registry.admit, policy }, batch.ids);
+    signing = false;
+    expect(seen).toHaveLength(CHUNK_ITEMS);
+    // The first may have had to wait for the policy set itself.
+    expect((seen.at(-1) ?? 0) - (seen[1] ?? 0)).toBeGreaterThan(0);
+  });
+});

@@ -1,0 +1,174 @@
+import { randomBytes } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { v7 as uuidv7 } from 'uuid';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { revocationReasonBytes } from '#protocol/revocation-reason';
+import type { ArtifactKind } from '#protocol/status';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { toUuid } from '#sql/db/columns';
+import { appendRevocation } from '#sql/lifecycle/entries';
+import { askRevocation, revocationState } from '#sql/lifecycle/revocations';
+import { settleRevocations } from '#workers/lifecycle/settle-revocations';
+import { scrub } from '#workers/verify/scrub';
+import { scanExpiries } from '#workers/verify/expiries';
+import { adminOn, type AdminLine } from '../fixtures/admin.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { eraseProof } from '../fixtures/erase.js';
+import { EventfulRegistry } from '../fixtures/eventful-registry.js';
+import { valuesHolding } from '../fixtures/marks.js';
+import { TENANT } from '../fixtures/registry.js';
+
+/** What others do while something is erased. */
+
+const MARK = 'Maria-Markworth';
+
+let db: TestDatabase;
+let world: EventfulRegistry;
+let admin: AdminLine;
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  world = await EventfulRegistry.open(db);
+  admin = adminOn(db, { url: db.urlFor('svc_erase') });
+});
+afterAll(() => db.drop());
+
+async function ask(proofId: string, artifactKind: ArtifactKind): Promise<string> {
+  const requestId = uuidv7().replaceAll('-', '');
+  const salt = randomBytes(32).toString('hex');
+  const document = revocationReasonBytes({
+    proof_id: proofId,
+    artifact_kind: artifactKind,
+    reason: `${MARK} asked`,
+    actor: 'auditor',
+    salt,
+  });
+  const reasonHash = nativeSha256(document);
+  const { registry, keyNo } = world;
+  const item = { requestId, keyNo, proofId, artifactKind, document, reasonHash };
+  expect(await askRevocation(registry.engine, registry.tenantNo, item)).toMatchObject({
+    outcome: 'asked',
+  });
+  return requestId;
+}
+
+const line = ['erase', 'tenant', TENANT, '--reason', 'CASE-1', '--confirm', TENANT];
+
+/** Somebody waits for what another transaction holds. */
+async function somebodyWaits(): Promise<void> {
+  while ((await db.sql`select from pg_locks where not granted`).length === 0) await sleep(5);
+}
+
+const settle = (id: string): Promise<void> => settleRevocations(world.registry.admit, [id]);
+const stateOf = (proofId: string, kind: ArtifactKind) =>
+  revocationState(world.registry.engine, world.registry.tenantNo, proofId, kind);
+
+describe('a revocation that waits', () => {
+  it('keeps its reason when others of its proof are erased, and is appended', async () => {
+    const [id = ''] = await world.admit(1);
+    await settle(await ask(id, 'certificate'));
+    await eraseProof(db, id);
+    await settle(await ask(id, 'passport'));
+    const waits = await ask(id, 'trust');
+
+    // One was not settled: that has to be done once more.
+    expect(await admin(...line)).toMatchObject({ code: 1, json: { unsettled: 1 } });
+    await settle(waits);
+    expect(await stateOf(id, 'trust')).toMatchObject({ state: 'revoked' });
+    expect(await admin(...line)).toMatchObject({ code: 0, json: { unsettled: 0 } });
+    expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
+  });
+
+  it('keeps it also when it was asked for while the proof was being erased', async () => {
+    const [id = ''] = await world.admit(1);
+    const holding = await db.sql.reserve();
+    await holding`begin`;
+    await holding`select from svc.proof where proof_id = ${toUuid(id)}::uuid for no key update`;
+    const erasing = eraseProof(db, id);
+    await somebodyWaits();
+    const waits = await ask(id, 'proof');
+    await holding`rollback`;
+    holding.release();
+    expect(await erasing).toMatchObject([{ isNew: true }]);
+    await settle(waits);
+    expect(await stateOf(id, 'proof')).toMatchObject({ state: 'revoked' });
+  });
+});
+
+describe('a reason that comes while or after its proof is erased', () => {
+  const gone = async (): Promise<void> => {
+    expect(await admin(...line)).toMatchObject({ code: 0, json: { unsettled: 0 } });
+    expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
+  };
+
+  it('goes with the next erasure of its tenant when a worker appends it in between', async () => {
+    const [id = ''] = await world.admit(1);
+    await settle(await ask(id, 'certificate'));
+    const waits = await ask(id, 'passport');
+    await settle(await ask(id, 'trust'));
+    const holding = await db.sql.reserve();
+    await holding`begin`;
+    await holding`select from svc.revocation_reason where document is not null for no key update`;
+    await settle(waits);
+    const erasing = eraseProof(db, id);
+    await somebodyWaits();
+    await settle(await ask(id, 'proof'));
+    await holding`rollback`;
+    holding.release();
+    expect(await erasing).toMatchObject([{ isNew: true }]);
+    await gone();
+  });
+
+  it('goes with it when an administrator revoked', async () => {
+    const [id = ''] = await world.admit(1);
+    await eraseProof(db, id);
+    await appendRevocation(world.registry.admin, nativeSha256, {
+      proofId: id,
+      artifactKind: 'proof',
+      reason: `${MARK} once more`,
+      actor: 'auditor',
+      salt: '6'.repeat(64),
+    });
+    await gone();
+  });
+});
+
+describe('a leaf that failed and was mended', () => {
+  it('is not said to verify again by a scrubber that read it before its payload was erased', async () => {
+    const [id = ''] = await world.admit(1);
+    const { verify } = world.registry;
+    const flip = `update svc.proof set aep = set_byte(aep, 40, get_byte(aep, 40) # 1)
+      where proof_id = '${toUuid(id)}'`;
+    const outcome = async (): Promise<string> => {
+      const [row] = await db.sql<{ outcome: string }[]>`
+        select outcome from svc.verdict where not frontier
+          and first_index = (select leaf_index from svc.proof where proof_id = ${toUuid(id)}::uuid)
+        order by verdict_id desc limit 1`;
+      return row?.outcome ?? 'none';
+    };
+    await world.tamper(flip);
+    await scrub(verify, 1_000);
+    expect(await outcome()).toBe('fail');
+    await world.tamper(flip);
+    let isRead = false;
+    const sql = new Proxy(verify.sql, {
+      get: (pool, name) =>
+        name !== 'reserve'
+          ? (Reflect.get(pool, name) as unknown)
+          : async () => {
+              // All is read, and nothing written yet.
+              if (!isRead) {
+                isRead = true;
+                await eraseProof(db, id);
+                await scanExpiries(verify, 100);
+              }
+              return pool.reserve();
+            },
+    });
+    await scrub({ ...verify, sql }, 1_000);
+    expect(isRead).toBe(true);
+    expect(await outcome()).toBe('fail');
+    await scrub(verify, 1_000);
+    expect(await outcome()).toBe('erased');
+  });
+});

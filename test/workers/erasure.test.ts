@@ -1,0 +1,203 @@
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createFacade } from '#api/public/facade';
+import { directorySource } from '#api/public/snapshot/source';
+import { idsOf } from '#protocol/ids';
+import { formatVkey } from '#protocol/note';
+import type { Publisher } from '#publisher/publisher';
+import { systemClock } from '#runtime/process/clock';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { listen } from '#runtime/http/server';
+import { logger } from '#runtime/process/log';
+import { toUuid } from '#sql/db/columns';
+import { scrub } from '#workers/verify/scrub';
+import { scanExpiries } from '#workers/verify/expiries';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { eraseProof } from '../fixtures/erase.js';
+import { EventfulRegistry } from '../fixtures/eventful-registry.js';
+import { callAt, type Reply } from '../fixtures/public-call.js';
+import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
+import { sqlPublisher } from '../fixtures/sql-publisher.js';
+
+/** From the erasure to what the public is told: the verifier says so, the publisher publishes it. */
+
+const MARK = 'PAY_MARKWORTH';
+
+let db: TestDatabase;
+let world: EventfulRegistry;
+let publisher: Publisher;
+const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
+const [logKey, snapshotKey] = [testKey(), testKey()];
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  world = await EventfulRegistry.open(db);
+  publisher = sqlPublisher(db.as('svc_publisher'), { directory, logKey, snapshotKey });
+});
+afterAll(async () => {
+  await publisher.close();
+  await db.drop();
+  rmSync(directory, { recursive: true });
+});
+
+async function publish(): Promise<void> {
+  await scanExpiries(world.registry.verify, 100);
+  expect((await publisher.runCycle()).outcome).toBe('published');
+}
+
+async function lastVerdict(proofId: string): Promise<{ outcome: string; checks: object[] }> {
+  const [row] = await db.sql<{ outcome: string; checks: object[] }[]>`
+    select outcome, checks from svc.verdict
+    where first_index = (select leaf_index from svc.proof where proof_id = ${toUuid(proofId)}::uuid)
+      and not frontier order by verdict_id desc limit 1`;
+  return row ?? { outcome: 'none', checks: [] };
+}
+
+/** Every route that leads to an artifact of the proof. */
+function routesOf(proofId: string, packageId: string, token: string): string[] {
+  const ids = { ...idsOf(proofId) } as Record<string, string>;
+  return [
+    `proof/${proofId}`,
+    `certificate/${ids['certificate_id']!}`,
+    `passport/${ids['passport_id']!}`,
+    `trust/${ids['trust_id']!}`,
+    `trust-asset/${ids['trust_asset_id']!}`,
+    `share/${token}`,
+  ]
+    .map((path) => `/api/public/verify/${path}`)
+    .concat(
+      `/api/public/verify?identifier=${proofId}`,
+      `/api/public/verify?identifier=${packageId}`,
+    );
+}
+
+/** Asks a facade of what is published now. */
+async function ask(paths: string[]): Promise<Reply[]> {
+  const facade = createFacade({
+    snapshotSource: directorySource(directory),
+    logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
+    snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
+    clock: systemClock,
+    log: logger('facade', 'silent'),
+  });
+  await facade.follower.refresh();
+  const server = await listen(facade.handler, { host: '127.0.0.1', port: 0 });
+  try {
+    const replies: Reply[] = [];
+    for (const path of paths) replies.push(await callAt(server, path));
+    return replies;
+  } finally {
+    await server.close(0);
+    facade.close();
+  }
+}
+
+/** What each route says, with a mark where validity is asserted. */
+async function statusesAt(paths: string[]): Promise<string[]> {
+  return (await ask(paths)).map(({ status, body, text }, i) => {
+    expect(status, `${paths[i]!}: ${text}`).toBe(200);
+    const { verification } = body as {
+      verification: { verification_status: string; can_assert_validity: boolean };
+    };
+    return verification.verification_status + (verification.can_assert_validity ? '!' : '');
+  });
+}
+
+describe('an erased proof', () => {
+  it('stops asserting on every route, raises no alarm, and stays as it is', async () => {
+    const [id = '', revoked = ''] = await world.admit(2, {});
+    const packageId = await world.bundle([id]);
+    await world.share({ artifactKind: 'trust', proofId: id });
+    await world.revoke(revoked, 'proof');
+    await world.registry.verifyAll();
+    await publish();
+    const routes = routesOf(id, packageId, world.tokens[0]!);
+    const before = await statusesAt(routes);
+    expect(before.every((status) => status.endsWith('!'))).toBe(true);
+
+    await eraseProof(db, id);
+    await eraseProof(db, revoked);
+    await publish();
+    expect(await statusesAt(routes)).toEqual(routes.map(() => 'BACKEND_LOOKUP_REQUIRED'));
+    expect(await statusesAt([`/api/public/verify/proof/${revoked}`])).toEqual(['REVOKED']);
+    expect(await lastVerdict(id)).toMatchObject({ outcome: 'erased' });
+
+    // The scrubber goes over both, and has nothing to say: what can be verified still is.
+    expect((await scrub(world.registry.verify, 1_000)).changed).toBe(0);
+    const history = await historyOf(id);
+    expect(history.map(({ event }) => event)).toEqual([
+      'accepted',
+      'appended',
+      'verified',
+      'erased',
+    ]);
+  });
+
+  it('is judged so at once when it was erased before anybody verified it', async () => {
+    const { registry } = world;
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await eraseProof(db, id);
+    await registry.verifyAll();
+    const { outcome, checks } = await lastVerdict(id);
+    expect({ outcome, checks }).toMatchObject({
+      outcome: 'erased',
+      checks: [
+        { name: 'aep_hash', result: 'not_applicable' },
+        { name: 'log_entry' },
+        { name: 'inclusion' },
+      ],
+    });
+    await publish();
+    expect(await statusesAt([`/api/public/verify/proof/${id}`])).toEqual([
+      'BACKEND_LOOKUP_REQUIRED',
+    ]);
+  });
+
+  it('fails, and not quietly, when its entry in the log is damaged', async () => {
+    const [id = ''] = await world.admit(1);
+    await eraseProof(db, id);
+    await scanExpiries(world.registry.verify, 100);
+    const flip = `update svc.log_entry set aep_hash = set_byte(aep_hash, 3, get_byte(aep_hash, 3) # 1)
+      where proof_id = '${toUuid(id)}' and kind = 1`;
+    await world.tamper(flip);
+    await scrub(world.registry.verify, 1_000);
+    expect((await lastVerdict(id)).outcome).toBe('fail');
+    await world.tamper(flip);
+    await scrub(world.registry.verify, 1_000);
+    expect((await lastVerdict(id)).outcome).toBe('erased');
+  });
+
+  it.each([
+    ['without a record', 'delete from svc.erasure where proof_id = $id'],
+    ['by half', `update svc.proof set signature = '\\x00' where proof_id = $id`],
+  ])('is a loss, and fails, when it is gone %s', async (_what, statement) => {
+    const [id = ''] = await world.admit(1);
+    await eraseProof(db, id);
+    await scanExpiries(world.registry.verify, 100);
+    expect((await lastVerdict(id)).outcome).toBe('erased');
+    await world.tamper(statement.replace('$id', `'${toUuid(id)}'`));
+    await scrub(world.registry.verify, 1_000);
+    expect((await lastVerdict(id)).outcome).toBe('fail');
+  });
+
+  it('leaves nothing in the snapshot: it was never there', async () => {
+    const { registry } = world;
+    const [id = ''] = await registry.admitAll([registry.item({ action: MARK, intent_id: MARK })]);
+    await registry.verifyAll();
+    await publish();
+    await eraseProof(db, id);
+    await publish();
+    for (const file of readdirSync(directory, { recursive: true, withFileTypes: true })) {
+      if (!file.isFile()) continue;
+      expect(readFileSync(join(file.parentPath, file.name)).includes(MARK)).toBe(false);
+    }
+  });
+});
+
+async function historyOf(proofId: string): Promise<{ event: string }[]> {
+  const certificate = `cert_${proofId}`;
+  const [reply] = await ask([`/api/public/certificate/${certificate}/history`]);
+  return (reply!.body as { events: { event: string }[] }).events;
+}

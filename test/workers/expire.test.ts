@@ -1,0 +1,187 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { ArtifactKind } from '#protocol/status';
+import { setValidity } from '#sql/tenants/administration';
+import { leaseNextChunk } from '#sql/batches/chunks';
+import { unpackAep } from '#sql/proofs/packed-aep';
+import { verdictsForLeaves } from '#sql/log/verdicts';
+import { expire } from '#workers/verify/expiries';
+import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
+import { VERDICT_LOCK } from '#workers/verify/context';
+import { scrub } from '#workers/verify/scrub';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+import { FLIP, tampering } from '../fixtures/tampering.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+
+beforeEach(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+});
+afterEach(() => db.drop());
+
+const { leafOf, tamper } = tampering(() => ({ db, registry }));
+
+describe('validity', () => {
+  it('over is a verdict, and stays one when the leaf is verified again', async () => {
+    const validity: Record<ArtifactKind, number | null> = {
+      proof: null,
+      certificate: 3600,
+      passport: 7200,
+      trust: 3600,
+    };
+    await setValidity(registry.admin, TENANT, validity);
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    expect(await expire(registry.verify, 100)).toBe(0);
+    await registry.verifyAll();
+    await tamper(`update svc.expiry set expires_at = now() where artifact_kind <> 'passport'`, []);
+    expect(await expire(registry.verify, 100)).toBe(1);
+    expect(await expire(registry.verify, 100)).toBe(0);
+    const leaf = await leafOf(id);
+    const said = async () => (await verdictsForLeaves(registry.verify.sql, [leaf])).get(leaf);
+    expect(await said()).toMatchObject({ outcome: 'pass', expired: ['certificate', 'trust'] });
+    await tamper(FLIP.signature, [id]);
+    await scrub(registry.verify, 1000);
+    await tamper(FLIP.signature, [id]);
+    await scrub(registry.verify, 1000);
+    expect(await said()).toMatchObject({ outcome: 'pass', expired: ['certificate', 'trust'] });
+  });
+});
+
+describe('validities', () => {
+  const noEnd = { proof: null, certificate: null, passport: null, trust: null };
+  const said = async (id: string) => {
+    const leaf = await leafOf(id);
+    return (await verdictsForLeaves(registry.verify.sql, [leaf])).get(leaf);
+  };
+  const end = (kind: ArtifactKind) =>
+    tamper(
+      `update svc.expiry set expires_at = now() - interval '1 second' where artifact_kind = '${kind}'`,
+      [],
+    );
+
+  it('that end one after the other add up', async () => {
+    await setValidity(registry.admin, TENANT, { ...noEnd, passport: 3600, trust: 3600 });
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    expect(await expire(registry.verify, 100)).toBe(0);
+    expect((await said(id))?.expired).toEqual([]);
+    await end('trust');
+    expect(await expire(registry.verify, 100)).toBe(1);
+    await end('passport');
+    expect(await expire(registry.verify, 100)).toBe(1);
+    expect((await said(id))?.expired).toEqual(['passport', 'trust']);
+  });
+
+  it('that end while the verifier waits for its lock are over no earlier than they end', async () => {
+    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 1 });
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    const later = await registry.admitAll([registry.item(), registry.item()]);
+    const holder = await db.sql.reserve();
+    await holder`begin`;
+    await holder`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
+    const verifying = registry.verifyAll();
+    await sleep(1_100);
+    // Who hands out parts of batches has a lock of its own, and does not wait for the verifier.
+    expect(await leaseNextChunk(registry.admit.sql, 1)).toBeNull();
+    await holder`commit`;
+    holder.release();
+    await verifying;
+    await expire(registry.verify, 100);
+    for (const one of [id, ...later]) {
+      const { expired, verifiedAt = 0 } = (await said(one)) ?? {};
+      expect(expired).toEqual(['trust']);
+      const [row] = await db.sql<{ at: Date }[]>`
+        select accepted_at as at from svc.intake where proof_id = ${one}::uuid`;
+      expect(verifiedAt).toBeGreaterThanOrEqual((row?.at.getTime() ?? Infinity) + 1_000);
+    }
+  });
+
+  it('that are over do not make a leaf good that does not verify', async () => {
+    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    await tamper(FLIP.signature, [id]);
+    await scrub(registry.verify, 1000);
+    await end('trust');
+    expect(await expire(registry.verify, 100)).toBe(1);
+    expect(await said(id)).toMatchObject({ outcome: 'fail', expired: ['trust'] });
+  });
+
+  it('of leaves that are not verified yet wait for that, and the others go in portions', async () => {
+    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
+    const ids = await registry.admitAll([registry.item(), registry.item()]);
+    await registry.verifyAll();
+    ids.push(...(await registry.admitAll([registry.item()])));
+    await end('trust');
+    expect(await expire(registry.verify, 1)).toBe(1);
+    expect(await expire(registry.verify, 1)).toBe(1);
+    expect(await expire(registry.verify, 1)).toBe(0);
+    await registry.verifyAll();
+    await end('trust');
+    expect(await expire(registry.verify, 1)).toBe(1);
+    for (const id of ids) expect((await said(id))?.expired).toEqual(['trust']);
+  });
+
+  it('are not taken without a verdict on them', async () => {
+    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    await end('trust');
+    await db.sql.unsafe(`
+      create function public.failing() returns trigger language plpgsql as $$ begin
+        raise exception 'not now'; end $$;
+      create trigger failing before insert on svc.verdict execute function public.failing()`);
+    await expect(expire(registry.verify, 100)).rejects.toThrow('not now');
+    await db.sql`drop trigger failing on svc.verdict`;
+    expect(await expire(registry.verify, 100)).toBe(1);
+    expect((await said(id))?.expired).toEqual(['trust']);
+  });
+
+  it('that are over by the time of the first look are never said to go on', async () => {
+    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 0, passport: 0, proof: 3600 });
+    const ids = await registry.admitAll([registry.item(), registry.item()]);
+    await tamper(FLIP.signature, [ids[1]!]);
+    await extendVerifiedPrefix(registry.verify, 1000);
+    const over = { outcome: 'pass', expired: ['passport', 'trust'], own: true };
+    expect(await said(ids[0]!)).toMatchObject(over);
+    expect(await said(ids[1]!)).toMatchObject({ outcome: 'fail', expired: [] });
+    const due = await db.sql`select artifact_kind from svc.expiry`;
+    expect(due).toEqual([{ artifact_kind: 'proof' }]);
+    expect(await expire(registry.verify, 100)).toBe(0);
+  });
+
+  it('of a leaf that was mended end in their time, however rarely the scrubber comes by', async () => {
+    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await tamper(FLIP.signature, [id]);
+    await registry.verifyAll();
+    expect(await said(id)).toMatchObject({ outcome: 'fail' });
+    await tamper(FLIP.signature, [id]);
+    await scrub(registry.verify, 1000);
+    expect(await said(id)).toMatchObject({ outcome: 'pass', expired: [] });
+    await end('trust');
+    expect(await expire(registry.verify, 100)).toBe(1);
+    expect(await said(id)).toMatchObject({ outcome: 'pass', expired: ['trust'] });
+  });
+
+  it('are not taken from an AEP that does not verify', async () => {
+    await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3_600_000_000 });
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    const [row] = await db.sql<{ aep: Buffer }[]>`select aep from svc.proof`;
+    const ended = unpackAep(row!.aep)
+      .toString()
+      .replace(/"trust":"[0-9]{4}/, '"trust":"2020');
+    const put = `update svc.proof set aep = decode($1, 'hex')`;
+    await tamper(put, [Buffer.from(ended).toString('hex')]);
+    await scrub(registry.verify, 1000);
+    expect(await said(id)).toMatchObject({ outcome: 'fail', expired: [] });
+    await tamper(put, [row!.aep.toString('hex')]);
+    await scrub(registry.verify, 1000);
+    expect(await said(id)).toMatchObject({ outcome: 'pass', expired: [] });
+  });
+});

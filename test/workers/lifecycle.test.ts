@@ -1,0 +1,392 @@
+import { randomBytes } from 'node:crypto';
+import { v7 as uuidv7 } from 'uuid';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { parseEntry } from '#protocol/entries';
+import { parseRevocationReason, revocationReasonBytes } from '#protocol/revocation-reason';
+import type { ArtifactKind } from '#protocol/status';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { createTenant, revokeApiKey } from '#sql/tenants/administration';
+import { appendRevocation } from '#sql/lifecycle/entries';
+import { statusEntriesOf, treeSize } from '#sql/log/log';
+import {
+  askRevocation,
+  revocationsOlderThan,
+  revocationState,
+  type AskOutcome,
+  type RevocationItem,
+} from '#sql/lifecycle/revocations';
+import { asTenants } from '#sql/db/tenant-scope';
+import { settleRevocations } from '#workers/lifecycle/settle-revocations';
+import { requeueStaleRevocations } from '#workers/lifecycle/worker';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { issueKey } from '../fixtures/engine.js';
+import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let keyNo: number;
+let proofId: string;
+
+async function newKey(tenantId = TENANT): Promise<{ keyId: string; keyNo: number }> {
+  const key = await issueKey(registry, { scopes: ['lifecycle'], tenantId });
+  const id = key.split('_')[2] ?? '';
+  const [row] = await db.sql<{ key_no: number }[]>`
+    select key_no from svc.api_key where key_id = ${id}`;
+  return { keyId: id, keyNo: row!.key_no };
+}
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  ({ keyNo } = await newKey());
+});
+beforeEach(async () => {
+  [proofId = ''] = await registry.admitAll([registry.item()]);
+});
+afterAll(() => db.drop());
+
+function item(overrides: Partial<RevocationItem> = {}, reason = 'it was wrong'): RevocationItem {
+  const artifactKind: ArtifactKind = overrides.artifactKind ?? 'proof';
+  const about = overrides.proofId ?? proofId;
+  const document = revocationReasonBytes({
+    proof_id: about,
+    artifact_kind: artifactKind,
+    reason,
+    actor: 'auditor',
+    salt: randomBytes(32).toString('hex'),
+  });
+  return {
+    requestId: uuidv7().replaceAll('-', ''),
+    keyNo,
+    proofId: about,
+    artifactKind,
+    document,
+    reasonHash: nativeSha256(document),
+    ...overrides,
+  };
+}
+
+const ask = (one: RevocationItem): Promise<AskOutcome> =>
+  askRevocation(registry.engine, registry.tenantNo, one);
+const settle = (...ids: string[]): Promise<void> => settleRevocations(registry.admit, ids);
+
+async function entries(about = proofId) {
+  const found = await statusEntriesOf(registry.engine, [about], 1e9);
+  return found.map(({ leafIndex, body }) => ({ leafIndex, entry: parseEntry(body) }));
+}
+
+const stateOf = (kind: ArtifactKind = 'proof', about = proofId) =>
+  revocationState(registry.engine, registry.tenantNo, about, kind);
+
+describe('a revocation that was asked for', () => {
+  it('becomes one status entry, with its reason in the database and its hash in the log', async () => {
+    const one = item({ artifactKind: 'certificate' }, 'wrong day');
+    expect(await ask(one)).toEqual({ outcome: 'asked', requestId: one.requestId });
+    expect(await stateOf('certificate')).toBe('pending');
+    expect(await entries()).toEqual([]);
+    await settle(one.requestId);
+    const [only, ...others] = await entries();
+    expect(others).toEqual([]);
+    const reason_hash = Buffer.from(one.reasonHash).toString('hex');
+    expect(only!.entry).toMatchObject({ artifact_kind: 'certificate', reason_hash });
+    expect(await stateOf('certificate')).toMatchObject({ state: 'revoked', ...only });
+    const [stored] = await db.sql<{ document: Buffer }[]>`
+      select document from svc.revocation_reason where reason_hash = ${Buffer.from(one.reasonHash)}`;
+    expect(parseRevocationReason(stored!.document)).toMatchObject({ reason: 'wrong day' });
+    expect(Buffer.from(JSON.stringify(only!.entry)).toString()).not.toContain('wrong day');
+  });
+
+  it('delivered many times at once is one entry', async () => {
+    const asked = (['proof', 'passport', 'certificate', 'trust'] as const).map((artifactKind) =>
+      item({ artifactKind }),
+    );
+    for (const one of asked) await ask(one);
+    const ids = asked.map(({ requestId }) => requestId);
+    await Promise.all(
+      [ids, [...ids].reverse(), ids.slice(1), ids].map((some) =>
+        settleRevocations(registry.admit, some),
+      ),
+    );
+    await settle(...ids);
+    expect(await entries()).toHaveLength(4);
+  });
+
+  it('asked twice is one request, and one entry with the reason given first', async () => {
+    const first = item();
+    const second = item({}, 'another reason');
+    const outcomes = await Promise.all([ask(first), ask(second), ask(item())]);
+    const ids = new Set(outcomes.map((one) => ('requestId' in one ? one.requestId : '')));
+    expect(ids.size).toBe(1);
+    await settle(...ids);
+    expect(await ask(item({}, 'a third'))).toMatchObject({
+      outcome: 'revoked',
+      standing: (await entries())[0],
+    });
+    await settle(second.requestId, first.requestId);
+    expect(await entries()).toHaveLength(1);
+  });
+
+  it('is not appended where an administrator was faster, whose reason stands', async () => {
+    const late = item();
+    await ask(late);
+    const leafIndex = await appendRevocation(registry.admin, nativeSha256, {
+      proofId,
+      artifactKind: 'proof',
+      reason: 'the operator says so',
+      actor: 'operator',
+      salt: '1'.repeat(64),
+    });
+    await settle(late.requestId);
+    expect(await entries()).toHaveLength(1);
+    expect(await stateOf()).toMatchObject({ state: 'revoked', leafIndex });
+    expect(await revocationsOlderThan(registry.admit.sql, 0, 10)).toEqual([]);
+  });
+
+  it('is refused when the key that asked was revoked since, and may be asked with another', async () => {
+    const stolen = await newKey();
+    const one = item({ keyNo: stolen.keyNo });
+    await ask(one);
+    await revokeApiKey(registry.admin, stolen.keyId);
+    await settle(one.requestId);
+    expect(await entries()).toEqual([]);
+    expect(await stateOf()).toEqual({ state: 'refused', code: 'api_key_revoked' });
+    const again = item();
+    expect(await ask(again)).toEqual({ outcome: 'asked', requestId: again.requestId });
+    await settle(again.requestId);
+    expect(await entries()).toHaveLength(1);
+  });
+
+  it('that was refused stays refused, though whoever may ask says that it is pending', async () => {
+    const one = item({ keyNo: 0 });
+    await ask(one);
+    await settle(one.requestId);
+    await asTenants(
+      registry.engine,
+      [registry.tenantNo],
+      (tx) => tx`
+        insert into svc.revocation_pending
+        select request_id, requested_at from svc.revocation_request where refused is not null`,
+    );
+    await settle(one.requestId);
+    expect(await entries()).toEqual([]);
+    expect(await stateOf()).toEqual({ state: 'refused', code: 'api_key_revoked' });
+    const waiting = await db.sql`
+      select from svc.revocation_pending where request_id = ${one.requestId}::uuid`;
+    expect(waiting).toEqual([]);
+    await db.sql`delete from svc.revocation_pending`;
+  });
+
+  it('does not ask lane and allowlist: what is wrong can be revoked when nothing else can be done', async () => {
+    const one = item();
+    await ask(one);
+    await db.sql`update svc.lane set open = false`;
+    await db.sql`update svc.tenant set allowlisted = false where tenant_id = ${TENANT}`;
+    await settle(one.requestId);
+    await db.sql`update svc.lane set open = true where environment = 'sandbox'`;
+    await db.sql`update svc.tenant set allowlisted = true where tenant_id = ${TENANT}`;
+    expect(await entries()).toHaveLength(1);
+  });
+
+  it('that was never asked for is not appended, whatever a message says', async () => {
+    const before = await treeSize(registry.engine);
+    await settle(uuidv7().replaceAll('-', ''), proofId);
+    expect(await treeSize(registry.engine)).toBe(before);
+  });
+
+  it.each([
+    ['a reason of another hash', { reasonHash: randomBytes(32) }],
+    [
+      'a document that is none',
+      { document: Buffer.from('{}'), reasonHash: nativeSha256(Buffer.from('{}')) },
+    ],
+  ])('with %s is set aside, and its neighbours are appended', async (_, overrides) => {
+    const [other = ''] = await registry.admitAll([registry.item()]);
+    const bad = item(overrides);
+    const good = item({ proofId: other });
+    await ask(bad);
+    await ask(good);
+    await settle(bad.requestId, good.requestId);
+    expect(await entries()).toEqual([]);
+    expect(await entries(other)).toHaveLength(1);
+    expect(await stateOf()).toEqual({ state: 'refused', code: 'processing_failed' });
+  });
+
+  it('whose append fails holds up none of its neighbours, and is kept', async () => {
+    const [other = ''] = await registry.admitAll([registry.item()]);
+    const bad = item();
+    const good = item({ proofId: other });
+    await ask(bad);
+    await ask(good);
+    await db.sql.unsafe(`
+      create function public.poison() returns trigger language plpgsql as $$ begin
+        if new.proof_id = '${proofId}'::uuid then raise exception 'poison'; end if;
+        return new; end $$;
+      create trigger poison before insert on svc.log_entry for each row execute function public.poison()`);
+    await expect(settle(bad.requestId, good.requestId)).rejects.toThrow(/poison/);
+    await db.sql.unsafe('drop trigger poison on svc.log_entry; drop function public.poison()');
+    expect(await entries(other)).toHaveLength(1);
+    expect(await stateOf()).toBe('pending');
+    await settle(bad.requestId);
+    expect(await entries()).toHaveLength(1);
+  });
+});
+
+describe('what a tenant cannot ask for', () => {
+  it("is the revocation of another tenant's proof", async () => {
+    await createTenant(registry.admin, { tenantId: 'stranger', environment: 'sandbox' });
+    const [stranger] = await db.sql<{ tenant_no: number }[]>`
+      select tenant_no from svc.tenant where tenant_id = 'stranger'`;
+    const key = await newKey('stranger');
+    const one = item({ keyNo: key.keyNo });
+    expect(await askRevocation(registry.engine, stranger!.tenant_no, one)).toEqual({
+      outcome: 'unknown_proof',
+    });
+    expect(
+      await revocationState(registry.engine, stranger!.tenant_no, proofId, 'proof'),
+    ).toBeNull();
+
+    // An engine that lies about whose proof it is meets a worker that looks for itself.
+    await db.sql`
+      insert into svc.revocation_request
+        (request_id, tenant_no, key_no, proof_id, artifact_kind, reason_hash, document)
+      values (${one.requestId}::uuid, ${stranger!.tenant_no}, ${key.keyNo}, ${proofId}::uuid,
+        'proof', ${Buffer.from(one.reasonHash)}, ${Buffer.from(one.document)})`;
+    await db.sql`insert into svc.revocation_pending values (${one.requestId}::uuid, now())`;
+    await settle(one.requestId);
+    expect(await entries()).toEqual([]);
+  });
+
+  it('is what a denial does not have', async () => {
+    const [denied = ''] = await registry.admitAll([registry.item({ action: 'DELETE_AUDIT_LOG' })]);
+    for (const artifactKind of ['passport', 'certificate', 'trust'] as const) {
+      expect(await ask(item({ proofId: denied, artifactKind }))).toEqual({
+        outcome: 'absent_artifact',
+      });
+    }
+    const one = item({ proofId: denied });
+    await ask(one);
+    await settle(one.requestId);
+    expect(await entries(denied)).toHaveLength(1);
+  });
+});
+
+describe('who may append', () => {
+  const statusRow = (body: unknown) => ({
+    leaf_index: 1e6,
+    kind: 2,
+    proof_id: proofId,
+    at: new Date(),
+    body: Buffer.from(JSON.stringify(body)),
+  });
+
+  it('is not the engine: neither an entry, nor a reason, nor the size of the log', async () => {
+    const sql = registry.engine;
+    const denied = /permission denied/;
+    await expect(sql`insert into svc.log_entry ${sql(statusRow({}))}`).rejects.toThrow(denied);
+    await expect(
+      sql`insert into svc.revocation_reason (reason_hash, document) values ('\\x00', '\\x00')`,
+    ).rejects.toThrow(denied);
+    await expect(sql`update svc.log_head set tree_size = tree_size + 1`).rejects.toThrow(denied);
+    await expect(sql`update svc.revocation_request set refused = null`).rejects.toThrow(denied);
+    await expect(sql`delete from svc.revocation_pending`).rejects.toThrow(denied);
+  });
+
+  it('is the worker, of what somebody asked for and of nothing else, each once', async () => {
+    const one = item();
+    await ask(one);
+    const sql = registry.admit.sql;
+    const asked = {
+      type: 'status',
+      proof_id: proofId,
+      artifact_kind: 'proof',
+      reason_hash: Buffer.from(one.reasonHash).toString('hex'),
+    };
+    const append = (body: unknown) => sql`insert into svc.log_entry ${sql(statusRow(body))}`;
+    for (const other of [
+      {},
+      { ...asked, artifact_kind: 'trust' },
+      { ...asked, reason_hash: 'a'.repeat(64) },
+      { ...asked, proof_id: 'b'.repeat(32) },
+    ]) {
+      await expect(append(other)).rejects.toThrow(/nobody asked/);
+    }
+    await settle(one.requestId);
+    await expect(append(asked)).rejects.toThrow(/revoked already/);
+  });
+
+  it('is nobody for what was refused', async () => {
+    const one = item({ keyNo: 0 });
+    await ask(one);
+    await settle(one.requestId);
+    const sql = registry.admit.sql;
+    const body = {
+      proof_id: proofId,
+      artifact_kind: 'proof',
+      reason_hash: Buffer.from(one.reasonHash).toString('hex'),
+    };
+    await expect(sql`insert into svc.log_entry ${sql(statusRow(body))}`).rejects.toThrow(
+      /nobody asked/,
+    );
+  });
+});
+
+describe('what is asked for', () => {
+  it('cannot be changed, taken back, or closed behind the back of the log', async () => {
+    const waiting = item();
+    await ask(waiting);
+    const [other = ''] = await registry.admitAll([registry.item()]);
+    const done = item({ proofId: other });
+    await ask(done);
+    await settle(done.requestId);
+    const worker = registry.admit.sql;
+    const refusals = [
+      [waiting, /keeps its reason/],
+      [done, /may only be erased/],
+    ] as const;
+    for (const [{ requestId }, why] of refusals) {
+      await expect(worker`
+        update svc.revocation_request set refused = 'processing_failed'
+        where request_id = ${requestId}::uuid`).rejects.toThrow(/may only be closed/);
+      await expect(db.sql`
+        update svc.revocation_request set document = '\\x00'
+        where request_id = ${requestId}::uuid`).rejects.toThrow(why);
+      await expect(db.sql`
+        delete from svc.revocation_request where request_id = ${requestId}::uuid`).rejects.toThrow();
+    }
+    await settle(waiting.requestId);
+  });
+});
+
+describe('the sweeper', () => {
+  it('finds what waits, page by page, and only that', async () => {
+    const asked = (['proof', 'passport', 'trust'] as const).map((artifactKind) =>
+      item({ artifactKind }),
+    );
+    for (const one of asked) await ask(one);
+    const enqueued: string[][] = [];
+    const options = {
+      sql: registry.admit.sql,
+      log: registry.admit.log,
+      enqueue: (ids: string[]) => {
+        enqueued.push(ids);
+        return Promise.resolve();
+      },
+      groupSize: 2,
+    };
+    expect(await requeueStaleRevocations({ ...options, olderThanMs: 60_000 })).toMatchObject({
+      enqueued: 0,
+    });
+    // Asked for by a clock that was set back since.
+    const [{ request_id: ahead } = { request_id: '' }] = await db.sql<{ request_id: string }[]>`
+      update svc.revocation_pending set requested_at = requested_at + interval '1 hour'
+      where request_id = ${asked[1]!.requestId}::uuid returning replace(request_id::text, '-', '') as request_id`;
+    await requeueStaleRevocations({ ...options, olderThanMs: 60_000 });
+    expect(enqueued.splice(0)).toEqual([[ahead]]);
+    const first = await requeueStaleRevocations({ ...options, olderThanMs: 0 });
+    const second = await requeueStaleRevocations({ ...options, olderThanMs: 0 }, first.next);
+    expect(second.next).toBeNull();
+    expect(enqueued.flat().sort()).toEqual(asked.map(({ requestId }) => requestId).sort());
+    await settle(...enqueued.flat());
+    expect(await revocationsOlderThan(registry.admit.sql, 0, 10)).toEqual([]);
+  });
+});

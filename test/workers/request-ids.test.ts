@@ -1,0 +1,181 @@
+import { pino } from 'pino';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, it, vi } from 'vitest';
+import { openAdmitQueue, type AdmitQueue } from '#runtime/queue/queues';
+import { setAllowlisted } from '#sql/tenants/administration';
+import { acceptIntake } from '#sql/admissions/accept';
+import { startAdmitWorker, WORKER_DEFAULTS, type AdmitWorker } from '#workers/admit/worker';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import {
+  executeBody,
+  headersFor,
+  issueKey,
+  startEngine,
+  type TestEngine,
+} from '../fixtures/engine.js';
+import { clientOf, revocationBody } from '../fixtures/lifecycle.js';
+import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+import { eventually } from '../fixtures/stack.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let key: string;
+let queue: AdmitQueue;
+let engine: TestEngine;
+let worker: AdmitWorker | null = null;
+
+const KEPT = 'admissions cannot be settled; they are kept and tried again';
+
+type Line = Record<string, unknown> & { msg: string };
+let lines: Line[];
+const log = pino(
+  { level: 'debug' },
+  { write: (line: string) => void lines.push(JSON.parse(line) as Line) },
+);
+
+beforeAll(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  key = await issueKey(registry);
+  queue = openAdmitQueue({ databaseUrl: db.urlFor('svc_engine'), redisUrl: null }, { log });
+  engine = await startEngine(registry, { queue, log, waitMs: 50 });
+});
+beforeEach(() => {
+  lines = [];
+});
+afterEach(async () => {
+  await worker?.close();
+  worker = null;
+  await setAllowlisted(registry.admin, TENANT, true);
+});
+afterAll(async () => {
+  await engine.close();
+  await queue.close();
+  await db.drop();
+});
+
+/** What `work` does is seen by a worker of the test's own, which says everything. */
+function startWorker(sweepOlderThanMs = 60_000): void {
+  worker = startAdmitWorker(
+    { ...registry.admit, log },
+    { databaseUrl: db.urlFor('svc_worker'), redisUrl: null },
+    { ...WORKER_DEFAULTS, sweepEveryMs: 100, sweepOlderThanMs },
+  );
+}
+
+const line = (msg: string): Promise<Line> =>
+  eventually(
+    () => Promise.resolve(lines.find((one) => one.msg === msg) ?? null),
+    20_000,
+    `the line "${msg}"`,
+  );
+
+async function execute(requestId: string, body = executeBody()): Promise<string> {
+  const headers = { ...headersFor(key), 'X-Request-Id': requestId };
+  const reply = await engine.call({
+    path: '/v1/intents/execute',
+    headers,
+    body: JSON.stringify(body),
+  });
+  expect(reply.status).toBe(202);
+  return reply.json['proof_id'] as string;
+}
+
+it('are in the line that says what the worker did with an admission', async () => {
+  const proofId = await execute('trace-settled');
+  startWorker();
+  expect(await line('settled')).toMatchObject({
+    admissions: 1,
+    alone: [{ proof_id: proofId, request_id: 'trace-settled', effect: 'ADMIT' }],
+  });
+});
+
+it('are told at the usual level with what was refused in the end', async () => {
+  const proofId = await execute('trace-refused');
+  await setAllowlisted(registry.admin, TENANT, false);
+  startWorker();
+  expect(await line('refused before signing')).toMatchObject({
+    level: 30,
+    alone: [{ proof_id: proofId, request_id: 'trace-refused', code: 'tenant_not_allowlisted' }],
+  });
+});
+
+it('are found by the proof id when the sweeper came back for it', async () => {
+  const lost = await engine.call({
+    path: '/v1/intents/execute',
+    headers: { ...headersFor(key), 'X-Request-Id': 'trace-lost' },
+    body: JSON.stringify(executeBody()),
+  });
+  const proofId = lost.json['proof_id'] as string;
+  // The job is gone, and what it said with it.
+  await db.sql`delete from bullmq.job`;
+  await new Promise((resolve) => setTimeout(resolve, 2_100));
+  startWorker(1_000);
+  expect(await line('swept: enqueued again')).toMatchObject({ first: [{ proof_id: proofId }] });
+  const late = await line('settled late');
+  expect(late).toMatchObject({ level: 30, alone: [{ proof_id: proofId }] });
+  expect(JSON.stringify(late)).not.toContain('request_id');
+  // The engine's line is where both meet.
+  expect(await line('request')).toMatchObject({ request_id: 'trace-lost', proof_id: proofId });
+});
+
+it('lead to a batch, and from there to its items', async () => {
+  const reply = await engine.call({
+    path: '/v1/batches',
+    headers: {
+      ...headersFor(key),
+      'Content-Type': 'application/x-ndjson',
+      'X-Request-Id': 'trace-batch',
+    },
+    body: [executeBody(), executeBody()].map((one) => JSON.stringify(one)).join('\n'),
+  });
+  expect(reply.status).toBe(202);
+  const batch_id = reply.json['batch_id'] as string;
+  startWorker();
+  expect(await line('settled')).toMatchObject({ batches: [{ batch_id, admissions: 2 }] });
+  expect(await line('a batch has come')).toMatchObject({ batch_id, request_id: 'trace-batch' });
+  expect(await line('request')).toMatchObject({ batch_id, request_id: 'trace-batch' });
+});
+
+it('lead from a revocation to what the worker did with it', async () => {
+  const [proofId = ''] = await registry.admitAll([registry.item()]);
+  const client = await clientOf(db, registry, engine);
+  const path = `/v1/proofs/${proofId}/revocations`;
+  const reply = await client.post(path, revocationBody(), { 'X-Request-Id': 'trace-revoked' });
+  expect(reply.status).toBe(202);
+  startWorker();
+  expect(await line('revocations settled')).toMatchObject({
+    revocations: 1,
+    request_id: 'trace-revoked',
+  });
+});
+
+it('are left out where the queue holds something else, and the job is done all the same', async () => {
+  const item = registry.item();
+  await acceptIntake(registry.engine, [item]);
+  const forged = { join: () => '\u001b[31m"}\n{"forged":true}' } as unknown as string[];
+  await queue.add([item.proofId], forged);
+  startWorker();
+  const told = await line('settled');
+  expect(told).toMatchObject({ alone: [{ proof_id: item.proofId, effect: 'ADMIT' }] });
+  expect(JSON.stringify(lines)).not.toContain('forged');
+});
+
+it('are in the line that says what cannot be settled, which comes again after a clock was set back', async () => {
+  await db.sql`revoke insert on svc.log_entry from svc_worker`;
+  const clocks = [vi.spyOn(Date, 'now'), vi.spyOn(performance, 'now')] as const;
+  try {
+    const proofId = await execute('trace-kept');
+    startWorker();
+    const first = [{ proof_id: proofId, request_id: 'trace-kept' }];
+    expect(await line(KEPT)).toMatchObject({ admissions: 1, first });
+    const [set, passed] = [Date.now() - 60 * 60_000, performance.now() + 6_000];
+    clocks[0].mockReturnValue(set);
+    clocks[1].mockReturnValue(passed);
+    lines = [];
+    await execute('trace-kept-too');
+    await line(KEPT);
+  } finally {
+    for (const clock of clocks) clock.mockRestore();
+    await db.sql`grant insert on svc.log_entry to svc_worker`;
+  }
+});

@@ -1,0 +1,233 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { toBase64Url } from '#protocol/bytes';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { HungError } from '#runtime/process/watchdog';
+import { setValidity } from '#sql/tenants/administration';
+import { appendKeyChange } from '#sql/lifecycle/entries';
+import { treeSize } from '#sql/log/log';
+import { transaction } from '#sql/db/transaction';
+import { scrubUrgently, verdictsForLeaves } from '#sql/log/verdicts';
+import { recordErasures } from '#workers/verify/erase';
+import { expire } from '#workers/verify/expiries';
+import { scrub } from '#workers/verify/scrub';
+import { runVerifier } from '#workers/verify/verifier';
+import { untilWaiting } from '../fixtures/append-lock.js';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { eraseProof } from '../fixtures/erase.js';
+import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+import { FLIP, tampering } from '../fixtures/tampering.js';
+import { eventually } from '../fixtures/stack.js';
+
+let db: TestDatabase;
+let registry: TestRegistry;
+
+beforeEach(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+});
+afterEach(() => db.drop());
+
+const { leafOf, outcomeOf, tamper, holdVerdictLock } = tampering(() => ({ db, registry }));
+
+const HOUR_OF_TRUST = { proof: null, certificate: null, passport: null, trust: 3600 };
+
+describe('the scrubber', () => {
+  it('goes round and round, and says nothing where nothing has changed', async () => {
+    const ids = await registry.admitAll(Array.from({ length: 299 }, () => registry.item()));
+    await registry.verifyAll();
+    for (let step = 0; step < 3; step += 1) {
+      expect(await scrub(registry.verify, 150)).toEqual({ changed: 0, urgent: false });
+    }
+    const [first, last] = [ids[0]!, ids[298]!];
+    for (const id of [first, last]) await tamper(FLIP.signature, [id]);
+    expect((await scrub(registry.verify, 150)).changed).toBe(1);
+    expect([await outcomeOf(first), await outcomeOf(last)]).toEqual(['pass', 'fail']);
+    expect((await scrub(registry.verify, 150)).changed).toBe(1);
+    expect([await outcomeOf(first), await outcomeOf(last)]).toEqual(['fail', 'fail']);
+    expect(await db.sql`select from svc.verdict where not frontier`).toHaveLength(2);
+  });
+
+  it('says nothing of what it found under another history of keys', async () => {
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    await tamper(FLIP.signature, [id]);
+    const lock = await holdVerdictLock();
+    const scrubbing = scrub(registry.verify, 1000);
+    await untilWaiting(db.sql);
+    await transaction(registry.verify.sql, (tx) => scrubUrgently(tx, 0, 2));
+    await lock.release();
+    expect((await scrubbing).changed).toBe(0);
+    expect(await outcomeOf(id)).toBe('pass');
+    expect((await scrub(registry.verify, 1000)).changed).toBe(1);
+  });
+
+  it.each<[string, (id: string) => Promise<unknown>, () => Promise<unknown>]>([
+    ['the scrubber', (id) => tamper(FLIP.signature, [id]), () => scrub(registry.verify, 1000)],
+    [
+      'what expires',
+      () => tamper('update svc.expiry set expires_at = now()', []),
+      () => expire(registry.verify, 1000),
+    ],
+    ['what was erased', (id) => eraseProof(db, id), () => recordErasures(registry.verify, 1000)],
+  ])('%s waits while another writes verdicts, and dates its own later', async (_, make, work) => {
+    await setValidity(registry.admin, TENANT, HOUR_OF_TRUST);
+    const [id = ''] = await registry.admitAll([registry.item()]);
+    await registry.verifyAll();
+    await make(id);
+    const lock = await holdVerdictLock();
+    const order: string[] = [];
+    const working = work().then(() => order.push('worked'));
+    await untilWaiting(db.sql);
+    order.push('released');
+    const [clock] = await db.sql<{ now: Date }[]>`select clock_timestamp() as now`;
+    await lock.release();
+    await working;
+    expect(order).toEqual(['released', 'worked']);
+    const [verdict] = await db.sql<{ verified_at: Date }[]>`
+      select verified_at from svc.verdict where not frontier`;
+    expect(verdict?.verified_at.getTime()).toBeGreaterThanOrEqual(clock!.now.getTime());
+  });
+});
+
+describe('the running verifier', () => {
+  const options = {
+    batch: 10,
+    mostBatch: 40,
+    idleMs: 5,
+    upkeepMs: 5,
+    scrubMs: 5,
+    scrubBatch: 10,
+    stallTimeoutMs: 60_000,
+  };
+  async function whileItRuns(
+    work: () => Promise<void>,
+    overrides: Partial<typeof options> = {},
+  ): Promise<void> {
+    const stopping = new AbortController();
+    const running = runVerifier(registry.verify, stopping.signal, { ...options, ...overrides });
+    try {
+      await work();
+    } finally {
+      stopping.abort();
+      await running;
+    }
+  }
+  it('gives up, and says so, when something it asked is never answered', async () => {
+    const never = () => new Promise<never>(() => undefined);
+    const sql = new Proxy(registry.verify.sql, {
+      apply: never,
+      get: (pool, name) => (name === 'reserve' ? never : (Reflect.get(pool, name) as unknown)),
+    });
+    const { signal } = new AbortController();
+    const running = runVerifier({ ...registry.verify, sql }, signal, {
+      ...options,
+      stallTimeoutMs: 300,
+    });
+    await expect(running).rejects.toThrow(HungError);
+  });
+
+  const becomes = (id: string, outcome: string) =>
+    eventually(
+      async () => ((await outcomeOf(id)) === outcome ? true : null),
+      10_000,
+      `that it is ${outcome}`,
+    );
+
+  it('verifies what is new, and again what is old, and sees what is over', async () => {
+    await setValidity(registry.admin, TENANT, {
+      proof: null,
+      certificate: null,
+      passport: null,
+      trust: 0,
+    });
+    const ids = await registry.admitAll([registry.item(), registry.item()]);
+    await whileItRuns(async () => {
+      await becomes(ids[0]!, 'pass');
+      await tamper(FLIP.signature, [ids[0]!]);
+      await becomes(ids[0]!, 'fail');
+      await seesTheEndOf(ids[1]!);
+    });
+  });
+
+  const seesTheEndOf = (id: string) =>
+    eventually(
+      async () => {
+        const leaf = await leafOf(id);
+        const verdict = (await verdictsForLeaves(registry.verify.sql, [leaf])).get(leaf);
+        return verdict?.expired.length === 1 ? true : null;
+      },
+      10_000,
+      'the end of a validity',
+    );
+
+  it('goes on with both when the clock of its machine is set back', async () => {
+    await setValidity(registry.admin, TENANT, HOUR_OF_TRUST);
+    const { now } = Date;
+    const clock = vi.spyOn(Date, 'now');
+    // What is over when it is first looked at needs nobody who comes back for it.
+    const passesAndEnds = async (): Promise<string> => {
+      const [id = ''] = await registry.admitAll([registry.item()]);
+      await becomes(id, 'pass');
+      await tamper('update svc.expiry set expires_at = now()', []);
+      await seesTheEndOf(id);
+      return id;
+    };
+    try {
+      await whileItRuns(async () => {
+        await passesAndEnds();
+        clock.mockImplementation(() => now() - 60 * 60_000);
+        const id = await passesAndEnds();
+        await tamper(FLIP.signature, [id]);
+        await becomes(id, 'fail');
+      });
+    } finally {
+      clock.mockRestore();
+    }
+  });
+
+  it('takes more at once while the log is ahead, and less again when it is not', async () => {
+    await registry.verifyAll();
+    const before = await treeSize(registry.engine);
+    const ids = await registry.admitAll(Array.from({ length: 115 }, () => registry.item()));
+    await whileItRuns(async () => {
+      await becomes(ids.at(-1)!, 'pass');
+      const more = await registry.admitAll(Array.from({ length: 12 }, () => registry.item()));
+      await becomes(more.at(-1)!, 'pass');
+    });
+    const ranges = await db.sql<{ covered: number }[]>`
+      select (last_index - first_index + 1)::integer as covered from svc.verdict
+      where frontier and first_index >= ${before} order by first_index`;
+    expect(ranges.map(({ covered }) => covered)).toEqual([10, 20, 40, 40, 5, 10, 2]);
+  });
+
+  it('goes on after a round that failed', async () => {
+    const ids = await registry.admitAll([registry.item()]);
+    await db.sql`alter table svc.verdict rename to hidden`;
+    await whileItRuns(async () => {
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      await db.sql`alter table svc.hidden rename to verdict`;
+      await becomes(ids[0]!, 'pass');
+    });
+  });
+
+  it('does not let a compromise wait for the scrubber to come round', async () => {
+    const ids = await registry.admitAll(Array.from({ length: 60 }, () => registry.item()));
+    await registry.verifyAll();
+    await scrub(registry.verify, 1000);
+    const { keyId, signer } = registry.admit;
+    await whileItRuns(
+      async () => {
+        await becomes(ids[0]!, 'pass');
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        await appendKeyChange(registry.admin, nativeSha256, {
+          keyId,
+          publicKey: toBase64Url(signer.publicKey),
+          change: 'compromise',
+          fromIndex: 0,
+        });
+        await becomes(ids[59]!, 'fail');
+      },
+      { scrubMs: 1500, scrubBatch: 1 },
+    );
+  });
+});

@@ -1,0 +1,237 @@
+import { randomBytes } from 'node:crypto';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { setValidity } from '#sql/tenants/administration';
+import { shareChangesSince, sharesNow } from '#sql/lifecycle/shares';
+import { createShareToken } from '#sql/lifecycle/share-tokens';
+import {
+  databaseTime,
+  expiryScanDoneAt,
+  recordExpiryScan,
+  verdictsForLeaves,
+} from '#sql/log/verdicts';
+import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
+import { expireShares, scanExpiries } from '#workers/verify/expiries';
+import { runVerifier, VERIFIER_DEFAULTS } from '#workers/verify/verifier';
+import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
+import { eventually } from '../fixtures/stack.js';
+import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
+
+/** What is over because its time has come, by the database's clock, and that somebody looked. */
+
+let db: TestDatabase;
+let registry: TestRegistry;
+let proofId: string;
+beforeEach(async () => {
+  db = await freshDatabase();
+  registry = await openRegistry(db);
+  [proofId = ''] = await registry.admitAll([registry.item()]);
+});
+afterEach(() => db.drop());
+
+async function share(endsIn: number | null): Promise<string> {
+  const tokenHash = randomBytes(32);
+  const made = await createShareToken(registry.engine, registry.tenantNo, {
+    tokenHash,
+    keyNo: 1,
+    target: { artifactKind: 'proof', proofId },
+    expiresAt: endsIn === null ? null : (await databaseTime(db.sql)) + endsIn,
+  });
+  expect(made.outcome).toBe('created');
+  return tokenHash.toString('hex');
+}
+
+/** As if the token had been made long ago. */
+const letEnd = (hash: string) => db.sql`
+  update svc.share_due set expires_at = now() - interval '1 second'
+  where token_hash = ${Buffer.from(hash, 'hex')}`;
+
+const isLive = async (hash: string): Promise<boolean> =>
+  (await sharesNow(db.sql, [hash])).get(hash) !== null;
+
+describe('a share token', () => {
+  it('is over when the verifier has recorded it, once, and not before its time', async () => {
+    const [ending, later, lasting] = [await share(60_000), await share(60_000), await share(null)];
+    expect(await expireShares(registry.verify, 10)).toBe(0);
+    await letEnd(ending);
+    expect(await isLive(ending)).toBe(true);
+    expect(await expireShares(registry.verify, 10)).toBe(1);
+    expect(await expireShares(registry.verify, 10)).toBe(0);
+    expect(await isLive(ending)).toBe(false);
+    for (const hash of [later, lasting]) expect(await isLive(hash)).toBe(true);
+    const changes = await shareChangesSince(db.sql, 0, 100);
+    expect(changes.at(-1)).toEqual({ changeNo: 4, tokenHash: ending });
+    expect(changes).toHaveLength(4);
+  });
+
+  it('ends by the clock of the database, whatever this process believes', async () => {
+    const token = await share(60_000);
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 3_600_000 });
+    try {
+      await scanExpiries(registry.verify, 10);
+    } finally {
+      vi.useRealTimers();
+    }
+    expect(await isLive(token)).toBe(true);
+  });
+
+  it('stays due until its end is recorded', async () => {
+    const token = await share(60_000);
+    await letEnd(token);
+    await db.sql.unsafe(`
+      create function public.failing() returns trigger language plpgsql as
+        $$ begin raise exception 'not now'; end $$;
+      create trigger failing before insert on svc.share_expiry execute function public.failing()`);
+    await expect(expireShares(registry.verify, 10)).rejects.toThrow('not now');
+    await db.sql`drop trigger failing on svc.share_expiry`;
+    expect(await expireShares(registry.verify, 10)).toBe(1);
+  });
+});
+
+describe('a look at what may be over', () => {
+  it('goes on until nothing is left, and says then when it began', async () => {
+    const no = { proof: null, certificate: null, passport: null, trust: 0 };
+    await setValidity(registry.admin, TENANT, no);
+    const ids = await registry.admitAll(Array.from({ length: 5 }, () => registry.item()));
+    while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
+    const tokens = [];
+    for (let i = 0; i < 5; i++) tokens.push(await share(60_000));
+    for (const token of tokens) await letEnd(token);
+    expect(await expiryScanDoneAt(db.sql)).toBeNull();
+    const before = await databaseTime(db.sql);
+    await scanExpiries(registry.verify, 2);
+    const after = await databaseTime(db.sql);
+    const done = (await expiryScanDoneAt(db.sql))!;
+    expect(done).toBeGreaterThanOrEqual(before);
+    expect(done).toBeLessThanOrEqual(after);
+    for (const token of tokens) expect(await isLive(token)).toBe(false);
+    const [{ leaf_index: leaf } = { leaf_index: -1 }] = await db.sql<{ leaf_index: number }[]>`
+      select leaf_index from svc.proof where proof_id = ${ids[4]!}::uuid`;
+    expect((await verdictsForLeaves(db.sql, [leaf])).get(leaf)?.expired).toEqual(['trust']);
+  });
+
+  it('says no later time than all that it could not see', async () => {
+    // It is held up after it began: what ends in the meantime it may miss.
+    const lock = await db.sql.reserve();
+    await lock`begin`;
+    await lock`lock table svc.share_due in access exclusive mode`;
+    const looking = scanExpiries(registry.verify, 10);
+    await eventually(
+      async () => {
+        const waiting = await db.sql`select from pg_locks where not granted`;
+        return waiting.length > 0 ? true : null;
+      },
+      10_000,
+      'that it waits',
+    );
+    const meanwhile = await databaseTime(db.sql);
+    await lock`commit`;
+    lock.release();
+    await looking;
+    expect(await expiryScanDoneAt(db.sql)).toBeLessThanOrEqual(meanwhile);
+  });
+
+  it.each(['svc.share_due', 'svc.expiry'])('that fails at %s says nothing', async (table) => {
+    await scanExpiries(registry.verify, 10);
+    const before = await expiryScanDoneAt(db.sql);
+    while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
+    await db.sql.unsafe(`alter table ${table} rename to hidden`);
+    await expect(scanExpiries(registry.verify, 10)).rejects.toThrow();
+    expect(await expiryScanDoneAt(db.sql)).toBe(before);
+    await db.sql.unsafe(`alter table svc.hidden rename to ${table.slice('svc.'.length)}`);
+    await scanExpiries(registry.verify, 10);
+    expect(await expiryScanDoneAt(db.sql)).toBeGreaterThan(before!);
+  });
+
+  it('never takes back a later one of another verifier', async () => {
+    const now = await databaseTime(db.sql);
+    await recordExpiryScan(registry.verify.sql, now);
+    await recordExpiryScan(registry.verify.sql, now - 1000);
+    expect(await expiryScanDoneAt(db.sql)).toBe(now);
+  });
+
+  it('takes back one to come, by which the clock of the database was set back', async () => {
+    // What is over until then nobody has looked for, and the public would be told that somebody has.
+    const now = await databaseTime(db.sql);
+    await recordExpiryScan(registry.verify.sql, now + 3_600_000);
+    await scanExpiries(registry.verify, 10);
+    const done = (await expiryScanDoneAt(db.sql))!;
+    expect(done).toBeGreaterThanOrEqual(now);
+    expect(done).toBeLessThanOrEqual(await databaseTime(db.sql));
+  });
+});
+
+describe('the running verifier', () => {
+  it('looks at what may be over more often than it scrubs, by default five times a second', async () => {
+    expect(VERIFIER_DEFAULTS).toMatchObject({ upkeepMs: 200, scrubMs: 1000 });
+    const stopping = new AbortController();
+    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, upkeepMs: 5, scrubMs: 3_600_000 };
+    const running = runVerifier(registry.verify, stopping.signal, options);
+    const step = async (what: string, look: () => Promise<boolean>) =>
+      eventually(async () => ((await look()) ? true : null), 10_000, what);
+    try {
+      await step('the first look', async () => (await expiryScanDoneAt(db.sql)) !== null);
+      const token = await share(60_000);
+      await letEnd(token);
+      await step('the end of a token', async () => !(await isLive(token)));
+      const seen = (await expiryScanDoneAt(db.sql))!;
+      await step('a later look', async () => (await expiryScanDoneAt(db.sql))! > seen);
+    } finally {
+      stopping.abort();
+      await running;
+    }
+  });
+
+  it('vouches for what it recorded while it cannot verify again what a compromised key signed', async () => {
+    const stopping = new AbortController();
+    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, upkeepMs: 5, scrubMs: 5 };
+    while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
+    const urgent = (until: number) => db.sql`update svc.scrub set urgent_until = ${until}`;
+    await urgent(1);
+    // It cannot write down how far it has come.
+    await db.sql.unsafe(`
+      create function public.failing() returns trigger language plpgsql as
+        $$ begin raise exception 'not now'; end $$;
+      create trigger failing before update on svc.scrub execute function public.failing()`);
+    const running = runVerifier(registry.verify, stopping.signal, options);
+    const step = async (what: string, look: () => Promise<boolean>) =>
+      eventually(async () => ((await look()) ? true : null), 10_000, what);
+    try {
+      const token = await share(60_000);
+      await letEnd(token);
+      await step('the end of a token', async () => !(await isLive(token)));
+      await step('a look that counts', async () => (await expiryScanDoneAt(db.sql)) !== null);
+      expect(await db.sql`select urgent_until::int from svc.scrub`).toEqual([{ urgent_until: 1 }]);
+    } finally {
+      stopping.abort();
+      await running;
+    }
+  });
+
+  it('vouches for nothing while it cannot follow the log, and goes on ending what is over', async () => {
+    const stopping = new AbortController();
+    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, upkeepMs: 5, scrubMs: 3_600_000 };
+    const step = async (what: string, look: () => Promise<boolean>) =>
+      eventually(async () => ((await look()) ? true : null), 10_000, what);
+    while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
+    await scanExpiries(registry.verify, 10);
+    const before = (await expiryScanDoneAt(db.sql))!;
+    const [{ size = 0 } = {}] = await db.sql<{ size: number }[]>`
+      select tree_size::int as size from svc.log_head`;
+    // The head says that there is one more leaf, and there is none.
+    await db.sql.begin(async (tx) => {
+      await tx`set local session_replication_role = replica`; // no trigger refuses it
+      await tx`update svc.log_head set tree_size = ${size + 1}`;
+    });
+    const token = await share(60_000);
+    await letEnd(token);
+    const running = runVerifier(registry.verify, stopping.signal, options);
+    try {
+      await step('the end of a token', async () => !(await isLive(token)));
+      expect(await expiryScanDoneAt(db.sql)).toBe(before);
+    } finally {
+      stopping.abort();
+      await running;
+    }
+    expect(await expiryScanDoneAt(db.sql)).toBe(before);
+  });
+});
