@@ -1,26 +1,59 @@
 import { parseArgs } from 'node:util';
-import { runCommand } from './command.js';
-import { MEASUREMENTS } from './measurements.js';
-import { runBench } from './run-bench.js';
+import { reportResults, resultsFile, runCommand, UsageError } from './harness/command.js';
+import { runScenarios } from './harness/run.js';
+import type { Scenario } from './harness/scenario.js';
+import { batch } from './scenarios/batch.js';
+import { execute } from './scenarios/execute.js';
+import { fairness } from './scenarios/fairness.js';
+import { freshness } from './scenarios/freshness.js';
+import { growth } from './scenarios/growth.js';
+import { lookup } from './scenarios/lookup.js';
+import { memory } from './scenarios/memory.js';
+import { scaling } from './scenarios/scaling.js';
+import { storage } from './scenarios/storage.js';
 
-const USAGE = `npm run bench               all rows; writes bench/results/latest.json
-npm run bench -- --quick    smaller, two minutes; writes bench/results/quick.json
-  --only <a,b>   some measurements; writes bench/results/partial.json
-  --profile      CPU profiles of the programs where a measurement takes them, and where the time went
-  --dir <dir>    keeps the data there, on a real disk; else in a directory that is removed
-measurements: ${MEASUREMENTS.map(({ name }) => name).join(', ')}`;
+/** In the order of a run. Growth fills the registry that storage, lookup and memory share. */
+const SCENARIOS: readonly Scenario[] = [
+  batch,
+  execute,
+  fairness,
+  freshness,
+  growth,
+  storage,
+  lookup,
+  memory,
+  scaling,
+];
+const DEFAULT_PROOFS = 1_000_000;
+/** More than the recent lookups, so that old proofs exist. */
+const MIN_PROOFS = 200_000;
+
+const USAGE = `npm run bench               run all scenarios; writes bench/results/latest.json
+npm run bench -- --quick    run smaller scenarios in minutes; writes bench/results/quick.json
+  --only <a,b>   run some scenarios; writes bench/results/partial.json
+  --proofs <n>   fill the shared registry with n proofs (${String(DEFAULT_PROOFS)}); writes partial.json
+  --profile      write CPU profiles of batch and execute, and print where the time went
+  --dir <dir>    keep the data in a directory on a real disk
+scenarios: ${SCENARIOS.map(({ name }) => name).join(', ')}`;
 
 await runCommand(USAGE, async (signal) => {
-  const { values: given } = parseArgs({
+  const { values } = parseArgs({
     options: {
       quick: { type: 'boolean', default: false },
       profile: { type: 'boolean', default: false },
       only: { type: 'string' },
+      proofs: { type: 'string', default: String(DEFAULT_PROOFS) },
       dir: { type: 'string' },
     },
   });
-  const { quick, profile, dir } = given;
-  const only = given.only?.split(',');
-  const rows = await runBench(MEASUREMENTS, { quick, profile, only, dir, signal });
-  return { rows, results: only !== undefined ? 'partial' : quick ? 'quick' : 'latest' };
+  const { quick, profile, dir } = values;
+  const only = values.only?.split(',');
+  const proofs = Number(values.proofs);
+  if (!Number.isSafeInteger(proofs) || proofs < MIN_PROOFS) {
+    throw new UsageError(`--proofs takes a whole number from ${String(MIN_PROOFS)} on`);
+  }
+  const results = await runScenarios(SCENARIOS, { quick, proofs, profile, only, dir, signal });
+  const isPartial = only !== undefined || proofs !== DEFAULT_PROOFS;
+  const file = resultsFile(isPartial ? 'partial' : quick ? 'quick' : 'latest');
+  return reportResults(file, results);
 });

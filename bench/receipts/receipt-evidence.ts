@@ -2,35 +2,51 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { openCheckpoint } from '#protocol/checkpoint';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import { inclusionFromTiles, tilePath, type TileReader } from '#protocol/tiles';
-import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
-import type { OutsideTrust, PublicVerdict, ReceiptEvidence } from './receipt-faults.js';
+import { loadSigningKey, nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import { engineHeaders } from '../harness/engine-api.js';
+import { PROOF_PATH } from '../harness/public-api.js';
+import type { BenchStack } from '../harness/stack.js';
+import type { PinnedKeys, PublicVerdict, ReceiptEvidence } from './receipt-faults.js';
 
-/** Where somebody outside can ask, and with which key. */
-export interface Outside {
+/** A client outside the service: two URLs, an API key and two pinned public keys. */
+export interface Outsider {
   engineUrl: string;
   publicUrl: string;
-  /** For the engine's calls. */
+  /** For calls of the engine API. */
   headers: Record<string, string>;
-  trust: OutsideTrust;
+  trust: PinnedKeys;
 }
 
-type Found = Pick<ReceiptEvidence, 'verdict' | 'exported' | 'checkpoint' | 'path'>;
-
-const ASK_EVERY_MS = 200;
+export function outsiderOf({
+  engineUrl,
+  publicUrl,
+  registry,
+}: Pick<BenchStack, 'engineUrl' | 'publicUrl' | 'registry'>): Outsider {
+  return {
+    engineUrl,
+    publicUrl,
+    headers: engineHeaders(registry),
+    trust: {
+      aepKey: loadSigningKey(registry.keyFiles.aep).publicKey,
+      logVkey: registry.vkeys.log,
+      logOrigin: registry.origin,
+    },
+  };
+}
 
 /**
- * Asks the facade and the engine for all that they say of a proof.
+ * Fetches everything that the two APIs publish about a proof.
  *
- * @throws Error when the proof is not public, or cannot be exported, within `patienceMs`
+ * @throws Error when the proof is not public, or cannot be exported, within `publicWithinMs`
  */
 export async function gatherEvidence(
-  outside: Outside,
+  outsider: Outsider,
   proofId: string,
-  patienceMs: number,
-): Promise<Found> {
-  const { engineUrl, publicUrl, headers } = outside;
-  const deadline = performance.now() + patienceMs;
-  const verdict = (await untilFound(`${publicUrl}/api/public/verify/proof/${proofId}`, {
+  publicWithinMs: number,
+): Promise<Pick<ReceiptEvidence, 'verdict' | 'exported' | 'checkpoint' | 'path'>> {
+  const { engineUrl, publicUrl, headers } = outsider;
+  const deadline = performance.now() + publicWithinMs;
+  const verdict = (await untilFound(publicUrl + PROOF_PATH + proofId, {
     pending: 404,
     deadline,
   })) as PublicVerdict;
@@ -40,7 +56,7 @@ export async function gatherEvidence(
     deadline,
   })) as ProofExport;
   const checkpoint = Buffer.from(await bytesAt(`${publicUrl}/log/checkpoint`)).toString();
-  const { logVkey, logOrigin } = outside.trust;
+  const { logVkey, logOrigin } = outsider.trust;
   const { size } = openCheckpoint(checkpoint, logVkey, logOrigin, nativeVerify, nativeSha256);
   const read: TileReader = (level, index, width) =>
     bytesAt(`${publicUrl}/log/${tilePath(level, index, width)}`);
@@ -48,7 +64,9 @@ export async function gatherEvidence(
   return { verdict, exported, checkpoint, path };
 }
 
-/** Asks again while the answer is the one that means "not yet". */
+const POLL_MS = 200;
+
+/** Repeats the request while the status is the one that means "not yet". */
 async function untilFound(
   url: string,
   {
@@ -64,7 +82,7 @@ async function untilFound(
     if (response.status !== pending || performance.now() > deadline) {
       throw new Error(`${new URL(url).pathname} is answered ${String(response.status)}`);
     }
-    await sleep(ASK_EVERY_MS);
+    await sleep(POLL_MS);
   }
 }
 

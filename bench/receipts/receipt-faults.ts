@@ -10,31 +10,30 @@ import type { ProofExport } from '#protocol/schemas/proof-export';
 import type { Effect } from '#protocol/status';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 
-/** What is believed beforehand, from elsewhere than the service's answers. */
-export interface OutsideTrust {
+/** Keys that a client pins; never taken from the service's answers. */
+export interface PinnedKeys {
   /** 32 bytes. */
   aepKey: Uint8Array;
   logVkey: string;
   logOrigin: string;
 }
 
-/** What the service says of one admission, at every place where it says something. */
+/** Every answer of the service about one admission. */
 export interface ReceiptEvidence {
-  /** As it was sent. */
   request: JsonValue;
-  /** What the policy makes of that request. */
+  /** The policy's decision for that request. */
   effect: Effect;
   receipt: ExecuteReceipt | AgentReceipt;
-  /** The answer of the public lookup. */
+  /** The public lookup. */
   verdict: PublicVerdict;
   /** The engine's export. */
   exported: ProofExport;
-  /** The public log: its signed checkpoint, and the path to it from the proof's leaf. */
+  /** The public log's signed checkpoint, and the inclusion path of the proof's leaf. */
   checkpoint: string;
   path: readonly Uint8Array[];
 }
 
-/** Of a public answer what is looked at here. */
+/** The checked part of a public lookup. */
 export interface PublicVerdict {
   identifier: string;
   verification: { verification_status: string; can_assert_validity: boolean };
@@ -52,17 +51,17 @@ export type ReceiptFault =
   | 'export_of_another_proof'
   | 'not_under_the_public_checkpoint';
 
-/** Everything that is wrong about a receipt, as somebody finds who trusts two keys and no program. */
-export function receiptFaults(evidence: ReceiptEvidence, trust: OutsideTrust): ReceiptFault[] {
+/** All faults of a receipt, for a client that trusts two keys and no program. */
+export function receiptFaults(evidence: ReceiptEvidence, trust: PinnedKeys): ReceiptFault[] {
   const { receipt, verdict, exported, effect } = evidence;
-  const { response_hash: responseHash, ...answered } = receipt;
+  const { response_hash: responseHash, ...hashed } = receipt;
   const proofId = receipt.registry_proof_id;
   const status = effect === 'ADMIT' ? 'ADMITTED' : 'DENIED';
   const effects = [verdict.artifact.effect, exported.aep.decision.effect];
-  const holds: Record<ReceiptFault, boolean> = {
+  const checks: Record<ReceiptFault, boolean> = {
     receipt_of_another_request:
       receipt.request_hash === documentHash(nativeSha256, evidence.request),
-    wrong_response_hash: responseHash === documentHash(nativeSha256, answered),
+    wrong_response_hash: responseHash === documentHash(nativeSha256, hashed),
     wrong_effect: receipt.status === status && effects.every((one) => one === effect),
     not_valid_in_public:
       verdict.verification.verification_status === 'VALID' &&
@@ -78,14 +77,14 @@ export function receiptFaults(evidence: ReceiptEvidence, trust: OutsideTrust): R
       exported.response_hash === responseHash,
     not_under_the_public_checkpoint: isIncluded(evidence, trust),
   };
-  return Object.entries(holds)
-    .filter(([, isSo]) => !isSo)
+  return Object.entries(checks)
+    .filter(([, passed]) => !passed)
     .map(([fault]) => fault as ReceiptFault);
 }
 
 function verifiesOffline(
   exported: ProofExport,
-  { aepKey, logVkey, logOrigin }: OutsideTrust,
+  { aepKey, logVkey, logOrigin }: PinnedKeys,
 ): boolean {
   const result = verifyOffline(
     exported,
@@ -95,10 +94,10 @@ function verifiesOffline(
   return result.decidable && result.authentic && result.included === true;
 }
 
-/** Whether the exported entry is in the tree that the facade shows, at the index that it says. */
+/** Whether the public tree has the exported entry at the index of the public verdict. */
 function isIncluded(
   { checkpoint, path, exported, verdict }: ReceiptEvidence,
-  { logVkey, logOrigin }: OutsideTrust,
+  { logVkey, logOrigin }: PinnedKeys,
 ): boolean {
   try {
     const { size, root } = openCheckpoint(checkpoint, logVkey, logOrigin, nativeVerify);

@@ -1,28 +1,37 @@
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { checkMeanwhile } from '#bench/lookups/lookup-checks';
-import { lookupRows, type LookupRounds } from '#bench/rows/lookup-rows';
-import { requireAsSampled, takeSamples, type LookupSamples } from '#bench/lookups/lookup-samples';
-import { startNginx } from '#bench/lookups/nginx';
-import { requireAnswered, type Round } from '#bench/lookups/paired-load';
-import { publishedIds } from '#bench/lookups/published-ids';
-import { findTool } from '#bench/tools';
-import { runWrk } from '#bench/lookups/wrk';
+import { newRun } from '#bench/harness/items';
+import { liveBytes, publishedManifest } from '#bench/harness/snapshot';
+import { findTool } from '#bench/harness/tools';
+import { runLookups } from '#bench/harness/wrk';
+import { requireAnswered } from '#bench/lookup/interleaved-load';
+import { startNginx } from '#bench/lookup/nginx';
+import {
+  checkDuring,
+  requireAsSampled,
+  takeSamples,
+  type LookupSample,
+  type LookupSamples,
+} from '#bench/lookup/samples';
+import { runExecuteLoad } from '#bench/scenarios/execute';
 import { skipsNginx, withoutNginx } from '../fixtures/nginx.js';
 import { TestSnapshot } from '../fixtures/snapshot.js';
 
 const PROOFS = 600;
-const WINDOW = 100;
+const RECENT = 100;
 const COUNT = 40;
 const lacksWrk = findTool('wrk') === null || findTool('taskset') === null;
 const skipsWrk = lacksWrk && process.env['CI'] === undefined;
 const withoutWrk = lacksWrk ? ' (skipped: no wrk or no taskset here)' : '';
+const { signal } = new AbortController();
 
 const snapshot = new TestSnapshot();
+const { directory: snapshotDir, logVkey: log, snapshotVkey } = snapshot;
+const published = { snapshotDir, vkeys: { log, snapshot: snapshotVkey } };
 let proofs: string[];
 let dir: string;
 let url: string;
@@ -32,71 +41,45 @@ beforeAll(async () => {
   dir = await mkdtemp(join(tmpdir(), 'svc-lookups-'));
   proofs = snapshot.registry.addProofs(PROOFS);
   snapshot.registry.verify();
-  await snapshot.publisher({ recentLookupLimit: WINDOW }).runCycle();
+  await snapshot.publisher({ recentLookupLimit: RECENT }).runCycle();
   url = (await snapshot.serve(snapshot.facade())).url;
-  const { directory: snapshotDir, logVkey: log, snapshotVkey } = snapshot;
-  const registry = { snapshotDir, vkeys: { log, snapshot: snapshotVkey } };
-  samples = await takeSamples(registry, url, { dir, recentLookupLimit: WINDOW, count: COUNT });
+  samples = await takeSamples(published, url, { dir, recentLookupLimit: RECENT, count: COUNT });
 });
 afterAll(async () => {
   await snapshot.close();
   await rm(dir, { recursive: true, force: true });
 });
 
-const idsOf = ({ bodies }: { bodies: ReadonlyMap<string, Buffer> }): string[] =>
+const idsOf = ({ bodies }: LookupSample): string[] =>
   [...bodies.keys()].map((path) => path.slice(-32));
 
-describe('samples of lookups', () => {
-  it('are of the window, of what is older, and of what nobody has', () => {
+describe('takeSamples', () => {
+  it('takeSamples > draws recent, old and unknown IDs', async () => {
     expect(samples.proofs).toBe(PROOFS);
-    for (const id of idsOf(samples.inWindow)) expect(proofs.slice(-WINDOW)).toContain(id);
-    for (const id of idsOf(samples.older)) expect(proofs.slice(0, -WINDOW)).toContain(id);
+    for (const id of idsOf(samples.recent)) expect(proofs.slice(-RECENT)).toContain(id);
+    for (const id of idsOf(samples.older)) expect(proofs.slice(0, -RECENT)).toContain(id);
     for (const id of idsOf(samples.absent)) expect(proofs).not.toContain(id);
-    for (const one of [samples.inWindow, samples.older]) expect(one.bodies.size).toBe(COUNT);
-    // Looked for where the others are, not behind the last of them.
-    const [, second] = proofs.slice(-2);
-    for (const id of idsOf(samples.absent))
-      expect(id.slice(0, 12) <= second!.slice(0, 12)).toBe(true);
-  });
-
-  it('stand in files, byte for byte and one path a line', async () => {
-    const { inWindow, staticRoot } = samples;
-    for (const [path, body] of inWindow.bodies) {
-      expect(await readFile(join(staticRoot, path))).toEqual(body);
+    for (const [path, body] of samples.recent.bodies) {
+      expect(await readFile(join(samples.staticRoot, path))).toEqual(body);
     }
-    const lines = (await readFile(inWindow.pathsFile, 'utf8')).trimEnd().split('\n');
-    expect(lines).toEqual([...inWindow.bodies.keys()]);
-  });
-
-  it('are drawn from any part of the log, none twice', async () => {
-    const range = { from: 1, to: PROOFS + 1 };
-    const all = await publishedIds(snapshot.directory, PROOFS + 1, range, 10 * PROOFS);
-    expect(all.sort()).toEqual([...proofs].sort());
-  });
-
-  it('are refused when all proofs are in the window', async () => {
-    const { directory: snapshotDir, logVkey: log, snapshotVkey } = snapshot;
-    const registry = { snapshotDir, vkeys: { log, snapshot: snapshotVkey } };
-    const taking = takeSamples(registry, url, { dir, recentLookupLimit: PROOFS, count: COUNT });
-    await expect(taking).rejects.toThrow('none is old');
   });
 });
 
-describe('the check of answers', () => {
+describe('comparison of answers', () => {
   let server: Server;
   let otherUrl: string;
-  /** Makes of a right answer what the server says. */
-  let answer = (status: number, body: Buffer): [number, Buffer] => [status, body];
+  type Answer = (status: number, body: Buffer) => [number, Buffer];
+  const unchanged: Answer = (status, body) => [status, body];
+  /** What the other server makes of a right answer. */
+  let answer = unchanged;
   beforeAll(async () => {
     server = createServer((req, res) => {
-      const passOn = async (): Promise<void> => {
+      const forward = async (): Promise<void> => {
         const right = await fetch(url + (req.url ?? ''));
-        const body = Buffer.from(await right.arrayBuffer());
-        const [status, said] = answer(right.status, body);
-        res.writeHead(status).end(said);
+        const [status, body] = answer(right.status, Buffer.from(await right.arrayBuffer()));
+        res.writeHead(status).end(body);
       };
-      // Who asks hears of it; nobody may be left when the facade has ended.
-      passOn().catch(() => res.destroy());
+      forward().catch(() => res.destroy());
     });
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     otherUrl = `http://127.0.0.1:${String((server.address() as AddressInfo).port)}`;
@@ -106,107 +89,117 @@ describe('the check of answers', () => {
     server.closeAllConnections();
   });
 
-  it('passes what is as it was', async () => {
-    for (const one of [samples.inWindow, samples.older, samples.absent]) {
-      await requireAsSampled('facade', url, one, 20);
+  it('requireAsSampled > accepts equal answers and rejects another byte or status', async () => {
+    for (const one of [samples.recent, samples.older, samples.absent]) {
       await requireAsSampled('other', otherUrl, one, 5);
     }
-  });
-
-  it('fails on another byte, and on another status', async () => {
     answer = (status, body) => [status, Buffer.from(body.toString().replace('VALID', 'VALIE'))];
-    await expect(requireAsSampled('other', otherUrl, samples.inWindow, 1)).rejects.toThrow('other');
+    await expect(requireAsSampled('other', otherUrl, samples.recent, 1)).rejects.toThrow('other');
     answer = (_status, body) => [503, body];
     await expect(requireAsSampled('other', otherUrl, samples.older, 1)).rejects.toThrow('503');
-    answer = (status, body) => [status, body];
+    answer = unchanged;
   });
 
-  it('fails the work when an answer goes wrong meanwhile', async () => {
-    const servers = { other: { server: { url: otherUrl }, sample: samples.inWindow } };
-    expect(await checkMeanwhile(servers, () => Promise.resolve('done'))).toBe('done');
-    const work = checkMeanwhile(servers, () => {
+  it('checkDuring > rejects when an answer changes during the work', async () => {
+    const servers = { other: { server: { url: otherUrl }, sample: samples.recent } };
+    expect(await checkDuring(servers, () => Promise.resolve('done'))).toBe('done');
+    const work = checkDuring(servers, () => {
       answer = (status) => [status, Buffer.from('nothing')];
       return Promise.resolve('done');
     });
     await expect(work).rejects.toThrow('another body');
-    answer = (status, body) => [status, body];
+    answer = unchanged;
   });
 
-  it('fails what is not answered, or not as all are to be', () => {
-    const said = { requests: 10, bytes: 1, seconds: 1, p50: 1, p99: 1, cpuSeconds: 1 };
-    requireAnswered('x', { ...said, refused: 0, failed: 0 }, false);
-    requireAnswered('x', { ...said, refused: 10, failed: 0 }, true);
-    for (const [refused, failed, all] of [
-      [1, 0, false],
-      [0, 1, false],
-      [9, 0, true],
-    ] as const) {
-      expect(() => requireAnswered('x', { ...said, refused, failed }, all)).toThrow('x: of 10');
-    }
-    expect(() =>
-      requireAnswered('x', { ...said, requests: 0, refused: 0, failed: 0 }, false),
-    ).toThrow();
+  it('requireAnswered > rejects failures and unexpected statuses', () => {
+    const load = { requests: 10, rejected: 0, failed: 0 };
+    requireAnswered('x', load, false);
+    requireAnswered('x', { ...load, rejected: 10 }, true);
+    expect(() => requireAnswered('x', { ...load, rejected: 1 }, false)).toThrow('x: of 10');
+    expect(() => requireAnswered('x', { ...load, failed: 1 }, false)).toThrow('x: of 10');
+    expect(() => requireAnswered('x', { ...load, rejected: 9 }, true)).toThrow('x: of 10');
+    expect(() => requireAnswered('x', { ...load, requests: 0 }, false)).toThrow('x: of 0');
   });
 });
 
-describe.skipIf(skipsNginx)(`the peer${withoutNginx}`, () => {
-  it('answers with the same bytes as the facade', async () => {
+it.skipIf(skipsNginx)(
+  `startNginx > serves the bytes of the public API${withoutNginx}`,
+  async () => {
     const nginx = await startNginx(join(dir, 'nginx'), samples.staticRoot, COUNT);
     try {
-      await requireAsSampled('nginx', nginx.url, samples.inWindow, COUNT);
+      await requireAsSampled('nginx', nginx.url, samples.recent, COUNT);
     } finally {
       await nginx.close();
     }
-  });
-});
+  },
+);
 
-describe.skipIf(skipsWrk)(`the load${withoutWrk}`, () => {
-  it('asks for the paths of the file, and says what came of it', async () => {
-    const load = { url, connections: 4, seconds: 1, seed: 1 };
-    const { signal } = new AbortController();
-    const hits = await runWrk({ ...load, pathsFile: samples.inWindow.pathsFile }, signal);
+describe.skipIf(skipsWrk)(`wrk${withoutWrk}`, () => {
+  it('runLookups > requests the paths of the file and counts the answers', async () => {
+    const load = { url, connections: 4, seconds: 1, seed: 1, signal };
+    const hits = await runLookups({ ...load, pathsFile: samples.recent.pathsFile });
     requireAnswered('hit', hits, false);
-    // Whole bodies came back.
-    const least = Math.min(...[...samples.inWindow.bodies.values()].map(({ length }) => length));
-    expect(hits.bytes / hits.requests).toBeGreaterThan(least);
-    const misses = await runWrk({ ...load, pathsFile: samples.absent.pathsFile }, signal);
+    const shortest = Math.min(...[...samples.recent.bodies.values()].map(({ length }) => length));
+    expect(hits.bytes / hits.requests).toBeGreaterThan(shortest);
+    const misses = await runLookups({ ...load, pathsFile: samples.absent.pathsFile });
     requireAnswered('miss', misses, true);
   });
+
+  it('runExecuteLoad > sends unique bodies and counts statuses and failures', async () => {
+    const bodies: string[] = [];
+    const server = createServer((req, res) => {
+      const chunks: Buffer[] = [];
+      req.on('data', (chunk: Buffer) => chunks.push(chunk));
+      req.on('end', () => {
+        bodies.push(Buffer.concat(chunks).toString());
+        if (req.headers['x-svc-api-key'] === 'cut') req.socket.destroy();
+        else res.writeHead(bodies.length % 2 === 0 ? 200 : 503).end();
+      });
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as AddressInfo;
+    const load = {
+      url: `http://127.0.0.1:${String(port)}`,
+      connections: 4,
+      seconds: 1,
+      dir,
+      signal,
+    };
+    const credential = { tenantId: `tenant-${newRun()}`, apiKey: 'key' };
+    const result = await runExecuteLoad({ ...load, credential, pauseMs: 0 });
+    expect(Object.keys(result.answers).sort()).toEqual(['200', '503']);
+    expect(result.failed).toBe(0);
+    expect(new Set(bodies).size).toBe(bodies.length);
+    const counted = result.latencies.reduce((sum, [, count]) => sum + count, 0);
+    expect(counted).toBeCloseTo(result.requests);
+    const cut = await runExecuteLoad({
+      ...load,
+      credential: { ...credential, apiKey: 'cut' },
+      pauseMs: 5,
+    });
+    expect(cut.answers).toEqual({});
+    expect(cut.failed).toBeGreaterThan(0);
+    server.close();
+    server.closeAllConnections();
+  });
 });
 
-describe('the lookup rows', () => {
-  const round = (cpuMicros: number, rate: number): Round => ({
-    cpuMicros,
-    rate,
-    serverBusy: 0.9,
-    loadBusy: 0.3,
-    p50: 900,
-    p99: 2_000,
-  });
-  const rounds: LookupRounds = {
-    hit: [round(20, 100), round(10, 300), round(30, 200)],
-    nginx: [round(10, 900), round(5, 900), round(6, 900)],
-    miss: [round(10, 1), round(5, 1), round(10, 1)],
-    older: [round(50, 1), round(25, 1), round(75, 1)],
-    express: [round(40, 1), round(40, 1), round(40, 1)],
-    constant: [round(10, 1), round(10, 1), round(10, 1)],
+it('liveBytes > counts all that was written until files are replaced', async () => {
+  const own = new TestSnapshot();
+  const publisher = own.publisher();
+  const publish = async (count: number): Promise<{ live: number; written: number }> => {
+    own.registry.addProofs(count);
+    own.registry.verify();
+    await publisher.runCycle();
+    const vkeys = { log: own.logVkey, snapshot: own.snapshotVkey };
+    const manifest = await publishedManifest({ snapshotDir: own.directory, vkeys });
+    return { live: await liveBytes(own.directory, manifest), written: publisher.written().bytes };
   };
-  const rows = lookupRows(rounds, 'some proofs');
-  const named = (name: string) => rows.find(({ row }) => row === name)!;
-
-  it('compare what servers make of a second of their core, round by round', () => {
-    const hit = named('public lookup, hit');
-    expect(hit).toMatchObject({ value: 50_000, ratio: 0.5, ok: false });
-    expect(hit.reach).toEqual({ ratio: { atLeast: 0.95 } });
-    expect(hit.against?.value).toBeCloseTo(1e6 / 6);
-    expect(hit.note).toContain('20.0 µs of CPU (10.0–30.0), 200/s');
-    expect(hit.note).toContain('0.50 of what Node');
-  });
-
-  it('hold misses and old proofs against the hit, and only show the rest', () => {
-    expect(named('public lookup, miss (404)')).toMatchObject({ ratio: 2, ok: true });
-    expect(named('public lookup of an old proof')).toMatchObject({ ratio: 0.4, ok: false });
-    expect(named('public lookup, through Express only')).toMatchObject({ ratio: 0.5, ok: null });
-    expect(named("Node's own HTTP, one constant answer").ok).toBeNull();
-  });
+  // More than one tile, so that the tree has a second level.
+  const first = await publish(600);
+  expect(first.live).toBe(first.written);
+  const second = await publish(5);
+  expect(second.live).toBeGreaterThan(first.live);
+  expect(second.live).toBeLessThan(second.written);
+  await own.close();
 });

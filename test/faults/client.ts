@@ -1,7 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { EXECUTE_PATH } from '#bench/singles/execute-load';
-import { engineHeaders } from '#bench/service/headers';
-import { requestAt } from '#bench/service/items';
+import { engineHeaders, EXECUTE_PATH } from '#bench/harness/engine-api';
+import { requestAt } from '#bench/harness/items';
 import { Acts, type ActRates } from './acts/acts.js';
 import { Memory, type Batch, type Single } from './memory.js';
 import { until } from './pace.js';
@@ -143,7 +142,7 @@ export class Client {
   }
 
   get headers(): Record<string, string> {
-    return engineHeaders(this.options.apiKey, this.options.tenantId);
+    return engineHeaders(this.options);
   }
 
   /** The engine whose turn it is: once it was sent to one, the next of them. */

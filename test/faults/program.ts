@@ -1,7 +1,8 @@
 import { fork, type ChildProcess } from 'node:child_process';
 import { openSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { builtFile, type ProgramName } from '#bench/service/programs';
+import { builtFile } from '#bench/harness/child';
+import type { ProgramName } from '#bench/harness/programs';
 
 /** As a supervisor has it. */
 const RESTART_AFTER_MS = 200;

@@ -1,7 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
-import { startInstalled, type InstalledServer } from '#bench/service/installed-server';
+import { startInstalled, type InstalledServer } from '#bench/harness/tools';
 import { freePort } from '../fixtures/free-port.js';
 
 /** A Redis that can be killed. As operators are told to run it: noeviction. What it holds is in memory. */
@@ -58,6 +58,6 @@ export class RedisServer {
     this.server = null;
     if (server === null) return;
     if (server.pid > 0) process.kill(server.pid, 'SIGKILL');
-    while (!server.isGone()) await sleep(5);
+    while (!server.hasExited()) await sleep(5);
   }
 }

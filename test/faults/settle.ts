@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { readiness } from '#bench/service/readiness';
+import { readiness } from '#bench/harness/public-api';
 import type { Batch as BatchStatus, BatchResult } from '#protocol/schemas/batch';
 import type { Act } from './acts/act.js';
 import type { Client } from './client.js';

@@ -1,8 +1,8 @@
 import { chmod, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { readiness } from '#bench/service/readiness';
-import type { ProgramName } from '#bench/service/programs';
+import { readiness } from '#bench/harness/public-api';
+import type { ProgramName } from '#bench/harness/programs';
 import { bootstrap } from '#programs/bootstrap';
 import { formatVkey } from '#protocol/note';
 import { snapshotNameFor } from '#runtime/config';

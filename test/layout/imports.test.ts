@@ -164,11 +164,7 @@ describe('imports', () => {
     const users = all.filter((source) =>
       source.imports.some((one) => targetOf(source, one) === 'runtime/crypto/sodium.ts'),
     );
-    // Each a process of its own; the one of the bench is told public keys alone.
-    expect(users.map(({ file }) => file).sort()).toEqual([
-      'bench/pipeline/verifier.ts',
-      'programs/verifier.ts',
-    ]);
+    expect(users.map(({ file }) => file)).toEqual(['programs/verifier.ts']);
   });
 
   it('keep from each program what it has no business with: database, queue, private keys', () => {

@@ -1,7 +1,7 @@
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { builtFile } from '#bench/service/programs';
+import { builtFile } from '#bench/harness/child';
 import type { Fault } from '../fault.js';
 import type { ProcessName } from '../world.js';
 

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { readiness } from '#bench/service/readiness';
+import { readiness } from '#bench/harness/public-api';
 import type { Fault, Scene } from '../fault.js';
 
 async function takeDown({ world: { database, links } }: Scene): Promise<() => Promise<void>> {

@@ -1,6 +1,6 @@
 import { readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { builtFile } from '#bench/service/programs';
+import { builtFile } from '#bench/harness/child';
 import { runFsck } from '../audit.js';
 import type { Fault, Scene } from '../fault.js';
 import { until } from '../pace.js';

@@ -1,0 +1,86 @@
+import { generateKeyPairSync, randomBytes } from 'node:crypto';
+import { setImmediate } from 'node:timers/promises';
+import { connect } from '#runtime/postgres/connect';
+import type { Db } from '#sql/db/transaction';
+import { report, runTask } from '../harness/child.js';
+import { requestAt, type ItemSource } from '../harness/items.js';
+import { insertDocuments } from './baseline-table.js';
+import { signDocument, type BaselineKeys, type SignedDocument } from './signed-document.js';
+
+/** Entry point of one process of the baseline loop; one runs on each core. */
+
+export interface BaselineTask {
+  databaseUrl: string;
+  source: ItemSource;
+  warmUpSeconds: number;
+  seconds: number;
+}
+
+export interface BaselineReport {
+  /** Committed rows, wall-clock time and CPU time after the warm-up. */
+  rows: number;
+  seconds: number;
+  cpuSeconds: number;
+  /** Committed rows including the warm-up. */
+  allRows: number;
+}
+
+const ROWS_PER_TRANSACTION = 1_000;
+/** Documents signed before the driver may write: the previous insert runs concurrently. */
+const YIELD_EVERY = 50;
+
+runTask<BaselineTask>(async (task) => {
+  const sql = connect(task.databaseUrl, { application: 'bench-baseline', max: 1 });
+  try {
+    report(await baselineLoop(sql, task));
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+});
+
+/** Counts from one commit to another. One group is signed while the previous one is inserted. */
+async function baselineLoop(sql: Db, task: BaselineTask): Promise<BaselineReport> {
+  const keyId = randomBytes(32).toString('base64url');
+  const keys = { ...generateKeyPairSync('ed25519'), keyId };
+  const warmUntil = performance.now() + task.warmUpSeconds * 1000;
+  const until = warmUntil + task.seconds * 1000;
+  let from: { at: number; committed: number; cpu: NodeJS.CpuUsage } | null = null;
+  let committed = 0;
+  let at = performance.now();
+  let inserting: Promise<void> = Promise.resolve();
+  for (let next = 0; at < until; next += ROWS_PER_TRANSACTION) {
+    const group = await signGroup(task.source, next, keys);
+    await inserting;
+    if (from === null && at >= warmUntil) from = { at, committed, cpu: process.cpuUsage() };
+    inserting = insertDocuments(sql, group).then(() => {
+      committed += group.length;
+      at = performance.now();
+    });
+    // Awaited in the next round; until then a rejection must not end the process.
+    inserting.catch(() => undefined);
+  }
+  await inserting;
+  if (from === null) throw new Error('the baseline loop committed nothing after its warm-up');
+  const { user, system } = process.cpuUsage(from.cpu);
+  return {
+    rows: committed - from.committed,
+    seconds: (at - from.at) / 1000,
+    cpuSeconds: (user + system) / 1e6,
+    allRows: committed,
+  };
+}
+
+async function signGroup(
+  source: ItemSource,
+  first: number,
+  keys: BaselineKeys,
+): Promise<SignedDocument[]> {
+  const salts = randomBytes(32 * ROWS_PER_TRANSACTION);
+  const group: SignedDocument[] = [];
+  for (let i = 0; i < ROWS_PER_TRANSACTION; i += 1) {
+    const text = JSON.stringify(requestAt(source, first + i));
+    group.push(signDocument(text, salts.subarray(i * 32, i * 32 + 32), keys));
+    if (i % YIELD_EVERY === 0) await setImmediate();
+  }
+  return group;
+}

@@ -1,0 +1,86 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { report, runTask } from './child.js';
+import { batchBody, sendBatch } from './engine-api.js';
+import type { ItemSource } from './items.js';
+import { readiness } from './public-api.js';
+
+/** Entry point of a tenant that always has more items than the service takes. */
+
+export interface BatchClientTask {
+  engineUrl: string;
+  publicUrl: string;
+  apiKey: string;
+  source: ItemSource;
+  /** Items per batch. */
+  items: number;
+  /** At most as many items are accepted and not yet public, which keeps every stage busy. */
+  inFlight: number;
+  /** All items to send; unlimited by default. */
+  total?: number | undefined;
+}
+
+/** An accepted batch: the source's items from `first` on. */
+export interface SentBatch {
+  batchId: string;
+  first: number;
+  items: number;
+}
+
+export type BatchClientMessage = { sent: SentBatch } | { retried: string };
+
+/** As many batches as an engine reads of one tenant at a time. */
+const SENDERS = 2;
+const POLL_MS = 100;
+
+runTask<BatchClientTask>(async (task, stopping) => {
+  const { total = Infinity } = task;
+  const before = (await readiness(task.publicUrl)).proofs;
+  let published = 0;
+  let next = 0;
+
+  async function poll(): Promise<void> {
+    while (!stopping.aborted) {
+      published = (await readiness(task.publicUrl)).proofs - before;
+      await sleep(POLL_MS);
+    }
+  }
+
+  async function send(): Promise<void> {
+    while (!stopping.aborted && next < total) {
+      if (next - published + task.items > task.inFlight) {
+        await sleep(POLL_MS / 2);
+        continue;
+      }
+      const first = next;
+      next = Math.min(first + task.items, total);
+      await sendUntilAccepted(task, first, next - first);
+    }
+  }
+
+  const polling = poll();
+  const senders = Promise.all(Array.from({ length: SENDERS }, send));
+  await Promise.race([polling, senders]);
+  await senders;
+});
+
+/** Repeats a batch that the engine deferred; nothing of it was accepted. */
+async function sendUntilAccepted(
+  { engineUrl, apiKey, source }: BatchClientTask,
+  first: number,
+  items: number,
+): Promise<void> {
+  const body = batchBody(source, first, items);
+  for (;;) {
+    const answer = await sendBatch(engineUrl, { apiKey, tenantId: source.tenantId }, body);
+    if (answer.batchId !== null) {
+      report({ sent: { batchId: answer.batchId, first, items } });
+      return;
+    }
+    const { status, code, retryAfterSeconds } = answer;
+    if (status !== 503 && status !== 429) {
+      throw new Error(`a batch was answered ${String(status)} ${code}`);
+    }
+    report({ retried: code });
+    await sleep(retryAfterSeconds * 1000);
+  }
+}

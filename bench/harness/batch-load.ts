@@ -1,0 +1,155 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { ReceiptChecker, type CheckedReceipts } from '../receipts/receipt-checker.js';
+import { outsiderOf } from '../receipts/receipt-evidence.js';
+import type { BatchClientMessage, BatchClientTask, SentBatch } from './batch-client.js';
+import { startChild } from './child.js';
+import { cpuBetween, sampleCpu, type CpuShares, type Watched } from './cpu.js';
+import { newRun } from './items.js';
+import { nextPublication, readiness, untilPublished } from './public-api.js';
+import { watchedOf, type BenchStack } from './stack.js';
+import { sumOf } from './statistics.js';
+
+/** A tenant that sends batches as fast as they are published, in its own process. */
+export interface BatchLoad {
+  pid: number;
+  sent: readonly SentBatch[];
+  /** Deferred batches by problem code. */
+  retried: Readonly<Record<string, number>>;
+  /** Rejects when the client exits before `stop`. */
+  failed: Promise<never>;
+  /** Resolves when a client with a `total` has sent all of it. */
+  finished: Promise<void>;
+  /** Stops sending; accepted items are still published. */
+  stop(): Promise<void>;
+}
+
+export function startBatchLoad(
+  { engineUrl, publicUrl, registry }: BenchStack,
+  task: Pick<BatchClientTask, 'items' | 'inFlight' | 'total'> & { run?: string },
+  options: { profileDir?: string | undefined; onSent?: (batch: SentBatch) => void } = {},
+): BatchLoad {
+  const sent: SentBatch[] = [];
+  const retried: Record<string, number> = {};
+  const { apiKey, tenantId } = registry;
+  const { run = newRun(), items, inFlight, total } = task;
+  const client = startChild({
+    module: 'bench/harness/batch-client',
+    profileDir: options.profileDir,
+    task: { engineUrl, publicUrl, apiKey, source: { tenantId, run }, items, inFlight, total },
+    onMessage: (received) => {
+      const message = received as BatchClientMessage;
+      if ('sent' in message) {
+        sent.push(message.sent);
+        options.onSent?.(message.sent);
+      } else retried[message.retried] = (retried[message.retried] ?? 0) + 1;
+    },
+  });
+  const failed = client.finished.then(() => {
+    throw new Error('the client of the batches exited before it was stopped');
+  });
+  failed.catch(() => undefined);
+  return {
+    pid: client.pid,
+    sent,
+    retried,
+    failed,
+    finished: client.finished,
+    stop: async () => {
+      await client.stop();
+      await client.finished;
+    },
+  };
+}
+
+export interface BatchRunOptions {
+  items: number;
+  inFlight: number;
+  warmUpSeconds: number;
+  seconds: number;
+  redisPid: number;
+  /** Milliseconds between checks of a few receipts. */
+  checkEveryMs: number;
+  profileDir?: string | undefined;
+  signal: AbortSignal;
+}
+
+export interface BatchRun {
+  /** Proofs that were published in the measured time. */
+  proofs: number;
+  seconds: number;
+  cpu: CpuShares;
+  checked: CheckedReceipts;
+  /** Whole run: batches, their items, and items that were never published. */
+  batches: number;
+  items: number;
+  lost: number;
+  retried: Readonly<Record<string, number>>;
+}
+
+/** @throws Error when an item was lost or a receipt was wrong: then no figure of the run counts */
+export function requireCorrect({ lost, checked: { wrong } }: BatchRun): void {
+  if (lost > 0 || wrong.length > 0) {
+    throw new Error(`${String(lost)} items were lost; ${wrong.join('; ')}`);
+  }
+}
+
+const DRAIN_MS = 60_000;
+const RECEIPT_PUBLIC_WITHIN_MS = 30_000;
+
+/**
+ * Saturates the whole service with one tenant's batches, from HTTP to public, and counts the proofs
+ * that are published after the warm-up. Random receipts are checked from outside meanwhile.
+ */
+export async function runBatches(stack: BenchStack, options: BatchRunOptions): Promise<BatchRun> {
+  const { publicUrl, registry } = stack;
+  const { items, inFlight, redisPid, profileDir, signal } = options;
+  const source = { tenantId: registry.tenantId, run: newRun() };
+  const before = (await readiness(publicUrl)).proofs;
+  const checker = new ReceiptChecker({
+    outsider: outsiderOf(stack),
+    source,
+    everyMs: options.checkEveryMs,
+    publicWithinMs: RECEIPT_PUBLIC_WITHIN_MS,
+  });
+  const load = startBatchLoad(
+    stack,
+    { run: source.run, items, inFlight },
+    { profileDir, onSent: (batch) => checker.add(batch) },
+  );
+  try {
+    const programs = watchedOf(stack, redisPid);
+    const watched = { ...programs, client: [load.pid], checker: [process.pid] };
+    const measuring = measurePublished(publicUrl, watched, options);
+    measuring.catch(() => undefined);
+    const measured = await Promise.race([measuring, load.failed]);
+    await load.stop();
+    const sent = sumOf(load.sent, (batch) => batch.items);
+    const drained = AbortSignal.any([signal, AbortSignal.timeout(DRAIN_MS)]);
+    await untilPublished(publicUrl, before + sent, drained).catch(() => signal.throwIfAborted());
+    const lost = before + sent - (await readiness(publicUrl)).proofs;
+    const { retried } = load;
+    const checked = await checker.stop();
+    return { ...measured, checked, batches: load.sent.length, items: sent, lost, retried };
+  } finally {
+    // Its error was thrown by the race above.
+    await load.stop().catch(() => undefined);
+    await checker.stop();
+  }
+}
+
+/** Measures from one publication to another: a partial publication would distort the rate. */
+async function measurePublished(
+  publicUrl: string,
+  watched: Watched,
+  { warmUpSeconds, seconds, signal }: Pick<BatchRunOptions, 'warmUpSeconds' | 'seconds' | 'signal'>,
+): Promise<Pick<BatchRun, 'proofs' | 'seconds' | 'cpu'>> {
+  await nextPublication(publicUrl, signal);
+  await sleep(warmUpSeconds * 1000, undefined, { signal });
+  const from = await nextPublication(publicUrl, signal);
+  const cpuFrom = sampleCpu(watched);
+  await sleep(seconds * 1000, undefined, { signal });
+  const to = await nextPublication(publicUrl, signal);
+  const proofs = to.proofs - from.proofs;
+  const cpu = cpuBetween(cpuFrom, sampleCpu(watched), proofs);
+  return { proofs, seconds: (to.at - from.at) / 1000, cpu };
+}

@@ -1,0 +1,117 @@
+import { fork } from 'node:child_process';
+import { join } from 'node:path';
+import { packageRoot } from '#runtime/process/package-root';
+
+/** Child processes run built modules, never sources. */
+export const builtFile = (path: string): string => join(packageRoot, 'dist', `${path}.js`);
+
+export interface ChildOptions {
+  /** The module to run, as `builtFile` takes it. */
+  module: string;
+  env?: Record<string, string>;
+  /** Sent once, for a module that calls `runTask`. */
+  task?: object;
+  /** The directory for a CPU profile, written at exit. */
+  profileDir?: string | undefined;
+  onMessage?: (message: unknown) => void;
+}
+
+/** A process of a scenario. It is never restarted: a run with a crash is not a measurement. */
+export interface Child {
+  pid: number;
+  /** Resolves with the URL, if any, when the child serves; rejects when it exits before. */
+  ready: Promise<string | undefined>;
+  /** Null when a signal ended it. */
+  exited: Promise<number | null>;
+  /** Resolves at exit with code 0; rejects with the child's own error otherwise. */
+  finished: Promise<void>;
+  /** Sends a message and resolves with the next one from the child; rejects when it exits. */
+  request<T>(message: object): Promise<T>;
+  /** Sends SIGTERM and waits for the exit. */
+  stop(): Promise<number | null>;
+}
+
+export function startChild(options: ChildOptions): Child {
+  const { module, env = {}, task, profileDir, onMessage } = options;
+  const child = fork(builtFile(module), [], {
+    env,
+    execArgv: profileDir === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profileDir}`],
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  });
+  let failure = '';
+  let reply: ((message: unknown) => void) | null = null;
+  const exited = new Promise<number | null>((resolve) => child.once('close', resolve));
+  const finished = exited.then((code) => {
+    if (code !== 0) throw new Error(`${module} exited with ${String(code)}: ${failure}`);
+  });
+  const ready = new Promise<string | undefined>((resolve, reject) => {
+    child.on('message', (message: { ready?: true; url?: string; failed?: string }) => {
+      if (message.ready === true) resolve(message.url);
+      else if (message.failed !== undefined) failure = message.failed;
+      else if (reply !== null) reply(message);
+      else onMessage?.(message);
+    });
+    void exited.then((code) =>
+      reject(new Error(`${module} exited with ${String(code)}: ${failure}`)),
+    );
+  });
+  // Not every caller waits for these.
+  ready.catch(() => undefined);
+  finished.catch(() => undefined);
+  if (task !== undefined) child.send(task);
+  return {
+    pid: child.pid ?? 0,
+    ready,
+    exited,
+    finished,
+    request: <T>(message: object) =>
+      new Promise<T>((resolve, reject) => {
+        reply = (answer) => resolve(answer as T);
+        void exited.then(() => reject(new Error(`${module} exited: ${failure}`)));
+        child.send(message);
+      }).finally(() => (reply = null)),
+    stop: () => {
+      child.kill('SIGTERM');
+      return exited;
+    },
+  };
+}
+
+/** @throws Error when the child exits before it serves, or reports no URL */
+export async function urlOf(child: Child): Promise<string> {
+  const url = await child.ready;
+  if (url === undefined) throw new Error('a child process serves without a URL');
+  return url;
+}
+
+/** Sends a message to the parent, if it still listens. */
+export function report(message: object): void {
+  if (process.connected) process.send?.(message);
+}
+
+/**
+ * The body of a child's module: runs `work` with the task that the parent sends. The signal aborts on
+ * SIGTERM and when the parent is gone. An error is reported to the parent and exits with 1.
+ */
+export function runTask<T>(work: (task: T, stopping: AbortSignal) => Promise<void>): void {
+  const stopping = new AbortController();
+  process.once('SIGTERM', () => stopping.abort());
+  process.once('message', (task) => {
+    process.once('disconnect', () => stopping.abort());
+    void work(task as T, stopping.signal)
+      .catch((error: unknown) => {
+        process.exitCode = 1;
+        report({ failed: error instanceof Error ? (error.stack ?? error.message) : String(error) });
+      })
+      .finally(() => {
+        if (process.connected) process.disconnect();
+      });
+  });
+}
+
+/** Resolves when the signal aborts. */
+export const aborted = (signal: AbortSignal): Promise<void> =>
+  new Promise((resolve) => {
+    if (signal.aborted) resolve();
+    else signal.addEventListener('abort', () => resolve(), { once: true });
+  });

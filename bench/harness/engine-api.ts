@@ -1,0 +1,111 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { ExecuteReceipt } from '#protocol/schemas/execute';
+import { requestAt, type ItemSource } from './items.js';
+import type { UnexpectedAnswers } from './scenario.js';
+
+export const EXECUTE_PATH = '/v1/intents/execute';
+
+/** A tenant and its API key. */
+export interface Credential {
+  tenantId: string;
+  apiKey: string;
+}
+
+export function engineHeaders({ apiKey, tenantId }: Credential): Record<string, string> {
+  return { 'X-Svc-Api-Key': apiKey, 'X-Svc-Tenant-Id': tenantId, 'svc-api-version': 'v1' };
+}
+
+/** An answered execution. */
+export interface Answered {
+  /** The time of the receipt by `performance.now`. */
+  at: number;
+  /** Milliseconds from the request to the end of the answer. */
+  ms: number;
+  receipt: ExecuteReceipt;
+}
+
+/** Longer than the engine waits for an admission, so that a late one shows as its 202. */
+const TIMEOUT_MS = 15_000;
+
+/** Sends one execute body. Anything but a receipt counts as unexpected and returns null. */
+export async function executeOnce(
+  engineUrl: string,
+  credential: Credential,
+  body: string,
+  unexpected: UnexpectedAnswers,
+): Promise<Answered | null> {
+  const began = performance.now();
+  try {
+    const response = await fetch(engineUrl + EXECUTE_PATH, {
+      method: 'POST',
+      headers: { ...engineHeaders(credential), 'Content-Type': 'application/json' },
+      body,
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
+    const answer: unknown = await response.json();
+    const at = performance.now();
+    const { status } = response;
+    if (status === 200) return { at, ms: at - began, receipt: answer as ExecuteReceipt };
+    unexpected.add(`${String(status)} ${(answer as { code?: string }).code ?? ''}`.trim());
+  } catch (error) {
+    unexpected.add(error instanceof Error ? error.name : String(error));
+  }
+  return null;
+}
+
+export type BatchAnswer =
+  { batchId: string } | { batchId: null; status: number; code: string; retryAfterSeconds: number };
+
+/** The items of a source from `first` on, as NDJSON. */
+export function batchBody(source: ItemSource, first: number, items: number): Buffer {
+  // Written into one buffer: the client must not become the bottleneck.
+  const body = Buffer.allocUnsafe(items * LONGEST_LINE);
+  let at = 0;
+  for (let n = first; n < first + items; n += 1) {
+    at += body.write(`${JSON.stringify(requestAt(source, n))}\n`, at, 'latin1');
+  }
+  return body.subarray(0, at);
+}
+
+const LONGEST_LINE = 1_024;
+
+export async function sendBatch(
+  engineUrl: string,
+  credential: Credential,
+  body: Buffer,
+): Promise<BatchAnswer> {
+  const response = await fetch(`${engineUrl}/v1/batches`, {
+    method: 'POST',
+    headers: { ...engineHeaders(credential), 'Content-Type': 'application/x-ndjson' },
+    body: body as Uint8Array<ArrayBuffer>,
+  });
+  const answer = (await response.json()) as { batch_id?: string; code?: string };
+  const { status, headers } = response;
+  if (status === 202 && answer.batch_id !== undefined) return { batchId: answer.batch_id };
+  const retryAfterSeconds = Number(headers.get('retry-after') ?? 1);
+  return { batchId: null, status, code: answer.code ?? '', retryAfterSeconds };
+}
+
+/**
+ * Starts `work` at a fixed rate, by the clock and not by the answers: slow work must not lower the
+ * load. Returns when all of it has ended.
+ *
+ * @throws what any of it threw, and the signal's reason
+ */
+export async function atRate(
+  options: { perSecond: number; count: number; signal: AbortSignal },
+  work: (n: number) => Promise<void>,
+): Promise<void> {
+  const { perSecond, count, signal } = options;
+  const began = performance.now();
+  const started: Promise<void>[] = [];
+  const failed = new AbortController();
+  for (let n = 0; n < count && !failed.signal.aborted; n += 1) {
+    const early = began + (n * 1000) / perSecond - performance.now();
+    if (early > 0) await sleep(early, undefined, { signal });
+    const one = work(n);
+    one.catch(() => failed.abort());
+    started.push(one);
+  }
+  await Promise.all(started);
+}

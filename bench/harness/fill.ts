@@ -1,0 +1,117 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { treeSize } from '#sql/log/log';
+import { startBatchLoad } from './batch-load.js';
+import { aborted, urlOf } from './child.js';
+import { print, type Cleanup } from './command.js';
+import { batchBody, sendBatch } from './engine-api.js';
+import { newRun } from './items.js';
+import { startProgram } from './programs.js';
+import { untilPublished } from './public-api.js';
+import type { BenchRegistry } from './registry.js';
+import type { RunContext } from './scenario.js';
+import { startPrograms, UNLIMITED } from './stack.js';
+
+/** Sizes of the registry that growth, storage, lookup and memory share. */
+export interface RegistrySizes {
+  proofs: number;
+  recentLookupLimit: number;
+  /** Sizes whose costs are compared; the last is `proofs`. */
+  steps: readonly number[];
+}
+
+export function sizesOf({ quick, proofs }: Pick<RunContext, 'quick' | 'proofs'>): RegistrySizes {
+  if (quick) return { proofs: 8_000, recentLookupLimit: 2_000, steps: [800, 8_000] };
+  const steps: number[] = [];
+  for (let step = 10_000; step < proofs; step *= 10) steps.push(step);
+  return { proofs, recentLookupLimit: 100_000, steps: [...steps, proofs] };
+}
+
+/** Committed proofs and pending admissions. */
+export async function admittedIn({ owner }: BenchRegistry): Promise<number> {
+  const [row] = await owner<{ admitted: number }[]>`
+    select ((select count(*) from svc.proof) + (select count(*) from svc.intake_pending))::int
+      as admitted`;
+  return row?.admitted ?? 0;
+}
+
+const BATCH = 5_000;
+/** Less than one tenant's share of the engine's queue. */
+const IN_FLIGHT = 20_000;
+const DRAIN_MS = 120_000;
+
+/**
+ * Fills a registry with batches up to `proofs`, all public. An interrupted run continues, and a larger
+ * registry keeps what it has. The queue is in Postgres, since registries must not share a Redis.
+ */
+export async function fillRegistry(
+  registry: BenchRegistry,
+  options: { proofs: number; recentLookupLimit: number; signal: AbortSignal },
+): Promise<void> {
+  const { proofs, recentLookupLimit, signal } = options;
+  const stack = await startPrograms(registry, { recentLookupLimit, engineEnv: UNLIMITED });
+  try {
+    const admitted = await admittedIn(registry);
+    const total = Math.max(0, proofs - admitted);
+    print(`      ${String(admitted)} proofs, ${String(total)} to admit`);
+    const load = startBatchLoad(stack, { items: BATCH, inFlight: IN_FLIGHT, total });
+    try {
+      await Promise.race([load.finished, aborted(signal)]);
+    } finally {
+      await load.stop();
+    }
+    const drained = AbortSignal.any([signal, AbortSignal.timeout(DRAIN_MS)]);
+    await untilPublished(stack.publicUrl, admitted + total, drained);
+  } finally {
+    await stack.close();
+  }
+}
+
+/** Sends `count` items in batches; there must be room for all of them. */
+export async function sendItems(
+  registry: BenchRegistry,
+  engineUrl: string,
+  count: number,
+): Promise<void> {
+  const source = { tenantId: registry.tenantId, run: newRun() };
+  for (let first = 0; first < count; first += BATCH) {
+    const body = batchBody(source, first, Math.min(BATCH, count - first));
+    const answer = await sendBatch(engineUrl, registry, body);
+    if (answer.batchId === null) {
+      throw new Error(`a batch was answered ${String(answer.status)} ${answer.code}`);
+    }
+  }
+}
+
+export interface Appender {
+  /** Process IDs of engine and worker. */
+  pids: number[];
+  /** Admits `count` items and waits until they are committed. */
+  append: (count: number) => Promise<void>;
+}
+
+/** Starts an engine and a worker over a registry, and nothing that verifies or publishes. */
+export async function startAppender(
+  registry: BenchRegistry,
+  signal: AbortSignal,
+  cleanup: Cleanup,
+): Promise<Appender> {
+  const programs = (['engine', 'worker'] as const).map((name) => {
+    const program = startProgram(name, registry, { recentLookupLimit: 1, env: UNLIMITED });
+    cleanup.push(() => program.stop());
+    return program;
+  });
+  const [engine, worker] = programs;
+  const engineUrl = await urlOf(engine!);
+  await worker!.ready;
+  return {
+    pids: programs.map(({ pid }) => pid),
+    append: async (count) => {
+      const before = await treeSize(registry.owner);
+      await sendItems(registry, engineUrl, count);
+      while ((await treeSize(registry.owner)) < before + count) {
+        signal.throwIfAborted();
+        await sleep(20);
+      }
+    },
+  };
+}

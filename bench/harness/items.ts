@@ -1,0 +1,106 @@
+import { randomBytes } from 'node:crypto';
+import type { AgentEnvelope } from '#protocol/schemas/agent';
+import type { ExecuteRequest } from '#protocol/schemas/execute';
+import { SCHEMA } from '#protocol/schemas/ids';
+import { nativeTextHash } from '#runtime/crypto/node';
+
+/** The tenant and a unique name of the run: all items of all sources differ. */
+export interface ItemSource {
+  tenantId: string;
+  run: string;
+}
+
+export const newRun = (): string => randomBytes(6).toString('hex');
+
+/** Tools of an airline's agent: reads are common, writes are rare. */
+const TOOLS = [
+  'get_user_details',
+  'get_reservation_details',
+  'search_direct_flight',
+  'search_onestop_flight',
+  'list_all_airports',
+  'calculate',
+  'think',
+  'book_reservation',
+  'cancel_reservation',
+  'update_reservation_flights',
+  'update_reservation_passengers',
+  'update_reservation_baggages',
+  'send_certificate',
+  'transfer_to_human_agents',
+] as const;
+const AGENTS = 40;
+/** One item in so many has an action that the shipped policy denies: denials are proofs too. */
+const ONE_DENIED_IN = 49;
+
+export const isDenied = (n: number): boolean => n % ONE_DENIED_IN === ONE_DENIED_IN - 1;
+
+/** The `n`th request of a source, deterministic: executions and agent envelopes alternate. */
+export function requestAt(source: ItemSource, n: number): ExecuteRequest | AgentEnvelope {
+  return n % 2 === 0 ? executeAt(source, n) : envelopeAt(source, n);
+}
+
+function executeAt({ tenantId, run }: ItemSource, n: number): ExecuteRequest {
+  return {
+    schema_version: SCHEMA.executeRequest,
+    intent_id: `${run}/${String(n)}`,
+    tenant_id: tenantId,
+    action: actionAt(n),
+    ...(n % 16 === 0 && { idempotency_key: `${run}-${String(n)}` }),
+  };
+}
+
+function envelopeAt({ tenantId, run }: ItemSource, n: number): AgentEnvelope {
+  const tool = toolAt(n);
+  return {
+    schema_version: SCHEMA.agentEnvelope,
+    tenant_id: tenantId,
+    agent: { id: `airline-agent-${String(n % AGENTS)}`, framework: 'tool-calling/1.4' },
+    requested_at: new Date(FIRST_REQUEST + n).toISOString(),
+    nonce: `${run}_${String(n).padStart(10, '0')}`,
+    kind: 'admission',
+    action: actionAt(n),
+    tool,
+    arguments_hash: argumentsHash(tool, n % CALLS),
+  };
+}
+
+const FIRST_REQUEST = Date.UTC(2026, 0, 1);
+
+/** Arguments repeat, as with real agents; the nonce makes an envelope unique. */
+const CALLS = 50;
+const hashes = new Map<string, string>();
+
+function argumentsHash(tool: string, call: number): string {
+  const text = `{"reservation_id":"R${String(call).padStart(5, '0')}","tool":"${tool}"}`;
+  const known = hashes.get(text) ?? nativeTextHash(text);
+  hashes.set(text, known);
+  return known;
+}
+
+const toolAt = (n: number): (typeof TOOLS)[number] => TOOLS[(n >> 1) % TOOLS.length] ?? 'think';
+
+const actionAt = (n: number): string =>
+  isDenied(n) ? 'DELETE_AUDIT_LOG' : toolAt(n).toUpperCase();
+
+/** Marks where a template is filled in. No tenant ID and no action contains it. */
+const MARK = '@';
+
+const SHAPES = 224;
+
+/**
+ * Execute bodies that the policy admits, with `MARK` in place of what makes a body unique.
+ * `wrk-executes.lua` fills them in by the same rule as `bodyAt`, at next to no cost.
+ */
+export function bodyTemplates({ tenantId }: Pick<ItemSource, 'tenantId'>): string[] {
+  return Array.from({ length: SHAPES }, (_, n) => n)
+    .filter((n) => !isDenied(n))
+    .map((n) => JSON.stringify(executeAt({ tenantId, run: MARK }, n)));
+}
+
+/** The `n`th body of a run, from 0, as wrk sends it. */
+export function bodyAt(templates: readonly string[], run: string, n: number): string {
+  const template = templates[n % templates.length];
+  if (template === undefined) throw new Error('no templates');
+  return template.replaceAll(MARK, `${run}.${String(n)}`);
+}

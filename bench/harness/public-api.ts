@@ -1,0 +1,99 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { UnexpectedAnswers } from './scenario.js';
+
+export const PROOF_PATH = '/api/public/verify/proof/';
+
+/** The snapshot that the public API serves, from `/readyz`. */
+export interface Readiness {
+  generation: number;
+  tree_size: number;
+  proofs: number;
+}
+
+/** @throws Error when the public API serves no snapshot */
+export async function readiness(publicUrl: string): Promise<Readiness> {
+  const response = await fetch(`${publicUrl}/readyz`);
+  const body: unknown = await response.json();
+  if (response.status === 200) return body as Readiness;
+  throw new Error(`the public API is not ready: ${JSON.stringify(body)}`);
+}
+
+const READY_WITHIN_MS = 60_000;
+
+export async function untilReady(publicUrl: string): Promise<void> {
+  const deadline = performance.now() + READY_WITHIN_MS;
+  for (;;) {
+    const ready = await readiness(publicUrl).catch((error: unknown) => {
+      if (performance.now() > deadline) throw error;
+      return null;
+    });
+    if (ready !== null) return;
+    await sleep(5);
+  }
+}
+
+/** The number of public proofs at a time by `performance.now`. */
+export interface Publication {
+  proofs: number;
+  at: number;
+}
+
+/**
+ * Waits until more proofs are public than now. Proofs are published thousands at a time, so a rate is
+ * measured from one publication to another.
+ */
+export async function nextPublication(
+  publicUrl: string,
+  signal: AbortSignal,
+): Promise<Publication> {
+  const { proofs: before } = await readiness(publicUrl);
+  return untilPublished(publicUrl, before + 1, signal);
+}
+
+const POLL_MS = 20;
+
+export async function untilPublished(
+  publicUrl: string,
+  atLeast: number,
+  signal: AbortSignal,
+): Promise<Publication> {
+  for (;;) {
+    signal.throwIfAborted();
+    const { proofs } = await readiness(publicUrl);
+    if (proofs >= atLeast) return { proofs, at: performance.now() };
+    await sleep(POLL_MS);
+  }
+}
+
+/** The resolution of `untilValid`, apart from the time of one lookup. */
+export const LOOKUP_EVERY_MS = 10;
+const VALID_WITHIN_MS = 30_000;
+
+/**
+ * Looks a proof up until the verdict is VALID.
+ *
+ * @returns the time of the answer by `performance.now`; null, and counted as unexpected, for any
+ *   other answer than "not found", or after 30 s
+ */
+export async function untilValid(
+  publicUrl: string,
+  proofId: string,
+  unexpected: UnexpectedAnswers,
+): Promise<number | null> {
+  const deadline = performance.now() + VALID_WITHIN_MS;
+  while (performance.now() < deadline) {
+    const response = await fetch(publicUrl + PROOF_PATH + proofId);
+    const body = (await response.json()) as {
+      verification?: { verification_status?: string };
+    };
+    const status = body.verification?.verification_status ?? '';
+    if (response.status === 200 && status === 'VALID') return performance.now();
+    if (response.status !== 404) {
+      unexpected.add(`lookup ${String(response.status)} ${status}`);
+      return null;
+    }
+    await sleep(LOOKUP_EVERY_MS);
+  }
+  unexpected.add('not public in time');
+  return null;
+}

@@ -1,0 +1,142 @@
+import { existsSync } from 'node:fs';
+import { mkdir } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { bootstrap } from '#programs/bootstrap';
+import type { ProgramRole } from '#programs/migrate-database';
+import { formatVkey } from '#protocol/note';
+import { LOCAL_ORIGIN, snapshotNameFor } from '#runtime/config';
+import { createSigningKey, loadSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto/node';
+import { startEmbeddedPostgres } from '#runtime/embedded/start';
+import { logger } from '#runtime/process/log';
+import { connect } from '#runtime/postgres/connect';
+import type { Pool } from '#sql/db/transaction';
+
+/** A registry in a data directory with the layout of `npm start`, which could continue with it. */
+export interface BenchRegistry {
+  snapshotDir: string;
+  postgresPid: number;
+  /** A pool of the database's owner, without a statement timeout. */
+  owner: Pool;
+  ownerUrl: string;
+  roleUrl: (role: ProgramRole) => string;
+  tenantId: string;
+  apiKey: string;
+  keyFiles: { aep: string; log: string; snapshot: string };
+  origin: string;
+  snapshotName: string;
+  /** Durability settings that are on, of `DURABLE_SETTINGS`. */
+  durableSettings: number;
+  vkeys: { log: string; snapshot: string };
+  /** Stops Postgres; everything committed is on disk. */
+  close(): Promise<void>;
+}
+
+const openKey = (file: string): SigningKey =>
+  existsSync(file) ? loadSigningKey(file) : createSigningKey(file);
+
+/**
+ * Starts the embedded Postgres of `dataDir` as the service does, fsync included, with what
+ * `npm start` creates in it: schema, tenant, API key, policy and an active signing key.
+ *
+ * @throws Error when the database does not keep what it commits
+ */
+export async function openBenchRegistry(dataDir: string): Promise<BenchRegistry> {
+  const home = resolve(dataDir);
+  const snapshotDir = join(home, 'public');
+  await mkdir(home, { recursive: true, mode: 0o755 });
+  await mkdir(snapshotDir, { recursive: true, mode: 0o755 });
+  const postgres = await startEmbeddedPostgres({ dataDir: home });
+  const ownerUrl = postgres.superuserUrl;
+  const owner = connect(ownerUrl, { application: 'bench', max: 2, statementTimeoutMs: 0 });
+  const close = async (): Promise<void> => {
+    await owner.end({ timeout: 5 });
+    await postgres.stop();
+  };
+  try {
+    const keyFiles = {
+      aep: join(home, 'aep-key.pem'),
+      log: join(home, 'log-key.pem'),
+      snapshot: join(home, 'snapshot-key.pem'),
+    };
+    const [aep, log, snapshot] = [keyFiles.aep, keyFiles.log, keyFiles.snapshot].map(openKey);
+    const { tenantId, apiKey, ...admitted } = await bootstrap({
+      ownerUrl,
+      dataDir: home,
+      rolePassword: (role) => postgres.rolePassword(role),
+      aepPublicKey: aep!.publicKey,
+      openSandbox: true,
+      log: logger('bench', 'warn'),
+    });
+    const roleUrl = (role: ProgramRole): string => admitted.roleUrl(role);
+    const durableSettings = await countDurableSettings(roleUrl);
+    const origin = LOCAL_ORIGIN;
+    const snapshotName = snapshotNameFor(origin);
+    return {
+      snapshotDir,
+      postgresPid: postgres.pid,
+      owner,
+      ownerUrl,
+      roleUrl,
+      tenantId,
+      apiKey,
+      keyFiles,
+      origin,
+      snapshotName,
+      durableSettings,
+      vkeys: {
+        log: formatVkey(nativeSha256, origin, log!.publicKey),
+        snapshot: formatVkey(nativeSha256, snapshotName, snapshot!.publicKey),
+      },
+      close,
+    };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** Without any of these, a crash may lose commits, and the figures would be those of another database. */
+const DURABLE = { fsync: 'on', synchronous_commit: 'on', full_page_writes: 'on' } as const;
+
+/** The roles that write. A role may override settings. */
+const WRITERS = ['svc_engine', 'svc_worker', 'svc_verifier', 'svc_publisher'] as const;
+
+export const DURABLE_SETTINGS = WRITERS.length * Object.keys(DURABLE).length;
+
+/**
+ * Counts the durability settings that are on, as the writing roles see them.
+ *
+ * @throws Error when one is off
+ */
+async function countDurableSettings(roleUrl: BenchRegistry['roleUrl']): Promise<number> {
+  let count = 0;
+  for (const role of WRITERS) {
+    const sql = connect(roleUrl(role), { application: 'bench', max: 1 });
+    try {
+      for (const [setting, wanted] of Object.entries(DURABLE)) {
+        const [row] = await sql<{ found: string }[]>`select current_setting(${setting}) as found`;
+        if (row?.found !== wanted) {
+          throw new Error(`${setting} of ${role} is ${row?.found ?? 'unknown'}, not ${wanted}`);
+        }
+        count += 1;
+      }
+    } finally {
+      await sql.end({ timeout: 5 });
+    }
+  }
+  return count;
+}
+
+export interface DatabaseSize {
+  /** All tables of the registry with their indexes and TOAST; without WAL and the queue. */
+  bytes: number;
+  proofs: number;
+}
+
+export async function databaseSize(owner: Pool): Promise<DatabaseSize> {
+  const [row] = await owner<DatabaseSize[]>`
+    select (select sum(pg_total_relation_size(oid))::bigint from pg_class
+        where relkind = 'r' and relnamespace = 'svc'::regnamespace) as bytes,
+      (select count(*) from svc.proof) as proofs`;
+  return { bytes: row?.bytes ?? 0, proofs: row?.proofs ?? 0 };
+}

@@ -1,0 +1,125 @@
+import { existsSync } from 'node:fs';
+import { chmod, mkdir, mkdtemp, readdir, rm, statfs } from 'node:fs/promises';
+import { cpus, loadavg, tmpdir, totalmem } from 'node:os';
+import { join, resolve } from 'node:path';
+import { removeEmbeddedPostgres } from '#runtime/embedded/start';
+import { OperatorError } from '#runtime/process/operator-error';
+import { print } from './command.js';
+import { startBenchRedis, type BenchRedis } from './redis.js';
+import { failedResult, type Result, type Scenario, type RunContext } from './scenario.js';
+import { requireTools } from './tools.js';
+
+export interface RunOptions extends Pick<RunContext, 'quick' | 'proofs' | 'profile' | 'signal'> {
+  /** Names of scenarios; undefined runs all. */
+  only: readonly string[] | undefined;
+  /** Kept afterwards; undefined uses a temporary directory. */
+  dir: string | undefined;
+}
+
+/**
+ * Runs the scenarios one after the other. A scenario that fails yields a result that misses its target.
+ *
+ * @throws OperatorError before anything starts: an unknown name, a missing tool, a directory in memory
+ * @throws the signal's reason when the bench is interrupted
+ */
+export async function runScenarios(
+  all: readonly Scenario[],
+  { only, dir, ...options }: RunOptions,
+): Promise<Result[]> {
+  const chosen = choose(all, only);
+  requireTools(['redis-server', ...chosen.flatMap(({ needs = [] }) => needs)]);
+  const root = await openDirectory(dir);
+  const isTemporary = dir === undefined;
+  try {
+    const redis = await startBenchRedis(join(root, 'redis'));
+    try {
+      print(`${describeMachine()}, Redis ${redis.version}; ${root}`);
+      const results: Result[] = [];
+      for (const [i, scenario] of chosen.entries()) {
+        print(`[${String(i + 1)}/${String(chosen.length)}] ${scenario.name}`);
+        const began = performance.now();
+        results.push(...(await runOne(scenario, root, redis, options)));
+        options.signal.throwIfAborted();
+        if (isTemporary) await removeDirectory(join(root, scenario.name));
+        print(`      ${((performance.now() - began) / 1000).toFixed(0)} s`);
+      }
+      return results;
+    } finally {
+      await redis.close();
+    }
+  } finally {
+    if (isTemporary) await removeDirectory(root);
+  }
+}
+
+async function runOne(
+  scenario: Scenario,
+  root: string,
+  redis: BenchRedis,
+  options: Omit<RunOptions, 'only' | 'dir'>,
+): Promise<Result[]> {
+  const dir = join(root, scenario.name);
+  const sharedDir = join(root, 'registry');
+  for (const one of [dir, sharedDir]) await mkdir(one, { recursive: true, mode: 0o755 });
+  await redis.flush();
+  try {
+    const context = { ...options, dir, sharedDir, redisUrl: redis.url, redisPid: redis.pid };
+    const results = await scenario.run(context);
+    if (results.length === 0) throw new Error('the scenario returned no results');
+    return results;
+  } catch (error) {
+    options.signal.throwIfAborted();
+    print(error instanceof Error ? (error.stack ?? error.message) : String(error));
+    return [failedResult(scenario.name, error)];
+  }
+}
+
+function choose(
+  all: readonly Scenario[],
+  only: readonly string[] | undefined,
+): readonly Scenario[] {
+  if (only === undefined) return all;
+  const unknown = only.filter((name) => !all.some((one) => one.name === name));
+  if (unknown.length > 0) {
+    const names = all.map(({ name }) => name).join(', ');
+    throw new OperatorError(`Unknown scenario: ${unknown.join(', ')}. Scenarios: ${names}`);
+  }
+  return all.filter(({ name }) => only.includes(name));
+}
+
+function describeMachine(): string {
+  const cores = cpus();
+  const memory = `${(totalmem() / 2 ** 30).toFixed(0)} GiB`;
+  const load = loadavg()[0]?.toFixed(1) ?? 'unknown';
+  return `${String(cores.length)} × ${cores[0]?.model ?? 'unknown'}, ${memory}, load ${load}; Node ${process.version}`;
+}
+
+/** Magic numbers of file systems in memory (tmpfs, ramfs), from statfs(2). */
+const IN_MEMORY = new Set([0x01021994, 0x858458f6]);
+
+/** @throws OperatorError when the directory is in memory, where fsync costs nothing */
+async function openDirectory(dir: string | undefined): Promise<string> {
+  const path = dir === undefined ? await temporaryDirectory() : resolve(dir);
+  await mkdir(path, { recursive: true, mode: 0o755 });
+  if (!IN_MEMORY.has((await statfs(path)).type)) return path;
+  if (dir === undefined) await removeDirectory(path);
+  throw new OperatorError(`${path} is in memory: name a directory on a disk with --dir`);
+}
+
+async function temporaryDirectory(): Promise<string> {
+  // /var/tmp is on a disk where /tmp may be in memory.
+  const path = await mkdtemp(join(existsSync('/var/tmp') ? '/var/tmp' : tmpdir(), 'svc-bench-'));
+  // PostgreSQL runs as another user when the bench runs as root.
+  await chmod(path, 0o755);
+  return path;
+}
+
+async function removeDirectory(dir: string): Promise<void> {
+  if (!existsSync(dir)) return;
+  // A cluster may live outside the directory that it belongs to.
+  for (const entry of await readdir(dir, { withFileTypes: true })) {
+    if (entry.isDirectory()) await removeEmbeddedPostgres(join(dir, entry.name));
+  }
+  await removeEmbeddedPostgres(dir);
+  await rm(dir, { recursive: true, force: true, maxRetries: 10 });
+}

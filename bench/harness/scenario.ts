@@ -1,0 +1,108 @@
+import type { Tool } from './tools.js';
+
+/** Inclusive limits of a figure. */
+export interface Bound {
+  atLeast?: number;
+  atMost?: number;
+}
+
+/** One line of the table, and one element of `bench/results/latest.json`. */
+export interface Result {
+  /** Stable: results of different days are compared by name. */
+  name: string;
+  value: number;
+  /** Unit of `value` and of `against.value`. */
+  unit: string;
+  /** What the value is compared with, measured in the same run. */
+  against: { what: string; value: number } | null;
+  /** `value / against.value`, or the ratio that the scenario computed from paired rounds. */
+  ratio: number | null;
+  target: { ratio?: Bound; value?: Bound } | null;
+  /** Whether the target is met; null without a target. */
+  ok: boolean | null;
+  /** What limits the figure, sizes, spread. */
+  note?: string;
+}
+
+/** A figure as measured; {@link resultOf} derives the rest. */
+export type Measured = Pick<Result, 'name' | 'value' | 'unit' | 'note'> &
+  Partial<Pick<Result, 'against' | 'ratio' | 'target'>>;
+
+export function resultOf({ against = null, target = null, note, ...measured }: Measured): Result {
+  const { name, value, unit } = measured;
+  const ratio = measured.ratio ?? (against === null ? null : value / against.value);
+  const ok = isMet({ value, ratio, target });
+  return { name, value, unit, against, ratio, target, ok, ...(note !== undefined && { note }) };
+}
+
+/** Null without a target. A figure that is missing or not finite misses its target. */
+function isMet({ value, ratio, target }: Pick<Result, 'value' | 'ratio' | 'target'>) {
+  const bounds = [
+    { figure: ratio, bound: target?.ratio },
+    { figure: value, bound: target?.value },
+  ].filter(({ bound }) => bound?.atLeast !== undefined || bound?.atMost !== undefined);
+  if (bounds.length === 0) return null;
+  return bounds.every(({ figure, bound }) => {
+    if (figure === null || !Number.isFinite(figure)) return false;
+    return figure >= (bound?.atLeast ?? -Infinity) && figure <= (bound?.atMost ?? Infinity);
+  });
+}
+
+/** A scenario that threw or returned no results, as a result that misses its target. */
+export function failedResult(scenario: string, error: unknown): Result {
+  const message = error instanceof Error ? error.message : String(error);
+  return resultOf({
+    name: scenario,
+    value: 0,
+    unit: 'results',
+    target: { value: { atLeast: 1 } },
+    note: `failed: ${message.replace(/\s+/g, ' ')}`,
+  });
+}
+
+/** Counts answers that a load must not get. One fails the scenario: a fast refusal is not a figure. */
+export class UnexpectedAnswers {
+  private readonly counts = new Map<string, number>();
+
+  add(what: string, count = 1): void {
+    if (count > 0) this.counts.set(what, (this.counts.get(what) ?? 0) + count);
+  }
+
+  result(name: string, of: string): Result {
+    const kinds = [...this.counts].map(([what, count]) => `${String(count)} × ${what}`);
+    return resultOf({
+      name,
+      value: [...this.counts.values()].reduce((sum, count) => sum + count, 0),
+      unit: 'answers',
+      target: { value: { atMost: 0 } },
+      note: `of ${of}: ${kinds.length === 0 ? 'none' : kinds.join('; ')}`,
+    });
+  }
+}
+
+export interface RunContext {
+  /** Smaller and shorter, for a run of minutes. */
+  quick: boolean;
+  /** Size of the registry that growth, storage, lookup and memory share; `quick` uses fewer proofs. */
+  proofs: number;
+  /** Write CPU profiles to `profiles` in the directory and print where the time went. */
+  profile: boolean;
+  /** An empty directory on a real disk; removed afterwards unless `--dir` is given. */
+  dir: string;
+  /** The directory of the shared registry, filled by the first scenario that needs it. */
+  sharedDir: string;
+  /** A Redis that persists as operators are advised to configure it. */
+  redisUrl: string;
+  redisPid: number;
+  /** Aborts when the bench is interrupted; the scenario then cleans up and throws. */
+  signal: AbortSignal;
+}
+
+/** One part of `npm run bench`: starts what it measures, measures, and stops it. */
+export interface Scenario {
+  /** For `--only`, and the name of its directory. */
+  name: string;
+  /** Programs that it needs beside npm's packages. */
+  needs?: readonly Tool[];
+  run(context: RunContext): Promise<Result[]>;
+}

@@ -1,0 +1,112 @@
+import { randomInt } from 'node:crypto';
+import { open, readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { parseEntry } from '#protocol/entries';
+import { HASH_BYTES } from '#protocol/merkle';
+import { decodeFileLine, FILE_BYTES, partLayout } from '#protocol/snapshot/index-part';
+import {
+  CHECKPOINT_PATH,
+  MANIFEST_PATH,
+  openManifest,
+  segmentPath,
+  type IndexPartPin,
+  type Manifest,
+} from '#protocol/snapshot/manifest';
+import { pinKeys } from '#protocol/snapshot/trust';
+import { decodeEntryBundle, entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
+import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
+import type { BenchRegistry } from './registry.js';
+
+export type Published = Pick<BenchRegistry, 'snapshotDir' | 'vkeys'>;
+
+/**
+ * The published manifest, verified under the pinned keys.
+ *
+ * @throws Error before the first publication
+ */
+export async function publishedManifest({ snapshotDir, vkeys }: Published): Promise<Manifest> {
+  const trust = {
+    log: pinKeys(nativeSha256, [vkeys.log]),
+    snapshot: pinKeys(nativeSha256, [vkeys.snapshot]),
+  };
+  const bytes = await readFile(join(snapshotDir, MANIFEST_PATH));
+  return openManifest(nativeVerify, bytes, trust).manifest;
+}
+
+/**
+ * IDs of `count` random proofs among the leaves `[from, to)`, read from the entry bundles. Fewer
+ * where leaves are not proofs; no duplicates.
+ */
+export async function publishedIds(
+  snapshotDir: string,
+  treeSize: number,
+  { from, to }: { from: number; to: number },
+  count: number,
+): Promise<string[]> {
+  const leaves = new Set<number>();
+  const wanted = Math.min(count, to - from);
+  while (leaves.size < wanted) leaves.add(randomInt(from, to));
+  const bundles = new Map<number, number[]>();
+  for (const leaf of leaves) {
+    const index = Math.floor(leaf / TILE_WIDTH);
+    bundles.set(index, [...(bundles.get(index) ?? []), leaf % TILE_WIDTH]);
+  }
+  const ids: string[] = [];
+  for (const [index, places] of bundles) {
+    const path = entriesPath(index, tileWidth(0, index, treeSize));
+    const entries = decodeEntryBundle(await readFile(join(snapshotDir, path)));
+    for (const place of places) {
+      const bytes = entries[place];
+      if (bytes === undefined) throw new Error(`${path} has no leaf ${String(place)}`);
+      const entry = parseEntry(bytes);
+      if (entry.type === 'proof') ids.push(entry.proof_id);
+    }
+  }
+  return ids;
+}
+
+/** Bytes of the files that a complete copy of the snapshot needs; replaced files are not counted. */
+export async function liveBytes(snapshotDir: string, manifest: Manifest): Promise<number> {
+  const sizeOf = async (path: string): Promise<number> =>
+    (await stat(join(snapshotDir, path))).size;
+  let bytes = (await sizeOf(MANIFEST_PATH)) + (await sizeOf(CHECKPOINT_PATH));
+  bytes += manifest.keys.bytes + tileBytes(manifest.tree_size);
+  for (let index = 0; index * TILE_WIDTH < manifest.tree_size; index += 1) {
+    bytes += await sizeOf(entriesPath(index, tileWidth(0, index, manifest.tree_size)));
+  }
+  const bodies = new Map<string, number>();
+  for (const pin of manifest.index_parts) {
+    bytes += pin.bytes;
+    for (const { name, bytes: length } of await bodiesOf(snapshotDir, pin)) {
+      bodies.set(name, length);
+    }
+  }
+  for (const length of bodies.values()) bytes += length;
+  return bytes;
+}
+
+/** All tiles of a log: each level holds the hashes of the full tiles below it. */
+function tileBytes(treeSize: number): number {
+  let bytes = 0;
+  for (let hashes = treeSize; hashes > 0; hashes = Math.floor(hashes / TILE_WIDTH)) {
+    bytes += hashes * HASH_BYTES;
+  }
+  return bytes;
+}
+
+async function bodiesOf(
+  snapshotDir: string,
+  pin: IndexPartPin,
+): Promise<{ name: string; bytes: number }[]> {
+  const { filesAt } = partLayout(pin.entries, pin.files);
+  const table = Buffer.alloc(pin.files * FILE_BYTES);
+  const file = await open(join(snapshotDir, segmentPath(pin.sha256)), 'r');
+  try {
+    await file.read(table, 0, table.length, filesAt);
+  } finally {
+    await file.close();
+  }
+  return Array.from({ length: pin.files }, (_, i) =>
+    decodeFileLine(table.subarray(i * FILE_BYTES, (i + 1) * FILE_BYTES)),
+  );
+}

@@ -1,0 +1,81 @@
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { packageRoot } from '#runtime/process/package-root';
+import { toolPath } from './tools.js';
+
+interface WrkOptions {
+  url: string;
+  /** A script in this directory and its arguments. */
+  script: string;
+  args: readonly string[];
+  connections: number;
+  seconds: number;
+  timeoutSeconds: number;
+  headers?: Record<string, string>;
+  /** The core to pin wrk to; unpinned by default. */
+  core?: number;
+  signal: AbortSignal;
+}
+
+/**
+ * Runs wrk with one thread. Its latencies account for requests that a slow answer delayed
+ * (coordinated omission).
+ *
+ * @returns the JSON line that the script prints
+ * @throws Error when wrk fails or prints no such line
+ */
+export async function runWrk<T>(options: WrkOptions): Promise<T> {
+  const { url, script, args, connections, seconds, timeoutSeconds, headers = {}, core } = options;
+  const pinned = core === undefined ? [] : [toolPath('taskset'), '--cpu-list', String(core)];
+  const [command = '', ...rest] = [
+    ...pinned,
+    toolPath('wrk'),
+    ...['--threads', '1', '--connections', String(connections)],
+    ...['--duration', `${String(seconds)}s`, '--timeout', `${String(timeoutSeconds)}s`],
+    ...Object.entries(headers).flatMap(([name, value]) => ['--header', `${name}: ${value}`]),
+    ...['--script', join(packageRoot, 'bench', 'harness', script), url, '--', ...args],
+  ];
+  const { stdout } = await promisify(execFile)(command, rest, { signal: options.signal });
+  const line = stdout.split('\n').find((one) => one.startsWith('{'));
+  if (line === undefined) throw new Error(`wrk printed no result: ${stdout}`);
+  return JSON.parse(line) as T;
+}
+
+/** What wrk measured with `wrk-paths.lua`. */
+export interface LookupLoad {
+  requests: number;
+  /** Headers included. */
+  bytes: number;
+  seconds: number;
+  /** Microseconds from a request to the end of its answer. */
+  p50: number;
+  p99: number;
+  /** Answers with a status of 400 or more. */
+  rejected: number;
+  /** Requests without an answer. */
+  failed: number;
+  /** CPU time of wrk. */
+  cpuSeconds: number;
+}
+
+/** Lookups use one core, so that they take nothing from the server on another. */
+export const LOAD_CORE = 1;
+
+/** Sends GET requests for random paths of a file, one path a line. */
+export function runLookups(load: {
+  url: string;
+  pathsFile: string;
+  connections: number;
+  seconds: number;
+  seed: number;
+  signal: AbortSignal;
+}): Promise<LookupLoad> {
+  return runWrk({
+    ...load,
+    script: 'wrk-paths.lua',
+    args: [load.pathsFile, String(load.seed)],
+    timeoutSeconds: 30,
+    core: LOAD_CORE,
+  });
+}

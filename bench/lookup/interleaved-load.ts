@@ -1,0 +1,91 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { cpuSecondsOf } from '../harness/cpu.js';
+import { runLookups, type LookupLoad } from '../harness/wrk.js';
+
+/** A server and the lookups that it gets. */
+export interface Target {
+  name: string;
+  url: string;
+  pid: number;
+  /** Paths, one a line. */
+  pathsFile: string;
+  /** Whether every answer is a 404, or none is. */
+  isAbsent: boolean;
+}
+
+/** One round of one target. */
+export interface Round {
+  /** Requests per second. */
+  rate: number;
+  /** CPU microseconds of the server per request. */
+  cpuMicros: number;
+  /** Utilization of the server's core and of the load's; 0 to 1. */
+  serverBusy: number;
+  loadBusy: number;
+  /** Microseconds. */
+  p99: number;
+}
+
+export interface LoadPlan {
+  rounds: number;
+  /** Of one target in one round. */
+  seconds: number;
+  signal: AbortSignal;
+}
+
+export const CONNECTIONS = 64;
+const WARM_UP_S = 1;
+
+/**
+ * Loads the targets interleaved, one at a time, round after round, so that whatever else happens on the
+ * machine affects all of them.
+ *
+ * @returns rounds by target
+ * @throws Error when a request fails or has an unexpected status
+ */
+export async function loadInterleaved(
+  targets: readonly Target[],
+  plan: LoadPlan,
+): Promise<Map<string, Round[]>> {
+  const rounds = new Map<string, Round[]>(targets.map(({ name }) => [name, []]));
+  for (const target of targets) await loadOnce(target, { ...plan, seconds: WARM_UP_S }, 0);
+  for (let i = 1; i <= plan.rounds; i += 1) {
+    for (const target of targets) {
+      rounds.get(target.name)?.push(await loadOnce(target, plan, i));
+      await sleep(50);
+    }
+  }
+  return rounds;
+}
+
+async function loadOnce(
+  { name, url, pid, pathsFile, isAbsent }: Target,
+  { seconds, signal }: LoadPlan,
+  seed: number,
+): Promise<Round> {
+  const before = cpuSecondsOf(pid);
+  const load = { url, pathsFile, connections: CONNECTIONS, seconds, seed, signal };
+  const result = await runLookups(load);
+  const used = cpuSecondsOf(pid) - before;
+  requireAnswered(name, result, isAbsent);
+  return {
+    rate: result.requests / result.seconds,
+    cpuMicros: (used * 1e6) / result.requests,
+    serverBusy: used / result.seconds,
+    loadBusy: result.cpuSeconds / result.seconds,
+    p99: result.p99,
+  };
+}
+
+/** @throws Error when a request got no answer, or one with an unexpected status */
+export function requireAnswered(
+  name: string,
+  { requests, rejected, failed }: Pick<LookupLoad, 'requests' | 'rejected' | 'failed'>,
+  isAbsent: boolean,
+): void {
+  const expected = isAbsent ? requests : 0;
+  if (requests > 0 && failed === 0 && rejected === expected) return;
+  throw new Error(
+    `${name}: of ${String(requests)} requests ${String(failed)} failed and ${String(rejected)} were rejected instead of ${String(expected)}`,
+  );
+}

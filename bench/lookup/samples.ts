@@ -1,0 +1,177 @@
+import { randomInt } from 'node:crypto';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { newUuidHex } from '#api/engine/http/new-id';
+import { PROOF_PATH } from '../harness/public-api.js';
+import { publishedIds, publishedManifest, type Published } from '../harness/snapshot.js';
+
+/** Paths with the exact answers that every server must give. */
+export interface LookupSample {
+  status: 200 | 404;
+  bodies: ReadonlyMap<string, Buffer>;
+  /** All paths, one a line. */
+  pathsFile: string;
+}
+
+export interface LookupSamples {
+  /** Proofs in the snapshot. */
+  proofs: number;
+  recent: LookupSample;
+  /** Proofs older than the recent lookups. */
+  older: LookupSample;
+  /** IDs that were never issued. */
+  absent: LookupSample;
+  /** A directory with the bodies of `recent` as files at their paths. */
+  staticRoot: string;
+}
+
+/** Hex digits of the time in a UUIDv7. */
+const TIME_DIGITS = 12;
+
+/**
+ * Draws IDs from the published log and looks each up once. The answers must be VALID or NOT_FOUND;
+ * their bytes are what every server has to answer from then on.
+ *
+ * @throws Error when an answer differs, or the log has no proof older than the recent ones
+ */
+export async function takeSamples(
+  published: Published,
+  publicUrl: string,
+  options: { dir: string; recentLookupLimit: number; count: number },
+): Promise<LookupSamples> {
+  const { dir, recentLookupLimit, count } = options;
+  const { tree_size: size, proofs } = await publishedManifest(published);
+  // Leaves that are not proofs may move the boundary; none near it is drawn.
+  const boundary = size - recentLookupLimit;
+  const margin = size - proofs;
+  if (boundary - margin <= 0) throw new Error('all proofs are recent: none is old');
+  const draw = (from: number, to: number): Promise<string[]> =>
+    publishedIds(published.snapshotDir, size, { from, to }, count);
+  const take = async (
+    name: string,
+    ids: readonly string[],
+    status: 200 | 404,
+  ): Promise<LookupSample> => {
+    const bodies = await lookUpAll(publicUrl, ids, status);
+    const pathsFile = join(dir, `${name}.paths`);
+    await writeFile(pathsFile, `${[...bodies.keys()].join('\n')}\n`);
+    return { status, bodies, pathsFile };
+  };
+  const recent = await take('recent', await draw(boundary + margin, size), 200);
+  const older = await take('older', await draw(0, boundary - margin), 200);
+  // With the times of issued IDs, so that the search does not end at the first comparison.
+  const guesses = [...recent.bodies.keys()].map((path) => {
+    const time = path.slice(PROOF_PATH.length, PROOF_PATH.length + TIME_DIGITS);
+    return time + newUuidHex().slice(TIME_DIGITS);
+  });
+  const absent = await take('absent', guesses, 404);
+  const staticRoot = join(dir, 'static');
+  await mkdir(join(staticRoot, dirname(`${PROOF_PATH}id`)), { recursive: true });
+  for (const [path, body] of recent.bodies) await writeFile(join(staticRoot, path), body);
+  return { proofs, recent, older, absent, staticRoot };
+}
+
+const CONCURRENCY = 16;
+
+async function lookUpAll(
+  url: string,
+  ids: readonly string[],
+  status: 200 | 404,
+): Promise<Map<string, Buffer>> {
+  const bodies = new Map<string, Buffer>();
+  const left = ids.values();
+  const lookUp = async (): Promise<void> => {
+    for (const id of left) {
+      const { status: found, body } = await get(url + PROOF_PATH + id);
+      requireVerdict(id, found, body, status);
+      bodies.set(PROOF_PATH + id, body);
+    }
+  };
+  await Promise.all(Array.from({ length: CONCURRENCY }, lookUp));
+  return bodies;
+}
+
+async function get(url: string): Promise<{ status: number; body: Buffer }> {
+  const response = await fetch(url);
+  return { status: response.status, body: Buffer.from(await response.arrayBuffer()) };
+}
+
+/** Every proof of the bench is valid, and every other ID is unknown. */
+function requireVerdict(id: string, status: number, body: Buffer, wanted: 200 | 404): void {
+  const answer = JSON.parse(body.toString()) as {
+    result?: string;
+    verification?: { verification_status: string };
+  };
+  const verdict = answer.result ?? answer.verification?.verification_status ?? '';
+  const expected = wanted === 200 ? 'VALID' : 'NOT_FOUND';
+  const isItsOwn = wanted === 404 || body.includes(id);
+  if (status !== wanted || verdict !== expected || !isItsOwn) {
+    throw new Error(`${id} is answered ${String(status)} ${verdict}`);
+  }
+}
+
+/** Repeats some lookups of a sample. @throws Error when status or bytes differ */
+export async function requireAsSampled(
+  name: string,
+  url: string,
+  { status, bodies }: LookupSample,
+  count: number,
+): Promise<void> {
+  const paths = [...bodies.keys()];
+  for (let i = 0; i < count; i += 1) {
+    const path = paths[randomInt(paths.length)] ?? '';
+    const found = await get(url + path);
+    if (found.status !== status || !found.body.equals(bodies.get(path) ?? Buffer.alloc(0))) {
+      throw new Error(`${name} answers ${path} with ${String(found.status)} and another body`);
+    }
+  }
+}
+
+/** A server with the answers that it has to give. */
+export interface Sampled {
+  server: { url: string };
+  sample: LookupSample;
+}
+
+/** Lookups per server before and after the work; during the work, one every 50 ms. */
+const CHECKS = 200;
+const CHECK_EVERY_MS = 50;
+
+/**
+ * Does the work while random answers are compared with the samples, status and bytes.
+ *
+ * @throws Error when one differs: then no figure counts
+ */
+export async function checkDuring<T>(
+  servers: Readonly<Record<string, Sampled>>,
+  work: () => Promise<T>,
+): Promise<T> {
+  const all = Object.entries(servers);
+  const checkAll = async (): Promise<void> => {
+    for (const [name, { server, sample }] of all) {
+      await requireAsSampled(name, server.url, sample, CHECKS);
+    }
+  };
+  await checkAll();
+  const done = new AbortController();
+  const checkUntilDone = async (): Promise<void> => {
+    for (let i = 0; !done.signal.aborted; i += 1) {
+      const [name, { server, sample }] = all[i % all.length]!;
+      await requireAsSampled(name, server.url, sample, 1);
+      await sleep(CHECK_EVERY_MS);
+    }
+  };
+  const checking = checkUntilDone();
+  // Awaited below; until then a rejection must not end the process.
+  checking.catch(() => undefined);
+  let result: T;
+  try {
+    result = await work();
+  } finally {
+    done.abort();
+  }
+  await checking;
+  await checkAll();
+  return result;
+}

@@ -1,0 +1,165 @@
+import { join } from 'node:path';
+import { runBaselineLoop, type Baseline } from '../baseline/baseline-loop.js';
+import { createBaselineTable, dropBaselineTable } from '../baseline/baseline-table.js';
+import { runBatches, type BatchRun } from '../harness/batch-load.js';
+import { print } from '../harness/command.js';
+import { printProfiles } from '../harness/profile.js';
+import {
+  databaseSize,
+  DURABLE_SETTINGS,
+  openBenchRegistry,
+  type DatabaseSize,
+} from '../harness/registry.js';
+import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
+import { startPrograms } from '../harness/stack.js';
+import { whole } from '../harness/statistics.js';
+
+/** Batch admission from HTTP to public, between two runs of the baseline loop. */
+export const batch: Scenario = { name: 'batch', run };
+
+/** Twice the default: one tenant's batches may fill a quarter of it. */
+const MAX_QUEUED_ADMISSIONS = '200000';
+
+const QUICK = {
+  baseline: { warmUpSeconds: 0.5, seconds: 1.5 },
+  batches: { warmUpSeconds: 2, seconds: 4, items: 2_500, inFlight: 15_000, checkEveryMs: 500 },
+  checkedAtLeast: 20,
+};
+const FULL = {
+  baseline: { warmUpSeconds: 2, seconds: 10 },
+  batches: { warmUpSeconds: 8, seconds: 60, items: 5_000, inFlight: 50_000, checkEveryMs: 1_000 },
+  checkedAtLeast: 100,
+};
+
+async function run(context: RunContext): Promise<Result[]> {
+  const { dir, redisUrl, redisPid, signal, quick } = context;
+  const plan = quick ? QUICK : FULL;
+  const registry = await openBenchRegistry(dir);
+  const { owner } = registry;
+  const baselineLoop = async (): Promise<Baseline> => {
+    await createBaselineTable(owner);
+    // Neither the loop nor what follows writes out the other's pages.
+    await owner`checkpoint`;
+    const baseline = await runBaselineLoop(registry, plan.baseline, signal);
+    await dropBaselineTable(owner);
+    await owner`checkpoint`;
+    print(`      baseline loop: ${baseline.rate.toFixed(0)} rows/s`);
+    return baseline;
+  };
+  const profileDir = context.profile ? join(dir, 'profiles') : undefined;
+  const runService = async (): Promise<BatchRun> => {
+    const options = { redisUrl, profileDir, engineEnv: { MAX_QUEUED_ADMISSIONS } };
+    const stack = await startPrograms(registry, options);
+    try {
+      const client = profileDir && join(profileDir, 'client');
+      return await runBatches(stack, { ...plan.batches, profileDir: client, redisPid, signal });
+    } finally {
+      await stack.close();
+    }
+  };
+  try {
+    const before = await baselineLoop();
+    const run = await runService();
+    print(`      batches: ${rateOf(run).toFixed(0)} proofs/s`);
+    const size = await databaseSize(owner);
+    const after = await baselineLoop();
+    if (profileDir !== undefined) await printProfiles(profileDir);
+    return batchResults(
+      { baseline: [before, after], run, size, durable: registry.durableSettings },
+      quick,
+    );
+  } finally {
+    await registry.close();
+  }
+}
+
+const rateOf = ({ proofs, seconds }: BatchRun): number => proofs / seconds;
+
+export interface BatchMeasured {
+  baseline: readonly [before: Baseline, after: Baseline];
+  run: BatchRun;
+  size: DatabaseSize;
+  /** Durability settings that are on. */
+  durable: number;
+}
+
+export function batchResults(measured: BatchMeasured, quick: boolean): Result[] {
+  const { run, size, durable } = measured;
+  const { checkedAtLeast } = quick ? QUICK : FULL;
+  const { checked, denied, wrong } = run.checked;
+  const retried = Object.entries(run.retried).map(([code, count]) => `${String(count)} × ${code}`);
+  return [
+    admission(measured),
+    cpuPerProof(measured),
+    resultOf({
+      name: 'receipts checked from outside',
+      value: checked - wrong.length,
+      unit: 'right',
+      against: { what: 'all random receipts that were checked during the run', value: checked },
+      target: { ratio: { atLeast: 1 }, value: { atLeast: checkedAtLeast } },
+      note:
+        'public verdict, response hash, offline verification of the export under pinned keys, inclusion under the public ' +
+        `checkpoint; ${String(denied)} denials; ${wrong.length === 0 ? '0 wrong' : `${String(wrong.length)} WRONG: ${wrong.slice(0, 3).join('; ')}`}`,
+    }),
+    resultOf({
+      name: 'batch items never published',
+      value: run.lost,
+      unit: 'items',
+      target: { value: { atMost: 0, atLeast: 0 } },
+      note: `of ${whole(run.items)} accepted; deferred: ${retried.join(', ') || 'none'}`,
+    }),
+    resultOf({
+      name: 'bytes in Postgres per proof, after batches',
+      value: size.bytes / size.proofs,
+      unit: 'bytes',
+      // Few proofs share the size of an empty registry.
+      ...(!quick && { target: { value: { atMost: 1_600 } } }),
+      note: `all tables and indexes of ${whole(size.proofs)} proofs, before any vacuum`,
+    }),
+    resultOf({
+      name: 'durability settings that are on',
+      value: durable,
+      unit: 'on',
+      target: { value: { atLeast: DURABLE_SETTINGS } },
+      note: 'fsync, synchronous_commit and full_page_writes, as each of the writing roles sees them',
+    }),
+  ];
+}
+
+function admission({ baseline: [before, after], run }: BatchMeasured): Result {
+  const { processes } = before;
+  const { total, others } = run.cpu;
+  return resultOf({
+    name: 'batch admission',
+    value: rateOf(run),
+    unit: 'proofs/s',
+    against: {
+      what: `the baseline loop in ${String(processes)} processes: ${whole(before.rate)} before, ${whole(after.rate)} after`,
+      value: (before.rate + after.rate) / 2,
+    },
+    target: { ratio: { atLeast: 0.75 }, value: { atLeast: 10_000 } },
+    note:
+      `${whole(run.proofs)} proofs were published in ${whole(run.seconds)} s; one tenant, ${whole(run.batches)} batches of ` +
+      `${whole(run.items / run.batches)}, one worker; CPU-bound: ${whole(total)} µs per proof are at most ` +
+      `${whole((processes * 1e6) / total)}/s on ${String(processes)} idle cores; other processes used ${whole(others * 100)} %`,
+  });
+}
+
+/** Hardly affected by other load on the machine. */
+function cpuPerProof({ baseline: [before, after], run }: BatchMeasured): Result {
+  const mean = (of: (one: Baseline) => number): number => (of(before) + of(after)) / 2;
+  const loop = mean(({ loopMicros }) => loopMicros);
+  const postgres = mean(({ postgresMicros }) => postgresMicros);
+  return resultOf({
+    name: 'batch admission: CPU per proof',
+    value: run.cpu.total,
+    unit: 'µs',
+    against: {
+      what: `the baseline loop: process ${whole(loop)}, Postgres ${whole(postgres)}`,
+      value: loop + postgres,
+    },
+    note: Object.entries(run.cpu.micros)
+      .map(([name, micros]) => `${name} ${whole(micros)}`)
+      .join(', '),
+  });
+}

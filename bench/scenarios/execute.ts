@@ -1,0 +1,269 @@
+import { writeFile } from 'node:fs/promises';
+import { availableParallelism } from 'node:os';
+import { join } from 'node:path';
+import type { JsonValue } from '#protocol/json';
+import type { ExecuteReceipt } from '#protocol/schemas/execute';
+import { urlOf } from '../harness/child.js';
+import { withCleanup } from '../harness/command.js';
+import { cpuBetween, sampleCpu, type CpuShares, type Watched } from '../harness/cpu.js';
+import {
+  atRate,
+  engineHeaders,
+  EXECUTE_PATH,
+  executeOnce,
+  type Credential,
+} from '../harness/engine-api.js';
+import { bodyAt, bodyTemplates, newRun } from '../harness/items.js';
+import { printProfiles } from '../harness/profile.js';
+import { startPeer } from '../harness/programs.js';
+import {
+  resultOf,
+  UnexpectedAnswers,
+  type Result,
+  type Scenario,
+  type RunContext,
+} from '../harness/scenario.js';
+import { startStack, UNLIMITED, watchedOf, type BenchStack } from '../harness/stack.js';
+import { median, percentile, spread, sumOf, type Weighted } from '../harness/statistics.js';
+import { runWrk } from '../harness/wrk.js';
+import { checkReceipts, type CheckedReceipts } from '../receipts/receipt-checker.js';
+import { outsiderOf } from '../receipts/receipt-evidence.js';
+
+/** Single executions, interleaved with an Express app that only echoes. */
+export const execute: Scenario = { name: 'execute', needs: ['wrk'], run };
+
+const CONNECTIONS = 64;
+const QUICK = { rounds: 1, seconds: 2, warmUpSeconds: 1, halfSeconds: 1, receipts: 5 };
+const FULL = { rounds: 5, seconds: 8, warmUpSeconds: 8, halfSeconds: 10, receipts: 30 };
+const RECEIPT_PUBLIC_WITHIN_MS = 60_000;
+
+async function run(context: RunContext): Promise<Result[]> {
+  const { dir, redisUrl, profile } = context;
+  const profileDir = profile ? join(dir, 'profiles') : undefined;
+  const stack = await startStack(dir, { redisUrl, profileDir, engineEnv: UNLIMITED });
+  let results: Result[];
+  try {
+    results = executeResults(await measure(stack, context));
+  } finally {
+    await stack.close();
+  }
+  if (profileDir !== undefined) await printProfiles(profileDir);
+  return results;
+}
+
+/** One load of one server. */
+export interface ExecuteRound extends ExecuteLoadResult {
+  cpu: CpuShares;
+}
+
+export interface ExecuteMeasured {
+  engine: ExecuteRound[];
+  echo: ExecuteRound[];
+  /** The engine at about half the throughput. */
+  half: ExecuteRound;
+  receipts: CheckedReceipts;
+  /** Answers beside the load that were no receipts. */
+  unexpected: UnexpectedAnswers;
+}
+
+function measure(stack: BenchStack, context: RunContext): Promise<ExecuteMeasured> {
+  const { dir, quick, redisPid, signal } = context;
+  const plan = quick ? QUICK : FULL;
+  const loader =
+    (url: string, watched: Watched) =>
+    async (seconds: number, pauseMs = 0): Promise<ExecuteRound> => {
+      const load = { url, credential: stack.registry, connections: CONNECTIONS, seconds, pauseMs };
+      const before = sampleCpu(watched);
+      const result = await runExecuteLoad({ ...load, dir, signal });
+      return { ...result, cpu: cpuBetween(before, sampleCpu(watched), result.requests) };
+    };
+  return withCleanup(async (cleanup) => {
+    const peer = startPeer({ kind: 'express-echo' });
+    cleanup.push(() => peer.stop());
+    const loadEcho = loader(await urlOf(peer), { echo: [peer.pid] });
+    const loadEngine = loader(stack.engineUrl, watchedOf(stack, redisPid));
+    await loadEngine(plan.warmUpSeconds);
+    await loadEcho(Math.min(plan.warmUpSeconds, 2));
+    const [engine, echo]: [ExecuteRound[], ExecuteRound[]] = [[], []];
+    for (let i = 0; i < plan.rounds; i += 1) {
+      echo.push(await loadEcho(plan.seconds));
+      engine.push(await loadEngine(plan.seconds));
+    }
+    const unexpected = new UnexpectedAnswers();
+    const pauseMs = pauseFor(median(engine.map(rateOf)));
+    const [half, sent] = await Promise.all([
+      loadEngine(plan.halfSeconds, pauseMs),
+      collectReceipts(stack, { ...plan, unexpected, signal }),
+    ]);
+    const receipts = await checkReceipts(outsiderOf(stack), sent, RECEIPT_PUBLIC_WITHIN_MS);
+    return { engine, echo, half, receipts, unexpected };
+  });
+}
+
+/** Sends executions beside the load, with the load's bodies, and keeps requests and receipts. */
+async function collectReceipts(
+  { engineUrl, registry }: BenchStack,
+  options: {
+    receipts: number;
+    halfSeconds: number;
+    unexpected: UnexpectedAnswers;
+    signal: AbortSignal;
+  },
+): Promise<{ receipt: ExecuteReceipt; request: JsonValue }[]> {
+  const { receipts: count, halfSeconds, unexpected, signal } = options;
+  const templates = bodyTemplates(registry);
+  const run = newRun();
+  const sent: { receipt: ExecuteReceipt; request: JsonValue }[] = [];
+  await atRate({ perSecond: count / halfSeconds, count, signal }, async (n) => {
+    const body = bodyAt(templates, run, n);
+    const answered = await executeOnce(engineUrl, registry, body, unexpected);
+    if (answered === null) return;
+    sent.push({ receipt: answered.receipt, request: JSON.parse(body) as JsonValue });
+  });
+  return sent;
+}
+
+/** An estimate of the latency at half load as a share of the saturated latency. */
+const LATENCY_AT_HALF = 0.4;
+
+/** The pause between an answer and the next request that about halves the rate, in milliseconds. */
+const pauseFor = (rate: number): number => ((2 - LATENCY_AT_HALF) * CONNECTIONS * 1000) / rate;
+
+export interface ExecuteLoadResult {
+  requests: number;
+  seconds: number;
+  /** Answers by status. */
+  answers: Record<string, number>;
+  /** Requests without an answer. */
+  failed: number;
+  /** CPU time of wrk. */
+  cpuSeconds: number;
+  /** Milliseconds from a request to the end of its answer. */
+  latencies: Weighted[];
+}
+
+/** Longer than the engine waits for an admission, so that a late one shows as its 202. */
+const TIMEOUT_SECONDS = 15;
+
+/**
+ * Posts unique execute bodies over keep-alive connections, each as soon as the previous is answered.
+ *
+ * @param load `pauseMs` is the mean pause before the next request; wrk's template file goes to `dir`
+ */
+export async function runExecuteLoad(load: {
+  url: string;
+  credential: Credential;
+  connections: number;
+  seconds: number;
+  pauseMs: number;
+  dir: string;
+  signal: AbortSignal;
+}): Promise<ExecuteLoadResult> {
+  const { credential, pauseMs, dir, ...options } = load;
+  const templatesFile = join(dir, 'execute.templates');
+  await writeFile(templatesFile, bodyTemplates(credential).join('\n'));
+  const { quantiles, ...result } = await runWrk<
+    Omit<ExecuteLoadResult, 'latencies'> & { quantiles: number[] }
+  >({
+    ...options,
+    url: load.url + EXECUTE_PATH,
+    script: 'wrk-executes.lua',
+    args: [templatesFile, newRun(), String(Math.round(pauseMs))],
+    timeoutSeconds: TIMEOUT_SECONDS,
+    headers: { ...engineHeaders(credential), 'Content-Type': 'application/json' },
+  });
+  const each = result.requests / quantiles.length;
+  const latencies = quantiles.map((micros): Weighted => [micros / 1000, each]);
+  return { ...result, latencies };
+}
+
+const NAME = `single execute, ${String(CONNECTIONS)} connections`;
+
+const rateOf = ({ requests, seconds }: ExecuteRound): number => requests / seconds;
+const latency = (rounds: readonly ExecuteRound[], percent: number): number =>
+  percentile(
+    rounds.flatMap(({ latencies }) => latencies),
+    percent,
+  );
+
+export function executeResults(measured: ExecuteMeasured): Result[] {
+  const { engine, echo, half } = measured;
+  const [rates, echoRates] = [engine.map(rateOf), echo.map(rateOf)];
+  const wrkBusy = (rounds: readonly ExecuteRound[]): string =>
+    median(rounds.map(({ cpuSeconds, seconds }) => (cpuSeconds / seconds) * 100)).toFixed(0);
+  const roundTails = engine.map((round) => latency([round], 99));
+  return [
+    resultOf({
+      name: NAME,
+      value: median(rates),
+      unit: 'req/s',
+      against: {
+        what: 'an Express app that parses, validates and echoes, in one process',
+        value: median(echoRates),
+      },
+      target: { ratio: { atLeast: 0.4 } },
+      note:
+        `median of ${String(engine.length)} interleaved rounds: ${spread(rates)}, the echo ${spread(echoRates)}; CPU-bound: nothing ` +
+        `is pinned, the echo has one core and wrk another, while the service shares ${String(availableParallelism())} cores with ` +
+        `wrk; wrk used ${wrkBusy(engine)} % of a core, ${wrkBusy(echo)} % with the echo`,
+    }),
+    resultOf({
+      name: `${NAME}, p99`,
+      value: latency(engine, 99),
+      unit: 'ms',
+      target: { value: { atMost: 50 } },
+      note:
+        `saturated: each connection sends as soon as it is answered; p50 ${latency(engine, 50).toFixed(1)}, p99 of each ` +
+        `round ${spread(roundTails, 1)}; the echo ${latency(echo, 99).toFixed(1)}`,
+    }),
+    resultOf({
+      name: 'single execute, half load, p99',
+      value: latency([half], 99),
+      unit: 'ms',
+      note: `${rateOf(half).toFixed(0)} req/s over as many connections; p50 ${latency([half], 50).toFixed(1)}`,
+    }),
+    cpuPerRequest(measured),
+    unexpectedAnswers(measured),
+  ];
+}
+
+/** Mean per request over all rounds: hardly affected by other load on the machine. */
+function cpuPerRequest({ engine, echo }: ExecuteMeasured): Result {
+  const micros = (
+    rounds: readonly ExecuteRound[],
+    of: (round: ExecuteRound) => number = ({ cpu }) => cpu.total,
+  ): number =>
+    sumOf(rounds, (round) => of(round) * round.requests) /
+    sumOf(rounds, ({ requests }) => requests);
+  const parts = Object.keys(engine[0]?.cpu.micros ?? {}).map(
+    (name) => `${name} ${micros(engine, ({ cpu }) => cpu.micros[name] ?? 0).toFixed(0)}`,
+  );
+  const wrk = micros(engine, ({ cpuSeconds, requests }) => (cpuSeconds * 1e6) / requests);
+  const others = engine.map(({ cpu }) => cpu.others * 100);
+  return resultOf({
+    name: 'single execute: CPU per request',
+    value: micros(engine),
+    unit: 'µs',
+    against: { what: 'the echo', value: micros(echo) },
+    note: `${parts.join(', ')}, and wrk ${wrk.toFixed(0)}; other processes, wrk included, used ${spread(others)} % of the machine`,
+  });
+}
+
+/** Only a 200 is expected: the policy denies no body of the load, and no admission takes long. */
+function unexpectedAnswers(measured: ExecuteMeasured): Result {
+  const { engine, echo, half, receipts, unexpected } = measured;
+  const rounds = [...engine, ...echo, half];
+  for (const { answers, failed } of rounds) {
+    unexpected.add('without an answer', failed);
+    for (const [status, count] of Object.entries(answers)) {
+      if (status !== '200') unexpected.add(status, count);
+    }
+  }
+  for (const fault of receipts.wrong) unexpected.add(`receipt ${fault}`);
+  if (receipts.checked === 0) unexpected.add('no receipt was checked');
+  const requests = sumOf(rounds, (one) => one.requests).toFixed(0);
+  return unexpected.result(
+    'single execute, errors and timeouts',
+    `${requests} requests; ${String(receipts.checked)} random receipts verified from outside`,
+  );
+}

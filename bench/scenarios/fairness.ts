@@ -1,0 +1,200 @@
+import { randomBytes } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { apiKeyIdFrom, apiKeySecretHash, formatApiKey } from '#protocol/api-key';
+import { nativeSha256 } from '#runtime/crypto/node';
+import { connect } from '#runtime/postgres/connect';
+import { createTenant } from '#sql/tenants/administration';
+import { insertApiKey } from '#sql/tenants/api-keys';
+import { withAuditContext } from '#sql/tenants/audit';
+import { startBatchLoad } from '../harness/batch-load.js';
+import { atRate, engineHeaders, executeOnce, type Credential } from '../harness/engine-api.js';
+import { bodyAt, bodyTemplates, newRun } from '../harness/items.js';
+import { nextPublication, readiness, untilPublished } from '../harness/public-api.js';
+import type { BenchRegistry } from '../harness/registry.js';
+import {
+  resultOf,
+  UnexpectedAnswers,
+  type Result,
+  type Scenario,
+  type RunContext,
+} from '../harness/scenario.js';
+import { startStack, UNLIMITED, type BenchStack } from '../harness/stack.js';
+import { percentileOf } from '../harness/statistics.js';
+
+/** One tenant's single executions: without load, beside another's batches, beside its reads. */
+export const fairness: Scenario = { name: 'fairness', run };
+
+const PER_SECOND = 20;
+/** Items of the batches, and the numbers of executions that are measured without and with load. */
+const QUICK = { items: 5_000, inFlight: 10_000, idle: 30, loaded: 40 };
+const FULL = { items: 10_000, inFlight: 20_000, idle: 400, loaded: 800 };
+
+/** Executions before the first that counts. */
+const WARM_UP = 20;
+
+async function run({ dir, redisUrl, quick, signal }: RunContext): Promise<Result[]> {
+  const stack = await startStack(dir, { redisUrl, engineEnv: UNLIMITED });
+  try {
+    return fairnessResults(await measure(stack, quick ? QUICK : FULL, signal));
+  } finally {
+    await stack.close();
+  }
+}
+
+export interface FairnessMeasured {
+  /** Milliseconds from request to receipt. */
+  idleMs: number[];
+  besideBatchesMs: number[];
+  besideReadsMs: number[];
+  /** Items of the batches that were published per second. */
+  batchRate: number;
+  /** Reads of the hostile tenant that were answered per second. */
+  readRate: number;
+  unexpected: UnexpectedAnswers;
+}
+
+async function measure(
+  stack: BenchStack,
+  plan: typeof FULL,
+  signal: AbortSignal,
+): Promise<FairnessMeasured> {
+  const { engineUrl, publicUrl, registry } = stack;
+  const neighbour = await createSecondTenant(registry);
+  const templates = bodyTemplates(neighbour);
+  const unexpected = new UnexpectedAnswers();
+  const trickle = async (count: number): Promise<number[]> => {
+    const run = newRun();
+    const latencies: number[] = [];
+    await atRate({ perSecond: PER_SECOND, count, signal }, async (n) => {
+      const body = bodyAt(templates, run, n);
+      const answered = await executeOnce(engineUrl, neighbour, body, unexpected);
+      if (answered !== null) latencies.push(answered.ms);
+    });
+    return latencies;
+  };
+  await trickle(WARM_UP);
+  const idleMs = await trickle(plan.idle);
+
+  const before = await readiness(publicUrl);
+  const load = startBatchLoad(stack, plan);
+  const measureBesideBatches = async () => {
+    // Every stage is busy once the first items are public.
+    const from = await untilPublished(publicUrl, before.proofs + 1, signal);
+    const besideBatchesMs = await trickle(plan.loaded);
+    const to = await nextPublication(publicUrl, signal);
+    const own = besideBatchesMs.length;
+    const batchRate = ((to.proofs - from.proofs - own) * 1000) / (to.at - from.at);
+    return { besideBatchesMs, batchRate };
+  };
+  const besideBatches = await Promise.race([measureBesideBatches(), load.failed]).finally(() =>
+    // Its error was thrown by the race.
+    load.stop().catch(() => undefined),
+  );
+  for (const [code, count] of Object.entries(load.retried)) unexpected.add(`batch ${code}`, count);
+
+  await untilIdle(publicUrl, signal);
+  const reads = startReads(engineUrl, registry, unexpected, signal);
+  const besideReadsMs = await trickle(plan.loaded);
+  const readRate = await reads.stop();
+  return { idleMs, ...besideBatches, besideReadsMs, readRate, unexpected };
+}
+
+/** Waits until no more of the batches becomes public. */
+async function untilIdle(publicUrl: string, signal: AbortSignal): Promise<void> {
+  for (let before = -1; ;) {
+    const { proofs } = await readiness(publicUrl);
+    if (proofs === before) return;
+    before = proofs;
+    await sleep(3_000, undefined, { signal });
+  }
+}
+
+/** Concurrent reads of the hostile tenant: far more than its share of connections. */
+const CONCURRENT_READS = 64;
+const READ_PATH = '/v1/proofs?status=REVOKED&limit=1';
+
+/** Reads without pause; `stop` returns the answers per second. */
+function startReads(
+  engineUrl: string,
+  credential: Credential,
+  unexpected: UnexpectedAnswers,
+  signal: AbortSignal,
+): { stop(): Promise<number> } {
+  const stopping = new AbortController();
+  const began = performance.now();
+  let answered = 0;
+  const read = async (): Promise<void> => {
+    while (!stopping.signal.aborted && !signal.aborted) {
+      const response = await fetch(engineUrl + READ_PATH, { headers: engineHeaders(credential) });
+      await response.arrayBuffer();
+      // 503 is the limit at work: the tenant's reads queue behind each other.
+      if (![200, 503].includes(response.status)) unexpected.add(`read ${String(response.status)}`);
+      answered += 1;
+    }
+  };
+  const reads = Promise.all(Array.from({ length: CONCURRENT_READS }, read));
+  return {
+    stop: async () => {
+      stopping.abort();
+      await reads;
+      return (answered * 1000) / (performance.now() - began);
+    },
+  };
+}
+
+/** Creates a second tenant with an API key, as an administrator does. */
+async function createSecondTenant(registry: BenchRegistry): Promise<Credential> {
+  const tenantId = 'neighbour';
+  const key = { keyId: apiKeyIdFrom(randomBytes(8)), secret: randomBytes(32) };
+  const sql = connect(registry.roleUrl('svc_admin'), { application: 'bench', max: 1 });
+  try {
+    await withAuditContext(sql, { actor: 'bench', act: 'second tenant' }, async (tx) => {
+      await createTenant(tx, { tenantId, environment: 'sandbox', allowlisted: true });
+      await insertApiKey(tx, {
+        keyId: key.keyId,
+        tenantId,
+        secretHash: apiKeySecretHash(nativeSha256, key.secret),
+        scopes: ['admit'],
+        reviewRef: 'bench',
+      });
+    });
+  } finally {
+    await sql.end({ timeout: 5 });
+  }
+  return { tenantId, apiKey: formatApiKey(key) };
+}
+
+export function fairnessResults(measured: FairnessMeasured): Result[] {
+  const { idleMs, besideBatchesMs, besideReadsMs, batchRate, readRate, unexpected } = measured;
+  const all = idleMs.length + besideBatchesMs.length + besideReadsMs.length;
+  const p50 = (values: readonly number[]): string =>
+    `p50 ${percentileOf(values, 50).toFixed(1)} ms`;
+  const against = { what: 'the same without load', value: percentileOf(idleMs, 99) };
+  const load = (ms: readonly number[]): string =>
+    `${String(PER_SECOND)}/s of one tenant, ${String(ms.length)} executions`;
+  return [
+    resultOf({
+      name: 'single execute beside batches, p99',
+      value: percentileOf(besideBatchesMs, 99),
+      unit: 'ms',
+      against,
+      note:
+        `${load(besideBatchesMs)}, while another tenant sends batches (${batchRate.toFixed(0)}/s were published); ` +
+        `${p50(besideBatchesMs)}, without load ${p50(idleMs)}; limited by shared CPU and by one chunk of a batch under the append lock`,
+    }),
+    resultOf({
+      name: 'single execute beside a hostile tenant, p99',
+      value: percentileOf(besideReadsMs, 99),
+      unit: 'ms',
+      against,
+      target: { ratio: { atMost: 3 } },
+      note:
+        `${load(besideReadsMs)}, while another tenant has ${String(CONCURRENT_READS)} reads for a rare status in flight ` +
+        `(${readRate.toFixed(0)}/s answered); ${p50(besideReadsMs)}`,
+    }),
+    unexpected.result(
+      'beside load, errors and timeouts',
+      `${String(all)} answered executions, and of the other tenant's requests`,
+    ),
+  ];
+}

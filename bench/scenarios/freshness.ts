@@ -1,0 +1,122 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { requireCorrect, runBatches } from '../harness/batch-load.js';
+import { atRate, batchBody, executeOnce, sendBatch } from '../harness/engine-api.js';
+import { bodyAt, bodyTemplates, newRun } from '../harness/items.js';
+import { LOOKUP_EVERY_MS, untilValid } from '../harness/public-api.js';
+import {
+  resultOf,
+  UnexpectedAnswers,
+  type Result,
+  type Scenario,
+  type RunContext,
+} from '../harness/scenario.js';
+import { startStack, UNLIMITED, type BenchStack } from '../harness/stack.js';
+import { percentileOf } from '../harness/statistics.js';
+
+/** The time from a receipt to the public verdict, at half of the rate that the service can take. */
+export const freshness: Scenario = { name: 'freshness', run };
+
+const QUICK = { seconds: 1, items: 2_500, inFlight: 10_000, samples: 20, perSecond: 10 };
+const FULL = { seconds: 15, items: 5_000, inFlight: 20_000, samples: 240, perSecond: 8 };
+
+async function run(context: RunContext): Promise<Result[]> {
+  const { dir, redisUrl } = context;
+  const stack = await startStack(dir, { redisUrl, engineEnv: UNLIMITED });
+  try {
+    return freshnessResults(await measure(stack, context));
+  } finally {
+    await stack.close();
+  }
+}
+
+export interface FreshnessMeasured {
+  /** Milliseconds from receipt to public verdict, of each sample. */
+  ms: number[];
+  /** Proofs per second: public at saturation, and sent while the samples were followed. */
+  fullRate: number;
+  sentRate: number;
+  unexpected: UnexpectedAnswers;
+}
+
+async function measure(
+  stack: BenchStack,
+  { quick, redisPid, signal }: RunContext,
+): Promise<FreshnessMeasured> {
+  const { engineUrl, publicUrl, registry } = stack;
+  const { samples, perSecond, ...load } = quick ? QUICK : FULL;
+  const options = { ...load, warmUpSeconds: 0, checkEveryMs: 1_000, redisPid, signal };
+  const full = await runBatches(stack, options);
+  requireCorrect(full);
+  const fullRate = full.proofs / full.seconds;
+  const unexpected = new UnexpectedAnswers();
+  const templates = bodyTemplates(registry);
+  const run = newRun();
+  const done = new AbortController();
+  const stopping = AbortSignal.any([done.signal, signal]);
+  const sending = sendPaced(stack, fullRate / 2, unexpected, stopping);
+  // Awaited at the end; until then a rejection must not end the process.
+  sending.catch(() => undefined);
+  const ms: number[] = [];
+  try {
+    await atRate({ perSecond, count: samples, signal }, async (n) => {
+      const body = bodyAt(templates, run, n);
+      const answered = await executeOnce(engineUrl, registry, body, unexpected);
+      if (answered === null) return;
+      const valid = await untilValid(publicUrl, answered.receipt.registry_proof_id, unexpected);
+      if (valid !== null) ms.push(valid - answered.at);
+    });
+  } finally {
+    done.abort();
+  }
+  return { ms, fullRate, sentRate: await sending, unexpected };
+}
+
+/** Small batches, for a steady stream. */
+const BATCHES_PER_SECOND = 5;
+
+/** Sends batches at a rate, one at a time, until the signal aborts. Returns accepted items per second. */
+async function sendPaced(
+  { engineUrl, registry }: BenchStack,
+  itemsPerSecond: number,
+  unexpected: UnexpectedAnswers,
+  signal: AbortSignal,
+): Promise<number> {
+  const source = { tenantId: registry.tenantId, run: newRun() };
+  const items = Math.max(1, Math.round(itemsPerSecond / BATCHES_PER_SECOND));
+  let accepted = 0;
+  const began = performance.now();
+  for (let n = 0; !signal.aborted; n += 1) {
+    const answer = await sendBatch(engineUrl, registry, batchBody(source, n * items, items));
+    if (answer.batchId !== null) accepted += items;
+    else unexpected.add(`batch ${String(answer.status)} ${answer.code}`);
+    const early = began + ((n + 1) * 1000) / BATCHES_PER_SECOND - performance.now();
+    if (early > 0) await sleep(early, undefined, { signal }).catch(() => undefined);
+  }
+  return (accepted * 1000) / (performance.now() - began);
+}
+
+export function freshnessResults(measured: FreshnessMeasured): Result[] {
+  const { ms, fullRate, sentRate, unexpected } = measured;
+  const seconds = ms.map((one) => one / 1000);
+  return [
+    resultOf({
+      name: 'freshness: receipt to public verdict, p99',
+      value: percentileOf(seconds, 99),
+      unit: 's',
+      target: { value: { atMost: 1.5 } },
+      note:
+        `${String(ms.length)} samples beside ${sentRate.toFixed(0)}/s in batches, where at most ${fullRate.toFixed(0)}/s were published; ` +
+        `looked up every ${String(LOOKUP_EVERY_MS)} ms; limited by the publish cycle of one second`,
+    }),
+    resultOf({
+      name: 'freshness: receipt to public verdict, p50',
+      value: percentileOf(seconds, 50),
+      unit: 's',
+      note: `minimum ${Math.min(...seconds).toFixed(2)} s, maximum ${Math.max(...seconds).toFixed(2)} s`,
+    }),
+    unexpected.result(
+      'freshness: errors and timeouts',
+      `${String(ms.length)} executions followed to their verdict, and of the batches beside them`,
+    ),
+  ];
+}

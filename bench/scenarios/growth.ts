@@ -1,0 +1,144 @@
+import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { removeEmbeddedPostgres } from '#runtime/embedded/start';
+import { withCleanup } from '../harness/command.js';
+import { cpuSecondsOf } from '../harness/cpu.js';
+import { admittedIn, fillRegistry, sizesOf, startAppender } from '../harness/fill.js';
+import { PROOF_PATH } from '../harness/public-api.js';
+import { openBenchRegistry, type BenchRegistry } from '../harness/registry.js';
+import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
+import { publishedIds, publishedManifest } from '../harness/snapshot.js';
+import { median, pairedRatio, spread, sumOf, whole } from '../harness/statistics.js';
+import { loadInterleaved, type LoadPlan, type Target } from '../lookup/interleaved-load.js';
+import { keepPublished, startPublicApi } from '../lookup/servers.js';
+
+/**
+ * CPU time of appending and of lookups in registries of several sizes. All registries are open at once
+ * and measured interleaved. The largest is the shared one, which this scenario fills.
+ */
+export const growth: Scenario = { name: 'growth', needs: ['wrk', 'taskset'], run };
+
+const QUICK = { appends: { rounds: 3, proofs: 500 }, lookups: { rounds: 1, seconds: 1 } };
+const FULL = { appends: { rounds: 15, proofs: 1_000 }, lookups: { rounds: 6, seconds: 2 } };
+
+async function run(context: RunContext): Promise<Result[]> {
+  const { quick, dir, sharedDir, signal } = context;
+  const plan = quick ? QUICK : FULL;
+  const { steps, recentLookupLimit } = sizesOf(context);
+  return withCleanup(async (cleanup) => {
+    const registries: BenchRegistry[] = [];
+    for (const step of steps) {
+      const isShared = step === steps.at(-1);
+      const home = isShared ? sharedDir : join(dir, String(step));
+      if (!isShared) {
+        await removeEmbeddedPostgres(home);
+        await rm(home, { recursive: true, force: true, maxRetries: 10 });
+      }
+      const registry = await openBenchRegistry(home);
+      cleanup.push(() => registry.close());
+      await fillRegistry(registry, { proofs: step, recentLookupLimit, signal });
+      registries.push(registry);
+    }
+    const sizes: number[] = [];
+    for (const registry of registries) sizes.push(await admittedIn(registry));
+    const lookups = await lookupCosts(registries, dir, recentLookupLimit, {
+      ...plan.lookups,
+      signal,
+    });
+    const appends = await appendCosts(registries, plan.appends, signal);
+    return growthResults(
+      sizes.map((proofs, i) => ({ proofs, append: appends[i] ?? [], lookup: lookups[i] ?? [] })),
+    );
+  });
+}
+
+/** IDs that are looked up: more than the processor's caches hold the records of. */
+const IDS = 5_000;
+
+/** CPU microseconds of the public API per lookup of a recent proof: by registry, of each round. */
+async function lookupCosts(
+  registries: readonly BenchRegistry[],
+  dir: string,
+  recentLookupLimit: number,
+  plan: LoadPlan,
+): Promise<number[][]> {
+  return withCleanup(async (cleanup) => {
+    const targets: Target[] = [];
+    for (const [i, registry] of registries.entries()) {
+      // An expired snapshot is not reported as valid.
+      await keepPublished(registry, recentLookupLimit, cleanup);
+      const { url, pid } = await startPublicApi(registry, recentLookupLimit, cleanup);
+      const { tree_size: to } = await publishedManifest(registry);
+      const recent = { from: Math.max(0, to - recentLookupLimit), to };
+      const ids = await publishedIds(registry.snapshotDir, to, recent, IDS);
+      const pathsFile = join(dir, `${String(i)}.paths`);
+      await mkdir(dir, { recursive: true });
+      await writeFile(pathsFile, ids.map((id) => `${PROOF_PATH}${id}\n`).join(''));
+      targets.push({ name: String(i), url, pid, pathsFile, isAbsent: false });
+    }
+    const rounds = await loadInterleaved(targets, plan);
+    return targets.map(({ name }) => (rounds.get(name) ?? []).map(({ cpuMicros }) => cpuMicros));
+  });
+}
+
+/** Rounds before the first that counts, until the hot code is compiled. */
+const WARM_UP_ROUNDS = 3;
+
+/** CPU microseconds of engine, worker and Postgres per proof: by registry, of each round. */
+async function appendCosts(
+  registries: readonly BenchRegistry[],
+  { rounds, proofs }: { rounds: number; proofs: number },
+  signal: AbortSignal,
+): Promise<number[][]> {
+  return withCleanup(async (cleanup) => {
+    const all: { append: () => Promise<number>; costs: number[] }[] = [];
+    for (const registry of registries) {
+      const { pids, append } = await startAppender(registry, signal, cleanup);
+      await append(WARM_UP_ROUNDS * proofs);
+      const cpuSeconds = (): number => sumOf([...pids, registry.postgresPid], cpuSecondsOf);
+      const measure = async (): Promise<number> => {
+        const before = cpuSeconds();
+        await append(proofs);
+        return ((cpuSeconds() - before) * 1e6) / proofs;
+      };
+      all.push({ append: measure, costs: [] });
+    }
+    for (let i = 0; i < rounds; i += 1) {
+      for (const { append, costs } of all) costs.push(await append());
+    }
+    return all.map(({ costs }) => costs);
+  });
+}
+
+/** CPU microseconds of each round in a registry of some size. */
+export interface GrowthPoint {
+  proofs: number;
+  append: readonly number[];
+  lookup: readonly number[];
+}
+
+/** How much more anything may cost than in the smallest registry. */
+const MAX_RATIO = 1.25;
+
+/** Compares each size with the smallest, round by round. @param points smallest first */
+export function growthResults(points: readonly GrowthPoint[]): Result[] {
+  const [smallest] = points;
+  if (smallest === undefined) throw new Error('nothing was measured');
+  return (['append', 'lookup'] as const).flatMap((figure) =>
+    points.map((point) => {
+      const costs = point[figure];
+      const reference = smallest[figure];
+      return resultOf({
+        name: `growth: ${figure} cost at ${whole(point.proofs)}`,
+        value: median(costs),
+        unit: 'µs of CPU',
+        ...(point !== smallest && {
+          against: { what: `the same at ${whole(smallest.proofs)}`, value: median(reference) },
+          ratio: pairedRatio(costs, reference),
+          target: { ratio: { atMost: MAX_RATIO } },
+        }),
+        note: `median of ${String(costs.length)} interleaved rounds (${spread(costs)})`,
+      });
+    }),
+  );
+}

@@ -1,0 +1,69 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { requireCorrect, runBatches } from '../harness/batch-load.js';
+import { withCleanup } from '../harness/command.js';
+import { fillRegistry, sizesOf } from '../harness/fill.js';
+import { memoryOf } from '../harness/cpu.js';
+import { PROOF_PATH } from '../harness/public-api.js';
+import { openBenchRegistry } from '../harness/registry.js';
+import { resultOf, type Result, type Scenario, type RunContext } from '../harness/scenario.js';
+import { publishedIds, publishedManifest } from '../harness/snapshot.js';
+import { startPrograms, type BenchStack } from '../harness/stack.js';
+import { whole } from '../harness/statistics.js';
+import { runLookups } from '../harness/wrk.js';
+import { requireAnswered } from '../lookup/interleaved-load.js';
+
+/** Peak memory of each program over the shared registry, after batches and lookups. */
+export const memory: Scenario = { name: 'memory', needs: ['wrk', 'taskset'], run };
+
+const QUICK = { items: 500, inFlight: 2_500, seconds: 1, lookupSeconds: 1 };
+const FULL = { items: 5_000, inFlight: 25_000, seconds: 20, lookupSeconds: 10 };
+const MAX_MIB = 512;
+
+function run(context: RunContext): Promise<Result[]> {
+  const { quick, sharedDir, redisUrl, redisPid, signal } = context;
+  const sizes = sizesOf(context);
+  const { lookupSeconds, ...load } = quick ? QUICK : FULL;
+  return withCleanup(async (cleanup) => {
+    const registry = await openBenchRegistry(sharedDir);
+    cleanup.push(() => registry.close());
+    await fillRegistry(registry, { ...sizes, signal });
+    const { recentLookupLimit } = sizes;
+    const stack = await startPrograms(registry, { recentLookupLimit, redisUrl });
+    cleanup.push(() => stack.close());
+    const options = { ...load, warmUpSeconds: 0, checkEveryMs: 1_000, redisPid, signal };
+    const batches = await runBatches(stack, options);
+    requireCorrect(batches);
+    const lookups = await lookUp(stack, lookupSeconds, context);
+    return Object.entries(stack.programs).map(([name, { pid }]) => {
+      const { peakMiB, residentMiB } = memoryOf(pid);
+      return resultOf({
+        name: `memory: ${name}`,
+        value: peakMiB,
+        unit: 'MiB',
+        target: { value: { atMost: MAX_MIB } },
+        note:
+          `peak; ${residentMiB.toFixed(0)} MiB resident after ${whole(batches.items)} proofs in batches and ` +
+          `${whole(lookups)} lookups over the whole history`,
+      });
+    });
+  });
+}
+
+/** More IDs than the public API caches. */
+const IDS = 20_000;
+
+async function lookUp(
+  { publicUrl, registry }: BenchStack,
+  seconds: number,
+  { dir, signal }: RunContext,
+): Promise<number> {
+  const { tree_size: to } = await publishedManifest(registry);
+  const ids = await publishedIds(registry.snapshotDir, to, { from: 0, to }, IDS);
+  const pathsFile = join(dir, 'memory.paths');
+  await writeFile(pathsFile, ids.map((id) => `${PROOF_PATH}${id}\n`).join(''));
+  const load = { url: publicUrl, pathsFile, connections: 64, seconds, seed: 1, signal };
+  const result = await runLookups(load);
+  requireAnswered('public API', result, false);
+  return result.requests;
+}
