@@ -1,5 +1,6 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import type { StatusFacts } from '#protocol/status';
 
 const root = new URL('../../', import.meta.url);
 const text = (path: string): string => readFileSync(new URL(path, root), 'utf8');
@@ -20,6 +21,20 @@ it('has every variable that a program reads in the table of variables, and no ot
   );
   expect(documented.length).toBe(new Set(documented).size);
   expect([...documented].sort()).toEqual([...new Set(read)].sort());
+});
+
+it('section 15 of protocol.md > names every verdict', () => {
+  const [, section = ''] = text('docs/protocol.md').split('\n## 15. Status\n');
+  const [, row = ''] = /^\| verdict \| (.*)\|$/m.exec(section) ?? [];
+  const verdicts: Record<StatusFacts['verdict'], true> = {
+    pass: true,
+    fail: true,
+    erased: true,
+    none: true,
+  };
+  expect([...row.matchAll(/`(\w+)`/g)].map(([, name]) => name).sort()).toEqual(
+    Object.keys(verdicts).sort(),
+  );
 });
 
 it('mentions every script that somebody may run', () => {
