@@ -1,19 +1,31 @@
 import { canonicalBytes, canonicalize } from '../protocol/canonical-json.js';
+import { ProtocolError } from '../protocol/errors.js';
 import { hashHex, nobleSha256 } from '../protocol/hash.js';
 import type { JsonValue } from '../protocol/json.js';
+import { SdkError } from './errors.js';
 
 /**
- * The RFC 8785 form of a JSON value. Throws `ProtocolError` for what has none: undefined, a lone
- * surrogate, a number that is not finite.
+ * The RFC 8785 form of a JSON value. Throws `ProtocolError` for undefined, a lone surrogate or a
+ * number that is not finite.
  */
 export function canonicalJson(value: JsonValue): string {
   return canonicalize(value);
 }
 
 /**
- * SHA-256 of the RFC 8785 form, 64 lower-case hex characters: what `arguments_hash`, `result_hash`
- * and `request_hash` are. Throws like `canonicalJson`.
+ * SHA-256 of the RFC 8785 form, as 64 lower-case hex characters: the form of `arguments_hash`,
+ * `result_hash` and `request_hash`. Throws like `canonicalJson`.
  */
 export function canonicalHash(value: JsonValue): string {
   return hashHex(nobleSha256, canonicalBytes(value));
+}
+
+/** The RFC 8785 body of a request, whose hash is that of the document. Throws `invalid_input`. */
+export function canonicalBody(document: object): Uint8Array {
+  try {
+    return canonicalBytes(document as JsonValue);
+  } catch (cause) {
+    const pointer = cause instanceof ProtocolError ? (cause.pointer ?? '') : '';
+    throw new SdkError('invalid_input', `${pointer || '/'}: has no JSON form`, { pointer, cause });
+  }
 }

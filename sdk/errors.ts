@@ -3,17 +3,17 @@ import type { AgentReceipt } from '../protocol/schemas/agent.js';
 import type { ExecuteReceipt } from '../protocol/schemas/execute.js';
 
 /**
- * Why a call gave no result: a closed set, to switch on. Messages are for people and may change.
+ * Why a call failed: a closed set. Messages may change.
  *
- * - `invalid_input`: refused here, and nothing was sent.
- * - `unusable_pin`: what was pinned cannot be used, and nothing was checked; `pin` says why.
- * - `aborted`: the caller's signal. `timeout`: the time of the call ran out. `network`: no answer,
- *   or one that broke off. After these nobody knows whether the service acted: ask again.
- * - `unexpected_response`: what answered is not this API, or answered something else than was asked.
- * - `policy_denied`: decided, proved, and denied; `denial` has the receipt.
+ * - `invalid_input`: the input is invalid. No request was sent.
+ * - `unusable_pin`: a pinned key is unusable, see `pin`. Nothing was verified.
+ * - `aborted`: the caller's signal fired. `timeout`: the call took too long. `network`: the response
+ *   is missing or incomplete. The service may have acted in all three cases: send the call again.
+ * - `unexpected_response`: the server is not this API, or answered another request.
+ * - `policy_denied`: a proven denial; `denial` has the receipt.
  * - `unauthenticated` (401), `forbidden` (403), `not_found` (404), `not_ready` (409), `gone` (410),
  *   `invalid_request` (other 4xx), `lane_locked` (423), `rate_limited` (429), `engine_failed` (500),
- *   `unavailable` (502, 503, 504): the service refused; `problem` says why.
+ *   `unavailable` (502, 503, 504): the service rejected the request; `problem` has the reason.
  */
 export const SDK_ERROR_CODES = [
   'invalid_input',
@@ -37,41 +37,41 @@ export const SDK_ERROR_CODES = [
 /** One of {@link SDK_ERROR_CODES}. */
 export type SdkErrorCode = (typeof SDK_ERROR_CODES)[number];
 
-/** An error of the service (RFC 9457). `code` says which; the texts are for people. */
+/** An error document of the service (RFC 9457). Programs use `code`. */
 export interface ServiceProblem {
   type: string;
   title: string;
   status: number;
   detail: string;
   code: string;
-  /** To be named when asking the operator; the public API gives none. */
+  /** Identifies the request to the operator. Absent from the public API. */
   request_id?: string;
-  /** RFC 6901 pointers into the body that was sent; '' is all of it. */
+  /** RFC 6901 pointers into the sent body; '' is the whole body. */
   errors?: { pointer: string; detail: string }[];
 }
 
-/** A decision against an action. It is proved as an admission is: the receipt names the proof. */
+/** A decision against an action, with the same evidence as an admission. */
 export interface Denial {
   receipt: (ExecuteReceipt | AgentReceipt) & { status: 'DENIED' };
-  /** Ids of the policies that decided, sorted; none when no policy permitted it. */
+  /** Sorted ids of the deciding policies; empty when no policy permitted the action. */
   reasons: string[];
-  /** What those policies say to people, by policy id. */
+  /** Explanations of those policies, by policy id. */
   sentences: Record<string, string>;
 }
 
-/** What there is to know of an error besides its code, where it is known. */
+/** Details of an error besides its code, where known. */
 export interface SdkErrorDetails {
-  /** HTTP status, when there was an answer. */
+  /** HTTP status of the response. */
   status?: number;
   problem?: ServiceProblem;
   denial?: Denial;
-  /** RFC 6901 pointer into the input, of `invalid_input`. */
+  /** RFC 6901 pointer into the input, with `invalid_input`. */
   pointer?: string;
-  /** Of `unusable_pin`. */
+  /** With `unusable_pin`. */
   pin?: PinErrorCode;
-  /** Of an admission that is accepted and not decided yet, as far as was seen: it can be followed. */
+  /** The proof of an accepted admission without a known decision; `followAdmissionHttp` takes it. */
   proofId?: string;
-  /** Milliseconds that the service asked to wait. */
+  /** Milliseconds that the service requests as a delay. */
   retryAfterMs?: number;
   cause?: unknown;
 }
@@ -84,7 +84,7 @@ const RETRYABLE: ReadonlySet<SdkErrorCode> = new Set<SdkErrorCode>([
   'unavailable',
 ]);
 
-/** The one error that this package throws. */
+/** The only error class of the functions of this package. */
 export class SdkError extends Error {
   override readonly name = 'SdkError';
   readonly code: SdkErrorCode;
@@ -103,13 +103,13 @@ export class SdkError extends Error {
     Object.assign(this, rest);
   }
 
-  /** Whether the same call may succeed later. Repeating is always safe: admissions are idempotent. */
+  /** Whether the same call may succeed later. A retry is safe: admissions are idempotent. */
   get retryable(): boolean {
     return RETRYABLE.has(this.code);
   }
 }
 
-/** Whether an error is a denial, and so proved: `error.denial` has the receipt. */
+/** Whether an error is a proven denial; `error.denial` has the receipt. */
 export function isDenial(error: unknown): error is SdkError & { denial: Denial } {
   return error instanceof SdkError && error.code === 'policy_denied' && error.denial !== undefined;
 }

@@ -1,42 +1,26 @@
 export { canonicalHash, canonicalJson } from './canonical.js';
-export { admitHttp, agentEnvelope, type AgentInput } from './engine/admit.js';
+export {
+  type AgentInput,
+  type ExecuteInput,
+  admitHttp,
+  agentEnvelope,
+  executeIntentHttp,
+  executeRequest,
+  followAdmissionHttp,
+} from './engine/admission.js';
 export {
   admitBatchHttp,
   type BatchItem,
   type BatchProgress,
   type BatchSettings,
 } from './engine/batch.js';
-export type { BatchItemResult } from './engine/batch-documents.js';
-export { followBatchHttp } from './engine/batch-follow.js';
-export type { RequestHashEnvelope } from './engine/envelope.js';
-export { executeIntentHttp, executeRequest, type ExecuteInput } from './engine/execute.js';
-export { exportProofHttp, type ExportFormat, type ExportFormats } from './engine/export.js';
-export { followAdmissionHttp } from './engine/follow.js';
-export {
-  getProofInclusionHttp,
-  type InclusionFormat,
-  type InclusionFormats,
-} from './engine/inclusion.js';
-export {
-  listProofPageHttp,
-  listProofsHttp,
-  type ProofFilter,
-  type ProofPage,
-} from './engine/list.js';
-export { readProofHttp } from './engine/read.js';
+export { type BatchItemResult, followBatchHttp } from './engine/batch-results.js';
+export type { RequestHashEnvelope } from './engine/engine.js';
+export * from './engine/proof-formats.js';
+export * from './engine/proofs.js';
 export type { Admitted, Receipt } from './engine/receipt.js';
-export { replayProofHttp, type ReplayInput } from './engine/replay.js';
-export { verifyProofHttp, type VerifyInput } from './engine/verify.js';
-export {
-  isDenial,
-  SDK_ERROR_CODES,
-  SdkError,
-  type Denial,
-  type SdkErrorCode,
-  type SdkErrorDetails,
-  type ServiceProblem,
-} from './errors.js';
-export { verifyOffline, verifyTlogProof } from './offline.js';
+export * from './errors.js';
+export * from './offline.js';
 export type { CallOptions, EngineOptions, PublicOptions, RetryOptions } from './options.js';
 export {
   LOOKUP_KINDS,
@@ -47,17 +31,9 @@ export {
   type LookupKind,
   type LookupQuery,
 } from './public/lookup.js';
-export { pinsOf } from './public/pins.js';
 export type { PublicAnswer, SnapshotFacts } from './public/registry.js';
-export {
-  readHistoryHttp,
-  readPublicKeysHttp,
-  readTrustChainHttp,
-  readTrustPackageHttp,
-  type ViewedKind,
-  type ViewQuery,
-} from './public/views.js';
-export { waitForVerdictHttp } from './public/wait.js';
+export * from './public/views.js';
+export * from './public/wait.js';
 export type { JsonValue } from '../protocol/json.js';
 export {
   OFFLINE_FAULTS,
@@ -79,7 +55,7 @@ export type { Aep } from '../protocol/schemas/aep.js';
 export type { AgentEnvelope, AgentReceipt } from '../protocol/schemas/agent.js';
 export type { Batch } from '../protocol/schemas/batch.js';
 export type { ExecuteReceipt, ExecuteRequest } from '../protocol/schemas/execute.js';
-export type { Facade } from '../protocol/schemas/facade.js';
+export type { Facade as LookupResponse } from '../protocol/schemas/facade.js';
 export type { InclusionResponse } from '../protocol/schemas/inclusion.js';
 export type { NotFound } from '../protocol/schemas/lookup.js';
 export type { ProofExport } from '../protocol/schemas/proof-export.js';

@@ -11,29 +11,27 @@ import {
   type TextOrBytes,
   type TlogProofResult,
 } from '../protocol/offline.js';
+import type { PublicKeys } from '../protocol/snapshot/keys.js';
 import { SdkError } from './errors.js';
 
-/** JavaScript throughout, so that there is one implementation in Node and in every browser. */
+/** One implementation for Node and every browser. */
 const crypto = { sha256: nobleSha256, verify: nobleVerify };
 
 /**
- * Checks an exported proof with no network, under keys that the reader pinned: canonical bytes,
+ * Verifies an exported proof without a network, under the reader's pinned keys: canonical bytes,
  * hashes, signature, inclusion in the log, checkpoint.
  *
- * It says `authentic` and `included`, and never that a proof is valid: it may have been revoked since
- * its checkpoint, which only the service can tell. `decidable` is false, with a `cause`, when nobody
- * could tell under these pins; with no pinned key that is always so.
+ * The result has `authentic` and `included`, never validity: only the service knows whether the proof
+ * was revoked after its checkpoint. `decidable` is false, with a `cause`, when the pins decide nothing.
  *
- * Nothing in the document makes it throw. An unusable pin does: `SdkError` with the code
- * `unusable_pin`, and which of `PIN_ERRORS` it is in `pin`.
+ * The document never makes the function throw. An unusable pin does: `SdkError` with the code
+ * `unusable_pin`, and one of `PIN_ERRORS` in `pin`.
  *
- * @param exported an export (`svc.registry.proof_export/1.0`) as text or bytes, or as the value that
- *   `exportProofHttp` returned; text is the better evidence, since a lenient reader before this one may
- *   have chosen between two members of one name
- * @param trust AEP keys (32 bytes, base64url or JWK) and the log's C2SP vkey and origin, obtained from
- *   elsewhere than the document
- * @param options `tlogProof`: a C2SP `.tlog-proof` of the same entry, in place of the export's own
- *   inclusion
+ * @param exported an export (`svc.registry.proof_export/1.0`) as text or bytes, or the value from
+ *   `exportProofHttp`. Prefer text: a lenient parser may drop one of two members of the same name
+ * @param trust AEP keys (32 bytes, base64url or JWK) and the log's C2SP vkey and origin, from another
+ *   source than the document
+ * @param options `tlogProof`: a C2SP `.tlog-proof` of the entry, instead of the export's own inclusion
  */
 export function verifyOffline(
   exported: TextOrBytes | object,
@@ -44,12 +42,12 @@ export function verifyOffline(
 }
 
 /**
- * Checks a C2SP `.tlog-proof` of a log entry under the pinned log: whether the entry is in the tree, and
- * under which checkpoint. It says nothing of who signed the AEP behind the entry: that takes an export.
+ * Verifies a C2SP `.tlog-proof` of a log entry under the pinned log: whether the tree includes the
+ * entry, and under which checkpoint. Who signed the AEP behind the entry needs an export.
  *
  * @param tlogProof the file, as text or bytes
- * @param entry the log entry it is about: its canonical bytes or text, as `/log/tile/entries` has them
- * @param trust the log's C2SP vkey and origin; throws for an unusable one as `verifyOffline` does
+ * @param entry canonical bytes or text of the log entry, as in `/log/tile/entries`
+ * @param trust the log's C2SP vkey and origin; throws for an unusable one like `verifyOffline`
  */
 export function verifyTlogProof(
   tlogProof: TextOrBytes,
@@ -57,6 +55,15 @@ export function verifyTlogProof(
   trust: Pick<OfflineTrust, 'log'> = {},
 ): TlogProofResult {
   return withPins(() => checkTlogProof(tlogProof, entry, trust, crypto));
+}
+
+/**
+ * The published keys of a registry as pins for `verifyOffline`: AEP keys with their range of log
+ * positions, and the present and former log keys. Pinning trusts the registry once: compare the keys
+ * with those that the operator publishes elsewhere.
+ */
+export function pinsOf({ aep, log }: PublicKeys): OfflineTrust {
+  return { aepKeys: aep, log: { vkey: [log.vkey, ...log.retired], origin: log.origin } };
 }
 
 function withPins<T>(check: () => T): T {

@@ -1,40 +1,40 @@
 import { SdkError } from './errors.js';
 
-/** When and how often a request is repeated. Repeating is safe: every call here is idempotent. */
+/** Retries of a request. They are safe: every call is idempotent. */
 export interface RetryOptions {
-  /** Requests made at most, the first one included; 5. 1: none is repeated. */
+  /** Maximum number of requests, including the first; default 5. */
   attempts?: number;
-  /** Milliseconds that one request may take before it is given up and repeated; 15,000. */
+  /** Timeout of one request in milliseconds; default 15,000. */
   attemptTimeoutMs?: number;
-  /** Milliseconds before the first repetition, doubled with each further one; 200. */
+  /** Milliseconds before the first retry, doubled before each further one; default 200. */
   baseDelayMs?: number;
-  /** The most milliseconds between two requests, unless the service asks for more; 10,000. */
+  /** Maximum milliseconds between two requests, unless the service requests more; default 10,000. */
   maxDelayMs?: number;
 }
 
-/** What every call takes. */
+/** Options of every call. */
 export interface CallOptions {
-  /** Instead of the global `fetch`: for a proxy, an agent, or a test. */
+  /** Replaces the global `fetch`, for example to use a proxy. */
   fetch?: typeof fetch;
-  /** Milliseconds for the whole call, repetitions and waiting included; 60,000. */
+  /** Timeout of the whole call in milliseconds, including retries; default 60,000. */
   timeoutMs?: number;
-  /** Ends the call with the code `aborted`. What the service accepted by then stays accepted. */
+  /** Ends the call with the code `aborted`. An admission that the service accepted remains. */
   signal?: AbortSignal;
   retry?: RetryOptions;
 }
 
-/** Where the engine is, and who calls. */
+/** The engine, and the tenant that calls. */
 export interface EngineOptions extends CallOptions {
-  /** http(s), with or without a path in front of `/v1`. */
+  /** http(s), with or without a path before `/v1`. */
   engineUrl: string;
-  /** `svc_sk_…`: sent to `engineUrl` and nowhere else; never in an error. */
+  /** `svc_sk_…`. Sent to `engineUrl` only, and part of no error. */
   apiKey: string;
   tenantId: string;
 }
 
-/** Where the public API is. It asks for no key. */
+/** The public API, which requires no key. */
 export interface PublicOptions extends CallOptions {
-  /** http(s), with or without a path in front of `/api`. */
+  /** http(s), with or without a path before `/api`. */
   publicUrl: string;
 }
 
@@ -47,8 +47,8 @@ export const RETRY_DEFAULTS: Required<RetryOptions> = {
   maxDelayMs: 10_000,
 };
 
-/** The base address, with a slash at its end, or `invalid_input`. */
-export function baseOf(name: 'engineUrl' | 'publicUrl', text: string): URL {
+/** The base address with a trailing slash. Throws `invalid_input`. */
+export function parseBaseUrl(name: 'engineUrl' | 'publicUrl', text: string): URL {
   let url: URL;
   try {
     url = new URL(text);
@@ -63,11 +63,10 @@ export function baseOf(name: 'engineUrl' | 'publicUrl', text: string): URL {
   return url;
 }
 
-/** What can be sent as the value of a header, and is sent as it is. */
+/** A valid header value. Throws `invalid_input`, without the text: it may be a secret. */
 export function headerValue(name: 'apiKey' | 'tenantId', text: string): string {
-  // The text stays out of the message: it may be a secret.
   if (!/^[\x21-\x7e]+$/.test(text)) {
-    throw new SdkError('invalid_input', `${name} is missing, or has characters that none has`);
+    throw new SdkError('invalid_input', `${name} is missing or has invalid characters`);
   }
   return text;
 }

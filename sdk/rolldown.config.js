@@ -1,14 +1,14 @@
 import { chmod, readFile } from 'node:fs/promises';
 import { defineConfig } from 'rolldown';
 
-// The compiler has made ../dist/sdk and ../dist/protocol of the sources; here the part of the
-// kernel that the SDK uses moves into the package. What package.json names stays an import.
+// Bundles the compiled SDK from ../dist with the part of ../dist/protocol that it uses. Dependencies of
+// package.json stay imports.
 const { bin, dependencies } = JSON.parse(
   await readFile(new URL('package.json', import.meta.url), 'utf8'),
 );
 const packages = Object.keys(dependencies);
 
-/** npm does this when it installs; in the workspace the build comes after that. */
+/** npm sets the mode on install, which precedes the build in the workspace. */
 const executable = {
   name: 'executable',
   writeBundle: () =>
@@ -34,7 +34,7 @@ export default defineConfig({
     format: 'esm',
     chunkFileNames: 'chunks/[name].js',
   },
-  // Nothing is published of which the build has a doubt.
+  // Every warning fails the build.
   onLog: (_level, log) => {
     throw new Error(log.message);
   },

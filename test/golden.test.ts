@@ -10,8 +10,7 @@ import { OPERATIONS as PUBLIC_OPERATIONS } from '#api/public/operations';
 import { helpFor, usage } from '#programs/admin/help';
 import { COMMANDS as ADMIN_COMMANDS } from '#programs/admin/main';
 import { packageRoot } from '#runtime/process/package-root';
-import { COMMANDS } from '#sdk/cli/commands';
-import { commandHelp, programHelp } from '#sdk/cli/help';
+import { helpTexts } from '#sdk/cli/main';
 import { FAULTS } from './faults/rows/index.js';
 
 /**
@@ -28,7 +27,7 @@ const golden: Record<string, () => string> = {
         publicDescription(),
       ),
     ),
-  'svc-help.txt': () => pages([programHelp(), ...COMMANDS.map(commandHelp)]),
+  'svc-help.txt': () => pages(helpTexts()),
   'admin-help.txt': () => pages([usage(ADMIN_COMMANDS), ...ADMIN_COMMANDS.map(helpFor)]),
   'fault-rows.txt': () => `${FAULTS.map(({ name }) => name).join('\n')}\n`,
   'vectors.sha256': () => hashesUnder('protocol/vectors').join(''),

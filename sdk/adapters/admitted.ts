@@ -1,29 +1,29 @@
 import { openGate } from './gate.js';
 import type { GateOptions } from './options.js';
 
-/** What the wrapper of one function takes. */
+/** Options of `admitted`. */
 export type AdmittedOptions<A extends unknown[]> = GateOptions & {
-  /** Its name, as it stands in the proof. */
+  /** Name of the function in the proof. */
   tool: string;
-  /** Of 1 to 128 characters A–Z, 0–9, `_ . : -`; `actionOf(tool)` where absent. */
+  /** 1 to 128 characters A–Z, 0–9, `_ . : -`; default `actionOf(tool)`. */
   action?: string;
   /**
-   * What of a call's arguments is bound by the proof, as plain JSON: the array of all of them where
-   * absent. To be given when some of them are no data, as a context or a signal is not.
+   * The part of the arguments that the proof binds, as plain JSON; default the array of all
+   * arguments. Required when some arguments are not data, such as a context or a signal.
    */
   hashed?: (...args: A) => unknown;
-  /** The signal among the arguments: when it fires before the tool runs, it does not run. */
+  /** The signal among the arguments. If it fires before the function runs, the function does not run. */
   signal?: (...args: A) => AbortSignal | undefined;
 };
 
 /**
- * A function that is admitted before it runs, each time. Its arguments stay here; their hash is
- * what is asked with. In the mode `enforce` it runs only when the engine said yes, and afterwards
- * what became of it is recorded; its own result or error comes through as it is, with `this` and all
- * arguments. A result that is an async generator or a ReadableStream is followed to its end.
+ * Wraps a function so that every call is admitted before it runs. The engine gets a hash of the
+ * arguments. In the mode `enforce` the function runs only after an admission, and the wrapper records
+ * its outcome. Results, errors, `this` and arguments pass through unchanged. The outcome of an async
+ * generator or a ReadableStream is that of its end.
  *
- * Throws `SdkError` (`invalid_input`) at once for options that are wrong. The function it returns
- * rejects with `NotAdmittedError` when the tool did not run, and with nothing else of its own.
+ * Throws `SdkError` (`invalid_input`) at once for invalid options. The wrapped function adds only
+ * `NotAdmittedError`: the function did not run.
  */
 export function admitted<T, A extends unknown[], R>(
   fn: (this: T, ...args: A) => R,

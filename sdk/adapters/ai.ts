@@ -1,24 +1,24 @@
 import { SdkError } from '../errors.js';
-import { copyWith } from './copy-with.js';
 import { openGate, type Gate } from './gate.js';
 import type { AdapterOptions } from './options.js';
 import { isAsyncGenerator } from './stream.js';
+import { copyWith } from './tool.js';
 
 /** Options of `admitTools`. */
 export type AiOptions<Name extends string = string> = AdapterOptions & {
-  /** Tools without an `execute`, which run where no adapter is: with the provider, or in a page. */
+  /** Tools without an `execute`, which run beyond this adapter: at the provider or in a browser. */
   elsewhere?: readonly Name[];
 };
 
 type Execute = (input: unknown, options: { abortSignal?: AbortSignal }) => unknown;
 
 /**
- * A record of tools of the AI SDK (`ai`) whose `execute` is admitted first; everything else of them
- * stays. The arguments are hashed as the tool gets them, after its schema. A call that is not admitted
- * throws `NotAdmittedError`, which the SDK shows to the model as the error of the tool.
+ * Copies a record of tools of the AI SDK (`ai`) with an `execute` that is admitted first. The hash is
+ * of the arguments after the tool's schema. A call without an admission throws `NotAdmittedError`,
+ * which the SDK shows to the model as the error of the tool.
  *
- * Throws `SdkError` (`invalid_input`) for a tool without `execute` that `elsewhere` does not name:
- * nothing here could keep it from running.
+ * Throws `SdkError` (`invalid_input`) for a tool without `execute` that is not in `elsewhere`: this
+ * adapter cannot stop it.
  */
 export function admitTools<T extends Record<string, object>>(
   tools: T,
@@ -32,7 +32,7 @@ export function admitTools<T extends Record<string, object>>(
       return [name, copyWith(tool, 'execute', gated(gate, name, execute.bind(tool) as Execute))];
     }
     if (elsewhere.includes(name)) return [name, tool];
-    const message = `${name} has no execute, and is not named in elsewhere`;
+    const message = `${name} has no execute, and is not in elsewhere`;
     throw new SdkError('invalid_input', message, { pointer: '/elsewhere' });
   });
   return Object.fromEntries(entries) as T;
@@ -46,25 +46,18 @@ function gated(gate: Gate, tool: string, execute: Execute): Execute {
       signal: options.abortSignal,
       run: () => execute(input, options),
     });
-  // The SDK asks for a stream by what `execute` returns, which is before the decision: so the
-  // declaration must tell. A stream of any other function gives its last value, as it does there.
-  if (isGeneratorFunction(execute)) {
+  // The SDK detects a stream by the returned object, before the decision: only the declaration shows
+  // it. As in the SDK, a generator from any other function gives its last value.
+  if (Object.prototype.toString.call(execute) === '[object AsyncGeneratorFunction]') {
     return async function* (input, options) {
       yield* (await call(input, options)) as AsyncGenerator<unknown>;
     };
   }
   return async (input, options) => {
     const result = await call(input, options);
-    return isAsyncGenerator(result) ? lastOf(result) : result;
+    if (!isAsyncGenerator(result)) return result;
+    let last: unknown;
+    for await (const value of result) last = value;
+    return last;
   };
-}
-
-function isGeneratorFunction(execute: Execute): boolean {
-  return Object.prototype.toString.call(execute) === '[object AsyncGeneratorFunction]';
-}
-
-async function lastOf(stream: AsyncGenerator<unknown>): Promise<unknown> {
-  let last: unknown;
-  for await (const value of stream) last = value;
-  return last;
 }

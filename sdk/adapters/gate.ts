@@ -1,102 +1,103 @@
-import { ask, intended, type Intended } from './ask.js';
+import {
+  notify,
+  planCall,
+  recordOutcome,
+  requestAdmission,
+  type Outcome,
+  type PlannedCall,
+} from './admission.js';
 import { NotAdmittedError } from './not-admitted.js';
-import { notify } from './notify.js';
 import { requireOptions, type Admission, type AdapterOptions } from './options.js';
-import { linkOutcome, type Outcome } from './outcome.js';
 import { resultHash } from './plain-json.js';
-import { followed } from './stream.js';
+import { followStream } from './stream.js';
 
 /** One call of a tool, as an adapter sees it. */
 export interface ToolCall<R> {
   tool: string;
-  /** What the tool is about to get: looked at before it is asked for, and again before it runs. */
+  /** The arguments: read for the admission, and again before the tool runs. */
   args: () => unknown;
   signal?: AbortSignal | undefined;
-  /** Runs the tool; without an admission only where it is merely observed. */
+  /** Runs the tool; with null in the mode `observe`. */
   run: (admission: Admission | null) => R | PromiseLike<R>;
-  /** What a result says of the tool; null when it is too early to tell. Any result is a success. */
+  /** The outcome in a result, null if it is still open. By default every result is a success. */
   outcomeOf?: (result: Awaited<R>) => Outcome | null;
 }
 
-/** Lets tools run that were admitted, and records what became of them. */
+/** Runs admitted tools, and records their outcomes. */
 export interface Gate {
-  /** The tool's own result or error; `NotAdmittedError` when it did not run. */
+  /** The tool's own result or error; `NotAdmittedError` if it did not run. */
   call<R>(call: ToolCall<R>): Promise<Awaited<R>>;
 }
 
 /** Throws `SdkError` (`invalid_input`) for options that would fail every call. */
 export function openGate(options: AdapterOptions): Gate {
   requireOptions(options);
-  return { call: options.mode === 'observe' ? observed : enforced };
+  return { call: options.mode === 'observe' ? observe : enforce };
 
-  async function enforced<R>(call: ToolCall<R>): Promise<Awaited<R>> {
+  async function enforce<R>(call: ToolCall<R>): Promise<Awaited<R>> {
     let admission: Admission;
     try {
-      const asked = intended({ ...call, action: options.action });
-      admission = await ask(options, asked, call.signal);
-      await requireSame(admission, asked, call);
+      const planned = planCall(call.tool, options.action, call.args);
+      admission = await requestAdmission(options, planned, call.signal);
+      await requireUnchanged(admission, planned, call);
     } catch (error) {
       if (error instanceof NotAdmittedError) notify(options.onNotAdmitted, error);
       throw error;
     }
     notify(options.onAdmitted, admission);
-    const link = (outcome: Outcome) => linkOutcome(options, admission, outcome);
-    return carryOut(call, admission, (outcome) => waited(link(outcome)));
+    return runTool(call, admission, (outcome) => record(admission, outcome));
   }
 
-  /** The tool does not wait for the decision, and its caller not for the record. */
-  function observed<R>(call: ToolCall<R>): Promise<Awaited<R>> {
-    const asked = (async () =>
-      ask(options, intended({ ...call, action: options.action }), undefined))();
-    const admitted = asked.then(
-      (admission) => {
+  /** The tool does not wait for the decision, nor its caller for the record. */
+  function observe<R>(call: ToolCall<R>): Promise<Awaited<R>> {
+    const request = async (): Promise<Admission | null> => {
+      try {
+        const planned = planCall(call.tool, options.action, call.args);
+        const admission = await requestAdmission(options, planned, undefined);
         notify(options.onAdmitted, admission);
         return admission;
-      },
-      (error: NotAdmittedError) => {
-        notify(options.onNotAdmitted, error);
+      } catch (error) {
+        notify(options.onNotAdmitted, error as NotAdmittedError);
         return null;
-      },
-    );
-    return carryOut(call, null, (outcome) => {
-      const linked = admitted.then(async (admission) => {
-        if (admission !== null) await linkOutcome(options, admission, outcome);
-      });
-      notify(options.waitUntil, linked);
+      }
+    };
+    // Before the tool runs, which may change its arguments.
+    const admitted = request();
+    return runTool(call, null, (outcome) => {
+      const recorded = admitted.then((admission) =>
+        admission === null ? undefined : recordOutcome(options, admission, outcome),
+      );
+      notify(options.waitUntil, recorded);
       return Promise.resolve();
     });
   }
 
-  /** What was asked for is what is carried out, and only while it is still wanted. */
-  async function requireSame<R>(
+  /** The caller may have aborted, or changed the arguments, during the admission. */
+  async function requireUnchanged<R>(
     admission: Admission,
-    { argumentsHash }: Intended,
+    { argumentsHash }: PlannedCall,
     call: ToolCall<R>,
   ): Promise<void> {
     const { tool, action, proofId } = admission;
-    const isSame = unchanged(call.args, argumentsHash);
-    if (isSame && call.signal?.aborted !== true) return;
-    // Admitted, and not done.
-    await waited(linkOutcome(options, admission, { result: 'failed' }));
-    throw isSame
-      ? new NotAdmittedError('aborted', tool, 'aborted', { action, proofId })
-      : new NotAdmittedError(
-          'arguments_changed',
-          tool,
-          'its arguments changed while it was being admitted',
-          { action, proofId },
-        );
+    const isUnchanged = hashOf(call.args) === argumentsHash;
+    if (isUnchanged && call.signal?.aborted !== true) return;
+    await record(admission, { result: 'failed' });
+    const [code, reason] = isUnchanged
+      ? (['aborted', 'aborted'] as const)
+      : (['arguments_changed', 'its arguments changed during the admission'] as const);
+    throw new NotAdmittedError(code, tool, reason, { action, proofId });
   }
 
-  async function waited(work: Promise<void>): Promise<void> {
-    if (options.waitUntil === undefined) return work;
-    notify(options.waitUntil, work);
+  async function record(admission: Admission, outcome: Outcome): Promise<void> {
+    const recorded = recordOutcome(options, admission, outcome);
+    if (options.waitUntil === undefined) return recorded;
+    notify(options.waitUntil, recorded);
   }
 }
 
-/** Runs the tool; `onEnd`, which never rejects, hears of its outcome before its caller does. */
-async function carryOut<R>(
-  { run, outcomeOf = succeeded }: ToolCall<R>,
+/** Runs the tool. `onEnd`, which never rejects, gets the outcome before the caller gets the result. */
+async function runTool<R>(
+  { run, outcomeOf = success }: ToolCall<R>,
   admission: Admission | null,
   onEnd: (outcome: Outcome) => Promise<void>,
 ): Promise<Awaited<R>> {
@@ -107,21 +108,21 @@ async function carryOut<R>(
     await onEnd({ result: 'failed' });
     throw error;
   }
-  const stream = followed(result, onEnd);
+  const stream = followStream(result, onEnd);
   if (stream !== null) return stream as Awaited<R>;
   const outcome = outcomeOf(result);
   if (outcome !== null) await onEnd(outcome);
   return result;
 }
 
-function succeeded(result: unknown): Outcome {
+function success(result: unknown): Outcome {
   return { result: 'succeeded', resultHash: resultHash(result) };
 }
 
-function unchanged(args: () => unknown, hash: string): boolean {
+function hashOf(args: () => unknown): string | undefined {
   try {
-    return intended({ tool: '', action: () => '', args }).argumentsHash === hash;
+    return resultHash(args());
   } catch {
-    return false;
+    return undefined;
   }
 }

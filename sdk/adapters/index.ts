@@ -1,4 +1,4 @@
-export { actionOf } from './action.js';
+export { actionOf } from './tool.js';
 export { admitted, type AdmittedOptions } from './admitted.js';
 export {
   NOT_ADMITTED_CODES,

@@ -1,36 +1,36 @@
 import { SdkError } from '../errors.js';
-import { copyWith } from './copy-with.js';
 import { openGate } from './gate.js';
 import type { AdapterOptions } from './options.js';
+import { copyWith } from './tool.js';
 
-/** A `StructuredTool` of `@langchain/core`, and so a `DynamicStructuredTool` or what `tool()` makes. */
+/** A `StructuredTool` of `@langchain/core`, such as a `DynamicStructuredTool` or a result of `tool()`. */
 export interface AnyLangChainTool {
   name: string;
-  /** Comes to the tool's `_call` in the end, as every other way to call it. */
+  /** Calls the tool's `_call`, like every other method that runs the tool. */
   invoke(input: never, config?: never): Promise<unknown>;
 }
 
 type Call = (input: unknown, manager?: unknown, config?: { signal?: AbortSignal }) => unknown;
 
 /**
- * A copy of a LangChain tool that is admitted before it runs; the tool it was made of stays as it
- * is, and is not to be given to an agent. The arguments are hashed as the tool gets them, after its
- * schema. A call that is not admitted throws `NotAdmittedError`, as a tool of LangChain that failed.
+ * Copies a LangChain tool so that every call is admitted first. Give the agent the copy, not the
+ * original. The hash is of the arguments after the tool's schema. A call without an admission throws
+ * `NotAdmittedError`, like a LangChain tool that fails.
  *
- * Throws `SdkError` (`invalid_input`) for what is no such tool.
+ * Throws `SdkError` (`invalid_input`) for an object that is not a `StructuredTool`.
  */
 export function admitTool<T extends AnyLangChainTool>(tool: T, options: AdapterOptions): T {
   const gate = openGate({ ...options, agent: { framework: 'langchain', ...options.agent } });
   const original = Reflect.get(tool, '_call') as Call | undefined;
   if (typeof original !== 'function') {
-    throw new SdkError('invalid_input', `${tool.name} is no StructuredTool`);
+    throw new SdkError('invalid_input', `${tool.name} is not a StructuredTool`);
   }
   const call: Call = (input, manager, config) =>
     gate.call<unknown>({
       tool: tool.name,
       args: () => input,
       signal: config?.signal,
-      // On the tool itself: a class of its own may keep what the copy cannot reach.
+      // With the original as `this`: a copy cannot reach private members of its class.
       run: () => original.call(tool, input, manager, config),
     });
   return copyWith(tool, '_call', call);

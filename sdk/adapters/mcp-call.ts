@@ -1,25 +1,25 @@
+import type { Outcome } from './admission.js';
 import type { Gate } from './gate.js';
 import { NotAdmittedError } from './not-admitted.js';
 import type { Admission } from './options.js';
-import type { Outcome } from './outcome.js';
 import { resultHash } from './plain-json.js';
 
-/** Where a result of MCP names the proof of the decision behind it, in its `_meta`. */
+/** Member of an MCP result's `_meta` with the proof of the decision. */
 export const PROOF_ID_META = 'svc/proof_id';
-/** Where it says, in its `_meta`, that the tool did not run, and why: a `NotAdmittedCode`. */
+/** Member of an MCP result's `_meta` with a `NotAdmittedCode`: the tool did not run. */
 export const NOT_ADMITTED_META = 'svc/not_admitted';
 
-/** A request of MCP, as either end has it. */
+/** A request of MCP, on either side. */
 export interface McpRequest {
   method: string;
   params?: Record<string, unknown>;
 }
 
 /**
- * A `tools/call`. A call that is not admitted gets the result that MCP has for a tool that failed,
- * so that the model reads why; one that asks for a task has no such result, and gets an error.
+ * Runs a `tools/call`. A call without an admission returns MCP's result of a failed tool, whose text
+ * the model reads. A call that starts a task has no such result, and throws.
  */
-export async function gatedCall(
+export async function gateToolCall(
   gate: Gate,
   { params = {} }: McpRequest,
   signal: AbortSignal | undefined,
@@ -34,15 +34,15 @@ export async function gatedCall(
       outcomeOf,
     });
   } catch (error) {
-    if (error instanceof NotAdmittedError && !isTask) return refused(error);
+    if (error instanceof NotAdmittedError && !isTask) return failedTool(error);
     throw error;
   }
 }
 
-/** The hash is of the result without its `_meta`, which either end may add to. */
+/** The hash excludes `_meta`, which client and server may extend. */
 function outcomeOf(result: unknown): Outcome | null {
   if (!isObject(result)) return { result: 'succeeded', resultHash: resultHash(result) };
-  // A task has only begun: what becomes of it is not known here.
+  // A task has only begun: its outcome is unknown here.
   if (isObject(result['task']) && !('content' in result)) return null;
   const own = Object.fromEntries(Object.entries(result).filter(([name]) => name !== '_meta'));
   return { result: own['isError'] === true ? 'failed' : 'succeeded', resultHash: resultHash(own) };
@@ -54,7 +54,7 @@ function withProof(result: unknown, admission: Admission | null): unknown {
   return { ...result, _meta: { ...meta, [PROOF_ID_META]: admission.proofId } };
 }
 
-function refused({ code, message, proofId }: NotAdmittedError): object {
+function failedTool({ code, message, proofId }: NotAdmittedError): object {
   return {
     isError: true,
     content: [{ type: 'text', text: message }],

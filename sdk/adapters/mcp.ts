@@ -1,3 +1,145 @@
+import * as z from 'zod';
+import { SdkError } from '../errors.js';
+import { openGate, type Gate } from './gate.js';
+import { gateToolCall, type McpRequest } from './mcp-call.js';
+import type { AdapterOptions } from './options.js';
+
 export { NOT_ADMITTED_META, PROOF_ID_META } from './mcp-call.js';
-export { admitClient, type AnyMcpClient } from './mcp-client.js';
-export { admitServer, type AnyMcpServer, type LowLevelServer } from './mcp-server.js';
+
+/** A `Server` of `@modelcontextprotocol/sdk`. */
+export interface LowLevelServer {
+  /** Throws if the method has a handler. */
+  assertCanSetRequestHandler(method: string): void;
+  /** Registers the handler that every tool call reaches. */
+  setRequestHandler(schema: never, handler: never): void;
+}
+
+/** An `McpServer` or a `Server`. */
+export type AnyMcpServer = LowLevelServer | { server: LowLevelServer };
+
+/** A `Client` of `@modelcontextprotocol/sdk`. */
+export interface AnyMcpClient {
+  /** Sends the requests of every other method. */
+  request(request: never, schema: never, options?: never): Promise<unknown>;
+}
+
+type Handler = (request: McpRequest, extra: { signal?: AbortSignal }) => unknown;
+
+interface ServerHandlers {
+  assertCanSetRequestHandler(method: string): void;
+  setRequestHandler(schema: unknown, handler: Handler): void;
+  fallbackRequestHandler?: Handler | undefined;
+}
+
+/**
+ * Admits every tool call of an MCP server before it reaches a tool, including tools that are
+ * registered later. The hash is of the arguments as the client sent them. Call this before the first
+ * tool is registered: throws `SdkError` (`invalid_input`) afterwards, and for a server of MCP SDK v2.
+ * Returns the same server.
+ */
+export function admitServer<S extends AnyMcpServer>(server: S, options: AdapterOptions): S {
+  const gate = openMcpGate(options);
+  const handlers = ('server' in server ? server.server : server) as unknown as ServerHandlers;
+  requireMcpV1(handlers);
+  try {
+    handlers.assertCanSetRequestHandler('tools/call');
+  } catch (cause) {
+    const message = 'the server has tools already: call admitServer before the first of them';
+    throw new SdkError('invalid_input', message, { cause });
+  }
+
+  const guarded =
+    (handler: Handler): Handler =>
+    (request, extra) =>
+      request.method === 'tools/call'
+        ? gateToolCall(gate, request, extra.signal, {
+            isTask: request.params?.['task'] !== undefined,
+            run: () => handler(request, extra),
+          })
+        : handler(request, extra);
+
+  const register = handlers.setRequestHandler.bind(handlers);
+  handlers.setRequestHandler = (schema, handler) => register(schema, guarded(handler));
+  // Receives every request without a handler, tool calls too.
+  let fallback = handlers.fallbackRequestHandler;
+  Object.defineProperty(handlers, 'fallbackRequestHandler', {
+    configurable: true,
+    enumerable: true,
+    get: () => (fallback === undefined ? undefined : guarded(fallback)),
+    set: (handler: Handler | undefined) => (fallback = handler),
+  });
+  return server;
+}
+
+interface McpCallOptions {
+  signal?: AbortSignal;
+  task?: unknown;
+}
+
+/**
+ * Admits every tool call of an MCP client, of any method, before the client sends it. A call without
+ * an admission is not sent, and returns the result of a failed tool. Throws `SdkError`
+ * (`invalid_input`) for a client of MCP SDK v2. Returns the same client.
+ */
+export function admitClient<C extends AnyMcpClient>(client: C, options: AdapterOptions): C {
+  const gate = openMcpGate(options);
+  requireMcpV1(client);
+  const own = client as unknown as {
+    request(request: McpRequest, schema: unknown, options?: McpCallOptions): Promise<unknown>;
+  };
+  const send = own.request.bind(client);
+  own.request = (request, schema, callOptions) =>
+    request.method === 'tools/call'
+      ? gateToolCall(gate, request, callOptions?.signal, {
+          isTask: callOptions?.task !== undefined || request.params?.['task'] !== undefined,
+          run: () => send(request, schema, callOptions),
+        })
+      : send(request, schema, callOptions);
+  return client;
+}
+
+function openMcpGate(options: AdapterOptions): Gate {
+  return openGate({ ...options, agent: { framework: 'mcp', ...options.agent } });
+}
+
+/** The common part of `Client` and `Server` of v1. */
+interface V1Handlers {
+  assertCanSetRequestHandler(method: string): void;
+  setRequestHandler(schema: unknown, handler: () => object): void;
+  removeRequestHandler(method: string): void;
+}
+
+const PROBE = 'svc/probe';
+const probeSchema = z.object({ method: z.literal(PROBE) });
+
+/**
+ * Throws `invalid_input` unless the object registers handlers like v1, under the method that a schema
+ * names. In v2 the caller's signal has another place, and one call may be several requests.
+ */
+function requireMcpV1(object: object): void {
+  if (registersBySchema(object as V1Handlers)) return;
+  throw new SdkError(
+    'invalid_input',
+    'expected a server or client of @modelcontextprotocol/sdk, 1.12 or a later 1.x: no other MCP library is supported, nor are @modelcontextprotocol/server and @modelcontextprotocol/client 2.x',
+  );
+}
+
+function registersBySchema(object: V1Handlers): boolean {
+  const isFree = (): boolean => {
+    try {
+      object.assertCanSetRequestHandler(PROBE);
+      return true;
+    } catch {
+      return false;
+    }
+  };
+  try {
+    if (!isFree()) return false;
+    object.setRequestHandler(probeSchema, () => ({}));
+    const isTaken = !isFree();
+    object.removeRequestHandler(PROBE);
+    return isTaken && isFree();
+  } catch {
+    return false;
+  }
+}

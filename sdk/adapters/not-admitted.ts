@@ -3,13 +3,12 @@ import type { Denial } from '../errors.js';
 /**
  * Why a tool did not run: a closed set.
  *
- * - `denied`: a policy decided against it, and that is proved: `denial.receipt`, `proofId`.
- * - `undecided`: nobody said yes in time. The engine was away, refused the call, or answered
- *   something else; `cause` is the `SdkError`. With a `proofId` the decision may still come.
- * - `invalid_call`: it could not even be asked: arguments that are no plain JSON, a name that makes
- *   no action. Nothing was sent.
- * - `arguments_changed`: admitted, but the arguments are not those any more that were admitted.
- * - `aborted`: the caller's signal.
+ * - `denied`: a proven policy denial; see `denial.receipt` and `proofId`.
+ * - `undecided`: no admission in time. The engine was unreachable, rejected the request, or sent an
+ *   unexpected response; `cause` is the `SdkError`. With a `proofId`, a decision may follow.
+ * - `invalid_call`: arguments that are not plain JSON, or a name without an action. No request was sent.
+ * - `arguments_changed`: the arguments differ from the admitted ones.
+ * - `aborted`: the caller's signal fired.
  */
 export const NOT_ADMITTED_CODES = [
   'denied',
@@ -21,7 +20,7 @@ export const NOT_ADMITTED_CODES = [
 /** One of `NOT_ADMITTED_CODES`. */
 export type NotAdmittedCode = (typeof NOT_ADMITTED_CODES)[number];
 
-/** What is known of the decision, beside its code. */
+/** Known details of the decision. */
 export interface NotAdmittedDetails {
   action?: string;
   proofId?: string;
@@ -29,13 +28,13 @@ export interface NotAdmittedDetails {
   cause?: unknown;
 }
 
-/** What an adapter throws in the place of a tool's result: the tool did not run. */
+/** Thrown by an adapter instead of the tool's result: the tool did not run. */
 export class NotAdmittedError extends Error {
   override readonly name = 'NotAdmittedError';
   readonly code: NotAdmittedCode;
   readonly tool: string;
   readonly action?: string;
-  /** Of the decision, where there is one. */
+  /** The proof of the decision, if any. */
   readonly proofId?: string;
   readonly denial?: Denial;
 

@@ -1,12 +1,12 @@
-import { SdkError } from '../errors.js';
 import type { AgentEnvelope, AgentReceipt } from '../../protocol/schemas/agent.js';
-import { agentEnvelope } from '../engine/admit.js';
+import { agentEnvelope } from '../engine/admission.js';
 import { openEngine } from '../engine/engine.js';
 import type { Admitted } from '../engine/receipt.js';
+import { SdkError } from '../errors.js';
 import type { EngineOptions } from '../options.js';
 import type { NotAdmittedError } from './not-admitted.js';
 
-/** An action that may be carried out. */
+/** An admitted action. */
 export interface Admission {
   tool: string;
   action: string;
@@ -14,61 +14,60 @@ export interface Admission {
   receipt: Admitted<AgentReceipt>;
 }
 
-/** What became of a tool, and could not be recorded. */
+/** An outcome that could not be recorded. */
 export interface LostOutcome {
   tool: string;
   action: string;
-  /** Of the admission that it is the outcome of. */
+  /** The proof of the admission. */
   proofId: string;
   error: unknown;
-  /** Kept and given to `admitHttp` later, it is recorded once, however often it is sent. */
+  /** Pass it to `admitHttp` later. The service records it once, however often it arrives. */
   envelope?: AgentEnvelope;
 }
 
-/** What all adapters take. What a callback throws or rejects with is ignored: it decides nothing. */
+/** Options of all adapters. Errors of callbacks are ignored. */
 export interface CommonOptions {
-  /** Where admissions are asked for, with how much time and patience. */
   engine: EngineOptions;
   agent: { id: string; framework?: string };
-  /** Of the action that the agent's actions follow from. */
+  /** The proof that the agent's actions follow from. */
   parentProofId?: string;
-  /** An outcome is given up after so many milliseconds; 10,000. */
+  /** Timeout for recording an outcome in milliseconds; default 10,000. */
   outcomeTimeoutMs?: number;
-  /** Told of every admission, before its tool runs in the mode `enforce`. */
+  /** Called for every admission, before the tool runs in the mode `enforce`. */
   onAdmitted?: (admission: Admission) => void;
-  /** Told of an outcome that could not be recorded: the caller gets the tool's result or error regardless. */
+  /** Called when an outcome could not be recorded. The caller gets the tool's result regardless. */
   onOutcomeError: (lost: LostOutcome) => void;
   /**
-   * Handed the work that goes on after a call has returned, where a platform ends the process before
-   * it is done unless it is told. It never rejects. With it, outcomes are not waited for.
+   * Gets the work that continues after a call, for platforms that end the process otherwise. The work
+   * never rejects. With this callback, a call does not wait until its outcome is recorded.
    */
   waitUntil?: (work: Promise<void>) => void;
 }
 
-/** `enforce`, which is the default: a tool runs when it was admitted, and else it does not. */
+/** The default: a tool runs only after its admission. */
 export interface Enforce {
   mode?: 'enforce';
-  /** Told of every call that was stopped, beside its caller. */
+  /** Called for every stopped call; the caller gets the error too. */
   onNotAdmitted?: (error: NotAdmittedError) => void;
 }
 
-/** Every tool runs, at once; what would have been stopped is told. */
+/** Every tool runs at once. */
 export interface Observe {
   mode: 'observe';
-  /** Told of every call that `enforce` would have stopped. */
+  /** Called for every call that `enforce` would have stopped. */
   onNotAdmitted: (error: NotAdmittedError) => void;
 }
 
-/** What every adapter takes, whatever it is plugged into. */
+/** Options of every adapter. */
 export type GateOptions = CommonOptions & (Enforce | Observe);
 
-/** Options of an adapter that meets tools by their names. */
+/** Options of an adapter that finds tools by name. */
 export type AdapterOptions = GateOptions & {
-  /** The action of a tool, for policies; `actionOf` the name where absent. */
+  /** The action of a tool for policies; default `actionOf`. */
   action?: (tool: string) => string;
 };
 
-/** Refuses what is wrong with the options when a tool is wrapped, and not when it is called. */
+/** Rejects invalid options when a tool is wrapped, not when it is called. */
 export function requireOptions(options: GateOptions): void {
   const { engine, agent, mode = 'enforce', onNotAdmitted, onOutcomeError } = options;
   const parent_proof_id = options.parentProofId;
@@ -79,10 +78,10 @@ export function requireOptions(options: GateOptions): void {
     action: 'ANY',
     ...(parent_proof_id !== undefined && { parent_proof_id }),
   });
-  if (!['enforce', 'observe'].includes(mode)) throw invalid('/mode', 'is enforce or observe');
-  if (typeof onOutcomeError !== 'function') throw invalid('/onOutcomeError', 'is a function');
+  if (!['enforce', 'observe'].includes(mode)) throw invalid('/mode', 'must be enforce or observe');
+  if (typeof onOutcomeError !== 'function') throw invalid('/onOutcomeError', 'must be a function');
   if (mode === 'observe' && typeof onNotAdmitted !== 'function') {
-    throw invalid('/onNotAdmitted', 'is a function: whoever only observes wants to know');
+    throw invalid('/onNotAdmitted', 'must be a function in the mode observe');
   }
 }
 

@@ -6,16 +6,15 @@ import { pointerStep, type JsonValue } from '../../protocol/json.js';
 import { canonicalHash } from '../canonical.js';
 
 /**
- * SHA-256 of the value's RFC 8785 form. Throws `ProtocolError` for what is no plain JSON: a Date or
- * a Map would be printed as something that says less than the tool gets, and another call would
- * have the same hash.
+ * SHA-256 of the value's RFC 8785 form. Throws `ProtocolError` for a value that is not plain JSON: the
+ * JSON of a Date or a Map omits data that the tool gets, so different calls would have the same hash.
  */
 export function plainHash(value: unknown): string {
   requirePlain(value, '', new Set());
   return canonicalHash(value);
 }
 
-/** The same of a result; absent for one that has no such form. */
+/** The same hash, undefined for a value that is not plain JSON. */
 export function resultHash(value: unknown): string | undefined {
   try {
     return plainHash(value);
@@ -24,10 +23,10 @@ export function resultHash(value: unknown): string | undefined {
   }
 }
 
-/** The hash of a list that comes item by item and is never held. */
+/** The hash of a list whose items arrive one by one. Holds no items. */
 export interface ListHash {
   add(item: unknown): void;
-  /** Of the list so far as a JSON array; absent once an item had no such form. */
+  /** Hash of the present list as a JSON array, undefined after an item that is not plain JSON. */
   digest(): string | undefined;
 }
 
@@ -46,46 +45,40 @@ export function openListHash(): ListHash {
         isPlain = false;
       }
     },
-    digest: () =>
-      isPlain
-        ? toHex(
-            hash
-              .clone()
-              .update(utf8(separator === '[' ? '[]' : ']'))
-              .digest(),
-          )
-        : undefined,
+    digest: () => {
+      if (!isPlain) return undefined;
+      const end = utf8(separator === '[' ? '[]' : ']');
+      return toHex(hash.clone().update(end).digest());
+    },
   };
 }
 
 function requirePlain(
   value: unknown,
   pointer: string,
-  within: Set<object>,
+  ancestors: Set<object>,
 ): asserts value is JsonValue {
   if (typeof value !== 'object' || value === null) {
-    // Strings and numbers are looked at when they are printed.
+    // The canonical form checks strings and numbers.
     if (['string', 'number', 'boolean'].includes(typeof value) || value === null) return;
-    throw noJson(`${typeof value} has no JSON form`, pointer);
+    throw notPlain(`${typeof value} has no JSON form`, pointer);
   }
-  if (within.has(value)) throw noJson('it contains itself', pointer);
+  if (ancestors.has(value)) throw notPlain('the value contains itself', pointer);
   const keys = Object.keys(value);
-  // Holes, hidden members and those under symbols would be left out of the hash.
+  // JSON omits holes, hidden members and symbol members: the hash would not cover them.
   const hidden = Reflect.ownKeys(value).length - keys.length;
-  const isList = Array.isArray(value);
-  if (
-    isList ? hidden !== 1 || keys.length !== value.length : hidden !== 0 || !isPlainObject(value)
-  ) {
-    throw noJson('it is more than plain JSON', pointer);
-  }
-  within.add(value);
+  const isPlain = Array.isArray(value)
+    ? hidden === 1 && keys.length === value.length
+    : hidden === 0 && isPlainObject(value);
+  if (!isPlain) throw notPlain('the value is not plain JSON', pointer);
+  ancestors.add(value);
   for (const key of keys) {
-    requirePlain((value as Record<string, unknown>)[key], pointer + pointerStep(key), within);
+    requirePlain((value as Record<string, unknown>)[key], pointer + pointerStep(key), ancestors);
   }
-  within.delete(value);
+  ancestors.delete(value);
 }
 
-/** Of this realm or another. */
+/** In this realm or another. */
 function isPlainObject(value: object): boolean {
   const prototype: unknown = Object.getPrototypeOf(value);
   return (
@@ -95,6 +88,6 @@ function isPlainObject(value: object): boolean {
   );
 }
 
-function noJson(message: string, pointer: string): ProtocolError {
+function notPlain(message: string, pointer: string): ProtocolError {
   return new ProtocolError('malformed_json', message, { pointer });
 }

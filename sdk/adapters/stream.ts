@@ -1,24 +1,23 @@
-import type { Outcome } from './outcome.js';
+import type { Outcome } from './admission.js';
 import { openListHash } from './plain-json.js';
 
-/** Told once, when a stream is over. Never rejects. */
+/** Called once, at the end of a stream. Never rejects. */
 type OnEnd = (outcome: Outcome) => Promise<void>;
 
-type Streamed = AsyncGenerator<unknown, unknown, unknown>;
+type Stream = AsyncGenerator<unknown, unknown, unknown>;
 
 /**
- * A result that comes over time is followed: its outcome is known when it is over, and a consumer
- * that stops early, or an error, makes it `failed`. `result_hash` is then of the list of what came, and
- * last what a generator returned. Null for a result that is no stream: any other object is handed on
- * as it is.
+ * Passes a stream through, and calls `onEnd` at its end: an error, or a consumer that stops early, is
+ * `failed`. The result hash covers the list of all items, with the return value of a generator as the
+ * last. Null for a result that is not a stream.
  */
-export function followed(result: unknown, onEnd: OnEnd): object | null {
-  if (result instanceof ReadableStream) return followedStream(result, onEnd);
-  if (isAsyncGenerator(result)) return followedGenerator(result, onEnd);
+export function followStream(result: unknown, onEnd: OnEnd): object | null {
+  if (result instanceof ReadableStream) return followReadable(result, onEnd);
+  if (isAsyncGenerator(result)) return followGenerator(result, onEnd);
   return null;
 }
 
-export function isAsyncGenerator(value: unknown): value is Streamed {
+export function isAsyncGenerator(value: unknown): value is Stream {
   return (
     typeof value === 'object' &&
     value !== null &&
@@ -27,7 +26,7 @@ export function isAsyncGenerator(value: unknown): value is Streamed {
   );
 }
 
-async function* followedGenerator(source: Streamed, onEnd: OnEnd): Streamed {
+async function* followGenerator(source: Stream, onEnd: OnEnd): Stream {
   const list = openListHash();
   let outcome: Outcome = { result: 'failed' };
   const seen = async (stepping: Promise<IteratorResult<unknown>>) => {
@@ -51,7 +50,7 @@ async function* followedGenerator(source: Streamed, onEnd: OnEnd): Streamed {
   }
 }
 
-function followedStream(source: ReadableStream<unknown>, onEnd: OnEnd): ReadableStream<unknown> {
+function followReadable(source: ReadableStream<unknown>, onEnd: OnEnd): ReadableStream<unknown> {
   const reader = source.getReader();
   const list = openListHash();
   return new ReadableStream<unknown>(
@@ -78,7 +77,7 @@ function followedStream(source: ReadableStream<unknown>, onEnd: OnEnd): Readable
         }
       },
     },
-    // Nothing is asked of the tool before somebody asks for it.
+    // Reads from the tool only on demand.
     { highWaterMark: 0 },
   );
 }

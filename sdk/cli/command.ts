@@ -1,64 +1,52 @@
-import type { ParseArgsConfig } from 'node:util';
+import { InvalidArgumentError, Option, type Command } from 'commander';
 import type { EngineOptions, PublicOptions } from '../index.js';
 import type { ExitCode } from './exit-code.js';
 import type { Terminal } from './terminal.js';
 
-export interface Option {
-  type: 'string' | 'boolean';
-  short?: string;
-  /** What stands for the value in help. */
-  value?: string;
-  help: string;
+/** Options of every command. */
+export interface CommonOptions {
+  json?: true;
+  /** Milliseconds. */
+  timeout?: number;
+  engineUrl?: string;
+  publicUrl?: string;
+  tenant?: string;
 }
 
-/** The options of a command, as typed; a string for `string`, true for `boolean`. */
-export type Values = Readonly<Record<string, string | boolean | undefined>>;
-
-export interface Invocation {
-  args: readonly string[];
-  values: Values;
+export interface Invocation<Options = object> {
+  argument: string;
+  options: Options;
   json: boolean;
-  /** Made when they are asked for: a command that needs no key asks for none. */
+  /** Reads the settings on demand: a command that sends no key requires none. */
   engine: () => EngineOptions;
   registry: () => PublicOptions;
   terminal: Terminal;
 }
 
-/** One thing that the program can do. */
-export interface Command {
+export interface CommandTexts {
   name: string;
   summary: string;
-  /** What comes after the name. */
-  usage: string;
-  /** How many arguments it takes. */
-  takes: { least: number; most: number };
   description: string;
-  options: Readonly<Record<string, Option>>;
   examples: readonly string[];
-  run(invocation: Invocation): Promise<ExitCode>;
 }
 
-export const COMMON_OPTIONS = {
-  json: { type: 'boolean', help: 'JSON on standard output, and errors as JSON on standard error' },
-  timeout: { type: 'string', value: 'SECONDS', help: 'for the whole call; 60' },
-  'engine-url': { type: 'string', value: 'URL', help: 'instead of SVC_ENGINE_URL' },
-  'public-url': { type: 'string', value: 'URL', help: 'instead of SVC_PUBLIC_URL' },
-  tenant: { type: 'string', value: 'ID', help: 'instead of SVC_TENANT_ID' },
-  help: { type: 'boolean', short: 'h', help: 'this' },
-} as const satisfies Record<string, Option>;
+/** Adds a subcommand to the program. The caller adds its argument and its own options. */
+export type AddCommand = <Options>(
+  texts: CommandTexts,
+  run: (invocation: Invocation<Options>) => Promise<ExitCode>,
+) => Command;
 
-/** As `parseArgs` of Node takes them. */
-export function parsed(options: Command['options']): NonNullable<ParseArgsConfig['options']> {
-  return Object.fromEntries(
-    Object.entries(options).map(([name, { type, short }]) => [
-      name,
-      { type, ...(short !== undefined && { short }) },
-    ]),
-  );
-}
+export const commonOptions = (): Option[] => [
+  new Option('--json', 'print results, and errors on standard error, as JSON'),
+  new Option('--timeout <SECONDS>', 'limit the whole call (default: 60)').argParser(milliseconds),
+  new Option('--engine-url <URL>', 'address of the engine').env('SVC_ENGINE_URL'),
+  new Option('--public-url <URL>', 'address of the public API').env('SVC_PUBLIC_URL'),
+  new Option('--tenant <ID>', 'tenant ID').env('SVC_TENANT_ID'),
+];
 
-/** The value of a `string` option. */
-export function text(values: Values, name: string): string | undefined {
-  const value = values[name];
-  return typeof value === 'string' ? value : undefined;
+function milliseconds(seconds: string): number {
+  if (!/^[0-9]{1,6}(\.[0-9]{1,3})?$/.test(seconds) || Number(seconds) === 0) {
+    throw new InvalidArgumentError('Expected seconds, as in --timeout 90.');
+  }
+  return Number(seconds) * 1000;
 }

@@ -1,65 +1,45 @@
 import { readFileSync } from 'node:fs';
 import type { CallOptions, EngineOptions, PublicOptions } from '../index.js';
-import { text, type Values } from './command.js';
-import { UsageError } from './usage-error.js';
+import type { CommonOptions } from './command.js';
+import { UsageError } from './exit-code.js';
 
-/** The one place that reads the environment. */
-export function environment(): NodeJS.ProcessEnv {
-  return process.env;
-}
-
-type Environment = Readonly<Record<string, string | undefined>>;
-
-/** Where the engine is and who calls, from options and, where they are absent, the environment. */
-export function engineOptions(
-  env: Environment,
-  values: Values,
-  signal: AbortSignal,
-): EngineOptions {
+export function engineOptions(options: CommonOptions, signal: AbortSignal): EngineOptions {
   return {
-    ...callOptions(values, signal),
-    engineUrl: setting(env, values, 'engine-url', 'SVC_ENGINE_URL'),
-    apiKey: apiKey(env),
-    tenantId: setting(env, values, 'tenant', 'SVC_TENANT_ID'),
+    ...callOptions(options, signal),
+    engineUrl: address(options.engineUrl, '--engine-url', 'SVC_ENGINE_URL'),
+    apiKey: apiKey(process.env),
+    tenantId: required(options.tenant, '--tenant', 'SVC_TENANT_ID'),
   };
 }
 
-export function publicOptions(
-  env: Environment,
-  values: Values,
-  signal: AbortSignal,
-): PublicOptions {
+export function publicOptions(options: CommonOptions, signal: AbortSignal): PublicOptions {
   return {
-    ...callOptions(values, signal),
-    publicUrl: setting(env, values, 'public-url', 'SVC_PUBLIC_URL'),
+    ...callOptions(options, signal),
+    publicUrl: address(options.publicUrl, '--public-url', 'SVC_PUBLIC_URL'),
   };
 }
 
-function callOptions(values: Values, signal: AbortSignal): CallOptions {
-  const seconds = text(values, 'timeout');
-  if (seconds === undefined) return { signal };
-  if (!/^[0-9]{1,6}(\.[0-9]{1,3})?$/.test(seconds) || Number(seconds) === 0) {
-    throw new UsageError('--timeout takes seconds, as in --timeout 90');
-  }
-  return { signal, timeoutMs: Number(seconds) * 1000 };
+function callOptions({ timeout }: CommonOptions, signal: AbortSignal): CallOptions {
+  return timeout === undefined ? { signal } : { signal, timeoutMs: timeout };
 }
 
-function setting(env: Environment, values: Values, option: string, variable: string): string {
-  const found = text(values, option) ?? env[variable];
-  if (found === undefined || found === '') {
-    throw new UsageError(`set ${variable}, or give --${option}`);
+function required(value: string | undefined, option: string, variable: string): string {
+  if (value === undefined || value === '') {
+    throw new UsageError(`set ${variable}, or give ${option}`);
   }
-  const isAddress = option.endsWith('-url');
-  if (isAddress && !/^https?:\/\//i.test(found)) {
-    throw new UsageError(
-      `${variable}, or --${option}, takes an address like http://127.0.0.1:8080`,
-    );
-  }
-  return found;
+  return value;
 }
 
-/** There is no option for it: what is typed on a command line, everybody on the machine can read. */
-function apiKey(env: Environment): string {
+function address(value: string | undefined, option: string, variable: string): string {
+  const url = required(value, option, variable);
+  if (!/^https?:\/\//i.test(url)) {
+    throw new UsageError(`${variable}, or ${option}, takes an address like http://127.0.0.1:8080`);
+  }
+  return url;
+}
+
+/** No option takes the key: every user of the machine can read command lines. */
+function apiKey(env: NodeJS.ProcessEnv): string {
   const file = env['SVC_API_KEY_FILE'] ?? '';
   const key = env['SVC_API_KEY'] ?? '';
   if (key !== '' && file !== '') {

@@ -1,21 +1,25 @@
 import type { SdkErrorCode } from '../errors.js';
 
-/** What scripts branch on. Anything but 0 means: do not go on as if it were so. */
+/** Scripts branch on these. Only 0 means that a script may go on. */
 export const EXIT = {
-  /** What was asked for is so: the verdict asserts validity, everything was admitted, it matches. */
-  yes: 0,
-  /** It is not so. */
-  no: 1,
-  /** The command, its settings or its input cannot be understood. Nothing was asked. */
+  /** Valid, admitted, included, authentic or matching. */
+  success: 0,
+  /** The opposite of success. */
+  negative: 1,
+  /** The command, a setting or the input is wrong. No request was sent. */
   usage: 2,
-  /** Nobody could tell, or it was refused: unreachable, no key pinned, not verified yet. */
+  /** Unreachable, request rejected, no key pinned, or not verified yet. */
   undecided: 3,
-  /** Proved to be denied: by policy, this may not be done. */
+  /** A proven policy denial. */
   denied: 4,
-  /** Ended by a signal. */
   interrupted: 130,
 } as const;
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
+
+/** The command line is wrong. The message names the correction. */
+export class UsageError extends Error {
+  override readonly name = 'UsageError';
+}
 
 const BY_ERROR: Partial<Record<SdkErrorCode, ExitCode>> = {
   invalid_input: EXIT.usage,
@@ -26,4 +30,17 @@ const BY_ERROR: Partial<Record<SdkErrorCode, ExitCode>> = {
 
 export function exitCodeOf(code: SdkErrorCode): ExitCode {
   return BY_ERROR[code] ?? EXIT.undecided;
+}
+
+/**
+ * A valid proof of a denial has a code of its own: a script that waits for 0 must not run the denied
+ * action.
+ */
+export function verdictExit(
+  status: string,
+  canAssertValidity: boolean,
+  effect: 'ADMIT' | 'DENY' | undefined,
+): ExitCode {
+  if (canAssertValidity) return effect === 'DENY' ? EXIT.denied : EXIT.success;
+  return status === 'BACKEND_LOOKUP_REQUIRED' ? EXIT.undecided : EXIT.negative;
 }

@@ -1,115 +1,177 @@
-import { parseArgs } from 'node:util';
+import { Command, CommanderError, type OutputConfiguration } from 'commander';
 import { SdkError } from '../index.js';
-import { COMMON_OPTIONS, parsed, type Command, type Values } from './command.js';
-import { COMMANDS } from './commands.js';
-import { engineOptions, environment, publicOptions } from './config.js';
-import { EXIT, exitCodeOf, type ExitCode } from './exit-code.js';
-import { commandHelp, programHelp } from './help.js';
+import { commonOptions, type AddCommand, type CommonOptions } from './command.js';
+import { addAdmit } from './commands/admit.js';
+import { addFollow } from './commands/follow.js';
+import { addKeys, addLookup } from './commands/lookup.js';
+import { addExport, addInclusion, addReplay } from './commands/proofs.js';
+import { addVerify } from './commands/verify.js';
+import { engineOptions, publicOptions } from './config.js';
+import { EXIT, exitCodeOf, UsageError, type ExitCode } from './exit-code.js';
 import type { Terminal } from './terminal.js';
-import { UsageError } from './usage-error.js';
 
-/** Runs what was typed. Every way out is an exit code, and only what is so is 0. */
+const HELP = `
+Settings, from the environment:
+  SVC_PUBLIC_URL     address of the public API
+  SVC_ENGINE_URL     address of the engine
+  SVC_TENANT_ID      tenant ID
+  SVC_API_KEY_FILE   file with the API key; SVC_API_KEY takes the key
+  NO_COLOR           turns colours off; files and pipes never get colours
+
+Exit codes:
+  0    success: valid, admitted, included, authentic or matching
+  1    the opposite of success
+  2    wrong command, setting or input; no request was sent
+  3    undecided: unreachable, request rejected, not verified yet, or no key pinned
+  4    proven policy denial; also for a valid proof of a denial
+  130  interrupted`;
+
+/** Runs a command line. Never rejects: every outcome is an exit code. */
 export async function main(
   typed: readonly string[],
   terminal: Terminal,
   version: string,
   signal: AbortSignal,
 ): Promise<ExitCode> {
-  const [name, ...rest] = typed;
-  // Before anything can fail: an error has to come in the form that was asked for.
+  // Read before parsing, which may fail: the error must have the requested form.
   const json = typed.includes('--json');
+  let exitCode: ExitCode = EXIT.undecided;
+  const program = buildProgram(version, (texts, run) => {
+    const execute = async (argument: string, options: CommonOptions): Promise<void> => {
+      requireValues(typed, options);
+      exitCode = await run({
+        argument,
+        options: options as never,
+        json,
+        terminal,
+        engine: () => {
+          const engine = engineOptions(options, signal);
+          terminal.redactor.protect(engine.apiKey);
+          return engine;
+        },
+        registry: () => publicOptions(options, signal),
+      });
+    };
+    return new Command(texts.name).action((...given: unknown[]) => {
+      const [argument, options] = given.length === 3 ? given : ['', ...given];
+      return execute(argument as string, options as CommonOptions);
+    });
+  });
+  let isMisused = false;
+  configureOutput(program, {
+    writeOut: (text) => printLines(text, terminal.print),
+    writeErr: (text) => {
+      isMisused = true;
+      printLines(text, terminal.printError);
+    },
+    outputError: () => undefined,
+  });
   try {
-    if (name === '--version') return printed(terminal, version);
-    if (name === undefined || name === '--help' || name === '-h' || name === 'help') {
-      const about = COMMANDS.find((command) => command.name === rest[0]);
-      const text = about === undefined ? programHelp() : commandHelp(about);
-      if (name !== undefined) return printed(terminal, text);
-      for (const line of text.split('\n')) terminal.say(line);
-      return EXIT.usage;
-    }
-    const command = COMMANDS.find((one) => one.name === name);
-    if (command === undefined) throw new UsageError(`no such command: ${name}; see svc --help`);
-    return await run(command, rest, terminal, signal);
+    await program.parseAsync(typed, { from: 'user' });
+    return exitCode;
   } catch (error) {
-    const stopped = signal.aborted && !(error instanceof SdkError);
-    const why = stopped ? new SdkError('aborted', 'interrupted', { cause: error }) : error;
-    return told(terminal, why, json);
+    if (isMisused) return EXIT.usage;
+    if (!(error instanceof CommanderError)) return reportError(terminal, error, json, signal);
+    // Neither is an error: the requested help or version was printed.
+    if (/^commander\.(help|version)/.test(error.code)) return EXIT.success;
+    const command = program.commands.find((one) => one.name() === typed[0]);
+    const help = command === undefined ? 'svc --help' : `svc ${command.name()} --help`;
+    const message = `${error.message.replace(/^error: /, '')}; see ${help}`;
+    return reportError(terminal, new UsageError(message), json, signal);
   }
 }
 
-async function run(
-  command: Command,
-  typed: string[],
-  terminal: Terminal,
-  signal: AbortSignal,
-): Promise<ExitCode> {
-  const { args, values } = parse(command, typed);
-  if (values['help'] === true) return printed(terminal, commandHelp(command));
-  const { least, most } = command.takes;
-  if (args.length < least || args.length > most) {
-    throw new UsageError(`usage: svc ${command.name} ${command.usage}; see svc ${command.name} -h`);
-  }
-  return command.run({
-    args,
-    values,
-    json: values['json'] === true,
-    terminal,
-    engine: () => {
-      const options = engineOptions(environment(), values, signal);
-      terminal.hidden.hide(options.apiKey);
-      return options;
-    },
-    registry: () => publicOptions(environment(), values, signal),
+/** The help of the program and of each of its commands. */
+export function helpTexts(): string[] {
+  const program = buildProgram('', ({ name }) => new Command(name));
+  return [program, ...program.commands].map((command) => {
+    let text = '';
+    configureOutput(program, { writeOut: (part) => (text += part) });
+    command.outputHelp();
+    return text;
   });
 }
 
-function parse(command: Command, args: string[]): { args: string[]; values: Values } {
-  const options = parsed({ ...command.options, ...COMMON_OPTIONS });
-  try {
-    const { positionals, values } = parseArgs({ args, options, allowPositionals: true });
-    return { args: positionals, values: values as Values };
-  } catch (cause) {
-    const { message } = cause as Error;
-    throw new UsageError(`${message}; see svc ${command.name} -h`, { cause });
+function buildProgram(version: string, addAction: AddCommand): Command {
+  const program = new Command('svc')
+    .usage('COMMAND [ARGUMENT] [OPTIONS]')
+    .description('Admit executions, and verify the proofs of them.')
+    .version(version, '--version', 'print the version')
+    .helpCommand('help [COMMAND]', 'print the help of a command')
+    .configureHelp({ subcommandTerm: (command) => command.name() })
+    .addHelpText('after', HELP);
+  const add: AddCommand = (texts, run) =>
+    addAction(texts, run)
+      .summary(texts.summary)
+      .description(`${texts.summary}.\n\n${texts.description}`)
+      .addHelpText('after', `\nExamples:\n${texts.examples.map((one) => `  ${one}`).join('\n')}`);
+  for (const define of [
+    addLookup,
+    addVerify,
+    addAdmit,
+    addFollow,
+    addExport,
+    addInclusion,
+    addReplay,
+    addKeys,
+  ]) {
+    const command = define(add);
+    for (const option of commonOptions()) command.addOption(option);
+    program.addCommand(command);
+  }
+  return program;
+}
+
+function configureOutput(program: Command, output: OutputConfiguration): void {
+  for (const command of [program, ...program.commands]) {
+    command
+      .exitOverride()
+      .helpOption('-h, --help', 'print this help')
+      .configureOutput({ getOutHelpWidth: () => 100, getErrHelpWidth: () => 100, ...output });
   }
 }
 
-function printed(terminal: Terminal, text: string): ExitCode {
-  for (const line of text.split('\n')) terminal.print(line);
-  return EXIT.yes;
+/** Commander takes any next word for a value: `--out --json` would write a file named `--json`. */
+function requireValues(typed: readonly string[], options: object): void {
+  const taken = Object.values(options).find(
+    (value) => typeof value === 'string' && value.startsWith('--') && typed.includes(value),
+  ) as string | undefined;
+  if (taken === undefined) return;
+  throw new UsageError(`${typed[typed.indexOf(taken) - 1] ?? ''} needs a value before ${taken}`);
 }
 
-/** An error that nobody foresaw is one too, and never a 0. */
-function told(terminal: Terminal, error: unknown, json: boolean): ExitCode {
-  const code = error instanceof SdkError ? exitCodeOf(error.code) : codeOf(error);
+function printLines(text: string, print: (line: string) => void): void {
+  for (const line of text.trimEnd().split('\n')) print(line);
+}
+
+function reportError(
+  terminal: Terminal,
+  thrown: unknown,
+  json: boolean,
+  signal: AbortSignal,
+): ExitCode {
+  const error =
+    signal.aborted && !(thrown instanceof SdkError)
+      ? new SdkError('aborted', 'interrupted', { cause: thrown })
+      : thrown;
+  const [exitCode, details] = describe(error);
   const message = error instanceof Error ? error.message : String(error);
   if (json) {
-    const details = error instanceof SdkError ? detailsOf(error) : { code: nameOf(error) };
-    terminal.sayJson({ error: { ...details, message }, exit_code: code });
-  } else {
-    terminal.say({ style: 'red', text: 'svc: ' }, message);
-    if (code === EXIT.undecided && error instanceof SdkError && error.proofId !== undefined) {
-      terminal.say(`svc: it was accepted; svc follow ${error.proofId}`);
-    }
+    terminal.printErrorJson({ error: { ...details, message }, exit_code: exitCode });
+    return exitCode;
   }
-  return code;
+  terminal.printError({ style: 'red', text: 'svc: ' }, message);
+  if (exitCode === EXIT.undecided && details.proof_id !== undefined) {
+    terminal.printError(`svc: the execution was accepted; run svc follow ${details.proof_id}`);
+  }
+  return exitCode;
 }
 
-function codeOf(error: unknown): ExitCode {
-  return error instanceof UsageError ? EXIT.usage : EXIT.undecided;
-}
-
-function nameOf(error: unknown): string {
-  return error instanceof UsageError ? 'usage' : 'unexpected';
-}
-
-function detailsOf({ code, status, problem, denial, pointer, proofId }: SdkError): object {
-  return {
-    code,
-    ...(status !== undefined && { status }),
-    ...(problem !== undefined && { problem }),
-    ...(denial !== undefined && { denial }),
-    ...(pointer !== undefined && { pointer }),
-    ...(proofId !== undefined && { proof_id: proofId }),
-  };
+/** JSON omits the undefined members. */
+function describe(error: unknown): [ExitCode, { code: string; proof_id?: string | undefined }] {
+  if (error instanceof UsageError) return [EXIT.usage, { code: 'usage' }];
+  if (!(error instanceof SdkError)) return [EXIT.undecided, { code: 'unexpected' }];
+  const { code, status, problem, denial, pointer, proofId: proof_id } = error;
+  const details = { code, status, problem, denial, pointer, proof_id };
+  return [exitCodeOf(code), details];
 }

@@ -5,18 +5,17 @@ import { main } from './main.js';
 import { openTerminal } from './terminal.js';
 
 const stopping = new AbortController();
-// A second one ends the program as it always would.
+// `once`: a second signal ends the program in the default manner.
 for (const signal of ['SIGINT', 'SIGTERM'] as const) {
   process.once(signal, () => {
     stopping.abort();
-    // Its end may be near for the same reason, and half of a document be judged for the whole.
+    // Otherwise the end of standard input would make half a document look like a whole one.
     process.stdin.destroy();
   });
 }
 
-// Whoever reads the output may stop reading. What was not read is not known, so this is no success.
+// A reader that closed the pipe did not get the whole result, so the run is not a success.
 process.stdout.on('error', () => process.exit(EXIT.undecided));
-// What is said there is for people; the exit code says it as well.
 process.stderr.on('error', () => undefined);
 
 const manifest = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');

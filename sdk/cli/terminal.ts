@@ -1,44 +1,74 @@
 import { styleText } from 'node:util';
 import { fromUtf8Lossy } from '../../protocol/bytes.js';
-import { createHidden, type Hidden } from './hidden.js';
+import { EXIT, type ExitCode } from './exit-code.js';
 
-export type Style = 'green' | 'red' | 'yellow' | 'dim' | 'bold';
+export type Style = 'green' | 'red' | 'yellow' | 'dim';
 export type Part = string | { style: Style; text: string };
 
-/** Where a command speaks: results on standard output, everything else on standard error. */
+/** Results go to standard output, everything else to standard error. */
 export interface Terminal {
-  print(...parts: Part[]): void;
-  printBytes(bytes: Uint8Array): void;
-  printJson(value: unknown): void;
-  say(...parts: Part[]): void;
-  sayJson(value: unknown): void;
+  print: (...parts: Part[]) => void;
+  printBytes: (bytes: Uint8Array) => void;
+  printJson: (value: unknown) => void;
+  printError: (...parts: Part[]) => void;
+  printErrorJson: (value: unknown) => void;
   outIsTerminal: boolean;
   errorIsTerminal: boolean;
-  /** What is left out of all that is printed; bytes alone go out whole where nobody looks. */
-  hidden: Hidden;
+  /** Applied to all output except bytes that go to a file or a pipe. */
+  redactor: Redactor;
+}
+
+/**
+ * Removes API keys from output. A server may echo a request, and output ends up in logs and tickets.
+ */
+export interface Redactor {
+  /** Adds the key that this process sends, which may have any form. */
+  protect: (key: string) => void;
+  redact: (text: string) => string;
+  redactJson: (value: unknown) => unknown;
+  /** Whether bytes contain the sent key. Another key-like text may belong to the document. */
+  containsKey: (bytes: Uint8Array) => boolean;
 }
 
 type Stream = NodeJS.WriteStream & { fd: 1 | 2 };
 
 export function openTerminal(stdout: Stream, stderr: Stream): Terminal {
-  const hidden = createHidden();
+  const redactor = createRedactor();
   return {
-    print: (...parts) => write(stdout, parts, hidden),
-    printBytes: (bytes) => void stdout.write(stdout.isTTY ? shown(bytes, hidden) : bytes),
-    printJson: (value) => void stdout.write(`${json(hidden.withoutIn(value))}\n`),
-    say: (...parts) => write(stderr, parts, hidden),
-    sayJson: (value) => void stderr.write(`${json(hidden.withoutIn(value))}\n`),
+    print: (...parts) => writeLine(stdout, parts, redactor),
+    printBytes: (bytes) => void stdout.write(stdout.isTTY ? shown(bytes, redactor) : bytes),
+    printJson: (value) => void stdout.write(`${json(redactor.redactJson(value))}\n`),
+    printError: (...parts) => writeLine(stderr, parts, redactor),
+    printErrorJson: (value) => void stderr.write(`${json(redactor.redactJson(value))}\n`),
     outIsTerminal: stdout.isTTY,
     errorIsTerminal: stderr.isTTY,
-    hidden,
+    redactor,
   };
 }
 
-/** Not even FORCE_COLOR brings colours into a file; where NO_COLOR is set, Node leaves them out. */
-function write(stream: Stream, parts: readonly Part[], hidden: Hidden): void {
+const STYLES: Record<ExitCode, Style> = {
+  [EXIT.success]: 'green',
+  [EXIT.negative]: 'red',
+  [EXIT.usage]: 'red',
+  [EXIT.undecided]: 'yellow',
+  [EXIT.denied]: 'red',
+  [EXIT.interrupted]: 'yellow',
+};
+
+export function styled(code: ExitCode, text: string): Part {
+  return { style: STYLES[code], text };
+}
+
+/** A label and its value, aligned with other rows. */
+export function row(label: string, text: string): Part[] {
+  return [{ style: 'dim', text: label.padEnd(14) }, text];
+}
+
+/** No colours outside a terminal, not even for FORCE_COLOR. Node honours NO_COLOR. */
+function writeLine(stream: Stream, parts: readonly Part[], redactor: Redactor): void {
   const line = parts.map((part) => {
-    if (typeof part === 'string') return safe(hidden.without(part));
-    const text = safe(hidden.without(part.text));
+    if (typeof part === 'string') return safe(redactor.redact(part));
+    const text = safe(redactor.redact(part.text));
     return stream.isTTY ? styleText(part.style, text, { stream }) : text;
   });
   stream.write(`${line.join('')}\n`);
@@ -47,14 +77,14 @@ function write(stream: Stream, parts: readonly Part[], hidden: Hidden): void {
 const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Cs}]/gu;
 
 /**
- * Texts come from wherever the proof does: a control character among them could rewrite the screen,
- * and with it the verdict, and a line end begin a line that looks like ours.
+ * A proof contains texts of an attacker's choice. A control character could overwrite the printed
+ * verdict, and a line break could forge a line of this program.
  */
 function safe(text: string): string {
   return text.replace(UNSAFE, '\ufffd');
 }
 
-/** The same document: JSON may have any character escaped, and leaves most of these as they are. */
+/** The same document: JSON allows an escape for every character. */
 function json(value: unknown): string {
   return JSON.stringify(value).replace(UNSAFE, (character) =>
     Array.from({ length: character.length }, (_, at) => character.charCodeAt(at))
@@ -63,7 +93,36 @@ function json(value: unknown): string {
   );
 }
 
-/** A file on a screen; its own line ends stay. */
-function shown(bytes: Uint8Array, hidden: Hidden): string {
-  return hidden.without(fromUtf8Lossy(bytes)).split('\n').map(safe).join('\n');
+/** Bytes on a screen keep their own line breaks. */
+function shown(bytes: Uint8Array, redactor: Redactor): string {
+  return redactor.redact(fromUtf8Lossy(bytes)).split('\n').map(safe).join('\n');
+}
+
+/** A key of the service, or the beginning of one. */
+const KEYS = /svc_sk_[A-Za-z0-9_-]+/gi;
+const REDACTED = 'svc_sk_…';
+/** A shorter text is not a key, and could occur anywhere. */
+const MIN_KEY_LENGTH = 8;
+
+function createRedactor(): Redactor {
+  let sent: string | null = null;
+  const redact = (text: string): string => {
+    const rest = sent === null ? text : text.replaceAll(sent, REDACTED);
+    return rest.replace(KEYS, REDACTED);
+  };
+  const redactJson = (value: unknown): unknown => {
+    if (typeof value === 'string') return redact(value);
+    if (typeof value !== 'object' || value === null) return value;
+    if (Array.isArray(value)) return value.map(redactJson);
+    const members = Object.entries(value).map(([name, one]) => [redact(name), redactJson(one)]);
+    return Object.fromEntries(members) as object;
+  };
+  return {
+    protect: (key) => {
+      if (key.length >= MIN_KEY_LENGTH) sent = key;
+    },
+    redact,
+    redactJson,
+    containsKey: (bytes) => sent !== null && Buffer.from(bytes).includes(sent),
+  };
 }

@@ -1,22 +1,21 @@
-import { documentHash, nobleSha256 } from '../../protocol/hash.js';
+import { concat, utf8 } from '../../protocol/bytes.js';
+import { documentHash, hashHex, nobleSha256 } from '../../protocol/hash.js';
 import type { AgentEnvelope } from '../../protocol/schemas/agent.js';
 import { BATCH_ITEMS_MAX, batchSchema, type Batch } from '../../protocol/schemas/batch.js';
 import type { ExecuteRequest } from '../../protocol/schemas/execute.js';
+import { canonicalBody } from '../canonical.js';
 import { SdkError } from '../errors.js';
-import { readDocument, unexpected } from '../http/documents.js';
+import { httpError, readDocument, unexpected } from '../http/answers.js';
+import type { HttpClient } from '../http/client.js';
 import { withDeadline } from '../http/deadline.js';
-import { refusal } from '../http/refusal.js';
 import type { EngineOptions } from '../options.js';
-import { chunksOf, type Chunk } from './batch-chunks.js';
-import type { BatchItemResult } from './batch-documents.js';
-import { batchResults, completed } from './batch-follow.js';
-import { inOrder } from './in-order.js';
-import { openEngine, type Engine } from './engine.js';
+import { readBatchResults, waitForBatch, type BatchItemResult } from './batch-results.js';
+import { openEngine } from './engine.js';
 
-/** What would be sent alone; `executeRequest` and `agentEnvelope` make them. */
+/** The body of a single admission, from `executeRequest` or `agentEnvelope`. */
 export type BatchItem = ExecuteRequest | AgentEnvelope;
 
-/** How far all batches of an input are together; the last six add up to `accepted`. */
+/** Counts over all batches of an input. The other five add up to `accepted`. */
 export interface BatchProgress {
   /** Items that are durable in the registry. */
   accepted: number;
@@ -27,30 +26,30 @@ export interface BatchProgress {
   pending: number;
 }
 
-/** How a batch admission is cut and followed. */
+/** Limits and progress of a batch admission. */
 export interface BatchSettings {
-  /** Told whenever one of the batches is found to be further than before. */
+  /** Called whenever a batch makes progress. */
   onProgress?: (progress: BatchProgress) => void;
-  /** Items of one batch at most; 10,000, which is also the most that is taken. */
+  /** Maximum items of one batch; default and limit 10,000. */
   maxItems?: number;
-  /** Bytes of one batch at most; 32 MiB, likewise. */
+  /** Maximum bytes of one batch; default and limit 32 MiB. */
   maxBytes?: number;
-  /** Batches under way at a time; 2. */
+  /** Maximum concurrent batches; default 2. */
   inFlight?: number;
 }
 
 const BYTES_MAX = 32 * 1024 * 1024;
-/** A queue that is full takes a while to empty: a batch waits for its turn longer than one item. */
-const PATIENCE = { attempts: 30 };
+/** A full queue accepts a batch later than a single item. */
+const BATCH_RETRY = { attempts: 30 };
 
 /**
- * Admits any number of items over `POST /v1/batches`, and yields what became of each, in the order
- * of the input. The input is taken as it is needed, cut into batches, and never held whole. Items
- * are independent: one that is denied or at fault is a result like any other.
+ * Admits any number of items with `POST /v1/batches`, and yields the outcomes in the order of the
+ * input. Reads the input on demand, in batches, and never holds all of it. Items are independent: a
+ * denied or invalid item is a result like any other.
  *
- * The time of the options is that of each request, and how long a batch may stand still. Throws
- * `SdkError` when a batch could not be sent or followed; what was accepted stays accepted, and the
- * same input again answers for it with the first receipts.
+ * The timeout of the options limits each request, and the time of a batch without progress. Throws
+ * `SdkError` when sending or following a batch fails. Accepted items remain accepted: the same input
+ * returns their first receipts again.
  */
 export async function* admitBatchHttp(
   options: EngineOptions,
@@ -58,76 +57,138 @@ export async function* admitBatchHttp(
   settings: BatchSettings = {},
 ): AsyncGenerator<BatchItemResult, void, undefined> {
   const limits = {
-    items: within('maxItems', settings.maxItems, BATCH_ITEMS_MAX),
-    bytes: within('maxBytes', settings.maxBytes, BYTES_MAX),
+    items: limited('maxItems', settings.maxItems, BATCH_ITEMS_MAX),
+    bytes: limited('maxBytes', settings.maxBytes, BYTES_MAX),
   };
-  const inFlight = within('inFlight', settings.inFlight ?? 2, 16);
+  const inFlight = limited('inFlight', settings.inFlight ?? 2, 16);
   const stopping = new AbortController();
   const stop = (): void => stopping.abort(options.signal?.reason);
   options.signal?.addEventListener('abort', stop, { once: true });
   if (options.signal?.aborted === true) stop();
   const stoppable = { ...options, signal: stopping.signal };
-  const engine = openEngine({ ...stoppable, retry: { ...PATIENCE, ...options.retry } });
-  const tell = progressOf(settings.onProgress);
+  const engine = openEngine({ ...stoppable, retry: { ...BATCH_RETRY, ...options.retry } });
+  const onProgress = sumProgress(settings.onProgress);
   try {
-    const admit = (chunk: Chunk): Promise<BatchItemResult[]> =>
-      admitted(engine, stoppable, chunk, tell);
-    for await (const results of inOrder(chunksOf(items, limits), admit, inFlight)) yield* results;
+    const chunks = chunksOf(items, limits);
+    const admit = (chunk: Chunk) => admitChunk(engine, stoppable, chunk, onProgress);
+    for await (const results of mapInOrder(chunks, admit, inFlight)) yield* results;
   } finally {
     options.signal?.removeEventListener('abort', stop);
     stopping.abort();
   }
 }
 
-async function admitted(
-  engine: Engine,
+async function admitChunk(
+  engine: HttpClient,
   options: EngineOptions,
   { start, hashes, body }: Chunk,
-  tell: (batch: Batch) => void,
+  onProgress: (batch: Batch) => void,
 ): Promise<BatchItemResult[]> {
-  const batch = await withDeadline(options, async (deadline) => {
-    const request = {
-      method: 'POST',
-      path: '/v1/batches',
-      type: 'application/x-ndjson',
-      body,
-      idempotencyKey: documentHash(nobleSha256, hashes),
-    } as const;
-    const answer = await engine.ask(request, deadline);
-    if (answer.status !== 202) throw refusal(answer);
-    const accepted = readDocument(answer, batchSchema);
-    if (accepted.counts.total !== hashes.length) {
-      throw unexpected(answer, 'the batch has another number of items than were sent');
-    }
-    return accepted;
-  });
-  tell(batch);
-  await completed(engine, options, batch.batch_id, tell);
-  const sent = { start, hashes, total: hashes.length };
-  return batchResults(engine, options, batch.batch_id, sent);
+  const request = {
+    method: 'POST',
+    path: '/v1/batches',
+    type: 'application/x-ndjson',
+    body,
+    idempotencyKey: documentHash(nobleSha256, hashes),
+  } as const;
+  const answer = await withDeadline(options, (deadline) => engine.send(request, deadline));
+  if (answer.status !== 202) throw httpError(answer);
+  const batch = readDocument(answer, batchSchema);
+  const total = hashes.length;
+  if (batch.counts.total !== total) {
+    throw unexpected(answer, 'the batch has another number of items than the request');
+  }
+  onProgress(batch);
+  await waitForBatch(engine, options, batch.batch_id, onProgress);
+  return readBatchResults(engine, options, batch.batch_id, { start, hashes, total });
 }
 
-/** Batches are told one by one, as often as each moves; the caller hears their sum. */
-function progressOf(onProgress: BatchSettings['onProgress']): (batch: Batch) => void {
+/** Adds up the counts of all batches. */
+function sumProgress(onProgress: BatchSettings['onProgress']): (batch: Batch) => void {
   const known = new Map<string, Batch['counts']>();
   return (batch) => {
     known.set(batch.batch_id, batch.counts);
-    const states = { admitted: 0, denied: 0, refused: 0, invalid: 0, pending: 0 };
-    let accepted = 0;
-    for (const counts of known.values()) {
-      accepted += counts.total;
-      for (const state of Object.keys(states) as (keyof typeof states)[]) {
-        states[state] += counts[state];
-      }
-    }
-    onProgress?.({ accepted, ...states });
+    const sum = (name: keyof Batch['counts']): number =>
+      [...known.values()].reduce((total, counts) => total + counts[name], 0);
+    onProgress?.({
+      accepted: sum('total'),
+      admitted: sum('admitted'),
+      denied: sum('denied'),
+      refused: sum('refused'),
+      invalid: sum('invalid'),
+      pending: sum('pending'),
+    });
   };
 }
 
-function within(name: string, value: number | undefined, most: number): number {
+function limited(name: string, value: number | undefined, most: number): number {
   const given = value ?? most;
   if (!Number.isInteger(given) || given < 1 || given > most) {
-    throw new SdkError('invalid_input', `${name} is a whole number from 1 to ${String(most)}`);
+    throw new SdkError('invalid_input', `${name} must be an integer from 1 to ${String(most)}`);
   }
   return given;
+}
+
+/** The part of an input that one batch carries. */
+export interface Chunk {
+  /** Index of its first item in the whole input. */
+  start: number;
+  /** SHA-256 of each item's canonical bytes: its `request_hash`. */
+  hashes: string[];
+  /** NDJSON with one canonical item per line. */
+  body: Uint8Array;
+}
+
+const NEWLINE = utf8('\n');
+
+/**
+ * Cuts the input into bodies within the limits, and holds one of them at a time. Equal inputs give
+ * equal chunks: a repeated run sends the existing batches again.
+ */
+export async function* chunksOf(
+  items: Iterable<object> | AsyncIterable<object>,
+  limits: { items: number; bytes: number },
+): AsyncGenerator<Chunk, void, undefined> {
+  let start = 0;
+  let lines: Uint8Array[] = [];
+  let hashes: string[] = [];
+  let bytes = 0;
+  const cut = (): Chunk => {
+    const chunk = { start, hashes, body: concat(...lines) };
+    start += hashes.length;
+    [lines, hashes, bytes] = [[], [], 0];
+    return chunk;
+  };
+  for await (const item of items) {
+    const line = canonicalBody(item);
+    if (line.length + 1 > limits.bytes) {
+      const pointer = `/${String(start + hashes.length)}`;
+      throw new SdkError('invalid_input', `${pointer}: is longer than a batch`, { pointer });
+    }
+    if (hashes.length === limits.items || bytes + line.length + 1 > limits.bytes) yield cut();
+    lines.push(line, NEWLINE);
+    hashes.push(hashHex(nobleSha256, line));
+    bytes += line.length + 1;
+  }
+  if (hashes.length > 0) yield cut();
+}
+
+/**
+ * Maps `inputs` concurrently, and yields the results in their order. Takes the next input only when
+ * fewer than `inFlight` are in work; the first failure ends the iteration.
+ */
+export async function* mapInOrder<In, Out>(
+  inputs: AsyncIterable<In>,
+  work: (input: In) => Promise<Out>,
+  inFlight: number,
+): AsyncGenerator<Out, void, undefined> {
+  const queue: Promise<Out>[] = [];
+  for await (const input of inputs) {
+    const result = work(input);
+    // The consumer awaits the result later; until then a rejection must not count as unhandled.
+    result.catch(() => undefined);
+    queue.push(result);
+    if (queue.length >= inFlight) yield await queue.shift()!;
+  }
+  for (const result of queue) yield await result;
 }

@@ -1,65 +1,72 @@
+import { fromUtf8 } from '../../protocol/bytes.js';
+import { canonicalBytes } from '../../protocol/canonical-json.js';
+import { hashHex, nobleSha256 } from '../../protocol/hash.js';
+import { isProofId } from '../../protocol/ids.js';
+import { SdkError } from '../errors.js';
 import type { Answer } from '../http/attempt.js';
-import type { Deadline } from '../http/deadline.js';
-import { openExchange } from '../http/exchange.js';
-import { refusal } from '../http/refusal.js';
-import { baseOf, headerValue, type EngineOptions } from '../options.js';
+import { openHttpClient, type HttpClient, type HttpRequest } from '../http/client.js';
+import { withDeadline } from '../http/deadline.js';
+import { headerValue, parseBaseUrl, type EngineOptions } from '../options.js';
 
-/** More than any one document of the engine has. */
-const ANSWER_MAX = 16 * 1024 * 1024;
+/** Above the size of every document of the engine. */
+const MAX_RESPONSE_BYTES = 16 * 1024 * 1024;
 
-export interface EngineRequest {
-  method: 'GET' | 'POST';
-  /** From `/v1` on, of characters that need no escape. */
-  path: string;
-  query?: Record<string, string>;
-  body?: Uint8Array;
-  /** Media type of the body; `application/json`. */
-  type?: string;
-  /** Media type of the answer; `application/json`. */
-  accept?: string;
-  idempotencyKey?: string;
-}
-
-/** The engine as one tenant reaches it. */
-export interface Engine {
-  tenantId: string;
-  /** The answer, whatever its status, after all repetitions. */
-  ask(request: EngineRequest, deadline: Deadline): Promise<Answer>;
-  /** The same when nothing but 200 will do; else what the answer is as an error. */
-  read(request: EngineRequest, deadline: Deadline): Promise<Answer>;
-}
-
-/** Checks the options, and connects to nothing. */
-export function openEngine(options: EngineOptions): Engine {
-  const base = baseOf('engineUrl', options.engineUrl);
+/** The engine, with the credentials of one tenant. Validates the options, and opens no connection. */
+export function openEngine(options: EngineOptions): HttpClient {
+  const base = parseBaseUrl('engineUrl', options.engineUrl);
   const headers = {
     'X-Svc-Api-Key': headerValue('apiKey', options.apiKey),
     'X-Svc-Tenant-Id': headerValue('tenantId', options.tenantId),
     'svc-api-version': 'v1',
   };
-  const exchange = openExchange(options);
-  const ask: Engine['ask'] = (request, deadline) => {
-    const { method, path, query = {}, body, idempotencyKey } = request;
-    const url = new URL(path.slice(1), base);
-    url.search = new URLSearchParams(query).toString();
-    const sent = {
-      ...headers,
-      Accept: request.accept ?? 'application/json',
-      ...(body !== undefined && { 'Content-Type': request.type ?? 'application/json' }),
-      ...(idempotencyKey !== undefined && { 'X-Svc-Idempotency-Key': idempotencyKey }),
-    };
-    return exchange(
-      { method, url, headers: sent, maxBytes: ANSWER_MAX, ...(body !== undefined && { body }) },
-      deadline,
-    );
-  };
+  return openHttpClient(options, base, headers, MAX_RESPONSE_BYTES);
+}
+
+/** A proof id. Throws `invalid_input`: no other text may become part of a path. */
+export function requireProofId(text: string): string {
+  if (!isProofId(text)) {
+    throw new SdkError('invalid_input', 'a proof id is a UUIDv7 as 32 lower-case hex characters', {
+      pointer: '/proof_id',
+    });
+  }
+  return text;
+}
+
+/**
+ * A request and its response, each with a hash that anyone can recompute. A kept envelope shows which
+ * request a response belongs to. It carries no signature.
+ */
+export interface RequestHashEnvelope<T> {
+  /** SHA-256 of `canonical_request`, as 64 lower-case hex characters. */
+  request_hash: string;
+  /**
+   * RFC 8785 text: of a POST the sent body, of a GET `{"method":"GET","path":…,"query":{…}}` with the
+   * path from `/v1`, which makes it independent of the deployment.
+   */
+  canonical_request: string;
+  /** SHA-256 of the received bytes, as 64 lower-case hex characters. */
+  response_hash: string;
+  /** `X-Request-Id` of the response, which identifies it to the operator; null if absent. */
+  request_id: string | null;
+  /** The engine's response, unchanged. */
+  response: T;
+}
+
+/** Requests a document with status 200, and wraps it with its request. */
+export async function requestEnvelope<T>(
+  engine: HttpClient,
+  options: EngineOptions,
+  request: HttpRequest,
+  read: (answer: Answer) => T,
+): Promise<RequestHashEnvelope<T>> {
+  const { method, path, query = {}, body } = request;
+  const canonical = body ?? canonicalBytes({ method, path, query });
+  const answer = await withDeadline(options, (deadline) => engine.read(request, deadline));
   return {
-    tenantId: options.tenantId,
-    ask,
-    read: async (request, deadline) => {
-      const answer = await ask(request, deadline);
-      if (answer.status !== 200) throw refusal(answer);
-      return answer;
-    },
+    request_hash: hashHex(nobleSha256, canonical),
+    canonical_request: fromUtf8(canonical),
+    response_hash: hashHex(nobleSha256, answer.bytes),
+    request_id: answer.headers.get('x-request-id'),
+    response: read(answer),
   };
 }

@@ -1,30 +1,31 @@
 import * as z from 'zod';
 import { documentHash, nobleSha256 } from '../../protocol/hash.js';
-import { isProofId } from '../../protocol/ids.js';
 import type { JsonValue } from '../../protocol/json.js';
+import { admissionStatusSchema } from '../../protocol/schemas/admission-status.js';
 import { agentReceiptSchema, type AgentReceipt } from '../../protocol/schemas/agent.js';
 import { executeReceiptSchema, type ExecuteReceipt } from '../../protocol/schemas/execute.js';
 import { SdkError, type Denial } from '../errors.js';
+import { httpError, readDocument, unexpected } from '../http/answers.js';
+import type { Answer } from '../http/attempt.js';
 
-/** What either lane answers with. */
+/** The receipt of either request type. */
 export type Receipt = ExecuteReceipt | AgentReceipt;
 export const receiptSchema = z.union([executeReceiptSchema, agentReceiptSchema]);
-/** A receipt that says yes: no other is ever returned. */
+/** The receipt of an admission; the SDK returns no other receipt. */
 export type Admitted<R extends Receipt> = R & { status: 'ADMITTED' };
 
-/** What a receipt must be, to be the one for what was asked. */
-export interface Expected<R extends Receipt> {
+/** What binds a receipt to its request. */
+export interface ExpectedReceipt<R extends Receipt> {
   schema: z.ZodType<R>;
-  /** SHA-256 of the canonical body that was sent; null when somebody else sent it. */
+  /** SHA-256 of the sent canonical body; null when another process sent it. */
   requestHash: string | null;
-  /** Where it is known already. */
   proofId?: string;
 }
 
-/** The hashes of a receipt bind it to the request; they are compared, never believed. */
-export function fits<R extends Receipt>(
+/** Recomputes the hashes that bind a receipt to its request. */
+function matches<R extends Receipt>(
   receipt: R,
-  { requestHash, proofId }: Expected<R>,
+  { requestHash, proofId }: ExpectedReceipt<R>,
 ): boolean {
   const { response_hash, ...rest } = receipt;
   return (
@@ -35,17 +36,20 @@ export function fits<R extends Receipt>(
   );
 }
 
-export function isAdmitted<R extends Receipt>(receipt: R): receipt is Admitted<R> {
-  return receipt.status === 'ADMITTED';
+export function isAdmission<R extends Receipt>(
+  receipt: R,
+  expected: ExpectedReceipt<R>,
+): receipt is Admitted<R> {
+  return receipt.status === 'ADMITTED' && matches(receipt, expected);
 }
 
-/** The denial in a problem document of code `policy_denied`; null when its receipt is not one for it. */
+/** The denial in a `policy_denied` problem; null without the receipt of this denial. */
 export function denialIn<R extends Receipt>(
   problem: Readonly<Record<string, unknown>>,
-  expected: Expected<R>,
+  expected: ExpectedReceipt<R>,
 ): Denial | null {
   const receipt = expected.schema.safeParse(problem['receipt']).data;
-  if (receipt?.status !== 'DENIED' || !fits(receipt, expected)) return null;
+  if (receipt?.status !== 'DENIED' || !matches(receipt, expected)) return null;
   const { reasons, sentences } = problem;
   return {
     receipt: receipt as Denial['receipt'],
@@ -60,12 +64,38 @@ function isText(value: unknown): value is string {
   return typeof value === 'string';
 }
 
-/** A proof id, or `invalid_input`: nothing else ever becomes part of a path. */
-export function requireProofId(text: string): string {
-  if (!isProofId(text)) {
-    throw new SdkError('invalid_input', 'a proof id is a UUIDv7 as 32 lower-case hex characters', {
-      pointer: '/proof_id',
-    });
+export type AdmissionState<R extends Receipt> =
+  { state: 'admitted'; receipt: Admitted<R> } | { state: 'pending'; proofId: string };
+
+/**
+ * The admission in a response. Only a 200 with the `ADMITTED` receipt of this request is one; throws
+ * for a denial and for every other response.
+ */
+export function readAdmission<R extends Receipt>(
+  answer: Answer,
+  expected: ExpectedReceipt<R>,
+): AdmissionState<R> {
+  if (answer.status === 200) {
+    const receipt = readDocument(answer, expected.schema);
+    if (!isAdmission(receipt, expected)) throw mismatch(answer);
+    return { state: 'admitted', receipt };
   }
-  return text;
+  if (answer.status === 202) {
+    const { proof_id: proofId } = readDocument(answer, admissionStatusSchema);
+    // The SDK follows only this engine. Browsers hide the header from other origins.
+    const location = answer.headers.get('location') ?? `/v1/admissions/${proofId}`;
+    const isSame = proofId === (expected.proofId ?? proofId);
+    if (!isSame || !location.endsWith(`/v1/admissions/${proofId}`)) throw mismatch(answer);
+    return { state: 'pending', proofId };
+  }
+  const error = httpError(answer);
+  const { problem, status } = error;
+  if (problem?.code !== 'policy_denied') throw error;
+  const denial = denialIn({ ...problem }, expected);
+  if (denial === null || status !== 403) throw mismatch(answer);
+  throw new SdkError('policy_denied', problem.detail, { status, problem, denial });
+}
+
+function mismatch(answer: Answer): SdkError {
+  return unexpected(answer, 'the response does not belong to this request');
 }

@@ -1,3 +1,4 @@
+import { concat } from '../../protocol/bytes.js';
 import { SdkError } from '../errors.js';
 import { timerMs, type Deadline } from './deadline.js';
 
@@ -5,8 +6,8 @@ export interface HttpCall {
   method: 'GET' | 'POST';
   url: URL;
   headers: Record<string, string>;
-  body?: Uint8Array;
-  /** The longest answer that is read. */
+  body?: Uint8Array | undefined;
+  /** Maximum length of the response body. */
   maxBytes: number;
 }
 
@@ -17,9 +18,9 @@ export interface Answer {
 }
 
 /**
- * One request and its whole answer, whatever its status. Throws `network` when there is none or it
- * breaks off, `timeout` after `timeoutMs`, `unexpected_response` for one that is too long or leads
- * elsewhere, and the deadline's fault.
+ * Sends one request and reads its whole response, of any status. Throws `network` for a missing or
+ * incomplete response, `timeout` after `timeoutMs`, `unexpected_response` for a redirect or a body
+ * above `maxBytes`, and the deadline's error.
  */
 export async function attempt(
   fetcher: typeof fetch,
@@ -27,38 +28,37 @@ export async function attempt(
   deadline: Deadline,
   timeoutMs: number,
 ): Promise<Answer> {
-  if (deadline.signal.aborted) throw deadline.fault();
+  if (deadline.signal.aborted) throw deadline.error();
   const controller = new AbortController();
   const stop = (): void => controller.abort();
   deadline.signal.addEventListener('abort', stop, { once: true });
   const timer = setTimeout(stop, timerMs(timeoutMs));
   try {
     return await Promise.race([
-      answerOf(fetcher, call, controller.signal),
-      ended(controller.signal),
+      exchange(fetcher, call, controller.signal),
+      rejectOn(controller.signal),
     ]);
   } catch (cause) {
-    if (deadline.signal.aborted) throw deadline.fault({ cause });
+    if (deadline.signal.aborted) throw deadline.error(cause);
     if (cause instanceof SdkError) throw cause;
     if (controller.signal.aborted) {
-      throw new SdkError('timeout', `no whole answer within ${String(timeoutMs)} ms`, { cause });
+      throw new SdkError('timeout', `no complete response in ${String(timeoutMs)} ms`, { cause });
     }
-    throw new SdkError('network', `no whole answer from ${call.url.host}${why(cause as Error)}`, {
-      cause,
-    });
+    const message = `no complete response from ${call.url.host}${errno(cause as Error)}`;
+    throw new SdkError('network', message, { cause });
   } finally {
     clearTimeout(timer);
     deadline.signal.removeEventListener('abort', stop);
   }
 }
 
-/** What Node says of a connection, such as ECONNREFUSED: nothing listens there, or not yet. */
-function why({ cause }: { cause?: unknown }): string {
+/** Node's code of a connection error, such as ECONNREFUSED. */
+function errno({ cause }: { cause?: unknown }): string {
   const { code } = (cause ?? {}) as { code?: unknown };
   return typeof code === 'string' ? ` (${code})` : '';
 }
 
-async function answerOf(
+async function exchange(
   fetcher: typeof fetch,
   { method, url, headers, body, maxBytes }: HttpCall,
   signal: AbortSignal,
@@ -67,56 +67,46 @@ async function answerOf(
     method,
     headers,
     signal,
-    // A redirect would take the API key along to wherever it leads.
+    // A followed redirect would send the API key to its target.
     redirect: 'manual',
     credentials: 'omit',
     cache: 'no-store',
     ...(body !== undefined && { body: body as Uint8Array<ArrayBuffer> }),
   });
-  if (response.type === 'opaqueredirect' || (response.status >= 300 && response.status < 400)) {
+  const { status } = response;
+  if (response.type === 'opaqueredirect' || (status >= 300 && status < 400)) {
     await response.body?.cancel();
-    throw unexpected('redirects are not followed', response.status);
+    throw new SdkError('unexpected_response', 'redirects are not followed', { status });
   }
-  const bytes = await readBody(response, maxBytes);
-  return { status: response.status, headers: response.headers, bytes };
+  return { status, headers: response.headers, bytes: await readBody(response, maxBytes) };
 }
 
 /**
- * A `fetch` that was handed in may not look at its signal; the time is up all the same. An answer that
- * is in by then is taken: it says under which id there is an admission.
+ * A custom `fetch` may ignore its signal. The rejection waits one tick, so that a response which has
+ * arrived wins: it may name an accepted admission.
  */
-function ended(signal: AbortSignal): Promise<never> {
+function rejectOn(signal: AbortSignal): Promise<never> {
   return new Promise((_resolve, reject) => {
-    const end = (): void => reject(new Error('ended'));
+    const end = (): void => reject(new Error('aborted'));
     signal.addEventListener('abort', () => setTimeout(end), { once: true });
   });
 }
 
-/** Counted while it comes: an answer without end would fill the memory. */
-async function readBody(response: Response, maxBytes: number): Promise<Uint8Array> {
-  if (response.body === null) return new Uint8Array(0);
-  const reader = response.body.getReader();
-  const parts: Uint8Array[] = [];
+/** Counts bytes on arrival: an endless body must not fill the memory. */
+async function readBody({ body, status }: Response, maxBytes: number): Promise<Uint8Array> {
+  if (body === null) return new Uint8Array(0);
+  const reader = body.getReader();
+  const chunks: Uint8Array[] = [];
   let length = 0;
   for (;;) {
     const { done, value } = await reader.read();
-    if (done) break;
+    if (done) return concat(...chunks);
     length += value.length;
     if (length > maxBytes) {
       await reader.cancel();
-      throw unexpected(`the answer is longer than ${String(maxBytes)} bytes`, response.status);
+      const message = `the response is longer than ${String(maxBytes)} bytes`;
+      throw new SdkError('unexpected_response', message, { status });
     }
-    parts.push(value);
+    chunks.push(value);
   }
-  const whole = new Uint8Array(length);
-  let at = 0;
-  for (const part of parts) {
-    whole.set(part, at);
-    at += part.length;
-  }
-  return whole;
-}
-
-function unexpected(message: string, status: number): SdkError {
-  return new SdkError('unexpected_response', message, { status });
 }

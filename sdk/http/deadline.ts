@@ -1,40 +1,39 @@
 import { SdkError } from '../errors.js';
 import { DEFAULT_TIMEOUT_MS, type CallOptions } from '../options.js';
 
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
+/** A longer timer would fire immediately. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
 
-/** What a timer can be set to: one for longer would fire at once, and waiting become hammering. */
-export function timerMs(ms: number): number {
-  return Math.min(ms, LONGEST_TIMER_MS);
-}
+export const timerMs = (ms: number): number => Math.min(ms, MAX_TIMER_MS);
 
-/** The time of one call, and its caller's wish to end it. */
+/** The timeout and the abort signal of one call. */
 export interface Deadline {
-  /** Fires when the time is up or the caller aborts. */
+  /** Fires on timeout and on abort. */
   readonly signal: AbortSignal;
   remainingMs(): number;
-  /** Waits; rejects as soon as the signal fires. */
+  /** Rejects as soon as the signal fires. */
   sleep(ms: number): Promise<void>;
-  /** What to throw once the signal has fired: `aborted` or `timeout`. */
-  fault(details?: { cause?: unknown; proofId?: string }): SdkError;
+  /** The error of a fired signal: `aborted` or `timeout`. */
+  error(cause?: unknown): SdkError;
   close(): void;
 }
 
 export function openDeadline({ signal: caller, timeoutMs }: CallOptions): Deadline {
   const allowed = timeoutMs ?? DEFAULT_TIMEOUT_MS;
-  if (!(allowed > 0)) throw new SdkError('invalid_input', 'timeoutMs is a number above 0');
+  if (!(allowed > 0)) throw new SdkError('invalid_input', 'timeoutMs must be above 0');
   const end = performance.now() + allowed;
   const controller = new AbortController();
   const abort = (): void => controller.abort();
-  // What is longer than a timer can be is as good as never.
-  const timer = allowed <= LONGEST_TIMER_MS ? setTimeout(abort, allowed) : undefined;
+  const timer = allowed <= MAX_TIMER_MS ? setTimeout(abort, allowed) : undefined;
   if (caller?.aborted === true) abort();
   caller?.addEventListener('abort', abort, { once: true });
 
-  const fault: Deadline['fault'] = (details = {}) =>
-    caller?.aborted === true
-      ? new SdkError('aborted', 'the call was aborted', { ...details, cause: caller.reason })
-      : new SdkError('timeout', `the call took longer than ${String(allowed)} ms`, details);
+  const error = (cause?: unknown): SdkError => {
+    if (caller?.aborted === true) {
+      return new SdkError('aborted', 'the call was aborted', { cause: caller.reason });
+    }
+    return new SdkError('timeout', `the call took longer than ${String(allowed)} ms`, { cause });
+  };
 
   return {
     signal: controller.signal,
@@ -44,14 +43,14 @@ export function openDeadline({ signal: caller, timeoutMs }: CallOptions): Deadli
         const wake = (): void => {
           clearTimeout(sleeping);
           controller.signal.removeEventListener('abort', wake);
-          if (controller.signal.aborted) reject(fault());
+          if (controller.signal.aborted) reject(error());
           else resolve();
         };
         const sleeping = setTimeout(wake, timerMs(ms));
         if (controller.signal.aborted) wake();
         else controller.signal.addEventListener('abort', wake, { once: true });
       }),
-    fault,
+    error,
     close: () => {
       clearTimeout(timer);
       caller?.removeEventListener('abort', abort);
@@ -59,7 +58,7 @@ export function openDeadline({ signal: caller, timeoutMs }: CallOptions): Deadli
   };
 }
 
-/** Runs a call within its time, and leaves no timer and no listener behind. */
+/** Runs a call with a deadline, and removes its timer and listener afterwards. */
 export async function withDeadline<T>(
   options: CallOptions,
   run: (deadline: Deadline) => Promise<T>,

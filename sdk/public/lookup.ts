@@ -8,23 +8,23 @@ import {
   type NotFound,
 } from '../../protocol/schemas/lookup.js';
 import type { VerificationStatus } from '../../protocol/status.js';
-import { canonicalBody } from '../engine/envelope.js';
+import { canonicalBody } from '../canonical.js';
 import { SdkError } from '../errors.js';
+import { httpError, readDocument, unexpected, validInput } from '../http/answers.js';
 import type { Answer } from '../http/attempt.js';
+import type { HttpClient } from '../http/client.js';
 import { withDeadline, type Deadline } from '../http/deadline.js';
-import { checkedInput, readDocument, unexpected } from '../http/documents.js';
-import { refusal } from '../http/refusal.js';
 import type { PublicOptions } from '../options.js';
-import { openRegistry, snapshotOf, type PublicAnswer, type PublicRegistry } from './registry.js';
+import { openRegistry, snapshotOf, type PublicAnswer } from './registry.js';
 
-/** A verdict as the verification system gave it: nothing of it was computed here. */
+/** A verdict of the verification system. The SDK computes no part of it. */
 export interface Lookup extends PublicAnswer<Facade | NotFound> {
   verification_status: VerificationStatus;
-  /** True for PASS, VALID, VERIFIED and TRUST_ESTABLISHED, and for nothing else. */
+  /** True for PASS, VALID, VERIFIED and TRUST_ESTABLISHED only. */
   can_assert_validity: boolean;
 }
 
-/** What can be looked up, over the whole history; `identifier` is any of them, of late only. */
+/** Kinds of lookups. `identifier` takes any identifier of recent proofs; all others cover the whole history. */
 export const LOOKUP_KINDS = [
   'proof',
   'certificate',
@@ -38,95 +38,84 @@ export const LOOKUP_KINDS = [
 /** One of {@link LOOKUP_KINDS}. */
 export type LookupKind = (typeof LOOKUP_KINDS)[number];
 
-/** What to look up, and as what. */
+/** An identifier and its kind. */
 export interface LookupQuery {
   kind: LookupKind;
   identifier: string;
 }
 
 /**
- * `GET /api/public/verify/…`: the public verdict on an artifact. An unknown proof is an answer too,
- * with the not-found record and NOT_FOUND; what else does not resolve is BACKEND_LOOKUP_REQUIRED.
- * While the registry can say nothing, `unavailable` is thrown: that is never a NOT_FOUND.
+ * `GET /api/public/verify/…`: the public verdict on an artifact. The response to an unknown proof is
+ * the not-found record with NOT_FOUND, to another unresolved identifier BACKEND_LOOKUP_REQUIRED. A
+ * registry without a current snapshot throws `unavailable`, never NOT_FOUND.
  */
 export async function lookupHttp(options: PublicOptions, input: LookupQuery): Promise<Lookup> {
   const registry = openRegistry(options);
   return withDeadline(options, (deadline) => lookUp(registry, input, deadline));
 }
 
-/** The same within the time of a larger call. */
+/** One lookup of a longer call. */
 export async function lookUp(
-  registry: PublicRegistry,
+  registry: HttpClient,
   { kind, identifier }: LookupQuery,
   deadline: Deadline,
 ): Promise<Lookup> {
   if (!LOOKUP_KINDS.includes(kind)) {
-    throw new SdkError('invalid_input', `no such kind: ${LOOKUP_KINDS.join(', ')}`, {
-      pointer: '/kind',
-    });
+    const message = `the kind must be one of ${LOOKUP_KINDS.join(', ')}`;
+    throw new SdkError('invalid_input', message, { pointer: '/kind' });
   }
-  const request =
+  const target =
     kind === 'identifier'
       ? { path: '/api/public/verify', query: { identifier } }
-      : { path: `/api/public/verify/${kind}/${segment(identifier)}` };
-  return lookupOf(await registry.ask(request, deadline), identifier);
+      : { path: `/api/public/verify/${kind}/${pathSegment(identifier)}` };
+  return readLookup(await registry.send({ method: 'GET', ...target }, deadline), identifier);
 }
 
-/** One identifier, under the name of what it is. */
+/** One identifier, as a member named after its kind. */
 export type LookupInput = { [F in LookupField]: Record<F, string> }[LookupField];
 
-/** `POST /api/public/verify`: the same by a body, which no log of addresses has. Recent proofs only. */
+/** `POST /api/public/verify`: keeps the identifier out of URL logs. Covers recent proofs only. */
 export async function lookupByBodyHttp(
   options: PublicOptions,
   input: LookupInput,
 ): Promise<Lookup> {
   const registry = openRegistry(options);
-  const document = checkedInput(lookupRequestSchema, {
-    schema_version: SCHEMA.lookupRequest,
-    ...input,
-  });
+  const versioned = { schema_version: SCHEMA.lookupRequest, ...input };
+  const document = validInput(lookupRequestSchema, versioned);
   const body = canonicalBody(document);
   const field = LOOKUP_FIELDS.find((name) => document[name] !== undefined)!;
-  return withDeadline(options, async (deadline) =>
-    lookupOf(await registry.ask({ path: '/api/public/verify', body }, deadline), document[field]!),
-  );
+  const request = { method: 'POST', path: '/api/public/verify', body } as const;
+  const answer = await withDeadline(options, (deadline) => registry.send(request, deadline));
+  return readLookup(answer, document[field]!);
 }
 
-/** `.` and `..` would be taken for steps of the path, an empty one for none. */
-export function segment(identifier: string): string {
+/** An escaped path segment. URL parsers would resolve `.` and `..`, and drop an empty segment. */
+export function pathSegment(identifier: string): string {
+  const pointer = '/identifier';
   if (/^\.{0,2}$/.test(identifier)) {
-    throw new SdkError('invalid_input', 'there is nothing to look up', { pointer: '/identifier' });
+    throw new SdkError('invalid_input', 'the identifier is empty or a path step', { pointer });
   }
   try {
     return encodeURIComponent(identifier);
   } catch (cause) {
-    throw new SdkError('invalid_input', 'the identifier has half of a surrogate pair', {
-      pointer: '/identifier',
-      cause,
-    });
+    const message = 'the identifier contains half of a surrogate pair';
+    throw new SdkError('invalid_input', message, { pointer, cause });
   }
 }
 
-function lookupOf(answer: Answer, identifier: string): Lookup {
-  switch (answer.status) {
-    case 200: {
-      const record = readDocument(answer, facadeSchema);
-      if (record.identifier !== identifier) {
-        throw unexpected(answer, 'the answer is about another identifier');
-      }
-      const { verification_status, can_assert_validity } = record.verification;
-      return { record, verification_status, can_assert_validity, snapshot: snapshotOf(answer) };
+function readLookup(answer: Answer, identifier: string): Lookup {
+  if (answer.status === 200) {
+    const record = readDocument(answer, facadeSchema);
+    if (record.identifier !== identifier) {
+      throw unexpected(answer, 'the response is about another identifier');
     }
-    case 404: {
-      // A missing route is a problem document, and no word on a proof.
-      if (answer.headers.get('content-type')?.startsWith('application/problem+json') === true) {
-        throw refusal(answer);
-      }
-      const record = readDocument(answer, notFoundSchema);
-      const { verification_status, can_assert_validity } = record;
-      return { record, verification_status, can_assert_validity, snapshot: snapshotOf(answer) };
-    }
-    default:
-      throw refusal(answer);
+    const { verification_status, can_assert_validity } = record.verification;
+    return { record, verification_status, can_assert_validity, snapshot: snapshotOf(answer) };
   }
+  // A 404 with a problem document is a missing route, not a statement about a proof.
+  const isProblem = answer.headers.get('content-type')?.startsWith('application/problem+json');
+  if (answer.status !== 404 || isProblem === true) throw httpError(answer);
+  const record = readDocument(answer, notFoundSchema);
+  const { verification_status, can_assert_validity } = record;
+  return { record, verification_status, can_assert_validity, snapshot: snapshotOf(answer) };
 }

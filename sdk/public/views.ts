@@ -9,77 +9,70 @@ import {
 } from '../../protocol/schemas/public-views.js';
 import { publicKeysSchema, type PublicKeys } from '../../protocol/snapshot/keys.js';
 import { SdkError } from '../errors.js';
-import { withDeadline } from '../http/deadline.js';
 import type { PublicOptions } from '../options.js';
-import { segment } from './lookup.js';
-import { openRegistry, type PublicAnswer } from './registry.js';
+import { pathSegment } from './lookup.js';
+import { readPublic, type PublicAnswer } from './registry.js';
 
-/** What has views beside its verdict. */
+/** Kinds of artifacts with views besides the verdict. */
 export type ViewedKind = 'certificate' | 'passport' | 'trust';
 
 const HISTORY = { certificate: 'history', passport: 'history', trust: 'timeline' } as const;
 const CHAIN = { certificate: 'trust-chain', passport: 'trust-chain', trust: 'chain' } as const;
 
-/** Of which artifact. */
+/** The artifact of a view. */
 export interface ViewQuery {
   kind: ViewedKind;
   identifier: string;
 }
 
-/** `/history` of a certificate or passport, `/timeline` of a trust artifact: what became of it. */
+/** `/history` of a certificate or passport, `/timeline` of a trust artifact: its status history. */
 export function readHistoryHttp(
   options: PublicOptions,
   input: ViewQuery,
 ): Promise<PublicAnswer<PublicHistory>> {
-  return view(options, input, HISTORY, historySchema);
+  return readView(options, input, HISTORY, historySchema);
 }
 
-/** `/trust-chain`, of a trust artifact `/chain`: each stage with the verdict on it. */
+/** `/trust-chain`, or `/chain` of a trust artifact: each stage with its verdict. */
 export function readTrustChainHttp(
   options: PublicOptions,
   input: ViewQuery,
 ): Promise<PublicAnswer<PublicTrustChain>> {
-  return view(options, input, CHAIN, trustChainSchema);
+  return readView(options, input, CHAIN, trustChainSchema);
 }
 
 /**
- * `/package` of a trust artifact: facade, history and chain, and the evidence that its proof is in
- * the log, all of one snapshot. `record.evidence` is null when it does not resolve.
+ * `/package` of a trust artifact: lookup response, history, chain and the evidence of inclusion in
+ * the log, all of one snapshot. `record.evidence` is null for an unresolved id.
  */
 export function readTrustPackageHttp(
   options: PublicOptions,
   { trust_id: identifier }: { trust_id: string },
 ): Promise<PublicAnswer<PublicTrustPackage>> {
   const input = { kind: 'trust', identifier } as const;
-  return view(options, input, { trust: 'package' }, trustPackageSchema);
+  return readView(options, input, { trust: 'package' }, trustPackageSchema);
 }
 
 /**
- * `GET /api/public/keys`: what the registry says its keys are. To believe them because they come
- * from where the proofs come is to believe whoever answers: compare them with pins from elsewhere.
+ * `GET /api/public/keys`: the keys that the registry publishes. They come from the same source as the
+ * proofs: compare them with keys from another source before you trust them.
  */
 export async function readPublicKeysHttp(
   options: PublicOptions,
 ): Promise<PublicAnswer<PublicKeys>> {
-  const registry = openRegistry(options);
-  return withDeadline(options, (deadline) =>
-    registry.read({ path: '/api/public/keys' }, publicKeysSchema, deadline),
-  );
+  return readPublic(options, '/api/public/keys', publicKeysSchema);
 }
 
-async function view<T>(
+async function readView<T>(
   options: PublicOptions,
   { kind, identifier }: ViewQuery,
-  ends: Partial<Record<ViewedKind, string>>,
+  names: Partial<Record<ViewedKind, string>>,
   schema: z.ZodType<T>,
 ): Promise<PublicAnswer<T>> {
-  const registry = openRegistry(options);
-  const end = Object.hasOwn(ends, kind) ? ends[kind] : undefined;
-  if (end === undefined) {
-    throw new SdkError('invalid_input', 'no such kind: certificate, passport, trust', {
-      pointer: '/kind',
-    });
+  const name = Object.hasOwn(names, kind) ? names[kind] : undefined;
+  if (name === undefined) {
+    const message = 'the kind must be one of certificate, passport, trust';
+    throw new SdkError('invalid_input', message, { pointer: '/kind' });
   }
-  const path = `/api/public/${kind}/${segment(identifier)}/${end}`;
-  return withDeadline(options, (deadline) => registry.read({ path }, schema, deadline));
+  return readPublic(options, `/api/public/${kind}/${pathSegment(identifier)}/${name}`, schema);
 }

@@ -1,19 +1,18 @@
 import { SdkError } from '../errors.js';
-import { backoffMs } from '../http/backoff.js';
+import { backoffMs } from '../http/client.js';
 import { withDeadline } from '../http/deadline.js';
 import type { PublicOptions } from '../options.js';
 import { lookUp, type Lookup } from './lookup.js';
 import { openRegistry } from './registry.js';
 
-const REST = { baseDelayMs: 200, maxDelayMs: 3_000 };
+const POLL = { baseDelayMs: 200, maxDelayMs: 3_000 };
 
 /**
- * Asks for the public verdict on a proof until there is one, less and less often: VALID, REVOKED or
- * EXPIRED, whichever it is. A proof appears in public a few seconds after its admission, when it has
- * been verified and published.
+ * Polls at growing intervals for the public verdict on a proof: VALID, REVOKED or EXPIRED. A proof
+ * appears a few seconds after its admission, once it is verified and published.
  *
- * Throws `timeout` when there is none in the time of the options: it may still come. A registry that
- * is away meanwhile is asked again.
+ * Throws `timeout` without a verdict; a later call may return one. Keeps polling while the registry
+ * is unavailable.
  */
 export async function waitForVerdictHttp(
   options: PublicOptions,
@@ -22,33 +21,33 @@ export async function waitForVerdictHttp(
   const registry = openRegistry(options);
   return withDeadline(options, async (deadline) => {
     let last: Lookup | SdkError | null = null;
-    for (let asked = 1; ; asked++) {
+    for (let sent = 1; ; sent++) {
       const input = { kind: 'proof', identifier } as const;
       const found: Lookup | SdkError = await lookUp(registry, input, deadline).catch(
         (error: unknown) => {
           if (!(error instanceof SdkError)) throw error;
           if (error.retryable && !deadline.signal.aborted) return error;
-          // Time that is up in the middle of a question says nothing; the answer before it does.
-          throw error.code === 'timeout' && last !== null ? noVerdict(last) : error;
+          // A timeout within a request has no information; the previous response does.
+          throw error.code === 'timeout' && last !== null ? timeoutAfter(last) : error;
         },
       );
-      if (!(found instanceof SdkError) && !isOpen(found)) return found;
+      if (!(found instanceof SdkError) && hasVerdict(found)) return found;
       last = found;
-      const rest = backoffMs(asked, REST, Math.random());
-      if (rest >= deadline.remainingMs()) throw noVerdict(found);
-      await deadline.sleep(rest);
+      const pause = backoffMs(sent, POLL, Math.random());
+      if (pause >= deadline.remainingMs()) throw timeoutAfter(found);
+      await deadline.sleep(pause);
     }
   });
 }
 
-/** Not published yet, or not verified yet. */
-function isOpen({ verification_status: status }: Lookup): boolean {
-  return status === 'NOT_FOUND' || status === 'BACKEND_LOOKUP_REQUIRED';
+/** False before publication and before verification. */
+function hasVerdict({ verification_status: status }: Lookup): boolean {
+  return status !== 'NOT_FOUND' && status !== 'BACKEND_LOOKUP_REQUIRED';
 }
 
-function noVerdict(last: Lookup | SdkError): SdkError {
+function timeoutAfter(last: Lookup | SdkError): SdkError {
   if (last instanceof SdkError) {
     return new SdkError('timeout', `no verdict in time: ${last.message}`, { cause: last });
   }
-  return new SdkError('timeout', `no verdict in time: ${last.verification_status} until now`);
+  return new SdkError('timeout', `no verdict in time: last status ${last.verification_status}`);
 }

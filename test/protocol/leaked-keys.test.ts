@@ -177,7 +177,7 @@ describe('the command line', () => {
     for (const args of [paper, [...paper, '--out', out]]) {
       const { code, stdout, stderr } = await svc(args, { env });
       expect([code, stdout]).toEqual([3, '']);
-      expect(stderr).toContain('the answer has the key in it');
+      expect(stderr).toContain('the response contains the API key');
       expect(stderr).not.toContain(secret.slice(0, 10));
     }
     expect(await isThere(out)).toBe(false);

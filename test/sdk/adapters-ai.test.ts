@@ -28,7 +28,7 @@ const parts = (calls: Call[]) =>
     input: JSON.stringify(input),
   }));
 
-/** A model that calls tools, and then says that it is done. */
+/** A model that calls tools, and then answers `done`. */
 function model(calls: Call[]): MockLanguageModelV3 {
   const finish = (unified: 'tool-calls' | 'stop') => ({ unified, raw: undefined });
   return new MockLanguageModelV3({
@@ -104,8 +104,8 @@ function tools() {
   };
 }
 
-describe('tools of the AI SDK', () => {
-  it('run in its loop when they are admitted, and are proved', async () => {
+describe('admitTools', () => {
+  it('runs an admitted tool in the loop of the SDK, with a proof', async () => {
     const result = await generateText({
       model: model([['bookTable', { seats: 2 }]]),
       tools: admitTools(tools(), world.common),
@@ -123,7 +123,7 @@ describe('tools of the AI SDK', () => {
       agent: { id: 'agent-7', framework: 'ai-sdk' },
       action: 'BOOK_TABLE',
       tool: 'bookTable',
-      // As the tool gets them, defaults and all.
+      // With the defaults of the schema.
       arguments_hash: canonicalHash({ seats: 2, garden: true }),
     });
     expect(await world.outcomesOf(proofId)).toMatchObject([
@@ -131,21 +131,21 @@ describe('tools of the AI SDK', () => {
     ]);
   });
 
-  it('do not run when they are denied, and the model is told why', async () => {
-    const asked = model([['deleteAuditLog', {}]]);
+  it('does not run a denied tool, and shows the model the reason', async () => {
+    const denying = model([['deleteAuditLog', {}]]);
     const wrapped = admitTools(tools(), world.common);
-    const result = await generateText({ model: asked, tools: wrapped, prompt: 'Go', stopWhen });
+    const result = await generateText({ model: denying, tools: wrapped, prompt: 'Go', stopWhen });
     expect(result.text).toBe('done');
     const [part] = result.steps[0]?.content.filter((one) => one.type === 'tool-error') ?? [];
     const error = part?.error as NotAdmittedError;
     expect(error).toBeInstanceOf(NotAdmittedError);
     expect(error.code).toBe('denied');
     expect(ran).toEqual([]);
-    expect(JSON.stringify(asked.doGenerateCalls[1]?.prompt)).toContain('denied by policy');
+    expect(JSON.stringify(denying.doGenerateCalls[1]?.prompt)).toContain('denied by policy');
     expect(await world.verdict(error.proofId!)).toEqual({ status: 'VALID', effect: 'DENY' });
   });
 
-  it('do not run without an answer, nor on arguments that cannot be hashed', async () => {
+  it('does not run a tool without a decision, nor with arguments without a hash', async () => {
     const engine = { ...world.options, engineUrl: 'http://127.0.0.1:9', retry: { attempts: 1 } };
     for (const [common, call, code] of [
       [{ ...world.common, engine }, ['bookTable', { seats: 2 }], 'undecided'],
@@ -167,7 +167,7 @@ describe('tools of the AI SDK', () => {
     }
   });
 
-  it('fail as they fail, and stream what they stream', async () => {
+  it('passes errors and streams through', async () => {
     const result = streamText({
       model: model([
         ['fail', {}],
@@ -198,7 +198,7 @@ describe('tools of the AI SDK', () => {
     ).toEqual(['failed', 'succeeded']);
   });
 
-  it('give their last value, when it could not be told that they stream', async () => {
+  it('returns the last value of an undeclared generator', async () => {
     const { words } = tools();
     const stream = words.execute!;
     const wrapped = admitTools(
@@ -216,7 +216,7 @@ describe('tools of the AI SDK', () => {
     expect(outcome).toMatchObject({ result_hash: canonicalHash(['a', 'ab']) });
   });
 
-  it('are as they were in everything else, and run under the same signal', async () => {
+  it('keeps all other members, and the signal', async () => {
     const before = tools();
     const after = admitTools(before, world.common);
     expect(Object.keys(after)).toEqual(Object.keys(before));
@@ -227,11 +227,11 @@ describe('tools of the AI SDK', () => {
     expect(ran).toEqual([]);
   });
 
-  it('are refused where nothing could stop them, unless they are known to run elsewhere', () => {
-    const asked: ToolSet = {
+  it('rejects a tool without execute unless elsewhere names it', () => {
+    const without: ToolSet = {
       askUser: tool({ inputSchema: jsonSchema({ type: 'object' }) }),
     };
-    expect(() => admitTools(asked, world.common)).toThrow(SdkError);
-    expect(admitTools(asked, { ...world.common, elsewhere: ['askUser'] })).toEqual(asked);
+    expect(() => admitTools(without, world.common)).toThrow(SdkError);
+    expect(admitTools(without, { ...world.common, elsewhere: ['askUser'] })).toEqual(without);
   });
 });

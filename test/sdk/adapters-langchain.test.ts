@@ -40,8 +40,8 @@ async function blocked(running: Promise<unknown>): Promise<NotAdmittedError> {
   return error;
 }
 
-describe('a tool of LangChain', () => {
-  it('runs when it is admitted, as the model called it, and is proved', async () => {
+describe('admitTool', () => {
+  it('runs an admitted tool as the model called it, with a proof', async () => {
     const original = book('book_table');
     const wrapped = admitTool(original, world.common);
     expect(wrapped).toBeInstanceOf(DynamicStructuredTool);
@@ -66,12 +66,12 @@ describe('a tool of LangChain', () => {
     expect(await world.outcomesOf(proofId)).toMatchObject([
       { result: 'succeeded', result_hash: canonicalHash('a table for 2') },
     ]);
-    // What it was made of still asks nobody.
+    // The original runs without an admission.
     expect(await original.invoke({ seats: 3 })).toBe('a table for 3');
     expect(world.admitted).toHaveLength(1);
   });
 
-  it('does not run when it is denied, however it is called', async () => {
+  it('does not run a denied tool by any method', async () => {
     const wrapped = admitTool(book('deleteAuditLog'), world.common);
     const calls = [
       () => wrapped.invoke({ seats: 2 }),
@@ -87,7 +87,7 @@ describe('a tool of LangChain', () => {
     expect(await world.verdict(proofId!)).toEqual({ status: 'VALID', effect: 'DENY' });
   });
 
-  it('does not run without an answer, nor under a signal that fired', async () => {
+  it('does not run without a decision, nor after its signal fired', async () => {
     const engine = { ...world.options, engineUrl: 'http://127.0.0.1:9', retry: { attempts: 1 } };
     const away = admitTool(book('book_table'), { ...world.common, engine });
     expect((await blocked(away.invoke({ seats: 2 }))).code).toBe('undecided');
@@ -100,13 +100,13 @@ describe('a tool of LangChain', () => {
     await expect.poll(() => world.network.seen.length).toBe(before + 1);
     controller.abort();
     expect((await blocked(running)).code).toBe('aborted');
-    // What does not fit its schema is not even asked for.
+    // Arguments outside the schema lead to no request.
     world.clear();
     await expect(wrapped.invoke({ seats: 'two' } as never)).rejects.toThrow('schema');
     expect(world.network.seen).toEqual([]);
   });
 
-  it('may be a class of its own, that keeps things to itself', async () => {
+  it('accepts a subclass with private members', async () => {
     class Kitchen extends StructuredTool {
       name = 'kitchen';
       description = 'Cooks.';
@@ -124,7 +124,7 @@ describe('a tool of LangChain', () => {
     expect(outcomes).toMatchObject([[{ result: 'succeeded' }], [{ result: 'failed' }]]);
   });
 
-  it('streams what it streams, and gives what it returns', async () => {
+  it('passes streamed events and the return value through', async () => {
     const events: unknown[] = [];
     const words = tool(
       async function* () {
@@ -144,7 +144,7 @@ describe('a tool of LangChain', () => {
     ]);
   });
 
-  it('takes text where that is all it takes', async () => {
+  it('accepts a text input', async () => {
     const wrapped = admitTool(
       tool((text: string) => text.toUpperCase(), { name: 'shout', description: 'Shouts.' }),
       world.common,
@@ -154,7 +154,7 @@ describe('a tool of LangChain', () => {
     expect(subject).toMatchObject({ arguments_hash: canonicalHash('hey') });
   });
 
-  it('is refused where nothing could stop it', () => {
+  it('rejects an object that is not a StructuredTool', () => {
     const other = { name: 'other', invoke: () => Promise.resolve(1) };
     expect(() => admitTool(other, world.common)).toThrow(SdkError);
   });

@@ -25,7 +25,7 @@ afterAll(() => world.close());
 
 const AWAY = 'http://127.0.0.1:9';
 
-/** A real client, and a server in a process of its own. */
+/** A real client, and a server in another process. */
 async function overStdio(args: string[]) {
   const transport = new StdioClientTransport({
     command: process.execPath,
@@ -50,10 +50,10 @@ const textOf = ({ content: [part] }: CallToolResult): string =>
   part?.type === 'text' ? part.text : '';
 const proofOf = ({ _meta }: CallToolResult): string => String(_meta?.[PROOF_ID_META]);
 
-describe('a server over stdio that asks first', () => {
+describe('admitServer over stdio', () => {
   const server = (file: string) => overStdio(['examples/adapters/mcp-server.mjs', file]);
 
-  it('runs what is admitted and proves it, and does not run what is denied, and proves that', async () => {
+  it('runs an admitted call, not a denied one, and both have a proof', async () => {
     const ready = await readyFile(world.options);
     const { client, stderr } = await server(ready.path);
     try {
@@ -90,7 +90,7 @@ describe('a server over stdio that asks first', () => {
     expect(stderr()).toBe('booking for 2\n');
   });
 
-  it('does not run a tool when the engine cannot be reached', async () => {
+  it('does not run a tool when the engine is unreachable', async () => {
     const ready = await readyFile({ ...world.options, engineUrl: AWAY });
     const { client, stderr } = await server(ready.path);
     try {
@@ -98,9 +98,8 @@ describe('a server over stdio that asks first', () => {
       expect(result).toMatchObject({ isError: true, _meta: { [NOT_ADMITTED_META]: 'undecided' } });
       expect(result._meta).not.toHaveProperty(PROOF_ID_META);
       expect(textOf(result)).toBe(
-        'book_table did not run: no admission was obtained: no whole answer from 127.0.0.1:9',
+        'book_table did not run: not admitted: no complete response from 127.0.0.1:9',
       );
-      // The server is still there.
       expect((await client.listTools()).tools).toHaveLength(2);
     } finally {
       await client.close();
@@ -110,10 +109,10 @@ describe('a server over stdio that asks first', () => {
   });
 });
 
-describe('a client that asks first', () => {
+describe('admitClient', () => {
   const server = () => overStdio([join(packageRoot, 'dist/test/fixtures/mcp-server.js')]);
 
-  it('sends what is admitted, and nothing else, to a server over stdio', async () => {
+  it('sends only admitted calls to a server over stdio', async () => {
     const { client, stderr } = await server();
     try {
       expect(admitClient(client, world.common)).toBe(client);
@@ -136,7 +135,7 @@ describe('a client that asks first', () => {
     expect(stderr()).toBe('ran book_table\n');
   });
 
-  it('is asked for by whichever method a tool is called', async () => {
+  it('admits calls by every method of the client', async () => {
     const ran: string[] = [];
     const { server: plain, client, connect } = mcpPair();
     registerTools(plain, ran);
@@ -160,8 +159,8 @@ describe('a client that asks first', () => {
   });
 });
 
-describe('a server', () => {
-  it('records what a tool made of it, and lets its errors and its caller through', async () => {
+describe('admitServer', () => {
+  it('records outcomes, and passes errors and aborts through', async () => {
     const ran: string[] = [];
     const { server, client, connect } = mcpPair();
     expect(admitServer(server, world.common)).toBe(server);
@@ -176,7 +175,7 @@ describe('a server', () => {
         result_hash: canonicalHash({ content: failed.content, isError: true } as JsonValue),
       },
     ]);
-    // A tool that there is none of is admitted, and then it fails.
+    // An unknown tool is admitted, and then fails.
     const unknown = await called(client, 'no_such_tool');
     expect(await world.outcomesOf(proofOf(unknown))).toMatchObject([{ result: 'failed' }]);
 
@@ -192,7 +191,7 @@ describe('a server', () => {
     await client.close();
   });
 
-  it('lets no tool run without an answer, and two calls at once each have their own', async () => {
+  it('runs no tool without an admission, and gives concurrent calls their own', async () => {
     const ran: string[] = [];
     const { server, client, connect } = mcpPair();
     admitServer(server, { ...world.common, action: (tool) => (tool === 'fail' ? 'PING' : 'SIT') });
@@ -222,7 +221,7 @@ describe('a server', () => {
     await client.close();
   });
 
-  it('has a `tools/call` of its own admitted too, and one that is nobody’s', async () => {
+  it('admits calls of custom and fallback handlers', async () => {
     for (const how of ['handler', 'fallback', 'earlier fallback'] as const) {
       const ran: string[] = [];
       const server = new Server({ name: 'low', version: '1.0.0' }, { capabilities: { tools: {} } });
@@ -244,7 +243,7 @@ describe('a server', () => {
     }
   });
 
-  it('says nothing of what becomes of a task, and starts none that is not admitted', async () => {
+  it('starts admitted tasks only, and records no outcome of a task', async () => {
     const server = new McpServer(
       { name: 'tasks', version: '1.0.0' },
       {
@@ -290,7 +289,7 @@ describe('a server', () => {
     await client.close();
   });
 
-  it('is refused once it has tools, which would run unasked', () => {
+  it('throws for a server with tools, which would run without admission', () => {
     const { server } = mcpPair();
     registerTools(server, []);
     expect(() => admitServer(server, world.common)).toThrow(
@@ -310,12 +309,12 @@ describe('the MCP adapters', () => {
     'a Server of v2': () =>
       admitServer(new ServerV2(info, { capabilities: { tools: {} } }), world.common),
     'a Client of v2': () => admitClient(new ClientV2(info), world.common),
-    'a server that is not recognised': () => admitServer(foreign as never, world.common),
-    'a client that is not recognised': () =>
+    'an unknown server': () => admitServer(foreign as never, world.common),
+    'an unknown client': () =>
       admitClient({ request: () => Promise.resolve() } as never, world.common),
   };
 
-  it.each(Object.entries(objects))('refuse %s, and name what is supported', (_name, admit) => {
+  it.each(Object.entries(objects))('reject %s, and name the supported versions', (_name, admit) => {
     expect(admit).toThrow(
       expect.objectContaining({
         name: 'SdkError',
@@ -327,7 +326,7 @@ describe('the MCP adapters', () => {
     );
   });
 
-  it('leave no trace on what they accept or refuse', () => {
+  it('leave no probe handler behind', () => {
     const { server: accepted } = mcpPair().server;
     const refused = new ServerV2(info, { capabilities: { tools: {} } });
     admitServer(accepted, world.common);

@@ -19,8 +19,8 @@ function tool(options: Partial<Parameters<typeof admitted>[1]> = {}) {
   return admitted(book, all);
 }
 
-describe('an outcome that cannot be recorded', () => {
-  it('loses neither the result nor the error, and can be sent later, once', async () => {
+describe('an outcome without a record', () => {
+  it('keeps the result and the error, and can be sent later, once', async () => {
     const mine = new Error('mine');
     const fetcher = brokenAfterFirst();
     const engine = { ...world.options, fetch: fetcher.fetch };
@@ -30,7 +30,7 @@ describe('an outcome that cannot be recorded', () => {
       ...{ ...world.common, engine, tool: 'b' },
       onOutcomeError: (one) => {
         world.lost.push(one);
-        throw new Error('a bug of the callback');
+        throw new Error('a bug in the callback');
       },
     });
     await expect(failing()).rejects.toBe(mine);
@@ -55,7 +55,7 @@ describe('an outcome that cannot be recorded', () => {
     }
   });
 
-  it('is given up after its own time, or left to whoever waits for it', async () => {
+  it('ends after its own timeout, and does not delay the call with waitUntil', async () => {
     const silentOutcome = (...call: Parameters<typeof fetch>): Promise<Response> =>
       String(Buffer.from(call[1]?.body as Uint8Array)).includes('"outcome"')
         ? new Promise((_, reject) => {
@@ -80,7 +80,7 @@ describe('an outcome that cannot be recorded', () => {
 });
 
 describe('a stream', () => {
-  it('is handed on as it comes, and its outcome is that of its end', async () => {
+  it('passes through item by item, with the outcome of its end', async () => {
     const words = admitted(
       async function* (first: string) {
         yield first;
@@ -106,7 +106,7 @@ describe('a stream', () => {
     ]);
   });
 
-  it('failed when it breaks, and when nobody reads it to its end', async () => {
+  it('fails when it throws, and when its reader stops early', async () => {
     let closed = false;
     const words = admitted(
       async function* (breaks: boolean) {
@@ -134,7 +134,7 @@ describe('a stream', () => {
     }
   });
 
-  it('may be one of the web', async () => {
+  it('may be a ReadableStream', async () => {
     const read = admitted(
       (n: number) => ReadableStream.from(Array.from({ length: n }, (_, at) => String(at))),
       {

@@ -21,8 +21,8 @@ afterAll(async () => {
   await sdk.remove();
 });
 
-describe('the adapters, packed', () => {
-  it('load where none of those libraries is installed, and share one error', async () => {
+describe('the packed adapters', () => {
+  it('load without their peer libraries, and share one error class', async () => {
     await sdk.write(
       'load.js',
       `import { NotAdmittedError } from 'svc-sdk/adapters';
@@ -57,7 +57,7 @@ describe('the adapters, packed', () => {
     expect(message).toBe('a did not run: b');
   });
 
-  it('are typed without them', async () => {
+  it('have types without their peer libraries', async () => {
     await sdk.write(
       'use.ts',
       `import { admitted, NotAdmittedError, type GateOptions } from 'svc-sdk/adapters';
@@ -71,13 +71,13 @@ describe('the adapters, packed', () => {
            hashed: (input) => input.seats,
          });
          const seats: number = await book({ seats: 2 }, true);
-         // @ts-expect-error its arguments are those of the function
+         // @ts-expect-error the arguments are those of the function
          await book('two');
-         // @ts-expect-error whoever only observes has to say where to
+         // @ts-expect-error observe requires onNotAdmitted
          admitted(() => 1, { engine: options.engine, agent: { id: 'a' }, tool: 'a', mode: 'observe', onOutcomeError: () => undefined });
-         // @ts-expect-error no tool of LangChain
+         // @ts-expect-error not a LangChain tool
          admitTool({ name: 'a' }, options);
-         // @ts-expect-error no server of MCP
+         // @ts-expect-error not an MCP server
          admitServer({}, options);
          const tools = admitTools({ a: { execute: () => 1 } }, options);
          return String(tools.a.execute() + seats) + typeof admitClient + NotAdmittedError.name;
@@ -92,7 +92,7 @@ describe('the adapters, packed', () => {
     expect(await sdk.run('node', [tsc])).toBe('');
   }, 60_000);
 
-  it('are for the libraries that they are tested with', async () => {
+  it('declare optional peers at tested versions', async () => {
     const read = async (path: string) =>
       JSON.parse(await readFile(join(packageRoot, path), 'utf8')) as Manifest;
     const { peerDependencies = {}, peerDependenciesMeta = {} } = await read('sdk/package.json');
@@ -111,11 +111,11 @@ interface Manifest {
   peerDependenciesMeta?: Record<string, { optional: boolean }>;
 }
 
-describe('the examples', () => {
+describe('examples/adapters', () => {
   const run = promisify(execFile);
   const PROOF = '[0-9a-f]{32}';
   const DENIED = `did not run: denied by policy: .+ \\(proof ${PROOF}\\)`;
-  const said: Record<string, RegExp> = {
+  const outputs: Record<string, RegExp> = {
     'function.mjs': RegExp(
       `^reservations\\.create admitted: ${PROOF}\na table for 2\ndenied: deleteAuditLog ${DENIED}\n$`,
     ),
@@ -133,12 +133,12 @@ describe('the examples', () => {
     ),
   };
 
-  it('are all here', async () => {
+  it('has a test for every example', async () => {
     const files = await readdir(join(packageRoot, 'examples/adapters'));
-    expect(files.sort()).toEqual([...Object.keys(said), 'mcp-server.mjs'].sort());
+    expect(files.sort()).toEqual([...Object.keys(outputs), 'mcp-server.mjs'].sort());
   });
 
-  it('are what the documentation shows of them', async () => {
+  it('contains the code that docs/sdk.md shows', async () => {
     const documented = await readFile(join(packageRoot, 'docs/sdk.md'), 'utf8');
     const shown = [...documented.matchAll(/```mjs\n([\s\S]*?)```/g)].map(([, code]) => code!);
     const files = await readdir(join(packageRoot, 'examples/adapters'));
@@ -149,7 +149,7 @@ describe('the examples', () => {
     for (const code of shown) expect(texts.filter((text) => text.includes(code))).toHaveLength(1);
   });
 
-  it.each(Object.entries(said))('%s does what it says', async (file, expected) => {
+  it.each(Object.entries(outputs))('runs %s', async (file, expected) => {
     const ready = await readyFile(world.options);
     try {
       const args = [join('examples/adapters', file), ready.path];

@@ -10,7 +10,7 @@ import { agentEnvelopeSchema } from '#protocol/schemas/agent';
 import { openAdapterWorld, type AdapterWorld } from '../fixtures/adapter-world.js';
 import { mcpPair } from '../fixtures/mcp-tools.js';
 
-const MARKER = 'nobody-may-see-this';
+const MARKER = 'never-send-this';
 
 let world: AdapterWorld;
 beforeAll(async () => {
@@ -18,8 +18,8 @@ beforeAll(async () => {
 });
 afterAll(() => world.close());
 
-/** All that leaves the process, in the order it does, as text. */
-function listening() {
+/** Options with a `fetch` that records every request as text. */
+function recording() {
   const sent: { url: string; headers: string; body: string }[] = [];
   const fetcher: typeof fetch = async (input, init) => {
     const request = new Request(input, init);
@@ -37,9 +37,9 @@ const result = { [MARKER]: [MARKER] };
 const broken = new Error(MARKER);
 const text = { content: [{ type: 'text' as const, text: MARKER }] };
 
-type Common = ReturnType<typeof listening>['common'];
+type Common = ReturnType<typeof recording>['common'];
 
-/** A call of a tool that returns, and of one that throws. */
+/** One call of a tool that returns, and one of a tool that throws. */
 const calls: Record<string, (common: Common) => Promise<unknown>[]> = {
   'a function': (common) => [
     admitted((_given: unknown) => result, { ...common, tool: 'good' })(argument),
@@ -85,15 +85,14 @@ const calls: Record<string, (common: Common) => Promise<unknown>[]> = {
   },
 };
 
-describe('what an adapter sends', () => {
-  it.each(Object.keys(calls))('has no word of arguments, results or errors: %s', async (name) => {
-    const { sent, common } = listening();
+describe('the requests of an adapter', () => {
+  it.each(Object.keys(calls))('contain no arguments, results or errors: %s', async (name) => {
+    const { sent, common } = recording();
     await Promise.allSettled(calls[name]!(common));
     expect(sent.map(({ url }) => new URL(url).pathname)).toEqual(
       Array.from({ length: 4 }, () => '/v1/agent/admissions'),
     );
     expect(JSON.stringify(sent)).not.toContain(MARKER);
-    // Envelopes and nothing else: who asks, what for, hashes.
     const envelopes = sent.map(({ body }) => agentEnvelopeSchema.parse(JSON.parse(body)));
     expect(envelopes.map((one) => one.kind).sort()).toEqual([
       'admission',
@@ -106,8 +105,8 @@ describe('what an adapter sends', () => {
     }
   });
 
-  it('would be seen to have one', async () => {
-    const { sent, common } = listening();
+  it('would show a leak to this test', async () => {
+    const { sent, common } = recording();
     await admitted(() => 1, { ...common, tool: MARKER })();
     expect(JSON.stringify(sent)).toContain(MARKER);
   });

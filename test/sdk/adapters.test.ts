@@ -9,7 +9,7 @@ const AWAY = { engineUrl: 'http://127.0.0.1:9' };
 let world: AdapterWorld;
 let ran: unknown[][];
 beforeAll(async () => {
-  // Answers 202 rather than wait for long.
+  // The engine answers 202 after a short wait.
   world = await openAdapterWorld({ waitMs: 1_000 });
 });
 afterEach(() => {
@@ -18,7 +18,7 @@ afterEach(() => {
 });
 afterAll(() => world.close());
 
-/** A tool that notes that it ran. */
+/** A tool that records its calls. */
 function tool(options: Partial<Parameters<typeof admitted>[1]> = {}) {
   ran = [];
   const book = (...args: unknown[]): Promise<unknown> => {
@@ -31,7 +31,7 @@ function tool(options: Partial<Parameters<typeof admitted>[1]> = {}) {
   return admitted(book, all);
 }
 
-/** The error of a call that must not have reached its tool. */
+/** The error of a call that did not reach its tool. */
 async function blocked(call: Promise<unknown>, code: NotAdmittedCode): Promise<NotAdmittedError> {
   const error: unknown = await call.then(
     (value) => ({ resolved: value }),
@@ -43,8 +43,8 @@ async function blocked(call: Promise<unknown>, code: NotAdmittedCode): Promise<N
   return error;
 }
 
-describe('a function that is admitted', () => {
-  it('runs, is proved, and so is what became of it', async () => {
+describe('an admitted function', () => {
+  it('runs, and has proofs of its admission and outcome', async () => {
     const book = tool({ agent: { id: 'agent-7', framework: 'none' } });
     expect(await book({ seats: 2 }, 'window')).toEqual({ table: 4 });
     expect(ran).toEqual([[{ seats: 2 }, 'window']]);
@@ -68,7 +68,7 @@ describe('a function that is admitted', () => {
     ]);
   });
 
-  it('names the proof that it follows from', async () => {
+  it('names its parent proof', async () => {
     await tool()('first');
     const [parentProofId = ''] = world.admitted;
     await tool({ parentProofId })('second');
@@ -76,7 +76,7 @@ describe('a function that is admitted', () => {
     expect(subject).toMatchObject({ kind: 'admission', parent_proof_id: parentProofId });
   });
 
-  it('keeps its `this`, its arguments and its name, and hashes what it is told to', async () => {
+  it('keeps `this`, arguments and name, and hashes the chosen part', async () => {
     const table = {
       seats: 4,
       reserve: admitted(
@@ -93,7 +93,7 @@ describe('a function that is admitted', () => {
     expect(subject).toMatchObject({ arguments_hash: canonicalHash({ n: 1 }) });
   });
 
-  it('throws its own error, recorded as failed, and records no hash of what has no form', async () => {
+  it('throws its own error, and records no hash of a result without a JSON form', async () => {
     const mine = new RangeError('no table');
     const failing = admitted(() => Promise.reject(mine), { ...world.common, tool: 'book' });
     await expect(failing()).rejects.toBe(mine);
@@ -111,7 +111,7 @@ describe('a function that is admitted', () => {
     ]);
   });
 
-  it('is itself with every call of many at once', async () => {
+  it('keeps concurrent calls apart', async () => {
     const echo = admitted((n: number) => sleep(20 - n).then(() => n), {
       ...world.common,
       tool: 'echo',
@@ -127,22 +127,22 @@ describe('a function that is admitted', () => {
   });
 });
 
-describe('a function that is not admitted', () => {
-  it('does not run when it is denied, and the denial is proved', async () => {
-    const told: NotAdmittedError[] = [];
-    const call = tool({ tool: 'delete-audit-log', onNotAdmitted: (one) => told.push(one) })();
+describe('a function without an admission', () => {
+  it('does not run when it is denied, and the denial has a proof', async () => {
+    const reported: NotAdmittedError[] = [];
+    const call = tool({ tool: 'delete-audit-log', onNotAdmitted: (one) => reported.push(one) })();
     const error = await blocked(call, 'denied');
     expect(error).toMatchObject({ tool: 'delete-audit-log', action: 'DELETE_AUDIT_LOG' });
     expect(error.denial?.receipt).toMatchObject({ status: 'DENIED' });
     expect(error.message).toContain(Object.values(error.denial?.sentences ?? {})[0]);
-    expect(told).toEqual([error]);
+    expect(reported).toEqual([error]);
     const proofId = error.denial!.receipt.registry_proof_id;
     expect(error.proofId).toBe(proofId);
     expect(await world.verdict(proofId)).toEqual({ status: 'VALID', effect: 'DENY' });
     expect(await world.outcomesOf(proofId)).toEqual([]);
   });
 
-  it('does not run without an answer that says yes', async () => {
+  it('does not run on faults and unexpected responses', async () => {
     const json = { 'Content-Type': 'application/json' };
     const answer = (status: number, body = '{}') =>
       ({ kind: 'answer', status, headers: json, body }) as const;
@@ -166,12 +166,12 @@ describe('a function that is not admitted', () => {
     await blocked(tool({ engine: silent })(), 'undecided');
     await blocked(tool({ engine: { ...world.options, ...AWAY, retry } })(), 'undecided');
     await blocked(tool({ engine: { ...world.options, apiKey: 'svc_sk_none' } })(), 'undecided');
-    const fetcher = () => Promise.reject(new Error('a bug of its own'));
+    const fetcher = () => Promise.reject(new Error('a bug in the fetch'));
     await blocked(tool({ engine: { ...world.options, retry, fetch: fetcher } })(), 'undecided');
     expect(world.lost).toEqual([]);
   });
 
-  it('does not run while the decision is open, and says which it is', async () => {
+  it('does not run while the decision is pending, and names its proof', async () => {
     world.engine.worker.rests = true;
     const call = tool({ engine: { ...world.options, timeoutMs: 3_000 } })('open');
     expect((await blocked(call, 'undecided')).proofId).toMatch(/^[0-9a-f]{32}$/);
@@ -179,7 +179,7 @@ describe('a function that is not admitted', () => {
     await world.engine.worker.work();
   });
 
-  it('does not run for a signal, before it is asked, meanwhile, or at its end', async () => {
+  it('does not run when its signal fires before, during or after the request', async () => {
     const signal = () => AbortSignal.abort();
     await blocked(tool({ signal })(), 'aborted');
     const controller = new AbortController();
@@ -190,9 +190,9 @@ describe('a function that is not admitted', () => {
     await expect.poll(() => world.network.seen.length).toBe(before + 1);
     controller.abort();
     await blocked(meanwhile, 'aborted');
-    // The answer is in, and then nobody wants it any more.
+    // The signal fires when the response has arrived.
     const last = new AbortController();
-    const abortingAtTheEnd: typeof fetch = async (...call) => {
+    const abortingAfterwards: typeof fetch = async (...call) => {
       const answer = await fetch(...call);
       const bytes = new Uint8Array(await answer.arrayBuffer());
       const start = (controller: ReadableStreamDefaultController): void => {
@@ -204,7 +204,7 @@ describe('a function that is not admitted', () => {
         ? new Response(bytes, answer)
         : new Response(new ReadableStream({ start }), answer);
     };
-    const engine = { ...world.options, fetch: abortingAtTheEnd };
+    const engine = { ...world.options, fetch: abortingAfterwards };
     const { proofId = '' } = await blocked(
       tool({ engine, signal: () => last.signal })(),
       'aborted',
@@ -212,7 +212,7 @@ describe('a function that is not admitted', () => {
     expect(await world.outcomesOf(proofId)).toMatchObject([{ result: 'failed' }]);
   });
 
-  it('does not run on arguments that have no JSON form, and nothing is sent', async () => {
+  it('does not run with arguments without a JSON form, and sends no request', async () => {
     const circle: unknown[] = [];
     circle.push(circle);
     const odd = [
@@ -237,7 +237,9 @@ describe('a function that is not admitted', () => {
     ];
     for (const one of odd) {
       const error = await blocked(tool()('fine', one), 'invalid_call');
-      expect(error.message).toMatch(/^reservations\.create did not run: its call has no proof: /);
+      expect(error.message).toMatch(
+        /^reservations\.create did not run: no proof can describe its call: /,
+      );
     }
     expect((await blocked(tool()({ a: [0, 1n] }), 'invalid_call')).message).toContain('/0/a/1');
     const throwing = tool({
@@ -249,7 +251,7 @@ describe('a function that is not admitted', () => {
     expect(world.network.seen).toEqual([]);
   });
 
-  it('does not run on other arguments than were admitted', async () => {
+  it('does not run when its arguments change during the admission', async () => {
     world.network.faults.push({ kind: 'late', ms: 50 });
     const input = { seats: 2 };
     const call = tool()(input);
@@ -260,7 +262,7 @@ describe('a function that is not admitted', () => {
     ]);
   });
 
-  it('is refused when it is wrapped, where its options can only fail', () => {
+  it('throws for invalid options when it is wrapped', () => {
     const wrong = [
       { engine: { ...world.options, engineUrl: 'nowhere' } },
       { engine: { ...world.options, apiKey: '' } },
@@ -276,38 +278,38 @@ describe('a function that is not admitted', () => {
   });
 });
 
-describe('observing', () => {
+describe('the mode observe', () => {
   const observing = (more: object = {}) => {
-    const told: NotAdmittedError[] = [];
+    const reported: NotAdmittedError[] = [];
     const left: Promise<void>[] = [];
     const book = tool({
-      ...{ mode: 'observe', onNotAdmitted: (one) => told.push(one) },
+      ...{ mode: 'observe', onNotAdmitted: (one) => reported.push(one) },
       ...{ waitUntil: (work) => left.push(work), ...more },
     });
-    return { book, told, settled: () => Promise.all(left) };
+    return { book, reported, settled: () => Promise.all(left) };
   };
 
-  it('stops nothing, and records the same', async () => {
-    const { book, told, settled } = observing();
+  it('runs the tool at once, and records the same proofs', async () => {
+    const { book, reported, settled } = observing();
     world.network.faults.push({ kind: 'late', ms: 200 });
     expect(await book('a')).toEqual({ table: 4 });
     expect(world.admitted).toEqual([]);
     await settled();
-    expect(told).toEqual([]);
+    expect(reported).toEqual([]);
     expect(await world.outcomesOf(world.admitted[0]!)).toMatchObject([{ result: 'succeeded' }]);
   });
 
-  it('tells what would have been stopped', async () => {
+  it('reports the calls that enforce would have stopped', async () => {
     const cases: [object, unknown, NotAdmittedCode][] = [
       [{ tool: 'DELETE_AUDIT_LOG' }, 'a', 'denied'],
       [{ engine: { ...world.options, ...AWAY, retry: { attempts: 1 } } }, 'a', 'undecided'],
       [{}, 1n, 'invalid_call'],
     ];
     for (const [more, argument, code] of cases) {
-      const { book, told, settled } = observing(more);
+      const { book, reported, settled } = observing(more);
       expect(await book(argument)).toEqual({ table: 4 });
       await settled();
-      expect(told.map((one) => one.code)).toEqual([code]);
+      expect(reported.map((one) => one.code)).toEqual([code]);
     }
     expect(world.lost).toEqual([]);
   });

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect } from 'vitest';
 import { documentHash, nobleSha256 } from '#protocol/hash';
 import { executeReceiptSchema } from '#protocol/schemas/execute';
 import { setLane } from '#sql/tenants/administration';
@@ -11,37 +11,31 @@ import {
   executeRequest,
   followAdmissionHttp,
   isDenial,
-  SdkError,
 } from '#sdk/index';
+import { headersFor } from '../fixtures/engine.js';
 import { sdkError } from '../fixtures/sdk-error.js';
-import { intent, openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
+import { intent, sdkTest } from '../fixtures/sdk-world.js';
 
-let world: SdkWorld;
-beforeAll(async () => {
-  // Answers 202 rather than wait for long.
-  world = await openSdkWorld({ waitMs: 400 });
-});
-afterEach(() => {
-  world.network.seen.length = 0;
-  world.engine.worker.rests = false;
-});
-afterAll(() => world.close());
+/** The engine answers 202 after a short wait. */
+const it = sdkTest({ waitMs: 400 });
+
+const UNKNOWN = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
 
 describe('executeIntentHttp', () => {
-  it("returns the engine's receipt as it is", async () => {
+  it("returns the engine's receipt unchanged", async ({ world }) => {
     const input = { ...intent(), idempotency_key: 'mine ~1' };
     const receipt = await executeIntentHttp(world.shaky, input);
     expect(executeReceiptSchema.parse(receipt)).toEqual(receipt);
     const again = await world.engine.call({
       path: '/v1/intents/execute',
-      headers: { ...headers(), 'Content-Type': 'application/json' },
+      headers: { ...headersFor(world.options.apiKey), 'Content-Type': 'application/json' },
       body: JSON.stringify(executeRequest('acme', input)),
     });
     expect(again.headers['idempotent-replayed']).toBe('true');
     expect(receipt).toEqual(again.json);
   });
 
-  it('sends the canonical body, and its hash as the idempotency key', async () => {
+  it('sends the canonical body, with its hash as the idempotency key', async ({ world }) => {
     const input = intent();
     const { request_hash } = await executeIntentHttp(world.shaky, input);
     const [sent] = world.network.seen;
@@ -54,7 +48,7 @@ describe('executeIntentHttp', () => {
     expect(request_hash).toBe(canonicalHash(executeRequest('acme', input)));
   });
 
-  it('returns the first receipt for the same input, and appends nothing', async () => {
+  it('returns the first receipt when the input repeats', async ({ world }) => {
     const input = intent();
     const first = await executeIntentHttp(world.options, input);
     const size = await treeSize(world.db.sql);
@@ -62,12 +56,11 @@ describe('executeIntentHttp', () => {
     expect(await treeSize(world.db.sql)).toBe(size);
   });
 
-  it('throws a denial, with its receipt and what the policy says', async () => {
+  it('throws a denial with its receipt and the texts of the policy', async ({ world }) => {
     const input = intent({ action: 'DELETE_AUDIT_LOG' });
     const error = await sdkError(executeIntentHttp(world.options, input), 'policy_denied');
     expect(isDenial(error)).toBe(true);
-    expect(error.status).toBe(403);
-    expect(error.retryable).toBe(false);
+    expect(error).toMatchObject({ status: 403, retryable: false });
     expect(error.denial?.receipt).toMatchObject({
       status: 'DENIED',
       request_hash: documentHash(nobleSha256, { ...executeRequest('acme', input) }),
@@ -77,56 +70,73 @@ describe('executeIntentHttp', () => {
     expect(error.problem).toMatchObject({ code: 'policy_denied', status: 403 });
   });
 
-  it('is told that the lane is locked, or that the key is none, by a code', async () => {
+  it('throws a code for paused admissions, a wrong key and a wrong tenant', async ({ world }) => {
     await setLane(world.registry.admin, 'sandbox', false);
     try {
-      const locked = await sdkError(executeIntentHttp(world.options, intent()), 'lane_locked');
-      expect(locked).toMatchObject({ status: 423, retryable: false });
+      const paused = await sdkError(executeIntentHttp(world.options, intent()), 'lane_locked');
+      expect(paused).toMatchObject({ status: 423, retryable: false });
     } finally {
       await setLane(world.registry.admin, 'sandbox', true);
     }
-    const stranger = { ...world.options, apiKey: 'svc_sk_none' };
-    await sdkError(executeIntentHttp(stranger, intent()), 'unauthenticated');
-    const other = { ...world.options, tenantId: 'other' };
-    const error = await sdkError(executeIntentHttp(other, intent()), 'forbidden');
+    const wrongKey = { ...world.options, apiKey: 'svc_sk_none' };
+    await sdkError(executeIntentHttp(wrongKey, intent()), 'unauthenticated');
+    const wrongTenant = { ...world.options, tenantId: 'other' };
+    const error = await sdkError(executeIntentHttp(wrongTenant, intent()), 'forbidden');
     expect(error.problem?.code).toBe('tenant_mismatch');
     expect(error.problem?.request_id).toBeTypeOf('string');
+    const wrongBody = executeIntentHttp(world.options, { ...intent(), tenant_id: 'other' });
+    const { problem } = await sdkError(wrongBody, 'forbidden');
+    expect(problem?.errors?.[0]?.pointer).toBe('/tenant_id');
   });
 
-  it('refuses what is no request before anything is sent, and says where', async () => {
-    const calls: [unknown, string][] = [
+  it('rejects invalid input with a pointer before a request', async ({ world }) => {
+    const cases: [unknown, string][] = [
       [{ ...intent(), action: 'lower case' }, '/action'],
       [{ ...intent(), surplus: 1 }, '/surplus'],
       [{ action: 'A' }, '/intent_id'],
       [{ ...intent(), intent_id: 'half \ud800' }, '/intent_id'],
     ];
-    for (const [input, pointer] of calls) {
+    for (const [input, pointer] of cases) {
       const call = executeIntentHttp(world.shaky, input as never);
       expect((await sdkError(call, 'invalid_input')).pointer).toBe(pointer);
     }
     expect(world.network.seen).toEqual([]);
   });
 
-  it('names the field that the engine refuses', async () => {
-    const input = { ...intent(), tenant_id: 'other' };
-    const error = await sdkError(executeIntentHttp(world.options, input), 'forbidden');
-    expect(error.problem?.errors?.[0]?.pointer).toBe('/tenant_id');
+  it('rejects invalid options before a request', async ({ world }) => {
+    for (const invalid of [
+      { engineUrl: 'not a url' },
+      { engineUrl: 'ftp://127.0.0.1/' },
+      { engineUrl: 'http://user:password@127.0.0.1/' },
+      { engineUrl: 'http://127.0.0.1/?a=b' },
+      { apiKey: '' },
+      { tenantId: 'line\nbreak' },
+      { timeoutMs: 0 },
+      { timeoutMs: Number.NaN },
+    ]) {
+      const call = executeIntentHttp({ ...world.shaky, ...invalid }, intent());
+      await sdkError(call, 'invalid_input');
+    }
+    expect(world.network.seen).toEqual([]);
   });
 
-  it('keeps the API key out of errors', async () => {
+  it('keeps the API key out of errors', async ({ world }) => {
     const apiKey = 'svc_sk_secret with a space';
-    const error = await sdkError(
-      executeIntentHttp({ ...world.options, apiKey }, intent()),
-      'invalid_input',
-    );
-    expect(`${error.message} ${error.stack ?? ''} ${JSON.stringify(error)}`).not.toContain(
-      'secret',
-    );
+    const call = executeIntentHttp({ ...world.options, apiKey }, intent());
+    const error = await sdkError(call, 'invalid_input');
+    const text = `${error.message} ${error.stack ?? ''} ${JSON.stringify(error)}`;
+    expect(text).not.toContain('secret');
+  });
+
+  it('keeps the path of engineUrl', async ({ world }) => {
+    const engineUrl = `${world.network.url}/gateway`;
+    await sdkError(executeIntentHttp({ ...world.shaky, engineUrl }, intent()), 'not_found');
+    expect(world.network.seen[0]?.path).toBe('/gateway/v1/intents/execute');
   });
 });
 
-describe('an admission that takes long', () => {
-  it('is followed from its 202 to its receipt', async () => {
+describe('a pending admission', () => {
+  it('is polled until its receipt', async ({ world }) => {
     const { worker } = world.engine;
     worker.rests = true;
     const input = intent();
@@ -136,12 +146,12 @@ describe('an admission that takes long', () => {
     await worker.work();
     const receipt = await call;
     expect(receipt.request_hash).toBe(canonicalHash(executeRequest('acme', input)));
-    const [post, ...asked] = world.network.seen.map(({ method, path }) => `${method} ${path}`);
+    const [post, ...polls] = world.network.seen.map(({ method, path }) => `${method} ${path}`);
     expect(post).toBe('POST /v1/intents/execute');
-    expect(new Set(asked)).toEqual(new Set([`GET /v1/admissions/${receipt.registry_proof_id}`]));
+    expect(new Set(polls)).toEqual(new Set([`GET /v1/admissions/${receipt.registry_proof_id}`]));
   });
 
-  it('is a denial when that is what becomes of it', async () => {
+  it('throws a later denial', async ({ world }) => {
     const { worker } = world.engine;
     worker.rests = true;
     const call = executeIntentHttp(world.shaky, intent({ action: 'DELETE_AUDIT_LOG' }));
@@ -152,127 +162,80 @@ describe('an admission that takes long', () => {
     await sdkError(call, 'policy_denied');
   });
 
-  it('can be followed later, when the time of the call was over', async () => {
-    world.engine.worker.rests = true;
-    const options = { ...world.options, timeoutMs: 2_000 };
-    const error = await sdkError(executeIntentHttp(options, intent()), 'timeout');
-    expect(error.proofId).toMatch(/^[0-9a-f]{32}$/);
-    const proof = { proof_id: error.proofId ?? '' };
-    const brief = { ...options, timeoutMs: 300 };
-    expect((await sdkError(followAdmissionHttp(brief, proof), 'timeout')).proofId).toBe(
-      proof.proof_id,
-    );
-    world.engine.worker.rests = false;
-    await world.engine.worker.work();
-    const receipt = await followAdmissionHttp(world.options, proof);
-    expect(receipt.registry_proof_id).toBe(proof.proof_id);
-  });
-
-  it('is not taken for another one', async () => {
-    world.engine.worker.rests = true;
-    const options = { ...world.options, timeoutMs: 2_000 };
-    const error = await sdkError(executeIntentHttp(options, intent()), 'timeout');
-    const another = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
-    const pending = { schema_version: 'svc.runtime.admission_status/1.0', state: 'pending' };
+  it('can be followed after a timeout, and only to its own receipt', async ({ world }) => {
+    const { worker } = world.engine;
+    worker.rests = true;
+    const brief = { ...world.options, timeoutMs: 2_000 };
+    const { proofId = '' } = await sdkError(executeIntentHttp(brief, intent()), 'timeout');
+    expect(proofId).toMatch(/^[0-9a-f]{32}$/);
+    const proof = { proof_id: proofId };
+    const again = followAdmissionHttp({ ...brief, timeoutMs: 300 }, proof);
+    expect((await sdkError(again, 'timeout')).proofId).toBe(proofId);
+    const schema_version = 'svc.runtime.admission_status/1.0';
     world.network.faults.push({
       kind: 'answer',
       status: 202,
-      headers: { 'Content-Type': 'application/json', Location: `/v1/admissions/${another}` },
-      body: JSON.stringify({ ...pending, proof_id: another }),
+      headers: { 'Content-Type': 'application/json', Location: `/v1/admissions/${UNKNOWN}` },
+      body: JSON.stringify({ schema_version, state: 'pending', proof_id: UNKNOWN }),
     });
-    const proof = { proof_id: error.proofId ?? '' };
     await sdkError(followAdmissionHttp(world.shaky, proof), 'unexpected_response');
-    world.engine.worker.rests = false;
-    await world.engine.worker.work();
+    worker.rests = false;
+    await worker.work();
     const other = await executeIntentHttp(world.options, intent());
-    world.network.faults.push({
-      kind: 'changed',
-      change: () => JSON.stringify(other),
-    });
+    world.network.faults.push({ kind: 'changed', change: () => JSON.stringify(other) });
     await sdkError(followAdmissionHttp(world.shaky, proof), 'unexpected_response');
+    const receipt = await followAdmissionHttp(world.options, proof);
+    expect(receipt.registry_proof_id).toBe(proofId);
   });
 
-  it('is not followed where another id leads', async () => {
-    const none = { proof_id: '0'.repeat(32) };
-    await sdkError(followAdmissionHttp(world.options, none), 'invalid_input');
-    const unknown = { proof_id: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f' };
-    const error = await sdkError(followAdmissionHttp(world.options, unknown), 'not_found');
-    expect(error.problem?.code).toBe('admission_not_found');
+  it('is not found for an unknown id, and invalid for another text', async ({ world }) => {
+    const invalid = { proof_id: '0'.repeat(32) };
+    await sdkError(followAdmissionHttp(world.options, invalid), 'invalid_input');
+    const call = followAdmissionHttp(world.options, { proof_id: UNKNOWN });
+    expect((await sdkError(call, 'not_found')).problem?.code).toBe('admission_not_found');
   });
 });
 
 describe('admitHttp', () => {
   const agent = { id: 'agent-7', framework: 'none' };
 
-  it('admits an action, and records its outcome, without a word of its arguments', async () => {
-    const asked = await admitHttp(world.shaky, {
+  it('admits an action and records its outcome without the arguments', async ({ world }) => {
+    const receipt = await admitHttp(world.shaky, {
       kind: 'admission',
       agent,
       action: 'BOOK_RESERVATION',
       tool: 'reservations.create',
       arguments_hash: canonicalHash({ seats: 2, guest: 'Ada' }),
     });
-    expect(asked).toMatchObject({ status: 'ADMITTED' });
-    const done = await admitHttp(world.shaky, {
+    expect(receipt).toMatchObject({ status: 'ADMITTED' });
+    const outcome = await admitHttp(world.shaky, {
       kind: 'outcome',
       agent,
-      parent_proof_id: asked.registry_proof_id,
+      parent_proof_id: receipt.registry_proof_id,
       result: 'succeeded',
       result_hash: canonicalHash({ table: 4 }),
     });
-    expect(done.receipt_id).toMatch(/^svc-agent-admission-/);
-    const sent = world.network.seen.map(({ body }) => body).join();
-    expect(sent).not.toContain('Ada');
-    expect(world.network.seen[0]?.headers['x-svc-idempotency-key']).toBe(asked.request_hash);
+    expect(outcome.receipt_id).toMatch(/^svc-agent-admission-/);
+    expect(world.network.seen.map(({ body }) => body).join()).not.toContain('Ada');
+    const [sent] = world.network.seen;
+    expect(sent?.headers['x-svc-idempotency-key']).toBe(receipt.request_hash);
   });
 
-  it('admits each call anew, and an envelope that was kept only once', async () => {
+  it('admits an input each time, and a kept envelope once', async ({ world }) => {
     const input = { kind: 'admission', agent, action: 'SEND_REPORT' } as const;
     const kept = agentEnvelope('acme', input);
     const first = await admitHttp(world.options, kept);
     expect(await admitHttp(world.options, kept)).toEqual(first);
-    const anew = await admitHttp(world.options, input);
-    expect(anew.registry_proof_id).not.toBe(first.registry_proof_id);
+    const second = await admitHttp(world.options, input);
+    expect(second.registry_proof_id).not.toBe(first.registry_proof_id);
   });
 
-  it('throws a denial, and an outcome of what was not admitted', async () => {
+  it('throws a denial, and rejects the outcome of a denied action', async ({ world }) => {
     const input = { kind: 'admission', agent, action: 'DELETE_AUDIT_LOG' } as const;
     const error = await sdkError(admitHttp(world.options, input), 'policy_denied');
     const parent = error.denial?.receipt.registry_proof_id ?? '';
     const outcome = { kind: 'outcome', agent, parent_proof_id: parent, result: 'failed' } as const;
-    const refused = await sdkError(admitHttp(world.options, outcome), 'invalid_request');
-    expect(refused).toMatchObject({ status: 422, problem: { code: 'parent_not_admitted' } });
+    const rejected = await sdkError(admitHttp(world.options, outcome), 'invalid_request');
+    expect(rejected).toMatchObject({ status: 422, problem: { code: 'parent_not_admitted' } });
   });
 });
-
-describe('options', () => {
-  it('are refused before anything is sent', async () => {
-    const wrong = [
-      { engineUrl: 'not a url' },
-      { engineUrl: 'ftp://127.0.0.1/' },
-      { engineUrl: 'http://user:password@127.0.0.1/' },
-      { engineUrl: 'http://127.0.0.1/?a=b' },
-      { apiKey: '' },
-      { tenantId: 'line\nbreak' },
-      { timeoutMs: 0 },
-      { timeoutMs: Number.NaN },
-    ];
-    for (const one of wrong) {
-      await sdkError(executeIntentHttp({ ...world.shaky, ...one }, intent()), 'invalid_input');
-    }
-    expect(world.network.seen).toEqual([]);
-  });
-
-  it('may put a path in front', async () => {
-    const engineUrl = `${world.network.url}/gateway`;
-    const error: unknown = await executeIntentHttp({ ...world.shaky, engineUrl }, intent()).catch(
-      (thrown: unknown) => thrown,
-    );
-    expect(error).toBeInstanceOf(SdkError);
-    expect(world.network.seen[0]?.path).toBe('/gateway/v1/intents/execute');
-  });
-});
-
-function headers(): Record<string, string> {
-  return { 'X-Svc-Api-Key': world.options.apiKey, 'X-Svc-Tenant-Id': 'acme' };
-}

@@ -7,7 +7,7 @@ import { packageRoot } from '#runtime/process/package-root';
 import { packSdk, type PackedSdk } from '../fixtures/packed-sdk.js';
 import { startStack, type RunningStack } from '../fixtures/stack.js';
 
-/** The guide, followed word by word, on the real thing. */
+/** Runs every example of docs/sdk.md against a real service. */
 let stack: RunningStack;
 let project: PackedSdk;
 let guide: string;
@@ -32,29 +32,29 @@ function node(file: string): Promise<string> {
   return project.run('node', [file]);
 }
 
-describe('the guide', () => {
-  it('admits, and gets the same receipt for the same input', async () => {
-    const first = await node('ask.js');
+describe('docs/sdk.md', () => {
+  it('admits, and gets the same receipt when the input repeats', async () => {
+    const first = await node('execute.js');
     expect(first).toMatch(/^ADMITTED [0-9a-f]{32}\n$/);
-    expect(await node('ask.js')).toBe(first);
+    expect(await node('execute.js')).toBe(first);
   });
 
-  it('is denied, and that is proved', async () => {
+  it('shows a denial with its proof', async () => {
     expect(await node('denied.js')).toMatch(/^DENIED \[ '\S+' \] \S.+\n$/);
   });
 
-  it('keeps a proof, and checks it offline', async () => {
+  it('exports a proof, and verifies it offline', async () => {
     expect(await node('keep.js')).toBe('VALID true\n');
     expect(await node('offline.js')).toMatch(/^true true unknown since checkpoint [0-9]+\n$/);
   });
 
-  it('does the same from the command line', async () => {
+  it('repeats the steps on the command line', async () => {
     const [, block = ''] =
       /from the command line\n\n[^`]*`npm start`[^\n]*\n\n```sh\n([\s\S]*?)```/.exec(guide) ?? [];
     const lines = block
       .replace('http://127.0.0.1:8080', stack.engineUrl)
       .replace('http://127.0.0.1:8081', stack.publicUrl)
-      // What npx finds in a project that was installed into.
+      // The file that npx runs in this project.
       .replaceAll('npx --no -- svc', 'node node_modules/svc-sdk/dist/cli/svc.js');
     const { stdout } = await promisify(execFile)('bash', ['-euo', 'pipefail', '-c', lines], {
       cwd: project.directory,
@@ -62,14 +62,14 @@ describe('the guide', () => {
     expect(stdout).toMatch(/^1 admitted\nVALID\n[\s\S]*\nauthentic, included\n/);
   }, 60_000);
 
-  it('has an agent admitted, and many at once, and reads the proofs of it', async () => {
+  it('admits an agent and a batch, and reads their proofs', async () => {
     expect(await node('agent.js')).toBe('ADMITTED ADMITTED\n');
     expect(await node('many.js')).toBe('');
     expect(await node('proofs.js')).toMatch(/^[0-9a-f]{32} .*ADMIT .+\n$/);
     expect(await node('lookup.js')).toMatch(/^NOT_FOUND false [0-9]+\n$/);
   });
 
-  it('has a file for every example, and each is run here', () => {
+  it('has a test for every example', () => {
     const named = [...guide.matchAll(/```js\n\/\/ (\S+)\n/g)].map(([, name]) => name);
     expect(guide.match(/```js\n/g)).toHaveLength(named.length);
     expect(new Set(named)).toEqual(new Set([...ran, 'connect.js']));

@@ -6,21 +6,21 @@ const PROOF = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
 const engine = { engineUrl: 'http://engine.example', apiKey: 'key', tenantId: 'tenant' };
 const intent = { intent_id: 'one', action: 'ACT' };
 
-/** A `fetch` of ours, and how often it was called. */
+/** A custom `fetch` that records its URLs. */
 function answering(answer: (init: RequestInit) => Promise<Response>) {
-  const asked: string[] = [];
+  const sent: string[] = [];
   const fetcher: typeof fetch = (url, init = {}) => {
-    asked.push(url instanceof Request ? url.url : url.toString());
+    sent.push(url instanceof Request ? url.url : url.toString());
     return answer(init);
   };
-  return { asked, fetch: fetcher };
+  return { sent, fetch: fetcher };
 }
 
 const execute = (options: CallOptions): Promise<unknown> =>
   executeIntentHttp({ ...engine, ...options }, intent);
 
-describe('the time of a call', () => {
-  it('is over for a fetch that does not look at its signal', async () => {
+describe('timeoutMs', () => {
+  it('ends a call whose fetch ignores its signal', async () => {
     const silent = answering(() => new Promise(() => undefined));
     await sdkError(execute({ fetch: silent.fetch, timeoutMs: 50 }), 'timeout');
     const retry = { attempts: 1, attemptTimeoutMs: 20 };
@@ -29,12 +29,12 @@ describe('the time of a call', () => {
     await sdkError(execute({ fetch: silent.fetch, signal }), 'aborted');
   });
 
-  it('is over for a body that never ends', async () => {
+  it('ends a call whose response body is endless', async () => {
     const { fetch } = answering(() => Promise.resolve(new Response(new ReadableStream({}))));
     await sdkError(execute({ fetch, timeoutMs: 50 }), 'timeout');
   });
 
-  it('is waited for, not hammered away, when it is longer than a timer can be', async () => {
+  it('sends one request when the timeout exceeds the longest timer', async () => {
     const slow = answering(
       (init) =>
         new Promise((resolve, reject) => {
@@ -44,23 +44,23 @@ describe('the time of a call', () => {
     );
     const retry = { attemptTimeoutMs: Infinity };
     await sdkError(execute({ fetch: slow.fetch, retry, timeoutMs: Infinity }), 'engine_failed');
-    expect(slow.asked).toHaveLength(1);
+    expect(slow.sent).toHaveLength(1);
   });
 
-  it.each(['9999999', '999999999'])('is what a Retry-After of %s leaves', async (after) => {
+  it.each(['9999999', '999999999'])('limits a Retry-After of %s', async (after) => {
     const headers = { 'Content-Type': 'application/json', 'Retry-After': after };
     const schema_version = 'svc.runtime.admission_status/1.0';
     const body = JSON.stringify({ schema_version, proof_id: PROOF, state: 'pending' });
-    const { fetch, asked } = answering(() =>
+    const { fetch, sent } = answering(() =>
       Promise.resolve(new Response(body, { status: 202, headers })),
     );
     const error = await sdkError(execute({ fetch, timeoutMs: 100 }), 'timeout');
     expect(error.proofId).toBe(PROOF);
-    expect(asked).toHaveLength(1);
+    expect(sent).toHaveLength(1);
   });
 });
 
-describe('settings that are none', () => {
+describe('retry', () => {
   it.each([
     { attempts: NaN },
     { attempts: 0 },
@@ -68,18 +68,18 @@ describe('settings that are none', () => {
     { attemptTimeoutMs: 0 },
     { baseDelayMs: NaN },
     { maxDelayMs: -1 },
-  ])('are refused before anything is sent: %j', async (retry) => {
-    const { fetch, asked } = answering(() => Promise.resolve(new Response('', { status: 503 })));
+  ])('rejects %j before a request', async (retry) => {
+    const { fetch, sent } = answering(() => Promise.resolve(new Response('', { status: 503 })));
     await sdkError(execute({ fetch, retry: retry as never, timeoutMs: 200 }), 'invalid_input');
-    expect(asked).toEqual([]);
+    expect(sent).toEqual([]);
   });
 });
 
-describe('an address', () => {
-  it('is not left for another host that its path names', async () => {
-    const { fetch, asked } = answering(() => Promise.resolve(new Response('', { status: 500 })));
+describe('publicUrl', () => {
+  it('keeps its host when its path names another host', async () => {
+    const { fetch, sent } = answering(() => Promise.resolve(new Response('', { status: 500 })));
     const options = { publicUrl: 'http://registry.example//other.example/', fetch };
     await sdkError(lookupHttp(options, { kind: 'proof', identifier: PROOF }), 'engine_failed');
-    expect(asked.map((url) => new URL(url).host)).toEqual(['registry.example']);
+    expect(sent.map((url) => new URL(url).host)).toEqual(['registry.example']);
   });
 });

@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect } from 'vitest';
 import { idsOf } from '#protocol/ids';
 import {
   lookupByBodyHttp,
@@ -10,38 +10,26 @@ import {
   type LookupKind,
   type PublicOptions,
 } from '#sdk/index';
-import { breakNetwork, type BrokenNetwork } from '../fixtures/broken-network.js';
-import { openFacades, type Facades } from '../fixtures/facades.js';
 import { sdkError } from '../fixtures/sdk-error.js';
-import { FAST } from '../fixtures/sdk-world.js';
+import { FAST, sdkTest } from '../fixtures/sdk-world.js';
 
 const UNKNOWN = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
 
-let facades: Facades;
-let network: BrokenNetwork;
-let options: PublicOptions;
-beforeAll(async () => {
-  facades = await openFacades();
-  network = await breakNetwork(facades.good.server.url);
-  options = { publicUrl: network.url, retry: FAST };
-});
-afterEach(() => {
-  network.seen.length = 0;
-  network.faults.length = 0;
-});
-afterAll(async () => {
-  await network.close();
-  await facades.close();
+const it = sdkTest().extend<{ options: PublicOptions }>({
+  options: async ({ publicNetwork }, use) => use({ publicUrl: publicNetwork.url, retry: FAST }),
 });
 
-/** Asked once: a facade that has nothing to say asks to be left alone for seconds. */
+/** One attempt: a server without a snapshot sends a Retry-After of seconds. */
 const at = (served: { server: { url: string } }): PublicOptions => ({
   publicUrl: served.server.url,
   retry: { ...FAST, attempts: 1 },
 });
 
 describe('lookupHttp', () => {
-  it('relays the verdict on every kind of artifact, with the state of the log it holds for', async () => {
+  it('relays the verdict on every kind of artifact, with its snapshot', async ({
+    facades,
+    options,
+  }) => {
     const { proof, packageId, shareToken } = facades;
     const ids = idsOf(proof);
     const cases: [LookupKind, string, string, boolean][] = [
@@ -69,7 +57,7 @@ describe('lookupHttp', () => {
     }
   });
 
-  it('answers an unknown proof with the not-found record', async () => {
+  it('returns the not-found record for an unknown proof', async ({ options }) => {
     for (const identifier of [UNKNOWN, 'a proof', 'cert_x', 'a/b']) {
       const found = await lookupHttp(options, { kind: 'proof', identifier });
       expect(found).toMatchObject({ verification_status: 'NOT_FOUND', can_assert_validity: false });
@@ -77,7 +65,7 @@ describe('lookupHttp', () => {
     }
   });
 
-  it('throws what the registry cannot say, which is never a NOT_FOUND', async () => {
+  it('throws unavailable, not NOT_FOUND, without a current snapshot', async ({ facades }) => {
     const input = { kind: 'proof', identifier: facades.proof } as const;
     const codes = [
       [facades.empty, 'snapshot_missing'],
@@ -90,14 +78,14 @@ describe('lookupHttp', () => {
     }
   });
 
-  it('takes no other 404 for word of a proof', async () => {
+  it('rejects every other 404', async ({ facades, options, publicNetwork }) => {
     const input = { kind: 'proof', identifier: facades.proof } as const;
-    const elsewhere = { ...options, publicUrl: `${network.url}/elsewhere` };
+    const elsewhere = { ...options, publicUrl: `${publicNetwork.url}/elsewhere` };
     const error = await sdkError(lookupHttp(elsewhere, input), 'not_found');
     expect(error.problem?.code).toBe('route_not_found');
-    network.faults.push({ kind: 'answer', status: 404 });
+    publicNetwork.faults.push({ kind: 'answer', status: 404 });
     await sdkError(lookupHttp(options, input), 'unexpected_response');
-    network.faults.push({
+    publicNetwork.faults.push({
       kind: 'answer',
       status: 404,
       headers: { 'Content-Type': 'application/json' },
@@ -106,7 +94,11 @@ describe('lookupHttp', () => {
     await sdkError(lookupHttp(options, input), 'unexpected_response');
   });
 
-  it('refuses a verdict that does not hold together, or is about something else', async () => {
+  it('rejects a contradictory verdict, and one about another identifier', async ({
+    facades,
+    options,
+    publicNetwork,
+  }) => {
     const revoked = { kind: 'proof', identifier: facades.revoked } as const;
     const changes: ((body: string) => string)[] = [
       (body) => body.replace('"can_assert_validity":false', '"can_assert_validity":true'),
@@ -116,48 +108,55 @@ describe('lookupHttp', () => {
         body.replace(`"identifier":"${facades.revoked}"`, `"identifier":"${facades.proof}"`),
     ];
     for (const change of changes) {
-      network.faults.push({ kind: 'changed', change });
+      publicNetwork.faults.push({ kind: 'changed', change });
       await sdkError(lookupHttp(options, revoked), 'unexpected_response');
     }
   });
 
-  it('refuses a verdict that does not say which state of the log it holds for', async () => {
+  it('rejects a verdict without the headers of its snapshot', async ({
+    facades,
+    options,
+    publicNetwork,
+  }) => {
     const { proof: identifier } = facades;
     const reply = await facades.good.call({ path: `/api/public/verify/proof/${identifier}` });
     const headers = { 'Content-Type': 'application/json', 'X-Svc-Snapshot-Generation': '1' };
     const body = reply.bytes.toString();
-    network.faults.push({ kind: 'answer', status: 200, headers, body });
+    publicNetwork.faults.push({ kind: 'answer', status: 200, headers, body });
     await sdkError(lookupHttp(options, { kind: 'proof', identifier }), 'unexpected_response');
   });
 
-  it('asks again when an answer gets lost', async () => {
-    network.faults.push({ kind: 'lost' }, { kind: 'cut' });
+  it('retries after lost responses', async ({ facades, options, publicNetwork }) => {
+    publicNetwork.faults.push({ kind: 'lost' }, { kind: 'cut' });
     const found = await lookupHttp(options, { kind: 'proof', identifier: facades.proof });
     expect(found.verification_status).toBe('VALID');
-    expect(network.seen).toHaveLength(3);
+    expect(publicNetwork.seen).toHaveLength(3);
   });
 
-  it('sends nothing for what is nothing', async () => {
+  it('rejects invalid identifiers and kinds before a request', async ({
+    options,
+    publicNetwork,
+  }) => {
     for (const identifier of ['', '.', '..', 'half \ud800']) {
       await sdkError(lookupHttp(options, { kind: 'trust', identifier }), 'invalid_input');
     }
     const kind = 'constructor' as never;
     await sdkError(lookupHttp(options, { kind, identifier: 'a' }), 'invalid_input');
-    expect(network.seen).toEqual([]);
+    expect(publicNetwork.seen).toEqual([]);
   });
 
-  it('sends no key and no tenant', async () => {
+  it('sends no key and no tenant', async ({ facades, options, publicNetwork }) => {
     await lookupHttp(options, { kind: 'proof', identifier: facades.proof });
-    const names = Object.keys(network.seen[0]?.headers ?? {});
+    const names = Object.keys(publicNetwork.seen[0]?.headers ?? {});
     expect(names.filter((name) => name.startsWith('x-svc'))).toEqual([]);
   });
 });
 
 describe('lookupByBodyHttp', () => {
-  it('asks by a canonical body', async () => {
+  it('sends a canonical body', async ({ facades, options, publicNetwork }) => {
     const found = await lookupByBodyHttp(options, { proof_id: facades.proof });
     expect(found.verification_status).toBe('VALID');
-    expect(network.seen[0]).toMatchObject({
+    expect(publicNetwork.seen[0]).toMatchObject({
       method: 'POST',
       path: '/api/public/verify',
       body: `{"proof_id":"${facades.proof}","schema_version":"svc.public_verification.lookup_request/1.0"}`,
@@ -168,7 +167,7 @@ describe('lookupByBodyHttp', () => {
     expect(none.verification_status).toBe('BACKEND_LOOKUP_REQUIRED');
   });
 
-  it('refuses two at once, and none', async () => {
+  it('rejects two identifiers, and none', async ({ options }) => {
     const two = { proof_id: 'a', trust_id: 'b' };
     await sdkError(lookupByBodyHttp(options, two), 'invalid_input');
     await sdkError(lookupByBodyHttp(options, {} as never), 'invalid_input');
@@ -176,7 +175,7 @@ describe('lookupByBodyHttp', () => {
 });
 
 describe('the views', () => {
-  it('are relayed as they are', async () => {
+  it('are relayed unchanged', async ({ facades, options }) => {
     const { certificate_id, passport_id, trust_id } = idsOf(facades.proof);
     for (const [kind, identifier] of [
       ['certificate', certificate_id],
@@ -199,7 +198,7 @@ describe('the views', () => {
     );
   });
 
-  it('have the keys beside them', async () => {
+  it('include the published keys', async ({ facades, options }) => {
     const { record } = await readPublicKeysHttp(options);
     expect(record.log.vkey).toBe(facades.snapshot.logVkey);
     expect(record.snapshot.vkey).toBe(facades.snapshot.snapshotVkey);

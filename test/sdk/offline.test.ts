@@ -4,18 +4,18 @@ import { ProtocolError } from '#protocol/errors';
 import { admitted, aepKey, exportOf, logVkey, ORIGIN } from '../fixtures/worked-log.js';
 import { tlogProofOf } from '../fixtures/offline-vectors/sealed.js';
 
-// What is accepted and refused is for the vectors to say; here is what the SDK adds to the kernel.
+// The vectors cover what the core accepts and rejects; these tests cover what the SDK adds.
 const exported = exportOf(admitted);
 const trust = { aepKeys: [aepKey.publicKey], log: { vkey: logVkey, origin: ORIGIN } };
 
 describe('verifyOffline', () => {
-  it('takes what exportProofHttp returns, and its text', () => {
+  it('accepts the value from exportProofHttp, and its text', () => {
     for (const given of [exported, canonicalJson(exported)]) {
       expect(verifyOffline(given, trust)).toMatchObject({ authentic: true, included: true });
     }
   });
 
-  it('decides nothing for who pins nothing at all', () => {
+  it('is undecidable without pins', () => {
     expect(verifyOffline(exported)).toMatchObject({ decidable: false, cause: 'no_pinned_key' });
     expect(verifyTlogProof(tlogProofOf(1), admitted.entry)).toMatchObject({
       decidable: false,
@@ -23,7 +23,7 @@ describe('verifyOffline', () => {
     });
   });
 
-  it('throws for no document, however long its base64 is', () => {
+  it('returns faults for very long base64', () => {
     const { envelope } = exported;
     for (const [end, code] of [
       ['', 'payload_not_canonical'],
@@ -38,7 +38,7 @@ describe('verifyOffline', () => {
     }
   });
 
-  it('throws its one error for an unusable pin, and says which it is', () => {
+  it('throws SdkError with the pin error for an unusable pin', () => {
     const pins = { aepKeys: ['AAAA'] };
     const origin = { log: { vkey: logVkey, origin: '' } };
     for (const [pin, call] of [

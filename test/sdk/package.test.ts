@@ -27,7 +27,7 @@ const SPECIFIED = [
 ];
 
 describe('the package', () => {
-  it('has what was built, its licence and its README, and nothing else', async () => {
+  it('contains only the build, its licence and its README', async () => {
     const rest = sdk.files.filter((file) => !/^dist\/.+\.js$|^dist\/types\/.+\.d\.ts$/.test(file));
     expect(rest).toEqual(['LICENSE', 'README.md', 'package.json']);
     expect(sdk.files).toContain('dist/index.js');
@@ -36,7 +36,7 @@ describe('the package', () => {
     expect(sdk.size).toBeLessThan(200_000);
   });
 
-  it('needs exactly the versions of the kernel that are tested here', async () => {
+  it('depends on the versions that the service is tested with', async () => {
     const read = async (path: string): Promise<Record<string, string>> => {
       const text = await readFile(join(packageRoot, path), 'utf8');
       return (JSON.parse(text) as { dependencies: Record<string, string> }).dependencies;
@@ -47,7 +47,7 @@ describe('the package', () => {
     }
   });
 
-  it('needs nothing of Node in whatever is reached from what it exports', async () => {
+  it('needs no Node module in browsers, and ships no unreachable file', async () => {
     const root = join(sdk.directory, 'node_modules/svc-sdk');
     const text = await readFile(join(root, 'package.json'), 'utf8');
     const { exports } = JSON.parse(text) as { exports: Record<string, { default?: string }> };
@@ -57,18 +57,17 @@ describe('the package', () => {
       new Set(['@noble/ed25519', '@noble/hashes/sha2.js', 'canonicalize', 'zod']),
     );
     expect(globals).toEqual([]);
-    // All that is packed, but the command line: what nobody reaches is not shipped.
     const shipped = sdk.files.filter((file) => /^dist\/(?!cli\/).+\.js$/.test(file));
     expect([...files].sort()).toEqual(shipped.sort());
   });
 
-  it('says of everything that it exports what it is', async () => {
+  it('documents every export', async () => {
     const typedoc = join(packageRoot, 'node_modules/typedoc/bin/typedoc');
     const options = ['--options', join(packageRoot, 'sdk/typedoc.json'), '--emit', 'none'];
     expect(await sdk.run('node', [typedoc, ...options])).not.toContain('warning');
   }, 60_000);
 
-  it('works as it is installed: an execution is admitted, read and verified', async () => {
+  it('admits, reads and verifies when installed', async () => {
     await sdk.write(
       'use.js',
       `import * as sdk from 'svc-sdk';
@@ -90,7 +89,7 @@ describe('the package', () => {
   });
 
   it.each(['nodenext', 'bundler'])(
-    'is typed, for who resolves modules as %s',
+    'has types for the module resolution %s',
     async (how) => {
       await sdk.write(
         'use.ts',
@@ -98,18 +97,18 @@ describe('the package', () => {
        import type { EngineOptions, ProofExport, SdkErrorCode } from 'svc-sdk';
        export async function use(options: EngineOptions): Promise<'ADMITTED' | string> {
          const receipt = await executeIntentHttp(options, { intent_id: 'a', action: 'B' });
-         const said: 'ADMITTED' = receipt.status;
+         const status: 'ADMITTED' = receipt.status;
          const exported = await exportProofHttp(options, { proof_id: receipt.registry_proof_id });
          const document: ProofExport = exported.response;
          const pdf = await exportProofHttp(options, { proof_id: document.proof_id, format: 'pdf' });
          const bytes: Uint8Array = pdf.response;
          const found = await lookupHttp({ publicUrl: '' }, { kind: 'proof', identifier: 'a' });
          const asserts: boolean = found.can_assert_validity;
-         // @ts-expect-error there is no such member of an execute request
+         // @ts-expect-error not a member of an execute request
          await executeIntentHttp(options, { intent_id: 'a', action: 'B', more: 1 });
          // @ts-expect-error no key
          await executeIntentHttp({ engineUrl: '', tenantId: '' }, { intent_id: 'a', action: 'B' });
-         return \`\${said} \${String(asserts)} \${String(bytes.length)}\`;
+         return \`\${status} \${String(asserts)} \${String(bytes.length)}\`;
        }
        export function why(error: unknown): SdkErrorCode | string[] | undefined {
          // @ts-expect-error no such code

@@ -11,7 +11,7 @@ import { offlineVectors } from '../fixtures/offline-vectors/index.js';
 import { packedProject, type PackedProject } from '../fixtures/packed-project.js';
 import { openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
 
-/** Another Node to run the package under, as a path: `.ci/run` brings the long-term one. */
+/** Path of another Node; `.ci/run` sets the LTS release. */
 const OTHER_NODE = process.env['NODE_LTS'] ?? '';
 const hasOtherNode = existsSync(OTHER_NODE);
 const inCi = process.env['CI'] !== undefined;
@@ -22,13 +22,13 @@ const expected = Object.fromEntries(vectors.map((vector) => [vector.name, vector
 let world: SdkWorld;
 let project: PackedProject;
 let stopped = false;
-let rounds: Promise<void>;
+let publishing: Promise<void>;
 
 beforeAll(async () => {
   project = await packedProject();
   world = await openSdkWorld();
-  // A verifier and a publisher, as often as somebody may be waiting.
-  rounds = (async () => {
+  // Stands in for the verifier and the publisher.
+  publishing = (async () => {
     while (!stopped) {
       await world.registry.verifyAll();
       await world.log.publish();
@@ -38,7 +38,7 @@ beforeAll(async () => {
 }, 120_000);
 afterAll(async () => {
   stopped = true;
-  await rounds;
+  await publishing;
   await world?.close();
   await project?.remove();
 });
@@ -84,8 +84,8 @@ async function inNode(node: string): Promise<Outcome> {
   return JSON.parse(await project.node('in-node.js', [file], node)) as Outcome;
 }
 
-describe('the packed SDK, in an empty project', () => {
-  it('admits, reads, and verifies offline, every vector too, in this Node', async () => {
+describe('the packed SDK in an empty project', () => {
+  it('admits, reads, and verifies all vectors in this Node', async () => {
     const outcome = await inNode(process.execPath);
     expect(outcome.node).toBe(process.version);
     expectEverything(outcome);
@@ -93,7 +93,7 @@ describe('the packed SDK, in an empty project', () => {
 
   const which = hasOtherNode ? '' : ' (skipped: NODE_LTS names no Node)';
   it.skipIf(!hasOtherNode && !inCi)(
-    `does so in the long-term Node${which}`,
+    `does the same in the LTS Node${which}`,
     async () => {
       const outcome = await inNode(OTHER_NODE);
       expect(outcome.node).toBe((await project.node('--version', [], OTHER_NODE)).trim());
@@ -103,18 +103,18 @@ describe('the packed SDK, in an empty project', () => {
   );
 
   it.skipIf(chromiumPath === null && !inCi)(
-    `does so bundled, in a browser${withoutChromium}`,
+    `does the same in a browser, bundled${withoutChromium}`,
     async () => {
       const page = await serveConsumerPage(await project.bundle('in-browser.js'), world.engine.url);
       const browser = await chromium.launch({ executablePath: chromiumPath!, args: chromiumArgs });
       try {
         const tab = await browser.newPage();
-        const complaints: string[] = [];
+        const errors: string[] = [];
         const requests = new Set<string>();
-        tab.on('pageerror', (error) => complaints.push(error.message));
+        tab.on('pageerror', (error) => errors.push(error.message));
         tab.on('console', (message) => {
           // A denial is a 403, and "not yet" a 409.
-          if (!message.text().startsWith('Failed to load')) complaints.push(message.text());
+          if (!message.text().startsWith('Failed to load')) errors.push(message.text());
         });
         tab.on('request', (request) => requests.add(new URL(request.url()).origin));
         await tab.goto(page.url);
@@ -127,7 +127,7 @@ describe('the packed SDK, in an empty project', () => {
         );
         expectEverything(outcome);
         expect([...requests]).toEqual([page.url]);
-        expect(complaints).toEqual([]);
+        expect(errors).toEqual([]);
       } finally {
         await browser.close();
         await page.close();

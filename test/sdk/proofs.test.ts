@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect } from 'vitest';
 import {
   canonicalHash,
   canonicalJson,
@@ -17,25 +17,27 @@ import {
 import { parseTlogProof } from '#protocol/tlog-proof';
 import { headersFor } from '../fixtures/engine.js';
 import { sdkError } from '../fixtures/sdk-error.js';
-import { intent, openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
+import { intent, sdkTest, type SdkWorld } from '../fixtures/sdk-world.js';
 
 const UNKNOWN = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
 
-let world: SdkWorld;
-let proof: { proof_id: string };
-beforeAll(async () => {
-  world = await openSdkWorld();
-  const receipt = await executeIntentHttp(world.options, intent());
-  proof = { proof_id: receipt.registry_proof_id };
-  await world.registry.verifyAll();
-  await world.log.publish();
+/** One verified proof under a checkpoint. */
+const it = sdkTest().extend<{ proof: { proof_id: string } }>({
+  proof: [
+    async ({ world }, use) => {
+      const receipt = await executeIntentHttp(world.options, intent());
+      await world.registry.verifyAll();
+      await world.log.publish();
+      await use({ proof_id: receipt.registry_proof_id });
+    },
+    { scope: 'file' },
+  ],
 });
-afterAll(() => world.close());
 
 const sha256 = (bytes: string | Uint8Array): string =>
   createHash('sha256').update(bytes).digest('hex');
 
-/** Its hashes are those of what was asked and answered, whoever takes them. */
+/** Recomputes the hashes of a request and its response. */
 function expectEnvelope(envelope: RequestHashEnvelope<unknown>, request: JsonValue): void {
   expect(envelope.canonical_request).toBe(canonicalJson(request));
   expect(envelope.request_hash).toBe(sha256(envelope.canonical_request));
@@ -55,32 +57,34 @@ const got = (path: string, query: Record<string, string> = {}): JsonValue => ({
   query,
 });
 
-/** What the engine itself answers. */
-async function answered(path: string, accept = 'application/json'): Promise<Buffer> {
-  const headers = { ...headersFor(world.options.apiKey), Accept: accept };
-  return (await world.engine.call({ method: 'GET', path, headers })).bytes;
+/** The engine's response, without the SDK. */
+async function answered({ options, engine }: SdkWorld, path: string): Promise<Buffer> {
+  const headers = { ...headersFor(options.apiKey), Accept: 'application/json' };
+  return (await engine.call({ method: 'GET', path, headers })).bytes;
 }
 
 describe('readProofHttp', () => {
-  it("wraps the engine's answer as it is, under the hash of what was asked", async () => {
+  it("wraps the engine's unchanged response with the hash of the request", async ({
+    world,
+    proof,
+  }) => {
     const envelope = await readProofHttp(world.options, proof);
     expectEnvelope(envelope, got(`/v1/proofs/${proof.proof_id}`));
-    const bytes = await answered(`/v1/proofs/${proof.proof_id}`);
+    const bytes = await answered(world, `/v1/proofs/${proof.proof_id}`);
     expect(envelope.response).toEqual(JSON.parse(bytes.toString()));
     expect(envelope.response_hash).toBe(sha256(bytes));
     expect(envelope.response.verdict.can_assert_validity).toBe(true);
   });
 
-  it('has one hash for one question, wherever the engine is', async () => {
+  it('has the same request hash for every address of the engine', async ({ world, proof }) => {
     const there = await readProofHttp(world.shaky, proof);
     const here = await readProofHttp(world.options, proof);
     expect(there.request_hash).toBe(here.request_hash);
   });
 
-  it('says not_found of what is not there, and sends nothing that is no id', async () => {
+  it('throws not_found for an unknown id, and sends no other text', async ({ world }) => {
     const error = await sdkError(readProofHttp(world.options, { proof_id: UNKNOWN }), 'not_found');
     expect(error.problem?.code).toBe('proof_not_found');
-    world.network.seen.length = 0;
     for (const id of ['', '../batches', `${UNKNOWN}/export`, UNKNOWN.toUpperCase()]) {
       await sdkError(readProofHttp(world.shaky, { proof_id: id }), 'invalid_input');
     }
@@ -89,8 +93,7 @@ describe('readProofHttp', () => {
 });
 
 describe('verifyProofHttp', () => {
-  it('sends a canonical body, and wraps the verdict', async () => {
-    world.network.seen.length = 0;
+  it('sends a canonical body, and wraps the verdict', async ({ world, proof }) => {
     const envelope = await verifyProofHttp(world.shaky, proof);
     const request = { schema_version: 'svc.verification.verify_request/1.0', ...proof };
     expectEnvelope(envelope, request);
@@ -98,7 +101,7 @@ describe('verifyProofHttp', () => {
     expect(envelope.response).toMatchObject({ status: 'VALID', can_assert_validity: true });
   });
 
-  it('takes an export, and an AEP with its envelope', async () => {
+  it('accepts an export, and an AEP with its envelope', async ({ world, proof }) => {
     const { response: exported } = await exportProofHttp(world.options, proof);
     const whole = await verifyProofHttp(world.options, exported);
     expect(whole.response.status).toBe('VALID');
@@ -108,7 +111,10 @@ describe('verifyProofHttp', () => {
     expect(signed.response.status).toBe('VALID');
   });
 
-  it('answers what is not genuine with a verdict that asserts nothing', async () => {
+  it('returns a verdict without validity for an altered and an unknown proof', async ({
+    world,
+    proof,
+  }) => {
     const { response: exported } = await exportProofHttp(world.options, proof);
     const altered = { ...exported, request_hash: '0'.repeat(64) };
     const { response } = await verifyProofHttp(world.options, altered);
@@ -117,7 +123,7 @@ describe('verifyProofHttp', () => {
     expect(unknown.response).toMatchObject({ status: 'NOT_FOUND', can_assert_validity: false });
   });
 
-  it('refuses a verdict that says valid of what it calls invalid', async () => {
+  it('rejects a verdict that contradicts itself', async ({ world }) => {
     world.network.faults.push({
       kind: 'changed',
       change: (body) => body.replace('"can_assert_validity":false', '"can_assert_validity":true'),
@@ -128,12 +134,12 @@ describe('verifyProofHttp', () => {
 });
 
 describe('exportProofHttp', () => {
-  it('gives each format as it is', async () => {
+  it('returns each format unchanged', async ({ world, proof }) => {
     const path = `/v1/proofs/${proof.proof_id}/export`;
     const json = await exportProofHttp(world.options, proof);
     expectEnvelope(json, got(path, { format: 'json' }));
     const file = canonicalJson(json.response);
-    expect(Buffer.from(file)).toEqual(await answered(path));
+    expect(Buffer.from(file)).toEqual(await answered(world, path));
 
     const aep = await exportProofHttp(world.options, { ...proof, format: 'aep-json' });
     expectEnvelope(aep, got(path, { format: 'aep-json' }));
@@ -145,7 +151,10 @@ describe('exportProofHttp', () => {
     expect(Buffer.from(pdf.response).subarray(0, 5).toString()).toBe('%PDF-');
   });
 
-  it('says not_ready of a proof that nobody has verified, and refuses other formats', async () => {
+  it('throws not_ready for an unverified proof, and rejects other formats', async ({
+    world,
+    proof,
+  }) => {
     const receipt = await executeIntentHttp(world.options, intent());
     const call = exportProofHttp(world.options, { proof_id: receipt.registry_proof_id });
     const error = await sdkError(call, 'not_ready');
@@ -158,7 +167,7 @@ describe('exportProofHttp', () => {
 });
 
 describe('getProofInclusionHttp', () => {
-  it('gives the place in the log as JSON, and as a C2SP tlog-proof', async () => {
+  it('returns JSON, or a C2SP tlog-proof', async ({ world, proof }) => {
     const path = `/v1/proofs/${proof.proof_id}/inclusion`;
     const json = await getProofInclusionHttp(world.options, proof);
     expectEnvelope(json, got(path));
@@ -173,7 +182,9 @@ describe('getProofInclusionHttp', () => {
     await sdkError(changed, 'unexpected_response');
   });
 
-  it('is not ready as a tlog-proof until a checkpoint covers it', async () => {
+  it('throws not_ready for a tlog-proof before a checkpoint covers the proof', async ({
+    world,
+  }) => {
     const receipt = await executeIntentHttp(world.options, intent());
     const fresh = { proof_id: receipt.registry_proof_id };
     const { response } = await getProofInclusionHttp(world.options, fresh);
@@ -184,7 +195,7 @@ describe('getProofInclusionHttp', () => {
 });
 
 describe('replayProofHttp', () => {
-  it('takes the decision again, under the hash of what was asked', async () => {
+  it('wraps the replay with the hash of the request', async ({ world, proof }) => {
     const envelope = await replayProofHttp(world.options, proof);
     const request = { schema_version: 'svc.verification.replay_request/1.0', ...proof };
     expectEnvelope(envelope, request);
@@ -194,7 +205,7 @@ describe('replayProofHttp', () => {
     expect(other.response.counterfactual).toMatchObject({ differs: false });
   });
 
-  it('names where an export differs', async () => {
+  it('returns the pointers of differences', async ({ world, proof }) => {
     const { response: exported } = await exportProofHttp(world.options, proof);
     const altered = { ...exported, aep: { ...exported.aep, request_hash: '0'.repeat(64) } };
     const { response } = await replayProofHttp(world.options, altered);
@@ -204,7 +215,7 @@ describe('replayProofHttp', () => {
 });
 
 describe('listProofsHttp', () => {
-  it('yields all of them, the newest first, page after page', async () => {
+  it('yields all pages, the newest proof first', async ({ world }) => {
     const ids: string[] = [];
     for (let i = 0; i < 5; i++) {
       const one = await executeIntentHttp(world.options, intent({ action: 'COUNT_TABLES' }));
@@ -230,7 +241,7 @@ describe('listProofsHttp', () => {
     expect(paged).toEqual(ids);
   });
 
-  it('follows the cursor over many pages, and asks for no more than is taken', async () => {
+  it('requests pages on demand', async ({ world }) => {
     const { registry, network, shaky } = world;
     await registry.admitAll(Array.from({ length: 250 }, () => registry.item({ action: 'MANY' })));
     network.seen.length = 0;
@@ -246,7 +257,7 @@ describe('listProofsHttp', () => {
     expect(network.seen).toHaveLength(1);
   });
 
-  it('throws what the engine refuses, and ends where a list leads in a circle', async () => {
+  it('throws for a rejected query, and for a cursor that repeats', async ({ world }) => {
     const all = async (): Promise<void> => {
       for await (const one of listProofsHttp(world.options, { from: 'yesterday' })) void one;
     };

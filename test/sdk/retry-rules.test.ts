@@ -1,13 +1,13 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { SDK_ERROR_CODES, SdkError } from '#sdk/errors';
-import { backoffMs } from '#sdk/http/backoff';
-import { retryAfterMs } from '#sdk/http/retry-after';
+import { backoffMs } from '#sdk/http/client';
+import { retryAfterMs } from '#sdk/http/answers';
 
 describe('backoffMs', () => {
   const retry = { baseDelayMs: 200, maxDelayMs: 10_000 };
 
-  it('doubles up to its cap, and is drawn from the upper half', () => {
+  it('doubles up to its cap, in the upper half of the range', () => {
     const least = [1, 2, 3, 4, 5, 6, 7, 60].map((n) => backoffMs(n, retry, 0));
     expect(least).toEqual([100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
     expect(backoffMs(1, retry, 0.5)).toBe(150);
@@ -30,7 +30,7 @@ describe('retryAfterMs', () => {
   const of = (headers: Record<string, string>): number | null =>
     retryAfterMs(new Headers(headers), NOW);
 
-  it('is seconds, or the way to a date', () => {
+  it('reads seconds, and the time until a date', () => {
     expect(of({ 'retry-after': '0' })).toBe(0);
     expect(of({ 'retry-after': '120' })).toBe(120_000);
     expect(of({ 'retry-after': 'Fri, 20 Nov 2026 12:00:07 GMT' })).toBe(7_000);
@@ -41,7 +41,7 @@ describe('retryAfterMs', () => {
   });
 
   it.each(['', '-1', '1.5', 'soon', '1e9', '99999999999', '2026-11-20T12:00:07Z', '7 '.repeat(2)])(
-    'is nothing else: %j',
+    'returns null for %j',
     (text) => {
       expect(of({ 'retry-after': text })).toBeNull();
     },
@@ -49,7 +49,7 @@ describe('retryAfterMs', () => {
 });
 
 describe('SdkError', () => {
-  it('may be tried again for what may pass, and for nothing else', () => {
+  it('is retryable for transient codes only', () => {
     const retryable = SDK_ERROR_CODES.filter((code) => new SdkError(code, '').retryable);
     expect(retryable).toEqual(['timeout', 'network', 'not_ready', 'rate_limited', 'unavailable']);
   });

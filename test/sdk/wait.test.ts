@@ -44,10 +44,10 @@ afterAll(async () => {
 });
 
 describe('waitForVerdictHttp', () => {
-  it('waits until the proof is published, through what is away meanwhile', async () => {
+  it('returns the verdict once the proof is published, through outages', async () => {
     const fresh = registry.addProof();
-    const away = Array.from({ length: 7 }, () => ({ kind: 'answer', status: 503 }) as const);
-    network.faults.push(...away, { kind: 'lost' });
+    const outages = Array.from({ length: 7 }, () => ({ kind: 'answer', status: 503 }) as const);
+    network.faults.push(...outages, { kind: 'lost' });
     const waiting = waitForVerdictHttp(options, { proof_id: fresh });
     await expect.poll(() => network.seen.length).toBeGreaterThan(8);
     await publish();
@@ -55,42 +55,42 @@ describe('waitForVerdictHttp', () => {
     expect(found).toMatchObject({ verification_status: 'VALID', can_assert_validity: true });
   });
 
-  it('waits while it is not verified, published or not', async () => {
-    const doubtful = registry.addProof();
+  it('waits while a published proof is not verified', async () => {
+    const unverified = registry.addProof();
     registry.verify();
-    registry.judge(doubtful, { outcome: 'fail' });
+    registry.judge(unverified, { outcome: 'fail' });
     await publish();
-    const waiting = waitForVerdictHttp(options, { proof_id: doubtful });
+    const waiting = waitForVerdictHttp(options, { proof_id: unverified });
     await expect.poll(() => network.seen.length).toBeGreaterThan(1);
-    registry.judge(doubtful);
+    registry.judge(unverified);
     await publish();
     expect(await waiting).toMatchObject({ verification_status: 'VALID' });
   });
 
-  it('returns a verdict that asserts nothing as soon as there is one', async () => {
+  it('returns a verdict without validity at once', async () => {
     const found = await waitForVerdictHttp(options, { proof_id: revoked });
     expect(found).toMatchObject({ verification_status: 'REVOKED', can_assert_validity: false });
     expect(network.seen).toHaveLength(1);
   });
 
-  it('ends with its time, and says what was said last', async () => {
+  it('throws timeout with the last response', async () => {
     const brief = { ...options, timeoutMs: 700 };
     const none = await sdkError(waitForVerdictHttp(brief, UNKNOWN), 'timeout');
     expect(none.message).toContain('NOT_FOUND');
-    const away = Array.from({ length: 99 }, () => ({ kind: 'answer', status: 503 }) as const);
-    network.faults.push(...away);
+    const outages = Array.from({ length: 99 }, () => ({ kind: 'answer', status: 503 }) as const);
+    network.faults.push(...outages);
     const error = await sdkError(waitForVerdictHttp(brief, UNKNOWN), 'timeout');
     expect(error.message).toContain('503');
   });
 
-  it('says so too when its time ends in the middle of a question', async () => {
+  it('throws timeout with the last response when a request is pending', async () => {
     network.faults.push({ kind: 'late', ms: 0 }, { kind: 'silent' });
     const brief = { ...options, timeoutMs: 700 };
     const error = await sdkError(waitForVerdictHttp(brief, UNKNOWN), 'timeout');
     expect(error.message).toContain('NOT_FOUND');
   });
 
-  it('waits for nothing that time will not change', async () => {
+  it('throws at once for an unexpected response and for an abort', async () => {
     network.faults.push({ kind: 'answer', status: 200 });
     await sdkError(waitForVerdictHttp(options, UNKNOWN), 'unexpected_response');
     const stopping = new AbortController();

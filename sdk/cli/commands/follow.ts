@@ -1,48 +1,33 @@
+import type { Command } from 'commander';
 import { isBatchId, isProofId } from '../../../protocol/ids.js';
 import { followBatchHttp, waitForVerdictHttp } from '../../index.js';
-import type { Command, Invocation } from '../command.js';
-import { EXIT, type ExitCode } from '../exit-code.js';
-import { countsOf, itemsExit, sayCounts, sayItem } from '../results.js';
-import { UsageError } from '../usage-error.js';
-import { lookupExit, show } from './lookup.js';
+import { openBatchOutput } from '../batch-output.js';
+import type { AddCommand, Invocation } from '../command.js';
+import { UsageError, type ExitCode } from '../exit-code.js';
+import { printLookup } from './lookup.js';
 
-export const follow: Command = {
-  name: 'follow',
-  summary: 'Wait for the public verdict on a proof, or until a batch is settled',
-  usage: 'PROOF_ID | BATCH_ID',
-  takes: { least: 1, most: 1 },
-  description:
-    'A proof needs SVC_PUBLIC_URL, a batch SVC_ENGINE_URL, SVC_TENANT_ID and a key. Exits like\n' +
-    '`svc lookup` and `svc admit`; 3 when --timeout is over first.',
-  options: {},
-  examples: ['svc follow 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --timeout 30'],
-  run: (invocation) => {
-    const [id = ''] = invocation.args;
-    if (isProofId(id)) return followProof(invocation, id);
-    if (isBatchId(id)) return followBatch(invocation, id);
-    throw new UsageError(`${id} is neither a proof id nor a batch id`);
-  },
-};
-
-async function followProof(
-  { json, registry, terminal }: Invocation,
-  id: string,
-): Promise<ExitCode> {
-  const found = await waitForVerdictHttp(registry(), { proof_id: id });
-  if (json) terminal.printJson(found);
-  else show(terminal, id, found);
-  return lookupExit(found);
+export function addFollow(add: AddCommand): Command {
+  return add(
+    {
+      name: 'follow',
+      summary: 'Wait for the public verdict on a proof, or for all outcomes of a batch',
+      description:
+        'A proof needs SVC_PUBLIC_URL; a batch needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. Exits like `svc lookup` and `svc admit`, and 3 after --timeout.',
+      examples: ['svc follow 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --timeout 30'],
+    },
+    follow,
+  ).argument('<PROOF_ID|BATCH_ID>');
 }
 
-async function followBatch({ json, engine, terminal }: Invocation, id: string): Promise<ExitCode> {
-  const counts = countsOf();
-  let worst: ExitCode = EXIT.yes;
-  for (const result of await followBatchHttp(engine(), { batch_id: id })) {
-    counts.add(result);
-    worst = itemsExit(worst, result);
-    if (json) terminal.printJson(result);
-    else if (result.state !== 'admitted') sayItem(terminal, result);
+async function follow(invocation: Invocation): Promise<ExitCode> {
+  const { argument: id } = invocation;
+  if (isProofId(id)) {
+    const found = await waitForVerdictHttp(invocation.registry(), { proof_id: id });
+    return printLookup(invocation, found);
   }
-  if (!json) sayCounts(terminal, counts.all, worst);
-  return worst;
+  if (!isBatchId(id)) throw new UsageError(`${id} is neither a proof id nor a batch id`);
+  const output = openBatchOutput(invocation);
+  const results = await followBatchHttp(invocation.engine(), { batch_id: id });
+  for (const result of results) output.add(result);
+  return output.finish();
 }

@@ -1,74 +1,86 @@
+import { Option, type Command } from 'commander';
+import { isPackageId, isProofId, isShareToken, resolveIdentifier } from '../../../protocol/ids.js';
 import {
-  type Facade,
-  type Lookup,
   LOOKUP_KINDS,
   lookupHttp,
+  readPublicKeysHttp,
+  type Lookup,
   type LookupKind,
 } from '../../index.js';
-import { isPackageId, isProofId, isShareToken, resolveIdentifier } from '../../../protocol/ids.js';
-import { text, type Command } from '../command.js';
-import type { Terminal } from '../terminal.js';
-import { UsageError } from '../usage-error.js';
-import { row, styled, verdictExit } from '../verdict.js';
+import type { AddCommand, Invocation } from '../command.js';
+import { EXIT, verdictExit, type ExitCode } from '../exit-code.js';
+import { row, styled } from '../terminal.js';
 
-export const lookup: Command = {
-  name: 'lookup',
-  summary: 'The public verdict on a proof, certificate, passport, trust artifact, share or package',
-  usage: 'ID',
-  takes: { least: 1, most: 1 },
-  description:
-    'Needs SVC_PUBLIC_URL and no key. Exits 0 when the verdict asserts validity, 4 when it does of a\n' +
-    'denial, 1 when it does not, and 3 when there is none: not verified yet, not resolved, or the\n' +
-    'registry cannot be reached.',
-  options: {
-    kind: {
-      type: 'string',
-      value: 'KIND',
-      help: `${LOOKUP_KINDS.join(', ')}; else as the id looks`,
+export function addLookup(add: AddCommand): Command {
+  return add<{ kind?: LookupKind }>(
+    {
+      name: 'lookup',
+      summary:
+        'Look up the public verdict on a proof, certificate, passport, trust artifact, share or package',
+      description:
+        'Needs SVC_PUBLIC_URL and no key. Exits 0 when the verdict asserts validity, 4 when it asserts the validity of a denial, 1 when it does not, and 3 without a verdict: not verified yet, not resolved, or registry unreachable.',
+      examples: [
+        'svc lookup 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
+        'svc lookup cert_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --json',
+      ],
     },
-  },
-  examples: [
-    'svc lookup 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
-    'svc lookup cert_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --json',
-  ],
-  run: async ({ args: [identifier = ''], values, json, registry, terminal }) => {
-    const asked = text(values, 'kind');
-    const kind =
-      asked === undefined ? kindOf(identifier) : LOOKUP_KINDS.find((one) => one === asked);
-    if (kind === undefined) throw new UsageError(`--kind takes one of ${LOOKUP_KINDS.join(', ')}`);
-    const found = await lookupHttp(registry(), { kind, identifier });
-    if (json) terminal.printJson(found);
-    else show(terminal, identifier, found);
-    return lookupExit(found);
-  },
-};
-
-export function lookupExit(found: Lookup): ReturnType<typeof verdictExit> {
-  return verdictExit(found.verification_status, found.can_assert_validity, effectOf(found));
+    async (invocation) => {
+      const { argument: identifier, options, registry } = invocation;
+      const kind = options.kind ?? kindOf(identifier);
+      return printLookup(invocation, await lookupHttp(registry(), { kind, identifier }));
+    },
+  )
+    .argument('<ID>')
+    .addOption(
+      new Option('--kind <KIND>', 'kind of the ID (default: by its form)').choices(LOOKUP_KINDS),
+    );
 }
 
-export function show(terminal: Terminal, identifier: string, found: Lookup): void {
+export function addKeys(add: AddCommand): Command {
+  return add(
+    {
+      name: 'keys',
+      summary: 'Print the keys that the registry publishes, as a file to pin',
+      description:
+        'Needs SVC_PUBLIC_URL and no key. The output is the input of `svc verify --offline --pins`. Pinning trusts the registry once: compare the keys with those that the operator publishes elsewhere.',
+      examples: ['svc keys > pins.json'],
+    },
+    async ({ registry, terminal }) => {
+      const { record } = await readPublicKeysHttp(registry());
+      terminal.printJson(record);
+      return EXIT.success;
+    },
+  );
+}
+
+export function printLookup(
+  { argument: identifier, json, terminal }: Invocation,
+  found: Lookup,
+): ExitCode {
   const { verification_status: status, record, snapshot } = found;
-  const denial = effectOf(found) === 'DENY' ? '  (of a denial)' : '';
-  terminal.print(styled(lookupExit(found), status + denial));
+  const effect =
+    'artifact' in record && 'effect' in record.artifact ? record.artifact.effect : undefined;
+  const exitCode = verdictExit(status, found.can_assert_validity, effect);
+  if (json) {
+    terminal.printJson(found);
+    return exitCode;
+  }
+  terminal.print(styled(exitCode, status + (effect === 'DENY' ? '  (of a denial)' : '')));
   terminal.print(...row('identifier', identifier));
-  if ('artifact_kind' in record) showFacade(terminal, record);
+  if ('artifact_kind' in record) {
+    const { artifact_kind, verification, integrity } = record;
+    terminal.print(...row('kind', artifact_kind));
+    if (verification.verified_at !== undefined) {
+      terminal.print(...row('verified at', verification.verified_at));
+    }
+    if ('leaf_index' in integrity) {
+      const { accepted_at, log_origin, leaf_index } = integrity;
+      terminal.print(...row('accepted at', accepted_at));
+      terminal.print(...row('log', `${log_origin}, leaf ${String(leaf_index)}`));
+    }
+  }
   terminal.print(...row('as of', `${String(snapshot.tree_size)} leaves, at ${snapshot.issued_at}`));
-}
-
-function showFacade(terminal: Terminal, { artifact_kind, verification, integrity }: Facade): void {
-  terminal.print(...row('kind', artifact_kind));
-  if (verification.verified_at !== undefined) {
-    terminal.print(...row('verified at', verification.verified_at));
-  }
-  if ('leaf_index' in integrity) {
-    terminal.print(...row('accepted at', integrity.accepted_at));
-    terminal.print(...row('log', `${integrity.log_origin}, leaf ${String(integrity.leaf_index)}`));
-  }
-}
-
-function effectOf({ record }: Lookup): 'ADMIT' | 'DENY' | undefined {
-  return 'artifact' in record && 'effect' in record.artifact ? record.artifact.effect : undefined;
+  return exitCode;
 }
 
 const KINDS: Partial<Record<string, LookupKind>> = {
@@ -82,7 +94,7 @@ const KINDS: Partial<Record<string, LookupKind>> = {
   trust_asset_id: 'trust-asset',
 };
 
-/** What has a route of its own is found over the whole history; the rest among recent proofs. */
+/** A route of its own covers the whole history; `identifier` covers recent proofs only. */
 function kindOf(identifier: string): LookupKind {
   if (isProofId(identifier)) return 'proof';
   if (isShareToken(identifier)) return 'share';

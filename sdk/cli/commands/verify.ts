@@ -1,76 +1,70 @@
+import type { Command } from 'commander';
 import { isProofId } from '../../../protocol/ids.js';
 import { verifyProofHttp } from '../../index.js';
-import type { Command, Invocation } from '../command.js';
-import { EXIT, type ExitCode } from '../exit-code.js';
-import { askAboutExport } from '../read-document.js';
-import { UsageError } from '../usage-error.js';
-import { row, styled, verdictExit } from '../verdict.js';
-import { verifyFileOffline } from '../verify-offline.js';
+import type { AddCommand, Invocation } from '../command.js';
+import { EXIT, UsageError, verdictExit, type ExitCode } from '../exit-code.js';
+import { sendExport } from '../files.js';
+import { row, styled } from '../terminal.js';
+import { verifyFileOffline, type OfflineOptions } from './verify-offline.js';
 
-export const verify: Command = {
-  name: 'verify',
-  summary: 'Whether a proof is genuine: asked of the engine, or checked here with no network',
-  usage: 'PROOF_ID | FILE',
-  takes: { least: 1, most: 1 },
-  description:
-    'FILE is what `svc export` wrote; - is standard input. Online, the verification system answers\n' +
-    'check by check; that needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. With --offline nothing is\n' +
-    'asked of anybody, and nothing in the file is believed but what the pinned keys signed. What it\n' +
-    'says then is that the proof is authentic and in the log, never that it is valid: it may have\n' +
-    'been revoked since.\n\n' +
-    'Exits 0 when it is so, 4 when it is so of a denial, 1 when it is not, and 3 when nobody can\n' +
-    'tell: no key pinned that fits, no log pinned, not verified yet, unreachable.',
-  options: {
-    offline: { type: 'boolean', help: 'check the file here, with no network' },
-    pins: { type: 'string', value: 'FILE', help: 'what `svc keys` printed: the keys to believe' },
-    'aep-key': { type: 'string', value: 'KEY', help: 'an AEP key to believe, in base64url' },
-    'log-vkey': { type: 'string', value: 'VKEY', help: 'the log key to believe, a C2SP vkey' },
-    'log-origin': {
-      type: 'string',
-      value: 'ORIGIN',
-      help: 'of the log; else the name in its vkey',
-    },
-    'tlog-proof': {
-      type: 'string',
-      value: 'FILE',
-      help: 'inclusion from this .tlog-proof instead',
-    },
-  },
-  examples: [
-    'svc verify 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
-    'svc verify proof.json',
-    'svc verify proof.json --offline --pins pins.json',
-    'svc verify - --offline --pins pins.json --json < proof.json',
-  ],
-  run: (invocation) =>
-    invocation.values['offline'] === true ? verifyFileOffline(invocation) : online(invocation),
-};
+type VerifyOptions = OfflineOptions & { offline?: true };
 
-async function online({ args, values, json, engine, terminal }: Invocation): Promise<ExitCode> {
-  const [name = ''] = args;
-  const offlineOnly = ['pins', 'aep-key', 'log-vkey', 'log-origin', 'tlog-proof'];
-  const surplus = offlineOnly.find((option) => values[option] !== undefined);
-  // Whoever pins keys wants them used: an answer that rests on others would mislead.
-  if (surplus !== undefined) throw new UsageError(`--${surplus} goes with --offline`);
-  const options = engine();
-  const envelope = await (isProofId(name)
-    ? verifyProofHttp(options, { proof_id: name })
-    : askAboutExport(name, (document) => verifyProofHttp(options, document)));
-  const { status, can_assert_validity, cause, checks, effect } = envelope.response;
-  const code =
+export function addVerify(add: AddCommand): Command {
+  return add<VerifyOptions>(
+    {
+      name: 'verify',
+      summary: 'Verify a proof with the verification system, or offline with pinned keys',
+      description:
+        'FILE is an output of `svc export`; - reads standard input. Online, the verification system answers check by check; this needs SVC_ENGINE_URL, SVC_TENANT_ID and a key. --offline sends no request, and trusts only signatures of the pinned keys. The offline result is that the proof is authentic and in the log, never that it is valid: the proof may have been revoked since.\n\n' +
+        'Exits 0 for a proof of an admission, 4 for a proof of a denial, 1 for a proof that fails, and 3 when undecided: no matching key pinned, no log pinned, not verified yet, or unreachable.',
+      examples: [
+        'svc verify 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
+        'svc verify proof.json',
+        'svc verify proof.json --offline --pins pins.json',
+        'svc verify - --offline --pins pins.json --json < proof.json',
+      ],
+    },
+    (invocation) =>
+      invocation.options.offline === true ? verifyFileOffline(invocation) : online(invocation),
+  )
+    .argument('<PROOF_ID|FILE>')
+    .option('--offline', 'check the file here, without a network')
+    .option('--pins <FILE>', 'trust the keys in this output of `svc keys`')
+    .option('--aep-key <KEY>', 'trust this AEP key, in base64url')
+    .option('--log-vkey <VKEY>', 'trust this log key, a C2SP vkey')
+    .option('--log-origin <ORIGIN>', 'origin of the log (default: the name in its vkey)')
+    .option('--tlog-proof <FILE>', 'check inclusion with this .tlog-proof instead');
+}
+
+async function online(invocation: Invocation<VerifyOptions>): Promise<ExitCode> {
+  const { argument, options, json, terminal } = invocation;
+  const { pins, aepKey, logVkey, logOrigin, tlogProof } = options;
+  // An answer that depends on other keys than the pinned ones would mislead.
+  if ([pins, aepKey, logVkey, logOrigin, tlogProof].some((value) => value !== undefined)) {
+    throw new UsageError('pinned keys and --tlog-proof need --offline');
+  }
+  const engine = invocation.engine();
+  const envelope = await (isProofId(argument)
+    ? verifyProofHttp(engine, { proof_id: argument })
+    : sendExport(argument, (document) => verifyProofHttp(engine, document)));
+  const { proof_id, status, can_assert_validity, cause, checks, effect } = envelope.response;
+  const exitCode =
     cause === 'not_verified_yet'
       ? EXIT.undecided
       : verdictExit(status, can_assert_validity, effect ?? undefined);
   if (json) {
     terminal.printJson(envelope);
-    return code;
+    return exitCode;
   }
-  terminal.print(styled(code, cause === null ? status : `${status}  (${cause})`));
-  terminal.print(...row('proof', envelope.response.proof_id));
-  for (const { name: check, result, detail } of checks) {
-    if (result === 'fail') terminal.print(...row('failed', `${check}: ${detail ?? ''}`));
+  const denial = can_assert_validity && effect === 'DENY' ? '  (of a denial)' : '';
+  terminal.print(styled(exitCode, cause === null ? status + denial : `${status}  (${cause})`));
+  terminal.print(...row('proof', proof_id));
+  for (const { name, result, detail } of checks) {
+    if (result === 'fail') terminal.print(...row('failed', `${name}: ${detail ?? ''}`));
   }
-  const passed = checks.filter(({ result }) => result === 'pass').length;
-  terminal.print(...row('checks passed', `${String(passed)} of ${String(checks.length)}`));
-  return code;
+  const count = (wanted: string): string =>
+    String(checks.filter(({ result }) => result === wanted).length);
+  const [passed, skipped, failed] = ['pass', 'not_applicable', 'fail'].map(count);
+  terminal.print(...row('checks', `${passed} passed, ${skipped} not applicable, ${failed} failed`));
+  return exitCode;
 }

@@ -1,0 +1,131 @@
+import { Option, type Command } from 'commander';
+import { utf8 } from '../../../protocol/bytes.js';
+import { isProofId } from '../../../protocol/ids.js';
+import {
+  canonicalJson,
+  exportProofHttp,
+  getProofInclusionHttp,
+  replayProofHttp,
+  type ExportFormat,
+  type InclusionFormat,
+  type Replay,
+} from '../../index.js';
+import type { AddCommand, Invocation } from '../command.js';
+import { EXIT, UsageError, type ExitCode } from '../exit-code.js';
+import { sendExport, writeResponse } from '../files.js';
+import { row, styled } from '../terminal.js';
+
+const NEEDS_ENGINE = 'Needs SVC_ENGINE_URL, SVC_TENANT_ID and a key.';
+
+interface FileOptions<Format> {
+  format: Format;
+  out?: string;
+}
+
+const formatOption = (formats: readonly string[]): Option =>
+  new Option('--format <FORMAT>', 'format of the file').choices(formats).default('json');
+const outOption = (): Option =>
+  new Option('-o, --out <FILE>', 'write to FILE instead of standard output');
+
+export function addExport(add: AddCommand): Command {
+  return add<FileOptions<ExportFormat>>(
+    {
+      name: 'export',
+      summary: 'Export a proof as a file for offline verification, as its AEP, or as a PDF',
+      description: `${NEEDS_ENGINE} The command writes the file completely or not at all, byte for byte as the engine sent it. --json with --out prints the hashes of request and response. Exits 3 shortly after an admission: not verified, or not under a checkpoint.`,
+      examples: [
+        'svc export 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f -o proof.json',
+        'svc export 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --format pdf -o proof.pdf',
+      ],
+    },
+    async (invocation) => {
+      const { argument: proof_id, options, engine, terminal } = invocation;
+      const { format, out } = options;
+      if (format === 'pdf' && out === undefined && terminal.outIsTerminal) {
+        throw new UsageError('a terminal cannot show a PDF: give --out FILE');
+      }
+      const envelope = await exportProofHttp(engine(), { proof_id, format });
+      const { response } = envelope;
+      const bytes = response instanceof Uint8Array ? response : utf8(canonicalJson(response));
+      await writeResponse(invocation, bytes, envelope);
+      return EXIT.success;
+    },
+  )
+    .argument('<PROOF_ID>')
+    .addOption(formatOption(['json', 'aep-json', 'pdf'] satisfies ExportFormat[]))
+    .addOption(outOption());
+}
+
+export function addInclusion(add: AddCommand): Command {
+  return add<FileOptions<InclusionFormat>>(
+    {
+      name: 'inclusion',
+      summary: 'Retrieve the place of a proof in the log, and the signed checkpoint over it',
+      description: `${NEEDS_ENGINE} The format tlog-proof is a C2SP .tlog-proof, which other tools and \`svc verify --offline --tlog-proof\` read. This command does not check its content. Exits 3 while no checkpoint covers the proof.`,
+      examples: [
+        'svc inclusion 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
+        'svc inclusion 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --format tlog-proof -o proof.tlog-proof',
+      ],
+    },
+    async (invocation) => {
+      const { argument: proof_id, options, engine } = invocation;
+      const envelope = await getProofInclusionHttp(engine(), { proof_id, format: options.format });
+      const { response } = envelope;
+      const text = typeof response === 'string' ? response : canonicalJson(response);
+      await writeResponse(invocation, utf8(text), envelope);
+      const isIncluded = typeof response === 'string' || response.state === 'included';
+      return isIncluded ? EXIT.success : EXIT.undecided;
+    },
+  )
+    .argument('<PROOF_ID>')
+    .addOption(formatOption(['json', 'tlog-proof'] satisfies InclusionFormat[]))
+    .addOption(outOption());
+}
+
+const REPLAY_CODES: Record<Replay['result'], ExitCode> = {
+  match: EXIT.success,
+  divergence: EXIT.negative,
+  engine_version_differs: EXIT.undecided,
+};
+
+export function addReplay(add: AddCommand): Command {
+  return add(
+    {
+      name: 'replay',
+      summary: 'Replay the decision of a proof from its pinned inputs',
+      description: `FILE is an output of \`svc export\`; - reads standard input. ${NEEDS_ENGINE} Exits 0 when the replay matches, 1 when it diverges, and 3 when the policy engine has another version than the one that decided.`,
+      examples: ['svc replay 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', 'svc replay proof.json --json'],
+    },
+    replay,
+  )
+    .argument('<PROOF_ID|FILE>')
+    .option('--policy <DIGEST>', 'also evaluate this policy set; with PROOF_ID only');
+}
+
+async function replay(invocation: Invocation<{ policy?: string }>): Promise<ExitCode> {
+  const { argument, options, json, terminal } = invocation;
+  const engine = invocation.engine();
+  const isId = isProofId(argument);
+  if (options.policy !== undefined && !isId) {
+    throw new UsageError('--policy needs a proof id, not a file');
+  }
+  const policy = options.policy === undefined ? {} : { policy_digest: options.policy };
+  const envelope = await (isId
+    ? replayProofHttp(engine, { proof_id: argument, ...policy })
+    : sendExport(argument, (document) => replayProofHttp(engine, document)));
+  const { result, proof_id, differences, counterfactual } = envelope.response;
+  const exitCode = REPLAY_CODES[result];
+  if (json) {
+    terminal.printJson(envelope);
+    return exitCode;
+  }
+  terminal.print(styled(exitCode, result));
+  terminal.print(...row('proof', proof_id));
+  for (const { pointer } of differences) terminal.print(...row('differs', pointer || '/'));
+  if (counterfactual !== null) {
+    const { decision, differs } = counterfactual;
+    const compared = differs ? 'another decision' : 'the same';
+    terminal.print(...row('that policy', `${decision.effect}, ${compared}`));
+  }
+  return exitCode;
+}

@@ -1,0 +1,103 @@
+import { readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { buffer } from 'node:stream/consumers';
+import { parseStrict, type JsonValue } from '../../protocol/json.js';
+import { SdkError, type RequestHashEnvelope } from '../index.js';
+import { UsageError } from './exit-code.js';
+import type { Terminal } from './terminal.js';
+
+/** The name of an input in messages. */
+export const inputName = (file: string): string => (file === '-' ? 'standard input' : file);
+
+/** The bytes of a file, or of standard input for `-`. */
+export async function readInput(file: string): Promise<Uint8Array> {
+  try {
+    return file === '-' ? await buffer(process.stdin) : await readFile(file);
+  } catch (cause) {
+    throw new UsageError(`${inputName(file)} cannot be read: ${errno(cause)}`, { cause });
+  }
+}
+
+/** A JSON document, parsed strictly: two parsers must not disagree about its meaning. */
+export async function readDocument(file: string): Promise<{ [key: string]: JsonValue }> {
+  const bytes = await readInput(file);
+  let value: JsonValue;
+  try {
+    value = parseStrict(bytes);
+  } catch (cause) {
+    throw new UsageError(`${inputName(file)} is not JSON: ${(cause as Error).message}`, { cause });
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    throw new UsageError(`${inputName(file)} is not a JSON object`);
+  }
+  return value;
+}
+
+/** Sends the export in a file. An error about the input names the file, not only a member of it. */
+export async function sendExport<T>(
+  file: string,
+  send: (document: never) => Promise<T>,
+): Promise<T> {
+  if (file !== '-' && !(await isFile(file))) {
+    throw new UsageError(`${file} is neither a proof id nor a file`);
+  }
+  const document = await readDocument(file);
+  try {
+    return await send(document as never);
+  } catch (cause) {
+    if (!(cause instanceof SdkError) || cause.code !== 'invalid_input') throw cause;
+    const message = `${inputName(file)} is not what \`svc export\` writes: ${cause.message}`;
+    throw new UsageError(message, { cause });
+  }
+}
+
+async function isFile(name: string): Promise<boolean> {
+  try {
+    return !(await stat(name)).isDirectory();
+  } catch {
+    return false;
+  }
+}
+
+/** Writes a response to a file or to standard output, and prints the hashes that identify it. */
+export async function writeResponse(
+  { terminal, json, options: { out } }: Delivery,
+  bytes: Uint8Array,
+  envelope: RequestHashEnvelope<unknown>,
+): Promise<void> {
+  // Redacted bytes would not be the document, and unredacted bytes would disclose the key.
+  if (terminal.redactor.containsKey(bytes)) {
+    throw new SdkError('unexpected_response', 'the response contains the API key of the request');
+  }
+  if (out === undefined) {
+    if (json && !(envelope.response instanceof Uint8Array)) terminal.printJson(envelope);
+    else terminal.printBytes(bytes);
+    return;
+  }
+  await writeOutput(out, bytes);
+  const { request_hash, canonical_request, response_hash, request_id } = envelope;
+  const hashes = { request_hash, canonical_request, response_hash, request_id };
+  if (json) terminal.printJson({ file: out, ...hashes });
+  else terminal.printError(`${out}: ${String(bytes.length)} bytes, sha256 ${response_hash}`);
+}
+
+interface Delivery {
+  terminal: Terminal;
+  json: boolean;
+  options: { out?: string };
+}
+
+/** Writes the whole file or nothing: half a proof looks like a forged one. */
+async function writeOutput(file: string, bytes: Uint8Array): Promise<void> {
+  const unfinished = `${file}.${String(process.pid)}.part`;
+  try {
+    await writeFile(unfinished, bytes, { flag: 'wx' });
+    await rename(unfinished, file);
+  } catch (cause) {
+    await rm(unfinished, { force: true });
+    throw new UsageError(`${file} cannot be written: ${errno(cause)}`, { cause });
+  }
+}
+
+function errno(cause: unknown): string {
+  return (cause as NodeJS.ErrnoException).code ?? 'unknown error';
+}

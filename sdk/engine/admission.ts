@@ -1,0 +1,175 @@
+import type * as z from 'zod';
+import { toHex } from '../../protocol/bytes.js';
+import { hashHex, nobleSha256 } from '../../protocol/hash.js';
+import {
+  agentEnvelopeSchema,
+  agentReceiptSchema,
+  type AgentEnvelope,
+  type AgentReceipt,
+} from '../../protocol/schemas/agent.js';
+import {
+  executeReceiptSchema,
+  executeRequestSchema,
+  type ExecuteReceipt,
+  type ExecuteRequest,
+} from '../../protocol/schemas/execute.js';
+import { SCHEMA } from '../../protocol/schemas/ids.js';
+import { formatTime } from '../../protocol/time.js';
+import { canonicalBody } from '../canonical.js';
+import { SdkError } from '../errors.js';
+import { retryAfterMs, validInput } from '../http/answers.js';
+import type { HttpClient } from '../http/client.js';
+import { withDeadline, type Deadline } from '../http/deadline.js';
+import type { EngineOptions } from '../options.js';
+import { openEngine, requireProofId } from './engine.js';
+import {
+  readAdmission,
+  receiptSchema,
+  type Admitted,
+  type AdmissionState,
+  type ExpectedReceipt,
+  type Receipt,
+} from './receipt.js';
+
+/** An execute request; `schema_version` and the tenant are optional. */
+export type ExecuteInput = Omit<ExecuteRequest, 'schema_version' | 'tenant_id'> &
+  Partial<Pick<ExecuteRequest, 'schema_version' | 'tenant_id'>>;
+
+/**
+ * The complete, validated body of `POST /v1/intents/execute`. The same body is always the same
+ * admission. Throws `invalid_input`.
+ */
+export function executeRequest(tenantId: string, input: ExecuteInput): ExecuteRequest {
+  return validInput(executeRequestSchema, {
+    schema_version: SCHEMA.executeRequest,
+    tenant_id: tenantId,
+    ...input,
+  });
+}
+
+/**
+ * `POST /v1/intents/execute`: admits an execution, and returns the engine's receipt once the proof is
+ * signed and in the log. The same input returns the first receipt again, so a retry is safe. The
+ * idempotency header is the hash of the canonical request.
+ *
+ * Throws `SdkError`: `policy_denied` for a denial, with its receipt in `denial`; `lane_locked`,
+ * `forbidden`, `rate_limited`, `unavailable` and others without a decision. Returns only a receipt
+ * with the status `ADMITTED` and the hash of this request.
+ */
+export async function executeIntentHttp(
+  options: EngineOptions,
+  input: ExecuteInput,
+): Promise<Admitted<ExecuteReceipt>> {
+  const body = () => executeRequest(options.tenantId, input);
+  return submit(options, '/v1/intents/execute', executeReceiptSchema, body);
+}
+
+/**
+ * An agent's envelope: kind `admission` requests a decision before an action, kind `outcome` records
+ * its result. Defaults: a random `nonce`, `requested_at` now, the caller's tenant.
+ */
+export type AgentInput = AgentEnvelope extends infer E
+  ? E extends AgentEnvelope
+    ? Omit<E, 'schema_version' | 'tenant_id' | 'nonce' | 'requested_at'> &
+        Partial<Pick<E, 'schema_version' | 'tenant_id' | 'nonce' | 'requested_at'>>
+    : never
+  : never;
+
+/**
+ * The complete, validated body of `POST /v1/agent/admissions`. Without a `nonce` in the input, each
+ * call is another admission: keep the envelope to send the same one again. Throws `invalid_input`.
+ */
+export function agentEnvelope(tenantId: string, input: AgentInput): AgentEnvelope {
+  return validInput(agentEnvelopeSchema, {
+    schema_version: SCHEMA.agentEnvelope,
+    tenant_id: tenantId,
+    nonce: toHex(crypto.getRandomValues(new Uint8Array(16))),
+    requested_at: formatTime(Date.now()),
+    ...input,
+  });
+}
+
+/**
+ * `POST /v1/agent/admissions`: admits an agent's action, or records its outcome. Arguments and results
+ * stay with the agent, which sends their `canonicalHash`. The idempotency header is the hash of the
+ * canonical envelope.
+ *
+ * Returns and throws like `executeIntentHttp`; `invalid_request` for a parent that is not an admitted
+ * action of this tenant.
+ */
+export async function admitHttp(
+  options: EngineOptions,
+  input: AgentInput,
+): Promise<Admitted<AgentReceipt>> {
+  const body = () => agentEnvelope(options.tenantId, input);
+  return submit(options, '/v1/agent/admissions', agentReceiptSchema, body);
+}
+
+/**
+ * Waits for the decision on an accepted admission, at the polling interval of the service.
+ *
+ * Throws like `executeIntentHttp`; `timeout` has the `proofId` for the next call.
+ */
+export async function followAdmissionHttp(
+  options: EngineOptions,
+  input: { proof_id: string },
+): Promise<Admitted<Receipt>> {
+  const engine = openEngine(options);
+  const proofId = requireProofId(input.proof_id);
+  const expected = { schema: receiptSchema, requestHash: null, proofId };
+  return withDeadline(options, (deadline) => poll(engine, expected, deadline));
+}
+
+async function submit<R extends Receipt>(
+  options: EngineOptions,
+  path: '/v1/intents/execute' | '/v1/agent/admissions',
+  schema: z.ZodType<R>,
+  document: () => object,
+): Promise<Admitted<R>> {
+  const engine = openEngine(options);
+  const body = canonicalBody(document());
+  const requestHash = hashHex(nobleSha256, body);
+  return withDeadline(options, async (deadline) => {
+    const request = { method: 'POST', path, body, idempotencyKey: requestHash } as const;
+    const answer = await engine.send(request, deadline);
+    const expected = { schema, requestHash };
+    const admission = readAdmission(answer, expected);
+    if (admission.state === 'admitted') return admission.receipt;
+    const { proofId } = admission;
+    await withProofId(proofId, () => pause(answer.headers, deadline));
+    return poll(engine, { ...expected, proofId }, deadline);
+  });
+}
+
+async function poll<R extends Receipt>(
+  engine: HttpClient,
+  expected: ExpectedReceipt<R> & { proofId: string },
+  deadline: Deadline,
+): Promise<Admitted<R>> {
+  const { proofId } = expected;
+  const request = { method: 'GET', path: `/v1/admissions/${proofId}` } as const;
+  for (;;) {
+    const answer = await withProofId(proofId, () => engine.send(request, deadline));
+    const admission: AdmissionState<R> = readAdmission(answer, expected);
+    if (admission.state === 'admitted') return admission.receipt;
+    await withProofId(proofId, () => pause(answer.headers, deadline));
+  }
+}
+
+const POLL_MS = 1_000;
+const MIN_POLL_MS = 50;
+
+function pause(headers: Headers, deadline: Deadline): Promise<void> {
+  const ms = retryAfterMs(headers, Date.now()) ?? POLL_MS;
+  return deadline.sleep(Math.max(ms, MIN_POLL_MS));
+}
+
+/** Adds the proof id to errors: without it the caller loses an accepted admission. */
+async function withProofId<T>(proofId: string, run: () => Promise<T>): Promise<T> {
+  try {
+    return await run();
+  } catch (error) {
+    if (!(error instanceof SdkError)) throw error;
+    throw new SdkError(error.code, error.message, { ...error, proofId, cause: error.cause });
+  }
+}

@@ -1,0 +1,137 @@
+import type * as z from 'zod';
+import { parseStrict, pointerStep, type JsonValue } from '../../protocol/json.js';
+import { openSchema } from '../../protocol/schemas/open-schema.js';
+import { publicProblemSchema } from '../../protocol/schemas/problem.js';
+import { SdkError, type SdkErrorCode, type ServiceProblem } from '../errors.js';
+import type { Answer } from './attempt.js';
+
+/**
+ * The document of a response as sent: strict JSON with every member of `schema`. Keeps members that
+ * the service added later, which only `FIXED_SCHEMAS` forbid. Throws `unexpected_response`.
+ */
+export function readDocument<T>(answer: Answer, schema: z.ZodType<T>): T {
+  requireType(answer, 'application/json');
+  let value: JsonValue;
+  try {
+    value = parseStrict(answer.bytes);
+  } catch (cause) {
+    throw unexpected(answer, 'the response is not strict JSON', cause);
+  }
+  const result = openSchema(schema).safeParse(value);
+  if (!result.success) {
+    const pointer = result.error.issues[0]?.path.map(String).map(pointerStep).join('') ?? '';
+    const message = `the response does not have the expected form, at ${pointer || '/'}`;
+    throw unexpected(answer, message, result.error);
+  }
+  return value as T;
+}
+
+/** Compares media types without case and parameters. */
+export function requireType(answer: Answer, type: string): void {
+  const sent = (answer.headers.get('content-type') ?? '').split(';')[0]?.trim().toLowerCase();
+  if (sent !== type) throw unexpected(answer, `the response is not ${type}`);
+}
+
+/** The response must be about the requested proof. */
+export function requireSameProof<T extends { proof_id: string }>(
+  answer: Answer,
+  requested: string | undefined,
+  document: T,
+): T {
+  if (document.proof_id !== requested) {
+    throw unexpected(answer, 'the response is about another proof');
+  }
+  return document;
+}
+
+export function unexpected({ status }: Answer, message: string, cause?: unknown): SdkError {
+  return new SdkError('unexpected_response', message, {
+    status,
+    ...(cause !== undefined && { cause }),
+  });
+}
+
+/** The validated input. Throws `invalid_input` with a pointer. */
+export function validInput<T>(schema: z.ZodType<T>, input: unknown): T {
+  const result = schema.safeParse(input);
+  if (result.success) return result.data;
+  const [issue] = result.error.issues;
+  const path = issue === undefined ? [] : [...issue.path];
+  if (issue?.code === 'unrecognized_keys') path.push(issue.keys[0] ?? '');
+  const pointer = path.map(String).map(pointerStep).join('');
+  throw new SdkError('invalid_input', `${pointer || '/'}: ${issue?.message ?? 'is not valid'}`, {
+    pointer,
+    cause: result.error,
+  });
+}
+
+const BY_STATUS: Partial<Record<number, SdkErrorCode>> = {
+  401: 'unauthenticated',
+  403: 'forbidden',
+  404: 'not_found',
+  409: 'not_ready',
+  410: 'gone',
+  423: 'lane_locked',
+  429: 'rate_limited',
+  502: 'unavailable',
+  503: 'unavailable',
+  504: 'unavailable',
+};
+
+/** Statuses that a proxy may send without a problem document of the API. */
+const PROXY_STATUS: ReadonlySet<number> = new Set([429, 500, 502, 503, 504]);
+
+/** The error of a response without success. */
+export function httpError(answer: Answer): SdkError {
+  const { status } = answer;
+  const problem = problemOf(answer);
+  const after = retryAfterMs(answer.headers, Date.now());
+  const details = {
+    status,
+    ...(problem !== undefined && { problem }),
+    ...(after !== null && { retryAfterMs: after }),
+  };
+  if (problem === undefined && !PROXY_STATUS.has(status)) {
+    const message = `status ${String(status)} without a problem document: check the address`;
+    return new SdkError('unexpected_response', message, details);
+  }
+  const code = BY_STATUS[status] ?? (status < 500 ? 'invalid_request' : 'engine_failed');
+  return new SdkError(code, problem ? describe(problem) : `status ${String(status)}`, details);
+}
+
+function describe({ code, detail, errors }: ServiceProblem): string {
+  const [first] = errors ?? [];
+  const where = first === undefined ? '' : ` (${first.pointer || '/'}: ${first.detail})`;
+  return `${code}: ${detail}${where}`;
+}
+
+/** The problem document of a response. Ignores one with another status than the response. */
+function problemOf({ status, headers, bytes }: Answer): ServiceProblem | undefined {
+  const type = headers.get('content-type') ?? '';
+  if (!/^application\/problem\+json(?:\s*;|\s*$)/i.test(type)) return undefined;
+  try {
+    const document = openSchema(publicProblemSchema).parse(parseStrict(bytes));
+    return document.status === status ? document : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * The delay of a `Retry-After` header in milliseconds (RFC 9110 §10.2.3), null for an absent or
+ * malformed one. A date counts from the response's own `Date`, because the clocks may differ.
+ */
+export function retryAfterMs(headers: Headers, now: number): number | null {
+  const text = headers.get('retry-after')?.trim() ?? '';
+  if (/^[0-9]{1,9}$/.test(text)) return Number(text) * 1000;
+  const until = httpDate(text);
+  if (until === null) return null;
+  return Math.max(0, until - (httpDate(headers.get('date') ?? '') ?? now));
+}
+
+/** IMF-fixdate, the only form that a sender may use; `Date.parse` accepts many others. */
+function httpDate(text: string): number | null {
+  if (!/^[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT$/.test(text)) return null;
+  const at = Date.parse(text);
+  return Number.isNaN(at) ? null : at;
+}

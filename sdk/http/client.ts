@@ -1,0 +1,125 @@
+import { SdkError, type SdkErrorCode } from '../errors.js';
+import { RETRY_DEFAULTS, type CallOptions, type RetryOptions } from '../options.js';
+import { httpError } from './answers.js';
+import { attempt, type Answer, type HttpCall } from './attempt.js';
+import type { Deadline } from './deadline.js';
+
+const RETRIED_STATUS: ReadonlySet<number> = new Set([429, 502, 503, 504]);
+const RETRIED: ReadonlySet<SdkErrorCode> = new Set<SdkErrorCode>([
+  'network',
+  'timeout',
+  'rate_limited',
+  'unavailable',
+]);
+
+export interface HttpRequest {
+  method: 'GET' | 'POST';
+  /** Without the base address, of characters that need no escape. */
+  path: string;
+  query?: Record<string, string>;
+  body?: Uint8Array;
+  /** Media type of the body; default `application/json`. */
+  type?: string;
+  /** Media type of the response; default `application/json`. */
+  accept?: string;
+  idempotencyKey?: string;
+}
+
+export interface HttpClient {
+  /** The response of any status, after all retries. */
+  send(request: HttpRequest, deadline: Deadline): Promise<Answer>;
+  /** The same, but throws for every status except 200. */
+  read(request: HttpRequest, deadline: Deadline): Promise<Answer>;
+}
+
+/** Validates the retry options, and opens no connection. */
+export function openHttpClient(
+  options: CallOptions,
+  base: URL,
+  headers: Record<string, string>,
+  maxBytes: number,
+): HttpClient {
+  const retry = validRetry(options.retry);
+  const fetcher = options.fetch ?? fetch;
+  const send: HttpClient['send'] = (request, deadline) => {
+    const { method, path, query = {}, body, idempotencyKey } = request;
+    const url = new URL(path.slice(1), base);
+    url.search = new URLSearchParams(query).toString();
+    const sent = {
+      ...headers,
+      Accept: request.accept ?? 'application/json',
+      ...(body !== undefined && { 'Content-Type': request.type ?? 'application/json' }),
+      ...(idempotencyKey !== undefined && { 'X-Svc-Idempotency-Key': idempotencyKey }),
+    };
+    return sendWithRetries(
+      fetcher,
+      { method, url, headers: sent, body, maxBytes },
+      deadline,
+      retry,
+    );
+  };
+  return {
+    send,
+    read: async (request, deadline) => {
+      const answer = await send(request, deadline);
+      if (answer.status !== 200) throw httpError(answer);
+      return answer;
+    },
+  };
+}
+
+/**
+ * Retries after a network error, 429, 502, 503 and 504; every other response would be the same again.
+ * The delay is that of `Retry-After`, or a backoff. Gives up at once when the delay exceeds the
+ * remaining time.
+ */
+async function sendWithRetries(
+  fetcher: typeof fetch,
+  call: HttpCall,
+  deadline: Deadline,
+  retry: Required<RetryOptions>,
+): Promise<Answer> {
+  for (let sent = 1; ; sent++) {
+    const outcome = await attempt(fetcher, call, deadline, retry.attemptTimeoutMs).then(
+      (answer) => (RETRIED_STATUS.has(answer.status) ? httpError(answer) : answer),
+      (error: unknown) => {
+        if (error instanceof SdkError) return error;
+        throw error;
+      },
+    );
+    if (!(outcome instanceof SdkError)) return outcome;
+    if (!RETRIED.has(outcome.code) || deadline.signal.aborted) throw outcome;
+    const delay = Math.max(outcome.retryAfterMs ?? 0, backoffMs(sent, retry, Math.random()));
+    if (sent >= retry.attempts || delay >= deadline.remainingMs()) throw outcome;
+    await deadline.sleep(delay);
+  }
+}
+
+/**
+ * Milliseconds before retry `n` (from 1): doubled each time up to a cap, and drawn from the upper
+ * half, so that clients which failed together do not return together.
+ *
+ * @param random a number in [0, 1)
+ */
+export function backoffMs(
+  n: number,
+  { baseDelayMs, maxDelayMs }: { baseDelayMs: number; maxDelayMs: number },
+  random: number,
+): number {
+  const full = Math.min(maxDelayMs, baseDelayMs * 2 ** Math.min(n - 1, 30));
+  return (full * (1 + random)) / 2;
+}
+
+/** NaN compares as false everywhere: retries would never end, and never wait. */
+function validRetry(given: RetryOptions = {}): Required<RetryOptions> {
+  const retry = { ...RETRY_DEFAULTS };
+  for (const name of Object.keys(RETRY_DEFAULTS) as (keyof RetryOptions)[]) {
+    const value = given[name] ?? RETRY_DEFAULTS[name];
+    const least = name === 'attempts' || name === 'attemptTimeoutMs' ? 1 : 0;
+    if (typeof value !== 'number' || !(value >= least)) {
+      throw new SdkError('invalid_input', `retry.${name} must be at least ${String(least)}`);
+    }
+    retry[name] = value;
+  }
+  return retry;
+}
