@@ -20,7 +20,9 @@ const ROWS = [
   ),
   ...NO_ROWS.map(([file, statements]) => ({ file, statements })),
 ];
-const FILES = readdirSync(join(packageRoot, 'sql')).filter((name) => name.endsWith('.ts'));
+const FILES = readdirSync(join(packageRoot, 'sql'), { encoding: 'utf8', recursive: true }).filter(
+  (name) => name.endsWith('.ts'),
+);
 
 /** Where one ends with a value, the other may go on. */
 const isOf = (written: string, listed: string): boolean =>
@@ -38,6 +40,7 @@ describe('the table of faults', () => {
         )
         .map((written) => `${file}: ${written}`),
     );
+    expect(FILES).not.toEqual([]);
     expect(forgotten).toEqual([]);
   });
 

@@ -191,7 +191,7 @@ describe('a publisher that dies at a write', () => {
 
 describe('a registry that fails', () => {
   it.each([
-    'frontier',
+    'verifiedPrefix',
     'latestCheckpoint',
     'insertCheckpoint',
     'tile',

@@ -254,7 +254,7 @@ describe('a package', () => {
     await tick();
     for (let round = 0; round < 6; round++) {
       snapshot.registry.judge(ids[0]!, { outcome: round % 2 === 0 ? 'fail' : 'pass' });
-      expect(await tick()).toMatchObject({ judgedAnew: 1, grants: 0 });
+      expect(await tick()).toMatchObject({ changedRecords: 1, grants: 0 });
       expect(await published.bookmark()).toBe(1);
     }
     expect(await tick()).toMatchObject({ grants: 0 });

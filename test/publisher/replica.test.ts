@@ -126,7 +126,7 @@ describe('a publisher with a replica', () => {
     await db.caughtUp();
     expect(await publisher.runCycle()).toMatchObject({ newProofs: 20 });
     expect([...names].sort()).toEqual(
-      ['frontier', 'hasEnded', 'insertCheckpoint', 'keyEntries', 'latestCheckpoint', 'tile'],
+      ['hasEnded', 'insertCheckpoint', 'keyEntries', 'latestCheckpoint', 'tile', 'verifiedPrefix'],
     ); // prettier-ignore
   });
 

@@ -17,9 +17,9 @@ function ticking(tick: (number: number) => Promise<CycleReport>) {
   let closed = false;
   const steps = { count: 0 };
   const publisher = {
-    tick: () => tick(++ticks),
+    runCycle: () => tick(++ticks),
     steps: () => steps.count,
-    leads: () => true,
+    isLeader: () => true,
     close: () => {
       closed = true;
       return Promise.resolve();

@@ -27,7 +27,7 @@ vi.mock('node:crypto', async (original) => {
   };
   return { ...real, timingSafeEqual };
 });
-vi.mock('#sql/tenants', async (original) => {
+vi.mock('#sql/tenants/authenticate', async (original) => {
   const real = await original<typeof tenants>();
   const authenticate: typeof real.authenticate = (sql, keyIds) => {
     done.lookedUp.push([...keyIds]);
