@@ -15,7 +15,7 @@ export type BatchItemResult = {
   /** Its place in the whole input, from 0. */
   index: number;
   batch_id: string;
-  /** Of its admission; an item that is or was invalid has none. */
+  /** Proof id of the admission; absent for an invalid item. */
   proof_id?: string;
   /** An earlier admission answers it, in this input or before. */
   replayed: boolean;

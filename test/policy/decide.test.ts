@@ -308,7 +308,7 @@ describe('failing closed', () => {
         },
       }));
       const { policySelfTest: selfTest } = await import('#policy/self-test');
-      await expect(selfTest()).rejects.toThrow(/was answered/);
+      await expect(selfTest()).rejects.toThrow(/was decided/);
     });
   });
 });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { join } from 'node:path';
 import { preparePolicyEngine } from '#policy/decide';
-import { IntakeMismatchError, UnknownLaneError } from '#policy/errors';
+import { IntakeMismatchError, UnknownRequestTypeError } from '#policy/errors';
 import { parentFault } from '#policy/parent';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { replayPolicies } from '#policy/replay-policies';
@@ -194,7 +194,7 @@ describe('an intake', () => {
   });
 
   it('of a lane that is not known is left for somebody who knows it', () => {
-    expect(() => read(executeBody(), { lane: 3 as 1 })).toThrow(UnknownLaneError);
+    expect(() => read(executeBody(), { lane: 3 as 1 })).toThrow(UnknownRequestTypeError);
   });
 });
 

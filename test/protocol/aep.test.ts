@@ -6,7 +6,7 @@ import {
   buildAep,
   buildProofRecord,
   buildReceipt,
-  laneOf,
+  requestTypeOf,
   proofRecordBytes,
   proofRecordHash,
   receiptBytes,
@@ -165,7 +165,7 @@ describe('proof record', () => {
           key_id: aep.key_id,
           request_hash: aep.request_hash,
           effect: aep.decision.effect,
-          lane: laneOf(aep.subject),
+          lane: requestTypeOf(aep.subject),
         });
         expect(Buffer.from(proofRecordBytes(made)).equals(canonicalBytes(made))).toBe(true);
         expect(proofRecordSchema.safeParse(made).success).toBe(true);

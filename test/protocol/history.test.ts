@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import {
   eventsOf,
   mergeEvents,
-  plainEvents,
+  impliedEvents,
   type RevocationInHistory,
   type VerdictInHistory,
 } from '#protocol/history';
@@ -125,12 +125,12 @@ describe('the events of a proof', () => {
   });
 
   it('begin with what is known of it before anybody has verified it', () => {
-    expect(eventsOf(PROOF, { verdicts: [], revocations: [] })).toEqual(plainEvents(IN_BODY));
+    expect(eventsOf(PROOF, { verdicts: [], revocations: [] })).toEqual(impliedEvents(IN_BODY));
   });
 
   it('are told without the size of the log where nothing else became of it', () => {
     const [accepted, appended, verified] = eventsOf(PROOF, lived(false, []));
-    const plain = plainEvents(IN_BODY, at(10));
+    const plain = impliedEvents(IN_BODY, at(10));
     expect(plain).toEqual([accepted, appended, { event: 'verified', at: at(10) }]);
     expect(verified).toEqual({ event: 'verified', at: at(10), log_size: 10 });
     for (const event of plain) expect(publicEventSchema.parse(event)).toEqual(event);
@@ -146,7 +146,7 @@ describe('events that were told before', () => {
         fc.array(stepArbitrary(0), { maxLength: 12 }),
         fc.array(fc.nat(12), { maxLength: 4 }),
         (fails, steps, moments) => {
-          let told = plainEvents(IN_BODY);
+          let told = impliedEvents(IN_BODY);
           for (const moment of moments.sort((a, b) => a - b)) {
             told = mergeEvents(told, eventsOf(PROOF, lived(fails, steps.slice(0, moment))));
           }
@@ -197,13 +197,13 @@ describe('events that were told before', () => {
   });
 
   it('stay also where it turns out that nothing changed', () => {
-    const plain = plainEvents(IN_BODY, at(20));
+    const plain = impliedEvents(IN_BODY, at(20));
     const known = eventsOf(PROOF, lived(false, []));
     expect(mergeEvents(plain, known)).toEqual([...known, plain[2]]);
   });
 
   it('gain nothing but the size of the log that was not told', () => {
-    const plain = plainEvents(IN_BODY, at(10));
+    const plain = impliedEvents(IN_BODY, at(10));
     const known = eventsOf(PROOF, lived(false, []));
     expect(mergeEvents(plain, known)).toEqual(known);
     expect(mergeEvents(plain, [])).toEqual(plain);

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { aepBytes, buildProofRecord, laneOf, proofRecordHash } from '#protocol/aep';
+import { aepBytes, buildProofRecord, requestTypeOf, proofRecordHash } from '#protocol/aep';
 import { fromUtf8, utf8 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { proofCommitments } from '#protocol/commitments';
@@ -202,7 +202,7 @@ describe('what the log commits to', () => {
           key_id: key ?? aep.key_id,
           request_hash: hash ?? aep.request_hash,
           effect: aep.decision.effect,
-          lane: laneOf(aep.subject),
+          lane: requestTypeOf(aep.subject),
         };
         const record = buildProofRecord(nobleSha256, input);
         for (const sha256 of [nobleSha256, nativeSha256]) {

@@ -3,7 +3,7 @@ import { toBase64, utf8 } from '#protocol/bytes';
 import { parseStrict } from '#protocol/json';
 import {
   admissionStatusSchema,
-  askedFor,
+  requestedIdentifier,
   executeRequestSchema,
   facadeSchema,
   inclusionResponseSchema,
@@ -79,7 +79,7 @@ describe('lookup request', () => {
 
   it.each(LOOKUP_FIELDS)('asks by %s', (field) => {
     const body = lookupRequestSchema.parse({ schema_version, [field]: 'x' });
-    expect(askedFor(body)).toEqual({ field, identifier: 'x' });
+    expect(requestedIdentifier(body)).toEqual({ field, identifier: 'x' });
   });
 
   it.each([

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 
 function load<T>(name: string): T {
-  const file = new URL(`../protocol/vectors/${name}.json`, import.meta.url);
+  const file = new URL(`../../protocol/vectors/${name}.json`, import.meta.url);
   return JSON.parse(readFileSync(file, 'utf8')) as T;
 }
 

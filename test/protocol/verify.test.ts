@@ -3,7 +3,7 @@ import {
   AEP_PAYLOAD_TYPE,
   aepBytes,
   buildProofRecord,
-  laneOf,
+  requestTypeOf,
   proofRecordHash,
 } from '#protocol/aep';
 import { utf8 } from '#protocol/bytes';
@@ -66,7 +66,7 @@ function resigned(aep: Aep, key = aepKey): Partial<ProofEvidence> {
     key_id: aep.key_id,
     request_hash: aep.request_hash,
     effect: aep.decision.effect,
-    lane: laneOf(aep.subject),
+    lane: requestTypeOf(aep.subject),
   });
   const entry = proofEntryBytes({
     proof_id: admitted.proofId,
