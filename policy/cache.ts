@@ -4,7 +4,7 @@ import { requireApplicable } from './check.js';
 import { preparePolicyEngine, type PolicyEngine } from './decide.js';
 import { PolicySetError } from './policy-set.js';
 
-/** Prepared policy sets by digest. A set never changes, so what is prepared once stays right. */
+/** Prepared policy sets by digest. Policy sets are immutable, so entries never expire. */
 export function policyCache(sql: Db): (digest: Buffer) => Promise<PolicyEngine> {
   const engines = new Map<string, Promise<PolicyEngine>>();
   return (digest) => {
@@ -13,7 +13,7 @@ export function policyCache(sql: Db): (digest: Buffer) => Promise<PolicyEngine> 
     if (known !== undefined) return known;
     const engine = prepare(sql, digest);
     engines.set(name, engine);
-    // A failure is not kept: the database may only have been away.
+    // Failures are not cached: the database may be unavailable for a moment.
     engine.catch(() => engines.delete(name));
     return engine;
   };
@@ -22,7 +22,7 @@ export function policyCache(sql: Db): (digest: Buffer) => Promise<PolicyEngine> 
 async function prepare(sql: Db, digest: Buffer): Promise<PolicyEngine> {
   const stored = await readPolicySet(sql, digest);
   if (stored === null)
-    throw new PolicySetError(`no policy set ${digest.toString('hex')} is stored`);
+    throw new PolicySetError(`policy set ${digest.toString('hex')} is not stored`);
   const engine = await preparePolicyEngine(stored);
   await requireApplicable(stored.files);
   return engine;

@@ -14,7 +14,7 @@ import type { PolicyInput } from './input.js';
 
 const common = { tenant: tenantIdSchema, environment: environmentSchema, action: actionSchema };
 
-/** What is asked, as it can really come: the execute lane has fixtures, the agent lane agents. */
+/** The inputs that can occur: execute requests have fixtures, agent requests have agents. */
 const inputSchema = z.discriminatedUnion('lane', [
   z.strictObject({
     ...common,
@@ -33,17 +33,17 @@ export const policyCaseSchema = z.strictObject({
   name: z.string().min(1),
   input: inputSchema,
   expect: effectSchema,
-  /** The ids of the policies that must have decided; left out, any may. */
+  /** Ids of the policies that must have decided; if absent, any may. */
   reasons: z.array(z.string()).optional(),
 });
 export type PolicyCase = z.infer<typeof policyCaseSchema>;
 
-/** The cases are no cases; says which, and what is wrong with it. */
+/** Names the invalid case and its fault. */
 export class PolicyCasesError extends Error {
   override readonly name = 'PolicyCasesError';
 }
 
-/** Reads a JSON list of cases, or one case a line. */
+/** Parses a JSON list of cases, or one case a line. */
 export function parsePolicyCases(bytes: Uint8Array): PolicyCase[] {
   const cases = documentsOf(bytes).map((document, index) => {
     const parsed = policyCaseSchema.safeParse(document);
@@ -51,9 +51,9 @@ export function parsePolicyCases(bytes: Uint8Array): PolicyCase[] {
     const issues = parsed.error.issues.map(
       ({ path, message }) => `${path.join('.') || 'the case'}: ${message}`,
     );
-    throw new PolicyCasesError(`case ${index + 1} is none: ${issues.join('; ')}`);
+    throw new PolicyCasesError(`case ${index + 1} is invalid: ${issues.join('; ')}`);
   });
-  if (cases.length === 0) throw new PolicyCasesError('there is no case');
+  if (cases.length === 0) throw new PolicyCasesError('the file has no cases');
   return cases;
 }
 

@@ -6,9 +6,8 @@ import { inputSchema, schemaDifferences, unknownAttributes } from './input-schem
 import { PolicySetError, SCHEMA_FILE } from './policy-set.js';
 
 export interface PolicyProblem {
-  /** The file that it is in. */
   file: string;
-  /** From 1; null when it is about the whole file. */
+  /** From 1; null when the problem concerns the whole file. */
   line: number | null;
   column: number | null;
   severity: 'error' | 'warning';
@@ -19,7 +18,7 @@ type PolicyTexts = Pick<PolicyFiles, 'schema' | 'policies'>;
 
 export const policyFile = (policyId: string): string => `${policyId}.cedar`;
 
-/** Everything that Cedar finds in the texts of a set, file by file. Without errors it can be used. */
+/** All problems that Cedar finds in the texts of a set, by file. A set without errors is usable. */
 export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProblem[]> {
   const { schema } = texts;
   const found: PolicyProblem[] = [];
@@ -33,14 +32,14 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
     if (answer.type === 'success') policies[id] = text;
     else found.push(...answer.errors.map((error) => problem(policyFile(id), text, error)));
   }
-  // Checked also when the schema is wrong, so that one run reports everything.
+  // Runs even when the schema is wrong, so that one run reports everything.
   found.push(...(await ruleProblems(policies)));
   if (parsed.type === 'success') {
     const differences = await schemaDifferences(schema);
     found.push(...differences.map((message) => wholeFile(SCHEMA_FILE, 'error', message)));
   }
   if (Object.keys(texts.policies).length === 0) {
-    const message = 'there is no policy, so everything but outcomes is denied';
+    const message = 'the set has no policies, so it denies everything except outcomes';
     found.push(wholeFile(SCHEMA_FILE, 'warning', message));
   }
   return found.sort(
@@ -48,7 +47,10 @@ export async function checkPolicyTexts(texts: PolicyTexts): Promise<PolicyProble
   );
 }
 
-/** Whatever is wrong with policies of a schema that differs is what would keep them from applying. */
+/**
+ * Checks the policies against the schema of inputs, not their own: only rules about existing inputs
+ * ever apply.
+ */
 async function ruleProblems(policies: PolicyFiles['policies']): Promise<PolicyProblem[]> {
   const schema = await inputSchema();
   const answer = cedar.validate({
@@ -89,15 +91,15 @@ function problem(file: string, text: string, error: cedar.DetailedError): Policy
   };
 }
 
-/** Cedar counts bytes of UTF-8. */
+/** Cedar offsets count bytes of UTF-8. */
 function placeOf(text: string, offset: number): { line: number; column: number } {
   const before = Buffer.from(utf8(text).subarray(0, offset)).toString('utf8').split('\n');
   return { line: before.length, column: Array.from(before.at(-1) ?? '').length + 1 };
 }
 
 /**
- * Refuses a stored set with a rule about what no input contains. Its schema may differ from that of
- * inputs where no rule depends on the difference.
+ * Rejects a stored set with a rule about something that no input contains. Its schema may differ
+ * from that of inputs if no rule depends on the difference.
  *
  * @throws PolicySetError
  */
@@ -107,7 +109,7 @@ export async function requireApplicable({ policies }: PolicyFiles): Promise<void
   throw new PolicySetError(errors.map(({ file, message }) => `${file}: ${message}`).join('; '));
 }
 
-/** Why this process cannot run a stored set; null when it can. */
+/** Why this process cannot run a stored set, or null. */
 export function whyNotRun(stored: StoredPolicySet): Promise<string | null> {
   return reasonOf(async () => {
     await preparePolicyEngine(stored);
@@ -115,7 +117,7 @@ export function whyNotRun(stored: StoredPolicySet): Promise<string | null> {
   });
 }
 
-/** Why a stored set must not be activated; null when it may be. */
+/** Why a stored set must not be activated, or null. */
 export function whyNotActivate(stored: StoredPolicySet): Promise<string | null> {
   return reasonOf(async () => {
     await preparePolicyEngine(stored);

@@ -6,7 +6,7 @@ import { policyInputJson, type PolicyInput } from './input.js';
 
 export interface Decision {
   effect: 'ADMIT' | 'DENY';
-  /** Ids of the policies that decided, sorted: the engine's own order varies between equal calls. */
+  /** Ids of the deciding policies, sorted: the engine's order varies between equal calls. */
   reasons: string[];
 }
 
@@ -14,15 +14,15 @@ export interface Decision {
 export interface PolicyEngine {
   digest: string;
   engineVersion: string;
-  /** `canonical` is the input's RFC 8785 form, for whoever has made it already. */
+  /** Pass `canonical`, the input's RFC 8785 form, if it is already computed. */
   decide(input: PolicyInput, canonical?: string): Decision;
 }
 
 const MEMO_LIMIT = 10_000;
 
 /**
- * Prepares a stored set. Its digest is derived again from its texts and this engine; a set that
- * another engine version was to decide is refused, never quietly run.
+ * Prepares a stored set. Recomputes its digest from its texts and this engine, so a set of another
+ * engine version is rejected and never run.
  *
  * @throws PolicySetError
  */
@@ -30,7 +30,7 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
   const set = await makePolicySet(stored.files);
   if (!set.digest.equals(stored.digest)) {
     throw new PolicySetError(
-      `policy set ${stored.digest.toString('hex')} is not what its texts and Cedar ${CEDAR_VERSION} amount to`,
+      `policy set ${stored.digest.toString('hex')} does not match its texts and Cedar ${CEDAR_VERSION}`,
     );
   }
   const digest = set.digest.toString('hex');
@@ -42,8 +42,8 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
     decide(input, canonical = canonicalize(policyInputJson(input))) {
       const known = memo.get(canonical);
       if (known !== undefined) return known;
-      const { decision, sound } = evaluate(digest, input);
-      if (sound) {
+      const { decision, cacheable } = evaluate(digest, input);
+      if (cacheable) {
         if (memo.size >= MEMO_LIMIT) memo.clear();
         memo.set(canonical, decision);
       }
@@ -53,7 +53,7 @@ export async function preparePolicyEngine(stored: StoredPolicySet): Promise<Poli
 }
 
 /**
- * Hands texts to the engine under a name, in place of what it had under that name before.
+ * Loads texts into the engine under a name, replacing earlier ones.
  *
  * @throws PolicySetError
  */
@@ -69,33 +69,36 @@ export function preparse(name: string, files: PolicyFiles): void {
   }
 }
 
-/** A report on an action that policy admitted before: a rule that denied it would only hide what happened. */
+/** An outcome reports on an admitted action; denying it would only hide the outcome. */
 const OUTCOME_DECISION: Decision = { effect: 'ADMIT', reasons: [] };
 
 /**
- * One call of the engine, failing closed. Cedar skips a policy that errs, so a `forbid` that errs
- * would leave an allow standing: any error at all is DENY, and so is anything but an explicit allow.
+ * Evaluates one input, failing closed. Cedar skips a policy that errs, so an erring `forbid` would
+ * leave an allow in force: any error is DENY, and so is everything but an explicit allow.
  */
-export function evaluate(name: string, input: PolicyInput): { decision: Decision; sound: boolean } {
+export function evaluate(
+  name: string,
+  input: PolicyInput,
+): { decision: Decision; cacheable: boolean } {
   const { action } = input;
-  if (action === null) return { decision: OUTCOME_DECISION, sound: true };
+  if (action === null) return { decision: OUTCOME_DECISION, cacheable: true };
   let answer: cedar.AuthorizationAnswer;
   try {
     answer = cedar.statefulIsAuthorized(callFor(name, { ...input, action }));
   } catch {
-    // The engine broke, which is no answer to keep.
-    return { decision: { effect: 'DENY', reasons: [] }, sound: false };
+    // The engine failed; the next call may succeed.
+    return { decision: { effect: 'DENY', reasons: [] }, cacheable: false };
   }
   if (answer.type !== 'success') {
-    return { decision: { effect: 'DENY', reasons: [] }, sound: true };
+    return { decision: { effect: 'DENY', reasons: [] }, cacheable: true };
   }
   const { decision, diagnostics } = answer.response;
   if (diagnostics.errors.length > 0) {
     const erred = diagnostics.errors.map((error) => error.policyId);
-    return { decision: { effect: 'DENY', reasons: [...new Set(erred)].sort() }, sound: true };
+    return { decision: { effect: 'DENY', reasons: [...new Set(erred)].sort() }, cacheable: true };
   }
   const effect = decision === 'allow' ? 'ADMIT' : 'DENY';
-  return { decision: { effect, reasons: [...diagnostics.reason].sort() }, sound: true };
+  return { decision: { effect, reasons: [...diagnostics.reason].sort() }, cacheable: true };
 }
 
 function callFor(

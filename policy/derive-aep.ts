@@ -10,22 +10,21 @@ import { IntakeMismatchError } from './errors.js';
 import { policyInputText, type PolicyInput } from './input.js';
 import { readPlain, readSubject } from './subject.js';
 
-/** What an admission comes to, before anybody signs it. */
+/** The unsigned AEP of an admission. */
 export interface DerivedAep {
   aep: Aep;
-  /** The AEP's canonical form, whose bytes are hashed and signed. */
+  /** The AEP's canonical form; its bytes are hashed and signed. */
   text: string;
   requestHash: string;
-  /** The exact policy input that was evaluated. */
   input: PrintedInput;
 }
 
 /**
- * canonicalize → evaluate → AEP. A pure function of the intake row, the policy set that it pins and
- * the id of the key that is to sign: workers take decisions with it and replay takes them again.
+ * canonicalize → evaluate → AEP. A pure function of the intake row, its pinned policy set and the
+ * id of the signing key: workers decide with it, and replay repeats the decision.
  *
- * @throws IntakeMismatchError when the stored request is not the one that was accepted
- * @throws UnknownLaneError
+ * @throws IntakeMismatchError when the stored request is not the accepted one
+ * @throws UnknownRequestTypeError
  */
 export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: string): DerivedAep {
   const request = parseStrict(intake.request);
@@ -33,7 +32,7 @@ export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: str
   const requestHash = nativeTextHash(plain?.canonical ?? canonicalize(request));
   if (requestHash !== intake.requestHash.toString('hex')) {
     throw new IntakeMismatchError(
-      'the stored request does not have the hash it was accepted under',
+      'the hash of the stored request differs from the one at acceptance',
     );
   }
   const { subject, fixtureRef, policyInput } = readSubject(intake, request, plain?.body);
@@ -64,7 +63,7 @@ export function deriveAep(intake: PinnedIntake, policy: PolicyEngine, keyId: str
   return { aep, text: aepText(aep), requestHash, input };
 }
 
-/** A policy input in its RFC 8785 form, and the SHA-256 of that. */
+/** A policy input in its RFC 8785 form, and the SHA-256 of that form. */
 export interface PrintedInput {
   text: string;
   hash: string;
@@ -73,7 +72,7 @@ export interface PrintedInput {
 const KEPT_INPUTS = 10_000;
 const inputs = new Map<string, PrintedInput>();
 
-/** Equal inputs are common: one hash serves them, as one decision does. */
+/** Equal inputs are common and share one hash. */
 function printedInput(input: PolicyInput): PrintedInput {
   const text = policyInputText(input);
   const known = inputs.get(text);
@@ -86,7 +85,7 @@ function printedInput(input: PolicyInput): PrintedInput {
 
 type Ends = Record<keyof Validity, string | null>;
 
-// What is settled together was mostly accepted together, under the settings of one tenant.
+// Admissions of one run were mostly accepted together, under the settings of one tenant.
 let latest: { validity: Validity; acceptedAt: number; times: Times } | null = null;
 
 interface Times {
@@ -94,10 +93,7 @@ interface Times {
   ends: Ends;
 }
 
-/**
- * When it was accepted, and when each artifact stops asserting: the settings pinned at intake,
- * counted from acceptance.
- */
+/** Times of acceptance and expiry, from the settings pinned at intake. */
 function timesOf({ validity, acceptedAt }: PinnedIntake): Times {
   if (latest?.acceptedAt === acceptedAt && sameValidity(latest.validity, validity)) {
     return latest.times;

@@ -1,9 +1,9 @@
-/** The stored admission is not what was accepted, so it cannot be settled. */
+/** The stored admission differs from the accepted one, so it cannot be committed. */
 export class IntakeMismatchError extends Error {
   override readonly name = 'IntakeMismatchError';
 }
 
-/** This process is not made for the admission; another, newer one may be. */
-export class UnknownLaneError extends Error {
+/** This version does not know the request type of the admission; a newer one may. */
+export class UnknownRequestTypeError extends Error {
   override readonly name = 'UnknownLaneError';
 }

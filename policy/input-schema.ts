@@ -7,15 +7,15 @@ import { PolicySetError, SCHEMA_FILE } from './policy-set.js';
 
 let text: string | undefined;
 
-/** The schema of policy inputs, which the service owns: `callFor` in decide.ts fills it. */
+/** The schema of policy inputs, which `callFor` in decide.ts fills. */
 export async function inputSchema(): Promise<string> {
   text ??= await readFile(join(packageRoot, 'policy', 'default', SCHEMA_FILE), 'utf8');
   return text;
 }
 
 /**
- * Where a schema that parses differs in meaning from {@link inputSchema}. Cedar accepts a rule about
- * whatever a schema declares, and skips it in silence when no input contains that.
+ * The differences in meaning between a valid schema and {@link inputSchema}. Cedar accepts a rule
+ * about anything that a schema declares, and silently skips the rule when no input contains it.
  */
 export async function schemaDifferences(schema: string): Promise<string[]> {
   const inputs = declarationsOf(await inputSchema());
@@ -39,7 +39,9 @@ export async function schemaDifferences(schema: string): Promise<string[]> {
   return differences;
 }
 
-/** The policies that test for an attribute that no input contains: a rule that never applies. */
+/**
+ * The policies that test for an attribute that no input contains, so that the rule never applies.
+ */
 export async function unknownAttributes(
   policies: PolicyFiles['policies'],
 ): Promise<{ policyId: string; message: string }[]> {
@@ -119,13 +121,13 @@ function declarationsOf(schema: string): Declarations {
   return declarations;
 }
 
-/** An attribute may have any name; a point in one must not read as a path. */
+/** Attribute names may contain a point, which must not read as a path separator. */
 const segment = (attribute: string): string => attribute.replaceAll('.', '\\u002e');
 
 const within = (namespace: string, name: string): string =>
   namespace === '' ? name : `${namespace}::${name}`;
 
-/** Everything else that a declaration has and that means something: not the order of lists. */
+/** The other meaningful members of a declaration, lists sorted. */
 function detail(more: Record<string, unknown>): string {
   const members = Object.entries(more)
     .filter(([name]) => name !== 'annotations')
@@ -147,17 +149,17 @@ function contentsOf(parent: string, inputs: Declarations): string {
   return `${what} ${names.map((name) => name.slice(parent.length).replace(/^\./, '')).join(', ')}`;
 }
 
-/** An expression of Cedar's JSON format: an object of one member, its operator. */
+/** An expression of Cedar's JSON format: an object with one member, its operator. */
 type Expression = Record<string, unknown>;
 
-/** Where the variables of a policy are declared. */
+/** Declarations of the variables of a policy. */
 const VARIABLES: Record<string, string> = {
   context: 'context',
   principal: 'Svc::Tenant',
   resource: 'Svc::Operation',
 };
 
-/** The parts of an expression that test whether an attribute or a tag is there. */
+/** The parts of an expression that test for an attribute or a tag. */
 function testsIn(expression: Expression): Expression[] {
   const [[operator, operands] = ['', null]] = Object.entries(expression);
   if (operator === 'Value' || typeof operands !== 'object' || operands === null) return [];
@@ -167,7 +169,7 @@ function testsIn(expression: Expression): Expression[] {
   return operator === 'has' || operator === 'hasTag' ? [...below, expression] : below;
 }
 
-/** The path that a test is about; null when it is about another expression. */
+/** The path under test; null when the operand is another expression. */
 function testedPath({ has }: Expression): string | null {
   if (has === undefined) return null;
   const { left, attr } = has as { left: Expression; attr: string | string[] };
@@ -181,12 +183,12 @@ function unknownIn({ has }: Expression): string {
   return `no input contains ${[attr].flat().join('.')} where an expression is tested for it`;
 }
 
-/** Cedar refuses this wherever it may be evaluated. */
+/** The validator rejects this wherever it may be evaluated. */
 const ILL_TYPED: Expression = { '!': { arg: { Value: 0 } } };
 
 /**
- * Whether Cedar's validator finds that a test in a policy is evaluated and never true: it accepts an
- * ill-typed branch only where no input leads to it.
+ * Whether Cedar's validator finds that a test in a policy is evaluated and never true: it accepts
+ * an ill-typed branch only where no input reaches it.
  */
 function isNeverTrue(schema: string, policy: cedar.PolicyJson, test: Expression): boolean {
   const accepts = (replacement: Expression): boolean => {

@@ -2,8 +2,8 @@ import { orderedText } from '#protocol/canonical-json';
 import type { JsonValue } from '#protocol/json';
 
 /**
- * What a policy decides about, `svc.policy.input/1.0`. It holds what policies can speak of and none
- * of the request's identifiers or times, so equal inputs are common and one decision serves them.
+ * The input of a policy decision, `svc.policy.input/1.0`. It contains only what policies can refer
+ * to, without the request's identifiers and times, so equal inputs are common and share a decision.
  */
 export interface PolicyInput {
   schema_version: 'svc.policy.input/1.0';
@@ -21,7 +21,7 @@ export function policyInputJson(input: PolicyInput): JsonValue {
   return input as unknown as JsonValue;
 }
 
-/** The RFC 8785 form of an input. It has one shape, so its members are put in their order here. */
+/** The RFC 8785 form of an input, whose members are fixed and listed in canonical order. */
 export function policyInputText(input: PolicyInput): string {
   const { action, agent, environment, fixture, lane, tenant, tool } = input;
   const ordered = {

@@ -3,9 +3,8 @@ import type { Parent } from '#sql/admissions/parents';
 export type ParentFault = 'parent_not_found' | 'parent_not_admitted';
 
 /**
- * What is wrong with the parent that a subject names, or null. An outcome tells what became of an
- * action that was admitted, so its parent is one: no denial, and no outcome either. An admission may
- * follow from anything that the tenant has a proof of.
+ * Why the parent of a subject is invalid, or null. The parent of an outcome must be an admitted
+ * action, not a denial or another outcome. An admission may follow from any proof of the tenant.
  */
 export function parentFault(
   kind: 'admission' | 'outcome',

@@ -9,7 +9,9 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import type { PolicyFiles, StoredPolicySet } from '#sql/admissions/policies';
 
-/** The policy texts cannot be used: they do not parse, do not validate, or are not what they say. */
+/**
+ * The policy texts are unusable: they do not parse, do not validate, or do not match their digest.
+ */
 export class PolicySetError extends OperatorError {
   override name = 'PolicySetError';
 }
@@ -21,7 +23,7 @@ export const CEDAR_VERSION = cedar.getCedarVersion();
 
 let wasmDigest: string | undefined;
 
-/** The engine is part of what decides, so its own bytes are part of the digest. */
+/** The engine takes part in decisions, so the digest covers its bytes. */
 async function engineDigest(): Promise<string> {
   if (wasmDigest === undefined) {
     const entry = createRequire(import.meta.url).resolve('@cedar-policy/cedar-wasm/nodejs');
@@ -33,7 +35,7 @@ async function engineDigest(): Promise<string> {
 
 export const SCHEMA_FILE = 'schema.cedarschema';
 
-/** The texts of `schema.cedarschema` and every `<policy id>.cedar` of a folder, as they are. */
+/** The texts of `schema.cedarschema` and every `<policy id>.cedar` of a folder, unchanged. */
 export async function readPolicyTexts(folder: string): Promise<Omit<PolicyFiles, 'sentences'>> {
   const schema = await readFile(join(folder, SCHEMA_FILE), 'utf8');
   const names = (await readdir(folder)).filter((name) => name.endsWith('.cedar')).sort();
@@ -44,7 +46,7 @@ export async function readPolicyTexts(folder: string): Promise<Omit<PolicyFiles,
   return { schema, policies };
 }
 
-/** A folder of policies with their sentences for people. */
+/** A folder of policies with their sentences for display. */
 export async function readPolicyFolder(folder: string): Promise<PolicyFiles> {
   const { schema, policies } = await readPolicyTexts(folder);
   const sentences: Record<string, string> = {};
@@ -64,10 +66,10 @@ function sentenceOf(id: string, text: string): string | undefined {
 }
 
 /**
- * Validates the texts against their schema and gives the set its digest: SHA-256 of a canonical
- * manifest of the hashes of every text, the schema, and the engine that will run them.
+ * Validates the texts against their schema and computes the digest of the set: SHA-256 of a
+ * canonical manifest with the hashes of every text, the schema and the engine.
  *
- * @throws PolicySetError when any text does not parse or does not validate
+ * @throws PolicySetError when a text does not parse or validate
  */
 export async function makePolicySet(files: PolicyFiles): Promise<StoredPolicySet> {
   requireValid(files);
@@ -75,7 +77,7 @@ export async function makePolicySet(files: PolicyFiles): Promise<StoredPolicySet
   return { digest: Buffer.from(fromHex(hashHex(nativeSha256, utf8(manifest)))), manifest, files };
 }
 
-/** @throws PolicySetError when any text does not parse or does not validate */
+/** @throws PolicySetError when a text does not parse or validate */
 export function requireValid(files: PolicyFiles): void {
   const answer = cedar.validate({
     validationSettings: { mode: 'strict' },
@@ -90,10 +92,9 @@ export function requireValid(files: PolicyFiles): void {
   }
 }
 
-/** What decides besides the texts. */
 export interface EngineIdentity {
   engine_version: string;
-  /** SHA-256 of the engine's own code. */
+  /** SHA-256 of the engine's code. */
   engine_sha256: string;
 }
 
@@ -101,7 +102,9 @@ export async function runningEngine(): Promise<EngineIdentity> {
   return { engine_version: CEDAR_VERSION, engine_sha256: await engineDigest() };
 }
 
-/** The canonical manifest of these texts under that engine. Its SHA-256 is the set's digest. */
+/**
+ * The canonical manifest of these texts under that engine; its SHA-256 is the digest of the set.
+ */
 export function manifestOf(files: PolicyFiles, engine: EngineIdentity): string {
   return canonicalize({
     schema_version: 'svc.policy.manifest/1.0',

@@ -14,23 +14,23 @@ import {
   type EngineIdentity,
 } from './policy-set.js';
 
-/** A stored set as it is now, to take a decision with that nobody signs. */
+/** A stored set in its current form, for decisions that are not signed. */
 export interface ReplayPolicy extends PolicyEngine {
-  /** Hashed anew from the stored texts, under the engine that the set was stored for. */
+  /** Recomputed from the stored texts, under the engine that the set was stored for. */
   digest: string;
-  /** Whether that is the engine of this process, to the byte. */
+  /** Whether that engine and the one of this process are identical. */
   sameEngine: boolean;
 }
 
 export type ReplayPolicies = (stored: StoredPolicySet) => Promise<ReplayPolicy>;
 
 /**
- * Opens stored sets for replay. Unlike the worker, which refuses a set that is not what its digest
- * says, replay runs the texts as they are, so that a changed one shows in what it comes to. Texts
- * that do not validate deny everything, as an engine that errs does.
+ * Opens stored sets for replay. Workers reject a set that does not match its digest; replay runs
+ * the stored texts, so that a changed text shows in the decision. Texts that do not validate deny
+ * everything, as an erring engine does.
  *
- * At most `limit` sets are kept prepared, whoever asks for how many: the engine gives no memory
- * back, so the place of the one that was not used for longest is taken.
+ * Keeps at most `limit` sets prepared: the engine never frees memory, so a new set replaces the
+ * least recently used one.
  */
 export function replayPolicies(limit = 16): ReplayPolicies {
   const places = new Map<string, { name: string; usable: boolean }>();
@@ -40,7 +40,8 @@ export function replayPolicies(limit = 16): ReplayPolicies {
     const known = places.get(content);
     const place = known ?? { name: nextName(), usable: usable(files) };
     if (known === undefined && place.usable) place.usable = fits(place.name, files);
-    places.delete(content); // and put it last, as the one used latest
+    // Reinserts the set as the most recently used one.
+    places.delete(content);
     places.set(content, place);
     return place;
   };
@@ -51,7 +52,7 @@ export function replayPolicies(limit = 16): ReplayPolicies {
       places.delete(oldest);
       return name;
     }
-    throw new RangeError('at least one set must be kept');
+    throw new RangeError('the limit must be at least 1');
   };
 
   return async (stored) => {
@@ -62,8 +63,7 @@ export function replayPolicies(limit = 16): ReplayPolicies {
       digest,
       sameEngine,
       engineVersion: CEDAR_VERSION,
-      // Looked up at each decision, and nothing is awaited before it is taken: the place cannot
-      // have gone to another set.
+      // Looked up at each decision, without an await before use, so another set cannot replace it.
       decide(input) {
         const { name, usable: ready } = prepared(files);
         return ready ? evaluate(name, input).decision : { effect: 'DENY', reasons: [] };
@@ -113,7 +113,7 @@ function identify(
   return { digest: under(recordedFor), sameEngine };
 }
 
-/** A manifest that is not the one of that digest was changed, and is no word on which engine it was. */
+/** A manifest that does not match the digest was changed, so its engine is unknown. */
 function engineOf(manifest: string, digest: Buffer): EngineIdentity | null {
   if (hashHex(nativeSha256, utf8(manifest)) !== digest.toString('hex')) return null;
   try {

@@ -11,26 +11,26 @@ import type { PolicyInput } from './input.js';
 import type { ReplayPolicy } from './replay-policies.js';
 import { readSubject } from './subject.js';
 
-/** What a decision was recorded as. */
+/** The recorded decision. */
 export interface Recorded {
-  /** Null once erased: then only its hash is compared. */
+  /** Null once erased; then only its hash is compared. */
   aep: JsonValue;
-  /** What the log commits to, lower-case hex. */
+  /** The commitment in the log, lower-case hex. */
   aepHash: string;
-  /** Not derived from anything: which key signs is the worker's setting. */
+  /** Not derived: the worker's configuration determines the signing key. */
   keyId: string;
 }
 
 export interface Replayed {
   differences: ReplayDifference[];
-  /** Null when the stored request is not the one that was accepted, so that there is no input. */
+  /** Null when the stored request is not the accepted one. */
   input: PolicyInput | null;
   inputHash: string | null;
 }
 
 /**
- * Takes a decision again, from the same row by the same function as the worker, and compares what it
- * comes to with what was recorded, member by member and with the log's commitment to it.
+ * Repeats a decision from the same row with the worker's function, and compares the result with the
+ * recorded AEP, member by member, and with the log's commitment.
  */
 export function replay(intake: PinnedIntake, policy: ReplayPolicy, recorded: Recorded): Replayed {
   const derived = derive(intake, policy, recorded.keyId);
@@ -58,7 +58,7 @@ export function replay(intake: PinnedIntake, policy: ReplayPolicy, recorded: Rec
   };
 }
 
-/** Null when the stored request cannot be the one that was accepted. */
+/** Null when the stored request cannot be the accepted one. */
 function derive(intake: PinnedIntake, policy: ReplayPolicy, keyId: string): DerivedAep | null {
   if (hashOf(intake.request) !== intake.requestHash.toString('hex')) return null;
   try {
@@ -73,7 +73,7 @@ function requestHashOf(aep: JsonValue): JsonValue | undefined {
   return isObject(aep) ? own(aep, 'request_hash') : undefined;
 }
 
-/** Of the canonical form; null when it is no JSON any more. */
+/** Hash of the canonical form; null when the request is invalid JSON. */
 function hashOf(request: Uint8Array): string | null {
   try {
     return documentHash(nativeSha256, parseStrict(request));
@@ -82,7 +82,10 @@ function hashOf(request: Uint8Array): string | null {
   }
 }
 
-/** Where two documents differ, with what each has there. A list is one value: its order counts. */
+/**
+ * The differences between two documents, with both values. A list is one value, because its order
+ * matters.
+ */
 export function differencesOf(
   recorded: JsonValue,
   replayed: JsonValue,

@@ -3,7 +3,7 @@ import { preparePolicyEngine } from './decide.js';
 import type { PolicyInput } from './input.js';
 import { makePolicySet } from './policy-set.js';
 
-/** The policy engine of this process does not refuse what it must: it must not decide anything. */
+/** The policy engine of this process does not deny what it must, so the process must not decide. */
 export class PolicySelfTestError extends Error {
   override readonly name = 'PolicySelfTestError';
 }
@@ -41,8 +41,8 @@ const FILES: PolicyFiles = {
 };
 
 /**
- * Proves at start that this process denies what must be denied: a forbidden request, one whose
- * `forbid` errs, and one that does not fit the schema; and that it can still admit.
+ * Proves at start that this process denies a forbidden request, one whose `forbid` errs, and one
+ * outside the schema; and that it admits an allowed one.
  *
  * @throws PolicySelfTestError
  */
@@ -57,7 +57,7 @@ export async function policySelfTest(): Promise<void> {
   for (const [what, input, effect] of expected) {
     const decision = engine.decide(input);
     if (decision.effect !== effect) {
-      throw new PolicySelfTestError(`${what} was answered ${decision.effect}, not ${effect}`);
+      throw new PolicySelfTestError(`${what} was decided ${decision.effect}, not ${effect}`);
     }
   }
 }

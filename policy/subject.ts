@@ -8,20 +8,20 @@ import type { AepSubject } from '#protocol/schemas/aep';
 import { agentEnvelopeSchema, type AgentEnvelope } from '#protocol/schemas/agent';
 import { executeRequestSchema, type ExecuteRequest } from '#protocol/schemas/execute';
 import type { PinnedIntake } from '#sql/admissions/pinned-intake';
-import { IntakeMismatchError, UnknownLaneError } from './errors.js';
+import { IntakeMismatchError, UnknownRequestTypeError } from './errors.js';
 import type { PolicyInput } from './input.js';
 
-/** What an admission is about: as the AEP says it, and as policy sees it. */
+/** The subject of an admission, for the AEP and for policies. */
 export interface Subject {
   subject: AepSubject;
   fixtureRef: string | null;
   policyInput: PolicyInput;
 }
 
-/** A request that was read without its schema, if its fields are plain. */
+/** A request with plain fields, parsed without its schema. */
 export type PlainBody = ExecuteRequest | AgentEnvelope;
 
-/** The request of an intake without its schema, in its canonical form too; null if that is to decide. */
+/** Parses the request of an intake without its schema; null if the schema must decide. */
 export function readPlain(
   { lane }: PinnedIntake,
   request: JsonValue,
@@ -29,7 +29,7 @@ export function readPlain(
   return lane === 1 ? plainExecuteRequest(request) : plainAgentEnvelope(request);
 }
 
-/** Reads the request of an intake by the schema of its lane, unless it has been read without. */
+/** The subject of an intake. Parses the request by its schema unless `plain` is given. */
 export function readSubject(
   intake: PinnedIntake,
   request: JsonValue,
@@ -47,7 +47,9 @@ export function readSubject(
         (plain as AgentEnvelope | null) ?? agentEnvelopeSchema.parse(request),
       );
     default:
-      throw new UnknownLaneError(`this version does not know lane ${String(intake.lane)}`);
+      throw new UnknownRequestTypeError(
+        `this version does not know request type ${String(intake.lane)}`,
+      );
   }
 }
 
@@ -120,7 +122,5 @@ function commonInput({
 
 function requireOwnTenant(intake: PinnedIntake, tenantId: string): void {
   if (tenantId === intake.tenantId) return;
-  throw new IntakeMismatchError(
-    'the request names another tenant than the one it was accepted for',
-  );
+  throw new IntakeMismatchError('the request names another tenant than its acceptance');
 }

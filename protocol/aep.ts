@@ -12,7 +12,7 @@ import { isProofOnly, type Decided, type Effect } from './status.js';
 
 export { AEP_PAYLOAD_TYPE } from './schemas/proof-record.js';
 
-/** Everything an AEP says; hashes and salt in lower-case hex, times as `formatTime` writes them. */
+/** Content of an AEP. Hashes and the salt are lower-case hex, times as `formatTime` writes them. */
 export interface AepInput {
   proof_id: string;
   environment: Environment;
@@ -23,7 +23,10 @@ export interface AepInput {
   decision: { effect: Effect; reasons: readonly string[] };
   policy: { digest: string; input_hash: string; engine_version: string };
   evidence: { fixture_ref: string | null; fixture_hash: string | null };
-  /** The tenant's settings applied to `accepted_at`; of a denial or an outcome only the end of the proof is used. */
+  /**
+   * The tenant's validity settings applied to `accepted_at`; a denial or an outcome uses only the
+   * end of the proof.
+   */
   valid_until: FullValidity;
   accepted_at: string;
   /** 32 bytes */
@@ -35,7 +38,7 @@ export function decidedIn({ decision, subject }: Pick<AepInput, 'decision' | 'su
   return { effect: decision.effect, isOutcome: subject.kind === 'outcome' };
 }
 
-/** An AEP is a pure function of its input: equal inputs give equal bytes. */
+/** A pure function: equal inputs give equal bytes. */
 export function buildAep(input: AepInput): Aep {
   const { proof, certificate, passport, trust } = input.valid_until;
   return {
@@ -48,7 +51,7 @@ export function buildAep(input: AepInput): Aep {
     request_hash: input.request_hash,
     decision: {
       effect: input.decision.effect,
-      // A policy engine lists its reasons in no particular order, so they are sorted, each once.
+      // The order of the policy engine's reasons varies.
       reasons: [...new Set(input.decision.reasons)].sort(),
     },
     policy: {
@@ -70,15 +73,14 @@ export function buildAep(input: AepInput): Aep {
   };
 }
 
-/** The bytes that are hashed into `aep_hash` and signed: the AEP's RFC 8785 form. */
+/** The bytes that are signed and hashed into `aep_hash`: the AEP's RFC 8785 form. */
 export function aepBytes(aep: Aep): Uint8Array {
   return utf8(aepText(aep));
 }
 
 /**
- * {@link aepBytes} as text. An AEP has one of three shapes, so it is put together member by member,
- * which takes a quarter of what it takes to put an object in order and print it; a test holds the
- * two against each other.
+ * {@link aepBytes} as text. An AEP has one of three shapes, so this prints it member by member,
+ * four times faster than `canonicalize`; a test compares the two.
  */
 export function aepText(aep: Aep): string {
   const { decision, evidence, policy, valid_until: ends } = aep;
@@ -99,17 +101,17 @@ export function aepText(aep: Aep): string {
     `"salt":${quoted(aep.salt)},"schema_version":"${aep.schema_version}",` +
     `"subject":${subjectText(aep.subject)},"tenant_id":${quoted(aep.tenant_id)},` +
     `"valid_until":{${validUntil}}}`;
-  // Printed as an escape, a lone surrogate would not be noticed; the general form refuses it.
+  // `JSON.stringify` escapes a lone surrogate; `canonicalize` rejects it.
   return text.includes('\\ud') ? canonicalize(aep) : text;
 }
 
 const quoted = (value: string | null): string => JSON.stringify(value);
 
-/** A member that may be absent, before one that is not. */
+/** An optional member that precedes another one. */
 const leading = (name: string, value: string | undefined): string =>
   value === undefined ? '' : `"${name}":${quoted(value)},`;
 
-/** The same behind one. */
+/** An optional member that follows another one. */
 const trailing = (name: string, value: string | undefined): string =>
   value === undefined ? '' : `,"${name}":${quoted(value)}`;
 
@@ -134,25 +136,25 @@ function subjectText(subject: AepSubject): string {
   }
 }
 
-/** The way an admission came in: its request and its receipt have the lane's own schema. */
-export type AdmissionLane = 'execute' | 'agent';
+/** Requests and receipts of each type have their own schema. */
+export type RequestType = 'execute' | 'agent';
 
 export type Receipt = ExecuteReceipt | AgentReceipt;
 
-export function laneOf(subject: AepSubject): AdmissionLane {
+export function requestTypeOf(subject: AepSubject): RequestType {
   return subject.kind === 'execute' ? 'execute' : 'agent';
 }
 
 export interface ReceiptFacts {
-  lane: AdmissionLane;
+  lane: RequestType;
   proof_id: string;
   request_hash: string;
   effect: Effect;
 }
 
 /**
- * The answer to an admission. It follows from four facts, so that a repeated request gets the
- * first answer byte for byte although no answer is stored.
+ * The response to an admission. It depends on four facts only, so a repeated request gets the same
+ * bytes although no response is stored.
  */
 export function buildReceipt(
   sha256: Sha256,
@@ -172,7 +174,7 @@ export function buildReceipt(sha256: Sha256, facts: ReceiptFacts): Receipt {
           receipt_id: `svc-agent-admission-${start}` as const,
         };
   const status = facts.effect === 'ADMIT' ? 'ADMITTED' : 'DENIED';
-  // In canonical order, and without the hash that is taken of it.
+  // In canonical order, and without its own hash.
   const unhashed = {
     receipt_id: own.receipt_id,
     registry_proof_id: facts.proof_id,
@@ -191,12 +193,12 @@ export function buildReceipt(sha256: Sha256, facts: ReceiptFacts): Receipt {
   };
 }
 
-/** The receipt as it goes over the wire: its RFC 8785 form. */
+/** The receipt as sent: its RFC 8785 form. */
 export function receiptBytes(receipt: Receipt): Uint8Array {
   return orderedBytes(orderedReceipt(receipt));
 }
 
-/** With its members in canonical order, as `orderedBytes` wants them. */
+/** With its members in canonical order, as `orderedBytes` requires. */
 export function orderedReceipt(receipt: Receipt) {
   return {
     receipt_id: receipt.receipt_id,

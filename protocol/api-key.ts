@@ -4,12 +4,12 @@ import type { Sha256 } from './hash.js';
 /**
  * An engine key: `svc_sk_<id>_<secret><crc>`.
  *
- * - id: 12 characters of [a-z0-9], public, names the row the secret is compared with;
+ * - id: 12 characters of [a-z0-9], public, identifies the row with the secret's hash;
  * - secret: 43 base64url characters, 32 random bytes;
  * - crc: CRC-32 (IEEE) of everything before it, 6 base62 digits, most significant first.
  *
- * The checksum is no protection against an attacker. It lets a secret scanner tell a leaked key
- * from a look-alike without asking the service, and a typing slip from a wrong key.
+ * The checksum does not stop an attacker. It lets a secret scanner recognize a leaked key offline,
+ * and separates a typing error from a wrong key.
  */
 export const API_KEY_PATTERN = /^svc_sk_([a-z0-9]{12})_([A-Za-z0-9_-]{43})([0-9A-Za-z]{6})$/;
 
@@ -23,7 +23,7 @@ const SECRET_BYTES = 32;
 const BASE62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 const BASE32 = 'abcdefghijklmnopqrstuvwxyz234567';
 
-/** Null for whatever is not exactly a key: wrong form, wrong checksum, or a non-canonical secret. */
+/** Null unless the text is exactly a key: form, checksum and canonical secret. */
 export function parseApiKey(text: string): ApiKey | null {
   const match = API_KEY_PATTERN.exec(text);
   if (match === null) return null;
@@ -36,7 +36,7 @@ export function parseApiKey(text: string): ApiKey | null {
   }
 }
 
-/** @throws RangeError when the id or the secret has not the form above */
+/** @throws RangeError when the id or the secret is malformed */
 export function formatApiKey({ keyId, secret }: ApiKey): string {
   if (!/^[a-z0-9]{12}$/.test(keyId)) throw new RangeError('key id: 12 characters of [a-z0-9]');
   if (secret.length !== SECRET_BYTES) throw new RangeError(`secret: ${SECRET_BYTES} bytes`);
@@ -54,7 +54,7 @@ export function apiKeyIdFrom(random: Uint8Array): string {
   return id;
 }
 
-/** What is stored in place of the secret. 256 random bits need no salt and no slow hash. */
+/** The stored form of the secret. 256 random bits need no salt and no slow hash. */
 export function apiKeySecretHash(sha256: Sha256, secret: Uint8Array): Uint8Array {
   return sha256(secret);
 }

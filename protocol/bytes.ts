@@ -1,7 +1,7 @@
 import { ProtocolError } from './errors.js';
 
-// The WHATWG encoders exist in every browser and in Node, but in no ECMAScript lib; naming just
-// what is used keeps the DOM types, and with them the temptation of I/O, out of this package.
+// The WHATWG encoders exist in every browser and in Node, but in no ECMAScript lib. Declaring only
+// these keeps the DOM types, and I/O, out of this package.
 interface Encoding {
   TextEncoder: new () => {
     encode(text: string): Uint8Array;
@@ -14,7 +14,7 @@ interface Encoding {
 }
 const { TextEncoder, TextDecoder } = globalThis as unknown as Encoding;
 const encoder = new TextEncoder();
-// ignoreBOM keeps a leading U+FEFF in the text, where strict parsers then refuse it.
+// ignoreBOM keeps a leading U+FEFF in the text, so that strict parsers reject it.
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 const lossyDecoder = new TextDecoder('utf-8', { fatal: false, ignoreBOM: true });
 
@@ -29,7 +29,7 @@ const VALUES_URL = sextets(ALPHABET_URL);
 interface Alphabet {
   /** The character of six bits. */
   codes: Uint8Array;
-  /** The two characters of twelve bits, as they lie in memory. */
+  /** The two characters of twelve bits, in memory order. */
   pairs: Uint16Array;
 }
 
@@ -56,7 +56,7 @@ export function toHex(bytes: Uint8Array): string {
   return text;
 }
 
-/** The inverse of {@link toHex}. Upper case, odd length and anything else: `malformed_hex`. */
+/** The inverse of {@link toHex}. Rejects upper case and odd length as `malformed_hex`. */
 export function fromHex(text: string): Uint8Array {
   if (text.length % 2 !== 0) throw new ProtocolError('malformed_hex', 'hex of odd length');
   const bytes = new Uint8Array(text.length / 2);
@@ -88,8 +88,8 @@ export function toBase64Url(bytes: Uint8Array): string {
 }
 
 /**
- * The inverse of {@link toBase64}, and of nothing else: missing padding, white space or trailing
- * bits that are not zero are `malformed_base64`, so one byte string has one spelling.
+ * The inverse of {@link toBase64}. Missing padding, white space and non-zero trailing bits are
+ * `malformed_base64`, so each byte string has one encoding.
  */
 export function fromBase64(text: string): Uint8Array {
   if (text.length % 4 !== 0) throw malformed64();
@@ -108,8 +108,8 @@ function encode64(bytes: Uint8Array, alphabet: Alphabet, padded: boolean): strin
   const whole = bytes.length - (bytes.length % 3);
   const rest = bytes.length - whole;
   const length = (whole / 3) * 4 + (rest === 0 ? 0 : padded ? 4 : rest + 1);
-  // Filled with padding; building bytes and decoding once is several times faster than joining. Two
-  // characters go at a time, in a buffer of whole pairs of them.
+  // Prefilled with padding. Decoding a byte buffer once is several times faster than joining
+  // strings; writing pairs of characters halves the stores.
   const text = new Uint16Array(Math.ceil(length / 2)).fill(0x3d3d);
   let to = 0;
   for (let i = 0; i < whole; i += 3) {
@@ -143,7 +143,7 @@ function decode64(text: string, length: number, values: Int8Array): Uint8Array {
       bytes[at++] = buffered >> bits;
     }
   }
-  // Bits left over after the last byte must be zero, and there may be no whole unused character.
+  // Unused bits after the last byte must be zero, and no unused character may remain.
   if (bits >= 6 || (buffered & ((1 << bits) - 1)) !== 0) throw malformed64();
   return bytes;
 }
@@ -154,7 +154,7 @@ function malformed64(): ProtocolError {
 
 const loneSurrogate = /\p{Surrogate}/u;
 
-/** Whether every surrogate in the string is half of a pair, that is, whether it has a UTF-8 form. */
+/** Whether every surrogate is half of a pair, so that the string has a UTF-8 form. */
 export function isWellFormed(text: string): boolean {
   const native = (text as { isWellFormed?: () => boolean }).isWellFormed;
   return native === undefined ? !loneSurrogate.test(text) : native.call(text);
@@ -169,14 +169,14 @@ export function utf8(text: string): Uint8Array {
 }
 
 /**
- * Writes ASCII text into as many bytes as it is long. False when it is not all ASCII: any other
- * character takes more bytes than it has code units, so that not all of it has room.
+ * Writes ASCII text into as many bytes as it is long. False unless the text is all ASCII: any other
+ * character takes more bytes than code units.
  */
 export function asciiInto(text: string, to: Uint8Array): boolean {
   return to.length === text.length && encoder.encodeInto(text, to).read === text.length;
 }
 
-/** Decodes UTF-8; `invalid_utf8` where there is none. A byte order mark stays as U+FEFF. */
+/** Decodes UTF-8; throws `invalid_utf8`. Keeps a byte order mark as U+FEFF. */
 export function fromUtf8(bytes: Uint8Array): string {
   try {
     return decoder.decode(bytes);
@@ -185,12 +185,12 @@ export function fromUtf8(bytes: Uint8Array): string {
   }
 }
 
-/** Decodes UTF-8 with U+FFFD for whatever is not; only good for saying where the fault lies. */
+/** Decodes with U+FFFD for invalid UTF-8; only for locating the fault. */
 export function fromUtf8Lossy(bytes: Uint8Array): string {
   return lossyDecoder.decode(bytes);
 }
 
-/** Whether a value is bytes, by its kind: those of another window or worker are of another class. */
+/** Whether a value is a Uint8Array, also one of another realm, where `instanceof` fails. */
 export function isBytes(value: unknown): value is Uint8Array {
   return Object.prototype.toString.call(value) === '[object Uint8Array]';
 }

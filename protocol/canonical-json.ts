@@ -7,9 +7,9 @@ import { parseStrict, pointerStep, type JsonValue } from './json.js';
  * The RFC 8785 form of a value: no white space, members sorted by UTF-16 code units (§3.2.3),
  * numbers and strings as ECMAScript prints them (§3.2.2).
  *
- * What I-JSON (RFC 7493) has no form for is refused with a pointer: `lone_surrogate` in a string
- * or a name, `integer_out_of_range` for NaN and the infinities. A value that is no JSON at all
- * (undefined, a bigint, a function) is `malformed_json`: leaving it out would change the document.
+ * Throws with a pointer for values outside I-JSON (RFC 7493): `lone_surrogate` in a string or a
+ * name, `integer_out_of_range` for NaN and the infinities. Throws `malformed_json` for a value that
+ * JSON cannot express (undefined, a bigint, a function): omitting it would change the document.
  */
 export function canonicalize(value: JsonValue): string {
   const text = printed(value);
@@ -19,8 +19,8 @@ export function canonicalize(value: JsonValue): string {
 }
 
 /**
- * The same text in one pass, or undefined for a value that has to be looked at more closely. Of a
- * lone surrogate it shows as an escape; ECMAScript prints strings and numbers as RFC 8785 has it.
+ * The same text in one pass, or undefined if the value needs the checks of `write`. A lone
+ * surrogate shows as an escape; ECMAScript prints strings and numbers as RFC 8785 requires.
  */
 function printed(value: unknown): string | undefined {
   if (typeof value === 'string') return JSON.stringify(value);
@@ -58,9 +58,9 @@ export function canonicalBytes(value: JsonValue): Uint8Array {
 }
 
 /**
- * {@link canonicalBytes} for a value that was built with its members in canonical order, several
- * times faster: ECMAScript's own printing of strings and numbers is what RFC 8785 prescribes. Only
- * for documents of fixed shape, each with a test that compares it with the general form.
+ * {@link canonicalBytes} for a value whose members are already in canonical order, several times
+ * faster: ECMAScript prints strings and numbers as RFC 8785 prescribes. Only for documents of fixed
+ * shape, each with a test that compares it with {@link canonicalBytes}.
  */
 export function orderedBytes(value: JsonValue): Uint8Array {
   return utf8(orderedText(value));
@@ -69,13 +69,13 @@ export function orderedBytes(value: JsonValue): Uint8Array {
 /** {@link orderedBytes} as text. */
 export function orderedText(value: JsonValue): string {
   const text = JSON.stringify(value);
-  // Printed as an escape, a lone surrogate would not be noticed; the general form looks closer.
+  // `JSON.stringify` escapes a lone surrogate; `canonicalize` rejects it.
   return SURROGATE_ESCAPE.test(text) ? canonicalize(value) : text;
 }
 
 const SURROGATE_ESCAPE = /\\ud[89a-f]/;
 
-/** Whether the bytes are strict JSON and already their own RFC 8785 form. Never throws. */
+/** Whether the bytes are strict JSON in RFC 8785 form. Never throws. */
 export function isCanonical(bytes: Uint8Array): boolean {
   try {
     return equalBytes(canonicalBytes(parseStrict(bytes)), bytes);

@@ -7,15 +7,15 @@ import { openNote, parseVkey, type Vkey } from './note.js';
 
 /** The head of a log (C2SP tlog-checkpoint). */
 export interface Checkpoint {
-  /** Which log: one line, by convention a URL without its scheme. */
+  /** Name of the log: one line, by convention a URL without its scheme. */
   origin: string;
   /** Number of leaves. */
   size: number;
-  /** RFC 6962 root of that many leaves, 32 bytes. */
+  /** RFC 6962 root of the tree, 32 bytes. */
   root: Uint8Array;
 }
 
-/** The note text to be signed: origin, decimal size, base64 root, each on a line. */
+/** The note text to sign: origin, decimal size, base64 root, each on a line. */
 export function formatCheckpoint({ origin, size, root }: Checkpoint): string {
   if (
     !/^[^\n]+$/u.test(origin) ||
@@ -29,8 +29,8 @@ export function formatCheckpoint({ origin, size, root }: Checkpoint): string {
 }
 
 /**
- * Reads the text of a checkpoint. Strict by round trip: what {@link formatCheckpoint} would not
- * write, such as leading zeros, extension lines or other base64, is `malformed_checkpoint`.
+ * Parses the text of a checkpoint. Text that {@link formatCheckpoint} would not write, such as
+ * leading zeros, extension lines or another base64 form, is `malformed_checkpoint`.
  */
 export function parseCheckpoint(text: string): Checkpoint {
   const [origin = '', size = '', root = ''] = text.split('\n');
@@ -51,9 +51,9 @@ export interface OpenedCheckpoint {
 }
 
 /**
- * Opens a signed checkpoint of one log: a pinned key must have signed it and the origin must be
- * the expected one. A log that changed its key has several. Errors as of `openNote` and
- * {@link parseCheckpoint}, and `wrong_origin`.
+ * Opens a signed checkpoint: a pinned key must have signed it, and the origin must be the expected
+ * one. A log has several keys after a key change. Throws as `openNote` and {@link parseCheckpoint},
+ * and `wrong_origin`.
  */
 export function openCheckpointNote(
   note: string,
@@ -69,7 +69,7 @@ export function openCheckpointNote(
   return { checkpoint, key };
 }
 
-/** The same under one key. */
+/** {@link openCheckpointNote} with one key. */
 export function openCheckpoint(
   note: string,
   vkey: string | Vkey,

@@ -10,19 +10,19 @@ import { PROOF_ID_PATTERN } from './ids.js';
 import { BYTES32_BASE64URL_PATTERN, HASH_PATTERN } from './schemas/primitives.js';
 import { SCHEMA } from './schemas/ids.js';
 
-/** What the log entry of a proof commits to. */
+/** The hashes in the log entry of a proof. */
 export interface Commitments {
   aep_hash: string;
   proof_record_hash: string;
 }
 
-/** What `toBase64` does, where the platform has a faster way. */
+/** `toBase64`, or a faster one of the platform. */
 export type Base64 = (bytes: Uint8Array) => string;
 
 /**
- * The two hashes in the log entry of a proof. Where every field has its plain ASCII form, which is
- * wherever the proof is sound, the texts that are hashed are put together directly: `buildProofRecord`
- * and `proofRecordHash` say what they are, and a test holds them against each other.
+ * The two hashes in the log entry of a proof. When every field is plain ASCII, as in every valid
+ * proof, the hashed texts are assembled directly. `buildProofRecord` and `proofRecordHash` define
+ * them; a test compares the results.
  */
 export function proofCommitments(
   sha256: Sha256,
@@ -48,7 +48,7 @@ export function proofCommitments(
   return { aep_hash, proof_record_hash: asciiHashHex(sha256, record) };
 }
 
-/** The hash of the receipt, as `buildReceipt` makes it. */
+/** The response hash that `buildReceipt` computes. */
 function responseHash(
   sha256: Sha256,
   { lane, effect, proof_id, request_hash }: ProofRecordInput,

@@ -16,7 +16,7 @@ export function pae(payloadType: string, payload: Uint8Array): Uint8Array {
   return encoding;
 }
 
-/** There is one type as a rule, and every proof asks for it. */
+/** Nearly every proof has the same payload type. */
 let latest: { payloadType: string; head: Uint8Array } | null = null;
 
 function headOf(payloadType: string): Uint8Array {
@@ -35,8 +35,8 @@ export interface OpenEnvelope {
 }
 
 /**
- * Reads an AEP's envelope: exactly one signature, canonical base64, no further member. Anything
- * else is `malformed_envelope`. The signature is not checked here.
+ * Parses the envelope of an AEP: exactly one signature, canonical base64, no other member. Anything
+ * else is `malformed_envelope`. Does not verify the signature.
  */
 export function parseEnvelope(document: unknown): OpenEnvelope {
   const result = dsseEnvelopeSchema.safeParse(document);

@@ -4,7 +4,7 @@ import { concat, equalBytes } from './bytes.js';
 
 /**
  * Verifies an Ed25519 signature (RFC 8032 §5.1.7): public key 32 bytes, signature 64 bytes. False
- * for whatever is malformed; never throws.
+ * for malformed input; never throws.
  */
 export type Ed25519Verify = (
   publicKey: Uint8Array,
@@ -12,7 +12,9 @@ export type Ed25519Verify = (
   signature: Uint8Array,
 ) => boolean;
 
-/** Field prime, order of the base point, and one of the two y of the points of order 8. */
+/**
+ * Field prime, order of the base point, and one of the two y coordinates of the points of order 8.
+ */
 const P = 2n ** 255n - 19n;
 const L = 2n ** 252n + 27742317777372353535851937790883648493n;
 const Y_ORDER_8 = 2707385501144840649318225287225658788936804267575313519463743609750303402022n;
@@ -22,9 +24,9 @@ const P_BYTES = littleEndian(P);
 const L_BYTES = littleEndian(L);
 
 /**
- * Narrows a cofactorless verification to the signatures that every implementation agrees on:
- * A and R in their canonical encoding (y < p), neither of small order, S < L. Implementations
- * differ in which of these they check; with all of them checked here there is one verdict.
+ * Restricts a cofactorless verification to signatures on which all implementations agree: A and R
+ * in canonical encoding (y < p) and not of small order, S < L. Implementations differ in which of
+ * these they check.
  */
 export function strictEd25519(raw: Ed25519Verify): Ed25519Verify {
   return (publicKey, message, signature) => {
@@ -37,9 +39,9 @@ export function strictEd25519(raw: Ed25519Verify): Ed25519Verify {
 }
 
 /**
- * Strict verification in JavaScript. It recomputes R = [S]B − [k]A and compares its bytes, which is
- * the cofactorless equation that native implementations use; the library's own verification
- * multiplies by the cofactor and so accepts an R with a torsion part.
+ * Strict verification in JavaScript. It recomputes R = [S]B − [k]A and compares its bytes, as
+ * native implementations do; the library's own verification multiplies by the cofactor and so
+ * accepts an R with a torsion component.
  */
 export const nobleVerify: Ed25519Verify = strictEd25519((publicKey, message, signature) => {
   try {
@@ -55,14 +57,14 @@ export const nobleVerify: Ed25519Verify = strictEd25519((publicKey, message, sig
 });
 
 /**
- * Whether a public key of 32 bytes is one under which a signature can ever verify: in its canonical
- * encoding and not of small order. Under a key of small order one signature fits every message.
+ * Whether signatures can verify under a public key of 32 bytes: canonical encoding, not of small
+ * order. Under a key of small order one signature verifies for every message.
  */
 export function isUsablePublicKey(publicKey: Uint8Array): boolean {
   return publicKey.length === 32 && isOrdinaryPoint(publicKey);
 }
 
-/** Whether 32 bytes are the encoding of a point of the curve. */
+/** Whether 32 bytes encode a point of the curve. */
 export function isPoint(encoded: Uint8Array): boolean {
   try {
     Point.fromBytes(encoded, false);
@@ -72,7 +74,7 @@ export function isPoint(encoded: Uint8Array): boolean {
   }
 }
 
-/** Every encoding of a point of small order, those included that are not canonical. */
+/** Every encoding of a point of small order, non-canonical ones included. */
 export function smallOrderPublicKeys(): Uint8Array[] {
   return [...SMALL_ORDER_Y, ...[P, P + 1n].map(littleEndian)].flatMap((y) => {
     const negative = Uint8Array.from(y);
@@ -81,12 +83,12 @@ export function smallOrderPublicKeys(): Uint8Array[] {
   });
 }
 
-/** A canonical encoding of a point that is not of small order. Does not decode the point. */
+/** Whether the encoding is canonical and not of small order. Does not decode the point. */
 function isOrdinaryPoint(encoded: Uint8Array): boolean {
-  // A copy, never a view: `slice` of a Node Buffer would share the caller's memory.
+  // A copy: `slice` of a Node Buffer would share the caller's memory.
   const y = Uint8Array.from(encoded);
-  // The top bit is the sign of x. The only points with x = 0 are of small order, so the encoding
-  // of "minus zero" needs no rule of its own.
+  // The top bit is the sign of x. Every point with x = 0 is of small order, so "minus zero" needs
+  // no rule.
   y[31]! &= 0x7f;
   return isBelow(y, P_BYTES) && !SMALL_ORDER_Y.some((small) => equalBytes(small, y));
 }

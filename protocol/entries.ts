@@ -17,7 +17,7 @@ import { HASH_PATTERN } from './schemas/primitives.js';
 import { TemplateReader } from './template.js';
 import { TIME_PATTERN } from './time.js';
 
-/** An entry goes into bundles behind a 16-bit length (C2SP tlog-tiles). */
+/** Entry bundles store each entry after a 16-bit length (C2SP tlog-tiles). */
 export const MAX_ENTRY_BYTES = 0xffff;
 
 export type ProofEntryInput = Omit<ProofEntry, 'schema_version' | 'type'>;
@@ -26,7 +26,7 @@ export type KeyEntryInput = Omit<KeyEntry, 'schema_version' | 'type' | 'use'>;
 
 /**
  * The canonical log entry of a proof. Every field has a fixed ASCII form, so the RFC 8785 text is
- * put together directly; on the append path that is several times faster than serializing.
+ * assembled directly, several times faster on the append path.
  */
 export function proofEntryBytes(input: ProofEntryInput): Uint8Array {
   if (
@@ -41,8 +41,8 @@ export function proofEntryBytes(input: ProofEntryInput): Uint8Array {
 }
 
 /**
- * The text of a proof's entry, its fields taken as they are. For whoever does not believe it before
- * the tree has confirmed it, or {@link parseEntry} has read it.
+ * The text of a proof's entry without checks of its fields. The caller must verify the result
+ * against the tree or with {@link parseEntry}.
  */
 export function proofEntryText(input: ProofEntryInput): string {
   return (
@@ -52,7 +52,7 @@ export function proofEntryText(input: ProofEntryInput): string {
   );
 }
 
-/** The canonical log entry that revokes an artifact; what rests on the artifact goes with it. */
+/** The canonical log entry that revokes an artifact and all that depend on it. */
 export function statusEntryBytes(input: StatusEntryInput): Uint8Array {
   return encode(statusEntrySchema, {
     schema_version: SCHEMA.logEntry,
@@ -66,8 +66,8 @@ export function statusEntryBytes(input: StatusEntryInput): Uint8Array {
 }
 
 /**
- * The canonical log entry of a change in an AEP key's life. `public_key` is base64url of the raw
- * 32 bytes; `from_index` belongs to a compromise and to nothing else.
+ * The canonical log entry of an AEP key event. `public_key` is base64url of the 32 bytes; only a
+ * compromise has `from_index`.
  */
 export function keyEntryBytes(input: KeyEntryInput): Uint8Array {
   return encode(keyEntrySchema, {
@@ -82,7 +82,7 @@ export function keyEntryBytes(input: KeyEntryInput): Uint8Array {
   });
 }
 
-/** Reads a leaf. Whatever is not a known entry in its canonical form is `malformed_entry`. */
+/** Parses a leaf. Throws `malformed_entry` unless it is a known entry in canonical form. */
 export function parseEntry(bytes: Uint8Array): LogEntry {
   try {
     const plain = canonicalProofEntry(fromUtf8(bytes));
@@ -96,7 +96,7 @@ export function parseEntry(bytes: Uint8Array): LogEntry {
   throw new ProtocolError('malformed_entry', 'log entry is not in its canonical form');
 }
 
-/** The same, or null for what {@link parseEntry} refuses. */
+/** {@link parseEntry}, with null in place of a throw. */
 export function readEntry(bytes: Uint8Array): LogEntry | null {
   try {
     return parseEntry(bytes);
@@ -106,8 +106,8 @@ export function readEntry(bytes: Uint8Array): LogEntry | null {
 }
 
 /**
- * The entry of a proof that a text is the canonical form of, or null: almost every leaf is one, and
- * its text is one template. The general way decides about everything else.
+ * The proof entry whose canonical form is the text, or null. Nearly every leaf is a proof entry,
+ * and its text follows one template; {@link parseEntry} handles the rest.
  */
 export function canonicalProofEntry(text: string): ProofEntry | null {
   const reader = new TemplateReader(text);

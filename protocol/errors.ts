@@ -1,6 +1,6 @@
 /**
- * The closed set of reasons for which this package refuses an input. Callers branch on the code;
- * the message is for people and may change.
+ * The closed set of reasons why this package rejects input. Callers branch on the code; the message
+ * is for display and may change.
  */
 export type ProtocolErrorCode =
   // strict JSON
@@ -36,7 +36,7 @@ export type ProtocolErrorCode =
   | 'bad_signature';
 
 export interface ProtocolErrorOptions {
-  /** RFC 6901 JSON Pointer to the offending place; '' is the whole document. */
+  /** RFC 6901 JSON Pointer to the offending value; '' is the whole document. */
   pointer?: string;
   cause?: unknown;
 }

@@ -3,10 +3,13 @@ import { toHex, utf8 } from './bytes.js';
 import { canonicalBytes } from './canonical-json.js';
 import type { JsonValue } from './json.js';
 
-/** SHA-256 of the bytes, 32 bytes. Servers pass the native one, browsers {@link nobleSha256}. */
+/**
+ * SHA-256 of the bytes, 32 bytes. Servers pass the native implementation, browsers {@link
+ * nobleSha256}.
+ */
 export interface Sha256 {
   (data: Uint8Array): Uint8Array;
-  /** The same in lower-case hex, of bytes or of ASCII text, where the platform has a shorter way. */
+  /** The same in lower-case hex, of bytes or ASCII text, if the platform has a faster call. */
   hex?: (data: Uint8Array | string) => string;
 }
 
@@ -22,7 +25,7 @@ export function asciiHashHex(digest: Sha256, text: string): string {
   return digest.hex === undefined ? toHex(digest(utf8(text))) : digest.hex(text);
 }
 
-/** What every `*_hash` field holds: the hash of a document's RFC 8785 bytes. */
+/** The value of every `*_hash` field: the hash of a document's RFC 8785 bytes. */
 export function documentHash(digest: Sha256, document: JsonValue): string {
   return hashHex(digest, canonicalBytes(document));
 }

@@ -2,18 +2,17 @@ import type { ProofEvent, PublicEvent } from './schemas/proof-view.js';
 import type { ArtifactKind, Outcome } from './status.js';
 import { formatTime } from './time.js';
 
-/** One verdict that covers a proof, as the verifier wrote it. */
+/** One verdict row that covers the proof. */
 export interface VerdictInHistory {
   verdictId: number;
-  /** One row for a whole range of leaves, which all passed unless a row of their own says otherwise. */
+  /** A row for a whole range of leaves, which all passed unless they have a row of their own. */
   frontier: boolean;
-  /** The size of the log that the verifier saw. */
+  /** Size of the log at the verification. */
   treeSize: number;
   outcome: Outcome;
   expired: readonly ArtifactKind[];
   /** Epoch milliseconds. */
   verifiedAt: number;
-  /** Names of the checks that failed. */
   failedChecks: readonly string[];
 }
 
@@ -27,12 +26,12 @@ export interface RevocationInHistory {
 }
 
 /**
- * What became of a proof, in order. A verdict that says what the one before it said is no event:
- * the registry is verified again and again.
+ * The events of a proof, in order. A verdict equal to the one before it adds no event, because the
+ * verifier checks the registry repeatedly.
  *
  * @param proof `acceptedAt` in epoch milliseconds
- * @param history the verdicts oldest first, the last one being in force; the revocations in log
- *   order, a repeated one included
+ * @param history the verdicts, oldest first, the last one in force; the revocations in log order,
+ *   repeated ones included
  */
 export function eventsOf(
   proof: { acceptedAt: number; leafIndex: number },
@@ -41,7 +40,7 @@ export function eventsOf(
     revocations: readonly RevocationInHistory[];
   },
 ): ProofEvent[] {
-  const found = effectiveVerdicts(history.verdicts).flatMap((verdict, index, all) =>
+  const verdictEvents = effectiveVerdicts(history.verdicts).flatMap((verdict, index, all) =>
     changes(verdict, all[index - 1]),
   );
   const revoked = history.revocations.map((revocation): ProofEvent => ({
@@ -54,13 +53,13 @@ export function eventsOf(
   return [
     { event: 'accepted', at: formatTime(proof.acceptedAt) },
     { event: 'appended', leaf_index: proof.leafIndex },
-    ...[...found, ...revoked].sort(inOrder),
+    ...[...verdictEvents, ...revoked].sort(byTime),
   ];
 }
 
 /**
- * A leaf that fails when it is first looked at gets its own row in the transaction that moves the
- * frontier past it. The frontier's row was never in force for it, and VALID was never said.
+ * A leaf that fails its first verification gets its own row in the transaction that extends the
+ * verified prefix. The prefix row was never in force for this leaf, so VALID was never published.
  */
 export function effectiveVerdicts(verdicts: readonly VerdictInHistory[]): VerdictInHistory[] {
   const singles = verdicts.filter(({ frontier }) => !frontier);
@@ -77,14 +76,14 @@ function changes(verdict: VerdictInHistory, before: VerdictInHistory | undefined
   const seen = { at: formatTime(verdict.verifiedAt), log_size: verdict.treeSize };
   const events: ProofEvent[] = [];
   if (verdict.outcome !== before?.outcome) {
-    events.push(foundEvent(verdict, seen));
+    events.push(outcomeEvent(verdict, seen));
   }
-  const over = verdict.expired.filter((kind) => before?.expired.includes(kind) !== true);
-  if (over.length > 0) events.push({ event: 'expired', ...seen, artifacts: over });
+  const expired = verdict.expired.filter((kind) => before?.expired.includes(kind) !== true);
+  if (expired.length > 0) events.push({ event: 'expired', ...seen, artifacts: expired });
   return events;
 }
 
-function foundEvent(
+function outcomeEvent(
   { outcome, failedChecks }: VerdictInHistory,
   seen: { at: string; log_size: number },
 ): ProofEvent {
@@ -99,61 +98,61 @@ function foundEvent(
 }
 
 /**
- * What the public was told of a proof, and what is known now: nothing that was told is taken back,
- * also when the registry has lost it. `told` is what {@link eventsOf}, {@link plainEvents} or this
- * made before, as far as it was published.
+ * The published events of a proof, completed by those known now. A published event is never
+ * removed, even when the registry has lost its row.
+ *
+ * @param published the result of {@link eventsOf}, {@link impliedEvents} or this function
  */
 export function mergeEvents(
-  told: readonly PublicEvent[],
+  published: readonly PublicEvent[],
   known: readonly PublicEvent[],
 ): PublicEvent[] {
-  const added = new Map(keyed(known));
-  const kept = keyed(told).map(([key, event]): PublicEvent => {
-    const again = added.get(key);
+  const added = new Map(withKeys(known));
+  const kept = withKeys(published).map(([key, event]): PublicEvent => {
+    const current = added.get(key);
     added.delete(key);
-    // The told one may lack the size of the log, and in nothing else may it be amended.
-    return again === undefined ? event : { ...again, ...event };
+    // A published event may lack `log_size`; no other member may change.
+    return current === undefined ? event : { ...current, ...event };
   });
-  const isTold = new Set(kept);
-  const state = new Told();
+  const isPublished = new Set(kept);
+  const state = new EventState();
   return [...kept, ...added.values()]
-    .sort(inOrder)
-    .filter((event) => state.changesBy(event) || isTold.has(event));
+    .sort(byTime)
+    .filter((event) => state.changesBy(event) || isPublished.has(event));
 }
 
-/** Each takes the place of the one before it. */
+/** Each replaces the one before it. */
 const OUTCOMES: ReadonlySet<string> = new Set(['verified', 'failed', 'erased']);
-/** How many times over it is told that a proof was found good or bad, at the beginning and at the end. */
-const OUTCOMES_AT_EACH_END = 50;
+/**
+ * A proof can pass and fail any number of times; only this many outcomes at either end are
+ * published.
+ */
+const PUBLISHED_OUTCOMES_PER_END = 50;
 
 /**
- * As much of a history as is published. A leaf can fail and be mended again and again, and each time
- * its record is written anew: of very many findings those in the middle are left out. All else that
- * becomes of a proof does so a few times at most.
+ * The part of a history that is published. A leaf can fail, be repaired and fail again without
+ * limit, so the outcomes in the middle are left out. All other events occur a few times at most.
  */
 export function publishedEvents(events: readonly PublicEvent[]): PublicEvent[] {
   const isOutcome = ({ event }: PublicEvent): boolean => OUTCOMES.has(event);
   const outcomes = events.filter(isOutcome);
-  const leftOut = new Set(outcomes.slice(OUTCOMES_AT_EACH_END, -OUTCOMES_AT_EACH_END));
+  const leftOut = new Set(outcomes.slice(PUBLISHED_OUTCOMES_PER_END, -PUBLISHED_OUTCOMES_PER_END));
   return events.filter((event) => !leftOut.has(event));
 }
 
-/** Whether two histories are of the same events, also if one says less of some. */
-export function areSameEvents(
-  some: readonly PublicEvent[],
-  others: readonly PublicEvent[],
-): boolean {
-  const keys = new Set(keyed(some).map(([key]) => key));
-  return some.length === others.length && keyed(others).every(([key]) => keys.has(key));
+/** Whether two histories consist of the same events, even if one lacks members of some. */
+export function areSameEvents(a: readonly PublicEvent[], b: readonly PublicEvent[]): boolean {
+  const keys = new Set(withKeys(a).map(([key]) => key));
+  return a.length === b.length && withKeys(b).every(([key]) => keys.has(key));
 }
 
 /**
- * What follows from events that were told. With an older row lost, a later one may look like a
- * change that it was not.
+ * Replays published events to drop those that change nothing. Without an older row, a later one can
+ * look like a change although it was none.
  */
-class Told {
+class EventState {
   private outcome: string | undefined;
-  private readonly over = new Set<ArtifactKind>();
+  private readonly expired = new Set<ArtifactKind>();
 
   changesBy(event: PublicEvent): boolean {
     if (OUTCOMES.has(event.event)) {
@@ -162,19 +161,18 @@ class Told {
       return isChange;
     }
     if (event.event !== 'expired') return true;
-    const isChange = event.artifacts.some((kind) => !this.over.has(kind));
-    for (const kind of event.artifacts) this.over.add(kind);
+    const isChange = event.artifacts.some((kind) => !this.expired.has(kind));
+    for (const kind of event.artifacts) this.expired.add(kind);
     return isChange;
   }
 }
 
 /**
- * What there is to tell of a proof of which nothing more became than that it was verified, from what
- * its published body has.
+ * The events that a published body implies, when verification is all that happened to the proof.
  *
- * @param verifiedAt absent while nobody has verified it
+ * @param verifiedAt absent while the proof is unverified
  */
-export function plainEvents(
+export function impliedEvents(
   { accepted_at, leaf_index }: { accepted_at: string; leaf_index: number },
   verifiedAt?: string,
 ): PublicEvent[] {
@@ -186,28 +184,28 @@ export function plainEvents(
   return events;
 }
 
-/** By what makes each the event that it is; those alike are counted. */
-function keyed(events: readonly PublicEvent[]): [string, PublicEvent][] {
-  const alike = new Map<string, number>();
+/** Events with a key that identifies each one; equal events are numbered. */
+function withKeys(events: readonly PublicEvent[]): [string, PublicEvent][] {
+  const counts = new Map<string, number>();
   return events.map((event) => {
     const key = `${event.event} ${placeOf(event)}`;
-    const number = (alike.get(key) ?? 0) + 1;
-    alike.set(key, number);
+    const number = (counts.get(key) ?? 0) + 1;
+    counts.set(key, number);
     return [`${key} ${number}`, event];
   });
 }
 
-/** Where it happened: in the log, which has a place for each, or when. */
+/** The log position of the event, or its time. */
 function placeOf(event: PublicEvent): string | number {
   if (event.event === 'accepted') return '';
   return 'leaf_index' in event ? event.leaf_index : event.at;
 }
 
 /**
- * By times, which are of one clock and of one spelling that sorts as they do. At the same moment
- * what was found comes before what was logged.
+ * Sorts by time. All times come from one clock and have one format that sorts as text. At equal
+ * times, verification results come before log entries.
  */
-function inOrder(a: PublicEvent, b: PublicEvent): number {
+function byTime(a: PublicEvent, b: PublicEvent): number {
   const [at, other] = [timeOf(a), timeOf(b)];
   if (at === other) return RANK[a.event] - RANK[b.event];
   return at < other ? -1 : 1;
@@ -223,7 +221,7 @@ const RANK = {
   revoked: 3,
 };
 
-/** Acceptance and append come before anything else, whatever a clock said. */
+/** Acceptance and append come first, whatever their times. */
 function timeOf(event: PublicEvent): string {
   return event.event === 'accepted' || event.event === 'appended' ? '' : event.at;
 }

@@ -1,6 +1,8 @@
 import { ProtocolError } from './errors.js';
 
-/** A UUIDv7 (RFC 9562) as 32 lower-case hex characters. Every other id of a proof follows from it. */
+/**
+ * A UUIDv7 (RFC 9562) as 32 lower-case hex characters. Every other id of a proof derives from it.
+ */
 export type ProofId = string;
 
 export const PROOF_ID_PATTERN = /^[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}$/;
@@ -10,8 +12,8 @@ export const BATCH_ID_PATTERN = /^batch_[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{1
 const UUID_PATTERN = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
 /**
- * What each id of a proof puts in front of the proof id. `registry_proof_id` and `cert_id` are
- * second names of `proof_id` and `certificate_id`.
+ * The prefix of each id of a proof. `registry_proof_id` and `cert_id` are second names of
+ * `proof_id` and `certificate_id`.
  */
 export const ID_PREFIX = {
   proof_id: '',
@@ -53,7 +55,7 @@ export function isProofId(text: string): boolean {
   return PROOF_ID_PATTERN.test(text);
 }
 
-/** `share_` and 43 base64url characters, the last of which leaves no trailing bits. */
+/** `share_` and 43 base64url characters without trailing bits. */
 export function isShareToken(text: string): boolean {
   return SHARE_TOKEN_PATTERN.test(text);
 }
@@ -86,8 +88,8 @@ export function idsOf(proofId: ProofId): ProofIds {
 }
 
 /**
- * Which proof a string names, and by which of its ids; null for every other string. Purely
- * syntactic: whether the proof exists is for the registry to say.
+ * The proof that an identifier names, and by which of its ids; null for every other string. Purely
+ * syntactic: only the registry knows whether the proof exists.
  */
 export function resolveIdentifier(text: string): { proof_id: ProofId; matched_on: IdField } | null {
   const cut = text.length - 32;
@@ -97,7 +99,7 @@ export function resolveIdentifier(text: string): { proof_id: ProofId; matched_on
   return matched_on !== undefined && isProofId(proof_id) ? { proof_id, matched_on } : null;
 }
 
-/** `0190…` as `0190….-….-….-….-…….`, the spelling that databases use. */
+/** `0190…` as `0190….-….-….-….-…….`, the notation of databases. */
 export function hexToUuid(hex: string): string {
   if (!/^[0-9a-f]{32}$/.test(hex)) {
     throw new ProtocolError('malformed_id', 'expected 32 lower-case hexadecimal characters');

@@ -5,22 +5,22 @@ export type JsonValue =
   null | boolean | number | string | JsonValue[] | { [key: string]: JsonValue };
 
 export interface StrictJsonOptions {
-  /** How many arrays and objects may be open at once; 32 unless told otherwise. */
+  /** How many arrays and objects may be open at once; 32 by default. */
   maxDepth?: number;
 }
 
 /**
- * Parses JSON (RFC 8259) that has exactly one meaning, whoever reads it: UTF-8 without a byte
- * order mark, no member name twice in an object, strings that are Unicode text without U+0000,
- * numbers that a double holds.
+ * Parses JSON (RFC 8259) that has exactly one meaning for every reader: UTF-8 without a byte order
+ * mark, no duplicate member names, Unicode strings without U+0000, numbers that a double
+ * represents.
  *
- * Integers beyond ±(2^53−1) are refused, whether written as one or only printed as one by
- * RFC 8785 (`9007199254740993.0`, `1e20`): two readers would disagree about their digits. Numbers
- * that RFC 8785 itself prints with an exponent (`1E30`) are doubles, and pass.
+ * Rejects integers beyond ±(2^53−1), and numbers that RFC 8785 prints as such an integer
+ * (`9007199254740993.0`, `1e20`): two readers would disagree about their digits. Accepts numbers
+ * that RFC 8785 prints with an exponent (`1E30`) as doubles.
  *
- * Every refusal is a ProtocolError with an RFC 6901 pointer to the place: `invalid_utf8`,
- * `malformed_json` (the message names the byte offset), `duplicate_key`, `lone_surrogate`,
- * `nul_character`, `integer_out_of_range`, `too_deep`.
+ * Throws a ProtocolError with an RFC 6901 pointer: `invalid_utf8`, `malformed_json` (the message
+ * has the byte offset), `duplicate_key`, `lone_surrogate`, `nul_character`, `integer_out_of_range`,
+ * `too_deep`.
  */
 export function parseStrict(bytes: Uint8Array, options: StrictJsonOptions = {}): JsonValue {
   const maxDepth = options.maxDepth ?? 32;
@@ -33,7 +33,7 @@ export function parseStrict(bytes: Uint8Array, options: StrictJsonOptions = {}):
   return new StrictReader(text, maxDepth).document();
 }
 
-/** One step of an RFC 6901 pointer: `~` and `/` are escaped. */
+/** One step of an RFC 6901 pointer, with `~` and `/` escaped. */
 export function pointerStep(key: string | number): string {
   return '/' + String(key).replaceAll('~', '~0').replaceAll('/', '~1');
 }
@@ -101,13 +101,13 @@ class StrictReader {
       const key = this.string();
       this.path.push(key);
       if (Object.hasOwn(object, key)) {
-        throw this.refuse('duplicate_key', 'member name appears twice in its object');
+        throw this.refuse('duplicate_key', 'duplicate member name');
       }
       this.skipSpace();
       if (!this.takes(0x3a)) throw this.malformed("expected ':'");
       this.skipSpace();
       const value = this.value();
-      // Plain assignment would set the prototype instead of a member of that name.
+      // Plain assignment to `__proto__` would set the prototype.
       if (key === '__proto__') {
         Object.defineProperty(object, key, {
           value,
@@ -192,7 +192,8 @@ class StrictReader {
       }
     }
     this.at++;
-    // Only an escape can bring these in: UTF-8 has no lone surrogates, and a raw U+0000 is malformed.
+    // Only an escape can produce these: UTF-8 has no lone surrogates, and a raw U+0000 is
+    // malformed.
     if (!isWellFormed(decoded)) {
       throw this.refuse('lone_surrogate', 'string contains a lone surrogate');
     }
@@ -211,7 +212,7 @@ class StrictReader {
       !Number.isFinite(value) ||
       ((writtenAsInteger || printedAsInteger) && !Number.isSafeInteger(value))
     ) {
-      throw this.refuse('integer_out_of_range', 'number beyond what a double holds exactly');
+      throw this.refuse('integer_out_of_range', 'number exceeds the exact range of a double');
     }
     this.at += match[0].length;
     return value;
@@ -247,10 +248,7 @@ class StrictReader {
   }
 }
 
-/**
- * The pointer of undecodable bytes is where a reader of the decodable prefix stands when the text
- * runs out.
- */
+/** The pointer of invalid UTF-8 is the parser's position at the end of the valid prefix. */
 function invalidUtf8(bytes: Uint8Array, maxDepth: number, cause: unknown): ProtocolError {
   const offset = validPrefix(bytes);
   let pointer = '';
@@ -267,7 +265,7 @@ function validPrefix(bytes: Uint8Array): number {
   const replaced = utf8(fromUtf8Lossy(bytes));
   let at = 0;
   while (at < bytes.length && bytes[at] === replaced[at]) at++;
-  // The replacement character may share its first bytes with what it replaced.
+  // A replacement character may share its first bytes with the ones that it replaced.
   while (at > 0 && (replaced[at]! & 0xc0) === 0x80) at--;
   return at;
 }

@@ -15,13 +15,13 @@ export interface KeyedEntry {
 }
 
 /**
- * What the log says about an AEP key for a signature at `leafIndex`. Keys live and die by log
- * position, so nothing can be back-dated: a key is active from after its activation until its
- * retirement, and a compromise takes away every signature from the index that it names, including
- * those that were logged before anybody knew. A key that was retired or compromised stays so.
+ * The state of an AEP key for a signature at `leafIndex`. Key states depend on log positions, so
+ * signatures cannot be back-dated: a key is active after its activation until its retirement, and a
+ * compromise voids every signature from the index that it names, including those logged before the
+ * compromise was known. Retirement and compromise are final.
  *
  * @param keyEntries the key entries of the log, ascending by leaf index
- * @param logSize how much of the log is known; later entries are not looked at
+ * @param logSize ignores entries at and above this index
  */
 export function keyStateAt(
   keyEntries: readonly KeyedEntry[],
@@ -38,7 +38,7 @@ export function keyStateAt(
       if (entry.change === 'retire') retired = true;
       else activated = true;
     }
-    // The first entry that names the key settles its bytes.
+    // The first entry that names the key fixes its bytes.
     publicKey ??= fromBase64Url(entry.public_key);
   }
   const voided = voidedAt(keyEntries, keyId, leafIndex);
@@ -48,8 +48,8 @@ export function keyStateAt(
 }
 
 /**
- * The index of the first compromise entry that voids a signature of the key at `leafIndex`; null
- * when none does.
+ * The index of the first compromise entry that voids a signature of the key at `leafIndex`, or
+ * null.
  *
  * @param keyEntries the key entries of the log, ascending by leaf index
  */

@@ -15,13 +15,13 @@ export interface PublicJwk {
 }
 
 /**
- * RFC 7638 thumbprint of an Ed25519 public key of 32 bytes: base64url SHA-256 (43 characters) of
- * its required members `crv`, `kty`, `x` in that order, without white space. It is the key id of
- * AEP keys. `malformed_key` for another length.
+ * RFC 7638 thumbprint of an Ed25519 public key of 32 bytes, the key id of AEP keys: base64url
+ * SHA-256 (43 characters) of its required members `crv`, `kty`, `x` in that order, without white
+ * space. `malformed_key` for another length.
  */
 export function jwkThumbprint(sha256: Sha256, publicKey: Uint8Array): string {
   if (publicKey.length !== ED25519_PUBLIC_KEY_BYTES) {
-    throw new ProtocolError('malformed_key', 'an Ed25519 public key has 32 bytes');
+    throw new ProtocolError('malformed_key', 'expected an Ed25519 public key of 32 bytes');
   }
   if (latest?.sha256 === sha256 && equalBytes(latest.publicKey, publicKey))
     return latest.thumbprint;
@@ -31,7 +31,7 @@ export function jwkThumbprint(sha256: Sha256, publicKey: Uint8Array): string {
   return thumbprint;
 }
 
-/** A log has few keys, and asks for the same one again and again. */
+/** A log has few keys and uses the same one repeatedly. */
 let latest: { sha256: Sha256; publicKey: Uint8Array; thumbprint: string } | null = null;
 
 export function publicJwk(sha256: Sha256, publicKey: Uint8Array): PublicJwk {

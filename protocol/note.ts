@@ -11,7 +11,7 @@ const SIGNATURE_LINE = /^\u2014 (\S+) (\S+)$/u;
 // Key names have no plus sign and no Unicode space.
 const KEY_NAME = /^[^\s+]+$/u;
 const CONTROL = /[\u0000-\u0009\u000b-\u001f]/;
-/** The format asks verifiers for a limit, of at least 16. */
+/** The specification requires verifiers to limit signatures, to at least 16. */
 const MAX_SIGNATURES = 64;
 
 /** A verifier key, the public half that readers pin. */
@@ -34,9 +34,9 @@ export function formatVkey(sha256: Sha256, name: string, publicKey: Uint8Array):
   return `${name}+${toHex(keyId(sha256, name, publicKey))}+${toBase64(typed(publicKey))}`;
 }
 
-/** Reads a vkey; `malformed_vkey` unless it is Ed25519 and its id is that of its name and key. */
+/** Parses a vkey; `malformed_vkey` unless it is Ed25519 and its id matches its name and key. */
 export function parseVkey(text: string, sha256: Sha256 = nobleSha256): Vkey {
-  // The base64 part may contain '+' as well, the name and the id may not.
+  // The base64 part may contain '+'; the name and the id may not.
   const match = /^([^+]+)\+([0-9a-f]{8})\+(.+)$/u.exec(text);
   if (match === null) throw new ProtocolError('malformed_vkey', 'expected name+id+key');
   const [, name = '', id = '', encoded = ''] = match;
@@ -52,7 +52,7 @@ export function parseVkey(text: string, sha256: Sha256 = nobleSha256): Vkey {
   if (!equalBytes(keyId(sha256, vkey.name, vkey.publicKey), vkey.keyHash)) {
     throw new ProtocolError(
       'malformed_vkey',
-      `the id in verifier key ${name} is not that of the key`,
+      `the key id in verifier key ${name} does not match its key`,
     );
   }
   return vkey;
@@ -66,7 +66,7 @@ export interface NoteSigner {
   sign: (message: Uint8Array) => Uint8Array;
 }
 
-/** Signs a text, which must end in a newline, and returns the whole note. */
+/** Signs a text, which must end in a newline, and returns the note. */
 export function signNote(text: string, signer: NoteSigner): string {
   if (!isNoteText(text)) {
     throw new ProtocolError(
@@ -84,15 +84,16 @@ export function signNote(text: string, signer: NoteSigner): string {
 export interface OpenedNote {
   /** The signed text with its final newline. */
   text: string;
-  /** The pinned key that signed it; with several, the first in the order of the signatures. */
+  /**
+   * The pinned key that signed the note; with several, the first in the order of the signatures.
+   */
   key: Vkey;
 }
 
 /**
- * Opens a note under pinned keys. Signatures by other keys, cosignatures of witnesses say, are
- * ignored, but must be well-formed. `unknown_signer` when no pinned key signed; `bad_signature`
- * when a signature that claims to be by a pinned key is not; `malformed_note` otherwise. The text
- * is nobody's word until this returns.
+ * Opens a note under pinned keys. Ignores signatures by other keys, such as witness cosignatures,
+ * if they are well-formed. Throws `unknown_signer` without a signature by a pinned key,
+ * `bad_signature` when one claims to be and does not verify, else `malformed_note`.
  *
  * @param vkeys verifier keys, as text or parsed
  * @param verify a strict Ed25519 verification
@@ -122,7 +123,7 @@ export function openNote(
   return { text, key: signer };
 }
 
-/** The key ids that a note names as its signers. Nothing is verified. `malformed_note` as of {@link openNote}. */
+/** The key ids of a note's signatures, unverified. Throws `malformed_note` as {@link openNote}. */
 export function claimedSigners(note: string): { name: string; id: string }[] {
   return splitNote(note).signatures.map(({ name, keyHash }) => ({ name, id: toHex(keyHash) }));
 }
@@ -134,7 +135,7 @@ interface NoteSignature {
 }
 
 function splitNote(note: string): { text: string; signatures: NoteSignature[] } {
-  // The last empty line separates, so the text may have empty lines of its own.
+  // The last empty line separates, so the text may contain empty lines.
   const cut = note.lastIndexOf('\n\n');
   const text = note.slice(0, cut + 1);
   const lines = note.slice(cut + 2).split('\n');
@@ -168,10 +169,10 @@ function isNoteText(text: string): boolean {
 
 function requireKey(name: string, publicKey: Uint8Array): void {
   if (!KEY_NAME.test(name)) {
-    throw new ProtocolError('malformed_vkey', 'key names have no white space and no plus sign');
+    throw new ProtocolError('malformed_vkey', 'a key name contains white space or a plus sign');
   }
   if (publicKey.length !== ED25519_PUBLIC_KEY_BYTES) {
-    throw new ProtocolError('malformed_key', 'an Ed25519 public key has 32 bytes');
+    throw new ProtocolError('malformed_key', 'expected an Ed25519 public key of 32 bytes');
   }
 }
 

@@ -1,4 +1,4 @@
-/** What can be said of a proof without the service. */
+/** Verification of proofs without the service. */
 
 export { verifyOffline, type OfflineOptions } from './offline/export.js';
 export { verifyTlogProof } from './offline/tlog-proof.js';

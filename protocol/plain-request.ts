@@ -6,21 +6,21 @@ import { SCHEMA } from './schemas/ids.js';
 import { ACTION_PATTERN, HASH_PATTERN, TENANT_ID_PATTERN, TEXT_MAX } from './schemas/primitives.js';
 import { isTime } from './time.js';
 
-/** A request as its schema reads it, and its RFC 8785 form. */
+/** A parsed request and its RFC 8785 form. */
 export interface PlainRequest<Body> {
   body: Body;
   canonical: string;
 }
 
 /**
- * Reads an execution whose fields are all plain, or null: then the schema decides, which takes
- * several times as long. Whatever is read here the schema accepts, and reads the same.
+ * A fast path for an execute request with plain fields; null if only the schema can decide. The
+ * schema accepts every result unchanged; a test compares the two.
  */
 export function plainExecuteRequest(value: JsonValue): PlainRequest<ExecuteRequest> | null {
   return plain(value, execute) as PlainRequest<ExecuteRequest> | null;
 }
 
-/** The same for an agent's envelope. */
+/** The same for an agent envelope. */
 export function plainAgentEnvelope(value: JsonValue): PlainRequest<AgentEnvelope> | null {
   return (plain(value, admission) ?? plain(value, outcome)) as PlainRequest<AgentEnvelope> | null;
 }
@@ -30,10 +30,10 @@ function plain(value: JsonValue, reader: Reader): PlainRequest<JsonValue> | null
   return canonical === null ? null : { body: value, canonical };
 }
 
-/** The canonical form of a value that fits; null for one that may not. */
+/** The canonical form of a plain value; null for any other. */
 type Reader = (value: JsonValue) => string | null;
 
-/** Of a pattern without a character that JSON escapes. */
+/** For patterns without characters that JSON escapes. */
 const token =
   (pattern: RegExp): Reader =>
   (value) =>
@@ -49,7 +49,7 @@ const printable: Reader = (value) =>
 
 const SURROGATE = /[\ud800-\udfff]/;
 
-/** Without surrogates, so that what is counted are code points and every one has a form. */
+/** Without surrogates, code units are code points and every text has a UTF-8 form. */
 const text: Reader = (value) =>
   typeof value === 'string' &&
   value.length >= 1 &&
@@ -60,10 +60,10 @@ const text: Reader = (value) =>
 
 const time: Reader = (value) => (typeof value === 'string' && isTime(value) ? `"${value}"` : null);
 
-/** A member, by its name; one that may be left out has a question mark behind it. */
+/** Members by name; a question mark after the name marks an optional one. */
 type Members = Record<string, Reader>;
 
-/** An object of these members and no others, which are given in any order. */
+/** An object of exactly these members, in any order. */
 function object(members: Members): Reader {
   const known = Object.entries(members)
     .map(([name, read]) => ({ name: name.replace('?', ''), read, isOptional: name.endsWith('?') }))

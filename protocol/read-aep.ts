@@ -14,21 +14,20 @@ import {
 import { EFFECTS, isProofOnly } from './status.js';
 import { TemplateReader } from './template.js';
 
-/** The pattern of a whole string as one that matches up to its closing quotation mark. */
+/** Makes the pattern of a whole string match up to its closing quotation mark. */
 const sticky = (whole: RegExp): RegExp =>
   new RegExp(whole.source.replace(/^\^/, '').replace(/\$$/, '(?=")'), 'y');
 const ACTION = sticky(ACTION_PATTERN);
 const TENANT_ID = sticky(TENANT_ID_PATTERN);
 
-/** What bytes are that should be an AEP. */
 export interface ReadAep {
-  /** Null when they have not the fields of svc.aep/1.0. */
+  /** Null unless the bytes have the fields of svc.aep/1.0. */
   aep: Aep | null;
-  /** Whether they are their own RFC 8785 form. */
+  /** Whether the bytes are in RFC 8785 form. */
   isCanonical: boolean;
 }
 
-/** Reads bytes that may be anything. Never throws. */
+/** Parses untrusted bytes. Never throws. */
 export function readAep(bytes: Uint8Array): ReadAep {
   try {
     const aep = canonicalAep(fromUtf8(bytes));
@@ -38,7 +37,7 @@ export function readAep(bytes: Uint8Array): ReadAep {
   }
 }
 
-/** The general way, which decides about everything that the short one does not know. */
+/** The general parser, for everything that {@link canonicalAep} does not recognize. */
 export function parseAep(bytes: Uint8Array): ReadAep {
   const document = parseStrict(bytes);
   const aep = aepSchema.safeParse(document).data ?? null;
@@ -47,9 +46,9 @@ export function parseAep(bytes: Uint8Array): ReadAep {
 }
 
 /**
- * The AEP that a text is the canonical form of; null when that takes the general way to say. Parsing
- * strictly, checking the fields and printing again what came of it are one pass over the text here,
- * ten times faster; a test holds the two against each other.
+ * The AEP whose canonical form is the text; null if only {@link parseAep} can decide. One pass over
+ * the text replaces strict parsing, schema and canonicalization, ten times faster; a test compares
+ * the two.
  */
 export function canonicalAep(text: string): Aep | null {
   const reader = new TemplateReader(text);
@@ -143,7 +142,7 @@ function readEnds(
   return { proof, certificate, passport, trust: end() };
 }
 
-/** Members that may be left out are known by their names, in their canonical order. */
+/** Optional members are recognized by name, in canonical order. */
 function readSubject(reader: TemplateReader): AepSubject {
   const name = (): string => reader.plain(TEXT_MAX);
   if (reader.takes('"kind":"outcome","parent_proof_id":"')) return readOutcome(reader);

@@ -3,7 +3,7 @@ import { parseStrict } from './json.js';
 import { SCHEMA } from './schemas/ids.js';
 import { revocationReasonSchema, type RevocationReason } from './schemas/lifecycle.js';
 
-/** The canonical bytes whose SHA-256 is a status entry's `reason_hash`. */
+/** The canonical bytes; their SHA-256 is the `reason_hash` of a status entry. */
 export function revocationReasonBytes(
   reason: Omit<RevocationReason, 'schema_version'>,
 ): Uint8Array {
@@ -12,7 +12,7 @@ export function revocationReasonBytes(
   );
 }
 
-/** @throws ProtocolError or ZodError when the bytes are no reason document */
+/** @throws ProtocolError or ZodError unless the bytes are a reason document */
 export function parseRevocationReason(bytes: Uint8Array): RevocationReason {
   return revocationReasonSchema.parse(parseStrict(bytes));
 }

@@ -1,4 +1,4 @@
-/** Everything a lookup can say (spec section 3). */
+/** Every status of a public lookup (spec section 3). */
 export const STATUSES = [
   'VERIFIED',
   'VALID',
@@ -11,7 +11,7 @@ export const STATUSES = [
 ] as const;
 export type VerificationStatus = (typeof STATUSES)[number];
 
-/** Artifacts of one proof, in the order in which trust is built on them. */
+/** Artifacts of one proof. Each depends on those before it. */
 export const ARTIFACT_KINDS = ['proof', 'passport', 'certificate', 'trust'] as const;
 export type ArtifactKind = (typeof ARTIFACT_KINDS)[number];
 
@@ -26,8 +26,8 @@ const ASSERTING: ReadonlySet<string> = new Set<VerificationStatus>([
 ]);
 
 /**
- * The one place where validity is asserted (spec section 1, item 3). It looks at the status and at
- * nothing else; a string it does not know asserts nothing.
+ * The only place that asserts validity (spec section 1, item 3). It depends on the status only; an
+ * unknown string asserts nothing.
  */
 export function canAssertValidity(status: string): boolean {
   return ASSERTING.has(status);
@@ -41,24 +41,27 @@ const POSITIVE = {
 } as const satisfies Record<ArtifactKind, VerificationStatus>;
 
 /**
- * What the verification system found of a leaf. `erased`: its payload was taken away on purpose, so
- * that nothing can be verified any more but its entry in the log; no check failed.
+ * The verifier's result for a leaf. `erased`: the payload was erased on purpose, so only the log
+ * entry remains verifiable; no check failed.
  */
 export type Outcome = 'pass' | 'fail' | 'erased';
 
-/** What a proof records, as far as it decides which artifacts there are. */
+/** The facts of a proof that determine which artifacts it has. */
 export interface Decided {
   effect: Effect;
-  /** The proof records how an action ended, and not the admission of one. */
+  /** The proof records the outcome of an action, not its admission. */
   isOutcome: boolean;
 }
 
-/** Whether the proof is all there is: only the admission of an action has a passport, certificate and trust. */
+/**
+ * Whether the proof has no further artifacts: only an admitted action has a passport, certificate
+ * and trust.
+ */
 export function isProofOnly({ effect, isOutcome }: Decided): boolean {
   return effect !== 'ADMIT' || isOutcome;
 }
 
-/** Whether a public answer is of an outcome: it has a proof that was admitted, and no certificate. */
+/** Whether a public response is about an outcome: it has an admitted proof and no certificate. */
 export function isOutcomeAnswer(
   artifact: { effect?: unknown },
   references: Readonly<Record<string, unknown>>,
@@ -68,55 +71,58 @@ export function isOutcomeAnswer(
 }
 
 export interface StatusFacts extends Decided {
-  /** Which artifact is asked for; trust assets and packages are `trust`. */
+  /** The requested artifact; trust assets and packages are `trust`. */
   kind: ArtifactKind;
-  /** What the verifier found for the proof; `none` while it has not looked. */
+  /** The verifier's result for the proof; `none` before the first verification. */
   verdict: Outcome | 'none';
-  /** Whether the log has a compromise of the key that voids the proof, whatever the verdict is. */
+  /**
+   * Whether the log has a compromise of the signing key that voids the proof, whatever the verdict.
+   */
   isVoided?: boolean;
-  /** Artifacts revoked at or below the log size that is being spoken for. */
+  /** Artifacts revoked below the log size of the statement. */
   revoked: readonly ArtifactKind[];
-  /** Artifacts whose validity the verifier has recorded as over. */
+  /** Artifacts that the verifier has recorded as expired. */
   expired: readonly ArtifactKind[];
 }
 
 /**
- * The public status of an artifact; the first rule that matches wins.
+ * The public status of an artifact; the first matching rule wins.
  *
- * 1. A check failed or nobody has checked, or the artifact does not exist because the proof is of a
- *    denial or an outcome: nothing is asserted.
- * 2. Revoked: no later pass undoes it, nor does a compromise of the signing key.
- * 3. Erased or voided: nothing is asserted.
- * 4. Validity over.
+ * 1. A check failed, the proof is unverified, or the artifact does not exist because the proof is a
+ *    denial or an outcome: no statement.
+ * 2. Revoked: neither a later pass nor a compromise of the signing key undoes a revocation.
+ * 3. Erased or voided: no statement.
+ * 4. Expired.
  * 5. The positive status of the artifact's kind.
  *
- * Each artifact rests on those before it, so a revocation or expiry holds for everything after it
- * in the order proof, passport, certificate, trust.
+ * Each artifact depends on those before it in the order proof, passport, certificate, trust, so a
+ * revocation or expiry applies to every later artifact.
  */
 export function verificationStatus(facts: StatusFacts): VerificationStatus {
   const exists = facts.kind === 'proof' || !isProofOnly(facts);
   const { verdict, isVoided = false } = facts;
   const isKnown = verdict === 'fail' ? isVoided : verdict !== 'none';
   if (!isKnown || !exists) return 'BACKEND_LOOKUP_REQUIRED';
-  if (restsOnAny(facts.kind, facts.revoked)) return 'REVOKED';
+  if (dependsOnAny(facts.kind, facts.revoked)) return 'REVOKED';
   if (verdict !== 'pass' || isVoided) return 'BACKEND_LOOKUP_REQUIRED';
-  if (restsOnAny(facts.kind, facts.expired)) return 'EXPIRED';
+  if (dependsOnAny(facts.kind, facts.expired)) return 'EXPIRED';
   return POSITIVE[facts.kind];
 }
 
-function restsOnAny(kind: ArtifactKind, ended: readonly ArtifactKind[]): boolean {
+function dependsOnAny(kind: ArtifactKind, ended: readonly ArtifactKind[]): boolean {
   const position = ARTIFACT_KINDS.indexOf(kind);
   return ended.some((artifact) => ARTIFACT_KINDS.indexOf(artifact) <= position);
 }
 
 /**
- * The public status of a package, from the statuses of its members' trust artifacts, of which there
- * is at least one. A package asserts only what every one of them does.
+ * The public status of a package, from the statuses of its members' trust artifacts. A package
+ * asserts only what every member asserts.
  *
- * 1. One is revoked: so is the package, whatever becomes of the others, since nothing undoes it.
- * 2. One asserts nothing, for another reason than its age: nothing is asserted.
- * 3. One is over.
- * 4. All assert: the positive status of trust.
+ * 1. A member is revoked: the package is revoked for good.
+ * 2. A member asserts nothing for another reason than expiry, or the package is empty: no
+ *    statement.
+ * 3. A member is expired: expired.
+ * 4. All members assert: the positive status of trust.
  */
 export function packageStatus(members: readonly VerificationStatus[]): VerificationStatus {
   if (members.includes('REVOKED')) return 'REVOKED';
@@ -126,7 +132,7 @@ export function packageStatus(members: readonly VerificationStatus[]): Verificat
   return members.includes('EXPIRED') ? 'EXPIRED' : POSITIVE.trust;
 }
 
-/** The whole chain in its documented order (spec 2.1). */
+/** The stages of the trust chain, in order (spec 2.1). */
 export const TRUST_CHAIN_SEQUENCE = [
   'execution',
   'evidence',
@@ -136,7 +142,7 @@ export const TRUST_CHAIN_SEQUENCE = [
   'trust_established',
 ] as const;
 
-/** The chain of an admitted action, and that of a denial or an outcome, which has only a proof. */
+/** The chain of an admitted action, and that of a denial or an outcome. */
 export const TRUST_CHAIN = {
   FULL: { available: true, sequence: TRUST_CHAIN_SEQUENCE },
   PROOF_ONLY: { available: false, sequence: TRUST_CHAIN_SEQUENCE.slice(0, 3) },

@@ -1,6 +1,6 @@
 import { parseTime } from './time.js';
 
-/** A time that is one whatever the month: no later day than the 28th. The others are looked up. */
+/** A time with a day that every month has. {@link parseTime} checks the others. */
 const PLAIN_TIME =
   /[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{3}Z/y;
 
@@ -8,10 +8,10 @@ const HEX_32 = /[0-9a-f]{32}/y;
 const HEX_64 = /[0-9a-f]{64}/y;
 
 /**
- * Follows a text along a template of fixed parts and fields, in the order in which RFC 8785 has
- * them. A text that goes all the way is in canonical form by that alone: nothing is skipped, and no
- * part has a second spelling. After the first departure everything reads as empty and `ended` is
- * false. It knows the plain cases only, so a departure says nothing: the general parser decides.
+ * Matches a text against a template of fixed parts and fields in RFC 8785 order. A complete match
+ * proves canonical form: nothing is skipped, and each part has one spelling. After the first
+ * mismatch every read returns empty and `ended` is false. The template covers common cases only, so
+ * after a mismatch the general parser decides.
  */
 export class TemplateReader {
   private at = 0;
@@ -19,7 +19,7 @@ export class TemplateReader {
 
   constructor(private readonly text: string) {}
 
-  /** Whether all of the text was read, and all of it as the template has it. */
+  /** Whether the template matched the whole text. */
   get ended(): boolean {
     return this.followed && this.at === this.text.length;
   }
@@ -30,7 +30,7 @@ export class TemplateReader {
     else this.followed = false;
   }
 
-  /** Takes the part if it comes next. */
+  /** Consumes the part if it comes next. */
   takes(part: string): boolean {
     if (!this.text.startsWith(part, this.at)) return false;
     this.at += part.length;
@@ -49,13 +49,13 @@ export class TemplateReader {
     return pattern.test(field) ? this.taken(end) : this.depart();
   }
 
-  /** What the sticky pattern matches next. */
+  /** The next match of the sticky pattern. */
   matching(pattern: RegExp): string {
     pattern.lastIndex = this.at;
     return pattern.test(this.text) ? this.taken(pattern.lastIndex) : this.depart();
   }
 
-  /** A time in its one spelling. */
+  /** A time in canonical form. */
   time(): string {
     const end = this.at + 24;
     PLAIN_TIME.lastIndex = this.at;
@@ -68,7 +68,7 @@ export class TemplateReader {
     return this.taken(end);
   }
 
-  /** One of the words, none of which begins another. */
+  /** One of the words, of which none is a prefix of another. */
   oneOf<W extends string>(words: readonly W[]): W {
     for (const word of words) {
       if (this.takes(word)) return word;
@@ -78,8 +78,8 @@ export class TemplateReader {
   }
 
   /**
-   * Up to the next quotation mark, 1 to `most` characters that stand for themselves in JSON. Pairs
-   * of surrogates are left to the general parser, so that characters are code points.
+   * A string of 1 to `most` characters without JSON escapes. Leaves surrogates to the general
+   * parser, so that code units are code points.
    */
   plain(most: number): string {
     const start = this.at;
@@ -91,7 +91,7 @@ export class TemplateReader {
     return this.depart();
   }
 
-  /** `null`, or what `read` takes between quotation marks. */
+  /** `null`, or a value between quotation marks. */
   nullOr(read: () => string): string | null {
     if (this.takes('null')) return null;
     return this.quoted(read);

@@ -1,11 +1,11 @@
 import { ProtocolError } from './errors.js';
 
-/** RFC 3339 UTC with milliseconds, the one spelling of a time in every document. */
+/** RFC 3339 UTC with milliseconds, the time format of every document. */
 export const TIME_PATTERN = /^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$/;
 
 /**
- * `2026-11-20T17:29:00.123Z` for milliseconds since the Unix epoch. `malformed_time` for a
- * fraction of a millisecond and for years that do not have four digits.
+ * `2026-11-20T17:29:00.123Z` for milliseconds since the Unix epoch. Throws `malformed_time` for a
+ * fraction of a millisecond and for years outside 0000 to 9999.
  */
 export function formatTime(epochMs: number): string {
   const second = Math.floor(epochMs / 1000);
@@ -15,11 +15,14 @@ export function formatTime(epochMs: number): string {
   return latest.text + end;
 }
 
-/** Thousands of proofs are of the same second, and a date costs as much as a hash. */
+/** Thousands of proofs share a second, and formatting a date costs as much as a hash. */
 let latest = { second: Number.NaN, text: '' };
 const MILLISECONDS = Array.from({ length: 1000 }, (_, ms) => `.${String(ms).padStart(3, '0')}Z`);
 
-/** Of whole seconds: what a date does with a fraction before 1970 would be kept for the wrong second. */
+/**
+ * Whole seconds only: before 1970, Date rounds a fraction towards another second than the cache
+ * key.
+ */
 function formatSecond(epochMs: number): string {
   const date = new Date(epochMs);
   const text = Number.isNaN(date.getTime()) ? '' : date.toISOString();
@@ -28,15 +31,15 @@ function formatSecond(epochMs: number): string {
 }
 
 function noTime(epochMs: number): ProtocolError {
-  const message = `${epochMs} ms is no time between years 0000 and 9999`;
+  const message = `${epochMs} ms is outside years 0000 to 9999`;
   return new ProtocolError('malformed_time', message);
 }
 
-/** The inverse of {@link formatTime}; any other spelling, and 30 February, is `malformed_time`. */
+/** The inverse of {@link formatTime}; any other form, and 30 February, is `malformed_time`. */
 export function parseTime(text: string): number {
   const epochMs = TIME_PATTERN.test(text) ? Date.parse(text) : Number.NaN;
-  // Date.parse rolls 30 February over to March, and 24:00 to the next day; up to the 28th and before
-  // that hour there is nothing to roll. Of the others, writing it out again shows it.
+  // Date.parse rolls 30 February over to March, and 24:00 to the next day. Days up to the 28th
+  // before that hour cannot roll over; formatting again reveals the others.
   const cannotRoll = text.slice(8, 10) <= '28' && text.slice(11, 13) < '24';
   if (Number.isNaN(epochMs) || (!cannotRoll && new Date(epochMs).toISOString() !== text)) {
     throw new ProtocolError('malformed_time', 'expected RFC 3339 UTC with milliseconds');
@@ -44,7 +47,7 @@ export function parseTime(text: string): number {
   return epochMs;
 }
 
-/** Whether {@link parseTime} reads it. */
+/** Whether {@link parseTime} accepts the text. */
 export function isTime(text: string): boolean {
   try {
     parseTime(text);

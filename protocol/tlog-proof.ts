@@ -7,12 +7,12 @@ import { HASH_BYTES } from './merkle/hash.js';
  * `.tlog-proof`.
  */
 export interface TlogProof {
-  /** Opaque, and authenticated by nothing. */
+  /** Opaque and unauthenticated. */
   extra?: Uint8Array;
   index: number;
   /** From the leaf's sibling up, 32 bytes each. */
   path: readonly Uint8Array[];
-  /** The signed note, verbatim. It is not opened here. */
+  /** The signed note, verbatim and unverified. */
   checkpoint: string;
 }
 
@@ -42,8 +42,8 @@ export function formatTlogProof({ extra, index, path, checkpoint }: TlogProof): 
 }
 
 /**
- * Reads a tlog-proof. Strict by round trip: what {@link formatTlogProof} would not write is
- * `malformed_tlog_proof`. Checking it takes the leaf, `openCheckpoint` and `verifyInclusion`.
+ * Parses a tlog-proof. Text that {@link formatTlogProof} would not write is `malformed_tlog_proof`.
+ * To verify the proof, use `openCheckpoint` and `verifyInclusion` with the leaf.
  */
 export function parseTlogProof(text: string): TlogProof {
   try {

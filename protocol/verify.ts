@@ -1,5 +1,5 @@
 import { equalBytes } from './bytes.js';
-import { AEP_PAYLOAD_TYPE, laneOf } from './aep.js';
+import { AEP_PAYLOAD_TYPE, requestTypeOf } from './aep.js';
 import { proofCommitments, type Base64, type Commitments } from './commitments.js';
 import { pae } from './dsse.js';
 import type { Ed25519Verify } from './ed25519.js';
@@ -18,13 +18,13 @@ export type { Check, CheckName } from './schemas/verdict.js';
 
 export interface VerifyCrypto {
   sha256: Sha256;
-  /** A strict verification, `nobleVerify` or one wrapped by `strictEd25519`. */
+  /** A strict verification: `nobleVerify`, or another one in `strictEd25519`. */
   verify: Ed25519Verify;
   base64?: Base64;
 }
 
 export interface ProofEvidence {
-  /** The id under which the proof is filed. */
+  /** The id under which the registry stores the proof. */
   proof_id: string;
   /** Request bytes as received; null once erased. */
   request: Uint8Array | null;
@@ -35,13 +35,13 @@ export interface ProofEvidence {
   entry: Uint8Array;
   leafIndex: number;
   /**
-   * The signing key as the log has it for that position, never as the artifact carries it; null
-   * when the log knows no such key.
+   * The signing key as the log states it at `leafIndex`, never as the artifact carries it; null
+   * when the log does not know the key.
    */
   key: KeyState | null;
   /**
-   * Either the leaf hash that a tree holds at `leafIndex`, of which the caller has established the
-   * root, or an inclusion proof for a root that the caller trusts.
+   * Either the leaf hash at `leafIndex` of a tree whose root the caller has verified, or an
+   * inclusion proof for a root that the caller trusts.
    */
   inclusion:
     | { leafHashInTree: Uint8Array }
@@ -50,21 +50,21 @@ export interface ProofEvidence {
 
 export interface ProofFindings {
   checks: Check[];
-  /** The AEP that the bytes say, whether or not it is to be believed; null when they say none. */
+  /** The AEP in the bytes, believable or not; null when they hold none. */
   aep: Aep | null;
 }
 
 /**
- * Re-derives a proof from its bytes, down to the leaf of the log. Every input may be an attacker's,
- * except the key's state and the tree; nothing throws. Each check stands for itself, so one forged
- * part shows up under its own name; what cannot be computed because something before it failed is a
- * failure too. `not_applicable` is only the hash of a request that has been erased.
+ * Re-derives a proof from its bytes, down to the leaf of the log. Only the key state and the tree
+ * are trusted; every other input may be an attacker's. Never throws. The checks are independent, so
+ * a forged part fails under its own name; a check that cannot be computed fails too.
+ * `not_applicable` is only the hash of an erased request.
  */
 export function verifyProof(crypto: VerifyCrypto, evidence: ProofEvidence): Check[] {
   return examineProof(crypto, evidence).checks;
 }
 
-/** {@link verifyProof}, with the AEP for whoever has more to ask of it. */
+/** {@link verifyProof}, and the AEP. */
 export function examineProof(crypto: VerifyCrypto, evidence: ProofEvidence): ProofFindings {
   const { sha256 } = crypto;
   const { aep, isCanonical } = readAep(evidence.aep);
@@ -73,7 +73,7 @@ export function examineProof(crypto: VerifyCrypto, evidence: ProofEvidence): Pro
   const made = aep === null ? undefined : commitments(crypto, evidence, aep);
   const checks = [
     requestCheck(sha256, evidence, aep),
-    check('aep_canonical', isCanonical, 'the AEP is not its own RFC 8785 form'),
+    check('aep_canonical', isCanonical, 'the AEP is not in its RFC 8785 form'),
     check('aep_schema', aep !== null, 'the AEP does not have the fields of svc.aep/1.0'),
     identityCheck(evidence, aep, entry),
     check(
@@ -98,7 +98,6 @@ export function examineProof(crypto: VerifyCrypto, evidence: ProofEvidence): Pro
   return { checks, aep };
 }
 
-/** Whether at least one check was made and none failed. */
 export function allPassed(checks: readonly Check[]): boolean {
   return (
     checks.some((one) => one.result === 'pass') && checks.every((one) => one.result !== 'fail')
@@ -130,7 +129,7 @@ function identityCheck(
   return check(
     'aep_identity',
     aep !== null && aep.proof_id === evidence.proof_id && aep.accepted_at === entry?.time,
-    'the AEP is of another proof, or of another time than its log entry',
+    'the AEP names another proof id or acceptance time than the log entry',
   );
 }
 
@@ -143,8 +142,9 @@ function keyCheck(sha256: Sha256, key: KeyState | null, aep: Aep | null): Check 
       publicKey !== null &&
       aep?.key_id === attempt(() => jwkThumbprint(sha256, publicKey)),
     state === 'active'
-      ? 'the AEP names another key than the one that the log has'
-      : `by the log the key is ${state} at this position`,
+      ? 'the AEP names another key than the log'
+      : // Migration 0017 and a metrics query match this text.
+        `by the log the key is ${state} at this position`,
   );
 }
 
@@ -180,7 +180,7 @@ function commitments(
     key_id: aep.key_id,
     request_hash: aep.request_hash,
     effect: aep.decision.effect,
-    lane: laneOf(aep.subject),
+    lane: requestTypeOf(aep.subject),
   };
   return proofCommitments(sha256, record, base64);
 }
@@ -189,7 +189,7 @@ function check(name: CheckName, passed: boolean, otherwise: string): Check {
   return passed ? { name, result: 'pass' } : { name, result: 'fail', detail: otherwise };
 }
 
-/** Undefined for input that its parser refuses: here a refusal is a finding. */
+/** Undefined for input that the parser rejects; the caller reports a failed check. */
 function attempt<T>(parse: () => T): T | undefined {
   try {
     return parse();

@@ -1,4 +1,4 @@
-import { laneOf } from '#protocol/aep';
+import { requestTypeOf } from '#protocol/aep';
 import { toHex } from '#protocol/bytes';
 import { readEntry } from '#protocol/entries';
 import type { VerdictInHistory } from '#protocol/history';
@@ -199,7 +199,7 @@ function columnFault({ proof, intake }: StoredLeaf, aep: Aep | null): Fault | nu
     tenant_no:
       proof.tenantId === aep.tenant_id && (intake?.tenantNo ?? proof.tenantNo) === proof.tenantNo,
     lane:
-      proof.lane === (laneOf(subject) === 'execute' ? 1 : 2) &&
+      proof.lane === (requestTypeOf(subject) === 'execute' ? 1 : 2) &&
       (intake?.lane ?? proof.lane) === proof.lane,
     is_outcome: proof.isOutcome === (subject.kind === 'outcome'),
     action: proof.action === ('action' in subject ? subject.action : null),

@@ -1,7 +1,7 @@
 import {
   areSameEvents,
   eventsOf,
-  plainEvents,
+  impliedEvents,
   publishedEvents,
   type RevocationInHistory,
 } from '#protocol/history';
@@ -175,7 +175,7 @@ function historyFault(proof: ProofToCheck): RecordFault | null {
   const isAsserted = verifications.every((one) => canAssertValidity(one.verification_status));
   const told =
     record.history ??
-    plainEvents(
+    impliedEvents(
       { accepted_at: entry.time, leaf_index: leafIndex },
       isAsserted ? verifications[0]?.verified_at : undefined,
     );

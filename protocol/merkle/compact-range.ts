@@ -3,7 +3,7 @@ import type { Sha256 } from '../hash.js';
 import { foldRight, HASH_BYTES, nodeHash } from './hash.js';
 import { requireSize } from './ranges.js';
 
-/** What a tree must remember to go on growing: one hash for every 1 in the binary form of its size. */
+/** The state of a growing tree: one hash for every 1 in the binary form of its size. */
 export interface CompactRangeState {
   size: number;
   /** Roots of the perfect subtrees from left to right, the largest first. */
@@ -24,7 +24,10 @@ export class CompactRange {
       state.hashes.length !== ones(state.size) ||
       state.hashes.some((hash) => hash.length !== HASH_BYTES)
     ) {
-      throw new ProtocolError('out_of_range', `these hashes do not make a tree of ${state.size}`);
+      throw new ProtocolError(
+        'out_of_range',
+        `the number of hashes does not match tree size ${state.size}`,
+      );
     }
     this.#size = state.size;
     this.#hashes = [...state.hashes];
@@ -34,7 +37,7 @@ export class CompactRange {
     return this.#size;
   }
 
-  /** The state to start from again, together with {@link size}. */
+  /** With {@link size}, the state to resume from. */
   get hashes(): readonly Uint8Array[] {
     return [...this.#hashes];
   }

@@ -2,8 +2,8 @@ import type { Sha256 } from '../hash.js';
 
 export const HASH_BYTES = 32;
 
-// Nothing is awaited while something is hashed, and no hash keeps its input, so one place serves
-// all: an array made for each would cost as much as its hash.
+// Hashing is synchronous and keeps no input, so all calls share one buffer: an allocation for each
+// would cost as much as the hash.
 const scratch = new Uint8Array(1024);
 const node = scratch.subarray(0, 1 + 2 * HASH_BYTES);
 
@@ -24,12 +24,12 @@ export function nodeHash(sha256: Sha256, left: Uint8Array, right: Uint8Array): U
   return sha256(node);
 }
 
-/** Root of the tree without leaves, RFC 6962 §2.1: SHA-256 of nothing. */
+/** Root of the empty tree, RFC 6962 §2.1: SHA-256 of the empty string. */
 export function emptyRoot(sha256: Sha256): Uint8Array {
   return sha256(new Uint8Array(0));
 }
 
-/** Root over adjacent subtrees given from left to right, the right ones never the taller. */
+/** Root over adjacent subtrees from left to right, none taller than the one before it. */
 export function foldRight(sha256: Sha256, hashes: readonly Uint8Array[]): Uint8Array {
   if (hashes.length === 0) return emptyRoot(sha256);
   let root = hashes[hashes.length - 1]!;

@@ -3,8 +3,8 @@ import type { Sha256 } from '../hash.js';
 import { emptyRoot, HASH_BYTES, nodeHash } from './hash.js';
 
 /**
- * Checking proofs. Everything but the expected root may come from an attacker: index, sizes and
- * path are checked here, nothing throws, and a path with one hash too many is no proof.
+ * An attacker may supply everything but the expected root. Verification checks index, sizes and
+ * path, never throws, and rejects a path with an extra hash.
  */
 
 export interface InclusionClaim {
@@ -15,7 +15,7 @@ export interface InclusionClaim {
   root: Uint8Array;
 }
 
-/** Whether the leaf is at `index` in the tree of `size` leaves with that root (RFC 9162 §2.1.3.2). */
+/** Whether the leaf is at `index` in the tree with this size and root (RFC 9162 §2.1.3.2). */
 export function verifyInclusion(sha256: Sha256, claim: InclusionClaim): boolean {
   const { index, size, path } = claim;
   if (!isSize(index) || !isSize(size) || index >= size) return false;
@@ -50,8 +50,8 @@ export interface ConsistencyClaim {
 }
 
 /**
- * Whether the second tree extends the first (RFC 9162 §2.1.4.2). The tree without leaves is
- * extended by every tree, with an empty path.
+ * Whether the second tree extends the first (RFC 9162 §2.1.4.2). Every tree extends the empty tree,
+ * with an empty path.
  */
 export function verifyConsistency(sha256: Sha256, claim: ConsistencyClaim): boolean {
   const { size1, size2, root1, root2, path } = claim;

@@ -25,14 +25,14 @@ export function splitPoint(n: number): number {
 }
 
 /**
- * The ranges whose roots make up the inclusion proof of leaf `index` in the tree of `size` leaves,
- * in proof order, from the leaf's sibling up (RFC 6962 §2.1.1). `out_of_range` unless index < size.
+ * The ranges whose roots form the inclusion proof of leaf `index` in the tree of `size` leaves, in
+ * proof order, from the leaf's sibling up (RFC 6962 §2.1.1). `out_of_range` unless index < size.
  */
 export function inclusionRanges(index: number, size: number): LeafRange[] {
   requireSize(index);
   requireSize(size);
   if (index >= size)
-    throw new ProtocolError('out_of_range', `no leaf ${index} in a tree of ${size}`);
+    throw new ProtocolError('out_of_range', `leaf index ${index} is not below tree size ${size}`);
   const ranges: LeafRange[] = [];
   let start = 0;
   let end = size;
@@ -50,15 +50,18 @@ export function inclusionRanges(index: number, size: number): LeafRange[] {
 }
 
 /**
- * The ranges whose roots make up the consistency proof from the tree of `size1` leaves to the tree
- * of `size2`, in proof order (RFC 6962 §2.1.2). Empty when there is nothing to prove: equal sizes,
- * or an empty first tree. `out_of_range` when the first is the larger.
+ * The ranges whose roots form the consistency proof between trees of `size1` and `size2` leaves, in
+ * proof order (RFC 6962 §2.1.2). Empty for equal sizes and for an empty first tree. `out_of_range`
+ * when the first tree is larger.
  */
 export function consistencyRanges(size1: number, size2: number): LeafRange[] {
   requireSize(size1);
   requireSize(size2);
   if (size1 > size2) {
-    throw new ProtocolError('out_of_range', `a tree of ${size2} does not extend one of ${size1}`);
+    throw new ProtocolError(
+      'out_of_range',
+      `tree size ${size2} is below the first tree size ${size1}`,
+    );
   }
   if (size1 === 0 || size1 === size2) return [];
   const ranges: LeafRange[] = [];
@@ -74,15 +77,14 @@ export function consistencyRanges(size1: number, size2: number): LeafRange[] {
       start = middle;
     }
   }
-  // A verifier that holds the old root needs no hash of a subtree that is the whole old tree.
+  // A verifier that holds the old root needs no hash of a subtree equal to the old tree.
   if (start > 0) ranges.push({ start, end });
   return ranges.reverse();
 }
 
 /**
- * The perfect subtrees that the range [start, end) consists of, from left to right. The range must
- * be a node of some RFC 6962 tree, as those of the functions above are: then folding their hashes
- * from the right gives its root.
+ * The perfect subtrees of the range [start, end), from left to right. The range must be a node of
+ * some RFC 6962 tree; then folding the hashes from the right gives its root.
  */
 export function perfectNodes({ start, end }: LeafRange): PerfectNode[] {
   const nodes: PerfectNode[] = [];
@@ -102,6 +104,6 @@ export function perfectNodes({ start, end }: LeafRange): PerfectNode[] {
 
 export function requireSize(n: number): void {
   if (!Number.isSafeInteger(n) || n < 0) {
-    throw new ProtocolError('out_of_range', `${n} is no log index or size`);
+    throw new ProtocolError('out_of_range', `${n} is not a log index or size`);
   }
 }

@@ -51,7 +51,7 @@ function requireLeaves(leafHashes: readonly Uint8Array[], size: number): void {
   if (size > leafHashes.length) {
     throw new ProtocolError(
       'out_of_range',
-      `${leafHashes.length} leaves do not make a tree of ${size}`,
+      `${leafHashes.length} leaves are too few for tree size ${size}`,
     );
   }
 }

@@ -8,7 +8,7 @@ import { findInconsistency } from './fit.js';
 import { placeOf, readTlogProof, type InclusionClaim } from './inclusion.js';
 import { readExport, type TextOrBytes } from './read.js';
 import {
-  toldPlace,
+  placeFields,
   undecidable,
   type OfflineFault,
   type OfflineResult,
@@ -17,19 +17,21 @@ import {
 import { readAepKeys, readLog, type AepKeyPin, type LogPin, type OfflineTrust } from './trust.js';
 
 export interface OfflineOptions {
-  /** A C2SP tlog-proof of the same entry, under a later checkpoint say, in place of the export's own. */
+  /**
+   * A C2SP tlog-proof of the same entry, for example under a later checkpoint; replaces the
+   * inclusion proof of the export.
+   */
   tlogProof?: TextOrBytes | undefined;
 }
 
 /**
- * Checks an exported proof (`svc.registry.proof_export/1.0`) against pinned keys. Text and bytes are
- * parsed strictly; a value that was parsed already is taken as it is. Nothing in the document is
- * believed, its keys least of all, and nothing in it makes this throw. Unusable pins do, as `PIN_ERRORS`
- * says: those are the caller's. Its verdict is nobody's signature and is not looked at: whether the
- * registry said it, and whether it still says so, the registry can tell.
+ * Checks an exported proof (`svc.registry.proof_export/1.0`) against pinned keys. Parses text and
+ * bytes strictly; accepts an already parsed value as it is. Trusts nothing in the document, least
+ * of all its keys. Never throws because of the document; throws a ProtocolError of `PIN_ERRORS` for
+ * unusable pins, which are the caller's. Does not check the verdict: it is unsigned, and only the
+ * registry can confirm it.
  *
- * Undecidable is not a failure of the document: without the pinned key that signed it nobody can say
- * whether it is genuine.
+ * An undecidable result is not a defect of the document: its signer is not among the pinned keys.
  */
 export function verifyOffline(
   exported: unknown,
@@ -40,7 +42,10 @@ export function verifyOffline(
   const pins = readAepKeys(crypto.sha256, trust.aepKeys);
   const log = readLog(crypto.sha256, trust.log);
   if (pins.length === 0) {
-    return undecidable('no_pinned_key', 'pin the AEP key of the service, obtained elsewhere');
+    return undecidable(
+      'no_pinned_key',
+      'pin the AEP key of the service, obtained from another source',
+    );
   }
   const read = readExport(exported);
   if ('fault' in read) return notAuthentic(read.fault, log);
@@ -80,18 +85,22 @@ function ownClaim({ inclusion }: ProofExport): InclusionClaim {
   return { index, treeSize, path: path.map(fromBase64), checkpoint };
 }
 
-/** What a good signature is worth, by where in the log it stands. */
+/** Whether a valid signature counts, by the log position of the proof. */
 function placed(
   { aep }: ProofExport,
   pins: readonly AepKeyPin[],
   log: LogPin | null,
   found: Placed | null,
 ): OfflineResult {
-  // A key that came to an end signs what it likes afterwards: only the log tells before from after.
+  // A holder of an expired key can still sign, so only the log separates earlier signatures from
+  // later ones.
   const ends = pins.some(({ before }) => before !== Infinity);
   if (found === null) {
     return ends
-      ? undecidable('no_pinned_log', 'the key came to an end; pin the log to tell what came before')
+      ? undecidable(
+          'no_pinned_log',
+          'the key was retired or compromised; pin the log to date the signature',
+        )
       : { decidable: true, authentic: true, aep, status: 'unknown', faults: [] };
   }
   if ('fault' in found) {
@@ -101,18 +110,18 @@ function placed(
   }
   const { leafIndex } = found.place;
   if (!pins.every(({ after, before }) => after < leafIndex && leafIndex < before)) {
-    const detail = `by its pin the key does not count at leaf ${leafIndex}`;
+    const detail = `the pin does not cover signatures at leaf ${leafIndex}`;
     return notAuthentic({ code: 'key_not_in_force', detail }, log);
   }
-  const told = toldPlace(found.place);
-  return { decidable: true, authentic: true, included: true, ...told, aep, faults: [] };
+  const fields = placeFields(found.place);
+  return { decidable: true, authentic: true, included: true, ...fields, aep, faults: [] };
 }
 
 function notAuthentic(fault: OfflineFault, log: LogPin | null): OfflineResult {
   return {
     decidable: true,
     authentic: false,
-    // An entry that vouches for something else says nothing about this document.
+    // An inclusion proof of another entry does not cover this document.
     ...(log === null ? {} : { included: false }),
     status: 'unknown',
     faults: [fault],

@@ -1,4 +1,4 @@
-import { aepBytes, buildProofRecord, laneOf, proofRecordHash } from '../aep.js';
+import { aepBytes, buildProofRecord, requestTypeOf, proofRecordHash } from '../aep.js';
 import { equalBytes, fromBase64Url } from '../bytes.js';
 import { canonicalize, isCanonical } from '../canonical-json.js';
 import { parseEnvelope } from '../dsse.js';
@@ -8,19 +8,21 @@ import type { ProofExport } from '../schemas/proof-export.js';
 import { faultOf } from './read.js';
 import type { OfflineFault, OfflineFaultCode } from './result.js';
 
-/** The first part of the document that is not the one which the other parts imply, or null. */
+/** The first part of the document that does not follow from the other parts, or null. */
 export function findInconsistency(document: ProofExport, sha256: Sha256): OfflineFault | null {
   try {
-    return envelopeMisfit(document, sha256) ?? commitmentMisfit(document, sha256);
+    return (
+      findEnvelopeInconsistency(document, sha256) ?? findCommitmentInconsistency(document, sha256)
+    );
   } catch (error) {
-    // A text that has no UTF-8 form, in a value that did not come as bytes: nobody can have signed it.
+    // A lone surrogate in an already parsed value has no UTF-8 form, so no signature can cover it.
     const { code, detail } = faultOf(error, 'malformed_export');
     return { code, detail };
   }
 }
 
-/** The AEP as shown against the one in the envelope, and who is said to have signed it. */
-function envelopeMisfit(document: ProofExport, sha256: Sha256): OfflineFault | null {
+/** Compares the shown AEP with the one in the envelope, and the key ids. */
+function findEnvelopeInconsistency(document: ProofExport, sha256: Sha256): OfflineFault | null {
   const { aep, envelope, keys, entry, proof_id } = document;
   const { payload, keyid } = parseEnvelope(envelope);
   const listed = keys[0];
@@ -39,8 +41,8 @@ function envelopeMisfit(document: ProofExport, sha256: Sha256): OfflineFault | n
   ]);
 }
 
-/** What is hashed and logged, against what follows from the AEP and its signature. */
-function commitmentMisfit(document: ProofExport, sha256: Sha256): OfflineFault | null {
+/** Compares the hashes and the log entry with those that follow from the AEP and its signature. */
+function findCommitmentInconsistency(document: ProofExport, sha256: Sha256): OfflineFault | null {
   const { aep, entry } = document;
   const { payload, signature } = parseEnvelope(document.envelope);
   const record = buildProofRecord(sha256, {
@@ -50,7 +52,7 @@ function commitmentMisfit(document: ProofExport, sha256: Sha256): OfflineFault |
     key_id: aep.key_id,
     request_hash: aep.request_hash,
     effect: aep.decision.effect,
-    lane: laneOf(aep.subject),
+    lane: requestTypeOf(aep.subject),
   });
   const recordHash = proofRecordHash(sha256, record);
   return firstBroken([
@@ -73,13 +75,13 @@ function commitmentMisfit(document: ProofExport, sha256: Sha256): OfflineFault |
 
 const DETAIL: Partial<Record<OfflineFaultCode, string>> = {
   payload_not_canonical: 'the payload is not JSON in its RFC 8785 form',
-  payload_mismatch: 'the AEP that is shown is not the one in the envelope',
+  payload_mismatch: 'the shown AEP differs from the one in the envelope',
   proof_id_mismatch: 'not the proof id of the AEP',
-  key_id_mismatch: 'not the key that the AEP names',
+  key_id_mismatch: 'not the key id in the AEP',
   proof_record_mismatch: 'not the proof record that follows from the envelope',
   request_hash_mismatch: 'not the request hash of the AEP',
   response_hash_mismatch: 'not the hash of the receipt that follows from the AEP',
-  entry_time_mismatch: 'not the time at which the AEP says it was accepted',
+  entry_time_mismatch: 'not the acceptance time in the AEP',
   aep_hash_mismatch: 'the log entry commits to another AEP',
   proof_record_hash_mismatch: 'the log entry commits to another proof record',
 };

@@ -7,14 +7,14 @@ import { faultOf, textOf, type TextOrBytes } from './read.js';
 import type { OfflineFault, Placed } from './result.js';
 import type { LogPin } from './trust.js';
 
-/** The way from a leaf to a signed root, as a document claims it. */
+/** An inclusion proof as a document claims it, from a leaf to a signed root. */
 export interface InclusionClaim {
   index: number;
   /** From the leaf's sibling up, 32 bytes each. */
   path: readonly Uint8Array[];
   /** A signed note. */
   checkpoint: string;
-  /** The size that the document names besides the checkpoint, where it does. */
+  /** The tree size that the document states beside the checkpoint. */
   treeSize?: number;
 }
 
@@ -28,7 +28,7 @@ export function readTlogProof(
   }
 }
 
-/** Where the pinned log has the entry, by its canonical bytes, or why the claim does not say. */
+/** The leaf index of the entry in the pinned log, or the fault of the claim. */
 export function placeOf(
   entry: Uint8Array,
   claim: InclusionClaim,
@@ -43,7 +43,7 @@ export function placeOf(
     return { fault: checkpointFault(error) };
   }
   if (treeSize !== undefined && treeSize !== under.size) {
-    const detail = `the checkpoint is of ${under.size} leaves, not of ${treeSize}`;
+    const detail = `the checkpoint has tree size ${under.size}, not ${treeSize}`;
     return { fault: { code: 'tree_size_mismatch', detail } };
   }
   const leaf = leafHash(sha256, entry);
@@ -57,7 +57,7 @@ export function placeOf(
 }
 
 function checkpointFault(error: unknown): OfflineFault {
-  // The one code that an envelope and a note share, and which of them is forged matters.
+  // Envelopes and notes share this code; the fault must distinguish a forged checkpoint.
   if (error instanceof ProtocolError && error.code === 'bad_signature') {
     return { code: 'bad_checkpoint_signature', detail: error.message };
   }

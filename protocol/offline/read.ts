@@ -8,7 +8,7 @@ import { OFFLINE_FAULTS, type OfflineFault, type OfflineFaultCode } from './resu
 /** A document as text or as its UTF-8 bytes. */
 export type TextOrBytes = string | Uint8Array;
 
-/** The export that text, bytes or an already parsed value hold, or what is wrong with its form. */
+/** Reads an export from text, bytes or an already parsed value. */
 export function readExport(exported: unknown): { document: ProofExport } | { fault: OfflineFault } {
   try {
     const value = isText(exported) ? parseStrict(bytesOf(exported)) : exported;
@@ -31,7 +31,7 @@ export function textOf(text: TextOrBytes): string {
   return typeof text === 'string' ? text : fromUtf8(text);
 }
 
-/** A refusal of the kernel as a fault; `otherwise` for a code that is none of the closed set. */
+/** A ProtocolError as a fault; `otherwise` for a code outside the closed set. */
 export function faultOf(error: unknown, otherwise: OfflineFaultCode): OfflineFault {
   if (!(error instanceof ProtocolError)) throw error;
   const code = OFFLINE_FAULTS.find((one) => one === error.code) ?? otherwise;
@@ -39,7 +39,7 @@ export function faultOf(error: unknown, otherwise: OfflineFaultCode): OfflineFau
   return pointer === undefined ? { code, detail } : { code, detail, pointer };
 }
 
-/** Members that are base64, by name, each with its alphabet. */
+/** Decoders of the base64 members, by name. */
 const ENCODED: Record<string, (text: string) => Uint8Array> = {
   payload: fromBase64,
   sig: fromBase64,
@@ -57,7 +57,7 @@ function formFault(value: unknown, issue: z.core.$ZodIssue): OfflineFault {
     pointer,
   });
   if (issue.code === 'unrecognized_keys') return fault('unknown_member');
-  // A hash of the path is known by the array that it is in.
+  // A path hash has no name; its array has.
   const member = String(issue.path.findLast((step) => typeof step === 'string'));
   if (member === 'signatures' && issue.path.at(-1) === member) return fault('not_one_signature');
   const found = issue.path.reduce<unknown>((at, step) => (at as never)?.[step], value);

@@ -2,9 +2,9 @@ import type { Checkpoint } from '../checkpoint.js';
 import type { Aep } from '../schemas/aep.js';
 import type { LogEntry } from '../schemas/log-entry.js';
 
-/** Everything that can be wrong with a document that is checked offline: one code for each defect. */
+/** The defects that an offline check reports. */
 export const OFFLINE_FAULTS = [
-  // the text, by the rules of strict JSON
+  // strict JSON
   'invalid_utf8',
   'malformed_json',
   'duplicate_key',
@@ -12,14 +12,14 @@ export const OFFLINE_FAULTS = [
   'nul_character',
   'integer_out_of_range',
   'too_deep',
-  // the form
+  // schema
   'malformed_export',
   'unknown_member',
   'wrong_schema_version',
   'wrong_payload_type',
   'not_one_signature',
   'malformed_base64',
-  // its parts against each other
+  // consistency of the parts
   'payload_not_canonical',
   'payload_mismatch',
   'proof_id_mismatch',
@@ -30,10 +30,10 @@ export const OFFLINE_FAULTS = [
   'entry_time_mismatch',
   'aep_hash_mismatch',
   'proof_record_hash_mismatch',
-  // the signature and its key
+  // signature and key
   'bad_signature',
   'key_not_in_force',
-  // the log
+  // log
   'malformed_tlog_proof',
   'malformed_entry',
   'malformed_note',
@@ -48,13 +48,13 @@ export type OfflineFaultCode = (typeof OFFLINE_FAULTS)[number];
 
 export interface OfflineFault {
   code: OfflineFaultCode;
-  /** For people; may change. */
+  /** For display; may change. */
   detail: string;
-  /** RFC 6901 JSON Pointer into the document, where the fault has a place in it. */
+  /** RFC 6901 JSON Pointer into the document, if the fault has a location. */
   pointer?: string;
 }
 
-/** What has to be pinned, or pinned as well, before anybody can tell. */
+/** Reasons why the pins do not suffice for a decision. */
 export const UNDECIDABLE_CAUSES = [
   'no_pinned_key',
   'signing_key_not_pinned',
@@ -65,46 +65,45 @@ export type UndecidableCause = (typeof UNDECIDABLE_CAUSES)[number];
 export interface Undecidable {
   decidable: false;
   cause: UndecidableCause;
-  /** For people; may change. */
+  /** For display; may change. */
   detail: string;
 }
 
-/** A leaf in the tree of a checkpoint that the pinned log signed. */
 export interface Place {
   leafIndex: number;
-  /** The checkpoint that vouches for the inclusion. */
+  /** The checkpoint that the inclusion proof leads to. */
   under: Checkpoint;
 }
 
 /**
- * What can be said of an export without the service. `authentic`: the hashes fit together and a
- * pinned key signed. `included`: besides, the entry is in the tree of a checkpoint that the pinned
- * log signed; absent when no log is pinned. Whether the proof has been revoked since nobody can know
- * offline, so there is no positive status.
+ * Result of checking an export offline. `authentic`: the hashes are consistent and a pinned key
+ * signed. `included`: in addition, the entry is in the tree of a checkpoint that the pinned log
+ * signed; absent when no log is pinned. Revocation cannot be checked offline, so no positive status
+ * exists.
  */
 export type OfflineResult =
   | ({
       decidable: true;
       authentic: boolean;
       included?: boolean;
-      /** What was signed; absent unless it is authentic. */
+      /** Absent unless authentic. */
       aep?: Aep;
       /** `unknown since checkpoint <size>` when included, else `unknown`. */
       status: string;
-      /** Empty, or what stopped the check. */
+      /** Empty, or the fault that ended the check. */
       faults: OfflineFault[];
     } & Partial<Place>)
   | Undecidable;
 
 /**
- * What a tlog-proof says of a log entry: that it is in the tree, or not. It says nothing of who
- * signed the AEP behind the entry, which holds commitments only, so there is no `authentic`.
+ * Result of checking a tlog-proof of a log entry. The entry holds commitments only, so this does
+ * not establish who signed the AEP, and `authentic` does not exist.
  */
 export type TlogProofResult =
   | ({
       decidable: true;
       included: boolean;
-      /** The entry that is in the tree; absent unless it is included. */
+      /** Absent unless included. */
       entry?: LogEntry;
       status: string;
       faults: OfflineFault[];
@@ -115,10 +114,9 @@ export function undecidable(cause: UndecidableCause, detail: string): Undecidabl
   return { decidable: false, cause, detail };
 }
 
-/** The place, or why there is none. */
 export type Placed = { place: Place } | { fault: OfflineFault };
 
-/** A place as both results tell it. */
-export function toldPlace({ under, leafIndex }: Place): Place & { status: string } {
+/** The members that both results report. */
+export function placeFields({ under, leafIndex }: Place): Place & { status: string } {
   return { under, leafIndex, status: `unknown since checkpoint ${under.size}` };
 }

@@ -3,13 +3,12 @@ import type { LogEntry } from '../schemas/log-entry.js';
 import type { VerifyCrypto } from '../verify.js';
 import { placeOf, readTlogProof } from './inclusion.js';
 import { bytesOf, faultOf, type TextOrBytes } from './read.js';
-import { toldPlace, undecidable, type OfflineFault, type TlogProofResult } from './result.js';
+import { placeFields, undecidable, type OfflineFault, type TlogProofResult } from './result.js';
 import { readLog, type OfflineTrust } from './trust.js';
 
 /**
- * Checks a C2SP tlog-proof of a log entry under the pinned log. The entry, of whatever type, has to
- * be its canonical bytes or text: they are the leaf. Throws for unusable pins alone, as
- * `verifyOffline` does.
+ * Checks a C2SP tlog-proof of a log entry of any type under the pinned log. The entry must be its
+ * canonical bytes or text: they are the leaf. Throws only for unusable pins, as `verifyOffline`.
  */
 export function verifyTlogProof(
   tlogProof: TextOrBytes,
@@ -41,7 +40,7 @@ export function verifyTlogProof(
   return {
     decidable: true,
     included: true,
-    ...toldPlace(found.place),
+    ...placeFields(found.place),
     entry: leaf.entry,
     faults: [],
   };

@@ -7,41 +7,41 @@ import type { Vkey } from '../note.js';
 import { pinKeys } from '../snapshot/trust.js';
 
 /**
- * An AEP public key as JWK (RFC 8037). Other members are passed over, as RFC 7517 has it. The last
- * three are those of the service's list of keys: pinned with the key, they bound the log positions
- * at which its signatures count.
+ * An AEP public key as JWK (RFC 8037). Other members are ignored, as RFC 7517 requires. The last
+ * three come from the service's key list; pinned with the key, they bound the log positions at
+ * which its signatures count.
  */
 export interface PinnedJwk {
   kty: string;
   crv: string;
   x: string;
-  /** Where it is there, the key's RFC 7638 thumbprint. */
+  /** If present, the RFC 7638 thumbprint of the key. */
   kid?: string | undefined;
   use?: string | undefined;
   alg?: string | undefined;
-  /** Signatures count at greater leaf indexes than this. */
+  /** Signatures count at leaf indexes greater than this. */
   activated_at?: number | undefined;
-  /** Signatures count at smaller leaf indexes than this; null for no end. */
+  /** Signatures count at leaf indexes smaller than this; null for no bound. */
   retired_at?: number | null | undefined;
-  /** Likewise, whatever was said before. */
+  /** Signatures count at leaf indexes smaller than this, even if the key was valid there before. */
   compromised_from?: number | null | undefined;
 }
 
-/** An AEP public key: its 32 bytes, these in base64url, or a JWK. */
+/** An AEP public key: its 32 bytes, the same in base64url, or a JWK. */
 export type PinnedAepKey = Uint8Array | string | PinnedJwk;
 
-/** What the reader believes already, from elsewhere than the document that is checked. */
+/** Keys that the caller obtained from another source than the checked document. */
 export interface OfflineTrust {
-  /** Without one nothing can be decided about an export. */
+  /** Without a key, every export is undecidable. */
   aepKeys?: readonly PinnedAepKey[] | undefined;
   /**
-   * The log's C2SP verifier key, or keys when it changed its own, and its origin. Without a log
-   * nothing is said about inclusion.
+   * The log's C2SP verifier keys, several after a key change, and its origin. Without a log, the
+   * result makes no statement about inclusion.
    */
   log?: { vkey: string | readonly string[]; origin: string } | null | undefined;
 }
 
-/** Why a pin cannot be used. A pin is the caller's, never the document's, so these are thrown. */
+/** Reasons why a pin is unusable. Pins are the caller's, so these are thrown. */
 export const PIN_ERRORS = [
   'malformed_key',
   'unusable_key',
@@ -66,13 +66,13 @@ export interface LogPin {
 }
 
 /**
- * Reads pins. A ProtocolError of {@link PIN_ERRORS}: `malformed_key` for what is no Ed25519 public
- * key, `unusable_key` for one under which nothing can verify or anything can (no point of the curve,
- * not its canonical encoding, of small order), `key_id_mismatch` for a `kid` of another key,
- * `malformed_vkey`, `malformed_origin`.
+ * Reads pinned keys. Throws a ProtocolError of {@link PIN_ERRORS}: `malformed_key` unless the pin
+ * is an Ed25519 public key; `unusable_key` for a key under which no signature or every message
+ * verifies (not a curve point, non-canonical encoding, small order); `key_id_mismatch` for the
+ * `kid` of another key; `malformed_vkey`; `malformed_origin`.
  */
 export function readAepKeys(sha256: Sha256, keys: OfflineTrust['aepKeys'] = []): AepKeyPin[] {
-  // A key by itself has a `map` too, and would be read as a list of numbers.
+  // A Uint8Array also has `map` and would pass as a list of numbers.
   if (!Array.isArray(keys)) throw new ProtocolError('malformed_key', 'expected a list of AEP keys');
   return (keys as readonly PinnedAepKey[]).map((key) => {
     const jwk: PinnedJwk | null = isJwk(key) ? key : null;
@@ -97,7 +97,7 @@ export function readLog(sha256: Sha256, log: OfflineTrust['log']): LogPin | null
   const vkeys = pinKeys(sha256, list as readonly string[]);
   for (const { publicKey, name } of vkeys) usable(publicKey, `verifier key of ${name}`);
   if (typeof log.origin !== 'string' || !/^[^\u0000-\u001f]+$/.test(log.origin)) {
-    throw new ProtocolError('malformed_origin', 'the origin of a log is one line of text');
+    throw new ProtocolError('malformed_origin', 'expected one line of text as the log origin');
   }
   return { vkeys, origin: log.origin };
 }
@@ -123,17 +123,20 @@ function jwkBytes(jwk: PinnedJwk): Uint8Array {
     throw new ProtocolError('malformed_key', 'the JWK is not an Ed25519 key for signatures');
   }
   if ('d' in jwk) {
-    throw new ProtocolError('malformed_key', 'the JWK is a private key: pin its public half');
+    throw new ProtocolError('malformed_key', 'the JWK is a private key; pin the public key');
   }
   return bytesOf(x);
 }
 
 function usable(publicKey: Uint8Array, what: string): Uint8Array {
   if (publicKey.length !== ED25519_PUBLIC_KEY_BYTES) {
-    throw new ProtocolError('malformed_key', `the ${what} has not the 32 bytes of an Ed25519 key`);
+    throw new ProtocolError(
+      'malformed_key',
+      `the ${what} is not 32 bytes long, as an Ed25519 key is`,
+    );
   }
   if (!isUsablePublicKey(publicKey) || !isPoint(publicKey)) {
-    throw new ProtocolError('unusable_key', `no signature can be held against the ${what}`);
+    throw new ProtocolError('unusable_key', `no signature can verify under the ${what}`);
   }
   return publicKey;
 }
@@ -141,5 +144,5 @@ function usable(publicKey: Uint8Array, what: string): Uint8Array {
 function bound(index: number | null | undefined): number | null {
   if (index === null || index === undefined) return null;
   if (Number.isSafeInteger(index) && index >= 0) return index;
-  throw new ProtocolError('malformed_key', 'a bound of a key is a log position or null');
+  throw new ProtocolError('malformed_key', 'expected a log position or null as a bound of the key');
 }

@@ -2,7 +2,7 @@ import * as z from 'zod';
 import { SCHEMA } from './ids.js';
 import { proofIdSchema } from './primitives.js';
 
-/** Accepted and durable, not yet decided: the body of a 202. */
+/** The body of a 202: the admission is durable and undecided. */
 export const admissionStatusSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.admissionStatus),
   proof_id: proofIdSchema,

@@ -51,7 +51,7 @@ export const aepEvidenceSchema = z.strictObject({
 });
 
 const endSchema = timeSchema.nullable();
-/** When each artifact stops asserting validity; null is no end. */
+/** When each artifact expires; null for never. */
 export const fullValiditySchema = z.strictObject({
   proof: endSchema,
   certificate: endSchema,

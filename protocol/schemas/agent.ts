@@ -10,13 +10,13 @@ import {
   timeSchema,
 } from './primitives.js';
 
-/** Who acts, and on what framework it runs. */
+/** The acting agent and its framework. */
 export const agentSchema = z.strictObject({
   id: textSchema,
   framework: textSchema.exactOptional(),
 });
 
-/** Keeps two admissions of the same thing apart: two envelopes that differ in nothing are one. */
+/** Distinguishes two admissions of the same thing: equal envelopes are one admission. */
 export const NONCE_PATTERN = /^[A-Za-z0-9_-]{16,128}$/;
 export const nonceSchema = z
   .string()
@@ -27,17 +27,20 @@ const envelopeMembers = {
   tenant_id: tenantIdSchema.meta({ description: 'Your tenant, as in the header.' }),
   agent: agentSchema,
   requested_at: timeSchema.meta({
-    description: 'When the agent asked, by its own clock: recorded, and never judged.',
+    description: 'Time of the request by the agent’s clock: recorded, never validated.',
   }),
   nonce: nonceSchema.meta({
-    description: 'Keeps apart two envelopes that are the same in everything else.',
+    description: 'Distinguishes two envelopes that are equal in all other members.',
   }),
   idempotency_key: idempotencyKeySchema
-    .meta({ description: 'Opaque; comes back in the header of that name.' })
+    .meta({ description: 'Opaque; returned in the header of that name.' })
     .exactOptional(),
 };
 
-/** An agent asks whether it may use a tool. The arguments stay with the agent; their hash is here. */
+/**
+ * An agent requests permission to use a tool. The arguments stay with the agent; the envelope has
+ * their hash.
+ */
 export const agentAdmissionSchema = z.strictObject({
   ...envelopeMembers,
   kind: z.literal('admission'),
@@ -47,16 +50,18 @@ export const agentAdmissionSchema = z.strictObject({
     .meta({ description: 'SHA-256 of the arguments’ RFC 8785 form; they stay with the agent.' })
     .exactOptional(),
   parent_proof_id: proofIdSchema
-    .meta({ description: 'A proof of yours that this follows from.' })
+    .meta({ description: 'An earlier proof of your tenant that led to this action.' })
     .exactOptional(),
 });
 
-/** An agent says what became of an admitted action, so that a decision is not taken for a deed. */
+/**
+ * An agent reports the outcome of an admitted action, which the admission itself does not prove.
+ */
 export const agentOutcomeSchema = z.strictObject({
   ...envelopeMembers,
   kind: z.literal('outcome'),
   parent_proof_id: proofIdSchema.meta({
-    description: 'The proof of the admitted action that this is the outcome of.',
+    description: 'The proof of the admitted action whose outcome this is.',
   }),
   result: z.enum(['succeeded', 'failed']),
   result_hash: hashSchema
@@ -64,20 +69,19 @@ export const agentOutcomeSchema = z.strictObject({
     .exactOptional(),
 });
 
-/** Body of `POST /v1/agent/admissions`. */
 export const agentEnvelopeSchema = z.discriminatedUnion('kind', [
   agentAdmissionSchema,
   agentOutcomeSchema,
 ]);
 export type AgentEnvelope = z.infer<typeof agentEnvelopeSchema>;
 
-/** Answer to it: the seven fields of an execute receipt, under the lane's own names. */
+/** The response: the seven fields of an execute receipt, with agent-specific prefixes. */
 export const agentReceiptSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.agentReceipt),
   receipt_id: z.string().regex(/^svc-agent-admission-[0-9a-f]{16}$/),
   status: z.enum(['ADMITTED', 'DENIED']),
   request_hash: hashSchema.meta({ description: 'SHA-256 of the body’s RFC 8785 form.' }),
-  registry_proof_id: proofIdSchema.meta({ description: 'Where the proof is: its id.' }),
+  registry_proof_id: proofIdSchema.meta({ description: 'The proof id.' }),
   response_hash: hashSchema.meta({
     description: 'SHA-256 of the RFC 8785 form of this receipt without this field.',
   }),

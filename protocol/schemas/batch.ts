@@ -6,7 +6,6 @@ import { SCHEMA } from './ids.js';
 import { proofIdSchema, timeSchema } from './primitives.js';
 import { problemSchema } from './problem.js';
 
-/** The most items that a batch may have. */
 export const BATCH_ITEMS_MAX = 10_000;
 
 export const batchIdSchema = z
@@ -14,7 +13,7 @@ export const batchIdSchema = z
   .regex(BATCH_ID_PATTERN, 'expected a batch id')
   .meta({ examples: ['batch_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f'] });
 
-/** Body of `POST /v1/batches`: what would be sent alone, in any order and mixture. */
+/** Body of `POST /v1/batches`: single requests, in any order and mixture. */
 export const batchRequestSchema = z
   .array(z.union([executeRequestSchema, agentEnvelopeSchema]))
   .min(1)
@@ -23,7 +22,6 @@ export type BatchRequest = z.infer<typeof batchRequestSchema>;
 
 const countSchema = z.int().nonnegative();
 
-/** What became of an item, or has not yet become of it. */
 export const BATCH_ITEM_STATES = [
   'admitted',
   'denied',
@@ -41,18 +39,18 @@ export const batchSchema = z
     batch_id: batchIdSchema,
     state: z.enum(['processing', 'completed']),
     counts: z.strictObject({
-      total: countSchema.min(1).meta({ description: 'Items; the others add up to it.' }),
+      total: countSchema.min(1).meta({ description: 'Items, the sum of the other counts.' }),
       admitted: countSchema.meta({ description: 'Signed and in the log, with the effect ADMIT.' }),
       denied: countSchema.meta({ description: 'Signed and in the log, with the effect DENY.' }),
-      refused: countSchema.meta({ description: 'Accepted, and closed before they were signed.' }),
-      invalid: countSchema.meta({ description: 'Never accepted: the item itself is at fault.' }),
-      pending: countSchema.meta({ description: 'Durable, not yet decided.' }),
+      refused: countSchema.meta({ description: 'Accepted, and rejected before they were signed.' }),
+      invalid: countSchema.meta({ description: 'Never accepted, because the item is invalid.' }),
+      pending: countSchema.meta({ description: 'Durable, undecided.' }),
     }),
     replayed: countSchema.meta({
-      description: 'Items that an earlier admission answers, in the batch or before it.',
+      description: 'Items with an earlier admission, in this batch or before it.',
     }),
     rate: z.number().nonnegative().meta({
-      description: 'Items settled a second, from acceptance until now or until completion.',
+      description: 'Items completed a second, from acceptance until now or until completion.',
     }),
     accepted_at: timeSchema,
     completed_at: timeSchema.nullable().meta({ description: 'Null while items are pending.' }),
@@ -63,7 +61,7 @@ export const batchSchema = z
         counts.total &&
       (state === 'completed') === (counts.pending === 0) &&
       (state === 'completed') === (completedAt !== null),
-    { path: ['counts'], message: 'the counts add up to the total, and say the state' },
+    { path: ['counts'], message: 'the counts add up to the total and match the state' },
   )
   .meta({
     examples: [
@@ -89,26 +87,26 @@ export const batchListSchema = z.strictObject({
 });
 export type BatchList = z.infer<typeof batchListSchema>;
 
-/** One item of a batch. It has a receipt or a problem, or neither while it is pending. */
+/** One item of a batch. It has a receipt or a problem, or neither while pending. */
 export const batchResultSchema = z.strictObject({
-  index: countSchema.meta({ description: 'Its place in the batch, from 0.' }),
+  index: countSchema.meta({ description: 'Position in the batch, from 0.' }),
   state: z.enum(BATCH_ITEM_STATES),
   status: z.int().min(200).max(599).meta({
-    description: 'The HTTP status of the same item sent alone; 202 while it is pending.',
+    description: 'HTTP status of the item as a single request; 202 while pending.',
   }),
   proof_id: proofIdSchema
-    .meta({ description: 'Of its admission; an item that is or was invalid has none.' })
+    .meta({ description: 'Proof id of the admission; absent for an invalid item.' })
     .exactOptional(),
   replayed: z
     .literal(true)
-    .meta({ description: 'An earlier admission answers it, in the batch or before it.' })
+    .meta({ description: 'The item has an earlier admission, in this batch or before it.' })
     .exactOptional(),
   receipt: z.union([executeReceiptSchema, agentReceiptSchema]).exactOptional(),
   problem: problemSchema.exactOptional(),
 });
 export type BatchResult = z.infer<typeof batchResultSchema>;
 
-/** Answer of `GET /v1/batches/{batch_id}/results` as JSON, a page of items in their order. */
+/** Answer of `GET /v1/batches/{batch_id}/results` as JSON: a page of items in batch order. */
 export const batchResultsSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.batchResults),
   batch_id: batchIdSchema,

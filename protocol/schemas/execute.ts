@@ -10,7 +10,7 @@ import {
 
 export const intentIdSchema = textSchema;
 export const fixtureRefSchema = textSchema;
-/** Opaque; printable ASCII because it travels back in a header. */
+/** Opaque; printable ASCII because a header returns it. */
 export const IDEMPOTENCY_KEY_PATTERN = /^[\x20-\x7e]{1,255}$/;
 export const idempotencyKeySchema = z
   .string()
@@ -19,25 +19,27 @@ export const idempotencyKeySchema = z
 /** Body of `POST /v1/intents/execute` (spec 2.4). */
 export const executeRequestSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.executeRequest),
-  intent_id: intentIdSchema.meta({ description: 'Your name for this intent.' }),
+  intent_id: intentIdSchema.meta({ description: 'Your name for the intent.' }),
   tenant_id: tenantIdSchema.meta({ description: 'Your tenant, as in the header.' }),
-  action: actionSchema.meta({ description: 'What is to be admitted.' }),
+  action: actionSchema.meta({ description: 'The action to admit.' }),
   idempotency_key: idempotencyKeySchema
-    .meta({ description: 'Opaque; comes back in the header of that name.' })
+    .meta({ description: 'Opaque; returned in the header of that name.' })
     .exactOptional(),
   proof_chain_fixture_ref: fixtureRefSchema
-    .meta({ description: 'A fixture to decide by; bound as given, known here or not.' })
+    .meta({
+      description: 'A fixture for the decision; bound as given, even if unknown to the service.',
+    })
     .exactOptional(),
 });
 export type ExecuteRequest = z.infer<typeof executeRequestSchema>;
 
-/** Answer to it: these seven fields and no other (spec 2.5). */
+/** The response: these seven fields and no others (spec 2.5). */
 export const executeReceiptSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.executeReceipt),
   receipt_id: z.string().regex(/^svc-runtime-execute-[0-9a-f]{16}$/),
   status: z.enum(['ADMITTED', 'DENIED']),
   request_hash: hashSchema.meta({ description: 'SHA-256 of the body’s RFC 8785 form.' }),
-  registry_proof_id: proofIdSchema.meta({ description: 'Where the proof is: its id.' }),
+  registry_proof_id: proofIdSchema.meta({ description: 'The proof id.' }),
   response_hash: hashSchema.meta({
     description: 'SHA-256 of the RFC 8785 form of this receipt without this field.',
   }),

@@ -24,17 +24,17 @@ const facadeArtifactSchema = z.strictObject({
   environment: environmentSchema,
 });
 
-/** What a package has in place of an execution. */
+/** Replaces the execution fields in the lookup response of a package. */
 const packageArtifactSchema = z.strictObject({
   artifact_level: z.string().min(1),
   package_id: packageIdSchema,
-  /** How many proofs are in it. */
+  /** Number of proofs. */
   members: z.int().positive(),
   effect: z.literal('ADMIT'),
   environment: environmentSchema,
 });
 
-/** The proofs in a package, in its order, each with the verdict on its trust artifact. */
+/** The proofs of a package in its order, each with the verdict on its trust artifact. */
 const packageReferencesSchema = z.strictObject({
   package_id: packageIdSchema,
   members: z
@@ -65,7 +65,7 @@ const facadeIntegritySchema = z.strictObject({
 });
 
 const referenceSchema = z.string().exactOptional();
-/** Ids that lead to the same proof; of a denial or an outcome only the four that every proof has. */
+/** Ids of the same proof; a denial or an outcome has only the four that every proof has. */
 const facadeReferencesSchema = z.looseObject({
   proof_id: proofIdSchema,
   registry_proof_id: proofIdSchema,
@@ -87,7 +87,7 @@ const facadeVerificationSchema = z
     verification_status: z.enum(STATUSES),
     can_assert_validity: z.boolean(),
     frontend_recomputed: z.literal(false),
-    /** When the verification system established it; absent when the lookup did not resolve. */
+    /** Time of the verification; absent when the lookup did not resolve. */
     verified_at: timeSchema.exactOptional(),
   })
   .refine(
@@ -100,21 +100,21 @@ const trustChainSchema = z.strictObject({
   sequence: z.array(z.enum(TRUST_CHAIN.FULL.sequence)),
 });
 
-/** Every successful public lookup, resolved or not (spec 2.1). */
+/** Every successful public lookup, resolved or unresolved (spec 2.1). */
 export const facadeSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.facade),
   artifact_kind: artifactKindSchema,
-  /** As it was asked for. */
+  /** The identifier as requested. */
   identifier: z.string(),
   artifact: z.union([facadeArtifactSchema, packageArtifactSchema, nothingSchema]),
   verification: facadeVerificationSchema,
   trust_chain: trustChainSchema,
   mutation_allowed: z.literal(false),
   serves_authoritative_truth: z.literal(false),
-  /** `matched_on` is the id that resolved, null when none did. */
+  /** `matched_on` is the id that resolved, or null. */
   lookup: z.strictObject({ requested: z.string(), matched_on: z.string().nullable() }),
   references: z.union([facadeReferencesSchema, packageReferencesSchema, nothingSchema]),
-  /** Names of public resources, each with its URL. Never an AEP. */
+  /** Public resources by name, each with its URL. Never an AEP. */
   downloads: z.record(z.string(), z.union([z.string(), z.array(z.string())])),
   integrity: z.union([facadeIntegritySchema, packageIntegritySchema, nothingSchema]),
 });

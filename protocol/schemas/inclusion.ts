@@ -3,7 +3,7 @@ import { SCHEMA } from './ids.js';
 import { proofEntrySchema } from './log-entry.js';
 import { logIndexSchema, merkleHashSchema, proofIdSchema } from './primitives.js';
 
-/** The place of a leaf under a signed checkpoint. */
+/** The position of a leaf under a signed checkpoint. */
 export const inclusionProofSchema = z.strictObject({
   leaf_index: logIndexSchema,
   tree_size: logIndexSchema,
@@ -28,11 +28,11 @@ export const inclusionResponseSchema = z.discriminatedUnion('state', [
   z.strictObject({
     ...leafMembers,
     state: z.literal('included'),
-    /** Where the path leads, and what the checkpoint says; base64. */
+    /** The root of the path and of the checkpoint, base64. */
     root: merkleHashSchema,
     inclusion: inclusionProofSchema,
   }),
-  /** In the log for good, but under no signed checkpoint yet. */
+  /** In the log for good, and not yet under a signed checkpoint. */
   z.strictObject({
     ...leafMembers,
     state: z.literal('pending_checkpoint'),

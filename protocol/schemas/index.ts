@@ -1,4 +1,3 @@
-/** Every document of the service as a zod schema, with the type inferred from it. */
 export * from './admission-status.js';
 export * from './aep.js';
 export * from './agent.js';

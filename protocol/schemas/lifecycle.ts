@@ -14,28 +14,28 @@ import {
 export const revocationRequestSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.revocationRequest),
   artifact_kind: artifactKindSchema,
-  /** Kept; only the hash of the salted reason document is public. */
+  /** Stored; only the hash of the salted reason document is public. */
   reason: textSchema,
-  /** Who revokes, in the tenant's own words: recorded, and never judged. */
+  /** Who revokes, in the tenant's words: recorded, never validated. */
   actor: textSchema,
 });
 export type RevocationRequest = z.infer<typeof revocationRequestSchema>;
 
-/** An artifact is revoked: what the log says of it, first and for ever. */
+/** A revoked artifact, by the first revocation in the log. */
 export const revocationSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.revocation),
   proof_id: proofIdSchema,
   artifact_kind: artifactKindSchema,
   status: z.literal('REVOKED'),
-  /** Of the reason that stands, whoever gave it. */
+  /** Hash of the first reason; later ones do not replace it. */
   reason_hash: hashSchema,
   leaf_index: logIndexSchema,
-  /** When it was appended. */
+  /** When the log entry was appended. */
   time: timeSchema,
 });
 export type Revocation = z.infer<typeof revocationSchema>;
 
-/** Asked for and durable, not yet in the log: the body of a 202. */
+/** The body of a 202: the revocation is durable and not yet in the log. */
 export const revocationStatusSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.revocationStatus),
   proof_id: proofIdSchema,
@@ -44,14 +44,14 @@ export const revocationStatusSchema = z.strictObject({
 });
 export type RevocationStatus = z.infer<typeof revocationStatusSchema>;
 
-/** Why an artifact was revoked. Not public: the log has its hash. */
+/** Why an artifact was revoked. Private: the log has its hash. */
 export const revocationReasonSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.revocationReason),
   proof_id: proofIdSchema,
   artifact_kind: artifactKindSchema,
   reason: z.string(),
   actor: z.string(),
-  /** 32 random bytes in hex: nobody can confirm a guessed reason from its public hash. */
+  /** 32 random bytes in hex, so that a guessed reason cannot be confirmed from its public hash. */
   salt: hashSchema,
 });
 export type RevocationReason = z.infer<typeof revocationReasonSchema>;
@@ -63,13 +63,13 @@ export const packageIdSchema = z
   .string()
   .regex(PACKAGE_ID_PATTERN, 'expected a package id: pkg_ and 32 lower-case hex characters');
 
-/** What a token shows: an artifact of one proof, or a package. */
+/** A token shows an artifact of one proof, or a package. */
 const sharedArtifact = { artifact_kind: artifactKindSchema, proof_id: proofIdSchema };
 const sharedPackage = { artifact_kind: z.literal('package'), package_id: packageIdSchema };
 
 const requestMembers = {
   schema_version: z.literal(SCHEMA.shareTokenRequest),
-  /** From then on the token shows nothing; without it, until it is revoked. */
+  /** The token shows nothing after this time; without it, until it is revoked. */
   expires_at: timeSchema.exactOptional(),
 };
 
@@ -81,7 +81,7 @@ export const shareTokenRequestSchema = z.discriminatedUnion('artifact_kind', [
 export type ShareTokenRequest = z.infer<typeof shareTokenRequestSchema>;
 
 const tokenMembers = {
-  /** SHA-256 of the token's text: the name by which it is listed and revoked. */
+  /** SHA-256 of the token's text; identifies the token in lists and revocations. */
   token_hash: hashSchema,
   created_at: timeSchema,
   expires_at: timeSchema.nullable(),
@@ -89,7 +89,7 @@ const tokenMembers = {
 
 const createdMembers = {
   schema_version: z.literal(SCHEMA.shareToken),
-  /** Shown this once, and stored nowhere. */
+  /** Returned only here; the service stores its hash. */
   share_token: shareTokenSchema,
   ...tokenMembers,
 };
@@ -109,7 +109,7 @@ const listedShareTokenSchema = z.discriminatedUnion('artifact_kind', [
 ]);
 export type ListedShareToken = z.infer<typeof listedShareTokenSchema>;
 
-/** Where the next page begins; null after the last. */
+/** Cursor of the next page; null after the last. */
 const nextCursorSchema = z.string().nullable();
 
 /** Answer of `GET /v1/share-tokens`, newest first. */
@@ -130,7 +130,7 @@ const membersSchema = z
     const seen = new Set<string>();
     ids.forEach((id, index) => {
       if (seen.has(id)) {
-        context.addIssue({ code: 'custom', path: [index], message: 'is in the package already' });
+        context.addIssue({ code: 'custom', path: [index], message: 'duplicate proof id' });
       }
       seen.add(id);
     });
@@ -140,7 +140,7 @@ const membersSchema = z
 /** Body of `POST /v1/packages`. */
 export const packageRequestSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.packageRequest),
-  /** 1 to 100 different proofs of admissions, in the order in which they are to be shown. */
+  /** 1 to 100 different proofs of admissions, in display order. */
   proof_ids: membersSchema,
 });
 export type PackageRequest = z.infer<typeof packageRequestSchema>;
@@ -151,7 +151,7 @@ const packageMembers = {
   created_at: timeSchema,
 };
 
-/** A package never changes. */
+/** Packages are immutable. */
 export const packageSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.package),
   ...packageMembers,

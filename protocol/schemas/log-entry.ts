@@ -42,15 +42,14 @@ export const keyEntrySchema = z
     from_index: logIndexSchema.exactOptional(),
     time: timeSchema,
   })
-  // Without the index nobody could say which signatures still count.
+  // Without the index, the set of voided signatures would be undefined.
   .refine((entry) => (entry.from_index !== undefined) === (entry.change === 'compromise'), {
     path: ['from_index'],
-    message:
-      'a compromise names the index from which signatures no longer count, nothing else does',
+    message: 'required for a compromise, absent otherwise',
   });
 export type KeyEntry = z.infer<typeof keyEntrySchema>;
 
-/** A leaf of the log: public, and commitments only. */
+/** A leaf of the log: public, commitments only. */
 export const logEntrySchema = z.discriminatedUnion('type', [
   proofEntrySchema,
   statusEntrySchema,

@@ -33,13 +33,16 @@ export const lookupRequestSchema = z
   });
 export type LookupRequest = z.infer<typeof lookupRequestSchema>;
 
-/** The field that a valid lookup request carries, and what it asks for. */
-export function askedFor(request: LookupRequest): { field: LookupField; identifier: string } {
+/** The field of a valid lookup request, and its identifier. */
+export function requestedIdentifier(request: LookupRequest): {
+  field: LookupField;
+  identifier: string;
+} {
   const field = LOOKUP_FIELDS.find((name) => request[name] !== undefined)!;
   return { field, identifier: request[field]! };
 }
 
-/** Answer to an unknown proof identifier (spec 2.2). */
+/** Response for an unknown proof identifier (spec 2.2). */
 export const notFoundSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.notFound),
   result: z.literal('NOT_FOUND'),

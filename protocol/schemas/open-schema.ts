@@ -5,7 +5,7 @@ import { executeReceiptSchema } from './execute.js';
 import { proofEntrySchema } from './log-entry.js';
 import { dsseEnvelopeSchema, proofRecordSchema } from './proof-record.js';
 
-/** Receipts, and documents that a signature or the log commits to: these never gain members. */
+/** Receipts, and documents under a signature or log commitment: these never gain members. */
 export const FIXED_SCHEMAS: readonly z.ZodType[] = [
   executeReceiptSchema,
   agentReceiptSchema,
@@ -19,7 +19,7 @@ type Schema = z.core.$ZodType;
 
 const opened = new WeakMap<Schema, Schema>(FIXED_SCHEMAS.map((schema) => [schema, schema]));
 
-/** Kinds of schemas that have no others in them. */
+/** Kinds of schemas without nested schemas. */
 const LEAVES: ReadonlySet<string> = new Set<z.core.$ZodTypeDef['type']>([
   'string',
   'number',
@@ -33,10 +33,10 @@ const LEAVES: ReadonlySet<string> = new Set<z.core.$ZodTypeDef['type']>([
 ]);
 
 /**
- * The schema as a client reads answers by it: every object may have members besides, except in
- * {@link FIXED_SCHEMAS}. Members that are known are checked as before.
+ * The schema for a client that reads responses: every object may have unknown members, except in
+ * {@link FIXED_SCHEMAS}. Known members are checked as before.
  *
- * @throws TypeError for a kind of schema that this does not know, which may have objects in it
+ * @throws TypeError for an unsupported kind of schema, which might contain objects
  */
 export function openSchema<T>(schema: z.ZodType<T>): z.ZodType<T> {
   return open(schema) as z.ZodType<T>;
@@ -52,7 +52,7 @@ function open(schema: Schema): Schema {
   return result;
 }
 
-/** The members of a definition that are other ones in an open schema; null where there are none. */
+/** The opened parts of a definition; null if it has no objects. */
 function openParts(def: z.core.$ZodTypes['_zod']['def']): object | null {
   if (def.type === 'object') {
     const shape = Object.entries(def.shape).map(([name, part]) => [name, open(part)]);
@@ -68,8 +68,8 @@ function openParts(def: z.core.$ZodTypes['_zod']['def']): object | null {
 }
 
 /**
- * A member that belongs to another alternative is not an addition: an artifact with a member that is
- * wrong must not pass for one that has none.
+ * A member of another alternative is not an addition: an artifact with an invalid member must not
+ * pass for one without it.
  */
 function alternatives(options: readonly Schema[]): Schema[] {
   const names = options.flatMap((one) =>

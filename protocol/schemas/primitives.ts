@@ -4,11 +4,11 @@ import { PROOF_ID_PATTERN } from '../ids.js';
 import { isTime, TIME_PATTERN } from '../time.js';
 
 export const HASH_PATTERN = /^[0-9a-f]{64}$/;
-/** 32 bytes in base64url: the last character leaves no trailing bits. */
+/** 32 bytes in base64url; the last character has no trailing bits. */
 export const BYTES32_BASE64URL_PATTERN = /^[A-Za-z0-9_-]{42}[AEIMQUYcgkosw048]$/;
-/** 32 bytes in standard base64, likewise. */
+/** 32 bytes in standard base64, without trailing bits. */
 export const BYTES32_BASE64_PATTERN = /^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$/;
-/** 64 bytes in standard base64, likewise. */
+/** 64 bytes in standard base64, without trailing bits. */
 export const BYTES64_BASE64_PATTERN = /^[A-Za-z0-9+/]{85}[AQgw]==$/;
 const BASE64_PATTERN =
   /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$/;
@@ -31,7 +31,10 @@ export const merkleHashSchema = z
 export const signatureSchema = z
   .string()
   .regex(BYTES64_BASE64_PATTERN, 'expected 64 bytes in base64');
-/** Of any length: matched against the pattern, a text of some megabytes overflows the stack. */
+/**
+ * Of any length. The decoder checks the form: a regular expression overflows the stack on texts of
+ * some megabytes.
+ */
 export const base64Schema = z
   .string()
   .refine(isBase64, 'expected canonical base64')
@@ -66,12 +69,12 @@ function isBase64(text: string): boolean {
   }
 }
 
-/** Code points. */
+/** In code points. */
 export const TEXT_MAX = 512;
 
 /**
- * A name or reference that somebody chose: 1 to 512 Unicode code points. Counted here, because what
- * a validator means by length is its own affair, and a signed format's limits are not.
+ * A name or reference that a caller chose: 1 to 512 Unicode code points. Counted here because
+ * validators define length differently, and the limits of a signed format must not vary.
  */
 export const textSchema = z
   .string()

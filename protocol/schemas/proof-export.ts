@@ -8,9 +8,9 @@ import { dsseEnvelopeSchema, proofRecordSchema } from './proof-record.js';
 import { verdictStatementSchema } from './verdict.js';
 
 /**
- * Everything that is needed to check a proof without the service, except trust: whoever checks it
- * brings the keys. The keys in here say which ones to look for, and never what to believe; nor is
- * the verdict signed, so that only the registry can say whether it made it.
+ * Everything that offline verification needs except trusted keys, which the reader obtains
+ * elsewhere. The keys in here only identify which ones to obtain. The verdict is unsigned, so only
+ * the registry can confirm it.
  */
 export const proofExportSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.proofExport),
@@ -23,9 +23,9 @@ export const proofExportSchema = z.strictObject({
   keys: z.tuple([z.strictObject({ key_id: keyIdSchema, public_key: publicKeySchema })]),
   request_hash: hashSchema,
   response_hash: hashSchema,
-  /** What the registry said of the proof when it was exported. */
+  /** The registry's statement at the time of the export. */
   verdict: verdictStatementSchema,
-  /** The log's C2SP verifier key; null where the engine was not told. */
+  /** The log's C2SP verifier key; null where the engine is not configured with it. */
   log_vkey: z.string().min(1).nullable(),
 });
 export type ProofExport = z.infer<typeof proofExportSchema>;

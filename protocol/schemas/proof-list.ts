@@ -11,7 +11,7 @@ import {
   timeSchema,
 } from './primitives.js';
 
-/** One of the tenant's proofs, as a list shows it. */
+/** One proof of the tenant, as lists show it. */
 export const listedProofSchema = z
   .strictObject({
     proof_id: proofIdSchema,
@@ -19,26 +19,26 @@ export const listedProofSchema = z
     environment: environmentSchema,
     lane: z.enum(['execute', 'agent']),
     effect: effectSchema,
-    /** Null for an outcome, which has none. */
+    /** Null for an outcome. */
     action: actionSchema.nullable(),
-    /** Null on the agent lane, which has none. */
+    /** Null for agent requests. */
     intent_id: textSchema.nullable(),
     accepted_at: timeSchema,
-    /** Of the proof itself, when the list was made. */
+    /** Status of the proof itself at the time of the request. */
     verification_status: z.enum(STATUSES),
     can_assert_validity: z.boolean(),
   })
-  .refine((said) => said.can_assert_validity === canAssertValidity(said.verification_status), {
+  .refine((proof) => proof.can_assert_validity === canAssertValidity(proof.verification_status), {
     path: ['can_assert_validity'],
     message: 'does not follow from the status',
   });
 export type ListedProof = z.infer<typeof listedProofSchema>;
 
-/** Answer of `GET /v1/proofs`: the newest first, which is the order of the log read backwards. */
+/** Answer of `GET /v1/proofs`, newest first in log order. */
 export const proofListSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.proofList),
   proofs: z.array(listedProofSchema).max(200),
-  /** Where the list goes on; null at its end. A page may be short, or empty, and not the last. */
+  /** Cursor of the next page; null after the last. A page before the last may be short or empty. */
   next_cursor: z.string().nullable(),
 });
 export type ProofList = z.infer<typeof proofListSchema>;

@@ -18,7 +18,7 @@ export const dsseEnvelopeSchema = z.strictObject({
 });
 export type DsseEnvelope = z.infer<typeof dsseEnvelopeSchema>;
 
-/** What the log commits to beside the AEP: its envelope, and the request and answer it belongs to. */
+/** The log commits to this beside the AEP: its envelope, request and response. */
 export const proofRecordSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.proofRecord),
   proof_id: proofIdSchema,

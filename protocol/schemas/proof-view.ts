@@ -16,23 +16,23 @@ import {
 import { proofRecordSchema } from './proof-record.js';
 import { verdictStatementSchema } from './verdict.js';
 
-/** What the verification system found, at a time and of a log of so many leaves. */
+/** Members of a verification event. */
 const foundMembers = { at: timeSchema, log_size: logIndexSchema };
 
 const acceptedEventSchema = z.strictObject({ event: z.literal('accepted'), at: timeSchema });
-/** The commit point. The log orders; it has no clock of its own. */
+/** The commit point. The log orders its entries and has no clock. */
 const appendedEventSchema = z.strictObject({
   event: z.literal('appended'),
   leaf_index: logIndexSchema,
 });
 const verifiedEventSchema = z.strictObject({ event: z.literal('verified'), ...foundMembers });
-/** Some check did not pass; nothing is asserted from here on, until it is verified again. */
+/** A check failed; no statement until a later verification passes. */
 const failedEventSchema = z.strictObject({
   event: z.literal('failed'),
   ...foundMembers,
   checks: z.array(z.string()),
 });
-/** The payload was erased on purpose. Nothing is asserted any more, and no check failed. */
+/** The payload was erased on purpose. No statement any more, although no check failed. */
 const erasedEventSchema = z.strictObject({ event: z.literal('erased'), ...foundMembers });
 const expiredEventSchema = z.strictObject({
   event: z.literal('expired'),
@@ -43,12 +43,12 @@ const revokedEventSchema = z.strictObject({
   event: z.literal('revoked'),
   at: timeSchema,
   artifact: artifactKindSchema,
-  /** Of the log entry that says so. */
+  /** Leaf index of the revocation entry. */
   leaf_index: logIndexSchema,
   reason_hash: hashSchema,
 });
 
-/** One thing that became of a proof. */
+/** One event in the history of a proof. */
 export const proofEventSchema = z.discriminatedUnion('event', [
   acceptedEventSchema,
   appendedEventSchema,
@@ -61,8 +61,8 @@ export const proofEventSchema = z.discriminatedUnion('event', [
 export type ProofEvent = z.infer<typeof proofEventSchema>;
 
 /**
- * The same as the public is told it. Of a proof of which there is nothing to tell but that it was
- * verified, the snapshot has when, and not how large the log was.
+ * The published form. When verification is all that happened to a proof, the snapshot has no
+ * `log_size`.
  */
 export const publicEventSchema = z.discriminatedUnion('event', [
   acceptedEventSchema,
@@ -76,9 +76,8 @@ export const publicEventSchema = z.discriminatedUnion('event', [
 export type PublicEvent = z.infer<typeof publicEventSchema>;
 
 /**
- * A proof as its tenant reads it: the proof record with everything that it belongs to, what the
- * registry says of it now, and how that came about. `receipt`, `aep` and `proof_record` are null once
- * the payload has been erased.
+ * A proof as its tenant reads it: the proof record and all related documents, the current verdict
+ * and its history. `receipt`, `aep` and `proof_record` are null once the payload is erased.
  */
 export const proofViewSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.proofView),

@@ -7,27 +7,27 @@ import { artifactKindSchema, logIndexSchema } from './primitives.js';
 import { publicEventSchema } from './proof-view.js';
 import { publicKeysSchema } from '../snapshot/keys.js';
 
-/** What is asked about, and the verdict on it: every view of an artifact begins so. */
+/** The requested artifact and its verdict, the first members of every view. */
 const viewMembers = {
   artifact_kind: artifactKindSchema,
-  /** As it was asked for. */
+  /** The identifier as requested. */
   identifier: z.string(),
-  /** `matched_on` is the id that resolved, null when none did. */
+  /** `matched_on` is the id that resolved, or null. */
   lookup: z.strictObject({ requested: z.string(), matched_on: z.string().nullable() }),
   verification_status: z.enum(STATUSES),
   can_assert_validity: z.boolean(),
 };
 
-const followsFromStatus = (view: {
+const assertionMatchesStatus = (view: {
   verification_status: string;
   can_assert_validity: boolean;
 }): boolean => view.can_assert_validity === canAssertValidity(view.verification_status);
-const DOES_NOT_FOLLOW = 'can_assert_validity does not follow from the status';
+const ASSERTION_MISMATCH = 'can_assert_validity does not follow from the status';
 
 /**
- * What became of an artifact: `/history` of a certificate or passport, `/timeline` of a trust
- * artifact. The events of the proof and of every artifact that this one rests on, oldest first;
- * none when the lookup did not resolve.
+ * History of an artifact: `/history` of a certificate or passport, `/timeline` of a trust artifact.
+ * The events of the proof and of every artifact that this one depends on, oldest first; empty when
+ * the lookup did not resolve.
  */
 export const historySchema = z
   .strictObject({
@@ -35,14 +35,14 @@ export const historySchema = z
     ...viewMembers,
     events: z.array(publicEventSchema),
   })
-  .refine(followsFromStatus, DOES_NOT_FOLLOW);
+  .refine(assertionMatchesStatus, ASSERTION_MISMATCH);
 export type PublicHistory = z.infer<typeof historySchema>;
 
-/** One stage of the chain, with the id to look it up by and the verdict on it, where it has one. */
+/** One stage of the chain, with its lookup id and verdict. */
 const chainLinkSchema = z.strictObject({
   stage: z.enum(TRUST_CHAIN_SEQUENCE),
   identifier: z.string(),
-  /** Null for stages that are facts and have no verdict of their own: execution and evidence. */
+  /** Null for execution and evidence, which have no verdict. */
   verification_status: z.enum(STATUSES).nullable(),
   can_assert_validity: z.boolean(),
 });
@@ -57,12 +57,12 @@ export const trustChainSchema = z
     /** One for each member of `sequence`, in its order. */
     links: z.array(chainLinkSchema),
   })
-  .refine(followsFromStatus, DOES_NOT_FOLLOW);
+  .refine(assertionMatchesStatus, ASSERTION_MISMATCH);
 export type PublicTrustChain = z.infer<typeof trustChainSchema>;
 
 /**
- * `/package` of a trust artifact: in one document what the public has on it, and what proves that
- * its proof is in the log. `evidence` is null when the lookup did not resolve.
+ * `/package` of a trust artifact: its public documents and the inclusion proof of its proof in one
+ * document. `evidence` is null when the lookup did not resolve.
  */
 export const trustPackageSchema = z
   .strictObject({
@@ -83,5 +83,5 @@ export const trustPackageSchema = z
       })
       .nullable(),
   })
-  .refine(followsFromStatus, DOES_NOT_FOLLOW);
+  .refine(assertionMatchesStatus, ASSERTION_MISMATCH);
 export type PublicTrustPackage = z.infer<typeof trustPackageSchema>;

@@ -4,21 +4,24 @@ import { SCHEMA } from './ids.js';
 import { hashSchema, proofIdSchema } from './primitives.js';
 
 export const replayDifferenceSchema = z.strictObject({
-  /** RFC 6901, into the AEP; '' is all of it. */
+  /** RFC 6901 pointer into the AEP; '' is the whole AEP. */
   pointer: z.string(),
-  /** Absent on the side that has no such member; both, for a key that may not read the proof. */
+  /**
+   * Absent on the side without such a member; both absent for an API key without read access to the
+   * proof.
+   */
   recorded: z.unknown().exactOptional(),
   replayed: z.unknown().exactOptional(),
 });
 export type ReplayDifference = z.infer<typeof replayDifferenceSchema>;
 
-/** What another policy set would have decided about the same input. It is no proof of anything. */
+/** The decision of another policy set for the same input. Proves nothing. */
 export const counterfactualSchema = z.strictObject({
   policy_digest: hashSchema,
   decision: aepDecisionSchema,
-  /** What its policies say to people, by policy id. */
+  /** Sentences for display, by policy id. */
   sentences: z.record(z.string(), z.string()),
-  /** Whether that is another decision than the recorded one, its reasons included. */
+  /** Whether the decision or its reasons differ from the recorded ones. */
   differs: z.boolean(),
 });
 export type Counterfactual = z.infer<typeof counterfactualSchema>;
@@ -28,15 +31,15 @@ export const replaySchema = z.strictObject({
   schema_version: z.literal(SCHEMA.replay),
   proof_id: proofIdSchema,
   /**
-   * `match`: every member of the AEP came out the same, under the engine that decided. Under another
-   * one nothing is called a match, whatever came out.
+   * `match`: every member of the AEP is equal, under the engine that decided. Under another engine
+   * the result is never `match`.
    */
   result: z.enum(['match', 'divergence', 'engine_version_differs']),
   differences: z.array(replayDifferenceSchema),
   engine: z.strictObject({ recorded_version: z.string(), running_version: z.string() }),
-  /** The set that decided, by the intake. */
+  /** The policy set of the recorded decision, as pinned at intake. */
   policy_digest: hashSchema,
-  /** Of the policy input as it was derived again; null when the stored request is not the accepted one. */
+  /** Hash of the re-derived policy input; null when the stored request is not the accepted one. */
   input_hash: hashSchema.nullable(),
   counterfactual: counterfactualSchema.nullable(),
 });

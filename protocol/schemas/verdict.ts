@@ -9,7 +9,7 @@ import {
   timeSchema,
 } from './primitives.js';
 
-/** Every check of a proof, in the order in which they are made. */
+/** Every check of a proof, in order. */
 export const CHECK_NAMES = [
   'request_hash',
   'aep_canonical',
@@ -23,10 +23,10 @@ export const CHECK_NAMES = [
   'inclusion',
 ] as const;
 
-/** Made of a registry's row besides: what is published beside the entry is what the AEP says. */
+/** A check of the registry's row: the columns published beside the entry match the AEP. */
 export const ROW_CHECK_NAME = 'published_columns';
 
-/** One check: `detail` says what was found, for people. */
+/** One check; `detail` is for display. */
 export const checkSchema = z.strictObject({
   name: z.enum([...CHECK_NAMES, ROW_CHECK_NAME]),
   result: z.enum(['pass', 'fail', 'not_applicable']),
@@ -38,12 +38,12 @@ export type CheckName = Check['name'];
 const statusSchema = z.enum(STATUSES);
 
 /**
- * What the registry says of a proof: the verdict in force, and every revocation in the log. The same
- * verdict and revocations always make the same statement.
+ * The registry's statement on a proof: the verdict in force and every revocation in the log. Equal
+ * verdicts and revocations always give an equal statement.
  */
 export const verdictStatementSchema = z
   .strictObject({
-    /** Of the proof itself. */
+    /** Status of the proof itself. */
     verification_status: statusSchema,
     can_assert_validity: z.boolean(),
     artifacts: z.strictObject({
@@ -52,18 +52,28 @@ export const verdictStatementSchema = z
       certificate: statusSchema,
       trust: statusSchema,
     }),
-    /** When the verification system established it; null while it has not looked. */
+    /** Time of the verification; null before the first one. */
     verified_at: timeSchema.nullable(),
-    /** Leaves of the log that are spoken for: all that the verdict saw, and every revocation counted. */
+    /**
+     * Log size that the statement covers: the verdict's, or past the last counted revocation if
+     * larger.
+     */
     log_size: logIndexSchema,
   })
-  .refine((said) => said.can_assert_validity === canAssertValidity(said.verification_status), {
-    path: ['can_assert_validity'],
-    message: 'does not follow from the status',
-  });
+  .refine(
+    (statement) =>
+      statement.can_assert_validity === canAssertValidity(statement.verification_status),
+    {
+      path: ['can_assert_validity'],
+      message: 'does not follow from the status',
+    },
+  );
 export type VerdictStatement = z.infer<typeof verdictStatementSchema>;
 
-/** Made by the engine besides: of the submission against the registry, and of what became of it. */
+/**
+ * Further checks by the engine: of the submission against the registry, and of the proof's current
+ * status.
+ */
 export const VERIFY_CHECK_NAMES = [
   'registered',
   ...CHECK_NAMES,
@@ -83,12 +93,12 @@ export const VERIFY_CHECK_NAMES = [
 export const verifyCheckSchema = z.strictObject({
   name: z.enum(VERIFY_CHECK_NAMES),
   result: z.enum(['pass', 'fail', 'not_applicable']),
-  /** What was found, for people; absent when it passed. */
+  /** For display; absent when the check passed. */
   detail: z.string().exactOptional(),
 });
 export type VerifyCheck = z.infer<typeof verifyCheckSchema>;
 
-/** Why nothing is asserted, in the order in which it is asked. */
+/** Why validity is not asserted, in order of precedence. */
 export const VERDICT_CAUSES = [
   'not_in_registry',
   'key_small_order',
@@ -105,39 +115,39 @@ export const VERDICT_CAUSES = [
 ] as const;
 export type VerdictCause = (typeof VERDICT_CAUSES)[number];
 
-/** The signing key as the log has it. A key that a submission carries is compared and never used. */
+/** The signing key as the log states it. A submitted key is compared and never used. */
 export const verdictKeySchema = z.strictObject({
   key_id: keyIdSchema,
   source: z.literal('log'),
-  /** For the place of the proof in the log; of a proof that is not there, for the end of the log. */
+  /** At the log position of the proof; for an unregistered proof, at the end of the log. */
   state: z.enum(['active', 'retired', 'compromised', 'unknown']),
   activated_at_index: logIndexSchema.nullable(),
   retired_at_index: logIndexSchema.nullable(),
-  /** The first index whose signatures do not count. */
+  /** The first index at which signatures do not count. */
   compromised_from_index: logIndexSchema.nullable(),
 });
 export type VerdictKey = z.infer<typeof verdictKeySchema>;
 
-/** Answer of `POST /v1/proofs/verify`. INVALID is said by the engine only, never in public. */
+/** Answer of `POST /v1/proofs/verify`. Only the engine reports INVALID, never the public API. */
 export const verdictSchema = z
   .strictObject({
     schema_version: z.literal(SCHEMA.verdict),
     proof_id: proofIdSchema,
-    /** Null when the registry has no such proof of this tenant. */
+    /** Null when the tenant has no such proof in the registry. */
     effect: effectSchema.nullable(),
     status: z.enum([...STATUSES, 'INVALID']),
     can_assert_validity: z.boolean(),
     /** Null exactly when validity is asserted. */
     cause: z.enum(VERDICT_CAUSES).nullable(),
     checks: z.array(verifyCheckSchema),
-    /** Null when nothing names a key. */
+    /** Null when the submission names no key. */
     key: verdictKeySchema.nullable(),
-    /** What the registry says of its own proof now; null when it has none. */
+    /** The registry's current statement on its own proof; null when it has no such proof. */
     verdict: verdictStatementSchema.nullable(),
-    /** Leaves in the log when it was asked. */
+    /** Log size at the time of the request. */
     log_size: logIndexSchema,
   })
-  .refine((said) => said.can_assert_validity === canAssertValidity(said.status), {
+  .refine((statement) => statement.can_assert_validity === canAssertValidity(statement.status), {
     path: ['can_assert_validity'],
     message: 'does not follow from the status',
   });

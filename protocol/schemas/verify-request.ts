@@ -5,7 +5,7 @@ import { hashSchema, proofIdSchema } from './primitives.js';
 import { proofExportSchema } from './proof-export.js';
 import { dsseEnvelopeSchema } from './proof-record.js';
 
-/** A proof by its id, or by its AEP and envelope: one of the two. */
+/** A proof by its id, or by its AEP and envelope. */
 export const verifyRequestSchema = z
   .strictObject({
     schema_version: z.literal(SCHEMA.verifyRequest),
@@ -18,25 +18,25 @@ export const verifyRequestSchema = z
       proof_id === undefined
         ? aep !== undefined && envelope !== undefined
         : aep === undefined && envelope === undefined,
-    'expected proof_id alone, or aep and envelope',
+    'expected either proof_id, or aep and envelope',
   );
 export type VerifyRequest = z.infer<typeof verifyRequestSchema>;
 
-/** Body of `POST /v1/proofs/verify`: that, or what `export?format=json` gave. */
+/** Body of `POST /v1/proofs/verify`: a request, or the document of `export?format=json`. */
 export const verifyBodySchema = z.discriminatedUnion('schema_version', [
   proofExportSchema,
   verifyRequestSchema,
 ]);
 export type VerifyBody = z.infer<typeof verifyBodySchema>;
 
-/** A proof by its id, and the policy set to try besides. */
+/** A proof by its id, and another policy set to compare. */
 export const replayRequestSchema = z.strictObject({
   schema_version: z.literal(SCHEMA.replayRequest),
   proof_id: proofIdSchema,
   policy_digest: hashSchema.exactOptional(),
 });
 
-/** Body of `POST /v1/proofs/replay`: that, or what `export?format=json` gave. */
+/** Body of `POST /v1/proofs/replay`: a request, or the document of `export?format=json`. */
 export const replayBodySchema = z.discriminatedUnion('schema_version', [
   proofExportSchema,
   replayRequestSchema,

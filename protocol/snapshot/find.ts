@@ -13,14 +13,14 @@ import {
 import { malformed } from './malformed.js';
 
 /**
- * Bytes that a lookup needs from an immutable file under `lookup/segments/`. Lookups are written as
- * generators that yield what they want read, so that one implementation serves a local disk
- * (synchronously), an HTTP origin (asynchronously) and tests, and this folder does no I/O.
+ * A read from an immutable file under `lookup/segments/`. Lookups are generators that yield their
+ * reads, so that one implementation serves a local disk (synchronously), an HTTP origin
+ * (asynchronously) and tests, and this folder does no I/O.
  */
 export interface SegmentRead {
-  /** The file's name: the SHA-256 of its content, in hex. */
+  /** The file name: SHA-256 of the content, in hex. */
   segment: string;
-  /** The whole file's length. */
+  /** Length of the file. */
   bytes: number;
   offset: number;
   length: number;
@@ -28,7 +28,7 @@ export interface SegmentRead {
 
 export type Lookup<T> = Generator<SegmentRead, T, Uint8Array>;
 
-/** A part that is being served: its resident region, and what else of it was read and checked. */
+/** A loaded index segment: its resident region, and the blocks read and verified so far. */
 export interface LoadedPart {
   segment: string;
   part: IndexPart;
@@ -49,7 +49,7 @@ export function loadedPart(segment: string, part: IndexPart): LoadedPart {
   return { segment, part, rows: new CheckedBlocks(part.layout.entries), files: new Map() };
 }
 
-/** Where a record is and which proof it belongs to. */
+/** Location of a record, and its proof. */
 export interface Place {
   segment: string;
   segmentBytes: number;
@@ -119,13 +119,13 @@ export function* findPlace(
   return null;
 }
 
-/** What to read for the record at a place. */
+/** The read for the record at a place. */
 export function recordRead({ segment, segmentBytes, offset, length }: Place): SegmentRead {
   if (offset + length > segmentBytes) throw malformed('a row points past the end of its file');
   return { segment, bytes: segmentBytes, offset, length };
 }
 
-/** The record that was read for a place, held against the digest in its row. */
+/** The record at a place, verified against the digest in its row. */
 export function checkedRecord(sha256: Sha256, place: Place, record: Uint8Array): Uint8Array {
   const digest = sha256(record);
   for (let i = 0; i < RECORD_DIGEST_BYTES; i++) {
@@ -136,12 +136,15 @@ export function checkedRecord(sha256: Sha256, place: Place, record: Uint8Array):
   return record;
 }
 
-/** The record at a place, checked against the digest in its row. */
+/** Reads the record at a place and verifies it. */
 export function* readRecord(sha256: Sha256, place: Place): Lookup<Uint8Array> {
   return checkedRecord(sha256, place, yield recordRead(place));
 }
 
-/** Runs a lookup with a reader that may answer at once or later; no promise when it never waits. */
+/**
+ * Runs a lookup with a synchronous or asynchronous reader; returns a promise only if a read was
+ * asynchronous.
+ */
 export function runLookup<T>(
   lookup: Lookup<T>,
   read: (wanted: SegmentRead) => Uint8Array | Promise<Uint8Array>,

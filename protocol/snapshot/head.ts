@@ -2,21 +2,21 @@ import { SCHEMA } from '../schemas/ids.js';
 import { NO_TRUST_CHAIN, type ArtifactKind } from '../status.js';
 
 /**
- * The one part of a public body that depends on what was asked. It is put in front of the stored
- * part and tail of a record: head ‖ part ‖ tail is the JSON document of spec 2.1.
+ * The only part of a public body that depends on the request. It precedes the stored part and tail
+ * of a record: head ‖ part ‖ tail is the JSON document of spec 2.1.
  */
 export function responseHead(kind: ArtifactKind, requested: string, matchedOn: string): string {
-  const asked = JSON.stringify(requested);
+  const identifier = JSON.stringify(requested);
   return (
-    `{"schema_version":"${SCHEMA.facade}","artifact_kind":"${kind}","identifier":${asked},` +
-    `"lookup":{"requested":${asked},"matched_on":"${matchedOn}"},`
+    `{"schema_version":"${SCHEMA.facade}","artifact_kind":"${kind}","identifier":${identifier},` +
+    `"lookup":{"requested":${identifier},"matched_on":"${matchedOn}"},`
   );
 }
 
-/** True of every public answer: nothing can be changed here, and nothing here is an authority. */
+/** Members of every public response. */
 export const PUBLIC_FLAGS = { mutation_allowed: false, serves_authoritative_truth: false } as const;
 
-/** The answer to a lookup that did not resolve, elsewhere than on the proof route (spec 7). */
+/** The response to an unresolved lookup, except on the proof route (spec 7). */
 export function unresolvedBody(kind: ArtifactKind, requested: string): string {
   return JSON.stringify({
     schema_version: SCHEMA.facade,

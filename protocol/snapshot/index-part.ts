@@ -34,7 +34,7 @@ const NUMBER_AT = 26;
 const DIGEST_AT = 32;
 export const RECORD_DIGEST_BYTES = 16;
 
-/** What one row says. */
+/** One decoded row. */
 export interface IndexRow {
   /** The proof id. */
   id: string;
@@ -44,7 +44,7 @@ export interface IndexRow {
   offset: number;
   length: number;
   leafIndex: number;
-  /** How many proofs precede this one in the log; windows are counted in it. */
+  /** The number of proofs before this one in the log; recent lookups are counted in it. */
   proofNumber: number;
   /** {@link RECORD_DIGEST_BYTES} bytes. */
   digest: Uint8Array;
@@ -74,7 +74,7 @@ export function partLayout(entries: number, files: number): PartLayout {
   return { entries, files, residentBytes, filesAt, totalBytes: filesAt + FILE_BYTES * files };
 }
 
-/** Columns for rows of any order. Two rows of one id are a mistake of the caller. */
+/** Columns for rows in any order. Throws for two rows of one id. */
 export function packRows(unsorted: readonly IndexRow[]): IndexRows {
   const sorted = [...unsorted].sort((a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0));
   const columns = emptyRows(sorted.length);
@@ -175,7 +175,7 @@ export function leafRange(rows: IndexRows): { first: number; last: number } {
   return { first, last };
 }
 
-/** Throws `malformed_snapshot` unless the bytes are the file table that a part pins. */
+/** Throws `malformed_snapshot` unless the bytes are the pinned file table. */
 export function requireFileTable(sha256: Sha256, part: IndexPart, table: Uint8Array): void {
   if (!equalBytes(blockDigests(sha256, table, FILE_BYTES * BLOCK), part.fileDigests)) {
     throw malformed('the file table of an index part is corrupt');
@@ -226,7 +226,7 @@ export interface IndexPart {
   fileDigests: Uint8Array;
 }
 
-/** What the manifest says of a part, as far as reading its bytes needs it. */
+/** The members of a manifest's pin that reading the segment needs. */
 export interface PartPin {
   bytes: number;
   resident_bytes: number;
@@ -271,7 +271,7 @@ export function openIndexPart(sha256: Sha256, resident: Uint8Array, pin: PartPin
   return { layout, high, low, rowDigests, fileDigests };
 }
 
-/** Every row of a part, each block checked: what a merge reads. */
+/** Every row of an index segment, each block verified. */
 export function decodeIndexPart(sha256: Sha256, bytes: Uint8Array, pin: PartPin): IndexRows {
   const part = openIndexPart(sha256, bytes.subarray(0, pin.resident_bytes), pin);
   const { layout } = part;

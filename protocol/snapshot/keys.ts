@@ -16,18 +16,18 @@ const aepKeySchema = z.strictObject({
   kid: keyIdSchema,
   use: z.literal('sig'),
   alg: z.literal('EdDSA'),
-  /** Signatures count at greater leaf indexes than this … */
+  /** Signatures count at leaf indexes greater than this. */
   activated_at: logIndexSchema,
-  /** … and, when it was retired, at smaller ones than this. */
+  /** Signatures count at leaf indexes smaller than this; null unless retired. */
   retired_at: logIndexSchema.nullable(),
-  /** Signatures at this index and later do not count, whatever was said before. */
+  /** Signatures at this index and later do not count, even if the key was valid there before. */
   compromised_from: logIndexSchema.nullable(),
 });
 export type AepKey = z.infer<typeof aepKeySchema>;
 
 const vkeysSchema = z.array(z.string());
 
-/** Keys that signed checkpoints and manifests once, as C2SP vkeys: what they signed stays good. */
+/** Former checkpoint and manifest keys as C2SP vkeys; their signatures remain valid. */
 const retiredKeysSchema = z.strictObject({ log: vkeysSchema, snapshot: vkeysSchema });
 export type RetiredKeys = z.infer<typeof retiredKeysSchema>;
 
@@ -37,7 +37,7 @@ export const keysFileSchema = z.strictObject({
 });
 export type KeysFile = z.infer<typeof keysFileSchema>;
 
-/** `GET /api/public/keys`: the keys file, and the verifier keys of what is served. */
+/** `GET /api/public/keys`: the keys file, and the verifier keys of the current snapshot. */
 export const publicKeysSchema = z.strictObject({
   schema_version: z.literal(KEYS_SCHEMA),
   aep: z.array(aepKeySchema),
@@ -47,8 +47,8 @@ export const publicKeysSchema = z.strictObject({
 export type PublicKeys = z.infer<typeof publicKeysSchema>;
 
 /**
- * The AEP keys by what the log says of them, oldest activation first. It says the same as
- * `keyStateAt` does of any position, in whatever order a key's entries came.
+ * The AEP keys in the log, oldest activation first. Equal to `keyStateAt` at every position,
+ * whatever the order of a key's entries.
  */
 export function aepKeys(
   sha256: Sha256,
@@ -64,7 +64,7 @@ export function aepKeys(
       const at = (change: KeyEntry['change']): number | null =>
         changes.find(({ entry }) => entry.change === change)?.leafIndex ?? null;
       const activatedAt = at('activate');
-      // A key that the log never activated never signed anything that counts.
+      // The signatures of a key without activation never count.
       if (activatedAt === null) return [];
       const voidFrom = changes.flatMap(({ entry }) => entry.from_index ?? []);
       return [

@@ -1,8 +1,8 @@
 import { ProtocolError } from '../errors.js';
 
 /**
- * What every reader of a snapshot throws for bytes that are not what the signed manifest pins: a
- * lookup that ends here has no answer, least of all "not found".
+ * Thrown by every reader for bytes that differ from those that the signed manifest pins. Such a
+ * lookup has no result, least of all "not found".
  */
 export function malformed(message: string, cause?: unknown): ProtocolError {
   return new ProtocolError(

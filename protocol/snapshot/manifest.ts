@@ -14,7 +14,7 @@ export const SNAPSHOT_SCHEMA = 'svc.public_verification.snapshot/1.0';
 export const MANIFEST_PATH = 'lookup/manifest';
 export const CHECKPOINT_PATH = 'checkpoint';
 
-/** Where an immutable file of the snapshot is, relative to its root. */
+/** Path of an immutable file, relative to the snapshot's root. */
 export function segmentPath(name: string): string {
   return `lookup/segments/${name}`;
 }
@@ -22,10 +22,7 @@ export function segmentPath(name: string): string {
 const countSchema = z.int().positive();
 const idSchema = z.string().regex(/^[0-9a-f]{32}$/, 'expected 16 bytes in hex');
 
-/**
- * One index part. `kind` keeps apart what is looked up by different keys; a reader leaves out kinds
- * that it has no route for.
- */
+/** One index segment. `kind` separates lookups by different ids; a reader ignores unknown kinds. */
 export const indexPartPinSchema = z.strictObject({
   kind: z.string().min(1).max(64),
   sha256: hashSchema,
@@ -41,38 +38,41 @@ export const indexPartPinSchema = z.strictObject({
 });
 export type IndexPartPin = z.infer<typeof indexPartPinSchema>;
 
-/** Index parts whose ids are proof ids. */
+/** Index segments by proof id. */
 export const PROOF_PARTS = 'proof';
-/** Whose ids are the first 16 bytes of the SHA-256 of a share token (share.ts). */
+/** Index segments by the first 16 bytes of the SHA-256 of a share token (share.ts). */
 export const SHARE_PARTS = 'share';
-/** Whose ids are package ids without their prefix; records are those of record.ts, of kind `trust`. */
+/**
+ * Index segments by package id without its prefix; the records are those of record.ts, of kind
+ * `trust`.
+ */
 export const PACKAGE_PARTS = 'package';
 
 export const manifestSchema = z.strictObject({
   schema_version: z.literal(SNAPSHOT_SCHEMA),
-  /** Grows with every manifest that is signed. */
+  /** Increases with every signed manifest. */
   generation: countSchema,
   issued_at: timeSchema,
-  /** From then on nothing in the snapshot may be asserted. */
+  /** After this time the snapshot must not assert validity. */
   valid_until: timeSchema,
   tree_size: countSchema,
   root: merkleHashSchema,
-  /** The signed log checkpoint of that size and root, as a note of its own. */
+  /** The signed log checkpoint with that size and root, as a note. */
   checkpoint: z.string(),
-  /** Proofs among the leaves. */
+  /** Number of proofs among the leaves. */
   proofs: logIndexSchema,
-  /** Generic lookups answer for this many of the latest proofs. */
+  /** Number of recent proofs that generic lookups resolve. */
   window: logIndexSchema,
-  /** Verdicts on single leaves up to this one are in the snapshot; the publisher's own bookmark. */
+  /** The snapshot includes verdicts on single leaves up to this id; only the publisher reads it. */
   verdict_cursor: logIndexSchema,
-  /** The AEP keys and their lives, ready to be served (keys.ts). */
+  /** The AEP keys and their validity, ready to serve (keys.ts). */
   keys: z.strictObject({ sha256: hashSchema, bytes: countSchema }),
-  /** Oldest first: of two parts that have the same id the later one is right. */
+  /** Oldest first: a later segment overrides an earlier one. */
   index_parts: z.array(indexPartPinSchema),
 });
 export type Manifest = z.infer<typeof manifestSchema>;
 
-/** Signs a manifest: a note whose text is the schema line and one line of canonical JSON. */
+/** Signs a manifest: a note of the schema line and one line of canonical JSON. */
 export function signManifest(manifest: Manifest, signer: NoteSigner): Uint8Array {
   return utf8(signNote(manifestText(manifest), signer));
 }
@@ -83,7 +83,7 @@ function manifestText(manifest: Manifest): string {
 
 export interface OpenedManifest {
   manifest: Manifest;
-  /** The pinned keys that signed it and the checkpoint in it. */
+  /** The pinned keys that signed the manifest and its checkpoint. */
   signedBy: { log: Vkey; snapshot: Vkey };
   checkpoint: Checkpoint;
   issuedAt: number;
@@ -91,10 +91,9 @@ export interface OpenedManifest {
 }
 
 /**
- * Opens a manifest under the pinned keys, and the checkpoint inside it. The log's origin is the
- * name of its pinned keys. Errors as of `openNote` and `openCheckpoint`; `malformed_snapshot` for a
- * text that is not exactly what {@link signManifest} would have signed. Says nothing about whether
- * the manifest is still valid, or newer than another.
+ * Opens a manifest and its checkpoint under the pinned keys, whose name is the log's origin. Throws
+ * as `openNote` and `openCheckpoint`, and `malformed_snapshot` for a text that {@link signManifest}
+ * would not sign. Does not check whether the manifest is expired or outdated.
  */
 export function openManifest(
   verify: Ed25519Verify,

@@ -10,8 +10,8 @@ import {
 } from './index-part.js';
 
 /**
- * One part's rows from several, oldest first: of the rows for one id the newest stays. Bodies files
- * that no row refers to any more drop out of the file table; bodies themselves are not touched.
+ * Merges index segments, oldest first; the newest row of an id remains. Bodies files without a row
+ * drop out of the file table; the files themselves do not change.
  */
 export function mergeRows(parts: readonly IndexRows[]): IndexRows {
   const most = parts.reduce((sum, part) => sum + part.high.length, 0);

@@ -3,21 +3,20 @@ import type { ArtifactKind } from '../status.js';
 import { malformed } from './malformed.js';
 
 /**
- * One proof, or one package, in a bodies file, rendered once: the JSON text that differs per
- * artifact kind, and the text that all kinds share. A response body is head ‖ part ‖ tail (see
- * head.ts), so answering needs one contiguous read and no JSON.
+ * One proof or package in a bodies file, rendered once: the JSON text for each artifact kind, and
+ * the text that all kinds share. A response body is head ‖ part ‖ tail (see head.ts), so a lookup
+ * needs one contiguous read and no JSON.
  *
  * Bytes, integers little-endian:
- *   0  version, 1 or 2       1  zero × 3
- *   4  length of the parts in the order of {@link RECORD_KINDS}, u32 × 4; 0 = does not resolve
- *  20  length of the tail, u32
- *  24  id of the proof or package, 16 bytes
- *  40  version 2 only: length of the history, u32
- *  then the parts, the tail, and in version 2 the history
+ *    0  version, 1 or 2       1  zero × 3
+ *    4  length of the parts in the order of {@link RECORD_KINDS}, u32 × 4; 0 = does not resolve
+ *   20  length of the tail, u32
+ *   24  id of the proof or package, 16 bytes
+ *   40  version 2 only: length of the history, u32
+ *   then the parts, the tail, and in version 2 the history
  *
- * The history is a JSON array of events, oldest first, and is there only when more became of a proof
- * than that it was accepted, appended and verified, all of which its body says. Version 1 is what is
- * written without one.
+ * The history is a JSON array of events, oldest first. A record has one (version 2) only if the
+ * proof has other events than accepted, appended and verified, which its body implies.
  */
 export const RECORD_KINDS = ['proof', 'certificate', 'passport', 'trust'] as const;
 export const RECORD_HEADER_BYTES = 40;
@@ -32,11 +31,11 @@ const HISTORY_LENGTH_AT = 40;
 export interface RecordTexts {
   /** 16 bytes in hex. */
   id: string;
-  /** By kind, the JSON text between head and tail; a kind that is absent does not resolve. */
+  /** JSON text between head and tail, by kind; an absent kind does not resolve. */
   parts: Partial<Record<ArtifactKind, string>>;
-  /** The JSON text after it, the closing brace included. */
+  /** JSON text after the part, with the closing brace. */
   tail: string;
-  /** JSON text of the events; absent when the body says all of them. */
+  /** JSON text of the events; absent when the body implies all of them. */
   history?: string;
 }
 
@@ -44,8 +43,7 @@ export function encodeRecord({ id, parts, tail, history }: RecordTexts): Uint8Ar
   const texts = [...RECORD_KINDS.map((kind) => parts[kind] ?? ''), tail];
   const whole = texts.join('') + (history ?? '');
   const headerBytes = history === undefined ? RECORD_HEADER_BYTES : HISTORY_HEADER_BYTES;
-  // Nearly always ASCII, and then encoded all at once and in its place: this is on the publisher's
-  // hot path.
+  // Nearly always ASCII, which encodes in place: this is on the publisher's hot path.
   let record = room(headerBytes + whole.length);
   const ascii = asciiInto(whole, record.subarray(headerBytes));
   if (!ascii) record = concat(new Uint8Array(headerBytes), utf8(whole));
@@ -62,7 +60,7 @@ const SLAB_BYTES = 1 << 18;
 let slab = new Uint8Array(0);
 let taken = 0;
 
-/** Zeros for one record. Records are made by the thousand, and an array for each costs as much as its text. */
+/** Zeros for one record, from a shared buffer: an array for each would cost as much as its text. */
 function room(bytes: number): Uint8Array {
   if (taken + bytes > slab.length) {
     slab = new Uint8Array(Math.max(SLAB_BYTES, bytes));
@@ -71,15 +69,15 @@ function room(bytes: number): Uint8Array {
   return slab.subarray(taken, (taken += bytes));
 }
 
-/** The bytes of one kind's response after the head, or null when that kind does not resolve. */
+/** The response bytes after the head, or null when the kind does not resolve. */
 export interface RecordBody {
   part: Uint8Array;
   tail: Uint8Array;
 }
 
 /**
- * Cuts one kind out of a record whose digest was checked. `malformed_snapshot` when the lengths do
- * not add up or the record is another one's.
+ * Extracts one kind from a record whose digest was checked. Throws `malformed_snapshot` for
+ * inconsistent lengths or another id.
  */
 export function recordBody(
   record: Uint8Array,
@@ -99,26 +97,26 @@ export function recordBody(
   };
 }
 
-/** The JSON text of the events that a record carries; null when its body says all there is. */
+/** The JSON text of a record's events; null when its body implies all of them. */
 export function recordHistory(record: Uint8Array, id: Uint8Array): Uint8Array | null {
   const view = openRecord(record, id);
   if (record[0] === PLAIN) return null;
   return record.subarray(record.length - historyBytesOf(record, view));
 }
 
-/** A view of a record that is well formed. On the public API's hot path, so it makes nothing else. */
+/** A view of a well-formed record; allocates nothing else on the public API's hot path. */
 function openRecord(record: Uint8Array, id: Uint8Array): DataView {
   const headerBytes = headerBytesOf(record);
   if (record.length < headerBytes || (record[0] !== PLAIN && record[0] !== WITH_HISTORY)) {
     throw malformed('not a snapshot record of version 1 or 2');
   }
   if (!equalBytes(record.subarray(ID_AT, ID_AT + 16), id)) {
-    throw malformed("the index points to another one's record");
+    throw malformed('the index points to the record of another id');
   }
   const view = new DataView(record.buffer, record.byteOffset, record.length);
   let end = headerBytes + historyBytesOf(record, view);
   for (let at = LENGTHS_AT; at <= TAIL_LENGTH_AT; at += 4) end += view.getUint32(at, true);
-  if (end !== record.length) throw malformed('the lengths in a snapshot record do not add up');
+  if (end !== record.length) throw malformed('the lengths in a snapshot record are inconsistent');
   return view;
 }
 

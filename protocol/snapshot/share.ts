@@ -9,8 +9,8 @@ import { artifactKindSchema, hashSchema, proofIdSchema } from '../schemas/primit
 import { malformed } from './malformed.js';
 
 /**
- * What a share token shows, in a bodies file: canonical JSON. The token itself is in no file, only
- * its SHA-256, which cannot be turned back. One that was revoked or is over shows nothing.
+ * The artifact or package of a share token, in a bodies file as canonical JSON. Files contain only
+ * the token's SHA-256. A revoked or expired token shows nothing.
  */
 export const shareSchema = z.union([
   z.strictObject({
@@ -38,7 +38,7 @@ export function tokenHash(sha256: Sha256, token: string): Uint8Array {
   return sha256(utf8(token));
 }
 
-/** The id under which a token is indexed, 16 bytes. */
+/** The index id of a token, 16 bytes. */
 export function shareIndexId(hash: Uint8Array): Uint8Array {
   return hash.subarray(0, 16);
 }
@@ -48,14 +48,14 @@ export function encodeShare(share: Share): Uint8Array {
 }
 
 /**
- * What the token of that hash shows. `malformed_snapshot` for a record that is none, or another
- * token's: a row is found by half of the hash only.
+ * The share of the token with that hash. Throws `malformed_snapshot` for an invalid record or
+ * another token's: the index finds a row by half of the hash.
  */
 export function openShare(record: Uint8Array, hash: Uint8Array): Share {
   const parsed = shareSchema.safeParse(parsedShare(record));
   if (!parsed.success) throw malformed('not a share record', parsed.error);
   if (!equalBytes(fromHex(parsed.data.token_hash), hash)) {
-    throw malformed(`the index points to another token's record than that of ${toHex(hash)}`);
+    throw malformed(`the index points to another token's record instead of ${toHex(hash)}`);
   }
   return parsed.data;
 }

@@ -3,12 +3,12 @@ import { ProtocolError } from '../errors.js';
 import type { Sha256 } from '../hash.js';
 import { parseVkey, type Vkey } from '../note.js';
 
-/** One key at least; the first is the one in use, the others were in use before it. */
+/** At least one key; the first is in use, the others were before. */
 export type PinnedKeys = readonly [Vkey, ...Vkey[]];
 
 /**
- * The public keys that a reader of snapshots pins. While a key is being changed there are two of
- * it: the old one, under which the last snapshots are signed, and the new one.
+ * The public keys that a snapshot reader pins. During a key change, both the old key, which signed
+ * the last snapshots, and the new one are pinned.
  */
 export interface SnapshotTrust {
   log: PinnedKeys;
@@ -16,8 +16,8 @@ export interface SnapshotTrust {
 }
 
 /**
- * Pins verifier keys of one name: a log is its origin, and keys of two logs would make one of them.
- * `malformed_vkey` when one is unusable or twice there, the names differ, or there is none.
+ * Pins verifier keys of one name, which is the log's origin: keys of two logs must not mix. Throws
+ * `malformed_vkey` for an unusable or duplicate key, different names, or an empty list.
  */
 export function pinKeys(sha256: Sha256, vkeys: readonly string[]): PinnedKeys {
   const [first, ...others] = vkeys.map((vkey) => parseVkey(vkey, sha256));
@@ -26,12 +26,12 @@ export function pinKeys(sha256: Sha256, vkeys: readonly string[]): PinnedKeys {
     if (other.name !== first.name) {
       throw new ProtocolError(
         'malformed_vkey',
-        `the verifier keys are of ${first.name} and of ${other.name}, which is another`,
+        `the verifier keys have different names: ${first.name} and ${other.name}`,
       );
     }
     const before = [first, ...others.slice(0, index)];
     if (before.some(({ publicKey }) => equalBytes(publicKey, other.publicKey))) {
-      throw new ProtocolError('malformed_vkey', `a verifier key of ${first.name} is there twice`);
+      throw new ProtocolError('malformed_vkey', `duplicate verifier key of ${first.name}`);
     }
   });
   return [first, ...others];

@@ -1,6 +1,6 @@
 import { fromUtf8, toHex } from '../bytes.js';
 import { canonicalize } from '../canonical-json.js';
-import { plainEvents } from '../history.js';
+import { impliedEvents } from '../history.js';
 import {
   canAssertValidity,
   NO_TRUST_CHAIN,
@@ -17,25 +17,25 @@ import {
   type RecordTexts,
 } from './record.js';
 
-/** The leaves at and above `from` at which signatures of a compromised key do not count. */
+/** The leaves from `from` on at which signatures of a compromised key do not count. */
 export interface VoidedRange {
   keyId: string;
   from: number;
 }
 
-/** The voided ranges that a snapshot states, in its list of keys. */
+/** The voided ranges in a snapshot's key list. */
 export function voidedRanges({ aep }: Pick<KeysFile, 'aep'>): VoidedRange[] {
   return aep.flatMap(({ kid, compromised_from: from }) =>
     from === null ? [] : [{ keyId: kid, from }],
   );
 }
 
-/** The ranges that a leaf is in: it is voided if one of their keys signed its proof. */
+/** The ranges that contain a leaf. The proof is voided if the key of one of them signed it. */
 export function rangesAt(ranges: readonly VoidedRange[], leafIndex: number): VoidedRange[] {
   return ranges.filter(({ from }) => from <= leafIndex);
 }
 
-/** What this module reads and replaces in a body; all else stays as it was published. */
+/** The members that this module reads and replaces; all others stay as published. */
 interface Body {
   verification: { verification_status: VerificationStatus; verified_at?: string };
   trust_chain: { sequence: unknown[] };
@@ -57,15 +57,15 @@ export function isSignedBy(
 ): boolean {
   const proof = ranges.length === 0 ? null : recordBody(record, id, 'proof');
   if (proof === null) return false;
-  // A tail has no text of a caller, so nothing else in it can read like the signing key.
+  // A tail has no text of a caller, so only the signing key can match.
   const tail = fromUtf8(proof.tail);
   return ranges.some(({ keyId }) => tail.includes(`"key_id":${JSON.stringify(keyId)}`));
 }
 
 /**
- * What to answer from the record of a proof at a leaf of `ranges`: the record itself, unless one of
- * their keys signed the proof. Then no artifact of it asserts anything, as when the verifier finds
- * that the proof fails; what is revoked stays so.
+ * The record to serve for a proof at a leaf of `ranges`: unchanged, unless one of their keys signed
+ * the proof. In that case no artifact asserts validity, as after a failed verification; revocations
+ * remain.
  *
  * @throws ProtocolError malformed_snapshot
  */
@@ -80,11 +80,14 @@ export function withoutVoided(
   const parts: RecordTexts['parts'] = {};
   for (const [kind, body] of bodies) parts[kind] = withStatus(body, withdrawn(statusOf(body)));
   const history = recordHistory(record, id);
-  const told = history === null ? canonicalize(eventsOf(bodies)) : fromUtf8(history);
-  return encodeRecord({ id: toHex(id), parts, tail: '}', history: told });
+  const events = history === null ? canonicalize(eventsOf(bodies)) : fromUtf8(history);
+  return encodeRecord({ id: toHex(id), parts, tail: '}', history: events });
 }
 
-/** The members of a published package whose voiding changes their status or the package's trust chain. */
+/**
+ * The members of a published package whose voiding changes their status or the package's trust
+ * chain.
+ */
 export function membersToCheck(record: Uint8Array, id: Uint8Array): string[] {
   return bodiesOf(record, id).flatMap(([, body]) =>
     (body.references.members ?? []).flatMap((member) =>
@@ -93,7 +96,7 @@ export function membersToCheck(record: Uint8Array, id: Uint8Array): string[] {
   );
 }
 
-/** The record of a package of which these members are voided, of which there is at least one. */
+/** The record of a package with at least one voided member. */
 export function packageWithoutVoided(
   record: Uint8Array,
   id: Uint8Array,
@@ -127,12 +130,15 @@ const isWithdrawn = (status: VerificationStatus): boolean => withdrawn(status) =
 
 const hasChain = ({ trust_chain: { sequence } }: Body): boolean => sequence.length > 0;
 
-/** No later finding takes back a revocation. */
+/** No later verification undoes a revocation. */
 function withdrawn(status: VerificationStatus): VerificationStatus {
   return status === 'REVOKED' ? status : 'BACKEND_LOOKUP_REQUIRED';
 }
 
-/** A body with another status, up to its closing brace. No verdict states it yet, so it has no `verified_at`. */
+/**
+ * A body with another status, up to its closing brace. Without a verdict for that status,
+ * `verified_at` is removed.
+ */
 function withStatus(body: Body, status: VerificationStatus): string {
   const verification = {
     verification_status: status,
@@ -142,9 +148,9 @@ function withStatus(body: Body, status: VerificationStatus): string {
   return JSON.stringify({ ...body, verification, trust_chain: NO_TRUST_CHAIN }).slice(1, -1);
 }
 
-/** The events of a record without a history: its bodies imply them, and lose them here. */
+/** The events that the bodies imply. A record without a history loses them here. */
 function eventsOf(bodies: readonly [ArtifactKind, Body][]) {
   const isAsserted = bodies.every(([, body]) => canAssertValidity(statusOf(body)));
   const [, { integrity, verification }] = bodies[0]!;
-  return plainEvents(integrity, isAsserted ? verification.verified_at : undefined);
+  return impliedEvents(integrity, isAsserted ? verification.verified_at : undefined);
 }

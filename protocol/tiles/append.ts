@@ -9,14 +9,14 @@ import {
   type TileSlice,
 } from './layout.js';
 
-/** A tile with its content: 32 bytes a hash, 1 to 256 of them. */
+/** A tile with its content: 1 to 256 hashes of 32 bytes. */
 export interface Tile extends TileCoordinate {
   hashes: Uint8Array;
 }
 
 /**
- * The partial tiles that appending `count` leaves to a tree of `oldSize` will extend, with their
- * present widths: what has to be read before {@link extendTiles}. At most one a level.
+ * The partial tiles that an append of `count` leaves to a tree of `oldSize` extends, with their
+ * current widths: the input of {@link extendTiles}. At most one a level.
  */
 export function tilesForAppend(oldSize: number, count: number): TileSlice[] {
   const tiles: TileSlice[] = [];
@@ -33,10 +33,9 @@ export function tilesForAppend(oldSize: number, count: number): TileSlice[] {
 }
 
 /**
- * Appends leaves to a tree of `oldSize` and returns every tile that is new or longer, in full and
- * ascending by level and index. `current` are the tiles of {@link tilesForAppend}; one that is
- * missing or has another width than the tree says is `malformed_tile`, because tiles that disagree
- * with the size must stop an append and not be built upon.
+ * Appends leaves to a tree of `oldSize` and returns every new or extended tile in full, ascending
+ * by level and index. `current` are the tiles of {@link tilesForAppend}. A missing tile or one of
+ * another width is `malformed_tile`: an append must stop when tiles contradict the tree size.
  */
 export function extendTiles(
   sha256: Sha256,
@@ -75,7 +74,7 @@ function extendLevel(
     for (let i = 0; i < taken; i++) {
       const hash = added[next + i]!;
       if (hash.length !== HASH_BYTES) {
-        throw new ProtocolError('malformed_tile', 'a leaf hash has 32 bytes');
+        throw new ProtocolError('malformed_tile', 'expected leaf hashes of 32 bytes');
       }
       hashes.set(hash, (present + i) * HASH_BYTES);
     }
@@ -102,7 +101,7 @@ function contentOf(
   return tile.hashes;
 }
 
-/** Root of the perfect subtree over a power of two of hashes, given one after the other. */
+/** Root of the perfect subtree over concatenated hashes, whose number is a power of two. */
 export function tileRoot(sha256: Sha256, hashes: Uint8Array): Uint8Array {
   let row: Uint8Array[] = [];
   for (let at = 0; at < hashes.length; at += HASH_BYTES) {

@@ -3,12 +3,12 @@ import { TILE_WIDTH } from './layout.js';
 
 const MAX_ENTRY_BYTES = 0xffff;
 
-/** An entry bundle (C2SP tlog-tiles): every entry behind its length as a big-endian uint16. */
+/** An entry bundle (C2SP tlog-tiles): every entry after its length as a big-endian uint16. */
 export function encodeEntryBundle(entries: readonly Uint8Array[]): Uint8Array {
   let length = 0;
   for (const entry of entries) {
     if (entry.length > MAX_ENTRY_BYTES) {
-      throw new ProtocolError('malformed_entry', 'a log entry has at most 65535 bytes');
+      throw new ProtocolError('malformed_entry', 'a log entry exceeds 65535 bytes');
     }
     length += 2 + entry.length;
   }
@@ -23,7 +23,7 @@ export function encodeEntryBundle(entries: readonly Uint8Array[]): Uint8Array {
   return bundle;
 }
 
-/** The entries of a bundle, as views of it. A bundle that ends inside an entry is `malformed_tile`. */
+/** The entries of a bundle, as views into it. A truncated bundle is `malformed_tile`. */
 export function decodeEntryBundle(bundle: Uint8Array): Uint8Array[] {
   const entries: Uint8Array[] = [];
   let at = 0;

@@ -2,48 +2,48 @@ import { ProtocolError } from '../errors.js';
 import { HASH_BYTES } from '../merkle/hash.js';
 import { requireSize } from '../merkle/ranges.js';
 
-/** C2SP tlog-tiles: tiles of height 8 hold up to 256 hashes; names and sizes of them. */
+/** C2SP tlog-tiles: tiles of height 8 hold up to 256 hashes. Names and sizes of tiles. */
 
 export const TILE_HEIGHT = 8;
 export const TILE_WIDTH = 256;
 export const FULL_TILE_BYTES = TILE_WIDTH * HASH_BYTES;
 
-/** Place of a tile: `level` counts tiles upwards from the leaves, `index` from the left. */
+/** Coordinates of a tile: `level` counts upwards from the leaves, `index` from the left. */
 export interface TileCoordinate {
   level: number;
   index: number;
 }
 
-/** A tile and how many hashes of it exist. */
+/** A tile and the number of its hashes. */
 export interface TileSlice extends TileCoordinate {
   width: number;
 }
 
-/** `tile/0/x001/067`, and `tile/0/x001/067.p/5` for a tile of five hashes. */
+/** `tile/0/x001/067`, and `tile/0/x001/067.p/5` for a partial tile of five hashes. */
 export function tilePath(level: number, index: number, width: number = TILE_WIDTH): string {
   requireSize(level);
   if (level > 63) throw new ProtocolError('out_of_range', 'tile levels end at 63');
   return `tile/${level}/${indexPath(index)}${partial(width)}`;
 }
 
-/** `tile/entries/x001/067`, likewise. */
+/** `tile/entries/x001/067`, or its partial form. */
 export function entriesPath(index: number, width: number = TILE_WIDTH): string {
   return `tile/entries/${indexPath(index)}${partial(width)}`;
 }
 
-/** How many nodes of tile level `level` a tree of `size` leaves has. */
+/** Number of nodes at tile level `level` in a tree of `size` leaves. */
 export function nodesAtLevel(level: number, size: number): number {
   return Math.floor(size / TILE_WIDTH ** level);
 }
 
-/** How many hashes tile `index` at `level` has in a tree of `size` leaves: 0 to 256. */
+/** Number of hashes of tile `index` at `level` in a tree of `size` leaves: 0 to 256. */
 export function tileWidth(level: number, index: number, size: number): number {
   return Math.max(0, Math.min(TILE_WIDTH, nodesAtLevel(level, size) - index * TILE_WIDTH));
 }
 
 /**
- * The tiles that differ between the trees of `oldSize` and `newSize` leaves, each with its width in
- * the new one: the files a log has to add when it grows. Levels ascending, then indexes.
+ * The tiles that a log adds when it grows from `oldSize` to `newSize`, each with its new width.
+ * Ascending by level, then index.
  */
 export function tilesBetween(oldSize: number, newSize: number): TileSlice[] {
   requireSize(oldSize);

@@ -12,8 +12,8 @@ import { tileRoot } from './append.js';
 import { TILE_HEIGHT, TILE_WIDTH, tileWidth } from './layout.js';
 
 /**
- * Reads a tile: at least `width` hashes of 32 bytes, where `width` is what the tile has in the tree
- * that is being read (so it also names the partial file). More is fine: tiles only grow.
+ * Reads a tile: at least `width` hashes of 32 bytes. `width` is the tile's width in the requested
+ * tree, and so names the partial file. More hashes are fine: tiles only grow.
  */
 export type TileReader = (level: number, index: number, width: number) => Promise<Uint8Array>;
 
@@ -27,7 +27,7 @@ export async function rootFromTiles(
   return root!;
 }
 
-/** As `inclusionPath`, for a tree that lives in tiles. Reads at most two tiles a level. */
+/** As `inclusionPath`, for a tree in tiles. Reads at most two tiles a level. */
 export function inclusionFromTiles(
   sha256: Sha256,
   index: number,
@@ -37,7 +37,7 @@ export function inclusionFromTiles(
   return rootsOf(sha256, inclusionRanges(index, size), size, read);
 }
 
-/** As `consistencyPath`, for a tree that lives in tiles. */
+/** As `consistencyPath`, for a tree in tiles. */
 export function consistencyFromTiles(
   sha256: Sha256,
   size1: number,
@@ -47,7 +47,7 @@ export function consistencyFromTiles(
   return rootsOf(sha256, consistencyRanges(size1, size2), size2, read);
 }
 
-/** Hash of a perfect subtree of the tree of `size` leaves; level 0 are the leaves. */
+/** Hash of a perfect subtree of the tree of `size` leaves; leaves are at level 0. */
 export async function hashAt(
   sha256: Sha256,
   node: PerfectNode,
@@ -61,7 +61,7 @@ export async function hashAt(
   const offset = first % TILE_WIDTH;
   const width = tileWidth(tileLevel, index, size);
   if (offset + span > width) {
-    throw new ProtocolError('out_of_range', `no such subtree in a tree of ${size}`);
+    throw new ProtocolError('out_of_range', `the subtree exceeds tree size ${size}`);
   }
   const tile = await read(tileLevel, index, width);
   if (tile.length < width * HASH_BYTES) {
@@ -85,7 +85,7 @@ async function rootsOf(
   return subtrees.map((hashes) => foldRight(sha256, hashes));
 }
 
-/** One proof asks the same tile for several hashes. */
+/** One proof reads several hashes of a tile. */
 function cached(read: TileReader): TileReader {
   const tiles = new Map<string, Promise<Uint8Array>>();
   return (level, index, width) => {

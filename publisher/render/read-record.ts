@@ -1,5 +1,5 @@
 import { fromHex, fromUtf8 } from '#protocol/bytes';
-import { areSameEvents, plainEvents } from '#protocol/history';
+import { areSameEvents, impliedEvents } from '#protocol/history';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
 import { RECORD_KINDS, recordBody, recordHistory } from '#protocol/snapshot/record';
 import {
@@ -70,7 +70,7 @@ export function eventsIn(record: Uint8Array, proofId: string): PublicEvent[] {
   const found = RECORD_KINDS.flatMap((kind) => verificationIn(record, proofId, kind) ?? []);
   const isAsserted = found.every((one) => canAssertValidity(one.verification_status));
   const { integrity } = renderedProof(record, proofId);
-  return plainEvents(integrity, isAsserted ? found[0]?.verified_at : undefined);
+  return impliedEvents(integrity, isAsserted ? found[0]?.verified_at : undefined);
 }
 
 /**

@@ -1,12 +1,17 @@
 import { arrayOf, batchIdOf, batchUuid, bytesOf, fromUuid } from '../db/columns.js';
 import type { Db, Pool, Transaction } from '../db/transaction.js';
-import { findExistingProofIds, pinPolicy, type Lane, type PinnedPolicy } from '../admissions/accept.js';
+import {
+  findExistingProofIds,
+  pinPolicy,
+  type Lane,
+  type PinnedPolicy,
+} from '../admissions/accept.js';
 import { pinnedValidity } from '../admissions/pinned-intake.js';
 import { asTenants } from '../db/tenant-scope.js';
 
 /** An item of a batch that an admission is made of. */
 export interface BatchItem {
-  /** Its place in the batch, from 0. */
+  /** Position in the batch, from 0. */
   index: number;
   proofId: string;
   lane: Lane;

@@ -32,7 +32,7 @@ async function engineOf(policies: Record<string, string>): Promise<PolicyEngine>
   return preparePolicyEngine(await makePolicySet({ schema, policies, sentences: {} }));
 }
 
-describe('the default policy set', () => {
+describe('default policy set', () => {
   let engine: PolicyEngine;
   let files: PolicyFiles;
   beforeAll(async () => {
@@ -49,7 +49,7 @@ describe('the default policy set', () => {
     );
   });
 
-  it('forbids the action DELETE_AUDIT_LOG, with a sentence of exactly what it forbids', () => {
+  it('forbids the action DELETE_AUDIT_LOG, with a sentence that states exactly this', () => {
     expect(engine.decide(input({ action: 'DELETE_AUDIT_LOG' }))).toEqual({
       effect: 'DENY',
       reasons: ['audit-log-is-kept'],
@@ -59,7 +59,7 @@ describe('the default policy set', () => {
     );
   });
 
-  it('forbids a tool of that name under any action, and claims nothing about other names', () => {
+  it('forbids a tool named DELETE_AUDIT_LOG under any action, and no other name', () => {
     const agent = { id: 'a', framework: null };
     expect(engine.decide(input({ lane: 'agent', agent, tool: 'DELETE_AUDIT_LOG' }))).toEqual({
       effect: 'DENY',
@@ -70,7 +70,7 @@ describe('the default policy set', () => {
     }
   });
 
-  it('permits nothing live', () => {
+  it('denies every live action', () => {
     const live = input({
       environment: 'live',
       tenant: { tenant_id: 'acme', environment: 'live' },
@@ -78,7 +78,7 @@ describe('the default policy set', () => {
     expect(engine.decide(live)).toEqual({ effect: 'DENY', reasons: [] });
   });
 
-  it('has a digest that every text is part of', async () => {
+  it('has a digest that covers every text', async () => {
     const digest = (await makePolicySet(files)).digest;
     const changed: PolicyFiles[] = [
       { ...files, schema: files.schema + '// x' },
@@ -92,7 +92,7 @@ describe('the default policy set', () => {
     expect((await makePolicySet(await readPolicyFolder(folder))).digest.equals(digest)).toBe(true);
   });
 
-  it('has a digest that the engine is part of, by its version and its own bytes', async () => {
+  it('has a digest that covers the engine version and its code', async () => {
     const { digest, manifest } = await makePolicySet(files);
     const wasm = await readFile(
       join(packageRoot, 'node_modules/@cedar-policy/cedar-wasm/nodejs/cedar_wasm_bg.wasm'),
@@ -106,10 +106,10 @@ describe('the default policy set', () => {
   });
 });
 
-describe('a policy can speak of', () => {
+describe('a policy can refer to', () => {
   const speaks = async (condition: string, yes: Partial<PolicyInput>, no: Partial<PolicyInput>) => {
     const engine = await engineOf({ p: `permit (principal, action, resource) ${condition};` });
-    // One engine for both: what it remembers of one input is no answer to the other.
+    // One engine for both: a cached decision must not apply to the other input.
     expect(engine.decide(input(yes)).effect).toBe('ADMIT');
     expect(engine.decide(input(no)).effect).toBe('DENY');
   };
@@ -164,10 +164,10 @@ describe('a policy can speak of', () => {
   ])('%s', (_, condition, yes, no) => speaks(condition, yes, no));
 });
 
-describe('policy sets beside each other', () => {
+describe('concurrent policy sets', () => {
   const permit = 'permit (principal, action, resource);';
 
-  it('each decide by their own policies and their own schema', async () => {
+  it('decide by their own policies and schemas', async () => {
     const permits = await engineOf({ one: permit });
     const { schema } = await readPolicyFolder(folder);
     const narrow = schema.replace('tool?: String,', '');
@@ -183,7 +183,7 @@ describe('policy sets beside each other', () => {
     expect(permits.decide(input({ tool: 'known-to-its-schema' })).effect).toBe('ADMIT');
   });
 
-  it('are found by their digest, and a failure to find one is not remembered', async () => {
+  it('resolve by digest, and a failed lookup is not cached', async () => {
     const db = await freshDatabase();
     try {
       const cache = policyCache(db.as('svc_worker'));
@@ -204,7 +204,7 @@ describe('policy sets beside each other', () => {
   });
 });
 
-describe('failing closed', () => {
+describe('policy engine', () => {
   it('denies when a forbid errs, although the engine itself would allow', async () => {
     const engine = await engineOf({
       allow: 'permit (principal, action, resource);',
@@ -221,25 +221,25 @@ describe('failing closed', () => {
     expect(engine.decide(input()).effect).toBe('DENY');
   });
 
-  it('denies what does not fit the schema', async () => {
+  it('denies input outside the schema', async () => {
     const engine = await engineOf({ allow: 'permit (principal, action, resource);' });
     expect(engine.decide(input()).effect).toBe('ADMIT');
     const odd = input({ agent: { id: 7 as unknown as string, framework: null } });
     expect(engine.decide(odd)).toEqual({ effect: 'DENY', reasons: [] });
   });
 
-  it('denies what makes the engine itself break down', async () => {
+  it('denies input that crashes the engine', async () => {
     const engine = await engineOf({ allow: 'permit (principal, action, resource);' });
     let deep: unknown = 'x';
     for (let depth = 0; depth < 1000; depth += 1) deep = { deep };
     expect(engine.decide(input({ tool: deep as string }))).toEqual({ effect: 'DENY', reasons: [] });
   });
 
-  it('denies without any policy', async () => {
+  it('denies when the set has no policies', async () => {
     expect((await engineOf({})).decide(input())).toEqual({ effect: 'DENY', reasons: [] });
   });
 
-  it('sorts the reasons, whatever order the engine gives them in', async () => {
+  it('sorts the reasons of the engine', async () => {
     const ids = ['zeta', 'alpha', 'mid', 'Beta', 'a-1', 'a-0'];
     for (let round = 0; round < 20; round += 1) {
       const policies = Object.fromEntries(
@@ -265,7 +265,7 @@ describe('failing closed', () => {
     }
   });
 
-  it('refuses a policy that does not parse or does not fit its schema', async () => {
+  it('rejects a policy that does not parse or does not fit its schema', async () => {
     const { schema } = await readPolicyFolder(folder);
     const set = (text: string) => makePolicySet({ schema, policies: { p: text }, sentences: {} });
     await expect(set('permit (principal')).rejects.toThrow(PolicySetError);
@@ -274,17 +274,17 @@ describe('failing closed', () => {
     ).rejects.toThrow(PolicySetError);
   });
 
-  it('refuses a stored set whose texts are not what its digest says', async () => {
+  it('rejects a stored set whose texts do not match its digest', async () => {
     const set = await makePolicySet(await readPolicyFolder(folder));
     set.files.policies['audit-log-is-kept'] = 'permit (principal, action, resource);';
     await expect(preparePolicyEngine(set)).rejects.toThrow(PolicySetError);
   });
 
-  it('proves itself at start', async () => {
+  it('passes its self-test at start', async () => {
     await policySelfTest();
   });
 
-  describe('at start, does not go on with an engine that', () => {
+  describe('policySelfTest > rejects an engine that', () => {
     afterEach(() => {
       vi.doUnmock('#policy/decide');
       vi.resetModules();
@@ -308,7 +308,7 @@ describe('failing closed', () => {
         },
       }));
       const { policySelfTest: selfTest } = await import('#policy/self-test');
-      await expect(selfTest()).rejects.toThrow(/was answered/);
+      await expect(selfTest()).rejects.toThrow(/was decided/);
     });
   });
 });

@@ -8,7 +8,7 @@ vi.mock('node:fs/promises', async (original) => {
   return { ...fs, readFile: vi.fn(fs.readFile) };
 });
 
-it('inputSchema > reads the schema again after a read that failed', async () => {
+it('inputSchema > rereads the schema after a failed read', async () => {
   vi.mocked(readFile).mockRejectedValueOnce(new Error('EMFILE'));
   await expect(inputSchema()).rejects.toThrow('EMFILE');
   expect(await inputSchema()).toContain('namespace Svc');

@@ -27,8 +27,8 @@ const INPUT: PolicyInput = {
 const set = (policies: Record<string, string>) =>
   makePolicySet({ schema: SCHEMA, policies, sentences: {} });
 
-describe('stored sets, opened for replay', () => {
-  it('keep to themselves, however few of them are kept prepared', async () => {
+describe('replayPolicies', () => {
+  it('isolates the sets at every cache limit', async () => {
     const open = replayPolicies(2);
     const ids = ['a', 'b', 'c', 'd'];
     const policies = await Promise.all(
@@ -43,7 +43,7 @@ describe('stored sets, opened for replay', () => {
     }
   });
 
-  it('deny when a text does not parse, does not validate, or errs', async () => {
+  it('denies when a text does not parse, does not validate, or errs', async () => {
     const open = replayPolicies();
     const stored = await set({ all: 'permit (principal, action, resource);' });
     const broken = [
@@ -65,7 +65,7 @@ describe('stored sets, opened for replay', () => {
     expect((await open(erring)).decide(INPUT)).toEqual({ effect: 'DENY', reasons: ['errs'] });
   });
 
-  it('have the digest that their texts amount to', async () => {
+  it('computes the digest from the stored texts', async () => {
     const open = replayPolicies();
     const stored = await set({ all: 'permit (principal, action, resource);' });
     expect(await open(stored)).toMatchObject({

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { join } from 'node:path';
 import { preparePolicyEngine } from '#policy/decide';
-import { IntakeMismatchError, UnknownLaneError } from '#policy/errors';
+import { IntakeMismatchError, UnknownRequestTypeError } from '#policy/errors';
 import { parentFault } from '#policy/parent';
 import { makePolicySet, readPolicyFolder } from '#policy/policy-set';
 import { replayPolicies } from '#policy/replay-policies';
@@ -46,8 +46,8 @@ const common = {
   environment: 'sandbox',
 };
 
-describe('an admission envelope', () => {
-  it('says in the AEP who wants to do what, and to policy what policies are about', () => {
+describe('admission envelope', () => {
+  it('puts agent, action and hashes into the AEP, and only policy input into the input', () => {
     const body = admissionEnvelope({ parent_proof_id: PARENT });
     const { subject, policyInput, fixtureRef } = read(body);
     expect(subject).toEqual({
@@ -69,7 +69,7 @@ describe('an admission envelope', () => {
     expect(fixtureRef).toBeNull();
   });
 
-  it('leaves out what it does not say, and to policy says null', () => {
+  it('omits absent members in the AEP, and sets them to null in the policy input', () => {
     const body = admissionEnvelope({ agent: { id: 'bare' } });
     const { subject, policyInput } = read(without(body, 'tool', 'arguments_hash'));
     expect(subject).toEqual({
@@ -80,7 +80,7 @@ describe('an admission envelope', () => {
     expect(policyInput).toMatchObject({ agent: { id: 'bare', framework: null }, tool: null });
   });
 
-  it('gives equal input for the same question, whoever asks it when with what arguments', () => {
+  it('gives equal policy input for equal actions of different times, nonces and arguments', () => {
     const first = read(admissionEnvelope({ idempotency_key: 'a' }));
     const second = read(
       admissionEnvelope({
@@ -94,8 +94,8 @@ describe('an admission envelope', () => {
   });
 });
 
-describe('an outcome envelope', () => {
-  it('names its parent and its result, and has no action and no tool', () => {
+describe('outcome envelope', () => {
+  it('has a parent and a result, and neither action nor tool', () => {
     const { subject, policyInput } = read(
       outcomeEnvelope(PARENT, { result: 'failed', result_hash: 'c'.repeat(64) }),
     );
@@ -116,8 +116,8 @@ describe('an outcome envelope', () => {
   });
 });
 
-describe('an outcome', () => {
-  it('is admitted under every set, and an action of any name is not', async () => {
+describe('outcome', () => {
+  it('is admitted under every policy set, unlike an action of any name', async () => {
     const { schema } = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
     const rules = {
       'known-tools': `forbid (principal, action, resource)
@@ -138,8 +138,8 @@ describe('an outcome', () => {
   });
 });
 
-describe('the default schema', () => {
-  it('lets policies speak of everything that an envelope says of the question', async () => {
+describe('default schema', () => {
+  it('lets policies refer to every policy member of an envelope', async () => {
     const { schema } = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
     const when = (condition: string): string =>
       `forbid (principal, action, resource) when { ${condition} };`;
@@ -173,8 +173,8 @@ describe('the default schema', () => {
   });
 });
 
-describe('an execute request', () => {
-  it('is read by its own lane’s schema alone', () => {
+describe('execute request', () => {
+  it('is parsed only by the schema of its request type', () => {
     expect(read(executeBody({ intent_id: 'i' }), { lane: 1 }).subject).toEqual({
       kind: 'execute',
       intent_id: 'i',
@@ -185,20 +185,20 @@ describe('an execute request', () => {
   });
 });
 
-describe('an intake', () => {
-  it('for another tenant than its request names is not settled', () => {
+describe('intake', () => {
+  it('is not committed for another tenant than its request names', () => {
     const other = { tenantId: 'other' };
     expect(() => read(admissionEnvelope(), other)).toThrow(IntakeMismatchError);
     expect(() => read(outcomeEnvelope(PARENT), other)).toThrow(IntakeMismatchError);
     expect(() => read(executeBody(), { ...other, lane: 1 })).toThrow(IntakeMismatchError);
   });
 
-  it('of a lane that is not known is left for somebody who knows it', () => {
-    expect(() => read(executeBody(), { lane: 3 as 1 })).toThrow(UnknownLaneError);
+  it('of an unknown request type is left to a newer version', () => {
+    expect(() => read(executeBody(), { lane: 3 as 1 })).toThrow(UnknownRequestTypeError);
   });
 });
 
-describe('a parent', () => {
+describe('parentFault', () => {
   const action = { effect: 'ADMIT', kind: 'action' } as const;
   it.each([
     ['outcome', action, null],
@@ -209,7 +209,7 @@ describe('a parent', () => {
     ['admission', null, 'parent_not_found'],
     ['admission', { ...action, effect: 'DENY' }, null],
     ['admission', { ...action, kind: 'outcome' }, null],
-  ] as const)('of an %s, being %j: %s', (kind, parent, fault) => {
+  ] as const)('of an %s with parent %j returns: %s', (kind, parent, fault) => {
     expect(parentFault(kind, parent)).toBe(fault);
   });
 });

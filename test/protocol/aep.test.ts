@@ -6,7 +6,7 @@ import {
   buildAep,
   buildProofRecord,
   buildReceipt,
-  laneOf,
+  requestTypeOf,
   proofRecordBytes,
   proofRecordHash,
   receiptBytes,
@@ -25,7 +25,7 @@ import { refusal } from '../fixtures/refusal.js';
 import { admitted, aepKey, denied } from '../fixtures/worked-log.js';
 
 describe('AEP', () => {
-  it('has the bytes that RFC 8785 gives it, whatever it says', () => {
+  it('has RFC 8785 bytes for every content', () => {
     fc.assert(
       fc.property(anyAep, (aep) => {
         expect(Buffer.from(aepBytes(aep)).equals(canonicalBytes(aep))).toBe(true);
@@ -34,7 +34,7 @@ describe('AEP', () => {
     );
   });
 
-  it('fits its schema, and comes back from its bytes', () => {
+  it('fits its schema, and survives a round trip through its bytes', () => {
     fc.assert(
       fc.property(anyAep, (aep) => {
         const kept = !JSON.stringify(aep).includes('\\u0000');
@@ -44,7 +44,7 @@ describe('AEP', () => {
     );
   });
 
-  it('is refused rather than signed with text that has no UTF-8 form', () => {
+  it('rejects text without a UTF-8 form instead of signing it', () => {
     const aep: Aep = {
       ...admitted.aep,
       subject: { kind: 'execute', intent_id: '\ud800', action: 'A' },
@@ -61,7 +61,7 @@ describe('AEP', () => {
     expect(decision.reasons).toEqual(['B', 'a', 'b', 'é']);
   });
 
-  it('of a denial says only how long the proof is valid', () => {
+  it('states only the end of the proof for a denial', () => {
     expect(Object.keys(admitted.aep.valid_until)).toEqual([
       'proof',
       'certificate',
@@ -89,7 +89,7 @@ describe('AEP', () => {
     { subject: { kind: 'execute', intent_id: 'i', action: 'A', tool: 't' } },
     { subject: { kind: 'other' } },
     { policy: { ...admitted.aep.policy, engine: 'opa' } },
-  ])('has no other fields or values: %j', (change) => {
+  ])('rejects other fields and values: %j', (change) => {
     expect(aepSchema.safeParse({ ...admitted.aep, ...change }).success).toBe(false);
   });
 });
@@ -102,7 +102,7 @@ describe('receipt', () => {
     lane: 'execute',
   });
 
-  it('has exactly the seven fields, engine-produced', () => {
+  it('has exactly seven fields, all made by the engine', () => {
     expect(executeReceiptSchema.parse(receipt)).toEqual(receipt);
     expect(Object.keys(receipt)).toEqual([
       'schema_version',
@@ -132,7 +132,7 @@ describe('receipt', () => {
     expect(response_hash).toBe(documentHash(nobleSha256, unhashed));
   });
 
-  it('travels in canonical form', () => {
+  it('is sent in canonical form', () => {
     expect(receiptBytes(receipt)).toEqual(canonicalBytes(receipt));
   });
 });
@@ -140,7 +140,7 @@ describe('receipt', () => {
 describe('proof record', () => {
   const { record } = admitted;
 
-  it('binds the AEP, its envelope, the request and the answer', () => {
+  it('binds the AEP, its envelope, the request and the response', () => {
     expect(proofRecordSchema.parse(record)).toEqual(record);
     expect(record.aep_hash).toBe(hashHex(nobleSha256, admitted.aepBytes));
     expect(record.request_hash).toBe(documentHash(nobleSha256, parseStrict(admitted.request)));
@@ -165,7 +165,7 @@ describe('proof record', () => {
           key_id: aep.key_id,
           request_hash: aep.request_hash,
           effect: aep.decision.effect,
-          lane: laneOf(aep.subject),
+          lane: requestTypeOf(aep.subject),
         });
         expect(Buffer.from(proofRecordBytes(made)).equals(canonicalBytes(made))).toBe(true);
         expect(proofRecordSchema.safeParse(made).success).toBe(true);

@@ -25,7 +25,7 @@ function base62(value: number): string {
 }
 
 describe('API keys', () => {
-  it('are written as documented, with the CRC-32 that zip has', () => {
+  it('have the documented format, with the CRC-32 of zip', () => {
     const key = formatApiKey({ keyId: 'abcdefghij23', secret });
     expect(key).toBe(KEY + base62(crc32(KEY)));
     expect(key).toMatch(API_KEY_PATTERN);
@@ -33,7 +33,7 @@ describe('API keys', () => {
     expect(parseApiKey(key)).toEqual({ keyId: 'abcdefghij23', secret });
   });
 
-  it('are read back as they were made', () => {
+  it('survive a round trip', () => {
     fc.assert(
       fc.property(
         fc.uint8Array({ minLength: 8, maxLength: 16 }),
@@ -49,7 +49,7 @@ describe('API keys', () => {
     );
   });
 
-  it('with any one character changed are no keys', () => {
+  it('are rejected with any one character changed', () => {
     const key = formatApiKey({ keyId: 'abcdefghij23', secret: randomBytes(32) });
     for (let i = 0; i < key.length; i++) {
       const other = key[i] === 'x' ? 'y' : 'x';
@@ -68,11 +68,11 @@ describe('API keys', () => {
         .fill(formatApiKey({ keyId: 'abcdefghij23', secret }))
         .join(', '),
     ],
-  ])('%s is no key', (_, text) => {
+  ])('reject %s', (_, text) => {
     expect(parseApiKey(text)).toBeNull();
   });
 
-  it('whose secret is not in its canonical spelling are no keys', () => {
+  it('are rejected with a non-canonical secret', () => {
     // The last character of 32 bytes carries two unused bits, which must be zero.
     const text = KEY.slice(0, -1) + '9';
     expect(parseApiKey(text + base62(crc32(text)))).toBeNull();
@@ -84,7 +84,7 @@ describe('API keys', () => {
     );
   });
 
-  it('are not made of what has not their form', () => {
+  it('are not made from malformed parts', () => {
     expect(() => formatApiKey({ keyId: 'UPPER2345678', secret })).toThrow(RangeError);
     expect(() => formatApiKey({ keyId: 'abcdefghij23', secret: secret.subarray(1) })).toThrow(
       RangeError,

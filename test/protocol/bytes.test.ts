@@ -17,7 +17,7 @@ import { nativeBase64 } from '#runtime/crypto/node';
 import { refusal } from '../fixtures/refusal.js';
 
 describe('encodings', () => {
-  it('agree with the platform on every byte string and come back', () => {
+  it('agree with the platform on every byte string and survive a round trip', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 80 }), (bytes) => {
         const buffer = Buffer.from(bytes);
@@ -33,7 +33,7 @@ describe('encodings', () => {
     );
   });
 
-  it('give every byte string one spelling: what decodes, encodes to itself', () => {
+  it('give every byte string one encoding: text that decodes, encodes to itself', () => {
     fc.assert(
       fc.property(
         fc.string({ unit: fc.constantFrom(...'AQgw/+-_=ab \n'), maxLength: 12 }),
@@ -57,21 +57,21 @@ describe('encodings', () => {
   });
 
   it.each(['AA', 'AA=', 'AA==AA==', 'AB==', 'AAB=', 'A===', '====', 'AAA\n', 'AA-_', 'é==='])(
-    'refuses the base64 %j',
+    'rejects the base64 %j',
     (text) => {
       expect(refusal(() => fromBase64(text)).code).toBe('malformed_base64');
     },
   );
 
-  it.each(['A', 'AB', 'AAB', 'AA==', 'AA+/', 'AAAAA'])('refuses the base64url %j', (text) => {
+  it.each(['A', 'AB', 'AAB', 'AA==', 'AA+/', 'AAAAA'])('rejects the base64url %j', (text) => {
     expect(refusal(() => fromBase64Url(text)).code).toBe('malformed_base64');
   });
 
-  it.each(['0', 'AB', '0x', ' 0', 'g0'])('refuses the hex %j', (text) => {
+  it.each(['0', 'AB', '0x', ' 0', 'g0'])('rejects the hex %j', (text) => {
     expect(refusal(() => fromHex(text)).code).toBe('malformed_hex');
   });
 
-  it('refuses text and bytes that are not Unicode, and keeps a byte order mark', () => {
+  it('rejects text and bytes that are not Unicode, and keeps a byte order mark', () => {
     expect(refusal(() => utf8('a\ud800')).code).toBe('lone_surrogate');
     expect(refusal(() => fromUtf8(Uint8Array.of(0xff))).code).toBe('invalid_utf8');
     expect(fromUtf8(Uint8Array.of(0xef, 0xbb, 0xbf, 0x61))).toBe('\ufeffa');

@@ -17,7 +17,7 @@ describe('RFC 8785', () => {
     expect(canonicalize(double(ieee754))).toBe(text);
   });
 
-  it.each(rfc8785.refused_numbers)('refuses the double %s', (ieee754) => {
+  it.each(rfc8785.refused_numbers)('rejects the double %s', (ieee754) => {
     expect(refusal(() => canonicalize([double(ieee754)])).pointer).toBe('/0');
   });
 
@@ -37,7 +37,7 @@ describe('RFC 8785', () => {
 });
 
 describe('canonical JSON', () => {
-  it('comes back as the same value, and canonicalizing it again changes nothing', () => {
+  it('parses to the same value, and is idempotent', () => {
     fc.assert(
       fc.property(strictJson, (value) => {
         const bytes = canonicalBytes(value);
@@ -50,7 +50,7 @@ describe('canonical JSON', () => {
     );
   });
 
-  it('is of plain documents what it is of all others', () => {
+  it('equals the fast form for documents with ordered members', () => {
     const plain = fc.letrec<{ value: JsonValue }>((tie) => ({
       value: fc.oneof(
         { maxDepth: 4 },
@@ -70,7 +70,7 @@ describe('canonical JSON', () => {
     }
   });
 
-  it('does not depend on the order or the spelling in which a value was written', () => {
+  it('does not depend on the member order or the spelling of the input', () => {
     fc.assert(
       fc.property(strictJson, (value) => {
         const reversed = reverseMembers(value);
@@ -97,11 +97,11 @@ describe('canonical JSON', () => {
     '"\\ud800"',
     '[1',
     '',
-  ])('knows that %j is no canonical form', (text) => {
+  ])('isCanonical rejects %j', (text) => {
     expect(isCanonical(utf8(text))).toBe(false);
   });
 
-  it('refuses what JSON has no form for instead of leaving it out', () => {
+  it('rejects values without a JSON form instead of omitting them', () => {
     const lone = refusal(() => canonicalize({ a: ['\udc00'] }));
     expect([lone.code, lone.pointer]).toEqual(['lone_surrogate', '/a/0']);
     expect(refusal(() => canonicalize({ '\ud800': 1 })).code).toBe('lone_surrogate');
@@ -111,7 +111,7 @@ describe('canonical JSON', () => {
     }
   });
 
-  it('is UTF-8 without escapes that are not needed', () => {
+  it('is UTF-8 without unnecessary escapes', () => {
     expect(fromUtf8(canonicalBytes({ é: '😀/\u007f\u2028' }))).toBe('{"é":"😀/\u007f\u2028"}');
   });
 });

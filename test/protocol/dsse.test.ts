@@ -33,7 +33,7 @@ describe('DSSE', () => {
     ['trailing bits in base64', { ...envelope, payload: 'QR==' }],
     ['no padding', { ...envelope, payload: 'QQ' }],
     ['nothing', null],
-  ])('refuses an envelope with %s', (_, document) => {
+  ])('rejects an envelope with %s', (_, document) => {
     expect(refusal(() => parseEnvelope(document)).code).toBe('malformed_envelope');
   });
 });

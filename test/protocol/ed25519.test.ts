@@ -20,7 +20,7 @@ const L = Point.CURVE().n;
 
 const bulk = await bulkVerification();
 
-/** The verdict of all implementations, which has to be one. */
+/** The common verdict of all implementations. */
 function verdict(publicKey: Uint8Array, message: Uint8Array, signature: Uint8Array): boolean {
   const native = nativeVerify(publicKey, message, signature);
   expect(nobleVerify(publicKey, message, signature)).toBe(native);
@@ -82,8 +82,8 @@ describe('RFC 8032 section 7.1', () => {
   });
 });
 
-describe('one verdict', () => {
-  it('on ordinary signatures, and on each with a bit turned', () => {
+describe('Ed25519 implementations', () => {
+  it('agree on ordinary signatures, and on each with a flipped bit', () => {
     for (const message of messages.slice(0, 4)) {
       const signature = signAs({
         rScalar: 77n,
@@ -104,7 +104,7 @@ describe('one verdict', () => {
     }
   });
 
-  it('of both native ones on thousands of signatures, right or nearly so', () => {
+  it('agree with the native ones on thousands of valid and nearly valid signatures', () => {
     expect(bulk.library).toBe('libsodium');
     const { privateKey, publicKey } = generateKeyPairSync('ed25519');
     const key = publicKey.export({ format: 'der', type: 'spki' }).subarray(-32);
@@ -112,7 +112,7 @@ describe('one verdict', () => {
     for (let i = 0; i < 4000; i++) {
       const parts = [key, randomBytes(randomInt(1, 300))];
       parts.push(nodeSign(null, parts[1]!, privateKey));
-      // Nothing, a bit, or a whole byte of the key, the message or the signature is another.
+      // Unchanged, or one bit or byte of the key, message or signature changed.
       const turned = Buffer.from(parts[i % 3]!);
       turned[randomInt(turned.length)]! ^= [0, 1 << randomInt(8), randomInt(256)][i % 4] ?? 0;
       parts[i % 3] = turned;
@@ -124,7 +124,7 @@ describe('one verdict', () => {
     expect(Math.min(seen.true, seen.false)).toBeGreaterThan(1000);
   });
 
-  it('on bytes that are no key and no signature', () => {
+  it('agree on bytes that are neither key nor signature', () => {
     fc.assert(
       fc.property(
         fc.uint8Array({ minLength: 32, maxLength: 32 }),
@@ -137,7 +137,7 @@ describe('one verdict', () => {
     );
   });
 
-  it('refuses other lengths', () => {
+  it('reject other lengths', () => {
     const signature = signAs({
       rScalar: 5n,
       r: Point.BASE.multiply(5n).toBytes(),
@@ -152,7 +152,7 @@ describe('one verdict', () => {
     expect(verdict(a, utf8('m'), concat(signature, Uint8Array.of(0)))).toBe(false);
   });
 
-  it('refuses S + L, which satisfies the same equation', () => {
+  it('reject S + L, which satisfies the same equation', () => {
     const message = utf8('m');
     const r = Point.BASE.multiply(5n).toBytes();
     const signature = signAs({ rScalar: 5n, r, aScalar, a, message });
@@ -160,17 +160,17 @@ describe('one verdict', () => {
     for (const forged of [s + L, L]) {
       expect(verdict(a, message, concat(r, littleEndian(forged)))).toBe(false);
     }
-    // Nothing but the bound stands in the way.
+    // Only the bound rejects it.
     expect(strictEd25519(() => true)(a, message, concat(r, littleEndian(L)))).toBe(false);
     expect(strictEd25519(() => true)(a, message, concat(r, littleEndian(L - 1n)))).toBe(true);
   });
 
   it.each(torsion.map((point, i) => [i, point] as const))(
-    'refuses the key that is %i times the point of order 8, though anyone can sign for it',
+    'reject the key that is %i times the point of order 8, which verifies forgeries',
     (_, point) => {
       const small = point.toBytes();
       for (const message of messages) {
-        // With k a multiple of 8, kA vanishes and R = sB is a valid signature by nobody.
+        // With k a multiple of 8, kA vanishes and R = sB verifies without a private key.
         const r = Point.BASE.multiply(99n).toBytes();
         if (challenge(r, small, message) % 8n !== 0n) continue;
         expect(verdict(small, message, concat(r, littleEndian(99n)))).toBe(false);
@@ -180,7 +180,7 @@ describe('one verdict', () => {
   );
 
   it.each(torsion.map((point, i) => [i, point] as const))(
-    'refuses the R that is %i times the point of order 8',
+    'reject the R that is %i times the point of order 8',
     (i, point) => {
       const r = point.toBytes();
       const signature = signAs({ rScalar: 0n, r, aScalar, a, message: utf8('m') });
@@ -191,7 +191,7 @@ describe('one verdict', () => {
     },
   );
 
-  it('refuses every encoding with y ≥ p and both spellings of x = 0, as key and as R', () => {
+  it('reject every encoding with y ≥ p and both encodings of x = 0, as key and as R', () => {
     const yes = strictEd25519(() => true);
     const s = littleEndian(1n);
     for (let y = P; y < 2n ** 255n; y++) {
@@ -210,17 +210,17 @@ describe('one verdict', () => {
     expect(yes(a, utf8('m'), concat(a, s))).toBe(true);
   });
 
-  it('refuses the R that differs in the sign of x alone', () => {
+  it('reject the R that differs only in the sign of x', () => {
     const message = utf8('m');
     const point = Point.BASE.multiply(31n);
     const [r, opposite] = [point.toBytes(), point.negate().toBytes()];
-    // With the scalar of the one and the encoding of the other, y is right.
+    // With the scalar of one and the encoding of the other, y is correct.
     const signed = { rScalar: 31n, aScalar, a, message };
     expect(verdict(a, message, signAs({ ...signed, r }))).toBe(true);
     expect(verdict(a, message, signAs({ ...signed, r: opposite }))).toBe(false);
   });
 
-  it('refuses an R with a torsion part, which verification with the cofactor would accept', () => {
+  it('reject an R with a torsion component, which cofactored verification accepts', () => {
     for (const part of torsion.slice(1)) {
       const r = Point.BASE.multiply(31n).add(part).toBytes();
       const signature = signAs({ rScalar: 31n, r, aScalar, a, message: utf8('m') });
@@ -229,7 +229,7 @@ describe('one verdict', () => {
     }
   });
 
-  it('is the cofactorless equation for keys with a torsion part', () => {
+  it('use the cofactorless equation for keys with a torsion component', () => {
     const seen = new Set<boolean>();
     const mixed = A.add(order8).toBytes();
     const r = Point.BASE.multiply(31n).toBytes();
@@ -243,7 +243,7 @@ describe('one verdict', () => {
     expect(seen.size).toBe(2);
   });
 
-  it('leaves the caller’s bytes alone, also when they are Buffers', () => {
+  it('do not modify the caller’s bytes, even when they are Buffers', () => {
     const key = Buffer.from(a);
     key[31]! |= 0x80;
     const signature = Buffer.concat([key, littleEndian(1n)]);

@@ -16,14 +16,14 @@ const input = {
 };
 
 describe('log entries', () => {
-  it('are canonical and come back', () => {
+  it('are canonical and survive a round trip', () => {
     for (const bytes of entries) {
       expect(isCanonical(bytes)).toBe(true);
       expect(canonicalBytes(parseEntry(bytes))).toEqual(bytes);
     }
   });
 
-  it('of proofs have the bytes that RFC 8785 gives them', () => {
+  it('have RFC 8785 bytes for proofs', () => {
     fc.assert(
       fc.property(anyAep, (aep) => {
         const bytes = proofEntryBytes({
@@ -37,7 +37,7 @@ describe('log entries', () => {
     );
   });
 
-  it('hold commitments only', () => {
+  it('contain commitments only', () => {
     expect(fromUtf8(proofEntryBytes(input))).toBe(
       `{"aep_hash":"${input.aep_hash}","proof_id":"${input.proof_id}","proof_record_hash":"${input.proof_record_hash}","schema_version":"svc.registry.entry/1.0","time":"2026-11-20T17:29:00.123Z","type":"proof"}`,
     );
@@ -49,11 +49,11 @@ describe('log entries', () => {
     { aep_hash: 'AB'.repeat(32) },
     { proof_record_hash: 'ab' },
     { time: '2026-11-20T17:29:00Z' },
-  ])('of proofs are not made from %j', (change) => {
+  ])('are not made for proofs from %j', (change) => {
     expect(refusal(() => proofEntryBytes({ ...input, ...change })).code).toBe('malformed_entry');
   });
 
-  it('of keys name an index for a compromise, and for nothing else', () => {
+  it('have from_index for a key compromise only', () => {
     const key = {
       key_id: aepKey.keyId,
       public_key: aepKey.keyId,
@@ -76,7 +76,7 @@ describe('log entries', () => {
     }
   });
 
-  it('of revocations are for known artifacts', () => {
+  it('revoke known artifacts only', () => {
     const status = { proof_id: admitted.proofId, reason_hash: input.aep_hash, time: input.time };
     expect(parseEntry(statusEntryBytes({ ...status, artifact_kind: 'passport' }))).toMatchObject({
       type: 'status',
@@ -95,12 +95,12 @@ describe('log entries', () => {
     ['another version', { ...proofEntry, schema_version: 'svc.registry.entry/1.1' }],
     ['an impossible time', { ...proofEntry, time: '2026-02-30T00:00:00.000Z' }],
     ['a list around it', [proofEntry]],
-  ])('are refused with %s', (_, document) => {
+  ])('are rejected with %s', (_, document) => {
     const bytes = canonicalBytes(JSON.parse(JSON.stringify(document)) as JsonValue);
     expect(refusal(() => parseEntry(bytes)).code).toBe('malformed_entry');
   });
 
-  it('are refused in any other spelling', () => {
+  it('are rejected in any non-canonical form', () => {
     for (const bytes of entries) {
       const text = fromUtf8(bytes);
       const reversed = Object.entries(JSON.parse(text) as object).reverse();

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import {
   eventsOf,
   mergeEvents,
-  plainEvents,
+  impliedEvents,
   type RevocationInHistory,
   type VerdictInHistory,
 } from '#protocol/history';
@@ -15,7 +15,7 @@ const PROOF = { acceptedAt: Date.UTC(2026, 10, 20), leafIndex: 4 };
 const at = (ms: number): string => formatTime(PROOF.acceptedAt + ms);
 const IN_BODY = { accepted_at: at(0), leaf_index: PROOF.leafIndex };
 
-/** What happens to one proof, told by whoever was there. */
+/** One event in the life of a proof. */
 type Step = { after: number } & (
   | { step: 'verdict'; passes: boolean; ends: ArtifactKind | null }
   | { step: 'revocation'; kind: ArtifactKind }
@@ -40,8 +40,8 @@ interface Life {
   revocations: RevocationInHistory[];
 }
 
-/** The rows that the registry would have of it. `failsAtFirst`: in the breath of the frontier. */
-function lived(failsAtFirst: boolean, steps: readonly Step[]): Life {
+/** The registry rows for these steps. `failsAtFirst`: in the transaction of the verified prefix. */
+function registryRows(failsAtFirst: boolean, steps: readonly Step[]): Life {
   const verdicts: VerdictInHistory[] = [];
   const revocations: RevocationInHistory[] = [];
   let now = PROOF.acceptedAt + 10;
@@ -73,8 +73,8 @@ function lived(failsAtFirst: boolean, steps: readonly Step[]): Life {
   return { verdicts, revocations };
 }
 
-/** The same life, told by a bystander who writes down each change as it comes. */
-function witnessed(failsAtFirst: boolean, steps: readonly Step[]): ProofEvent[] {
+/** The events of the same steps, recorded by an observer at each change. */
+function observedEvents(failsAtFirst: boolean, steps: readonly Step[]): ProofEvent[] {
   const found: ProofEvent[] = [];
   const logged: ProofEvent[] = [];
   let now = 10;
@@ -113,24 +113,24 @@ function witnessed(failsAtFirst: boolean, steps: readonly Step[]): ProofEvent[] 
 
 const timeOf = (event: ProofEvent): string => ('at' in event ? event.at : '');
 
-describe('the events of a proof', () => {
-  it('are the changes that somebody would have seen who was there', () => {
+describe('eventsOf', () => {
+  it('lists the changes that an observer records as they occur', () => {
     fc.assert(
       fc.property(fc.boolean(), fc.array(stepArbitrary(0), { maxLength: 12 }), (fails, steps) => {
-        const events = eventsOf(PROOF, lived(fails, steps));
-        expect(events).toEqual(witnessed(fails, steps));
+        const events = eventsOf(PROOF, registryRows(fails, steps));
+        expect(events).toEqual(observedEvents(fails, steps));
         for (const event of events) expect(proofEventSchema.parse(event)).toEqual(event);
       }),
     );
   });
 
-  it('begin with what is known of it before anybody has verified it', () => {
-    expect(eventsOf(PROOF, { verdicts: [], revocations: [] })).toEqual(plainEvents(IN_BODY));
+  it('starts with acceptance and append before the first verification', () => {
+    expect(eventsOf(PROOF, { verdicts: [], revocations: [] })).toEqual(impliedEvents(IN_BODY));
   });
 
-  it('are told without the size of the log where nothing else became of it', () => {
-    const [accepted, appended, verified] = eventsOf(PROOF, lived(false, []));
-    const plain = plainEvents(IN_BODY, at(10));
+  it('impliedEvents omits log_size of a proof that was only verified', () => {
+    const [accepted, appended, verified] = eventsOf(PROOF, registryRows(false, []));
+    const plain = impliedEvents(IN_BODY, at(10));
     expect(plain).toEqual([accepted, appended, { event: 'verified', at: at(10) }]);
     expect(verified).toEqual({ event: 'verified', at: at(10), log_size: 10 });
     for (const event of plain) expect(publicEventSchema.parse(event)).toEqual(event);
@@ -138,73 +138,76 @@ describe('the events of a proof', () => {
   });
 });
 
-describe('events that were told before', () => {
-  it('become the events of today, at whatever moments they were told in between', () => {
+describe('mergeEvents', () => {
+  it('gives the current events, whatever intermediate histories were published', () => {
     fc.assert(
       fc.property(
         fc.boolean(),
         fc.array(stepArbitrary(0), { maxLength: 12 }),
         fc.array(fc.nat(12), { maxLength: 4 }),
         (fails, steps, moments) => {
-          let told = plainEvents(IN_BODY);
+          let published = impliedEvents(IN_BODY);
           for (const moment of moments.sort((a, b) => a - b)) {
-            told = mergeEvents(told, eventsOf(PROOF, lived(fails, steps.slice(0, moment))));
+            published = mergeEvents(
+              published,
+              eventsOf(PROOF, registryRows(fails, steps.slice(0, moment))),
+            );
           }
-          const known = eventsOf(PROOF, lived(fails, steps));
-          const now = mergeEvents(told, known);
+          const known = eventsOf(PROOF, registryRows(fails, steps));
+          const now = mergeEvents(published, known);
           expect(now).toEqual(known);
-          // Then there is nothing to tell again.
+          // Merging is idempotent.
           expect(mergeEvents(now, known)).toEqual(now);
         },
       ),
     );
   });
 
-  it('stay, and are not told twice, whatever rows the registry has lost', () => {
+  it('keeps published events once, whatever rows the registry has lost', () => {
     fc.assert(
       fc.property(
         fc.boolean(),
         fc.array(stepArbitrary(1), { maxLength: 12 }),
         fc.infiniteStream(fc.boolean()),
         (fails, steps, lost) => {
-          const whole = lived(fails, steps);
+          const whole = registryRows(fails, steps);
           const isLeft = () => lost.next().value === false;
-          // Of the frontier and a failure in its breath one alone would say what never was.
+          // The prefix row without the failure of its transaction would imply a VALID that never was.
           const first = whole.verdicts.splice(0, fails ? 2 : 1);
           const left = {
             verdicts: [...(isLeft() ? first : []), ...whole.verdicts.filter(isLeft)],
             revocations: whole.revocations.filter(isLeft),
           };
-          const told = eventsOf(PROOF, lived(fails, steps));
-          expect(mergeEvents(told, eventsOf(PROOF, left))).toEqual(told);
+          const published = eventsOf(PROOF, registryRows(fails, steps));
+          expect(mergeEvents(published, eventsOf(PROOF, left))).toEqual(published);
         },
       ),
     );
   });
 
-  it('stay as they were told, also where the registry has something else in their place', () => {
+  it('keeps published events unchanged when the registry has other ones in their place', () => {
     const revocation = { leafIndex: 7, kind: 'trust', at: PROOF.acceptedAt + 20 } as const;
-    const told = eventsOf(PROOF, {
-      ...lived(true, []),
+    const published = eventsOf(PROOF, {
+      ...registryRows(true, []),
       revocations: [{ ...revocation, reasonHash: 'a'.repeat(64) }],
     });
-    const { verdicts } = lived(true, []);
+    const { verdicts } = registryRows(true, []);
     const known = eventsOf(PROOF, {
       verdicts: verdicts.map((verdict) => ({ ...verdict, failedChecks: [] })),
       revocations: [{ ...revocation, reasonHash: 'b'.repeat(64) }],
     });
-    expect(mergeEvents(told, known)).toEqual(told);
+    expect(mergeEvents(published, known)).toEqual(published);
   });
 
-  it('stay also where it turns out that nothing changed', () => {
-    const plain = plainEvents(IN_BODY, at(20));
-    const known = eventsOf(PROOF, lived(false, []));
+  it('keeps a published event that later proves to be no change', () => {
+    const plain = impliedEvents(IN_BODY, at(20));
+    const known = eventsOf(PROOF, registryRows(false, []));
     expect(mergeEvents(plain, known)).toEqual([...known, plain[2]]);
   });
 
-  it('gain nothing but the size of the log that was not told', () => {
-    const plain = plainEvents(IN_BODY, at(10));
-    const known = eventsOf(PROOF, lived(false, []));
+  it('adds only a missing log_size to published events', () => {
+    const plain = impliedEvents(IN_BODY, at(10));
+    const known = eventsOf(PROOF, registryRows(false, []));
     expect(mergeEvents(plain, known)).toEqual(known);
     expect(mergeEvents(plain, [])).toEqual(plain);
   });

@@ -18,7 +18,7 @@ import { refusal } from '../fixtures/refusal.js';
 const id = '019a2f3c4d5e7f608172a3b4c5d6e7f8';
 
 describe('identifiers', () => {
-  it('of one proof are the documented prefixes before its id', () => {
+  it('are the documented prefixes and the proof id', () => {
     expect(idsOf(id)).toEqual({
       proof_id: id,
       registry_proof_id: id,
@@ -36,7 +36,7 @@ describe('identifiers', () => {
     });
   });
 
-  it.each(Object.entries(ID_PREFIX))('resolve by their own form: %s', (field, prefix) => {
+  it.each(Object.entries(ID_PREFIX))('resolve in their own form: %s', (field, prefix) => {
     expect(resolveIdentifier(prefix + id)).toEqual({ proof_id: id, matched_on: field });
   });
 
@@ -60,7 +60,7 @@ describe('identifiers', () => {
     expect(resolveIdentifier(text)).toBeNull();
   });
 
-  it('resolve nothing but themselves, whatever the string', () => {
+  it('resolve from no other string', () => {
     fc.assert(
       fc.property(fc.string({ maxLength: 50 }), (text) => {
         expect(resolveIdentifier(text)).toBeNull();
@@ -75,12 +75,12 @@ describe('identifiers', () => {
     expect(isBatchId(`batch_${id}`)).toBe(true);
     const token = toBase64Url(new Uint8Array(32).fill(255));
     expect(isShareToken(`share_${token}`)).toBe(true);
-    // Trailing bits would give one token several spellings.
+    // Trailing bits would give a token several encodings.
     expect(isShareToken(`share_${token.slice(0, -1)}9`)).toBe(false);
     expect(isShareToken(`share_${token}A`)).toBe(false);
   });
 
-  it('go to UUIDs and back', () => {
+  it('survive a round trip through UUIDs', () => {
     expect(hexToUuid(id)).toBe('019a2f3c-4d5e-7f60-8172-a3b4c5d6e7f8');
     expect(uuidToHex(hexToUuid(id))).toBe(id);
     expect(refusal(() => hexToUuid(hexToUuid(id))).code).toBe('malformed_id');
@@ -90,7 +90,7 @@ describe('identifiers', () => {
 });
 
 describe('times', () => {
-  it('go to text and back', () => {
+  it('survive a round trip through text', () => {
     expect(formatTime(Date.UTC(2026, 10, 20, 17, 29, 0, 123))).toBe('2026-11-20T17:29:00.123Z');
     fc.assert(
       fc.property(fc.integer({ min: -62167219200000, max: 253402300799999 }), (ms) => {
@@ -99,7 +99,7 @@ describe('times', () => {
     );
   });
 
-  it('are those of the platform, one after the other and within one second', () => {
+  it('equal the platform’s, in sequence and within one second', () => {
     const times = fc.integer({ min: -62167219200000, max: 253402300799999 });
     fc.assert(
       fc.property(times, fc.array(fc.integer({ min: -1500, max: 1500 })), (start, steps) => {
@@ -123,18 +123,18 @@ describe('times', () => {
     '+002026-11-20T17:29:00.123Z',
     '2026-11-20T17:29:00.123Z\n',
     '',
-  ])('refuse %j', (text) => {
+  ])('reject %j', (text) => {
     expect(refusal(() => parseTime(text)).code).toBe('malformed_time');
   });
 
   it.each([0.5, Number.NaN, Infinity, 253402300800000, -62167219200001, 8.64e15 + 1])(
-    'refuse %d ms',
+    'reject %d ms',
     (ms) => {
       expect(refusal(() => formatTime(ms)).code).toBe('malformed_time');
     },
   );
 
-  it('are not misled, before 1970, by what was refused in the same second', () => {
+  it('are correct before 1970 after a rejected time of the same second', () => {
     expect(refusal(() => formatTime(-0.5)).code).toBe('malformed_time');
     expect(formatTime(-45)).toBe('1969-12-31T23:59:59.955Z');
   });

@@ -12,7 +12,7 @@ const refused = (text: string) => {
 };
 
 describe('strict JSON', () => {
-  it('reads what JSON.parse reads, for every value and with white space', () => {
+  it('parses as JSON.parse for every value and with white space', () => {
     fc.assert(
       fc.property(strictJson, fc.constantFrom(undefined, 1, '\t', ' \r\n'), (value, indent) => {
         const text = JSON.stringify(value, null, indent);
@@ -21,7 +21,7 @@ describe('strict JSON', () => {
     );
   });
 
-  it('agrees with JSON.parse on which small texts are JSON at all', () => {
+  it('accepts the same small texts as JSON.parse', () => {
     const unit = fc.constantFrom(...'{}[]:,"\\u00b1-+.eE \n\t0a', 'true', 'null', '""', '"a"');
     fc.assert(
       fc.property(fc.string({ unit, maxLength: 14 }), (text) => {
@@ -74,16 +74,16 @@ describe('strict JSON', () => {
     '{} {}',
     '/**/1',
     '\u00a01',
-  ])('refuses %j as malformed', (text) => {
+  ])('rejects %j as malformed', (text) => {
     expect(refused(text).code).toBe('malformed_json');
   });
 
-  it('says at which byte a document is malformed', () => {
+  it('reports the byte at which a document is malformed', () => {
     expect(refusal(() => parse('{"é":x}')).message).toContain('byte 6');
     expect(refused('{"a":[1,{"b":x}]}')).toEqual({ code: 'malformed_json', pointer: '/a/1/b' });
   });
 
-  it('refuses a member name that appears twice, at any depth and in any spelling', () => {
+  it('rejects a duplicate member name at any depth and in any spelling', () => {
     expect(refused('{"a":1,"a":1}')).toEqual({ code: 'duplicate_key', pointer: '/a' });
     expect(refused('[0,{"b":{"c~/":1,"c\\u007e\\/":2}}]')).toEqual({
       code: 'duplicate_key',
@@ -105,7 +105,7 @@ describe('strict JSON', () => {
     );
   });
 
-  it('keeps names that JavaScript treats as special', () => {
+  it('keeps member names that are special in JavaScript', () => {
     const value = parse('{"__proto__":{"x":1},"constructor":2,"toString":3}') as object;
     expect(Object.keys(value)).toEqual(['__proto__', 'constructor', 'toString']);
     expect(Object.getPrototypeOf(value)).toBe(Object.prototype);
@@ -118,7 +118,7 @@ describe('strict JSON', () => {
     ['["\\ud83d\\u0041"]', '/0'],
     ['["\\ud83dA"]', '/0'],
     ['{"\\udfff":1}', ''],
-  ])('refuses the lone surrogate in %s', (text, pointer) => {
+  ])('rejects the lone surrogate in %s', (text, pointer) => {
     expect(refused(text)).toEqual({ code: 'lone_surrogate', pointer });
   });
 
@@ -126,7 +126,7 @@ describe('strict JSON', () => {
     expect(parse('"\\ud83d\\ude00😀"')).toBe('😀😀');
   });
 
-  it('refuses U+0000 in strings and names', () => {
+  it('rejects U+0000 in strings and names', () => {
     expect(refused('{"a":["x\\u0000"]}')).toEqual({ code: 'nul_character', pointer: '/a/0' });
     expect(refused('{"\\u0000":1}')).toEqual({ code: 'nul_character', pointer: '' });
   });
@@ -142,7 +142,7 @@ describe('strict JSON', () => {
     '1e400',
     '-1e400',
     '1' + '0'.repeat(400),
-  ])('refuses the number %s', (number) => {
+  ])('rejects the number %s', (number) => {
     expect(refused(`{"n":[${number}]}`)).toEqual({ code: 'integer_out_of_range', pointer: '/n/0' });
   });
 
@@ -152,7 +152,7 @@ describe('strict JSON', () => {
     ]);
   });
 
-  it('counts open arrays and objects, and stops at the limit', () => {
+  it('rejects nesting beyond the limit of open arrays and objects', () => {
     const nested = (depth: number) => '['.repeat(depth) + ']'.repeat(depth);
     expect(parse(nested(32))).toBeDefined();
     expect(refused(nested(33))).toEqual({ code: 'too_deep', pointer: '/0'.repeat(32) });
@@ -171,7 +171,7 @@ describe('strict JSON', () => {
     [[0xef, 0xbf], 0],
     [[0xc3, 0xa9, 0xef, 0x41], 2],
     [[0xef, 0xbf, 0xbd, 0xf0, 0x9f, 0x98], 3],
-  ])('finds the bytes that are not UTF-8: %j', (bytes, offset) => {
+  ])('locates the bytes that are not UTF-8: %j', (bytes, offset) => {
     const start = utf8('{"a":["');
     const error = refusal(() => parseStrict(concat(start, Uint8Array.from(bytes), utf8('"]}'))));
     expect(error.code).toBe('invalid_utf8');
@@ -179,7 +179,7 @@ describe('strict JSON', () => {
     expect(error.message).toContain(`byte ${start.length + offset}`);
   });
 
-  it('never throws anything but a ProtocolError, whatever the bytes', () => {
+  it('throws only ProtocolErrors for any bytes', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 60 }), (bytes) => {
         try {

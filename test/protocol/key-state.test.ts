@@ -28,8 +28,8 @@ function states(entries: KeyedEntry[], size: number, logSize = size) {
   return Array.from({ length: size }, (_, i) => keyStateAt(entries, key.keyId, i, logSize).state);
 }
 
-describe('the state of a key at a log position', () => {
-  it('is active from after its activation until its retirement', () => {
+describe('keyStateAt', () => {
+  it('is active after the activation until the retirement', () => {
     expect(states([change(1, 'activate'), change(4, 'retire')], 7)).toEqual([
       'unknown',
       'unknown',
@@ -41,7 +41,7 @@ describe('the state of a key at a log position', () => {
     ]);
   });
 
-  it('never comes back', () => {
+  it('is never active again after a retirement or compromise', () => {
     const entries = [change(0, 'activate'), change(2, 'retire'), change(3, 'activate')];
     expect(states(entries, 6)).toEqual([
       'unknown',
@@ -61,7 +61,7 @@ describe('the state of a key at a log position', () => {
     ]);
   });
 
-  it('is taken away from the index that a compromise names, also before anybody knew', () => {
+  it('is compromised from the named index on, even before the compromise was known', () => {
     const entries = [change(0, 'activate'), change(9, 'compromise', 3)];
     expect(states(entries, 5, 10)).toEqual([
       'unknown',
@@ -70,7 +70,7 @@ describe('the state of a key at a log position', () => {
       'compromised',
       'compromised',
     ]);
-    // A log that does not have the entry yet cannot know.
+    // Before the compromise entry, the log does not state it.
     expect(states(entries, 5, 9)).toEqual(['unknown', 'active', 'active', 'active', 'active']);
   });
 
@@ -97,7 +97,7 @@ describe('the state of a key at a log position', () => {
     ]);
   });
 
-  it('comes with the bytes of the key, of this key only', () => {
+  it('has the public key of this key only', () => {
     const entries = [change(0, 'activate', undefined, other), change(1, 'activate')];
     expect(keyStateAt(entries, key.keyId, 2, 2)).toEqual({
       publicKey: key.publicKey,

@@ -21,7 +21,7 @@ describe('AEP key ids', () => {
     });
   });
 
-  it('exist for 32 bytes only', () => {
+  it('require keys of 32 bytes', () => {
     expect(refusal(() => jwkThumbprint(nobleSha256, new Uint8Array(31))).code).toBe(
       'malformed_key',
     );

@@ -11,13 +11,13 @@ import { apiKeyIdFrom, formatApiKey, parseApiKey } from '#protocol/api-key';
 import { packageRoot } from '#runtime/process/package-root';
 import { svc } from '../fixtures/svc.js';
 
-/** The ids of the keys that documents and tests are written with; their secrets are 0, 1, 2, …. */
+/** Key id of all examples in documents and tests; their secrets are 0, 1, 2, …. */
 const EXAMPLE_ID = 'abcdefghij23';
 const EXAMPLE_IDS = [EXAMPLE_ID, 'hqbkacmaciaa'];
 const newKey = (): string =>
   formatApiKey({ keyId: apiKeyIdFrom(randomBytes(8)), secret: randomBytes(32) });
 
-/** As a scanner runs them. */
+/** The documented patterns, as a scanner runs them. */
 async function patterns(): Promise<Record<string, RegExp>> {
   const [toml, json] = await Promise.all(
     ['gitleaks.toml', 'github-secret-pattern.json'].map((name) =>
@@ -35,7 +35,6 @@ async function patterns(): Promise<Record<string, RegExp>> {
   };
 }
 
-/** Whether a file is there. */
 const isThere = (file: string): Promise<boolean> =>
   access(file).then(
     () => true,
@@ -52,8 +51,8 @@ const PLACES = [
   (key: string) => `key: ${key} # ours`,
 ];
 
-describe('the patterns for secret scanners', () => {
-  it('find every key that is issued, wherever it was left', async () => {
+describe('secret scanner patterns', () => {
+  it('match every issued key in any context', async () => {
     for (const pattern of Object.values(await patterns())) {
       for (let i = 0; i < 500; i += 1) {
         const key = newKey();
@@ -64,7 +63,7 @@ describe('the patterns for secret scanners', () => {
     }
   });
 
-  it('find nothing that goes on, or has another form', async () => {
+  it('match neither longer words nor other forms', async () => {
     const key = newKey();
     for (const pattern of Object.values(await patterns())) {
       for (const text of [`${key}x`, `x${key}`, key.slice(0, -1), key.replace('sk', 'pk')]) {
@@ -73,7 +72,7 @@ describe('the patterns for secret scanners', () => {
     }
   });
 
-  it('have an example whose checksum is right', async () => {
+  it('have an example with a correct checksum', async () => {
     const file = join(packageRoot, 'examples', 'github-secret-pattern.json');
     const { test_string: text = '' } = JSON.parse(await readFile(file, 'utf8')) as Record<
       string,
@@ -83,8 +82,8 @@ describe('the patterns for secret scanners', () => {
   });
 });
 
-describe('this repository', () => {
-  it('has no key in it, but those of examples', async () => {
+describe('repository', () => {
+  it('contains only example keys', async () => {
     const { stdout } = await promisify(execFile)('git', ['ls-files', '-z'], { cwd: packageRoot });
     const files = stdout.split('\0').filter((file) => file !== '');
     expect(files.length).toBeGreaterThan(500);
@@ -100,8 +99,8 @@ describe('this repository', () => {
   });
 });
 
-describe('the command line', () => {
-  // One that says back all that it was sent, as those do that are meant for looking at requests.
+describe('command line', () => {
+  // An echo server, such as those for inspecting requests.
   const server = createServer((req, res) => {
     const heard = req.rawHeaders.join(' ');
     if (req.url?.includes('format=pdf') === true) {
@@ -168,7 +167,7 @@ describe('the command line', () => {
     }
   });
 
-  it('neither prints nor keeps a document that has the key in it', async () => {
+  it('neither prints nor writes a document that contains the key', async () => {
     const file = join(dir, 'key');
     await writeFile(file, `${key}\n`);
     const env = { SVC_ENGINE_URL: url, SVC_TENANT_ID: 'acme', SVC_API_KEY_FILE: file };

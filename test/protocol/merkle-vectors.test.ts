@@ -69,14 +69,14 @@ function subtreeConsistency({ start, end }: LeafRange, size: number): LeafRange[
   return [...shifted(within, part.start), ...above];
 }
 
-describe('published rolling hashes over all trees up to 130 leaves', () => {
-  it('subtree hashes', () => {
+describe('published rolling hash over all trees up to 130 leaves', () => {
+  it('matches for subtree hashes', () => {
     const rolling = createHash('sha256');
     for (const range of subtrees) rolling.update(`[${range.start}, ${range.end}) ${root(range)}\n`);
     expect(rolling.digest('hex')).toBe(published.subtree_hashes);
   });
 
-  it('inclusion proofs', () => {
+  it('matches for inclusion proofs', () => {
     const rolling = createHash('sha256');
     for (const { start, end } of subtrees) {
       for (let index = start; index < end; index++) {
@@ -87,7 +87,7 @@ describe('published rolling hashes over all trees up to 130 leaves', () => {
     expect(rolling.digest('hex')).toBe(published.inclusion_proofs);
   });
 
-  it('consistency proofs', () => {
+  it('matches for consistency proofs', () => {
     const rolling = createHash('sha256');
     for (let size = 0; size <= published.leaves; size++) {
       for (const subtree of subtrees) {

@@ -24,7 +24,7 @@ describe('RFC 6962 reference values', () => {
   const reference = rfc6962.leaves.map((entry) => leafHash(nobleSha256, fromHex(entry)));
 
   it.each(rfc6962.roots.map((root, size) => ({ root, size })))(
-    'root of $size leaves',
+    'match for the root of $size leaves',
     ({ root, size }) => {
       expect(toHex(rootOf(nobleSha256, reference.slice(0, size)))).toBe(root);
       expect(toHex(rootOf(nobleSha256, reference, { start: 0, end: size }))).toBe(root);
@@ -34,10 +34,10 @@ describe('RFC 6962 reference values', () => {
     },
   );
 
-  it('of a leaf, a node and nothing', () => {
+  it('match for a leaf, a node and the empty tree', () => {
     expect(toHex(leafHash(nobleSha256, fromHex(rfc6962.leaf.entry)))).toBe(rfc6962.leaf.hash);
     expect(toHex(emptyRoot(nobleSha256))).toBe(rfc6962.roots[0]);
-    // The published node has children that are no hashes, which the function does not take.
+    // The children of the published node are not hashes, so the function would reject them.
     const joined = fromHex(`01${rfc6962.node.left}${rfc6962.node.right}`);
     expect(toHex(nobleSha256(joined))).toBe(rfc6962.node.hash);
     const [left, right] = [leaves[0]!, leaves[1]!];
@@ -52,12 +52,12 @@ const indexAndSize = size.chain((n) => fc.tuple(fc.nat(n - 1), fc.constant(n)));
 const twoSizes = size.chain((n) => fc.tuple(fc.nat(n), fc.constant(n)));
 
 describe('hashes', () => {
-  it.each([0, 1, 300, 1022, 1023, 1024, 65_535])('are of all bytes of a leaf of %i', (length) => {
+  it.each([0, 1, 300, 1022, 1023, 1024, 65_535])('cover all bytes of a leaf of %i', (length) => {
     const entry = new Uint8Array(length).fill(7);
     const [left, right] = [leaves[0]!, leaves[1]!];
     const expected = (domain: number, ...parts: Uint8Array[]): string =>
       toHex(nobleSha256(concat(Uint8Array.of(domain), ...parts)));
-    // One after the other, because they share the place in which their inputs are put together.
+    // In sequence, because all calls share one input buffer.
     expect(toHex(nodeHash(nobleSha256, left, right))).toBe(expected(1, left, right));
     expect(toHex(leafHash(nobleSha256, entry))).toBe(expected(0, entry));
     expect(toHex(nodeHash(nobleSha256, right, left))).toBe(expected(1, right, left));
@@ -77,7 +77,7 @@ describe('inclusion proofs', () => {
     }
   });
 
-  it('verify at random places, for that place and no other', () => {
+  it('verify at random positions and at no other position', () => {
     fc.assert(
       fc.property(
         indexAndSize,
@@ -94,7 +94,7 @@ describe('inclusion proofs', () => {
               otherIndex % MAX === index,
             );
           }
-          // Another size can give the leaf a path of the same shape, but not with this root.
+          // Another size can give a path of the same shape, but not this root.
           if (otherSize !== n && otherSize <= MAX) {
             const otherRoot = rootOf(sha256, leaves, { start: 0, end: otherSize });
             expect(verifyInclusion(sha256, { ...claim, size: otherSize, root: otherRoot })).toBe(
@@ -106,7 +106,7 @@ describe('inclusion proofs', () => {
     );
   });
 
-  it('are refused with any bit turned, any hash left out, doubled or moved', () => {
+  it('are rejected with any bit flipped, any hash omitted, doubled or moved', () => {
     fc.assert(
       fc.property(indexAndSize, fc.nat(), fc.nat(255), ([index, n], at, bit) => {
         const path = inclusionPath(sha256, leaves, index, n);
@@ -138,13 +138,13 @@ describe('inclusion proofs', () => {
     [0.5, 1],
     [0, 2 ** 53],
     [Number.NaN, 1],
-  ])('do not exist for leaf %d of %d', (index, n) => {
+  ])('throw for leaf %d of %d', (index, n) => {
     const claim = { index, size: n, leafHash: leaves[0]!, path: [], root: leaves[0]! };
     expect(verifyInclusion(sha256, claim)).toBe(false);
     expect(refusal(() => inclusionPath(sha256, leaves, index, n)).code).toBe('out_of_range');
   });
 
-  it('have as many hashes as the tree has levels above the leaf', () => {
+  it('have one hash for each level above the leaf', () => {
     const [a, b] = [leaves[0]!, leaves[1]!];
     const claim = { index: 0, size: 2, leafHash: a, path: [b], root: nodeHash(sha256, a, b) };
     expect(verifyInclusion(sha256, claim)).toBe(true);
@@ -187,7 +187,7 @@ describe('consistency proofs', () => {
     }
   });
 
-  it('are refused with any bit turned, any hash left out or added, other sizes or other roots', () => {
+  it('are rejected with any bit flipped, any hash omitted or added, other sizes or roots', () => {
     fc.assert(
       fc.property(
         twoSizes,
@@ -206,7 +206,7 @@ describe('consistency proofs', () => {
           refuses({ root1: turned(root1, bit) });
           refuses({ path: [...path, root2] });
           refuses({ root1: root1.subarray(1) });
-          // Every tree extends the empty one, so its proof says nothing of the second root.
+          // Every tree extends the empty one, so its proof does not cover the second root.
           if (size1 > 0) refuses({ root2: turned(root2, bit) });
           if (other !== size1 && other <= size2) refuses({ size1: other });
           if (size1 > 0 && size1 < size2) refuses({ size1: size2, size2: size1 });
@@ -221,7 +221,7 @@ describe('consistency proofs', () => {
     );
   });
 
-  it('never hold between a tree and one that was rewritten', () => {
+  it('are rejected between a tree and a rewritten one', () => {
     fc.assert(
       fc.property(twoSizes, fc.nat(), ([size1, size2], at) => {
         fc.pre(size1 > 0);
@@ -239,14 +239,14 @@ describe('consistency proofs', () => {
     );
   });
 
-  it('do not go backwards', () => {
+  it('throw for a smaller second tree', () => {
     expect(refusal(() => consistencyPath(sha256, leaves, 3, 2)).code).toBe('out_of_range');
     expect(refusal(() => consistencyPath(sha256, leaves, 3, MAX + 1)).code).toBe('out_of_range');
   });
 });
 
-describe('compact range', () => {
-  it('has the root of the tree at every size, also when taken up again', () => {
+describe('CompactRange', () => {
+  it('has the root of the tree at every size, also after a restart from its state', () => {
     let range = new CompactRange(sha256);
     for (let n = 0; n < MAX; n++) {
       expect(range.size).toBe(n);
@@ -256,7 +256,7 @@ describe('compact range', () => {
     }
   });
 
-  it('refuses a state that is no tree', () => {
+  it('rejects a state that does not form a tree', () => {
     const hashes = [leaves[0]!, leaves[1]!];
     expect(refusal(() => new CompactRange(sha256, { size: 4, hashes })).code).toBe('out_of_range');
     expect(refusal(() => new CompactRange(sha256, { size: -1, hashes })).code).toBe('out_of_range');

@@ -36,19 +36,19 @@ const witness = signer('witness.example/w', 1);
 const signatureLine = (note: string) => note.slice(note.lastIndexOf('\n\n') + 2);
 
 describe('signed notes', () => {
-  it('opens the example of the specification', () => {
+  it('open for the example of the specification', () => {
     const opened = openNote(NOTE, [VKEY], nobleVerify);
     expect(opened.text).toBe('This is an example message.\n');
     expect(opened.key.name).toBe('example.com/foo');
     expect(toHex(opened.key.keyHash)).toBe('530d903a');
   });
 
-  it('reads and writes its verifier key', () => {
+  it('parse and format the verifier key of the example', () => {
     const { name, publicKey } = parseVkey(VKEY);
     expect(formatVkey(nobleSha256, name, publicKey)).toBe(VKEY);
   });
 
-  it('opens what it signed, whatever the text', () => {
+  it('open after signing, for any text', () => {
     const line = fc.string({ unit: 'grapheme' }).filter((text) => !/[\u0000-\u001f]/.test(text));
     fc.assert(
       fc.property(fc.array(line, { minLength: 1, maxLength: 5 }), (lines) => {
@@ -59,12 +59,12 @@ describe('signed notes', () => {
     );
   });
 
-  it('keeps empty lines in the text', () => {
+  it('keep empty lines in the text', () => {
     const text = 'a\n\nb\n\n\n— not a signature\n';
     expect(openNote(signNote(text, log), [log.vkey], nobleVerify).text).toBe(text);
   });
 
-  it('ignores signatures by unknown keys, wherever they stand', () => {
+  it('ignore signatures by unknown keys at any position', () => {
     const text = 'text\n';
     const [own, other] = [signNote(text, log), signNote(text, witness)];
     for (const note of [own + signatureLine(other), other + signatureLine(own)]) {
@@ -73,7 +73,7 @@ describe('signed notes', () => {
     }
   });
 
-  it('refuses a note without a signature by a pinned key', () => {
+  it('are rejected without a signature by a pinned key', () => {
     expect(refusal(() => openNote(NOTE, [log.vkey], nobleVerify)).code).toBe('unknown_signer');
     expect(refusal(() => openNote(NOTE, [], nobleVerify)).code).toBe('unknown_signer');
     // The same name under another key is another key.
@@ -81,7 +81,7 @@ describe('signed notes', () => {
     expect(refusal(() => openNote(NOTE, [namesake.vkey], nobleVerify)).code).toBe('unknown_signer');
   });
 
-  it('refuses a note with a bad signature by a pinned key, even beside a good one', () => {
+  it('are rejected with a bad signature by a pinned key, even beside a valid one', () => {
     const good = signNote('text\n', log);
     const bad = signatureLine(signNote('other\n', log));
     expect(refusal(() => openNote(good + bad, [log.vkey], nobleVerify)).code).toBe('bad_signature');
@@ -89,7 +89,7 @@ describe('signed notes', () => {
     expect(refusal(() => openNote(forged, [log.vkey], nobleVerify)).code).toBe('bad_signature');
   });
 
-  it('refuses the example with any character changed, left out or doubled', () => {
+  it('are rejected with any character of the example changed, omitted or doubled', () => {
     const characters = [...NOTE];
     for (let i = 0; i < characters.length; i++) {
       for (const replacement of [
@@ -125,18 +125,21 @@ describe('signed notes', () => {
     ['something after the signatures', NOTE + 'x\n'],
     ['an empty line among the signatures', NOTE + '\n' + '— a AAAAAAA=\n' + '\n'],
     ['too many signatures', NOTE + '— a AAAAAAA=\n'.repeat(64)],
-  ])('refuses a note with %s', (_, note) => {
+  ])('are rejected with %s', (_, note) => {
     expect(refusal(() => openNote(note, [VKEY], nobleVerify)).code).toBe('malformed_note');
   });
 
-  it('accepts sixteen signatures', () => {
+  it('may have sixteen signatures', () => {
     const note = '— a AAAAAAA=\n'.repeat(15);
     expect(openNote(NOTE + note, [VKEY], nobleVerify).text).toBe('This is an example message.\n');
   });
 
-  it.each(['no newline', 'tab\there\n', 'nul\0\n', ''])('does not sign %j', (text) => {
-    expect(refusal(() => signNote(text, log)).code).toBe('malformed_note');
-  });
+  it.each(['no newline', 'tab\there\n', 'nul\0\n', ''])(
+    'cannot be signed for the text %j',
+    (text) => {
+      expect(refusal(() => signNote(text, log)).code).toBe('malformed_note');
+    },
+  );
 
   it.each([
     '',
@@ -149,11 +152,11 @@ describe('signed notes', () => {
     VKEY.slice(0, -4),
     VKEY + '\n',
     VKEY.replace('+Aeky', '+Beky'),
-  ])('refuses the verifier key %j', (vkey) => {
+  ])('reject the verifier key %j', (vkey) => {
     expect(refusal(() => parseVkey(vkey)).code).toBe('malformed_vkey');
   });
 
-  it('has no keys with impossible names or lengths', () => {
+  it('reject keys with invalid names or lengths', () => {
     expect(refusal(() => keyId(nobleSha256, 'a b', log.publicKey)).code).toBe('malformed_vkey');
     expect(refusal(() => keyId(nobleSha256, 'a+b', log.publicKey)).code).toBe('malformed_vkey');
     expect(refusal(() => keyId(nobleSha256, '', log.publicKey)).code).toBe('malformed_vkey');
@@ -166,7 +169,7 @@ const CHECKPOINT =
   'example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n';
 
 describe('checkpoints', () => {
-  it('read and write the example of the specification', () => {
+  it('parse and format the example of the specification', () => {
     const checkpoint = parseCheckpoint(CHECKPOINT);
     expect(checkpoint.origin).toBe('example.com/behind-the-sofa');
     expect(checkpoint.size).toBe(20852163);
@@ -192,16 +195,16 @@ describe('checkpoints', () => {
     CHECKPOINT + '\n',
     CHECKPOINT.replaceAll('\n', '\r\n'),
     '',
-  ])('refuse %j', (text) => {
+  ])('reject %j', (text) => {
     expect(refusal(() => parseCheckpoint(text)).code).toBe('malformed_checkpoint');
   });
 
-  it('have a size of 0 for the tree without leaves', () => {
+  it('have size 0 for the empty tree', () => {
     const text = formatCheckpoint({ origin: 'o', size: 0, root: nobleSha256(new Uint8Array(0)) });
     expect(parseCheckpoint(text).size).toBe(0);
   });
 
-  it('open under the pinned key and origin only', () => {
+  it('open only under the pinned key and origin', () => {
     const checkpoint = { origin: log.name, size: 3, root: leafHashes(1)[0]! };
     const note = signNote(formatCheckpoint(checkpoint), log);
     expect(openCheckpoint(note, log.vkey, log.name, nobleVerify)).toEqual(checkpoint);
@@ -228,7 +231,7 @@ describe('tlog-proofs', () => {
     log,
   );
 
-  it('come back, with and without extra data', () => {
+  it('survive a round trip with and without extra data', () => {
     for (const count of [0, 1, 20]) {
       const proof = { index: 7, path: leafHashes(count), checkpoint };
       expect(parseTlogProof(formatTlogProof(proof))).toEqual(proof);
@@ -237,7 +240,7 @@ describe('tlog-proofs', () => {
     }
   });
 
-  it('are the lines of the specification', () => {
+  it('have the lines of the specification', () => {
     const [hash] = leafHashes(1);
     expect(
       formatTlogProof({ extra: Uint8Array.of(65), index: 73894, path: [hash!], checkpoint }),
@@ -258,11 +261,11 @@ describe('tlog-proofs', () => {
     text.replace('\n\n', '\n'),
     text.replaceAll('\n', '\r\n'),
     '',
-  ])('refuse %j', (damaged) => {
+  ])('reject %j', (damaged) => {
     expect(refusal(() => parseTlogProof(damaged)).code).toBe('malformed_tlog_proof');
   });
 
-  it('are not written for impossible parts', () => {
+  it('are not written for invalid parts', () => {
     const proof = { index: 7, path: leafHashes(1), checkpoint };
     for (const wrong of [
       { index: -1 },

@@ -35,8 +35,8 @@ const implementations = [
   ['noble', apiOf({ sha256: nobleSha256, verify: nobleVerify })],
 ] as const;
 
-describe('vectors of offline verification', () => {
-  it.each(Object.entries(offlineVectors))('%s.json is what this code makes', async (file, made) => {
+describe('offline verification vectors', () => {
+  it.each(Object.entries(offlineVectors))('reproduce %s.json', async (file, made) => {
     await expect(`${JSON.stringify(made, null, 2)}\n`).toMatchFileSnapshot(`${folder}${file}.json`);
   });
 
@@ -46,7 +46,7 @@ describe('vectors of offline verification', () => {
     });
   });
 
-  it('have a name each, and a sentence', () => {
+  it('have a unique name and a sentence each', () => {
     expect(new Set(all.map(({ name }) => name)).size).toBe(all.length);
     for (const { name, about } of all) {
       expect(name).toMatch(/^[a-z0-9]+(-[a-z0-9]+)*$/);
@@ -54,7 +54,7 @@ describe('vectors of offline verification', () => {
     }
   });
 
-  it('are around every fault, every cause and every unusable pin', () => {
+  it('cover every fault, every cause and every unusable pin', () => {
     const found = (member: string) =>
       new Set(refused.map(({ expected }) => (expected as Record<string, unknown>)[member]));
     expect(found('fault')).toEqual(new Set([undefined, ...OFFLINE_FAULTS]));
@@ -62,14 +62,14 @@ describe('vectors of offline verification', () => {
     expect(found('error')).toEqual(new Set([undefined, ...PIN_ERRORS]));
   });
 
-  it('have codes that are all documented', () => {
+  it('have documented codes only', () => {
     const page = readFileSync(new URL('../../docs/protocol.md', import.meta.url), 'utf8');
     for (const code of [...OFFLINE_FAULTS, ...UNDECIDABLE_CAUSES, ...PIN_ERRORS]) {
       expect(page).toContain(`\`${code}\``);
     }
   });
 
-  it('say of none that is refused that it is authentic and included', () => {
+  it('report no rejected vector as authentic and included', () => {
     for (const { expected, name } of refused) {
       const { included = false } = expected as { included?: boolean };
       expect(included, name).toBe(false);
@@ -77,8 +77,8 @@ describe('vectors of offline verification', () => {
     expect(refused.length).toBeGreaterThan(150);
   });
 
-  it('differ from what passes by their defect alone', () => {
-    // An export that is put together anew around no twist is the genuine one.
+  it('differ from valid ones only by their defect', () => {
+    // Sealing without a change reproduces the genuine export.
     expect(sealed({})).toEqual(exportOf(admitted));
     expect(sealed({ aep: denied.aep, signature: denied.signature }).proof_record).toEqual(
       denied.record,

@@ -49,7 +49,7 @@ function withChange(path: Path, change: (value: JsonValue) => JsonValue): JsonVa
   return copy;
 }
 
-/** Changes that keep the form of the value where that is possible. */
+/** Changes that keep the form of the value where possible. */
 const changes: ((value: JsonValue) => JsonValue)[] = [
   (value) => {
     if (typeof value === 'number') return value + 1;
@@ -68,11 +68,11 @@ const changes: ((value: JsonValue) => JsonValue)[] = [
   () => null,
 ];
 
-/** What nobody signed: the registry can say whether it said so, and nobody else. */
+/** Unsigned members: only the registry can confirm them. */
 const UNSIGNED = new Set(['verdict', 'log_vkey']);
 
-describe('offline verification', () => {
-  it('says that a genuine export is authentic, included, and of unknown status', () => {
+describe('verifyOffline', () => {
+  it('reports a genuine export as authentic, included, and of unknown status', () => {
     for (const proof of [admitted, denied]) {
       for (const verify of [nativeVerify, nobleVerify]) {
         const document = exportOf(proof);
@@ -86,13 +86,13 @@ describe('offline verification', () => {
           status: 'unknown since checkpoint 5',
           faults: [],
         });
-        // Revocation is the one thing that cannot be known offline.
+        // Revocation cannot be checked offline.
         for (const status of STATUSES) expect(JSON.stringify(result)).not.toContain(`"${status}"`);
       }
     }
   });
 
-  it('does not call a document genuine in which any one value was altered', () => {
+  it('rejects a document with any one value altered', () => {
     const paths = scalars(exported).filter(([name]) => !UNSIGNED.has(String(name)));
     expect(paths.length).toBeGreaterThanOrEqual(55);
     let altered = 0;
@@ -113,7 +113,7 @@ describe('offline verification', () => {
     expect(altered).toBeGreaterThan(4 * paths.length);
   });
 
-  it('says the same of a proof whatever verdict somebody wrote beside it', () => {
+  it('ignores the verdict in the document', () => {
     const genuine = verifyOffline(exported, trust, crypto);
     for (const [verification_status, can_assert_validity] of [
       ['REVOKED', false],
@@ -132,7 +132,7 @@ describe('offline verification', () => {
     });
   });
 
-  it('does not call a document genuine in which any member was left out or added', () => {
+  it('rejects a document with any member omitted or added', () => {
     const document = exported as Record<string, JsonValue>;
     for (const name of Object.keys(document)) {
       const rest = structuredClone(document);
@@ -149,7 +149,7 @@ describe('offline verification', () => {
     }
   });
 
-  it('is not taken in by a document that fits together around another proof id', () => {
+  it('rejects a consistent document with another proof id', () => {
     const record = buildProofRecord(sha256, {
       proof_id: denied.proofId,
       aep: admitted.aepBytes,
@@ -185,7 +185,7 @@ describe('offline verification', () => {
     });
   });
 
-  it('tells authentic from included', () => {
+  it('distinguishes authentic from included', () => {
     const other = exportOf(denied);
     const moved = { ...exportOf(admitted), inclusion: other.inclusion };
     expect(verifyOffline(moved, trust, crypto)).toMatchObject({
@@ -204,19 +204,19 @@ describe('offline verification', () => {
     });
   });
 
-  it('says nothing of inclusion when no log is pinned', () => {
+  it('makes no statement about inclusion when no log is pinned', () => {
     const result = verifyOffline(exported, { aepKeys: trust.aepKeys }, crypto);
     expect(result).toMatchObject({ authentic: true, status: 'unknown' });
     expect(result).not.toHaveProperty('included');
     expect(result).not.toHaveProperty('under');
   });
 
-  it('does not decide without a pinned key, and says why', () => {
+  it('is undecidable with a cause when no key is pinned', () => {
     expect(verifyOffline(exported, { ...trust, aepKeys: [] }, crypto)).toMatchObject({
       decidable: false,
       cause: 'no_pinned_key',
     });
-    // The document brings the right key along; that does not make it trusted.
+    // The right key in the document does not make the document trusted.
     const stranger = { ...trust, aepKeys: [testKey(2).publicKey] };
     expect(verifyOffline(exported, stranger, crypto)).toMatchObject({
       decidable: false,
@@ -224,7 +224,7 @@ describe('offline verification', () => {
     });
   });
 
-  it('finds the key among several pinned ones', () => {
+  it('selects the key among several pinned ones', () => {
     const several = { ...trust, aepKeys: [testKey(2).publicKey, aepKey.publicKey] };
     expect(verifyOffline(exported, several, crypto)).toMatchObject({
       authentic: true,
@@ -232,7 +232,7 @@ describe('offline verification', () => {
     });
   });
 
-  it('rests on the signature checks', () => {
+  it('depends on the signature check', () => {
     const yes = { sha256, verify: () => true };
     const forged = withChange(['envelope', 'signatures', 0, 'sig'], (sig) => sig);
     expect(verifyOffline(forged, trust, yes)).toMatchObject({ authentic: true });
@@ -244,7 +244,7 @@ describe('offline verification', () => {
     });
   });
 
-  it('takes text, bytes of any realm and a value that was parsed', () => {
+  it('accepts text, bytes of any realm and a parsed value', () => {
     const text = canonicalize(exported);
     const bytes = Buffer.from(text);
     const elsewhere: unknown = runInNewContext('Uint8Array.from(bytes)', { bytes: [...bytes] });
@@ -264,7 +264,7 @@ describe('offline verification', () => {
     });
   });
 
-  it('takes a key as bytes, base64url and JWK', () => {
+  it('accepts a key as bytes, base64url and JWK', () => {
     const { publicKey } = aepKey;
     const spellings = [
       publicKey,
@@ -277,14 +277,14 @@ describe('offline verification', () => {
         authentic: true,
       });
     }
-    // Pinned twice, the narrower pin counts.
+    // Of two pins of a key, the narrower one applies.
     const ended = { ...publicJwk(sha256, publicKey), retired_at: 1 };
     expect(
       verifyOffline(exported, { ...trust, aepKeys: [publicKey, ended] }, crypto),
     ).toMatchObject({ authentic: false, faults: [{ code: 'key_not_in_force' }] });
   });
 
-  it('decides nothing for a caller without types that pins nothing', () => {
+  it('is undecidable for an untyped caller that pins nothing', () => {
     for (const nothing of [{}, { aepKeys: undefined }, { aepKeys: [], log: null }]) {
       expect(verifyOffline(exported, nothing, crypto)).toMatchObject({ cause: 'no_pinned_key' });
       expect(verifyTlogProof('', '', nothing, crypto)).toMatchObject({ cause: 'no_pinned_log' });
@@ -295,7 +295,7 @@ describe('offline verification', () => {
     }
   });
 
-  it('refuses pins that are none, which are the caller’s and not the document’s', () => {
+  it('throws for unusable pins, which are the caller’s error', () => {
     const broken = { ...trust, log: { vkey: 'nonsense', origin: ORIGIN } };
     expect(refusal(() => verifyOffline(exported, broken, crypto)).code).toBe('malformed_vkey');
     const short = { ...trust, aepKeys: [new Uint8Array(3)] };

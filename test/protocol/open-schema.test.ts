@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import * as z from 'zod';
 import { openSchema } from '#protocol/schemas/open-schema';
 
-it('openSchema > refuses a container of a kind that it does not open', () => {
+it('openSchema > rejects an unsupported kind of container', () => {
   const strict = z.strictObject({ a: z.string() });
   expect(() => openSchema(z.strictObject({ list: z.array(z.readonly(strict)) }))).toThrow(
     new TypeError('a schema of type readonly cannot be opened'),

@@ -20,7 +20,7 @@ import {
 } from '../fixtures/other-tools.js';
 import { openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
 
-/** Proofs of a real engine, read by programs that are not ours. */
+/** Proofs of a real engine, verified by independent programs. */
 let world: SdkWorld;
 let exported: ProofExport;
 let tlogProof: string;
@@ -29,7 +29,7 @@ let aepKey: string;
 beforeAll(async () => {
   world = await openSdkWorld();
   aepKey = toBase64Url(world.registry.admit.signer.publicKey);
-  // Several leaves, so that there is a path.
+  // Several leaves, so that the path is not empty.
   const ids: string[] = [];
   for (const intent_id of ['réserver ✈', 'second', 'third']) {
     const receipt = await executeIntentHttp(world.options, { intent_id, action: 'BOOK' });
@@ -44,7 +44,7 @@ beforeAll(async () => {
 });
 afterAll(() => world.close());
 
-/** Another character in the middle, of any of the alphabets: a digit has no case that a tool may pass over. */
+/** Changes a character in the middle. Digits have no case, which a tool might ignore. */
 const altered = (text: string): string => {
   const middle = Math.floor(text.length / 2);
   return `${text.slice(0, middle)}${text[middle] === '0' ? '1' : '0'}${text.slice(middle + 1)}`;
@@ -78,7 +78,7 @@ describe("sigstore's verifier", () => {
       }),
     );
 
-  it('verifies the envelope of an export, and not one that was altered', () => {
+  it('verifies the envelope of an export, and rejects an altered one', () => {
     expect(() => verifier().verify(entity(exported.envelope))).not.toThrow();
     const payload = altered(exported.envelope.payload);
     expect(() => verifier().verify(entity({ ...exported.envelope, payload }))).toThrow(
@@ -88,7 +88,7 @@ describe("sigstore's verifier", () => {
 });
 
 describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
-  `what the documentation tells to do with other tools${withoutTools}`,
+  `documented commands of other tools${withoutTools}`,
   () => {
     let place: Workplace;
     let [signature, hashes, inclusion] = ['', '', ''];
@@ -105,7 +105,7 @@ describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
     const put = (document: unknown): Promise<void> =>
       place.write('proof.json', JSON.stringify(document));
 
-    it('verifies an export as the engine gives it', async () => {
+    it('verify an export of the engine', async () => {
       await place.write('proof.json', canonicalJson(exported));
       const said = await place.paste(signature);
       expect(said).toContain('Signature Verified Successfully');
@@ -118,7 +118,7 @@ describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
       );
     }, 120_000);
 
-    it('verifies a .tlog-proof as the engine gives it', async () => {
+    it('verify a .tlog-proof of the engine', async () => {
       await place.write('given.tlog-proof', tlogProof);
       await place.write('entry.json', canonicalize(exported.entry));
       const go = 'go run main.go "$LOG_VKEY" given.tlog-proof entry.json';
@@ -130,7 +130,7 @@ describe.skipIf(missingTools.length > 0 && process.env['CI'] === undefined)(
       });
     }, 120_000);
 
-    it('refuses what was altered', async () => {
+    it('reject altered documents', async () => {
       const { envelope, entry, inclusion: claim } = exported;
       await put({ ...exported, envelope: { ...envelope, payload: altered(envelope.payload) } });
       await expect(place.paste(signature)).rejects.toThrow();

@@ -35,7 +35,7 @@ const kinds = [
   },
 ];
 
-/** Values that a field may be given in place of what it has, right ones and wrong ones among them. */
+/** Replacement values for a field, valid and invalid. */
 const values = fc.oneof(
   fc.constantFrom<JsonValue>(
     ...[null, true, 7, '', 'x', 'é"\\', '😀', '\ud800', 'A'.repeat(128), 'A'.repeat(129), HASH],
@@ -53,16 +53,16 @@ const values = fc.oneof(
   fc.string({ unit: 'binary', maxLength: 20 }),
 );
 
-describe.each(kinds)('$what that is read without its schema', ({ read, schema, least, more }) => {
+describe.each(kinds)('fast path for $what', ({ read, schema, least, more }) => {
   const whole: Record<string, JsonValue> = { ...least, ...more };
 
-  it('is read at all, in whatever order it is written', () => {
+  it('parses members in any order', () => {
     for (const body of [least, whole, Object.fromEntries(Object.entries(whole).reverse())]) {
       expect(read(body)).toEqual({ body: schema.parse(body), canonical: canonicalize(body) });
     }
   });
 
-  it('is one that the schema accepts and reads the same', () => {
+  it('returns only what the schema accepts, with an equal result', () => {
     const names = fc.constantFrom(...Object.keys(whole), '__proto__', 'constructor', 'more');
     fc.assert(
       fc.property(fc.dictionary(names, fc.option(values), { maxKeys: 2 }), (changes) => {
@@ -88,7 +88,7 @@ describe.each(kinds)('$what that is read without its schema', ({ read, schema, l
   });
 
   it.each(Object.keys(whole))(
-    'is not one without %s that has to be there, nor with more',
+    'returns null without required %s, or with an extra member',
     (name) => {
       const rest = without(whole, name);
       expect(read(rest) === null).toBe(!schema.safeParse(rest).success);
@@ -96,7 +96,7 @@ describe.each(kinds)('$what that is read without its schema', ({ read, schema, l
     },
   );
 
-  it.each([null, 'text', [], [least]])('is not %j', (value) => {
+  it.each([null, 'text', [], [least]])('returns null for %j', (value) => {
     expect(read(value as JsonValue)).toBeNull();
   });
 });

@@ -27,8 +27,8 @@ const entryArbitrary = fc
     time,
   }));
 
-describe('the published keys', () => {
-  it('say of every position what the log says, in whatever order the entries came', () => {
+describe('published keys', () => {
+  it('equal keyStateAt at every position, for any order of entries', () => {
     fc.assert(
       fc.property(fc.array(entryArbitrary, { maxLength: 8 }), (entries) => {
         const log = entries.map((entry, leafIndex) => ({ leafIndex, entry }));

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { aepBytes, buildProofRecord, laneOf, proofRecordHash } from '#protocol/aep';
+import { aepBytes, buildProofRecord, requestTypeOf, proofRecordHash } from '#protocol/aep';
 import { fromUtf8, utf8 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { proofCommitments } from '#protocol/commitments';
@@ -14,8 +14,8 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { anyAep } from '../fixtures/aep-arbitrary.js';
 import { admitted, denied, entries } from '../fixtures/worked-log.js';
 
-/** What the general way says, refusals included. */
-function generally(bytes: Uint8Array): ReadAep {
+/** The result of the general parser. */
+function parseGeneral(bytes: Uint8Array): ReadAep {
   try {
     return parseAep(bytes);
   } catch {
@@ -23,7 +23,7 @@ function generally(bytes: Uint8Array): ReadAep {
   }
 }
 
-/** Texts that are nearly the given one: pieces taken out, doubled, exchanged, put in. */
+/** Texts close to the given one: pieces removed, doubled, exchanged, inserted. */
 const near = (text: string): fc.Arbitrary<string> =>
   fc
     .tuple(
@@ -53,7 +53,7 @@ const near = (text: string): fc.Arbitrary<string> =>
 
 const asText = (aep: Aep): string => fromUtf8(aepBytes(aep));
 
-/** The AEP with every character that JSON escapes, or that UTF-16 has in two halves, exchanged. */
+/** The AEP with every JSON-escaped or surrogate character replaced. */
 function withoutEscapes(aep: Aep): Aep {
   const text = JSON.stringify(aep).replaceAll(/\\u[0-9a-f]{4}|\\.|[\ud800-\udfff]/g, 'é');
   const plain = JSON.parse(text) as Aep;
@@ -61,40 +61,40 @@ function withoutEscapes(aep: Aep): Aep {
   return { ...plain, decision: { ...plain.decision, reasons } };
 }
 
-describe('reading an AEP', () => {
-  it('comes to what the general way comes to, whatever the AEP says', () => {
+describe('canonicalAep', () => {
+  it('equals the general parser for every AEP', () => {
     fc.assert(
       fc.property(anyAep, (aep) => {
         const bytes = aepBytes(aep);
-        expect(readAep(bytes)).toEqual(generally(bytes));
+        expect(readAep(bytes)).toEqual(parseGeneral(bytes));
       }),
       { numRuns: 500 },
     );
   });
 
-  it('comes to what the general way comes to, of texts that are nearly an AEP', () => {
+  it('equals the general parser for texts that are nearly an AEP', () => {
     fc.assert(
       fc.property(
         anyAep.chain((aep) => near(asText(aep))),
         (text) => {
           const bytes = Buffer.from(text);
-          expect(readAep(bytes)).toEqual(generally(bytes));
+          expect(readAep(bytes)).toEqual(parseGeneral(bytes));
         },
       ),
       { numRuns: 3000 },
     );
   });
 
-  it('comes to what the general way comes to, of every worked AEP with one character gone', () => {
+  it('equals the general parser for every worked AEP with one character removed', () => {
     for (const text of [asText(admitted.aep), asText(denied.aep)]) {
       for (let at = 0; at < text.length; at++) {
         const bytes = utf8(text.slice(0, at) + text.slice(at + 1));
-        expect(readAep(bytes)).toEqual(generally(bytes));
+        expect(readAep(bytes)).toEqual(parseGeneral(bytes));
       }
     }
   });
 
-  it('takes the short way for all that is plain, on either lane', () => {
+  it('parses every plain AEP of both request types', () => {
     expect(canonicalAep(asText(admitted.aep))).toEqual(admitted.aep);
     expect(canonicalAep(asText(denied.aep))).toEqual(denied.aep);
     const kinds = new Set<string>();
@@ -141,20 +141,20 @@ describe('reading an AEP', () => {
     ['another version', { schema_version: 'svc.aep/1.1' }],
     ['a further member', { zone: 'a' }],
     ['a further member of the subject', { subject: { ...subject, zone: 'a' } }],
-  ])('does not take %s for one', (_, change) => {
+  ])('rejects %s', (_, change) => {
     expect(canonicalAep(changed({}))).not.toBeNull();
     const text = changed(change);
     expect(canonicalAep(text)).toBeNull();
     expect(readAep(utf8(text)).aep).toBeNull();
   });
 
-  it('takes as long a name as the schema does', () => {
+  it('accepts names up to the length limit of the schema', () => {
     const text = changed({ subject: { ...subject, intent_id: 'é'.repeat(512) } });
     expect(canonicalAep(text)).toEqual(aepSchema.parse(parseStrict(utf8(text))));
   });
 });
 
-describe('reading the entry of a proof', () => {
+describe('canonicalProofEntry', () => {
   const general = (text: string) => {
     try {
       const entry = logEntrySchema.parse(parseStrict(Buffer.from(text)));
@@ -164,7 +164,7 @@ describe('reading the entry of a proof', () => {
     }
   };
 
-  it('comes to what the general way comes to, of every entry and all that is nearly one', () => {
+  it('equals the general parser for every entry and near misses', () => {
     for (const bytes of entries) {
       expect(canonicalProofEntry(fromUtf8(bytes))).toEqual(general(fromUtf8(bytes)));
       expect(parseEntry(bytes)).toEqual(logEntrySchema.parse(parseStrict(bytes)));
@@ -178,7 +178,7 @@ describe('reading the entry of a proof', () => {
     );
   });
 
-  it('knows no entry with a time that is none', () => {
+  it('rejects an entry with an invalid time', () => {
     const entry = { ...parseEntry(admitted.entry), time: '2026-02-30T00:00:00.000Z' };
     expect(canonicalProofEntry(fromUtf8(canonicalBytes(entry)))).toBeNull();
     expect(() => parseEntry(canonicalBytes(entry))).toThrow();
@@ -186,8 +186,8 @@ describe('reading the entry of a proof', () => {
   });
 });
 
-describe('what the log commits to', () => {
-  it('is what the proof record says, whatever is in it', () => {
+describe('proofCommitments', () => {
+  it('equals the hashes of the proof record for every content', () => {
     const odd = fc.oneof(
       fc.constant(undefined),
       fc.constantFrom('', '"', '\\', '"}', 'ä', 'x'.repeat(43)),
@@ -202,7 +202,7 @@ describe('what the log commits to', () => {
           key_id: key ?? aep.key_id,
           request_hash: hash ?? aep.request_hash,
           effect: aep.decision.effect,
-          lane: laneOf(aep.subject),
+          lane: requestTypeOf(aep.subject),
         };
         const record = buildProofRecord(nobleSha256, input);
         for (const sha256 of [nobleSha256, nativeSha256]) {

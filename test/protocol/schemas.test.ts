@@ -3,7 +3,7 @@ import { toBase64, utf8 } from '#protocol/bytes';
 import { parseStrict } from '#protocol/json';
 import {
   admissionStatusSchema,
-  askedFor,
+  requestedIdentifier,
   executeRequestSchema,
   facadeSchema,
   inclusionResponseSchema,
@@ -55,7 +55,7 @@ describe('execute request', () => {
     { idempotency_key: null },
     { idempotency_key: undefined },
     { proof_chain_fixture_ref: '' },
-  ])('refuses %j', (change) => {
+  ])('rejects %j', (change) => {
     expect(executeRequestSchema.safeParse({ ...execute, ...change }).success).toBe(false);
   });
 
@@ -68,7 +68,7 @@ describe('execute request', () => {
     },
   );
 
-  it('knows __proto__ for the unknown field it is', () => {
+  it('rejects __proto__ as an unknown field', () => {
     const body = parseStrict(utf8(JSON.stringify(execute).replace('{', '{"__proto__":{},')));
     expect(executeRequestSchema.safeParse(body).success).toBe(false);
   });
@@ -77,9 +77,9 @@ describe('execute request', () => {
 describe('lookup request', () => {
   const schema_version = SCHEMA.lookupRequest;
 
-  it.each(LOOKUP_FIELDS)('asks by %s', (field) => {
+  it.each(LOOKUP_FIELDS)('accepts %s as its identifier', (field) => {
     const body = lookupRequestSchema.parse({ schema_version, [field]: 'x' });
-    expect(askedFor(body)).toEqual({ field, identifier: 'x' });
+    expect(requestedIdentifier(body)).toEqual({ field, identifier: 'x' });
   });
 
   it.each([
@@ -88,12 +88,12 @@ describe('lookup request', () => {
     { q: 'a' },
     { proof_id: 1 },
     { proof_id: 'a', schema_version: 'svc.public_verification.lookup_request/2.0' },
-  ])('refuses %j', (body) => {
+  ])('rejects %j', (body) => {
     expect(lookupRequestSchema.safeParse({ schema_version, ...body }).success).toBe(false);
   });
 });
 
-describe('public answers', () => {
+describe('public responses', () => {
   const resolved = {
     schema_version: SCHEMA.facade,
     artifact_kind: 'proof',
@@ -133,7 +133,7 @@ describe('public answers', () => {
     },
   };
 
-  it('have the documented fields, resolved or not', () => {
+  it('have the documented fields, resolved or unresolved', () => {
     expect(facadeSchema.safeParse(resolved).error).toBeUndefined();
     const unresolved = {
       ...resolved,
@@ -152,7 +152,7 @@ describe('public answers', () => {
     expect(facadeSchema.safeParse(unresolved).error).toBeUndefined();
   });
 
-  it('cannot claim a validity that the status does not give', () => {
+  it('cannot assert a validity that their status does not imply', () => {
     for (const verification_status of STATUSES) {
       for (const can_assert_validity of [true, false]) {
         const verification = { ...resolved.verification, verification_status, can_assert_validity };
@@ -167,13 +167,13 @@ describe('public answers', () => {
   });
 
   it.each([{ mutation_allowed: true }, { serves_authoritative_truth: true }, { tenant_id: 't' }])(
-    'never say %j',
+    'reject the status %j',
     (change) => {
       expect(facadeSchema.safeParse({ ...resolved, ...change }).success).toBe(false);
     },
   );
 
-  it('of an unknown proof are the record of the specification', () => {
+  it('have the specified record for an unknown proof', () => {
     const notFound = {
       schema_version: 'svc.public_verification.not_found/1.0',
       result: 'NOT_FOUND',
@@ -189,8 +189,8 @@ describe('public answers', () => {
   });
 });
 
-describe('engine answers', () => {
-  it('that are pending say so and nothing else', () => {
+describe('engine responses', () => {
+  it('contain only the state while pending', () => {
     const pending = {
       schema_version: SCHEMA.admissionStatus,
       proof_id: admitted.proofId,
@@ -200,7 +200,7 @@ describe('engine answers', () => {
     expect(admissionStatusSchema.safeParse({ ...pending, state: 'admitted' }).success).toBe(false);
   });
 
-  it('about inclusion have a path and a checkpoint, or say that there is none yet', () => {
+  it('contain a path and a checkpoint for inclusion, or a pending state', () => {
     const { entry, inclusion, proof_id } = exportOf(admitted);
     const included = {
       schema_version: SCHEMA.inclusion,
@@ -225,7 +225,7 @@ describe('engine answers', () => {
     }
   });
 
-  it('that are errors carry a code, a request id and pointers', () => {
+  it('contain a code, a request id and pointers for errors', () => {
     const problem = {
       type: 'urn:svc:problem:duplicate_key',
       title: 't',

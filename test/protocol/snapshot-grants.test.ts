@@ -10,12 +10,12 @@ const chapter = readFileSync(new URL('../../docs/protocol.md', import.meta.url),
   .split('\n### Share parts\n')[1]!
   .split('\n### ')[0]!;
 
-describe('the worked share token', () => {
+describe('worked share token', () => {
   const { token, token_hash } = lifecycle.share_token;
   const hash = tokenHash(sha256, token);
   const share = { schema_version: 'svc.public_verification.share/1.0', token_hash } as const;
 
-  it('is in the chapter on snapshots as it would be in one', () => {
+  it('is documented as a snapshot contains it', () => {
     expect(toHex(hash)).toBe(token_hash);
     expect(chapter).toContain(`\`${toHex(shareIndexId(hash))}\``);
     const shown = { ...share, artifact_kind: 'trust', proof_id: admitted.proofId } as const;
@@ -25,7 +25,7 @@ describe('the worked share token', () => {
     for (const one of [shown, ended]) expect(openShare(encodeShare(one), hash)).toEqual(one);
   });
 
-  it('is refused when it is another token’s, or no record of one', () => {
+  it('is rejected when the record is invalid or another token’s', () => {
     const shown = { ...share, artifact_kind: 'trust', proof_id: admitted.proofId } as const;
     const refusal = { code: 'malformed_snapshot' };
     // An index row is found by the first half of the hash: a token that shares

@@ -20,7 +20,7 @@ const code = (run: () => unknown): string => {
   return 'none';
 };
 
-describe('a record', () => {
+describe('snapshot record', () => {
   const proof_id = ids(1)[0]!;
   const id = fromHex(proof_id);
   const record = encodeRecord({
@@ -29,7 +29,7 @@ describe('a record', () => {
     tail: '…}',
   });
 
-  it('gives back each kind with the shared tail, and null for a kind that it has not', () => {
+  it('returns each kind with the shared tail, and null for an absent kind', () => {
     const text = (kind: 'proof' | 'passport' | 'trust' | 'certificate') => {
       const body = recordBody(record, id, kind);
       return body && fromUtf8(body.part) + fromUtf8(body.tail);
@@ -40,7 +40,7 @@ describe('a record', () => {
     expect(text('certificate')).toBeNull();
   });
 
-  it('is refused under another id, when cut short, and when its lengths do not add up', () => {
+  it('is rejected under another id, when truncated, and with inconsistent lengths', () => {
     expect(code(() => recordBody(record, fromHex(ids(2)[1]!), 'proof'))).toBe('malformed_snapshot');
     expect(code(() => recordBody(record.slice(0, -1), id, 'proof'))).toBe('malformed_snapshot');
     expect(code(() => recordBody(record.slice(0, 10), id, 'proof'))).toBe('malformed_snapshot');
@@ -50,7 +50,7 @@ describe('a record', () => {
   });
 });
 
-describe('a record with a history', () => {
+describe('snapshot record with a history', () => {
   const [proof_id, other] = ids(2) as [string, string];
   const id = fromHex(proof_id);
   const texts = { id: proof_id, parts: { proof: 'P', trust: 'Tränen' }, tail: '…}' };
@@ -69,7 +69,7 @@ describe('a record with a history', () => {
     expect(code(() => recordHistory(bytes, of))).toBe('malformed_snapshot');
   };
 
-  it('gives the same answers as without it, and the history beside them', () => {
+  it('returns the same bodies as without one, and the history', () => {
     expect([plain[0], record[0]]).toEqual([1, 2]);
     expect(bodiesIn(record)).toEqual(['P…}', null, null, 'Tränen…}']);
     expect(bodiesIn(plain)).toEqual(bodiesIn(record));
@@ -78,33 +78,33 @@ describe('a record with a history', () => {
     expect(recordHistory(encodeRecord({ ...texts, history: '' }), id)).toEqual(new Uint8Array());
   });
 
-  it('is four bytes and its text longer, and otherwise no other', () => {
+  it('is longer only by four bytes and its text', () => {
     expect(record.length).toBe(plain.length + 4 + utf8('["é"]').length);
     expect(toHex(record.subarray(1, 40))).toBe(toHex(plain.subarray(1, 40)));
   });
 
-  it('is read wherever in its file it stands', () => {
+  it('is readable at any offset of its file', () => {
     const file = concat(plain, record, plain);
     const within = file.subarray(plain.length, plain.length + record.length);
     expect(bodiesIn(within)).toEqual(bodiesIn(record));
     expect(fromUtf8(recordHistory(within, id)!)).toBe('["é"]');
   });
 
-  it("is refused as another one's, whether for its answers or its history", () => {
+  it('is rejected under another id for its bodies and its history', () => {
     refused(record, fromHex(other));
     refused(plain, fromHex(other));
-    // Cut together from two.
+    // Assembled from two records.
     const theirs = encodeRecord({ ...texts, id: other, history: '["theirs"]' });
     refused(concat(record.subarray(0, 44), theirs.subarray(44)));
     refused(concat(theirs.subarray(0, 44), record.subarray(44)));
   });
 
-  it('is refused when cut short anywhere, or longer', () => {
+  it('is rejected when truncated anywhere or extended', () => {
     for (let length = 0; length < record.length; length++) refused(record.subarray(0, length));
     refused(concat(record, new Uint8Array(1)));
   });
 
-  it('is refused when any one of its lengths is another', () => {
+  it('is rejected with any one of its lengths changed', () => {
     for (const at of [4, 8, 12, 16, 20, 40]) {
       for (const byte of [at, at + 1, at + 3]) {
         for (const [whole, has] of [
@@ -120,7 +120,7 @@ describe('a record with a history', () => {
     }
   });
 
-  it('is refused under another version', () => {
+  it('is rejected with another version', () => {
     for (const [whole, version] of [
       [record, 1],
       [plain, 2],
@@ -134,7 +134,7 @@ describe('a record with a history', () => {
     }
   });
 
-  it('is cut into what it was made of, whatever that was', () => {
+  it('survives a round trip for any texts', () => {
     const text = fc.string({ unit: 'binary', maxLength: 20 });
     fc.assert(
       fc.property(
@@ -162,7 +162,7 @@ describe('a record with a history', () => {
   });
 });
 
-describe('the worked example', () => {
+describe('worked example', () => {
   const texts = {
     id: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
     parts: { proof: '"a":1,', trust: '"b":"é",' },
@@ -185,12 +185,12 @@ describe('the worked example', () => {
   it.each([
     ['without a history', texts],
     ['with one', { ...texts, history }],
-  ])('of a record %s is what this code writes', (_what, record) => {
+  ])('of a record %s equals the output of this code', (_what, record) => {
     const lines = toHex(encodeRecord(record)).match(/.{1,64}/g)!;
     expect(documented.replaceAll('\n', '')).toContain(lines.join(''));
   });
 
-  it('of a history is the text of the record', () => {
+  it('of a history equals the text of the record', () => {
     expect(documented).toContain(`\n${history}\n`);
   });
 });

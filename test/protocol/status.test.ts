@@ -30,8 +30,8 @@ const everything: StatusFacts[] = ARTIFACT_KINDS.flatMap((kind) =>
   ),
 );
 
-/** What an artifact rests on, itself included, written out by hand. */
-const RESTS_ON: Record<ArtifactKind, ArtifactKind[]> = {
+/** The artifacts on which each artifact depends, itself included. */
+const DEPENDS_ON: Record<ArtifactKind, ArtifactKind[]> = {
   proof: ['proof'],
   passport: ['proof', 'passport'],
   certificate: ['proof', 'passport', 'certificate'],
@@ -44,12 +44,12 @@ const POSITIVE = {
   trust: 'TRUST_ESTABLISHED',
 };
 
-describe('verification status', () => {
-  it('follows the table over the whole space of facts', () => {
+describe('verificationStatus', () => {
+  it('follows its rules for all facts', () => {
     expect(everything).toHaveLength(4 * 2 * 2 * 3 * 16 * 16);
     for (const facts of everything) {
       const ended = (set: readonly ArtifactKind[]) =>
-        RESTS_ON[facts.kind].some((kind) => set.includes(kind));
+        DEPENDS_ON[facts.kind].some((kind) => set.includes(kind));
       let expected: string;
       if (facts.verdict !== 'pass') expected = 'BACKEND_LOOKUP_REQUIRED';
       else if ((facts.effect === 'DENY' || facts.isOutcome) && facts.kind !== 'proof')
@@ -61,7 +61,7 @@ describe('verification status', () => {
     }
   });
 
-  it('asserts validity for nothing that is unverified, revoked or expired', () => {
+  it('never asserts validity for an unverified, revoked or expired artifact', () => {
     for (const facts of everything) {
       if (!canAssertValidity(verificationStatus(facts))) continue;
       expect(facts.verdict).toBe('pass');
@@ -71,7 +71,7 @@ describe('verification status', () => {
     }
   });
 
-  it('can assert validity for PASS, VALID, VERIFIED, TRUST_ESTABLISHED and nothing else', () => {
+  it('asserts validity only for PASS, VALID, VERIFIED and TRUST_ESTABLISHED', () => {
     const asserting = STATUSES.filter(canAssertValidity);
     expect([...asserting].sort()).toEqual(['PASS', 'TRUST_ESTABLISHED', 'VALID', 'VERIFIED']);
     for (const unknown of ['', 'valid', 'VALID ', 'toString', '__proto__', 'OK']) {
@@ -80,13 +80,13 @@ describe('verification status', () => {
   });
 });
 
-describe('the status of a package', () => {
+describe('packageStatus', () => {
   const sets = STATUSES.flatMap((a) => [
     [a],
     ...STATUSES.flatMap((b) => [[a, b], ...STATUSES.map((c) => [a, b, c])]),
   ]);
 
-  it('follows its rules over every package of up to three members', () => {
+  it('follows its rules for every package of up to three members', () => {
     expect(sets).toHaveLength(8 + 64 + 512);
     const good = ['PASS', 'TRUST_ESTABLISHED', 'VALID', 'VERIFIED'];
     for (const members of sets) {
@@ -100,7 +100,7 @@ describe('the status of a package', () => {
     }
   });
 
-  it('asserts only what every member does, and nothing of none', () => {
+  it('asserts only what every member asserts, and nothing for an empty package', () => {
     for (const members of sets) {
       if (canAssertValidity(packageStatus(members))) {
         expect(members.every(canAssertValidity)).toBe(true);
@@ -119,7 +119,7 @@ it('isOutcomeAnswer > distinguishes an outcome from an action, a denial and a pa
 });
 
 describe('trust chain', () => {
-  it('has the documented order, reaches to the verification for a denial or an outcome, and nowhere otherwise', () => {
+  it('has the documented order, and ends with verification for a denial or an outcome', () => {
     expect(TRUST_CHAIN.FULL).toEqual({
       available: true,
       sequence: [

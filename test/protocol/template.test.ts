@@ -6,7 +6,7 @@ import { parseTime } from '#protocol/time';
 const digits = (most: number, count: number) =>
   fc.integer({ min: 0, max: most }).map((n) => String(n).padStart(count, '0'));
 
-/** Times, and what is one but for a number beyond its range. */
+/** Times, and texts that differ from times only by a number out of range. */
 const nearlyTimes = fc
   .tuple(
     digits(9999, 4),
@@ -28,8 +28,8 @@ function isTime(text: string): boolean {
   }
 }
 
-describe('a field along a template', () => {
-  it('is a time where the parser knows one, and nowhere else', () => {
+describe('TemplateReader', () => {
+  it('accepts exactly the times that parseTime accepts', () => {
     const seen = new Set<boolean>();
     fc.assert(
       fc.property(nearlyTimes, (text) => {
@@ -51,7 +51,7 @@ describe('a field along a template', () => {
     [`${'a'.repeat(63)}A`, false],
     [`${'a'.repeat(63)}g`, false],
     [` ${'a'.repeat(63)}`, false],
-  ])('is a hash in lower-case hex: %s', (text, isHash) => {
+  ])('accepts only lower-case hex as a hash: %s', (text, isHash) => {
     const reader = new TemplateReader(text);
     expect(reader.hex(64)).toBe(reader.ended || text.length > 64 ? text.slice(0, 64) : '');
     expect(reader.ended).toBe(isHash);

@@ -38,7 +38,7 @@ class TileStore {
     ).toEqual(tilesBetween(this.size, size));
     for (const { level, index, hashes } of touched) {
       const before = this.tiles.get(`${level}/${index}`) ?? new Uint8Array(0);
-      // Tiles only ever grow: what was there is a proper prefix of what is there now.
+      // Tiles only grow: the old content is a proper prefix of the new one.
       expect(hashes.length).toBeGreaterThan(before.length);
       expect(equalBytes(hashes.subarray(0, before.length), before)).toBe(true);
       this.tiles.set(`${level}/${index}`, hashes);
@@ -61,7 +61,7 @@ const leaves = leafHashes(MAX);
 const store = new TileStore();
 store.append(leaves);
 
-describe('paths', () => {
+describe('tile paths', () => {
   it.each([
     [0, 0, undefined, 'tile/0/000'],
     [0, 67, undefined, 'tile/0/067'],
@@ -72,16 +72,16 @@ describe('paths', () => {
     [0, 273, 256, 'tile/0/273'],
     [63, 999, 255, 'tile/63/999.p/255'],
     [0, Number.MAX_SAFE_INTEGER, undefined, 'tile/0/x009/x007/x199/x254/x740/991'],
-  ])('of tile %d %d of width %j is %s', (level, index, width, path) => {
+  ])('format tile %d %d of width %j as %s', (level, index, width, path) => {
     expect(tilePath(level, index, width)).toBe(path);
   });
 
-  it('of entry bundles', () => {
+  it('format entry bundles', () => {
     expect(entriesPath(0)).toBe('tile/entries/000');
     expect(entriesPath(1234067, 7)).toBe('tile/entries/x001/x234/067.p/7');
   });
 
-  it('do not exist for tiles that do not', () => {
+  it('throw for nonexistent tiles', () => {
     expect(refusal(() => tilePath(64, 0)).code).toBe('out_of_range');
     expect(refusal(() => tilePath(0, -1)).code).toBe('out_of_range');
     expect(refusal(() => tilePath(0, 0, 0)).code).toBe('out_of_range');
@@ -89,8 +89,8 @@ describe('paths', () => {
   });
 });
 
-describe('the tiles of a tree', () => {
-  it('of 70,000 leaves are the ones that the specification counts', () => {
+describe('tiles of a tree', () => {
+  it('of 70,000 leaves are those of the specification', () => {
     const tiles = tilesBetween(0, 70_000);
     const at = (level: number) =>
       tiles.filter((tile) => tile.level === level).map((tile) => tile.width);
@@ -100,7 +100,7 @@ describe('the tiles of a tree', () => {
     expect(tiles).toHaveLength(277);
   });
 
-  it('of 256 leaves are a full one and the first of the level above', () => {
+  it('of 256 leaves are a full tile and the first one of the next level', () => {
     expect(tilesBetween(0, 256)).toEqual([
       { level: 0, index: 0, width: 256 },
       { level: 1, index: 0, width: 1 },
@@ -110,7 +110,7 @@ describe('the tiles of a tree', () => {
     expect(tilesBetween(0, 0)).toEqual([]);
   });
 
-  it('are the same however the leaves were grouped', () => {
+  it('do not depend on the sizes of the appends', () => {
     fc.assert(
       fc.property(
         fc.array(fc.integer({ min: 0, max: 700 }), { minLength: 1, maxLength: 8 }),
@@ -127,7 +127,7 @@ describe('the tiles of a tree', () => {
     );
   });
 
-  it('are not built upon when they disagree with the size', () => {
+  it('are rejected when they contradict the size', () => {
     const tile = { level: 0, index: 0, hashes: concat(...leaves.slice(0, 5)) };
     const more = leaves.slice(5, 7);
     expect(extendTiles(sha256, 5, more, [tile])).toHaveLength(1);
@@ -140,13 +140,13 @@ describe('the tiles of a tree', () => {
   });
 });
 
-describe('reading a tree from its tiles', () => {
+describe('tree reader', () => {
   const size = fc.oneof(
     fc.integer({ min: 1, max: MAX }),
     fc.constantFrom(1, 255, 256, 257, 511, 512, 65_535, 65_536, 65_537, MAX),
   );
 
-  it('gives the root of every size', async () => {
+  it('returns the root of every size', async () => {
     await fc.assert(
       fc.asyncProperty(size, async (n) => {
         expect(await rootFromTiles(sha256, n, store.read)).toEqual(
@@ -158,7 +158,7 @@ describe('reading a tree from its tiles', () => {
     expect(await rootFromTiles(sha256, 0, store.read)).toEqual(rootOf(sha256, []));
   });
 
-  it('gives the same proofs as the leaves do, from a handful of tiles', async () => {
+  it('returns the same proofs as the leaves, from a few tiles', async () => {
     const place = size.chain((n) => fc.tuple(fc.nat(n - 1), fc.constant(n)));
     await fc.assert(
       fc.asyncProperty(place, async ([index, n]) => {
@@ -175,7 +175,7 @@ describe('reading a tree from its tiles', () => {
     );
   });
 
-  it('asks only for what exists at the size that is read', async () => {
+  it('reads only tiles that exist at the requested size', async () => {
     const n = 256 * 3 + 17;
     const partial: TileReader = (level, index, width) => {
       expect(width).toBe(level === 0 && index === 3 ? 17 : level === 0 ? 256 : 3);
@@ -186,7 +186,7 @@ describe('reading a tree from its tiles', () => {
     );
   });
 
-  it('gives single nodes, and refuses those that do not exist yet', async () => {
+  it('returns single nodes, and rejects those beyond the size', async () => {
     expect(await hashAt(sha256, { level: 9, index: 1 }, 1024, store.read)).toEqual(
       rootOf(sha256, leaves, { start: 512, end: 1024 }),
     );
@@ -196,7 +196,7 @@ describe('reading a tree from its tiles', () => {
     );
   });
 
-  it('refuses a tile that is shorter than the tree says', async () => {
+  it('rejects a tile with too few hashes', async () => {
     const short: TileReader = async (level, index, width) =>
       (await store.read(level, index, width)).subarray(0, width * 32 - 1);
     await expect(rootFromTiles(sha256, 300, short)).rejects.toHaveProperty(
@@ -207,7 +207,7 @@ describe('reading a tree from its tiles', () => {
 });
 
 describe('entry bundles', () => {
-  it('come back', () => {
+  it('survive a round trip', () => {
     const entries = fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 20 });
     fc.assert(
       fc.property(entries, (list) => {
@@ -218,13 +218,13 @@ describe('entry bundles', () => {
     expect(decodeEntryBundle(encodeEntryBundle([long]))).toEqual([long]);
   });
 
-  it('are big-endian lengths and bytes', () => {
+  it('consist of big-endian lengths and bytes', () => {
     expect(
       encodeEntryBundle([utf8('ab'), new Uint8Array(0), new Uint8Array(258)]).subarray(0, 8),
     ).toEqual(Uint8Array.of(0, 2, 0x61, 0x62, 0, 0, 1, 2));
   });
 
-  it('are refused when cut, overlong or with an entry too long', () => {
+  it('are rejected when truncated, overlong or with an oversized entry', () => {
     const bundle = encodeEntryBundle([utf8('abc'), utf8('d')]);
     for (const cut of [1, 2, 3, 4, 6, 7]) {
       expect(refusal(() => decodeEntryBundle(bundle.subarray(0, cut))).code).toBe('malformed_tile');

@@ -7,8 +7,7 @@ function load<T>(name: string): T {
   return JSON.parse(readFileSync(file, 'utf8')) as T;
 }
 
-// The files against the standards, without any of this project's code.
-describe('worked vectors, read by somebody else', () => {
+describe('worked vectors, checked without project code', () => {
   const sha256 = (...parts: (string | Buffer)[]) => {
     const hash = createHash('sha256');
     for (const part of parts) hash.update(part);
@@ -46,7 +45,7 @@ describe('worked vectors, read by somebody else', () => {
   const merkle = load<{ leaf_hashes: string[]; roots: string[] }>('merkle');
   const note = load<{ vkey: string; note: string; text: string; root: string }>('checkpoint');
 
-  it('of an agent hash as they say, and fit together', () => {
+  it('of an agent have the stated hashes and are consistent', () => {
     const [admission, outcome] = agents.map((vector) => {
       const { canonical, request_hash, received, aep, receipt } = vector;
       expect(sha256(canonical).toString('hex')).toBe(request_hash);
@@ -77,7 +76,7 @@ describe('worked vectors, read by somebody else', () => {
     });
   });
 
-  it('hash as they say', () => {
+  it('have the stated hashes', () => {
     expect(sha256(keys.aep.thumbprint_input).toString('base64url')).toBe(keys.aep.key_id);
     aeps.forEach((vector, i) => {
       expect(sha256(vector.canonical).toString('hex')).toBe(vector.sha256);
@@ -101,7 +100,7 @@ describe('worked vectors, read by somebody else', () => {
     });
   });
 
-  it('of a revocation and a share token hash as they say', () => {
+  it('of a revocation and a share token have the stated hashes', () => {
     const { revocation_reason: reason, share_token: share } = load<{
       revocation_reason: { document: unknown; canonical: string; reason_hash: string };
       share_token: { token: string; token_hash: string };
@@ -111,7 +110,7 @@ describe('worked vectors, read by somebody else', () => {
     expect(sha256(share.token).toString('hex')).toBe(share.token_hash);
   });
 
-  it('are signed as they say', () => {
+  it('have valid signatures', () => {
     const key = createPublicKey({
       key: { kty: 'OKP', crv: 'Ed25519', x: keys.aep.public_key },
       format: 'jwk',
@@ -125,7 +124,7 @@ describe('worked vectors, read by somebody else', () => {
     }
   });
 
-  it('make the tree and the checkpoint that they say', () => {
+  it('form the stated tree and checkpoint', () => {
     const level = entries.map(({ canonical, leaf_hash }) => {
       const hash = sha256(Buffer.of(0), canonical);
       expect(hash.toString('hex')).toBe(leaf_hash);

@@ -6,18 +6,15 @@ import { workedVectors } from '../fixtures/worked-vectors.js';
 const folder = fileURLToPath(new URL('../../protocol/vectors/', import.meta.url));
 
 describe('worked vectors', () => {
-  // Bytes of a 1.0 cannot be amended: a difference here is a break of the format, not of the test.
-  // A vector that is new is written by `npx vitest run test/protocol/vectors.test.ts`.
-  it.each(Object.entries(workedVectors))(
-    '%s.json is what this code makes',
-    async (name, vector) => {
-      await expect(`${JSON.stringify(vector, null, 2)}\n`).toMatchFileSnapshot(
-        `${folder}${name}.json`,
-      );
-    },
-  );
+  // The bytes of 1.0 are final: a difference here breaks the format.
+  // To write a new vector, run `npx vitest run test/protocol/vectors.test.ts`.
+  it.each(Object.entries(workedVectors))('reproduce %s.json', async (name, vector) => {
+    await expect(`${JSON.stringify(vector, null, 2)}\n`).toMatchFileSnapshot(
+      `${folder}${name}.json`,
+    );
+  });
 
-  it('are all described', () => {
+  it('are all documented', () => {
     const readme = readFileSync(`${folder}README.md`, 'utf8');
     const files = readdirSync(folder, { recursive: true, encoding: 'utf8' });
     expect(files.length).toBeGreaterThan(20);

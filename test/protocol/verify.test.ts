@@ -3,7 +3,7 @@ import {
   AEP_PAYLOAD_TYPE,
   aepBytes,
   buildProofRecord,
-  laneOf,
+  requestTypeOf,
   proofRecordHash,
 } from '#protocol/aep';
 import { utf8 } from '#protocol/bytes';
@@ -55,7 +55,7 @@ function failed(change: Partial<ProofEvidence>): CheckName[] {
   return names;
 }
 
-/** The evidence of an AEP that was changed and then signed and logged by somebody with the key. */
+/** The evidence of a changed AEP, signed with the key and logged. */
 function resigned(aep: Aep, key = aepKey): Partial<ProofEvidence> {
   const bytes = aepBytes(aep);
   const signature = key.sign(pae(AEP_PAYLOAD_TYPE, bytes));
@@ -66,7 +66,7 @@ function resigned(aep: Aep, key = aepKey): Partial<ProofEvidence> {
     key_id: aep.key_id,
     request_hash: aep.request_hash,
     effect: aep.decision.effect,
-    lane: laneOf(aep.subject),
+    lane: requestTypeOf(aep.subject),
   });
   const entry = proofEntryBytes({
     proof_id: admitted.proofId,
@@ -83,20 +83,20 @@ function turned(bytes: Uint8Array, bit: number): Uint8Array {
   return copy;
 }
 
-describe('verifying a proof', () => {
+describe('verifyProof', () => {
   it('passes for admissions and denials, with either kind of inclusion', () => {
     expect(failed({})).toEqual([]);
     expect(failed(evidenceOf(denied))).toEqual([]);
     expect(failed({ inclusion: { leafHashInTree: leaves[1]! } })).toEqual([]);
   });
 
-  it('passes without the request once that is erased, and says so', () => {
+  it('passes without an erased request, with not_applicable for its hash', () => {
     const checks = verifyProof(crypto, { ...genuine, request: null });
     expect(allPassed(checks)).toBe(true);
     expect(checks[0]).toMatchObject({ name: 'request_hash', result: 'not_applicable' });
   });
 
-  it('does not care how the request was spelled, only what it says', () => {
+  it('depends on the content of the request, not its spelling', () => {
     const compact = utf8(JSON.stringify(JSON.parse(Buffer.from(admitted.request).toString())));
     expect(failed({ request: compact })).toEqual([]);
     const other = utf8(Buffer.from(admitted.request).toString().replace('step-3', 'step-4'));
@@ -104,14 +104,14 @@ describe('verifying a proof', () => {
     expect(failed({ request: utf8('not json') })).toEqual(['request_hash']);
   });
 
-  it('fails for the AEP with any bit turned', () => {
+  it('fails for the AEP with any bit flipped', () => {
     for (let bit = 0; bit < admitted.aepBytes.length * 8; bit += 5) {
       const names = failed({ aep: turned(admitted.aepBytes, bit) });
       expect(names).toEqual(expect.arrayContaining(['aep_hash', 'signature', 'proof_record_hash']));
     }
   });
 
-  it('fails for the signature with any bit turned', () => {
+  it('fails for the signature with any bit flipped', () => {
     for (let bit = 0; bit < 512; bit += 7) {
       expect(failed({ signature: turned(admitted.signature, bit) })).toEqual([
         'signature',
@@ -121,7 +121,7 @@ describe('verifying a proof', () => {
     expect(failed({ signature: new Uint8Array(0) })).toEqual(['signature', 'proof_record_hash']);
   });
 
-  it('fails for the log entry with any bit turned', () => {
+  it('fails for the log entry with any bit flipped', () => {
     for (let bit = 0; bit < admitted.entry.length * 8; bit += 3) {
       expect(failed({ entry: turned(admitted.entry, bit) })).toContain('inclusion');
     }
@@ -137,7 +137,7 @@ describe('verifying a proof', () => {
     expect(failed({ entry: utf8('{}') })).toContain('log_entry');
   });
 
-  it('fails where the tree has another leaf, and for a wrong path, size or root', () => {
+  it('fails for another leaf in the tree, and for a wrong path, size or root', () => {
     const inclusion = genuine.inclusion as { size: number; path: Uint8Array[]; root: Uint8Array };
     for (const change of [
       { leafHashInTree: leaves[2]! },
@@ -158,7 +158,7 @@ describe('verifying a proof', () => {
     },
   );
 
-  it('fails without a key in the log, whatever the artifact claims', () => {
+  it('fails when the log does not know the key that the artifact names', () => {
     expect(failed({ key: null })).toEqual(['signing_key', 'signature']);
     expect(failed({ key: { publicKey: null, state: 'active' } })).toEqual([
       'signing_key',
@@ -166,20 +166,20 @@ describe('verifying a proof', () => {
     ]);
   });
 
-  it('fails for a forger with a key of his own: the key is the log’s', () => {
+  it('fails for a forger with another key, because the key comes from the log', () => {
     const forger = testKey(2);
     const forged = resigned({ ...admitted.aep, key_id: forger.keyId }, forger);
     expect(failed(forged)).toEqual(['signing_key', 'signature', 'inclusion']);
-    // Naming the real key does not help.
+    // An AEP that names the real key fails too.
     expect(failed(resigned(admitted.aep, forger))).toEqual(['signature', 'inclusion']);
-    // Nor does another active key of the log.
+    // Another active key of the log fails too.
     expect(failed({ key: { publicKey: forger.publicKey, state: 'active' } })).toEqual([
       'signing_key',
       'signature',
     ]);
   });
 
-  it('fails for an AEP that is about another proof or time, though signed and logged', () => {
+  it('fails for a signed and logged AEP of another proof or time', () => {
     const elsewhere = { leafHashInTree: new Uint8Array(32) };
     const other = resigned({
       ...admitted.aep,
@@ -201,13 +201,13 @@ describe('verifying a proof', () => {
     ]);
   });
 
-  it('fails for an AEP that is not in canonical form, though signed', () => {
+  it('fails for a signed AEP that is not in canonical form', () => {
     const bytes = utf8(JSON.stringify(admitted.aep));
     const names = failed({ aep: bytes, signature: aepKey.sign(pae(AEP_PAYLOAD_TYPE, bytes)) });
     expect(names).toEqual(['aep_canonical', 'aep_hash', 'proof_record_hash']);
   });
 
-  it('fails for an AEP that has not the fields of its schema, though canonical and signed', () => {
+  it('fails for a signed canonical AEP outside its schema', () => {
     const bytes = utf8('{"schema_version":"svc.aep/1.0"}');
     const names = failed({ aep: bytes, signature: aepKey.sign(pae(AEP_PAYLOAD_TYPE, bytes)) });
     expect(names).toEqual([
@@ -220,12 +220,12 @@ describe('verifying a proof', () => {
     ]);
   });
 
-  it('signs the pre-authentication encoding and nothing else', () => {
+  it('accepts only a signature over the pre-authentication encoding', () => {
     const signature = aepKey.sign(admitted.aepBytes);
     expect(failed({ signature })).toContain('signature');
   });
 
-  it('is not passed by no checks at all', () => {
+  it('allPassed is false without checks', () => {
     expect(allPassed([])).toBe(false);
     expect(allPassed([{ name: 'request_hash', result: 'not_applicable' }])).toBe(false);
   });

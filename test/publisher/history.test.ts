@@ -2,7 +2,7 @@ import { rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { fromUtf8, utf8 } from '#protocol/bytes';
-import { plainEvents } from '#protocol/history';
+import { impliedEvents } from '#protocol/history';
 import type { PublicEvent } from '#protocol/schemas/proof-view';
 import { ARTIFACT_KINDS, type ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
@@ -73,7 +73,7 @@ describe('a proof of which nothing more became than that it was verified', () =>
     const before = await record(id!);
     expect(before[0]).toBe(1);
     const { verification, integrity } = await bodyOf(id!);
-    expect(plainEvents(integrity, verification.verified_at)).toEqual([
+    expect(impliedEvents(integrity, verification.verified_at)).toEqual([
       { event: 'accepted', at: after(1) },
       { event: 'appended', leaf_index: 1 },
       { event: 'verified', at: after(1000) },

@@ -13,7 +13,7 @@ import { processAdmissions } from '#workers/admit/process';
 import { requeueStaleAdmissions } from '#workers/admit/requeue';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { policyCache } from '#policy/cache';
-import { UnknownLaneError } from '#policy/errors';
+import { UnknownRequestTypeError } from '#policy/errors';
 import { PolicySetError } from '#policy/policy-set';
 import { accepted, aepOf, itemWith, stateOf } from '../fixtures/admissions.js';
 import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
@@ -93,7 +93,7 @@ describe('a failure that says nothing about the admission leaves it waiting', ()
     await db.sql`alter table svc.intake drop constraint intake_lane_check`;
     await db.sql`update svc.intake set lane = 3 where replace(proof_id::text, '-', '') = ${id}`;
     await expect(processAdmissions(registry.admit, [id, waiting])).rejects.toMatchObject({
-      cause: expect.any(UnknownLaneError) as Error,
+      cause: expect.any(UnknownRequestTypeError) as Error,
       ids: new Set([id]),
     });
     expect(await stateOf(registry, id)).toBeUndefined();

@@ -1,4 +1,4 @@
-import { AEP_PAYLOAD_TYPE, laneOf } from '#protocol/aep';
+import { AEP_PAYLOAD_TYPE, requestTypeOf } from '#protocol/aep';
 import { proofCommitments } from '#protocol/commitments';
 import { pae } from '#protocol/dsse';
 import type { AepSubject } from '#protocol/schemas/aep';
@@ -42,7 +42,7 @@ export async function prepare(context: AdmitContext, intake: PendingIntake): Pro
       key_id: context.keyId,
       request_hash: requestHash,
       effect,
-      lane: laneOf(aep.subject),
+      lane: requestTypeOf(aep.subject),
     },
     nativeBase64,
   );

@@ -1,4 +1,4 @@
-import { laneOf } from '#protocol/aep';
+import { requestTypeOf } from '#protocol/aep';
 import { readEntry } from '#protocol/entries';
 import type { Aep } from '#protocol/schemas/aep';
 import { keyStateAt, type KeyedEntry } from '#protocol/key-state';
@@ -87,7 +87,7 @@ function isSaid(columns: Columns, { subject, ...said }: Aep): boolean {
     columns.environment === said.environment &&
     columns.keyId === said.key_id &&
     columns.tenantId === said.tenant_id &&
-    columns.lane === (laneOf(subject) === 'execute' ? 1 : 2) &&
+    columns.lane === (requestTypeOf(subject) === 'execute' ? 1 : 2) &&
     columns.isOutcome === (subject.kind === 'outcome') &&
     columns.action === ('action' in subject ? subject.action : null) &&
     columns.intentId === ('intent_id' in subject ? subject.intent_id : null)

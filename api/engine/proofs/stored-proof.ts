@@ -1,7 +1,7 @@
 import {
   buildProofRecord,
   buildReceipt,
-  laneOf,
+  requestTypeOf,
   proofRecordHash,
   type Receipt,
   type ReceiptFacts,
@@ -76,7 +76,7 @@ export function isRowOf(stored: StoredProof, { subject, ...said }: Aep): boolean
     stored.effect === said.decision.effect &&
     stored.isOutcome === (subject.kind === 'outcome') &&
     stored.environment === said.environment &&
-    stored.lane === (laneOf(subject) === 'execute' ? 1 : 2) &&
+    stored.lane === (requestTypeOf(subject) === 'execute' ? 1 : 2) &&
     stored.keyId === said.key_id &&
     (stored.isErased || hexOf(stored.requestHash) === said.request_hash) &&
     formatTime(stored.acceptedAt) === said.accepted_at

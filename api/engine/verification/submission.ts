@@ -1,4 +1,4 @@
-import { aepBytes, buildProofRecord, laneOf, proofRecordHash } from '#protocol/aep';
+import { aepBytes, buildProofRecord, requestTypeOf, proofRecordHash } from '#protocol/aep';
 import { equalBytes, fromBase64, toBase64Url, toHex } from '#protocol/bytes';
 import { canonicalize } from '#protocol/canonical-json';
 import { parseEnvelope, type OpenEnvelope } from '#protocol/dsse';
@@ -132,7 +132,7 @@ function rebuilt(signed: NonNullable<Submission['signed']>, stored: StoredProof)
     key_id: aep.key_id,
     request_hash: aep.request_hash,
     effect: aep.decision.effect,
-    lane: laneOf(aep.subject),
+    lane: requestTypeOf(aep.subject),
   });
 }
 

@@ -1,5 +1,5 @@
 import * as z from 'zod';
-import { plainEvents } from '#protocol/history';
+import { impliedEvents } from '#protocol/history';
 import { parseStrict } from '#protocol/json';
 import type { Facade } from '#protocol/schemas/facade';
 import { SCHEMA } from '#protocol/schemas/ids';
@@ -37,7 +37,7 @@ function eventsInBody(resolved: Resolved, facade: Facade): PublicEvent[] {
   const isAsserted = RECORD_KINDS.every(
     (kind) => verificationOf(resolved, kind)?.can_assert_validity !== false,
   );
-  return plainEvents(integrityOf(facade), isAsserted ? verifiedAt : undefined);
+  return impliedEvents(integrityOf(facade), isAsserted ? verifiedAt : undefined);
 }
 
 /** An artifact rests on those before it: what ended one of these ended it, and nothing else did. */
