@@ -27,7 +27,7 @@ export function readAdminConfig(role: 'admin' | 'erase', env: Environment): Admi
 }
 
 export interface StatusConfig {
-  /** Where the public API is checked; empty when nothing is configured. */
+  /** Public API URLs to check; empty when none is configured. */
   publicUrls: string[];
   dataDir: string;
 }
@@ -47,13 +47,13 @@ export function readStatusConfig(env: Environment): StatusConfig {
 export interface BoardConfig extends QueueConfig {
   bind: string;
   port: number;
-  /** What it holds is asked of whoever wants to look. */
+  /** Holds the key that visitors have to present. */
   keyFile: string;
   ops: OpsConfig;
   logLevel: LogLevel;
 }
 
-/** It sees the queue and nothing else: where that is in Redis, it is not told of a database. */
+/** Reads only what the dashboard needs: with the queue in Redis, no database URL. */
 export function readBoardConfig(env: Environment): BoardConfig {
   const v = read(env, {
     DATABASE_URL: databaseUrl(ROLE_URL('board')).optional(),

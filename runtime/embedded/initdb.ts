@@ -12,7 +12,7 @@ const run = promisify(execFile);
 
 export const SUPERUSER = 'postgres';
 
-/** Makes a cluster and syncs it; it takes its final name only when it is complete. */
+/** Creates a cluster and syncs it; it gets its final name only when complete. */
 export async function initialise(
   binaries: Binaries,
   place: Place,
@@ -35,7 +35,7 @@ export async function initialise(
         `--pwfile=${passwordFile}`,
         '--auth=scram-sha-256',
         '--encoding=UTF8',
-        // Postgres' own collation: the order of an index never depends on the machine's libraries.
+        // Postgres' own collation, so that index order does not depend on the machine's libraries.
         '--locale=C',
         '--locale-provider=builtin',
         '--builtin-locale=C.UTF-8',

@@ -24,17 +24,17 @@ const isAsked = (message: unknown): message is Asked =>
 const isTold = (message: unknown): message is Told =>
   isObject(message) && 'svcOpsAnswer' in message;
 
-/** Answers the process that started this one, for as long as both are there. */
+/** Answers requests of the parent process while the IPC channel is open. */
 export function answerStarter(source: OpsSource): () => void {
   const onMessage = (message: unknown): void => {
     if (!isAsked(message)) return;
     source[message.svcOpsQuestion]().then(
       (svcOpsAnswer) => {
         const told: Told = { svcOpsAnswer, id: message.id };
-        // One that is gone meanwhile does not wait any more.
+        // The parent may have gone away in the meantime.
         if (process.connected) process.send?.(told, () => undefined);
       },
-      // Nothing is said, and whoever asked gives up in time.
+      // Send no reply: the parent times out.
       () => undefined,
     );
   };
@@ -64,7 +64,7 @@ async function ask(child: ChildProcess, svcOpsQuestion: Question, ms: number): P
   }
 }
 
-/** On its way a number that is none becomes null. */
+/** NaN and Infinity are sent as null. */
 type SentMetric = Omit<MetricOfMoment, 'values'> & {
   values: (Omit<MetricOfMoment['values'][number], 'value'> & { value: number | null })[];
 };
@@ -73,7 +73,9 @@ function received(metric: SentMetric): MetricOfMoment {
   return { ...metric, values: metric.values.map((one) => ({ ...one, value: one.value ?? NaN })) };
 }
 
-/** A process that this one started and that calls {@link answerStarter}. Rejects after `ms`. */
+/**
+ * Reads the metrics and readiness of a child that calls {@link answerStarter}. Rejects after `ms`.
+ */
 export function processSource(child: ChildProcess, ms: number): OpsSource {
   return {
     metrics: async () => ((await ask(child, 'metrics', ms)) as SentMetric[]).map(received),

@@ -8,5 +8,5 @@ function findRoot(from: string): string {
   return findRoot(parent);
 }
 
-/** Where the package lies: the folder of its package.json, whether run from source or from dist. */
+/** The directory of package.json, whether run from source or from dist. */
 export const packageRoot = findRoot(import.meta.dirname);

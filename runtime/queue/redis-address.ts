@@ -1,9 +1,9 @@
-/** What REDIS_URL names. */
+/** The servers that REDIS_URL names. */
 export type RedisAddress =
   | { isCluster: false; url: string }
   | {
       isCluster: true;
-      /** Any of its nodes: they know of the others. */
+      /** Some nodes of the cluster; the client discovers the others. */
       nodes: { host: string; port: number }[];
       isTls: boolean;
       username: string | null;
@@ -14,10 +14,11 @@ export const REDIS_SAY =
   'must be a URL like redis://host:6379; of a cluster redis+cluster://host:6379, or several nodes separated by commas';
 
 /**
- * Reads `redis://` (or `rediss://`, with TLS), of one server or of a cluster's nodes separated by
- * commas, and `redis+cluster://` where one address stands for a whole cluster.
+ * Parses `redis://` (or `rediss://` for TLS) with one server or a comma-separated list of cluster
+ * nodes, and `redis+cluster://` with one address for a whole cluster.
  *
- * @returns the address, or what is wrong with it; never a part of it, since it holds a password
+ * @returns the address, or a description of the problem that quotes none of it, because it holds a
+ * password
  */
 export function readRedisAddress(text: string): RedisAddress | string {
   const parts = text.split(',');
@@ -54,7 +55,7 @@ export function readRedisAddress(text: string): RedisAddress | string {
   };
 }
 
-/** Null when there is none, undefined when it is no percent-encoding. */
+/** Null for an empty text, undefined for invalid percent-encoding. */
 function decoded(text: string): string | null | undefined {
   if (text === '') return null;
   try {
