@@ -7,7 +7,7 @@ import { assertMayOnlyReadQueues, openQueueToRead, QUEUES } from '#runtime/queue
 import { createBoard } from './board/app.js';
 import { loadBoardKey } from './board/key.js';
 
-/** Nobody's work is under way here. */
+/** The dashboard has no work in flight. */
 const DRAIN_MS = 5_000;
 
 const code = await runProgram(

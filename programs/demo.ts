@@ -14,10 +14,10 @@ import { startStack, type Stack } from './stack.js';
 const VERDICT_PATIENCE_MS = 30_000;
 const DRAIN_MS = 60_000;
 
-/** A data directory of its own, which goes when the demo ends. */
+/** A temporary data directory, removed when the demo ends. */
 async function temporaryData(ctx: ProgramContext): Promise<string> {
   const dataDir = await mkdtemp(join(tmpdir(), 'svc-demo-'));
-  // Started by root, the database runs as another account and has to pass through here.
+  // When root starts the demo, the database runs as another account and needs access.
   await chmod(dataDir, 0o755);
   ctx.onStop(async () => {
     await removeEmbeddedPostgres(dataDir);

@@ -2,12 +2,12 @@ import { readFile } from 'node:fs/promises';
 import { OperatorError } from '#runtime/process/operator-error';
 
 const WITHIN_MS = 10_000;
-/** A checkpoint is some two hundred bytes, and a few witnesses' signatures more. */
+/** A checkpoint has about two hundred bytes, plus those of its witnesses' signatures. */
 const MOST_BYTES = 64 * 1024;
 
 /**
- * The note that TRUSTED_CHECKPOINT names, by a path or an address. One that cannot be had is no reason
- * to go on without it: it is named because nothing else here may know as much.
+ * Reads the checkpoint note at the path or URL in TRUSTED_CHECKPOINT. Failure stops the publisher:
+ * only this checkpoint can prove a database rollback.
  */
 export async function readKeptCheckpoint(where: string | null): Promise<string | null> {
   if (where === null) return null;
@@ -26,7 +26,7 @@ export async function readKeptCheckpoint(where: string | null): Promise<string |
 async function download(url: string): Promise<string> {
   const response = await fetch(url, { signal: AbortSignal.timeout(WITHIN_MS) });
   if (!response.ok) throw new Error(`the answer is ${String(response.status)}`);
-  // Whoever keeps it need not be trusted: no more is taken in than a checkpoint can have.
+  // The source is untrusted: read no more than a checkpoint can have.
   const chunks: Uint8Array[] = [];
   let length = 0;
   const body: AsyncIterable<Uint8Array> | Uint8Array[] = response.body ?? [];

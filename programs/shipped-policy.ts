@@ -13,7 +13,7 @@ import {
   type StoredPolicySet,
 } from '#sql/admissions/policies';
 
-/** The command under which a start of the whole stack does what it does to the registry. */
+/** The command in audit records of a stack's start. */
 export const BOOTSTRAP = 'bootstrap';
 
 export async function shippedPolicy(): Promise<StoredPolicySet> {
@@ -21,9 +21,9 @@ export async function shippedPolicy(): Promise<StoredPolicySet> {
 }
 
 /**
- * Stores the shipped set, and puts it in force where nothing decides yet, or where what decides is
- * an earlier build of it that this version cannot run: a digest names the engine too, so a new
- * Cedar makes a new set of the same texts. What an operator made is never replaced.
+ * Stores the shipped set. Activates it where none is active, or where the active one is an earlier
+ * build of it that this version cannot run: digests include the engine, so a new Cedar makes a new
+ * set from the same texts. Never replaces an operator's set.
  */
 export async function ensurePolicy(sql: Db, shipped: StoredPolicySet, log: Logger): Promise<void> {
   await storePolicySet(sql, shipped);

@@ -106,7 +106,7 @@ export const aepKeyCommands: Command[] = [
   },
 ];
 
-/** The ids of the keys whose signatures count at the end of the log. */
+/** Ids of the AEP keys that are active at the end of the log. */
 export async function activeAepKeys(sql: Db): Promise<string[]> {
   const keys = await loggedKeys(sql);
   return keys
@@ -122,7 +122,9 @@ async function loggedKeys(sql: Db): Promise<AepKey[]> {
   return aepKeys(nativeSha256, entries);
 }
 
-/** Inside the transaction that appended the change: no other key is retired meanwhile. */
+/**
+ * Runs in the transaction that appended the change, so that no other key is retired concurrently.
+ */
 async function requireActiveKey(tx: Transaction): Promise<void> {
   if ((await activeAepKeys(tx)).length > 0) return;
   throw new OperatorError(
@@ -130,7 +132,7 @@ async function requireActiveKey(tx: Transaction): Promise<void> {
   );
 }
 
-/** A key whose file may be gone: the log has its public half. */
+/** A key whose file may be gone: the log holds its public key. */
 async function knownKey(admin: Admin, keyId: string): Promise<Uint8Array> {
   const key = (await loggedKeys(await admin.database())).find(({ kid }) => kid === keyId);
   if (key === undefined) throw new OperatorError(`the log never activated key ${keyId}`);

@@ -155,11 +155,11 @@ function scopesFrom(list: string): string[] {
   return [...new Set(list.split(',').map((scope) => oneOf(scope.trim(), SCOPES)))];
 }
 
-/** The id of a key; somebody who found a whole key may hand that over as it is. */
+/** The id of a key. Accepts a whole key, for a report of a leaked one. */
 function keyIdFrom(given: ParsedArgs): string {
   const said = given.argument(0);
   const keyId = parseApiKey(said)?.keyId ?? said;
   if (/^[a-z0-9]{12}$/.test(keyId)) return keyId;
-  // Not repeated: it may be a key with a slip in it.
+  // The input is not quoted: it may be a mistyped key.
   throw new UsageError('a key id is 12 characters of a-z and 0-9: key list <tenant_id> shows them');
 }

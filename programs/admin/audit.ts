@@ -42,14 +42,14 @@ export const auditCommands: Command[] = [
   },
 ];
 
-/** What tells the rows apart that can be changed: an update that does not say whose is no evidence. */
+/** Identifying columns of updatable rows: a record of an update must name its row. */
 const NAMED_BY: Record<string, string> = {
   tenant: 'tenant_id',
   api_key: 'key_id',
   lane: 'environment',
 };
 
-/** Which row an update changed, and what; of a new row, all that is not empty. */
+/** The identity of an updated row and its changes; for a new row, its non-empty columns. */
 function changed({ object, before, after }: AuditRecord): string {
   return Object.entries(after ?? {})
     .filter(([name, value]) =>

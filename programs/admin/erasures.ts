@@ -14,7 +14,7 @@ import {
   type Option,
 } from './command.js';
 
-/** One transaction each: whoever is killed between two goes on with the next run. */
+/** Each group has its own transaction: an interrupted run continues where it stopped. */
 const AT_ONCE = 500;
 const FIRST = '0'.repeat(32);
 
@@ -80,7 +80,7 @@ export const erasureCommands: Command[] = [
         if (ids.length > 0) admin.say(`${String(erased)} admissions of ${tenantId} erased\n`);
       }
       unsettled += await admin.act((tx) => eraseTenantTraces(tx, tenantNo));
-      // What is left is told by the exit code too: it has to be done once more.
+      // Admissions without an outcome need a second run, so the exit code reports them.
       return { document: { tenant_id: tenantId, erased, unsettled }, failed: unsettled > 0 };
     },
   },

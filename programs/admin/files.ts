@@ -8,7 +8,7 @@ const SAY: Record<string, string> = {
   EACCES: 'this user may not read it',
 };
 
-/** Reads what the operator named: a wrong path is said in words. */
+/** Reads an operator's file; a wrong path gives a readable error. */
 export async function reading<T>(path: string, read: () => Promise<T>): Promise<T> {
   try {
     return await read();

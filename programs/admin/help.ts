@@ -1,6 +1,6 @@
 import type { Command } from './command.js';
 
-/** Options that every command has. */
+/** Options of every command. */
 export const COMMON_OPTIONS = {
   actor: {
     value: 'name',
@@ -8,7 +8,7 @@ export const COMMON_OPTIONS = {
   },
 } as const;
 
-/** A command line in the way it is typed. */
+/** The command line as it is typed. */
 function synopsis(command: Command): string {
   const options = Object.entries(command.options ?? {}).map(([name, { value, required }]) =>
     required === true ? `--${name} <${value}>` : `[--${name} <${value}>]`,

@@ -89,7 +89,7 @@ export const policyCommands: Command[] = [
       const said = given.option('from');
       const from = said === undefined ? null : activationTime(said);
       const set = await storedSet(admin, given.argument(0));
-      // One that this version cannot run would hold back whatever is accepted under it.
+      // A set that this version cannot run would defer every admission accepted under it.
       const reason = await whyNotActivate(set);
       if (reason !== null) throw new OperatorError(`it cannot be put in force: ${reason}`);
       const activeFrom = await admin.act((tx) => activatePolicy(tx, set.digest, from));
@@ -187,12 +187,15 @@ const RFC_3339 =
   /^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(?:\.(\d{1,3}))?(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/;
 const YEAR_MS = 366 * 86_400_000;
 
-/** A time with its zone. One that lies far ahead is taken for a slip: it would look like done. */
+/**
+ * An RFC 3339 time. A time far ahead is taken for a typing error, which would look like a completed
+ * activation.
+ */
 function activationTime(text: string): Date {
   const [match, local = '', fraction = '', zone = ''] = RFC_3339.exec(text) ?? [];
   const epochMs =
     match === undefined ? NaN : Date.parse(`${local}.${fraction.padEnd(3, '0')}${zone}`);
-  // 30 February would roll over to March; written out again as if it were UTC it shows.
+  // Date rolls 30 February over to March; formatting it again detects that.
   if (Number.isNaN(epochMs) || !new Date(`${local}Z`).toISOString().startsWith(local)) {
     throw new UsageError(`${text} is not an RFC 3339 time like 2026-12-01T00:00:00Z`);
   }

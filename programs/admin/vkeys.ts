@@ -22,7 +22,7 @@ export const vkeyCommands: Command[] = [
   },
 ];
 
-/** The raw public key of a PEM file, which may hold the public or the private key. */
+/** The raw public key of a PEM file with a public or private key. */
 export async function readPublicKey(file: string): Promise<Uint8Array> {
   const pem = await readOperatorsFile(file);
   let jwk;

@@ -13,7 +13,7 @@ import type { QueueToRead } from '#runtime/queue/queues';
 import { boardGate } from './gate.js';
 import type { HasKey } from './key.js';
 
-/** Bull Board behind a key, and unable to change anything. */
+/** Bull Board behind a key, read-only. */
 export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log: Logger): Express {
   const adapter = new QuietAdapter(log);
   adapter.setBasePath('');
@@ -24,7 +24,7 @@ export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log:
       uiConfig: {
         boardTitle: 'Queues',
         hideDocsLink: true,
-        // What they cost the queue's server at every look is worth more than what they say.
+        // Listing workers costs the queue's server too much per page view.
         showWorkers: false,
         pollingInterval: { showSetting: true },
       },
@@ -42,12 +42,12 @@ export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log:
 const UNREADABLE = 'The queue cannot be read.\n';
 const NO_ADDRESS = 'This is no address of the board.\n';
 
-/** Express could make nothing of the address. */
+/** Express rejected the URL. */
 const isOfAsking = (error: unknown): boolean => (error as { status?: unknown }).status === 400;
 
 type HandleError = Parameters<ExpressAdapter['setErrorHandler']>[0];
 
-/** Bull Board by itself answers with what Redis or PostgreSQL said. */
+/** Bull Board would expose error messages of Redis or PostgreSQL. */
 class QuietAdapter extends ExpressAdapter {
   constructor(private readonly log: Logger) {
     super();
@@ -62,7 +62,7 @@ class QuietAdapter extends ExpressAdapter {
   }
 }
 
-/** Far more than the page offers. All of a page is in memory at once, and of each job all that it carries. */
+/** Far above the page's own limit. All jobs of a page are in memory with their data. */
 const LONGEST_PAGE = 100;
 
 const boundPages: RequestHandler = (req, res, next) => {
@@ -77,7 +77,7 @@ const boundPages: RequestHandler = (req, res, next) => {
   sayShortly(res, 400, `Ask for at most ${String(LONGEST_PAGE)} jobs a page.\n`);
 };
 
-/** What was asked makes no sense, or the queue is away: either way nothing of the inside is said. */
+/** Answers a bad request or a queue failure without internal details. */
 function toAnswer(log: Logger): ErrorRequestHandler {
   return (error: unknown, _req, res, next) => {
     if (!isOfAsking(error)) log.error({ err: error }, 'the board cannot answer');

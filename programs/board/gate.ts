@@ -3,18 +3,18 @@ import { RateLimiterMemory } from 'rate-limiter-flexible';
 import type { Logger } from '#runtime/process/log';
 import type { HasKey } from './key.js';
 
-/** Wrong keys of one address in a minute; further ones are not even looked at. */
+/** Wrong keys per address and minute; further attempts are not checked. */
 const FAILURES = 10;
 const WITHIN_S = 60;
 
-/** The page's own styles are partly inline; scripts are not, and nothing comes from elsewhere. */
+/** The page uses inline styles, no inline scripts and no external resources. */
 const CONTENT_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; " +
   "font-src 'self'; connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'";
 
 /**
- * In front of everything. Only questions get through: nothing that is asked here changes anything, so
- * no page elsewhere can make a browser that knows the key do something.
+ * Runs before every route. Only reads pass: no request changes anything, so cross-site requests
+ * from a browser that stores the key are harmless.
  */
 export function boardGate(hasKey: HasKey, log: Logger): RequestHandler {
   const failures = new RateLimiterMemory({ points: FAILURES, duration: WITHIN_S });
@@ -33,7 +33,7 @@ export function boardGate(hasKey: HasKey, log: Logger): RequestHandler {
       return;
     }
     if (!hasKey(req.get('authorization'))) {
-      // A browser asks once without a key, before it asks for one: that is no guess.
+      // A browser's first request has no key; it does not count as an attempt.
       if (req.get('authorization') !== undefined) {
         await failures.penalty(address);
         log.warn({ address }, 'somebody has a wrong key for the board');

@@ -2,7 +2,7 @@ import { SingleBar } from 'cli-progress';
 import { type FindingCode, FINDINGS } from '#fsck/codes';
 import type { FsckResult, Stage } from '#fsck/options';
 
-/** What was found, for people: each finding with its place, what was expected and what to do. */
+/** Formats findings for a terminal: location, expectation and remedy. */
 export function readable(result: FsckResult, seconds: number): string {
   const lines: string[] = [];
   for (const { code, grave, where, expected, advice } of result.findings) {
@@ -34,7 +34,7 @@ function summary(result: FsckResult, counts: [FindingCode, number][], seconds: n
   return parts.filter((part) => part !== null).join(', ');
 }
 
-/** The same for machines. */
+/** Formats the result as JSON. */
 export function document(result: FsckResult, exitCode: number, seconds: number) {
   return {
     clean: exitCode === 0,
@@ -55,7 +55,7 @@ export interface Bar {
   end(): void;
 }
 
-/** A bar on stderr for whoever waits at a terminal; nothing elsewhere. */
+/** A progress bar on stderr, only on a terminal. */
 export function progressBar(isTerminal: boolean): Bar {
   if (!isTerminal) return { show: () => undefined, end: () => undefined };
   const bar = new SingleBar({

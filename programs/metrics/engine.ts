@@ -16,7 +16,7 @@ export function engineMetrics(registry: Registry): EngineMetrics {
     },
     ['lane', 'outcome'],
   );
-  // There from the start: what comes into being with its first count has no rate then.
+  // Initialized to 0: a counter that appears with its first increment has no rate for it.
   for (const lane of Object.values(LANES)) {
     for (const outcome of OUTCOMES) admissions.of({ lane, outcome });
   }

@@ -16,10 +16,10 @@ export interface PublisherMetrics extends CycleObserver {
 }
 
 /**
- * What this publisher made public last is told as long as no other one is known to lead; ages and
- * what is left of validities are reckoned when somebody asks.
+ * Gauges of the last publication, present while no other publisher is known to lead. Ages and
+ * validities are computed at scrape time.
  *
- * @param leads whether it led when it last looked
+ * @param leads whether it led at its last check
  * @param written bytes that this process wrote into the snapshot directory
  */
 export function publisherMetrics(
@@ -102,7 +102,7 @@ export function publisherMetrics(
     },
     went: (report, ms) => {
       took(ms);
-      // Another one publishes: what this one published is the past.
+      // Another publisher leads: the values of this one are outdated.
       if (report.outcome === 'standby') latest = null;
     },
     failed: (error, ms) => {
@@ -113,7 +113,7 @@ export function publisherMetrics(
   };
 }
 
-/** Several that want to know how ticks go. */
+/** Combines several observers of publish cycles. */
 export function watchedBy(...watches: readonly CycleObserver[]): CycleObserver {
   return {
     went: (report, ms) => watches.forEach((watch) => watch.went(report, ms)),

@@ -10,7 +10,7 @@ interface Snapshot {
   validUntil: number;
 }
 
-/** What publisher and facade both say: of what was published, and of what is served. */
+/** Gauges of publisher and public API servers: of the published and of the served snapshot. */
 export function snapshotGauges(
   registry: Registry,
   clock: Clock,

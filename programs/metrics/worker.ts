@@ -54,7 +54,7 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
       outcomes.denied.n += denied;
       outcomes.refused.n += refused;
       const all = admitted + denied + refused;
-      // Somebody else had settled all of it.
+      // Another worker had committed all of them.
       if (all > 0) items.observe(all);
     },
     took: (stage, ms) => {
@@ -67,7 +67,7 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
   };
 }
 
-/** What waits: in the registry, which is the truth of it, and in the queues. */
+/** Pending admissions: in the registry, which is authoritative, and in the queues. */
 export function waitingGauges(
   registry: Registry,
   readings: Readings & { sql: Pool },

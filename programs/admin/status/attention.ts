@@ -1,13 +1,13 @@
 import type { Facts } from './facts.js';
 import { PROGRAMS, UNKNOWN_SIGNER } from './programs.js';
 
-/** Something that is not as it should be, and what to do about it. */
+/** A problem and its remedy. */
 export interface Attention {
   what: string;
   do: string;
 }
 
-/** Longer than anything takes by itself, with the sweeper and a program that was just restarted. */
+/** Longer than any healthy delay, including a restart and the requeue of stale admissions. */
 const TIMEOUT_MS = 30_000;
 
 const PUBLISHING =
@@ -27,7 +27,7 @@ const helpFor = (fault: string): string =>
 
 const seconds = (ms: number | null): string => `${String(Math.round((ms ?? 0) / 1_000))} s`;
 
-/** What wants attention, the worst first. */
+/** All problems, most severe first. */
 export function attentionFor(facts: Facts): Attention[] {
   const found: Attention[] = [];
   const when = (is: boolean, what: string, todo: string): void => {

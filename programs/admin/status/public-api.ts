@@ -2,13 +2,13 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { StatusConfig } from '#runtime/config';
 
-/** What an address of the public API answers at `/readyz`. */
+/** The answer of a public API address to `/readyz`. */
 export interface PublicApi {
   url: string;
   ready: boolean;
   /** As answered, or why there is no answer. */
   status: string;
-  /** Milliseconds since its snapshot was signed, and why it serves no newer one. */
+  /** Age of its snapshot in milliseconds, and why it serves no newer one. */
   age_ms: number | null;
   refusal: string | null;
 }

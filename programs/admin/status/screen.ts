@@ -17,7 +17,7 @@ function size(bytes: number): string {
 
 const WIDTH = 80;
 
-/** Breaks a line between words, and goes on below where it is indented to; a word is never broken. */
+/** Wraps a line between words, with a hanging indent. */
 function fold(line: string, indent: number): string {
   const lines = [''];
   for (const word of line.split(/(?<=\S )(?=\S)/)) {
@@ -29,7 +29,7 @@ function fold(line: string, indent: number): string {
   return lines.map((one) => one.trimEnd()).join('\n');
 }
 
-/** All of it on one screen: facts, then what wants attention. */
+/** Facts, then problems, on one screen. */
 export function screen(facts: Facts, attention: readonly Attention[]): string {
   const { pending, batches, verifier, checkpoint } = facts;
   const waiting = (count: number, oldest: number | null): string =>
