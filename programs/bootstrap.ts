@@ -49,7 +49,7 @@ const TENANT = 'demo';
 export async function bootstrap(options: BootstrapOptions): Promise<Bootstrapped> {
   const { ownerUrl, dataDir, rolePassword, aepPublicKey, openSandbox, log, signal } = options;
   const applied = await migrateDatabase(ownerUrl, rolePassword, signal);
-  if (applied.length > 0) log.info({ applied }, 'the database is migrated');
+  if (applied.length > 0) log.info({ applied }, 'database migrated');
   const roleUrl = (role: ProgramRole): string => {
     const url = new URL(ownerUrl);
     url.username = role;

@@ -123,7 +123,7 @@ const exitCode = await runProgram('engine', async (program) => {
   const readiness = engineReadiness({ sql, queue });
   ops.readyWhen(readiness);
   await startHeartbeat(sql, readiness, program);
-  log.info({ url: server.url }, 'the engine serves');
+  log.info({ url: server.url }, 'engine started');
   reportReady(server.url);
 });
 

@@ -25,7 +25,7 @@ const code = await runProgram(
       config.processes === 1 || isOneOfSeveral
         ? await serve(config, program)
         : await superviseProcesses(config, program);
-    program.log.info({ url, pid: process.pid }, 'the public API serves');
+    program.log.info({ url, pid: process.pid }, 'public API started');
     reportReady(url);
   },
   { drainMs: DRAIN_MS },

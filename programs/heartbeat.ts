@@ -28,7 +28,8 @@ export async function startHeartbeat(
       await recordHeartbeat(sql, instance, (await find()).says);
       isFailing = false;
     } catch (error) {
-      if (!isFailing && !signal.aborted) log.warn({ err: error }, 'no heartbeat could be recorded');
+      if (!isFailing && !signal.aborted)
+        log.warn({ err: error }, 'heartbeat failed: admin status may report this program as down');
       isFailing = true;
     }
   };

@@ -17,7 +17,7 @@ export async function readKeptCheckpoint(where: string | null): Promise<string |
     return note;
   } catch (cause) {
     throw new OperatorError(
-      `TRUSTED_CHECKPOINT: ${where} cannot be read (${(cause as Error).message}): nothing is signed before it was compared; name another copy, or unset it if this log was never published`,
+      `TRUSTED_CHECKPOINT: ${where} cannot be read (${(cause as Error).message}): the publisher signs only after comparing it; name another copy, or unset it if this log was never published`,
       { cause },
     );
   }
@@ -25,7 +25,7 @@ export async function readKeptCheckpoint(where: string | null): Promise<string |
 
 async function download(url: string): Promise<string> {
   const response = await fetch(url, { signal: AbortSignal.timeout(WITHIN_MS) });
-  if (!response.ok) throw new Error(`the answer is ${String(response.status)}`);
+  if (!response.ok) throw new Error(`the server answered ${String(response.status)}`);
   // The source is untrusted: read no more than a checkpoint can have.
   const chunks: Uint8Array[] = [];
   let length = 0;
@@ -39,5 +39,5 @@ async function download(url: string): Promise<string> {
 }
 
 function tooLong(): Error {
-  return new Error('it is too long for a checkpoint');
+  return new Error('longer than any checkpoint');
 }

@@ -7,6 +7,6 @@ export function pinning<T>(variables: string, pin: () => T): T {
     return pin();
   } catch (cause) {
     if (!(cause instanceof ProtocolError)) throw cause;
-    throw new OperatorError(`${variables} cannot be used: ${cause.message}`, { cause });
+    throw new OperatorError(`${variables} is not usable: ${cause.message}`, { cause });
   }
 }

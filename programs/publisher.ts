@@ -80,7 +80,7 @@ const code = await runProgram('publisher', async (program) => {
       log_vkey: formatVkey(nativeSha256, config.logOrigin, logKey.publicKey),
       snapshot_vkey: formatVkey(nativeSha256, config.snapshotName, snapshotKey.publicKey),
     },
-    'facades pin these keys',
+    'verifier keys that readers pin',
   );
   const readiness = publisherReadiness();
   ops.readyWhen(() => readiness.find());

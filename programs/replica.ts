@@ -21,7 +21,7 @@ export async function openReplica(
   } catch (cause) {
     // Otherwise the error would seem to be about the primary.
     const { message } = cause as Error;
-    throw new OperatorError(`DATABASE_READ_URL cannot be used: ${message}`, { cause });
+    throw new OperatorError(`DATABASE_READ_URL is not usable: ${message}`, { cause });
   }
   return sqlReplica(primary, sql);
 }

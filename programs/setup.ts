@@ -31,7 +31,7 @@ const code = await runProgram(
         publicKey: toBase64Url(publicKey),
       });
     });
-    log.info('a policy set and the AEP key are in force');
+    log.info('policy set and AEP key are active');
   },
   { untilMainReturns: true },
 );

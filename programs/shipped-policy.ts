@@ -33,16 +33,19 @@ export async function ensurePolicy(sql: Db, shipped: StoredPolicySet, log: Logge
     return;
   }
   const stored = await readPolicySet(sql, inForce);
-  const reason = stored === null ? 'it is not stored' : await whyNotRun(stored);
+  const reason = stored === null ? 'the set is not stored' : await whyNotRun(stored);
   if (stored === null || reason === null) return;
   const digests = { in_force: toHex(inForce), shipped: toHex(shipped.digest) };
   if (await wasShipped(sql, stored, shipped)) {
     await activatePolicy(sql, shipped.digest);
-    log.warn({ ...digests, reason }, 'the shipped policy set is made and activated anew');
+    log.warn(
+      { ...digests, reason },
+      'the active policy set cannot be run: the shipped set is rebuilt and activated',
+    );
   } else {
     log.error(
       { ...digests, reason },
-      'the policy set in force cannot be run, so nothing will be settled: put it again with admin policy put, and activate the new digest',
+      'the active policy set cannot be run, so admissions are deferred: store it again with admin policy put, and activate the new digest',
     );
   }
 }

@@ -86,8 +86,8 @@ async function embeddedDatabase(config: StartConfig, ctx: ProgramContext): Promi
       const { expected, code, signal } = await current.exited;
       if (expected || ctx.signal.aborted) return;
       if (performance.now() - began > 60_000) revivals = 0;
-      ctx.log.error({ code, signal }, 'Postgres died; it is started again');
-      if (revivals >= MAX_REVIVALS) throw new Error('Postgres keeps dying');
+      ctx.log.error({ code, signal }, 'embedded Postgres exited and will be restarted');
+      if (revivals >= MAX_REVIVALS) throw new Error('embedded Postgres exited too often');
       await sleep(REVIVAL_PAUSE_MS);
       current = await startEmbeddedPostgres({
         dataDir,
@@ -197,14 +197,14 @@ async function snapshotIsServed(publicUrl: string, signal: AbortSignal): Promise
     if (status === 404) return;
     signal.throwIfAborted();
     if (Date.now() > deadline) {
-      throw new Error(`the public API serves no snapshot: it answers ${String(status)}`);
+      throw new Error(`the public API has no snapshot: it answered ${String(status)}`);
     }
     await sleep(50);
   }
 }
 
 function urlOf(name: string, url: string | undefined): string {
-  if (url === undefined) throw new Error(`${name} did not say where it serves`);
+  if (url === undefined) throw new Error(`${name} did not report its URL`);
   return url;
 }
 
@@ -229,7 +229,7 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
     config.databaseUrl === null
       ? await embeddedDatabase(config, ctx)
       : await externalDatabase(config.databaseUrl, config.dataDir);
-  step('the database is up');
+  step('database started');
 
   const keys: Keys = {
     aep: openKey(config.aepKeyFile),
@@ -248,7 +248,7 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
     log,
     signal: ctx.signal,
   });
-  step('the database is set up');
+  step('database set up');
 
   const env = environments(config, admitted, vkeys);
   // Started together; stopped in reverse order, so that each program outlives its clients.
@@ -283,7 +283,7 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
     verifier.ready,
     worker.ready,
   ]);
-  step('all programs are up');
+  step('all programs started');
 
   const stack: Stack = {
     engineUrl: urlOf('engine', engineUrl),

@@ -9,9 +9,9 @@ export const auditCommands: Command[] = [
     name: 'audit list',
     takes: [],
     options: {
-      limit: { value: 'n', help: `so many of the newest records (${DEFAULT_LIMIT} by default)` },
+      limit: { value: 'n', help: `number of newest records (${DEFAULT_LIMIT} by default)` },
     },
-    help: 'what was administered, by whom and when: as the database itself recorded it',
+    help: 'list administrative changes with actor and time, as recorded by the database',
     example: 'audit list --limit 20',
     run: async (admin, given) => {
       const limit = wholeNumber(given.option('limit') ?? DEFAULT_LIMIT, 1, 100_000);

@@ -70,20 +70,20 @@ export function required(given: ParsedArgs, name: string): string {
 export const confirmOption = (what: string): Option => ({
   value: what,
   required: true,
-  help: `the ${what} once more: nothing undoes this`,
+  help: `the ${what} again, because this is irreversible`,
 });
 
 /** Throws unless `--confirm` repeats the object of an irreversible change. */
 export function requireConfirmed(given: ParsedArgs, what: string): void {
   if (required(given, 'confirm') === what) return;
-  throw new UsageError(`nothing undoes this: confirm it with --confirm ${what}`);
+  throw new UsageError(`this is irreversible: confirm it with --confirm ${what}`);
 }
 
 /** A value of a closed list. */
 export function oneOf<T extends string>(value: string, allowed: readonly T[]): T {
   const found = allowed.find((one) => one === value);
   if (found === undefined) {
-    throw new UsageError(`${JSON.stringify(value)} is none of ${allowed.join(', ')}`);
+    throw new UsageError(`${JSON.stringify(value)} is not one of ${allowed.join(', ')}`);
   }
   return found;
 }
@@ -112,5 +112,5 @@ const CONTROL = /\p{Cc}/u;
 export function words(value: string, what: string, most = 200): string {
   const text = value.trim();
   if (text !== '' && text.length <= most && !CONTROL.test(text)) return text;
-  throw new UsageError(`${what} is 1 to ${most} characters on one line`);
+  throw new UsageError(`${what} must be 1 to ${most} characters on one line`);
 }

@@ -2,10 +2,10 @@ import { readFile } from 'node:fs/promises';
 import { OperatorError } from '#runtime/process/operator-error';
 
 const SAY: Record<string, string> = {
-  ENOENT: 'there is no such file or folder',
-  ENOTDIR: 'it is not a folder',
-  EISDIR: 'it is a folder, not a file',
-  EACCES: 'this user may not read it',
+  ENOENT: 'no such file or directory',
+  ENOTDIR: 'not a directory',
+  EISDIR: 'is a directory, not a file',
+  EACCES: 'permission denied for this user',
 };
 
 /** Reads an operator's file; a wrong path gives a readable error. */

@@ -49,7 +49,7 @@ export async function compareWithPublished(
   } catch (cause) {
     if (!(cause instanceof FatalPublishError)) throw cause;
     throw new OperatorError(
-      `the files in ${directory} are not what their checkpoint was signed for: npm run fsck -- --only snapshot tells which; take a mirror's copy of them (${cause.message})`,
+      `the files in ${directory} do not match their checkpoint: find the bad ones with npm run fsck -- --only snapshot, and use a mirror's copy (${cause.message})`,
       { cause },
     );
   }
@@ -96,7 +96,7 @@ async function publishedCheckpoint(
     return openCheckpointNote(note, pinned, pinned[0].name, nativeVerify).checkpoint;
   } catch (cause) {
     throw new OperatorError(
-      `there is no checkpoint there that these keys signed: ${(cause as Error).message}`,
+      `no checkpoint signed by these keys was found:  ${(cause as Error).message}`,
       { cause },
     );
   }
@@ -128,7 +128,7 @@ async function commonIn(sql: Pool, tree: VerifiedTree, index: number): Promise<n
 
 function lostLeaf(leafIndex: number, bytes: Uint8Array): LostLeaf {
   const entry = readEntry(bytes);
-  if (entry === null) throw new OperatorError(`the published leaf ${leafIndex} is no entry`);
+  if (entry === null) throw new OperatorError(`the published leaf ${leafIndex} is not a log entry`);
   const { type, time } = entry;
   return entry.type === 'key'
     ? { leaf_index: leafIndex, type, time }

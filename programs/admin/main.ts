@@ -68,7 +68,7 @@ function trouble(error: unknown, env: Environment | undefined): string {
   if (!(error instanceof Error)) return String(error);
   const level = readLogLevel('info', env);
   if (level === 'debug' || level === 'trace') return error.stack ?? error.message;
-  return `${error.message}\n(unexpected; LOG_LEVEL=debug shows where)`;
+  return `${error.message}\n(unexpected error; LOG_LEVEL=debug shows the stack)`;
 }
 
 async function run(
@@ -134,8 +134,8 @@ function find(line: string[]): { commands: readonly Command[]; command?: Command
   if (group.length > 0 && names.length === 1) return { commands: group, rest: [] };
   throw new UsageError(
     group.length > 0
-      ? `${first} goes with ${group.map(({ name }) => name.slice(first.length + 1)).join(', ')}`
-      : `there is no command ${first}: npm run admin -- help lists them all`,
+      ? `${first} needs one of: ${group.map(({ name }) => name.slice(first.length + 1)).join(', ')}`
+      : `unknown command ${first}: npm run admin -- help lists the commands`,
   );
 }
 

@@ -28,7 +28,7 @@ export const policyCommands: Command[] = [
   {
     name: 'policy validate',
     takes: ['<folder>'],
-    help: 'every problem of a folder of Cedar policies, with file and line; needs no database',
+    help: 'list the problems of a folder of Cedar policies, with file and line; needs no database',
     example: 'policy validate policy/default',
     run: async (_admin, given) => {
       const problems = await checkPolicyTexts(await folderTexts(given.argument(0)));
@@ -56,7 +56,7 @@ export const policyCommands: Command[] = [
   {
     name: 'policy test',
     takes: ['<folder|digest>', '<cases.json|cases.ndjson>'],
-    help: 'what a set decides of a file of cases; fails unless all of it is as expected',
+    help: 'run a file of test cases against a set; fails unless every decision is as expected',
     example: 'policy test policy/default examples/policy-cases.json',
     run: async (admin, given) => {
       const cases = await readCases(given.argument(1));
@@ -81,9 +81,9 @@ export const policyCommands: Command[] = [
     name: 'policy activate',
     takes: ['<digest>'],
     options: {
-      from: { value: 'time', help: 'RFC 3339, not past, at most a year ahead; now by default' },
+      from: { value: 'time', help: 'RFC 3339, from now to a year ahead; now by default' },
     },
-    help: 'let a stored set decide whatever is accepted from a time on',
+    help: 'activate a stored set for admissions accepted from a time on',
     example: 'policy activate 5d41…c592 --from 2026-12-01T00:00:00Z',
     run: async (admin, given) => {
       const said = given.option('from');
@@ -91,7 +91,7 @@ export const policyCommands: Command[] = [
       const set = await storedSet(admin, given.argument(0));
       // A set that this version cannot run would defer every admission accepted under it.
       const reason = await whyNotActivate(set);
-      if (reason !== null) throw new OperatorError(`it cannot be put in force: ${reason}`);
+      if (reason !== null) throw new OperatorError(`the set cannot be activated: ${reason}`);
       const activeFrom = await admin.act((tx) => activatePolicy(tx, set.digest, from));
       return { document: { digest: digestOf(set), active_from: activeFrom } };
     },
@@ -99,7 +99,7 @@ export const policyCommands: Command[] = [
   {
     name: 'policy list',
     takes: [],
-    help: 'every stored set, when it is in force, and whether this version can run it',
+    help: 'list the stored sets, when each is active, and whether this version can run it',
     example: 'policy list',
     run: async (admin) => {
       const sql = await admin.database();
@@ -128,7 +128,7 @@ export const policyCommands: Command[] = [
   {
     name: 'policy show',
     takes: ['<digest>'],
-    help: 'the texts of a stored set',
+    help: 'show the texts of a stored set',
     example: 'policy show 5d41…c592',
     run: async (admin, given) => {
       const { manifest, files, digest } = await storedSet(admin, given.argument(0));
@@ -145,7 +145,7 @@ export const policyCommands: Command[] = [
   {
     name: 'policy diff',
     takes: ['<digest|folder>', '<digest|folder>'],
-    help: 'which policies one set adds, removes and changes, and how',
+    help: 'show the policies that the second set adds, removes and changes',
     example: 'policy diff 5d41…c592 policies/2026-12',
     run: async (admin, given) => {
       const [before, after] = [
@@ -200,7 +200,7 @@ function activationTime(text: string): Date {
     throw new UsageError(`${text} is not an RFC 3339 time like 2026-12-01T00:00:00Z`);
   }
   if (epochMs > Date.now() + YEAR_MS) {
-    throw new UsageError(`${text} is more than a year ahead: that looks like a slip`);
+    throw new UsageError(`${text} is more than a year ahead: check the year`);
   }
   return new Date(epochMs);
 }

@@ -24,7 +24,7 @@ export function policyDiff(before: StoredPolicySet, after: StoredPolicySet): Out
   ];
   return {
     document,
-    text: sections.length === 0 ? 'the texts are the same\n' : `${sections.join('\n\n')}\n`,
+    text: sections.length === 0 ? 'the texts are identical\n' : `${sections.join('\n\n')}\n`,
   };
 }
 

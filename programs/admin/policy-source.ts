@@ -35,12 +35,14 @@ export async function setFromFolder(folder: string): Promise<StoredPolicySet> {
 export async function storedSet(admin: Admin, digest: string): Promise<StoredPolicySet> {
   if (!HASH_PATTERN.test(digest)) {
     throw new OperatorError(
-      `${digest} is not the digest of a policy set, which is 64 characters of 0-9 and a-f: policy list shows them`,
+      `${digest} is not the digest of a policy set, which has 64 characters of 0-9 and a-f: policy list shows them`,
     );
   }
   const stored = await readPolicySet(await admin.database(), Buffer.from(digest, 'hex'));
   if (stored !== null) return stored;
-  throw new AdministrationError(`no policy set ${digest} is stored: policy list shows them`);
+  throw new AdministrationError(
+    `no policy set ${digest} is stored: policy list shows the stored sets`,
+  );
 }
 
 /** A set named by its digest or folder. */

@@ -39,8 +39,8 @@ export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log:
   return app;
 }
 
-const UNREADABLE = 'The queue cannot be read.\n';
-const NO_ADDRESS = 'This is no address of the board.\n';
+const UNREADABLE = 'The queue is unreachable.\n';
+const NO_ADDRESS = 'Not found.\n';
 
 /** Express rejected the URL. */
 const isOfAsking = (error: unknown): boolean => (error as { status?: unknown }).status === 400;
@@ -56,7 +56,7 @@ class QuietAdapter extends ExpressAdapter {
   override setErrorHandler(_told: HandleError): this {
     return super.setErrorHandler((error) => {
       if (isOfAsking(error)) return { status: 400, body: NO_ADDRESS };
-      this.log.error({ err: error }, 'the board cannot answer');
+      this.log.error({ err: error }, 'queue dashboard: request failed');
       return { status: 500, body: UNREADABLE };
     });
   }
@@ -74,13 +74,13 @@ const boundPages: RequestHandler = (req, res, next) => {
     next();
     return;
   }
-  sayShortly(res, 400, `Ask for at most ${String(LONGEST_PAGE)} jobs a page.\n`);
+  sayShortly(res, 400, `At most ${String(LONGEST_PAGE)} jobs per page.\n`);
 };
 
 /** Answers a bad request or a queue failure without internal details. */
 function toAnswer(log: Logger): ErrorRequestHandler {
   return (error: unknown, _req, res, next) => {
-    if (!isOfAsking(error)) log.error({ err: error }, 'the board cannot answer');
+    if (!isOfAsking(error)) log.error({ err: error }, 'queue dashboard: request failed');
     if (res.headersSent) next(error);
     else if (isOfAsking(error)) sayShortly(res, 400, NO_ADDRESS);
     else sayShortly(res, 503, UNREADABLE);

@@ -29,26 +29,22 @@ export function boardGate(hasKey: HasKey, log: Logger): RequestHandler {
     const failed = await failures.get(address);
     if ((failed?.consumedPoints ?? 0) >= FAILURES) {
       res.setHeader('Retry-After', String(Math.ceil((failed?.msBeforeNext ?? 0) / 1_000)));
-      say(res, 429, 'Too many wrong keys. Wait a minute.');
+      say(res, 429, 'Too many wrong keys. Retry in a minute.');
       return;
     }
     if (!hasKey(req.get('authorization'))) {
       // A browser's first request has no key; it does not count as an attempt.
       if (req.get('authorization') !== undefined) {
         await failures.penalty(address);
-        log.warn({ address }, 'somebody has a wrong key for the board');
+        log.warn({ address }, 'queue dashboard: wrong key presented');
       }
       res.setHeader('WWW-Authenticate', 'Basic realm="board", charset="UTF-8"');
-      say(res, 401, 'The board key is asked for.');
+      say(res, 401, 'The dashboard key is required.');
       return;
     }
     if (req.method !== 'GET' && req.method !== 'HEAD') {
       res.setHeader('Allow', 'GET, HEAD');
-      say(
-        res,
-        405,
-        'The board only shows: what is lost or failed is enqueued again by the workers.',
-      );
+      say(res, 405, 'The dashboard is read-only: workers requeue lost and failed jobs.');
       return;
     }
     next();

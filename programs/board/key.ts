@@ -20,7 +20,7 @@ export function loadBoardKey(file: string): HasKey {
   const key = readPrivateFile(file, 'board key').trim();
   if (key.length < LEAST_CHARACTERS || !KEY.test(key)) {
     throw new BoardKeyError(
-      `The board key ${file} must hold one word of at least ${String(LEAST_CHARACTERS)} characters. Make one with: openssl rand -hex 32`,
+      `The dashboard key ${file} must hold one word of at least ${String(LEAST_CHARACTERS)} characters. Create one with: openssl rand -hex 32`,
     );
   }
   const expected = digest(key);

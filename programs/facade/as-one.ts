@@ -25,7 +25,7 @@ export function processesAsOne(processes: readonly Supervised[]): OpsSource {
     const told = await Promise.all(
       serving.map(async (one): Promise<[string, Told]> => {
         const child = one.process();
-        if (child === null) throw new Error(`${one.name} has just ended`);
+        if (child === null) throw new Error(`${one.name} exited`);
         const found = await processSource(child, TIMEOUT_MS).metrics();
         return [one.name, { pid: child.pid, metrics: found }];
       }),

@@ -48,7 +48,7 @@ export async function superviseProcesses(
           if (times < MAX_FAILED_STARTS || children.some((one) => one.isReady())) return;
           program.fail(
             new NothingServesError(
-              `No process serves, and facade ${number} ended ${times} times in a row before it was ready: see what it wrote.`,
+              `No process serves, and facade ${number} exited ${times} times in a row before it was ready: see its output.`,
             ),
           );
         },
@@ -63,7 +63,7 @@ export async function superviseProcesses(
   program.signal.throwIfAborted();
   const others = Array.from({ length: config.processes - 1 }, (_, at) => start(at + 2));
   await Promise.all(others.map((child) => child.ready));
-  if (url === undefined) throw new Error('facade 1 did not say where it serves');
+  if (url === undefined) throw new Error('facade 1 did not report its URL');
   return url;
 }
 

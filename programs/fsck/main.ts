@@ -108,7 +108,7 @@ async function unbroken(options: FsckOptions): Promise<FsckResult> {
   try {
     return await fsck(options);
   } catch (cause) {
-    throw new BrokenOff('the check broke off', { cause });
+    throw new BrokenOff('the check failed', { cause });
   }
 }
 
@@ -116,10 +116,10 @@ async function unbroken(options: FsckOptions): Promise<FsckResult> {
 function trouble(error: unknown, env: Environment | undefined): string {
   if (!(error instanceof Error)) return String(error);
   const reason = error instanceof BrokenOff && error.cause instanceof Error ? error.cause : error;
-  const again = 'The next run goes on from where this one was.';
+  const again = 'The next run resumes from the saved position.';
   if (reason instanceof Stopped) return `${reason.message}. ${again}`;
   const level = readLogLevel('info', env);
   if (level === 'debug' || level === 'trace') return reason.stack ?? reason.message;
   const cause = reason.cause instanceof Error ? `: ${reason.cause.message}` : '';
-  return `Not everything could be checked: ${reason.message}${cause}. ${again}`;
+  return `Incomplete check: ${reason.message}${cause}. ${again}`;
 }

@@ -51,7 +51,7 @@ export async function openSnapshot(
   const { snapshotDir, snapshotUrl, snapshotValidForMs: snapshotTtlMs } = config;
   if (snapshotDir === null && snapshotUrl === null) return null;
   if (snapshotDir !== null && !(await isDirectory(snapshotDir))) {
-    throw new OperatorError(`SNAPSHOT_DIR: there is no directory ${snapshotDir}`);
+    throw new OperatorError(`SNAPSHOT_DIR: ${snapshotDir} is not a directory`);
   }
   const trust = { log, snapshot: trustedKeys('SNAPSHOT', config.snapshotKey) };
   const files =

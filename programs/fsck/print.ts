@@ -26,9 +26,9 @@ function summary(result: FsckResult, counts: [FindingCode, number][], seconds: n
     leaves === null ? null : `${String(leaves)} leaves of the registry`,
     published &&
       `${String(published.proofs)} published proofs (generation ${String(published.generation)})`,
-    resumedFrom > 0 ? `gone on from leaf ${String(resumedFrom)}` : null,
+    resumedFrom > 0 ? `resumed from leaf ${String(resumedFrom)}` : null,
     corrupt === 0 ? 'no corruption' : `${String(corrupt)} corruptions`,
-    result.isComplete ? null : 'not everything could be checked',
+    result.isComplete ? null : 'incomplete check',
     `${seconds.toFixed(1)} s`,
   ];
   return parts.filter((part) => part !== null).join(', ');

@@ -12,7 +12,7 @@ export function engineMetrics(registry: Registry): EngineMetrics {
     registry,
     {
       name: 'svc_admissions_total',
-      help: 'Admissions that were sent: accepted, accepted before, or refused at the door',
+      help: 'Submitted admissions: accepted, duplicate or rejected',
     },
     ['lane', 'outcome'],
   );

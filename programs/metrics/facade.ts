@@ -11,7 +11,7 @@ export function publicMetrics(registry: Registry): PublicMetrics {
   const http = httpMetrics(registry, 'public');
   const lookups = new Tally(
     registry,
-    { name: 'svc_lookups_total', help: 'Lookups that were answered with a verdict, by its status' },
+    { name: 'svc_lookups_total', help: 'Lookups answered with a verdict, by status' },
     ['status'],
   );
   const statuses = new Map(STATUSES.map((status) => [status as string, lookups.of({ status })]));

@@ -17,7 +17,7 @@ export function httpMetrics(registry: Registry, api: 'engine' | 'public'): HttpM
     registry,
     {
       name: 'svc_http_requests_total',
-      help: 'Requests, by what was asked and how it was answered',
+      help: 'HTTP requests by route, method and status',
     },
     ['api', 'route', 'method', 'status'],
   );
@@ -25,7 +25,7 @@ export function httpMetrics(registry: Registry, api: 'engine' | 'public'): HttpM
     registry,
     {
       name: 'svc_http_request_duration_seconds',
-      help: 'From the first line of a request to the end of its answer; of public lookups one in 64',
+      help: 'Time from request line to end of response; one in 64 for public lookups',
     },
     SECONDS.short,
     ['api', 'route'],

@@ -21,7 +21,7 @@ export function readings(registry: Registry, { signal, log, onStop }: Program): 
     registry,
     {
       name: 'svc_metrics_collection_errors_total',
-      help: 'Readings for gauges that failed: those are not there',
+      help: 'Failed readings of gauges, which are absent meanwhile',
     },
     ['reading'],
   );
@@ -33,7 +33,7 @@ export function readings(registry: Registry, { signal, log, onStop }: Program): 
       failures.n += 1;
       if (performance.now() - saidAt < SAID_EVERY_MS) return;
       saidAt = performance.now();
-      log.warn({ err: error, reading }, 'a gauge cannot be read');
+      log.warn({ err: error, reading }, 'metrics: gauge reading failed');
     };
     const running = sampled.run(read, signal, { everyMs, onError });
     onStop(() => running);
@@ -67,7 +67,7 @@ export function databaseReadings(
     registry,
     {
       name: 'svc_clock_skew_seconds',
-      help: 'How far the clock of this machine is ahead of that of the database',
+      help: 'Clock of this machine minus clock of the database',
     },
     () => skew.value,
   );

@@ -38,7 +38,9 @@ export function coalesce<In, Out>(options: CoalesceOptions<In, Out>): (item: In)
   async function answer(group: Waiting<In, Out>[]): Promise<void> {
     const results = await run(group.map(({ item }) => item));
     if (results.length !== group.length) {
-      throw new Error(`a group of ${String(group.length)} got ${String(results.length)} results`);
+      throw new Error(
+        `a group of ${String(group.length)} items returned ${String(results.length)} results`,
+      );
     }
     group.forEach(({ resolve }, index) => {
       resolve(results[index] as Out);

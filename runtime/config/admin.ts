@@ -61,14 +61,14 @@ export function readBoardConfig(env: Environment): BoardConfig {
     BOARD_BIND: listenAddress,
     BOARD_PORT: port(8082),
     BOARD_KEY_FILE: required(
-      'name a file of mode 0600 that holds what is asked of whoever wants to look (openssl rand -hex 32)',
+      'name a file of mode 0600 with the dashboard key (openssl rand -hex 32)',
     ),
     ...opsVariables,
     LOG_LEVEL: logLevel,
   });
   if (v.REDIS_URL === undefined && v.DATABASE_URL === undefined) {
     throw new ConfigError([
-      'REDIS_URL and DATABASE_URL are not set: name the Redis with the queue, or the database as svc_board',
+      'REDIS_URL and DATABASE_URL are not set: set one to the server that has the queue, with the role svc_board for a database',
     ]);
   }
   return {

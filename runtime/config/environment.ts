@@ -11,7 +11,7 @@ export class ConfigError extends OperatorError {
   readonly problems: readonly string[];
 
   constructor(problems: readonly string[]) {
-    super(`The configuration is not usable:\n${problems.map((one) => `  - ${one}`).join('\n')}`);
+    super(`Invalid configuration:\n${problems.map((one) => `  - ${one}`).join('\n')}`);
     this.problems = problems;
   }
 }

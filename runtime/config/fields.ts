@@ -77,7 +77,9 @@ const vkeyList = (text: z.ZodString): z.ZodType<[string, ...string[]]> =>
 
 export const vkeys = (which: string): z.ZodType<[string, ...string[]]> =>
   vkeyList(
-    required(`pin the ${which}'s public key, name+hash+key, as the publisher's operator gave it`),
+    required(
+      `pin the ${which}'s public key, name+hash+key, as published by the publisher's operator`,
+    ),
   );
 export const retiredVkeys = vkeyList(z.string()).optional();
 
@@ -133,13 +135,13 @@ export const publicUrl = z.string().transform((text, context) => {
 export function localUrl(publicPort: number): string {
   if (publicPort !== 0) return `http://127.0.0.1:${String(publicPort)}`;
   throw new ConfigError([
-    'PUBLIC_URL is not set: with PUBLIC_PORT 0, say where the public API is reached',
+    'PUBLIC_URL is not set: with PUBLIC_PORT 0, set the URL of the public API',
   ]);
 }
 
-export const OWNER_URL = 'name the Postgres database, as its owner';
+export const OWNER_URL = 'name the Postgres database, with the role of its owner';
 export const ROLE_URL = (program: string): string =>
-  `name the Postgres database, with the role svc_${program} (npm start brings up one of its own)`;
+  `name the Postgres database, with the role svc_${program} (npm start runs an embedded one)`;
 
 /** The origin of a private log in an embedded database. */
 export const LOCAL_ORIGIN = 'svc.local/log';
@@ -162,6 +164,6 @@ export function originFor(given: string | undefined, embedded: boolean): string 
   if (embedded) return given ?? LOCAL_ORIGIN;
   if (given !== undefined && given !== LOCAL_ORIGIN) return given;
   throw new ConfigError([
-    `LOG_ORIGIN ${given === undefined ? 'is not set' : `is ${LOCAL_ORIGIN}`}: with a database of your own, name the log by something that is yours, like example.org/log`,
+    `LOG_ORIGIN ${given === undefined ? 'is not set' : `is ${LOCAL_ORIGIN}`}: with an external database, choose a log name in your own domain, like example.org/log`,
   ]);
 }

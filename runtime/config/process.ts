@@ -60,7 +60,7 @@ export const opsVariables = {
     .string()
     .regex(
       /^\d{1,5}$/,
-      'must be a port number, or 0 for any free one; leave it unset to have no listener for metrics',
+      'must be a port number, or 0 for any free one; unset disables the operations listener',
     )
     .transform(Number)
     .refine((value) => value <= 65_535, 'must be at most 65535')

@@ -26,9 +26,7 @@ export interface SetupConfig {
 export function readSetupConfig(env: Environment): SetupConfig {
   const v = read(env, {
     DATABASE_URL: databaseUrl(ROLE_URL('admin')),
-    AEP_PUBLIC_KEY_FILE: required(
-      'name a PEM file with the public half of the key that signs AEPs',
-    ),
+    AEP_PUBLIC_KEY_FILE: required('name a PEM file with the public key of the key that signs AEPs'),
     LOG_LEVEL: logLevel,
   });
   return {

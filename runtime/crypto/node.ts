@@ -105,7 +105,7 @@ export function loadSigningKey(file: string): SigningKey {
   if (key.asymmetricKeyType !== 'ed25519') {
     throw new SigningKeyError(
       'not_ed25519',
-      `${file} holds a key of type ${key.asymmetricKeyType ?? 'unknown'}, not Ed25519. Make one with: openssl genpkey -algorithm ed25519`,
+      `${file} holds a key of type ${key.asymmetricKeyType ?? 'unknown'}, not Ed25519. Create one with: openssl genpkey -algorithm ed25519`,
     );
   }
   return signingKey(key);

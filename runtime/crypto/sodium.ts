@@ -30,9 +30,9 @@ export async function bulkVerification(
   const verify = strictEd25519((publicKey, message, signature) =>
     binding.crypto_sign_verify_detached(signature, message, publicKey),
   );
-  if (!tellsRightFromWrong(verify)) {
+  if (!verifiesCorrectly(verify)) {
     throw new OperatorError(
-      'The binary of the package sodium-native does not verify signatures as it must. Install the packages anew with npm ci, which checks what it downloads.',
+      'The binary of the package sodium-native verifies signatures incorrectly. Reinstall the packages with npm ci, which checks their hashes.',
     );
   }
   return { library: 'libsodium', verify };
@@ -49,7 +49,7 @@ const KNOWN = {
 };
 
 /** Verifies a valid signature, then the same with one bit flipped in each part. */
-function tellsRightFromWrong(verify: Ed25519Verify): boolean {
+function verifiesCorrectly(verify: Ed25519Verify): boolean {
   const { publicKey, message, signature } = KNOWN;
   if (!verify(publicKey, message, signature)) return false;
   return (

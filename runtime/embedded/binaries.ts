@@ -36,7 +36,7 @@ function packageDirectory(): string {
   if (platform === undefined) {
     throw new EmbeddedPostgresError(
       'unsupported_platform',
-      `There is no embedded Postgres for ${process.platform}-${process.arch}: set DATABASE_URL to a Postgres of your own.`,
+      `No embedded Postgres is available for ${process.platform}-${process.arch}: set DATABASE_URL to an external Postgres.`,
     );
   }
   try {
@@ -90,7 +90,7 @@ async function copyForAccount(packageRoot: string): Promise<string> {
   if (place === null) {
     throw new EmbeddedPostgresError(
       'no_reachable_place',
-      'Found no directory for the Postgres binaries that the account running Postgres can reach ' +
+      'The account that runs Postgres can reach no directory for its binaries ' +
         '(tried /var/lib, /var/tmp). Move the checkout out of a private directory, or set DATABASE_URL.',
     );
   }

@@ -58,7 +58,7 @@ export async function checkVersion(binaries: Binaries, place: Place): Promise<vo
   if (Number(version) !== binaries.major) {
     throw new EmbeddedPostgresError(
       'wrong_version',
-      `The database in ${place.directory} was made by Postgres ${version}, and the installed one is ${String(binaries.major)}. ` +
+      `The database in ${place.directory} was created by Postgres ${version}; version ${String(binaries.major)} is installed. ` +
         'Dump it with the old version and load it into a new DATA_DIR.',
     );
   }

@@ -55,8 +55,8 @@ async function existing(directory: string): Promise<Place> {
   if (account !== null && !(await canEnter(directory, account))) {
     throw new EmbeddedPostgresError(
       'no_reachable_place',
-      `The database in ${directory} can no longer be reached by its own account (user id ${String(account.uid)}): ` +
-        'a directory above it has become private. Give that one back its search permission (chmod a+x).',
+      `The database in ${directory} is not accessible to its own account (user id ${String(account.uid)}): ` +
+        'a parent directory is private. Restore its search permission (chmod a+x).',
     );
   }
   return { directory, account, initialised: true };
@@ -78,7 +78,7 @@ export async function findPlace(dataDir: string): Promise<Place> {
     // An empty database instead would look like a registry that lost everything.
     throw new EmbeddedPostgresError(
       'cluster_missing',
-      `The database of ${dataDir} was in ${pointed} and is gone. Put it back, or remove ${dataDir} to begin anew.`,
+      `The database of ${dataDir} was in ${pointed}, which is missing. Restore it, or remove ${dataDir} to start with an empty database.`,
     );
   }
 
@@ -102,8 +102,8 @@ async function elsewhere(account: Account): Promise<Place> {
   }
   throw new EmbeddedPostgresError(
     'no_reachable_place',
-    'DATA_DIR lies below a private directory that the account running Postgres cannot pass, and neither ' +
-      '/var/lib nor /var/tmp can hold the database. Set DATA_DIR to a place that others can pass through, or set DATABASE_URL.',
+    'DATA_DIR is below a private directory that the account running Postgres cannot enter, and neither ' +
+      '/var/lib nor /var/tmp can hold the database. Set DATA_DIR to a directory that other users can enter, or set DATABASE_URL.',
   );
 }
 

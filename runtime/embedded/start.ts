@@ -57,7 +57,7 @@ async function superuserPassword(dataDir: string, place: Place): Promise<string>
   if (place.initialised) {
     throw new EmbeddedPostgresError(
       'password_missing',
-      `${file} is missing, and the database in ${place.directory} cannot be opened without it: put it back, or remove ${dataDir} to begin anew.`,
+      `${file} is missing, and the database in ${place.directory} cannot be opened without it: restore it, or remove ${dataDir} to start with an empty database.`,
     );
   }
   const password = randomBytes(24).toString('base64url');
@@ -97,7 +97,10 @@ export async function startEmbeddedPostgres(
     { port, settings, ...(signal && { signal }) },
     log,
   );
-  log.info({ pid: server.pid, port: server.port, cluster: clusterOf(place) }, 'Postgres is up');
+  log.info(
+    { pid: server.pid, port: server.port, cluster: clusterOf(place) },
+    'embedded Postgres is ready',
+  );
 
   const rolePassword = (role: string): string =>
     createHmac('sha256', password).update(`role ${role}`).digest('base64url');

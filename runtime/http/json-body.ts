@@ -84,7 +84,7 @@ function requireType(req: IncomingMessage, types: readonly string[]): string {
   if (encoding !== 'identity') {
     throw new BodyRefusedError(
       'unsupported_content_encoding',
-      'Send the body as it is, without Content-Encoding.',
+      'Send the body without Content-Encoding.',
       { 'Accept-Encoding': 'identity' },
     );
   }

@@ -91,10 +91,10 @@ export class ListenError extends OperatorError {
 function explain(error: NodeJS.ErrnoException, options: ListenOptions): Error {
   const { host, port, portVariable = 'the port', hostVariable = 'LISTEN_ADDRESS' } = options;
   const sayings: Record<string, string> = {
-    EADDRINUSE: `Port ${String(port)} is taken: set ${portVariable} to another one, or to 0 for any free one.`,
-    EACCES: `Port ${String(port)} may not be used: set ${portVariable} to one above 1023.`,
-    EADDRNOTAVAIL: `${host} is no address of this machine: set ${hostVariable} to one that is.`,
-    ENOTFOUND: `${host} is no address of this machine: set ${hostVariable} to one that is.`,
+    EADDRINUSE: `Port ${String(port)} is in use: set ${portVariable} to another port, or to 0 for any free one.`,
+    EACCES: `Port ${String(port)} requires privileges: set ${portVariable} to one above 1023.`,
+    EADDRNOTAVAIL: `${host} is not an address of this machine: set ${hostVariable} to a local address.`,
+    ENOTFOUND: `${host} is not an address of this machine: set ${hostVariable} to a local address.`,
   };
   const saying = sayings[error.code ?? ''];
   return saying === undefined ? error : new ListenError(saying, { cause: error });

@@ -43,14 +43,14 @@ export function openOpsListener(
       case '/metrics':
         return metrics();
       default:
-        return { status: 404, type: TEXT_TYPE, body: 'Ask /healthz, /readyz or /metrics.\n' };
+        return { status: 404, type: TEXT_TYPE, body: 'Use /healthz, /readyz or /metrics.\n' };
     }
   }
 
   async function readyz(): Promise<Answer> {
     const { ready, says } = await look().catch(() => ({
       ready: false,
-      says: { status: 'unavailable', detail: 'readiness could not be found out in time' },
+      says: { status: 'unavailable', detail: 'readiness check timed out' },
     }));
     const body = JSON.stringify(says);
     if (ready) return { status: 200, type: JSON_TYPE, body };
@@ -63,7 +63,7 @@ export function openOpsListener(
       const body = await gather();
       return { status: 200, type: EXPOSITION_TYPE, body };
     } catch {
-      const body = 'The metrics could not be gathered in time.\n';
+      const body = 'Metrics collection timed out.\n';
       return { status: 503, type: TEXT_TYPE, body, headers: AGAIN_SOON };
     }
   }

@@ -52,5 +52,5 @@ export async function serveOps(
   const { bind: host, port } = config;
   const server = await openOpsListener(source, { host, port });
   onStop(() => server.close(0));
-  log.info({ ops_url: server.url }, 'the operations listener is open');
+  log.info({ ops_url: server.url }, 'operations listener started');
 }

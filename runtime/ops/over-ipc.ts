@@ -58,7 +58,7 @@ async function ask(child: ChildProcess, svcOpsQuestion: Question, ms: number): P
     });
   });
   try {
-    return await withTimeout(answer, ms, () => new Error('the process does not answer'));
+    return await withTimeout(answer, ms, () => new Error('the process did not answer in time'));
   } finally {
     child.off('message', onMessage);
   }

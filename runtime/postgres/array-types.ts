@@ -17,7 +17,7 @@ interface Element {
 function arrayType(oid: number, { toText = String, fromText = String }: Element = {}): ArrayType {
   const element = (value: unknown): string => {
     if (value === null) return 'null';
-    if (value === undefined) throw new TypeError('an array for the database has no value in it');
+    if (value === undefined) throw new TypeError('an array parameter contains undefined');
     return `"${toText(value).replace(/\\/g, '\\\\').replace(/"/g, '\\"')}"`;
   };
   return {
@@ -33,7 +33,7 @@ function arrayType(oid: number, { toText = String, fromText = String }: Element 
 function elementsOf(text: string): (string | null)[] {
   if (!text.startsWith('{') || text.startsWith('{{')) {
     throw new RangeError(
-      'the database sent an array of several dimensions, or from elsewhere than 1',
+      'the database sent a multidimensional array, or one whose index does not start at 1',
     );
   }
   return [...text.matchAll(/"((?:[^"\\]|\\.)*)"|[^",{}]+/gs)].map(([whole, quoted]) => {

@@ -32,7 +32,9 @@ export interface ConnectOptions {
 function safeInteger(text: unknown): number {
   const value = Number(text);
   if (!Number.isSafeInteger(value)) {
-    throw new RangeError(`the database holds ${String(text)}, which does not fit a number`);
+    throw new RangeError(
+      `the database holds ${String(text)}, which exceeds the safe integer range`,
+    );
   }
   return value;
 }
@@ -198,7 +200,7 @@ function openLine(
     },
     socket: (address: Address) => {
       if (!lost) return settings.socket(address);
-      throw Object.assign(new Error('the connection is lost'), { code: 'CONNECTION_CLOSED' });
+      throw Object.assign(new Error('the connection was lost'), { code: 'CONNECTION_CLOSED' });
     },
   };
   return postgres(url, own);

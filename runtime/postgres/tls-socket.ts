@@ -28,7 +28,7 @@ export async function secured(
   ms: number,
 ): Promise<Socket> {
   const late = (): Error =>
-    Object.assign(new Error('TLS was not agreed upon in time'), { code: 'CONNECT_TIMEOUT' });
+    Object.assign(new Error('the TLS handshake timed out'), { code: 'CONNECT_TIMEOUT' });
   try {
     const agreed = await withTimeout(
       negotiate(raw, host, ssl, sslnegotiation === 'direct'),
@@ -36,7 +36,7 @@ export async function secured(
       late,
     );
     // No event reports a socket that closed in this tick, and the driver would wait forever.
-    if (agreed.destroyed) throw refused('the connection ended as TLS was agreed upon');
+    if (agreed.destroyed) throw refused('the connection closed at the end of the TLS handshake');
     return agreed;
   } catch (error) {
     raw.destroy();
@@ -60,7 +60,7 @@ async function negotiate(
     raw.pause();
     const takesTls = answer[0] === YES && answer.length === 1;
     if (!takesTls && ssl === 'prefer' && answer.length === 1) return raw;
-    if (!takesTls) throw refused('the database server does not take TLS');
+    if (!takesTls) throw refused('the database server does not support TLS');
   }
   const socket = connectTls({
     socket: raw,
@@ -95,7 +95,7 @@ function event(socket: Socket, name: string): Promise<unknown> {
       off();
       reject(error);
     };
-    const onClose = (): void => onError(refused('the connection ended before TLS was agreed upon'));
+    const onClose = (): void => onError(refused('the connection closed during the TLS handshake'));
     const off = (): void => {
       socket.off(name, onEvent).off('error', onError).off('close', onClose);
     };

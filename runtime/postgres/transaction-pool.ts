@@ -153,7 +153,7 @@ export class TransactionPool {
 }
 
 function poolTimeout(ms: number): Error {
-  const message = `no connection of the pool became free within ${String(ms)} ms`;
+  const message = `no pooled connection became available within ${String(ms)} ms`;
   return Object.assign(new Error(message), { code: 'POOL_TIMEOUT' });
 }
 

@@ -17,7 +17,7 @@ export async function makeFolder(
   } catch (cause) {
     const { code = 'unknown' } = cause as NodeJS.ErrnoException;
     throw new OperatorError(
-      `${path} cannot be written (${code}): set ${variable} to a folder that this user may write.`,
+      `${path} cannot be written (${code}): set ${variable} to a directory that this user can write.`,
       { cause },
     );
   }
@@ -116,8 +116,8 @@ export function readPrivateFile(file: string, what: string): string {
       const mode = (stats.mode & 0o777).toString(8).padStart(4, '0');
       throw new PrivateFileError(
         'too_open',
-        `The ${what} ${file} has mode ${mode}: others must not be able to read it. Run: chmod 600 ${file} ` +
-          '(0440 and 0640 are for a file of root whose group is one of this process)',
+        `The ${what} ${file} has mode ${mode}: other users must not be able to read it. Run: chmod 600 ${file} ` +
+          '(0440 and 0640 are accepted for a file of root with a group of this process)',
       );
     }
     return fs.readFileSync(descriptor, 'utf8');

@@ -82,7 +82,11 @@ async function drain(
 
 function report(name: string, log: Logger, error: unknown): void {
   if (isForOperator(error)) process.stderr.write(`${name}: ${error.message}\n`);
-  else log.fatal({ err: error }, error instanceof Error ? error.message : 'stopped by an error');
+  else
+    log.fatal(
+      { err: error },
+      error instanceof Error ? error.message : 'program stopped after an error',
+    );
 }
 
 /**
@@ -108,11 +112,12 @@ export async function runProgram(
   const fail = (error: unknown): void => end({ code: 1, error });
   let isHarmless = (_error: unknown): boolean => false;
   const onRejection = (error: unknown): void => {
-    if (isHarmless(error)) log.warn({ err: error }, 'lost, with nobody waiting for it');
+    if (isHarmless(error))
+      log.warn({ err: error }, 'unhandled rejection ignored: a connection was lost');
     else fail(error);
   };
   const onSignal = (signal: NodeJS.Signals): void => end({ code: 0, reason: signal });
-  const onDisconnect = (): void => end({ code: 0, reason: 'its starter is gone' });
+  const onDisconnect = (): void => end({ code: 0, reason: 'parent process exited' });
   const hasStarter = process.connected;
 
   process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
@@ -145,11 +150,11 @@ export async function runProgram(
   const limitMs = ending.code === 0 ? drainMs : Math.min(drainMs, FAILED_DRAIN_MS);
   const deadline = performance.now() + limitMs;
   const clean = await drain(stops, started, log, limitMs);
-  if (!clean) log.error('not everything was closed in time or in order');
+  if (!clean) log.error('shutdown incomplete: a cleanup failed or timed out');
   const isDone = hasReturned || !untilMainReturns;
-  if (ending.code === 0 && !isDone) log.error('told to stop before its work was done');
+  if (ending.code === 0 && !isDone) log.error('program stopped before its work was complete');
   if (!(await threadsAreBack(Math.max(THREADS_MS, deadline - performance.now())))) {
-    log.error('a file or a name server does not answer: ended by force');
+    log.error('a file system or name server does not answer: process killed');
     process.kill(process.pid, 'SIGKILL');
   }
   clearInterval(stayUp);

@@ -112,7 +112,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
   ready.catch(() => undefined);
 
   function onReady(url: string | undefined): void {
-    if (hasBeenReady) log.info({ child: spec.name }, 'a program is back');
+    if (hasBeenReady) log.info({ child: spec.name }, 'child is ready again');
     hasBeenReady = true;
     isReadyNow = true;
     if (spec.portVariable !== undefined && url !== undefined) {
@@ -127,7 +127,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
     const process = launch({ ...spec, env });
     child = process;
     isReadyNow = false;
-    log.info({ child: spec.name, child_pid: process.pid }, 'a program is started');
+    log.info({ child: spec.name, child_pid: process.pid }, 'child started');
     if (process.stdout) forward(process.stdout, spec.name, out);
     if (process.stderr) forward(process.stderr, spec.name, out);
     process.on('message', (message) => {
@@ -140,7 +140,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
         isReadyNow = false;
         resolve({ ending, lastedMs: performance.now() - began });
       };
-      process.once('error', (error) => over(`could not be started (${error.message})`));
+      process.once('error', (error) => over(`did not start (${error.message})`));
       // `close` follows the last output line; `exit` may precede it.
       process.once('close', (code, signal) => over(describe(code, signal)));
     });
@@ -157,7 +157,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
       }
       if (failedStarts > 0) onFailedStart(failedStarts);
       if (lastedMs > RECOVERED_MS) pauseMs = FIRST_PAUSE_MS;
-      log.warn({ child: spec.name, pauseMs }, `a program ${ending}; it is started again`);
+      log.warn({ child: spec.name, pauseMs }, `child ${ending} and will be restarted`);
       await sleep(pauseMs, undefined, { signal: hasToStop }).catch(() => undefined);
       pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS);
     }
@@ -173,7 +173,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
     // If the parent exits first, a hanging child must not outlive it.
     process.once('exit', kill);
     const late = setTimeout(() => {
-      log.warn({ child: spec.name }, 'a program did not drain in time and is killed');
+      log.warn({ child: spec.name }, 'child did not drain in time and was killed');
       kill();
     }, graceMs);
     await over;

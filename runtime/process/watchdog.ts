@@ -37,7 +37,7 @@ export class Watchdog {
       if (this.quietMs < limitMs) return;
       this.stop();
       const seconds = String(limitMs / 1000);
-      onHung(new HungError(`${what} has not gone on for ${seconds} s: something in it never ends`));
+      onHung(new HungError(`${what} made no progress for ${seconds} s`));
     }, everyMs);
   }
 

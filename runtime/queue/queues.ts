@@ -61,7 +61,7 @@ function throttleLog(log: QueueLog, what: string): (error: unknown) => void {
       more += 1;
       return;
     }
-    log.warn({ err: error, unlogged: more }, `${what}: the queue reports an error`);
+    log.warn({ err: error, unlogged: more }, `${what}: queue error`);
     last = now;
     more = 0;
   };
@@ -181,7 +181,7 @@ function openSender(config: QueueConfig, name: QueueName, options: QueueOptions)
   // BullMQ caches a failed first connection forever, so failures are dropped here and the next call
   // reconnects.
   function ready(): Promise<OpenQueue> {
-    if (closed) return Promise.reject(new QueueUnavailableError('the queue has been closed'));
+    if (closed) return Promise.reject(new QueueUnavailableError('the queue client is closed'));
     if (current === null) {
       const opening = openOnce();
       current = opening;
@@ -201,7 +201,7 @@ function openSender(config: QueueConfig, name: QueueName, options: QueueOptions)
       );
     } catch (cause) {
       if (cause instanceof QueueUnavailableError) throw cause;
-      throw new QueueUnavailableError('the queue cannot be reached', { cause });
+      throw new QueueUnavailableError('the queue is unreachable', { cause });
     }
   }
 
@@ -317,7 +317,7 @@ export function openAdmitEvents(
   onSettled: (jobId: string, ids?: string[]) => void,
   options: QueueOptions = {},
 ): Running {
-  const report = throttleLog(options.log ?? logger('queue'), 'waiting for events');
+  const report = throttleLog(options.log ?? logger('queue'), 'event consumer');
   return keepRunning(
     () => {
       const opened = openEvents(config, report);
@@ -384,12 +384,12 @@ function openConsumer(
   handlers: Handlers,
   options: QueueOptions & { concurrency: number },
 ): Running {
-  const report = throttleLog(options.log ?? logger('queue'), 'taking jobs');
+  const report = throttleLog(options.log ?? logger('queue'), 'job consumer');
   const processor: AdmitProcessor = async (job) => {
     const read = readJob(job.data);
     if (read === null) throw new UnrecoverableError('the job is not a list of ids');
     const handle = Object.hasOwn(handlers, job.name) ? handlers[job.name] : undefined;
-    if (handle === undefined) throw new UnrecoverableError('there is no such kind of job');
+    if (handle === undefined) throw new UnrecoverableError('unknown kind of job');
     await handle(read.ids, read.requests);
     return read.ids;
   };

@@ -11,7 +11,7 @@ export type RedisAddress =
     };
 
 export const REDIS_SAY =
-  'must be a URL like redis://host:6379; of a cluster redis+cluster://host:6379, or several nodes separated by commas';
+  'must be a URL like redis://host:6379; for a cluster, redis+cluster://host:6379 or several nodes separated by commas';
 
 /**
  * Parses `redis://` (or `rediss://` for TLS) with one server or a comma-separated list of cluster
@@ -31,15 +31,15 @@ export function readRedisAddress(text: string): RedisAddress | string {
 
   const others = urls.slice(1);
   if (others.some(({ protocol }) => protocol !== first.protocol)) {
-    return 'must name all nodes of a cluster in the same way: either with TLS (rediss) or without';
+    return 'must use one scheme for all nodes of a cluster: with TLS (rediss) or without';
   }
   const differs = ({ username, password }: URL): boolean =>
     username + password !== '' && (username !== first.username || password !== first.password);
   if (others.some(differs)) {
-    return 'must have one user and password for a cluster: give them with its first node';
+    return 'must have one user and password per cluster: set them on the first node';
   }
   if (urls.some(({ pathname, search }) => !/^\/?0?$/.test(pathname) || search !== '')) {
-    return 'must name no database and no options of a cluster, which has one database only';
+    return 'must not have a database number or options, for a cluster';
   }
   const [username, password] = [first.username, first.password].map(decoded);
   if (username === undefined || password === undefined) return REDIS_SAY;

@@ -74,7 +74,7 @@ export function warnOfEviction(client: RedisClient, log: Pick<Logger, 'warn'>): 
       const { host, port } = server.options;
       log.warn(
         { host, port, policy },
-        'Redis may throw jobs away: set maxmemory-policy noeviction',
+        'Redis can evict jobs, which delays their admissions: set maxmemory-policy noeviction',
       );
     }
   };

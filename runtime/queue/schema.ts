@@ -100,6 +100,6 @@ export async function assertMayOnlyReadQueues(databaseUrl: string): Promise<void
   const [role] = found.rows;
   if (role?.sees === false && !role.writes && !role.power) return;
   throw new BoardRoleError(
-    `the database role ${role?.name ?? '?'} may do more than look at the queue: connect the board as ${BOARD_ROLE}`,
+    `the database role ${role?.name ?? '?'} has more privileges than reading the queue: connect the dashboard as ${BOARD_ROLE}`,
   );
 }

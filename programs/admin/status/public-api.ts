@@ -53,7 +53,8 @@ async function check(url: string): Promise<PublicApi> {
         refusal: typeof refusal === 'string' ? refusal : null,
       };
     }
-    const words = [status, title].find((one) => typeof one === 'string') ?? 'not as the public API';
+    const words =
+      [status, title].find((one) => typeof one === 'string') ?? 'not an answer of the public API';
     return down(`answers ${String(response.status)}, ${String(words)}`);
   } catch (error) {
     const { message, cause } = error as { message: string; cause?: { code?: unknown } };
