@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { OperatorError } from '#runtime/process/operator-error';
 
-const SAY: Record<string, string> = {
+const REASONS: Record<string, string> = {
   ENOENT: 'no such file or directory',
   ENOTDIR: 'not a directory',
   EISDIR: 'is a directory, not a file',
@@ -14,9 +14,9 @@ export async function reading<T>(path: string, read: () => Promise<T>): Promise<
     return await read();
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    const say = code === undefined ? undefined : SAY[code];
-    if (say === undefined) throw error;
-    throw new OperatorError(`${path} cannot be read: ${say}`, { cause: error });
+    const reason = code === undefined ? undefined : REASONS[code];
+    if (reason === undefined) throw error;
+    throw new OperatorError(`${path} cannot be read: ${reason}`, { cause: error });
   }
 }
 

@@ -22,7 +22,7 @@ export function processesAsOne(processes: readonly Supervised[]): OpsSource {
 
   async function gather(): Promise<MetricOfMoment[]> {
     const serving = processes.filter((one) => one.isReady());
-    const told = await Promise.all(
+    const answers = await Promise.all(
       serving.map(async (one): Promise<[string, Told]> => {
         const child = one.process();
         if (child === null) throw new Error(`${one.name} exited`);
@@ -30,7 +30,7 @@ export function processesAsOne(processes: readonly Supervised[]): OpsSource {
         return [one.name, { pid: child.pid, metrics: found }];
       }),
     );
-    for (const [name, now] of told) {
+    for (const [name, now] of answers) {
       const before = lastTold.get(name);
       if (before !== undefined && before.pid !== now.pid) {
         ended = await asOne([ended, countersOf(before.metrics)]);
@@ -39,7 +39,7 @@ export function processesAsOne(processes: readonly Supervised[]): OpsSource {
     }
     const away = [...lastTold].filter(([name]) => !serving.some((one) => one.name === name));
     return asOne([
-      ...told.map(([, { metrics: ofOne }]) => ofOne),
+      ...answers.map(([, { metrics: ofOne }]) => ofOne),
       ...away.map(([, { metrics: ofOne }]) => countersOf(ofOne)),
       ended,
     ]);

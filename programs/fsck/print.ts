@@ -11,8 +11,8 @@ export function readable(result: FsckResult, seconds: number): string {
   }
   const counts = Object.entries(result.counts) as [FindingCode, number][];
   for (const [code, count] of counts) {
-    const told = result.findings.filter((finding) => finding.code === code).length;
-    if (count > told) lines.push(`${code}: ${String(count - told)} more`);
+    const listed = result.findings.filter((finding) => finding.code === code).length;
+    if (count > listed) lines.push(`${code}: ${String(count - listed)} more`);
   }
   for (const what of result.unchecked) lines.push(`NOT CHECKED: ${what}`);
   for (const what of result.leftOut) lines.push(`left out: ${what}`);

@@ -11,8 +11,8 @@ export function durationMs(text: string): number | null {
   return Number(match[1]) * (UNIT_MS[match[2] ?? 's'] ?? 0);
 }
 
-export const required = (say: string): z.ZodString =>
-  z.string({ error: (issue) => (issue.input === undefined ? `is not set: ${say}` : say) });
+export const required = (message: string): z.ZodString =>
+  z.string({ error: (issue) => (issue.input === undefined ? `is not set: ${message}` : message) });
 
 export const port = (fallback: number): z.ZodType<number> =>
   z
@@ -89,8 +89,8 @@ export const keyFile = (which: string): z.ZodType<string> =>
 const POSTGRES_URL = /^postgres(ql)?:\/\/\S+$/;
 const POSTGRES_SAY = 'must be a URL like postgres://user:password@host:5432/database';
 
-export const databaseUrl = (say: string): z.ZodType<string> =>
-  required(say).regex(POSTGRES_URL, POSTGRES_SAY);
+export const databaseUrl = (message: string): z.ZodType<string> =>
+  required(message).regex(POSTGRES_URL, POSTGRES_SAY);
 
 /** A streaming replica of the same database, for the same role. */
 export const databaseReadUrl = z.string().regex(POSTGRES_URL, POSTGRES_SAY).optional();

@@ -12,11 +12,11 @@ export interface DrainConfig {
   deadlineMs: number | null;
 }
 
-const duration = (least: number, most: number, say: string): z.ZodType<number> =>
+const duration = (least: number, most: number, message: string): z.ZodType<number> =>
   z.string().transform((text, context) => {
     const value = durationMs(text);
     if (value !== null && value >= least && value <= most) return value;
-    context.addIssue({ code: 'custom', message: say });
+    context.addIssue({ code: 'custom', message });
     return z.NEVER;
   });
 

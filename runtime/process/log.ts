@@ -29,15 +29,15 @@ const paths = SECRET_NAMES.flatMap((name) =>
 /**
  * Members of a Postgres error that quote rows: key values, whole rows, statements and parameters.
  */
-const OF_ROWS = ['detail', 'where', 'query', 'internal_query', 'parameters', 'args'];
+const ROW_FIELDS = ['detail', 'where', 'query', 'internal_query', 'parameters', 'args'];
 
 /** Serializes an error without quoted user data. Of its causes, only the stack remains. */
-function plainly(error: unknown): unknown {
+function serializeError(error: unknown): unknown {
   return error instanceof Error ? withoutRows({ ...stdSerializers.err(error) }) : error;
 }
 
-function withoutRows(told: Record<string, unknown>): Record<string, unknown> {
-  const kept = Object.entries(told).filter(([name]) => !OF_ROWS.includes(name));
+function withoutRows(fields: Record<string, unknown>): Record<string, unknown> {
+  const kept = Object.entries(fields).filter(([name]) => !ROW_FIELDS.includes(name));
   const { aggregateErrors: others, ...plain } = Object.fromEntries(kept);
   if (!Array.isArray(others)) return plain;
   return { ...plain, aggregateErrors: (others as Record<string, unknown>[]).map(withoutRows) };
@@ -52,7 +52,7 @@ export function logger(program: string, level: LogLevel = 'info'): Logger {
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths, censor: '[secret]' },
-      serializers: { err: plainly },
+      serializers: { err: serializeError },
     },
     pino.destination({ fd: 2, sync: true }),
   );

@@ -76,7 +76,7 @@ const queueOptions = {
 
 /**
  * Another worker takes the jobs of a killed worker within fifteen seconds. Stalled counts are not
- * limited: they say nothing about the job.
+ * limited: a stall is not the job's fault.
  */
 const workerOptions = {
   autorun: false,

@@ -34,7 +34,7 @@ export function screen(facts: Facts, attention: readonly Attention[]): string {
   const { pending, batches, verifier, checkpoint } = facts;
   const waiting = (count: number, oldest: number | null): string =>
     count === 0 ? 'none' : `${String(count)}, the oldest waiting for ${ago(oldest)}`;
-  const told = readable({
+  const text = readable({
     lanes: facts.lanes
       .map(({ environment, open }) => `${environment} ${open ? 'open' : 'locked'}`)
       .join(', '),
@@ -67,7 +67,7 @@ export function screen(facts: Facts, attention: readonly Attention[]): string {
       )
       .join(', '),
   });
-  const lines = told
+  const lines = text
     .split('\n')
     .map((line) => fold(line, /^.*?\S {2,}/.exec(line)?.[0].length ?? 0))
     .join('\n');
