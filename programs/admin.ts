@@ -1,8 +1,8 @@
 import { isConnectionLost } from '#sql/db/errors';
 import { runAdmin } from './admin/main.js';
 
-// The database's driver asks something of its own whenever it connects, and nobody hears it when that
-// connection is lost meanwhile. What a command asked fails by itself, and says so.
+// postgres.js queries the server on each connect, and no caller handles the rejection when that
+// connection is lost. The command's own query fails as well and reports it.
 process.on('unhandledRejection', (error) => {
   if (!isConnectionLost(error)) throw error;
 });

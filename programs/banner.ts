@@ -1,10 +1,10 @@
 import { join } from 'node:path';
 import type { Stack } from './stack.js';
 
-/** For a POSIX shell. */
+/** Quotes for a POSIX shell. */
 const quoted = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 
-/** Admits an action and keeps the receipt; sent again, it gets the same receipt. */
+/** Admits an action and saves the receipt; a repeated request returns the same receipt. */
 export function executeLine(stack: Stack, receiptFile: string): string {
   const body = {
     schema_version: 'svc.runtime.intent_execute.request/1.0',
@@ -19,7 +19,7 @@ export function executeLine(stack: Stack, receiptFile: string): string {
     quoted(`${stack.engineUrl}/v1/intents/execute`),
     `-H ${quoted(`X-Svc-Api-Key: ${stack.apiKey}`)}`,
     `-H ${quoted(`X-Svc-Tenant-Id: ${stack.tenantId}`)}`,
-    // A body that was changed before sending is another admission, and needs another key.
+    // An edited body is a new admission, which needs another idempotency key.
     '-H "X-Svc-Idempotency-Key: $(date +%s)-$$-$RANDOM"',
     `-H 'svc-api-version: v1' -H 'Content-Type: application/json'`,
     `-d ${quoted(JSON.stringify(body))}`,
@@ -27,7 +27,7 @@ export function executeLine(stack: Stack, receiptFile: string): string {
   ].join(' ');
 }
 
-/** Looks that proof up as anybody can, a moment later: publishing takes a second or two. */
+/** Looks the proof up without a key. Publishing takes a second or two. */
 export function lookupLine(stack: Stack, receiptFile: string): string {
   const id = `$(sleep 3; sed -n 's/.*"registry_proof_id":"\\([0-9a-f]*\\)".*/\\1/p' ${quoted(receiptFile)})`;
   return `curl -sS "${stack.publicUrl}/api/public/verify/proof/${id}"`;

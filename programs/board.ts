@@ -7,7 +7,7 @@ import { assertMayOnlyReadQueues, openQueueToRead, QUEUES } from '#runtime/queue
 import { createBoard } from './board/app.js';
 import { loadBoardKey } from './board/key.js';
 
-/** Nobody's work is under way here. */
+/** The dashboard has no work in flight. */
 const DRAIN_MS = 5_000;
 
 const code = await runProgram(
@@ -18,7 +18,7 @@ const code = await runProgram(
     const ops = await openOps('board', config.ops, program);
     const hasKey = loadBoardKey(config.keyFile);
     if (config.redisUrl === null) await assertMayOnlyReadQueues(config.databaseUrl);
-    const report = (error: Error): void => log.warn({ err: error }, 'the queue reports an error');
+    const report = (error: Error): void => log.warn({ err: error }, 'queue error');
     const opened = QUEUES.map((name) => openQueueToRead(config, name, report));
     program.onStop(async () => {
       await Promise.all(opened.map(({ member }) => member.close()));
@@ -38,7 +38,7 @@ const code = await runProgram(
       const status = found === 'up' ? 'ready' : 'unavailable';
       return { ready: found === 'up', says: { status, dependencies: { queue: found } } };
     });
-    log.info({ url: server.url }, 'the board serves');
+    log.info({ url: server.url }, 'queue dashboard started');
     reportReady(server.url);
   },
   { drainMs: DRAIN_MS },

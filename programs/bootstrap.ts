@@ -29,11 +29,11 @@ export interface BootstrapOptions {
   ownerUrl: string;
   dataDir: string;
   rolePassword: (role: ProgramRole) => string;
-  /** The AEP key's public half, 32 bytes. */
+  /** The AEP key's public key, 32 bytes. */
   aepPublicKey: Uint8Array;
   openSandbox: boolean;
   log: Logger;
-  /** Breaks it off; the next start goes on from there. */
+  /** Cancels the bootstrap; the next start continues it. */
   signal?: AbortSignal;
 }
 
@@ -45,11 +45,11 @@ export interface Bootstrapped {
 
 const TENANT = 'demo';
 
-/** Everything between an empty database and a stack that admits: safe to run at every start. */
+/** Prepares an empty database for admissions; idempotent, so safe at every start. */
 export async function bootstrap(options: BootstrapOptions): Promise<Bootstrapped> {
   const { ownerUrl, dataDir, rolePassword, aepPublicKey, openSandbox, log, signal } = options;
   const applied = await migrateDatabase(ownerUrl, rolePassword, signal);
-  if (applied.length > 0) log.info({ applied }, 'the database is migrated');
+  if (applied.length > 0) log.info({ applied }, 'database migrated');
   const roleUrl = (role: ProgramRole): string => {
     const url = new URL(ownerUrl);
     url.username = role;
@@ -70,7 +70,7 @@ export async function bootstrap(options: BootstrapOptions): Promise<Bootstrapped
         keyId: jwkThumbprint(nativeSha256, aepPublicKey),
         publicKey: toBase64Url(aepPublicKey),
       });
-      // Only the first time: what an operator locked or disallowed since then stays so.
+      // Only for a new tenant: later changes by an operator are kept.
       const [known] = await tx`select from svc.tenant where tenant_id = ${TENANT}`;
       if (known === undefined) {
         if (openSandbox) await setLane(tx, 'sandbox', true);
@@ -84,7 +84,7 @@ export async function bootstrap(options: BootstrapOptions): Promise<Bootstrapped
   }
 }
 
-/** The demo tenant's key: only its hash is in the database, the key itself in a private file. */
+/** The demo tenant's key: the database has only its hash, a private file has the key. */
 async function readApiKey(dataDir: string): Promise<ApiKey> {
   const file = join(dataDir, 'api-key');
   if (existsSync(file)) {

@@ -8,7 +8,10 @@ import { requireSchema } from '#sql/schema/version';
 /** The migrations of this version. */
 export const MIGRATIONS = join(packageRoot, 'sql', 'migrations');
 
-/** What every program asks of its database first: a session of its own, a schema it can work with, and no more than its own rights. */
+/**
+ * Checks every program's requirements of its database: sessions that are not pooled, a compatible
+ * schema, and a role with no additional privileges.
+ */
 export async function assertDatabase(sql: Pool, program: Program): Promise<void> {
   await requireOwnSession(sql);
   const { length: known } = await migrationNames(MIGRATIONS);

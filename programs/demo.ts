@@ -14,10 +14,10 @@ import { startStack, type Stack } from './stack.js';
 const VERDICT_PATIENCE_MS = 30_000;
 const DRAIN_MS = 60_000;
 
-/** A data directory of its own, which goes when the demo ends. */
+/** A temporary data directory, removed when the demo ends. */
 async function temporaryData(ctx: ProgramContext): Promise<string> {
   const dataDir = await mkdtemp(join(tmpdir(), 'svc-demo-'));
-  // Started by root, the database runs as another account and has to pass through here.
+  // When root starts the demo, the database runs as another account and needs access.
   await chmod(dataDir, 0o755);
   ctx.onStop(async () => {
     await removeEmbeddedPostgres(dataDir);
@@ -30,9 +30,7 @@ async function showOffline(stack: Stack, { receipt }: Admitted): Promise<void> {
   const exported = await exportProof(stack, receipt.registry_proof_id);
   const result = checkOffline(stack, exported);
   if (!result.decidable || !result.authentic || result.included !== true) {
-    throw new OperatorError(
-      `offline, the proof is not what it should be: ${JSON.stringify(result)}`,
-    );
+    throw new OperatorError(`offline verification failed:  ${JSON.stringify(result)}`);
   }
   console.log(`
 Proof ${receipt.registry_proof_id}, checked offline under the pinned keys:
@@ -40,7 +38,7 @@ Proof ${receipt.registry_proof_id}, checked offline under the pinned keys:
 }
 
 async function demonstrate(ctx: ProgramContext): Promise<void> {
-  console.log('Bringing up a database and the five programs …');
+  console.log('Starting a database and the five programs …');
   const stack = await startStack(demoConfig(await temporaryData(ctx)), ctx);
 
   const actions = await readActions(join(packageRoot, 'examples', 'agent-actions.ndjson'));
@@ -60,18 +58,16 @@ async function demonstrate(ctx: ProgramContext): Promise<void> {
   console.log(`\n${verdictTable(verdicts)}`);
   for (const { action, denial } of admitted) {
     if (denial !== null)
-      console.log(`\n${action.action} was denied, and that is proved too: ${denial}`);
+      console.log(`\n${action.action} was denied by policy, with a proof: ${denial}`);
   }
   const without = verdicts.filter(({ assertsValidity }) => !assertsValidity);
   if (without.length > 0) {
-    throw new OperatorError(
-      `${without.length} proofs have no public verdict that asserts validity`,
-    );
+    throw new OperatorError(`${without.length} proofs are not publicly reported as valid`);
   }
   const first = admitted[0];
-  if (first === undefined) throw new OperatorError('the example file holds no action');
+  if (first === undefined) throw new OperatorError('the example file has no actions');
   await showOffline(stack, first);
-  console.log('\nStopping everything …');
+  console.log('\nStopping all programs …');
 }
 
 const code = await runProgram('demo', demonstrate, {

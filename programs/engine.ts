@@ -22,15 +22,15 @@ import { startHeartbeat } from './heartbeat.js';
 import { engineMetrics } from './metrics/engine.js';
 import { databaseReadings } from './metrics/readings.js';
 
-/** Once the engine is told to stop, an admission is waited for so long and then answered with 202. */
+/** While stopping, waiting admissions are answered with 202 after this time. */
 const LAST_WAIT_MS = 3_000;
 
-/** Somebody waits for every statement of the engine, and none is long. */
+/** Every statement of the engine has a caller waiting, and none is long. */
 const STATEMENT_MS = 10_000;
 
 /**
- * Transactions at a time: one group of admissions, seven admissions apart, four batches, and the
- * reads of outcomes. None of them waits for a connection that tenants read with.
+ * Concurrent transactions: one group of admissions, seven isolated admissions, four batches, and
+ * the reads of outcomes. None of them competes with tenants' reads for a connection.
  */
 const ADMISSION_CONNECTIONS = 16;
 
@@ -71,8 +71,8 @@ const exitCode = await runProgram('engine', async (program) => {
   const events = openAdmitEvents(config, wake, { log });
   program.onStop(() => events.close());
 
-  // Its own connection: what counts requests must not wait behind what moves jobs. The counter says
-  // when it cannot be reached, and does without.
+  // A separate connection: rate limiting must not wait behind jobs. The limiter reports an
+  // unreachable Redis and continues without it.
   const redis =
     config.redisUrl === null
       ? null
@@ -123,7 +123,7 @@ const exitCode = await runProgram('engine', async (program) => {
   const readiness = engineReadiness({ sql, queue });
   ops.readyWhen(readiness);
   await startHeartbeat(sql, readiness, program);
-  log.info({ url: server.url }, 'the engine serves');
+  log.info({ url: server.url }, 'engine started');
   reportReady(server.url);
 });
 

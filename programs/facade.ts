@@ -4,10 +4,10 @@ import { reportReady, runProgram } from '#runtime/process/lifecycle';
 import { superviseProcesses } from './facade/processes.js';
 import { serve } from './facade/serve.js';
 
-/** Longer than a process of several is given. */
+/** Longer than for one process of several. */
 const DRAIN_MS = 40_000;
 
-// Node would end the process at once when the one that started it is gone; we drain first.
+// Otherwise Node ends the process as soon as its parent exits, without draining.
 if (cluster.worker !== undefined) cluster.worker.exitedAfterDisconnect = true;
 
 const code = await runProgram(
@@ -15,7 +15,7 @@ const code = await runProgram(
   async (program) => {
     const isOneOfSeveral = cluster.isWorker;
     const given = facadeConfig();
-    // One of several is asked by the first, which has the listener for all of them.
+    // One process of several: the parent collects its metrics and has the listener.
     const config: FacadeConfig =
       isOneOfSeveral && given.ops.kind === 'listener'
         ? { ...given, ops: { kind: 'starter' } }
@@ -25,7 +25,7 @@ const code = await runProgram(
       config.processes === 1 || isOneOfSeveral
         ? await serve(config, program)
         : await superviseProcesses(config, program);
-    program.log.info({ url, pid: process.pid }, 'the public API serves');
+    program.log.info({ url, pid: process.pid }, 'public API started');
     reportReady(url);
   },
   { drainMs: DRAIN_MS },

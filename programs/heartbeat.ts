@@ -8,10 +8,10 @@ import { recordHeartbeat } from '#sql/ops/heartbeats';
 const EVERY_MS = 2_000;
 
 /**
- * Records every two seconds that this process lives and how ready it is, until the program stops. The
- * first heartbeat is recorded when this resolves.
+ * Records every two seconds that this process is alive and how ready it is, until the program
+ * stops. Resolves after the first heartbeat.
  *
- * @returns records one more at once; never rejects
+ * @returns records an additional heartbeat immediately; never rejects
  */
 export async function startHeartbeat(
   sql: Pool,
@@ -20,7 +20,7 @@ export async function startHeartbeat(
 ): Promise<() => Promise<void>> {
   const instance = randomUUID();
   let isFailing = false;
-  // One after the other: a report that was found earlier never replaces a later one.
+  // Serialized, so that an earlier report never replaces a later one.
   let last = Promise.resolve();
   const beat = (): Promise<void> => (last = last.then(record));
   const record = async (): Promise<void> => {
@@ -28,7 +28,8 @@ export async function startHeartbeat(
       await recordHeartbeat(sql, instance, (await find()).says);
       isFailing = false;
     } catch (error) {
-      if (!isFailing && !signal.aborted) log.warn({ err: error }, 'no heartbeat could be recorded');
+      if (!isFailing && !signal.aborted)
+        log.warn({ err: error }, 'heartbeat failed: admin status may report this program as down');
       isFailing = true;
     }
   };

@@ -2,12 +2,12 @@ import { readFile } from 'node:fs/promises';
 import { OperatorError } from '#runtime/process/operator-error';
 
 const WITHIN_MS = 10_000;
-/** A checkpoint is some two hundred bytes, and a few witnesses' signatures more. */
+/** A checkpoint has about two hundred bytes, plus those of its witnesses' signatures. */
 const MOST_BYTES = 64 * 1024;
 
 /**
- * The note that TRUSTED_CHECKPOINT names, by a path or an address. One that cannot be had is no reason
- * to go on without it: it is named because nothing else here may know as much.
+ * Reads the checkpoint note at the path or URL in TRUSTED_CHECKPOINT. Failure stops the publisher:
+ * only this checkpoint can prove a database rollback.
  */
 export async function readKeptCheckpoint(where: string | null): Promise<string | null> {
   if (where === null) return null;
@@ -17,7 +17,7 @@ export async function readKeptCheckpoint(where: string | null): Promise<string |
     return note;
   } catch (cause) {
     throw new OperatorError(
-      `TRUSTED_CHECKPOINT: ${where} cannot be read (${(cause as Error).message}): nothing is signed before it was compared; name another copy, or unset it if this log was never published`,
+      `TRUSTED_CHECKPOINT: ${where} cannot be read (${(cause as Error).message}): the publisher signs only after comparing it; name another copy, or unset it if this log was never published`,
       { cause },
     );
   }
@@ -25,8 +25,8 @@ export async function readKeptCheckpoint(where: string | null): Promise<string |
 
 async function download(url: string): Promise<string> {
   const response = await fetch(url, { signal: AbortSignal.timeout(WITHIN_MS) });
-  if (!response.ok) throw new Error(`the answer is ${String(response.status)}`);
-  // Whoever keeps it need not be trusted: no more is taken in than a checkpoint can have.
+  if (!response.ok) throw new Error(`the server answered ${String(response.status)}`);
+  // The source is untrusted: read no more than a checkpoint can have.
   const chunks: Uint8Array[] = [];
   let length = 0;
   const body: AsyncIterable<Uint8Array> | Uint8Array[] = response.body ?? [];
@@ -39,5 +39,5 @@ async function download(url: string): Promise<string> {
 }
 
 function tooLong(): Error {
-  return new Error('it is too long for a checkpoint');
+  return new Error('longer than any checkpoint');
 }

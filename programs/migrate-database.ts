@@ -23,9 +23,9 @@ export const PROGRAM_ROLES = [
 export type ProgramRole = (typeof PROGRAM_ROLES)[number];
 
 /**
- * Brings a database up to date as its owner: the registry's schema, and the queue's own where the
- * queue lives in Postgres too. The roles that `passwordFor` has a password for may log in afterwards.
- * A migration may take long, and wait for long: `signal` breaks it off, and nothing of it was applied.
+ * Migrates a database as its owner: the registry's schema, and the queue's if it is in Postgres
+ * too. Roles with a password in `passwordFor` may log in afterwards. A migration can be slow or
+ * wait for locks: `signal` cancels it, and nothing is applied.
  */
 export async function migrateDatabase(
   ownerUrl: string,

@@ -13,7 +13,7 @@ const code = await runProgram(
     );
     if (strangers.length > 0) {
       throw new OperatorError(
-        `ROLE_URL_FILES names URLs of ${strangers.join(', ')}: the programs' roles are ${PROGRAM_ROLES.join(', ')}`,
+        `ROLE_URL_FILES has URLs of unknown roles ${strangers.join(', ')}: the programs' roles are ${PROGRAM_ROLES.join(', ')}`,
       );
     }
     const applied = await migrateDatabase(
@@ -21,8 +21,8 @@ const code = await runProgram(
       (role) => passwords.get(role),
       signal,
     );
-    if (passwords.size > 0) log.info({ roles: [...passwords.keys()] }, 'these roles may log in');
-    log.info({ applied }, applied.length > 0 ? 'migrated' : 'there was nothing to migrate');
+    if (passwords.size > 0) log.info({ roles: [...passwords.keys()] }, 'login enabled for roles');
+    log.info({ applied }, applied.length > 0 ? 'database migrated' : 'database is up to date');
   },
   { untilMainReturns: true },
 );

@@ -3,12 +3,12 @@ import { processSource } from '#runtime/ops/over-ipc';
 import type { OpsSource } from '#runtime/ops/health';
 import type { Supervised } from '#runtime/process/supervise';
 
-/** Less than the listener's own patience. */
+/** Shorter than the listener's timeout. */
 const TIMEOUT_MS = 2_000;
 
 /**
- * All programs of `npm start` behind one listener. Each value says whose it is; a program that does
- * not answer has none, and is named by readiness.
+ * All programs of `npm start` behind one listener. The label `program` separates values; a
+ * program that does not answer has no values and is named by readiness.
  */
 export function programsTogether(programs: readonly Supervised[]): OpsSource {
   const sources = (): { name: string; source: OpsSource | null }[] =>

@@ -20,10 +20,10 @@ import { pinning } from './pinning.js';
 import { openReplica } from './replica.js';
 import { assertDatabase } from './database.js';
 
-/** A database that does not answer must not keep the program from ending. */
+/** An unresponsive database must not block the exit. */
 const LAST_BEAT_MS = 3_000;
 
-// What it writes is public: facades and web servers may run as other users.
+// Published files are public: web servers and public API servers may run as other users.
 process.umask(0o022);
 
 const code = await runProgram('publisher', async (program) => {
@@ -80,7 +80,7 @@ const code = await runProgram('publisher', async (program) => {
       log_vkey: formatVkey(nativeSha256, config.logOrigin, logKey.publicKey),
       snapshot_vkey: formatVkey(nativeSha256, config.snapshotName, snapshotKey.publicKey),
     },
-    'facades pin these keys',
+    'verifier keys that readers pin',
   );
   const readiness = publisherReadiness();
   ops.readyWhen(() => readiness.find());
@@ -90,14 +90,14 @@ const code = await runProgram('publisher', async (program) => {
     went: ({ outcome }) => {
       if (outcome !== 'published' || hasPublished) return;
       hasPublished = true;
-      // Otherwise its last snapshot is for two seconds that of the publisher before it.
+      // Otherwise it would report the previous publisher's snapshot for two seconds.
       void beat();
     },
     failed: () => undefined,
   };
   const watch = watchedBy(readiness, ...(metrics === null ? [] : [metrics]), firstPublication);
   const running = runPublisher(publisher, { signal, log, watch }).catch(async (error: unknown) => {
-    // Records why it refuses to publish, where an operator has to decide.
+    // Records the reason for refusing to publish, for `admin status`.
     await withTimeout(beat(), LAST_BEAT_MS, () => new Error('late')).catch(() => undefined);
     program.fail(error);
   });

@@ -4,7 +4,9 @@ import { OperatorError } from '#runtime/process/operator-error';
 import { connect, type Sql } from '#runtime/postgres/connect';
 import { assertDatabase } from './database.js';
 
-/** Opens what DATABASE_READ_URL names, if it is a replica of the primary that this role may read. */
+/**
+ * Opens DATABASE_READ_URL, and checks that it is a replica of the primary that this role may read.
+ */
 export async function openReplica(
   url: string | null,
   primary: Sql,
@@ -17,9 +19,9 @@ export async function openReplica(
     await assertDatabase(sql, 'publisher');
     await inspectReplica(primary, sql, (message) => log.warn(message));
   } catch (cause) {
-    // Whatever was found is said of the other database otherwise.
+    // Otherwise the error would seem to be about the primary.
     const { message } = cause as Error;
-    throw new OperatorError(`DATABASE_READ_URL cannot be used: ${message}`, { cause });
+    throw new OperatorError(`DATABASE_READ_URL is not usable: ${message}`, { cause });
   }
   return sqlReplica(primary, sql);
 }

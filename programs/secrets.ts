@@ -7,8 +7,12 @@ const code = await runProgram(
   async ({ log }) => {
     const config = secretsConfig();
     const made = await makeSecrets(config);
-    log.info({ directory: config.directory, made }, made.length > 0 ? 'made' : 'all are there');
-    if (process.getuid?.() !== 0) log.warn('only root can give each file to its own program');
+    log.info(
+      { directory: config.directory, made },
+      made.length > 0 ? 'secrets created' : 'all secrets exist',
+    );
+    if (process.getuid?.() !== 0)
+      log.warn('secrets belong to the current user: only root can assign each to its program');
   },
   { untilMainReturns: true },
 );

@@ -11,8 +11,8 @@ import { readPublicKey } from './admin/vkeys.js';
 import { BOOTSTRAP, ensurePolicy, shippedPolicy } from './shipped-policy.js';
 
 /**
- * What a migrated database lacks before anything can be settled: a policy set in force, and the AEP
- * key in the log. Safe at every start: what an operator put in force or retired stays so.
+ * Activates a policy set and the AEP key in a migrated database, which cannot commit admissions
+ * without them. Idempotent: keeps what an operator activated or retired.
  */
 const code = await runProgram(
   'setup',
@@ -31,7 +31,7 @@ const code = await runProgram(
         publicKey: toBase64Url(publicKey),
       });
     });
-    log.info('a policy set and the AEP key are in force');
+    log.info('policy set and AEP key are active');
   },
   { untilMainReturns: true },
 );

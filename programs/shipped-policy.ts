@@ -13,7 +13,7 @@ import {
   type StoredPolicySet,
 } from '#sql/admissions/policies';
 
-/** The command under which a start of the whole stack does what it does to the registry. */
+/** The command in audit records of a stack's start. */
 export const BOOTSTRAP = 'bootstrap';
 
 export async function shippedPolicy(): Promise<StoredPolicySet> {
@@ -21,9 +21,9 @@ export async function shippedPolicy(): Promise<StoredPolicySet> {
 }
 
 /**
- * Stores the shipped set, and puts it in force where nothing decides yet, or where what decides is
- * an earlier build of it that this version cannot run: a digest names the engine too, so a new
- * Cedar makes a new set of the same texts. What an operator made is never replaced.
+ * Stores the shipped set. Activates it where none is active, or where the active one is an earlier
+ * build of it that this version cannot run: digests include the engine, so a new Cedar makes a new
+ * set from the same texts. Never replaces an operator's set.
  */
 export async function ensurePolicy(sql: Db, shipped: StoredPolicySet, log: Logger): Promise<void> {
   await storePolicySet(sql, shipped);
@@ -33,16 +33,19 @@ export async function ensurePolicy(sql: Db, shipped: StoredPolicySet, log: Logge
     return;
   }
   const stored = await readPolicySet(sql, inForce);
-  const reason = stored === null ? 'it is not stored' : await whyNotRun(stored);
+  const reason = stored === null ? 'the set is not stored' : await whyNotRun(stored);
   if (stored === null || reason === null) return;
   const digests = { in_force: toHex(inForce), shipped: toHex(shipped.digest) };
   if (await wasShipped(sql, stored, shipped)) {
     await activatePolicy(sql, shipped.digest);
-    log.warn({ ...digests, reason }, 'the shipped policy set is made and activated anew');
+    log.warn(
+      { ...digests, reason },
+      'the active policy set cannot be run: the shipped set is rebuilt and activated',
+    );
   } else {
     log.error(
       { ...digests, reason },
-      'the policy set in force cannot be run, so nothing will be settled: put it again with admin policy put, and activate the new digest',
+      'the active policy set cannot be run, so admissions are deferred: store it again with admin policy put, and activate the new digest',
     );
   }
 }

@@ -20,7 +20,7 @@ import { type Supervised, supervise } from '#runtime/process/supervise';
 import { bootstrap, type Bootstrapped } from './bootstrap.js';
 import { programsTogether } from './ops-together.js';
 
-/** What somebody needs to use the stack, and to check what it says. */
+/** Everything needed to use the stack and to verify its answers. */
 export interface Stack {
   engineUrl: string;
   publicUrl: string;
@@ -45,7 +45,7 @@ interface Database {
 const openKey = (file: string): SigningKey =>
   existsSync(file) ? loadSigningKey(file) : createSigningKey(file);
 
-/** Said now, before anything is brought up, rather than by a child at the end. */
+/** Fails before anything starts, instead of in a child at the end. */
 async function checkPorts(config: StartConfig): Promise<void> {
   const ports = [
     ['ENGINE_PORT', config.enginePort],
@@ -57,7 +57,7 @@ async function checkPorts(config: StartConfig): Promise<void> {
   }
 }
 
-/** A secret from which the roles' passwords in somebody else's Postgres follow. */
+/** A secret from which the roles' passwords in an external Postgres are derived. */
 async function externalDatabase(ownerUrl: string, dataDir: string): Promise<Database> {
   const file = join(dataDir, 'role-secret');
   if (!existsSync(file)) createPrivateFile(file, `${randomBytes(32).toString('base64url')}\n`);
@@ -68,11 +68,13 @@ async function externalDatabase(ownerUrl: string, dataDir: string): Promise<Data
   };
 }
 
-/** Restarts in a row after which an embedded database that keeps dying is given up. */
+/** Consecutive restarts after which a crashing embedded database is given up. */
 const MAX_REVIVALS = 5;
 const REVIVAL_PAUSE_MS = 500;
 
-/** The embedded database, brought back on the same port if it dies: the programs' URLs stay good. */
+/**
+ * The embedded database, restarted on the same port after a crash: the programs' URLs stay valid.
+ */
 async function embeddedDatabase(config: StartConfig, ctx: ProgramContext): Promise<Database> {
   const { dataDir } = config;
   const first = await startEmbeddedPostgres({ dataDir, log: ctx.log, signal: ctx.signal });
@@ -84,8 +86,8 @@ async function embeddedDatabase(config: StartConfig, ctx: ProgramContext): Promi
       const { expected, code, signal } = await current.exited;
       if (expected || ctx.signal.aborted) return;
       if (performance.now() - began > 60_000) revivals = 0;
-      ctx.log.error({ code, signal }, 'Postgres died; it is started again');
-      if (revivals >= MAX_REVIVALS) throw new Error('Postgres keeps dying');
+      ctx.log.error({ code, signal }, 'embedded Postgres exited and will be restarted');
+      if (revivals >= MAX_REVIVALS) throw new Error('embedded Postgres exited too often');
       await sleep(REVIVAL_PAUSE_MS);
       current = await startEmbeddedPostgres({
         dataDir,
@@ -108,7 +110,7 @@ async function embeddedDatabase(config: StartConfig, ctx: ProgramContext): Promi
 
 type Environment = Record<string, string>;
 
-/** What each program is given: its own, and nothing of the others'. */
+/** Each program's environment: only its own settings and secrets. */
 function environments(
   config: StartConfig,
   database: Bootstrapped,
@@ -170,9 +172,9 @@ function environments(
   };
 }
 
-/** The longest that a program takes which is not told how long it may. */
+/** Drain time of programs without a configured one. */
 const CHILD_DRAIN_MS = 40_000;
-/** Between the moment at which a program gives up by itself, and is gone, and its end by force. */
+/** Between a program's own timeout with exit and its kill. */
 const GIVING_UP_MS = 2_000;
 
 const childGraceMs = ({ delayMs, deadlineMs }: DrainConfig): number =>
@@ -180,7 +182,7 @@ const childGraceMs = ({ delayMs, deadlineMs }: DrainConfig): number =>
 
 const SNAPSHOT_MS = 30_000;
 
-/** A facade that knows no snapshot asserts nothing, not even that a proof is absent. */
+/** A public API server without a snapshot makes no statement, not even that a proof is absent. */
 async function snapshotIsServed(publicUrl: string, signal: AbortSignal): Promise<void> {
   const absent = `${publicUrl}/api/public/verify/proof/${'0'.repeat(32)}`;
   const deadline = Date.now() + SNAPSHOT_MS;
@@ -195,20 +197,20 @@ async function snapshotIsServed(publicUrl: string, signal: AbortSignal): Promise
     if (status === 404) return;
     signal.throwIfAborted();
     if (Date.now() > deadline) {
-      throw new Error(`the public API serves no snapshot: it answers ${String(status)}`);
+      throw new Error(`the public API has no snapshot: it answered ${String(status)}`);
     }
     await sleep(50);
   }
 }
 
 function urlOf(name: string, url: string | undefined): string {
-  if (url === undefined) throw new Error(`${name} did not say where it serves`);
+  if (url === undefined) throw new Error(`${name} did not report its URL`);
   return url;
 }
 
 /**
- * Brings everything up, from the database to a facade that serves a snapshot, and registers what it
- * opened with the program's context, which closes it in reverse order.
+ * Starts everything, from the database to a public API server with a snapshot, and registers
+ * cleanups in reverse order with the program's context.
  */
 export async function startStack(config: StartConfig, ctx: ProgramContext): Promise<Stack> {
   const { log } = ctx;
@@ -227,7 +229,7 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
     config.databaseUrl === null
       ? await embeddedDatabase(config, ctx)
       : await externalDatabase(config.databaseUrl, config.dataDir);
-  step('the database is up');
+  step('database started');
 
   const keys: Keys = {
     aep: openKey(config.aepKeyFile),
@@ -246,10 +248,10 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
     log,
     signal: ctx.signal,
   });
-  step('the database is set up');
+  step('database set up');
 
   const env = environments(config, admitted, vkeys);
-  // Started together; stopped in reverse, so that nothing is cut off from what it still writes to.
+  // Started together; stopped in reverse order, so that each program outlives its clients.
   const start = (name: keyof typeof env, portVariable?: string): Supervised => {
     const child = supervise(
       {
@@ -268,7 +270,7 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
   const publisher = start('publisher');
   const verifier = start('verifier');
   const worker = start('worker');
-  // Papers lead to the public API: on a port of the system's choice, only the facade knows where.
+  // Exports link to the public API. With port 0, only that server knows its address.
   const engineReady = facade.ready.then((url) => {
     ctx.signal.throwIfAborted();
     env.engine['PUBLIC_URL'] = config.publicUrl ?? urlOf('facade', url);
@@ -281,7 +283,7 @@ export async function startStack(config: StartConfig, ctx: ProgramContext): Prom
     verifier.ready,
     worker.ready,
   ]);
-  step('all programs are up');
+  step('all programs started');
 
   const stack: Stack = {
     engineUrl: urlOf('engine', engineUrl),

@@ -6,7 +6,7 @@ import { writePrivateFile } from '#runtime/process/files';
 import { banner } from './banner.js';
 import { startStack } from './stack.js';
 
-/** Five programs and the database drain one after the other; hardly one of them takes all of its time. */
+/** Five programs and the database drain one after the other; few of them use their full time. */
 const DRAIN_MS = 120_000;
 const PROGRAMS = 5;
 const DATABASE_MS = 30_000;
@@ -17,13 +17,13 @@ const code = await runProgram(
     const config = startConfig();
     const { delayMs, deadlineMs } = config.drain;
     ctx.drainAs({
-      // Engine and facade alone wait for load balancers.
+      // Only engine and public API wait for load balancers.
       delayMs: 2 * delayMs,
       deadlineMs: deadlineMs && Math.max(DRAIN_MS, PROGRAMS * deadlineMs + DATABASE_MS),
     });
     const readyFile = join(config.dataDir, 'ready.json');
     const stack = await startStack(config, ctx);
-    // Removed first when stopping: what it names is about to go.
+    // Removed first: its content is about to become invalid.
     ctx.onStop(() => rmSync(readyFile, { force: true }));
     const ready = {
       engine_url: stack.engineUrl,

@@ -26,7 +26,7 @@ const code = await runProgram('verifier', async (program) => {
   if (signatures.library === 'OpenSSL') {
     log.warn(
       { err: signatures.reason },
-      'sodium-native has no binary for this platform: signatures are verified by OpenSSL, which takes half as long again',
+      'sodium-native has no binary for this platform: OpenSSL verifies signatures, in 1.5 times the time',
     );
   }
   const crypto = { sha256: nativeSha256, verify: signatures.verify, base64: nativeBase64 };

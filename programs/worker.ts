@@ -24,7 +24,7 @@ const code = await runProgram('worker', async (program) => {
   await policySelfTest();
   const keyId = jwkThumbprint(nativeSha256, signer.publicKey);
   const sql = connect(config.databaseUrl, {
-    // So that `admin status` can say which keys are in use: a worker may write that nowhere.
+    // Lets `admin status` list the keys in use: a worker has no write access for that.
     application: `svc-worker ${keyId}`,
     max: WORKER_DEFAULTS.groupsAtOnce + WORKER_DEFAULTS.batchConcurrency + 4,
   });

@@ -31,7 +31,7 @@ export type { StartConfig } from './config/start.js';
 export type { VerifierConfig } from './config/worker.js';
 export type { WorkerConfig } from './config/worker.js';
 
-/** The one place that reads the environment; what is below `config/` is handed it. */
+/** Only this module reads `process.env`; readers in `config/` receive it. */
 const ofProcess =
   <Config>(read: (env: Environment) => Config) =>
   (env: Environment = process.env): Config =>
@@ -49,12 +49,12 @@ export const secretsConfig = ofProcess(readSecretsConfig);
 export const statusConfig = ofProcess(readStatusConfig);
 export const startConfig = ofProcess(readStartConfig);
 
-/** @param role that the command is for */
+/** @param role database role of the command */
 export function adminConfig(role: 'admin' | 'erase', env: Environment = process.env): AdminConfig {
   return readAdminConfig(role, env);
 }
 
-/** @param only the half that is looked at; null for both */
+/** @param only the half to check; null for both */
 export function fsckConfig(only: FsckHalf | null, env: Environment = process.env): FsckConfig {
   return readFsckConfig(only, env);
 }
@@ -63,7 +63,7 @@ export function demoConfig(dataDir: string, env: Environment = process.env): Sta
   return readDemoConfig(dataDir, env);
 }
 
-/** For a program that has not read its own configuration yet. */
+/** For a program whose configuration is not read yet. */
 export function readLogLevel(fallback: LogLevel, env: Environment = process.env): LogLevel {
   return LOG_LEVELS.find((level) => level === env['LOG_LEVEL']?.trim()) ?? fallback;
 }

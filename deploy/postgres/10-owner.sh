@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs once, when the database is made. The registry's owner may make the programs' roles, and is no
-# superuser: only the migration connects as this role, and no program does.
+# Runs once, when the database is created. The owner can create the programs' roles but is not a
+# superuser. Only the migration connects with it.
 set -eu
 
 password=$(sed -nE 's#^postgres://svc_owner:([A-Za-z0-9_-]+)@.*$#\1#p' "$OWNER_URL_FILE")

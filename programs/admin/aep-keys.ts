@@ -22,9 +22,9 @@ import { readPublicKey } from './vkeys.js';
 const CHANGES = ['activate', 'retire', 'compromise'] as const;
 
 const HELP = {
-  activate: 'let signatures of an AEP key count from the next log index on',
-  retire: 'let them count no more; what it signed before stays good',
-  compromise: 'void every signature of the key from a log index on',
+  activate: 'activate an AEP key for log entries from the next log index on',
+  retire: 'retire an AEP key; earlier signatures stay valid',
+  compromise: 'void every signature of a compromised key from a log index on',
 };
 
 const EXAMPLE_KEY = 'kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k';
@@ -82,7 +82,7 @@ export const aepKeyCommands: Command[] = [
   {
     name: 'aep-key list',
     takes: [],
-    help: 'every AEP key that the log knows, and the log positions that it is good for',
+    help: 'list the AEP keys in the log, with the log positions for which each is valid',
     example: 'aep-key list',
     run: async (admin) => {
       const sql = await admin.database();
@@ -106,7 +106,7 @@ export const aepKeyCommands: Command[] = [
   },
 ];
 
-/** The ids of the keys whose signatures count at the end of the log. */
+/** Ids of the AEP keys that are active at the end of the log. */
 export async function activeAepKeys(sql: Db): Promise<string[]> {
   const keys = await loggedKeys(sql);
   return keys
@@ -122,15 +122,17 @@ async function loggedKeys(sql: Db): Promise<AepKey[]> {
   return aepKeys(nativeSha256, entries);
 }
 
-/** Inside the transaction that appended the change: no other key is retired meanwhile. */
+/**
+ * Runs in the transaction that appended the change, so that no other key is retired concurrently.
+ */
 async function requireActiveKey(tx: Transaction): Promise<void> {
   if ((await activeAepKeys(tx)).length > 0) return;
   throw new OperatorError(
-    'this is the last active key, without which nothing is signed: activate its successor first; to stop admissions, lock the lanes (lane lock)',
+    'this is the last active key, and admissions cannot be signed without one: activate its successor first; to stop admissions, use lane lock',
   );
 }
 
-/** A key whose file may be gone: the log has its public half. */
+/** A key whose file may be gone: the log holds its public key. */
 async function knownKey(admin: Admin, keyId: string): Promise<Uint8Array> {
   const key = (await loggedKeys(await admin.database())).find(({ kid }) => kid === keyId);
   if (key === undefined) throw new OperatorError(`the log never activated key ${keyId}`);

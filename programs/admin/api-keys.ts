@@ -31,7 +31,7 @@ export const apiKeyCommands: Command[] = [
       review: {
         value: 'reference',
         required: true,
-        help: 'which architectural review allowed it: a ticket, a document, a decision',
+        help: 'reference of the architectural review that approved the key, such as a ticket',
       },
       scopes: {
         value: 'list',
@@ -39,14 +39,14 @@ export const apiKeyCommands: Command[] = [
       },
       'expires-in': { value: 'seconds', help: 'or none, the default' },
     },
-    help: 'issue an API key; it is shown once, and only its hash is kept',
+    help: 'issue an API key; it is shown once, and only its hash is stored',
     example: 'key issue acme --review REV-2026-014 --scopes admit,read,export --expires-in 7776000',
     run: async (admin, given) => {
       const tenantId = given.argument(0);
       const reviewRef = words(required(given, 'review'), 'the review reference');
       const scopes = scopesFrom(given.option('scopes') ?? DEFAULT_SCOPES);
       const lifetime = secondsOrNone(given.option('expires-in') ?? 'none');
-      if (lifetime === 0) throw new UsageError('a key that ends at once is no key');
+      if (lifetime === 0) throw new UsageError('the lifetime of a key must not be 0 seconds');
       const { keyId, secretHash, text } = newKey();
       const expiresAt = await admin.act((tx) =>
         insertApiKey(tx, { keyId, tenantId, secretHash, scopes, reviewRef, lifetime }),
@@ -69,10 +69,10 @@ export const apiKeyCommands: Command[] = [
     options: {
       overlap: {
         value: 'seconds',
-        help: `how long the old key goes on beside the new one (${DEFAULT_OVERLAP_S} by default)`,
+        help: `how long the old key stays valid (${DEFAULT_OVERLAP_S} by default)`,
       },
     },
-    help: 'issue the key that follows another, with its tenant, scopes and review',
+    help: 'issue the successor of a key, with its tenant, scopes and review',
     example: 'key rotate k3f9a2m4x7q1 --overlap 3600',
     run: async (admin, given) => {
       const oldKeyId = keyIdFrom(given);
@@ -98,7 +98,7 @@ export const apiKeyCommands: Command[] = [
   {
     name: 'key expire',
     takes: ['<key_id>', '<seconds>'],
-    help: 'let a key end in so many seconds; a key never lasts longer than it was issued for',
+    help: 'set a key to expire in the given number of seconds; never extends its lifetime',
     example: 'key expire k3f9a2m4x7q1 3600',
     run: async (admin, given) => {
       const keyId = keyIdFrom(given);
@@ -110,7 +110,7 @@ export const apiKeyCommands: Command[] = [
   {
     name: 'key revoke',
     takes: ['<key_id>'],
-    help: 'revoke an API key, by its id or the whole key, at once and for ever',
+    help: 'revoke an API key immediately and permanently, by its id or the whole key',
     example: 'key revoke k3f9a2m4x7q1',
     run: async (admin, given) => {
       const keyId = keyIdFrom(given);
@@ -121,7 +121,7 @@ export const apiKeyCommands: Command[] = [
   {
     name: 'key list',
     takes: ['<tenant_id>'],
-    help: 'the keys of a tenant, those that are over included',
+    help: 'list the keys of a tenant, including expired and revoked ones',
     example: 'key list acme',
     run: async (admin, given) => {
       const keys = await listApiKeys(await admin.database(), given.argument(0));
@@ -155,11 +155,11 @@ function scopesFrom(list: string): string[] {
   return [...new Set(list.split(',').map((scope) => oneOf(scope.trim(), SCOPES)))];
 }
 
-/** The id of a key; somebody who found a whole key may hand that over as it is. */
+/** The id of a key. Accepts a whole key, for a report of a leaked one. */
 function keyIdFrom(given: ParsedArgs): string {
   const said = given.argument(0);
   const keyId = parseApiKey(said)?.keyId ?? said;
   if (/^[a-z0-9]{12}$/.test(keyId)) return keyId;
-  // Not repeated: it may be a key with a slip in it.
+  // The input is not quoted: it may be a mistyped key.
   throw new UsageError('a key id is 12 characters of a-z and 0-9: key list <tenant_id> shows them');
 }

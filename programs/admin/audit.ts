@@ -9,9 +9,9 @@ export const auditCommands: Command[] = [
     name: 'audit list',
     takes: [],
     options: {
-      limit: { value: 'n', help: `so many of the newest records (${DEFAULT_LIMIT} by default)` },
+      limit: { value: 'n', help: `number of newest records (${DEFAULT_LIMIT} by default)` },
     },
-    help: 'what was administered, by whom and when: as the database itself recorded it',
+    help: 'list administrative changes with actor and time, as recorded by the database',
     example: 'audit list --limit 20',
     run: async (admin, given) => {
       const limit = wholeNumber(given.option('limit') ?? DEFAULT_LIMIT, 1, 100_000);
@@ -42,14 +42,14 @@ export const auditCommands: Command[] = [
   },
 ];
 
-/** What tells the rows apart that can be changed: an update that does not say whose is no evidence. */
+/** Identifying columns of updatable rows: a record of an update must name its row. */
 const NAMED_BY: Record<string, string> = {
   tenant: 'tenant_id',
   api_key: 'key_id',
   lane: 'environment',
 };
 
-/** Which row an update changed, and what; of a new row, all that is not empty. */
+/** The identity of an updated row and its changes; for a new row, its non-empty columns. */
 function changed({ object, before, after }: AuditRecord): string {
   return Object.entries(after ?? {})
     .filter(([name, value]) =>

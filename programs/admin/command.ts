@@ -1,60 +1,60 @@
 import type { StatusConfig } from '#runtime/config';
 import type { Pool, Transaction } from '#sql/db/transaction';
 
-/** What was typed is not a command, or lacks something; the message says what to type. */
+/** The command line is invalid; the message has the correct usage. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
 
 export interface Option {
-  /** What stands for its value in the help. */
+  /** Placeholder of the value in the help. */
   value: string;
   help: string;
   required?: true;
 }
 
-/** What a command works with. */
+/** The resources of a running command. */
 export interface Admin {
-  /** Who acts, as the audit will say. */
+  /** Recorded in the audit. */
   actor: string;
-  /** The database as the command's role, opened when it is first asked for: some commands need none. */
+  /** The database as the command's role, connected on first use: some commands need none. */
   database(): Promise<Pool>;
-  /** Where to look for what no database knows. */
+  /** Configuration of the checks outside the database. */
   statusConfig(): StatusConfig;
-  /** One act: one transaction that commits together with the records of it. */
+  /** Runs `work` in one transaction, which also commits its audit records. */
   act<T>(work: (tx: Transaction) => Promise<T>): Promise<T>;
-  /** How far it is, for whoever waits; never the answer. */
+  /** Prints progress; never the result. */
   say(text: string): void;
 }
 
 export interface Outcome {
-  /** What `--json` prints. */
+  /** Printed for `--json`. */
   document: unknown;
-  /** What a person reads instead, where the document as a table would not do. */
+  /** Text for a terminal, where a table of the document would not be readable. */
   text?: string;
-  /** The command did its work, and the answer is no: exit code 1. */
+  /** The command completed with a negative result: exit code 1. */
   failed?: boolean;
-  /** There was nobody to ask: exit code 2. */
+  /** No connection was possible: exit code 2. */
   unreachable?: boolean;
 }
 
-/** One administrative act or question: its words, what they take, and what it does. */
+/** An administrative command: its name, arguments and implementation. */
 export interface Command {
-  /** The words that name it, such as `key issue`. */
+  /** The command's words, such as `key issue`. */
   name: string;
   /** Positional arguments after the name, as shown in the help. */
   takes: string[];
   options?: Record<string, Option>;
-  /** Who it connects as; svc_admin unless it says so. */
+  /** Database role; svc_admin by default. */
   role?: 'erase';
   help: string;
-  /** What one types after `npm run admin --`. */
+  /** Example arguments after `npm run admin --`. */
   example: string;
   run(admin: Admin, given: ParsedArgs): Promise<Outcome>;
 }
 
 export interface ParsedArgs {
-  /** A positional argument; all that the command takes are there. */
+  /** A positional argument; its presence was validated. */
   argument(index: number): string;
   option(name: string): string | undefined;
 }
@@ -66,29 +66,28 @@ export function required(given: ParsedArgs, name: string): string {
   return value;
 }
 
-/** For commands that nothing undoes. */
+/** For irreversible commands. */
 export const confirmOption = (what: string): Option => ({
   value: what,
   required: true,
-  help: `the ${what} once more: nothing undoes this`,
+  help: `the ${what} again, because this is irreversible`,
 });
 
-/** Refuses to go on unless `--confirm` repeats exactly what is about to change for good. */
+/** Throws unless `--confirm` repeats the object of an irreversible change. */
 export function requireConfirmed(given: ParsedArgs, what: string): void {
   if (required(given, 'confirm') === what) return;
-  throw new UsageError(`nothing undoes this: confirm it with --confirm ${what}`);
+  throw new UsageError(`this is irreversible: confirm it with --confirm ${what}`);
 }
 
-/** One of a closed list. */
+/** A value of a closed list. */
 export function oneOf<T extends string>(value: string, allowed: readonly T[]): T {
   const found = allowed.find((one) => one === value);
   if (found === undefined) {
-    throw new UsageError(`${JSON.stringify(value)} is none of ${allowed.join(', ')}`);
+    throw new UsageError(`${JSON.stringify(value)} is not one of ${allowed.join(', ')}`);
   }
   return found;
 }
 
-/** A whole number from `least` to `most`. */
 export function wholeNumber(value: string, least: number, most: number): number {
   const number = /^\d{1,15}$/.test(value) ? Number(value) : NaN;
   if (number >= least && number <= most) return number;
@@ -109,9 +108,9 @@ export function secondsOrNone(value: string): number | null {
 
 const CONTROL = /\p{Cc}/u;
 
-/** Words that are recorded as they are: not empty, one line, of reasonable length. */
+/** A recorded text: not empty, one line, of bounded length. */
 export function words(value: string, what: string, most = 200): string {
   const text = value.trim();
   if (text !== '' && text.length <= most && !CONTROL.test(text)) return text;
-  throw new UsageError(`${what} is 1 to ${most} characters on one line`);
+  throw new UsageError(`${what} must be 1 to ${most} characters on one line`);
 }

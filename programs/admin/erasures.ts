@@ -14,14 +14,14 @@ import {
   type Option,
 } from './command.js';
 
-/** One transaction each: whoever is killed between two goes on with the next run. */
+/** Each group has its own transaction: an interrupted run continues where it stopped. */
 const AT_ONCE = 500;
 const FIRST = '0'.repeat(32);
 
 const REASON: Option = {
   value: 'reference',
   required: true,
-  help: 'where the request to erase is kept, such as a case number; it stays, so no name',
+  help: 'reference of the erasure request, such as a case number; kept permanently, so no name',
 };
 
 export const erasureCommands: Command[] = [
@@ -30,13 +30,13 @@ export const erasureCommands: Command[] = [
     takes: ['<proof_id>'],
     role: 'erase',
     options: { reason: REASON, confirm: confirmOption('proof_id') },
-    help: 'erase the payload of one admission, for ever; the log keeps its salted commitments',
+    help: 'erase the payload of one admission permanently; the log keeps its salted commitments',
     example:
       'erase 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f --reason CASE-17 --confirm 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',
     run: async (admin, given) => {
       const proofId = given.argument(0);
       requireConfirmed(given, proofId);
-      if (!PROOF_ID_PATTERN.test(proofId)) throw new UsageError('that is not a proof id');
+      if (!PROOF_ID_PATTERN.test(proofId)) throw new UsageError('the argument is not a proof id');
       const order = orderOf(admin, given);
       return admin.act(async (tx) => {
         await holdKeys(tx);
@@ -61,7 +61,7 @@ export const erasureCommands: Command[] = [
     takes: ['<tenant_id>'],
     role: 'erase',
     options: { reason: REASON, confirm: confirmOption('tenant_id') },
-    help: 'erase the payloads of all that a tenant ever had admitted; goes on where it was stopped',
+    help: 'erase the payloads of all admissions of a tenant; resumes an interrupted run',
     example: 'erase tenant acme --reason CASE-18 --confirm acme',
     run: async (admin, given) => {
       const tenantId = given.argument(0);
@@ -80,7 +80,7 @@ export const erasureCommands: Command[] = [
         if (ids.length > 0) admin.say(`${String(erased)} admissions of ${tenantId} erased\n`);
       }
       unsettled += await admin.act((tx) => eraseTenantTraces(tx, tenantNo));
-      // What is left is told by the exit code too: it has to be done once more.
+      // Admissions without an outcome need a second run, so the exit code reports them.
       return { document: { tenant_id: tenantId, erased, unsettled }, failed: unsettled > 0 };
     },
   },

@@ -1,22 +1,22 @@
 import { readFile } from 'node:fs/promises';
 import { OperatorError } from '#runtime/process/operator-error';
 
-const SAY: Record<string, string> = {
-  ENOENT: 'there is no such file or folder',
-  ENOTDIR: 'it is not a folder',
-  EISDIR: 'it is a folder, not a file',
-  EACCES: 'this user may not read it',
+const REASONS: Record<string, string> = {
+  ENOENT: 'no such file or directory',
+  ENOTDIR: 'not a directory',
+  EISDIR: 'is a directory, not a file',
+  EACCES: 'permission denied for this user',
 };
 
-/** Reads what the operator named: a wrong path is said in words. */
+/** Reads an operator's file; a wrong path gives a readable error. */
 export async function reading<T>(path: string, read: () => Promise<T>): Promise<T> {
   try {
     return await read();
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    const say = code === undefined ? undefined : SAY[code];
-    if (say === undefined) throw error;
-    throw new OperatorError(`${path} cannot be read: ${say}`, { cause: error });
+    const reason = code === undefined ? undefined : REASONS[code];
+    if (reason === undefined) throw error;
+    throw new OperatorError(`${path} cannot be read: ${reason}`, { cause: error });
   }
 }
 

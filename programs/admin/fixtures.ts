@@ -13,12 +13,12 @@ export const fixtureCommands: Command[] = [
   {
     name: 'fixture put',
     takes: ['<fixture_ref>', '<file.json>'],
-    help: 'store a proof-chain fixture, a JSON document, under a reference, for ever',
+    help: 'store a proof-chain fixture (a JSON document) permanently under a reference',
     example: 'fixture put booking-chain-1 fixtures/booking.json',
     run: async (admin, given) => {
       const fixtureRef = given.argument(0);
       if (!textSchema.safeParse(fixtureRef).success) {
-        throw new UsageError('a fixture reference is 1 to 512 characters');
+        throw new UsageError('a fixture reference must be 1 to 512 characters');
       }
       const content = canonicalBytes(await readDocument(given.argument(1)));
       const fixtureHash = nativeSha256(content);
@@ -29,7 +29,7 @@ export const fixtureCommands: Command[] = [
   {
     name: 'fixture list',
     takes: [],
-    help: 'every stored fixture',
+    help: 'list the stored fixtures',
     example: 'fixture list',
     run: async (admin) => {
       const fixtures = await listFixtures(await admin.database());

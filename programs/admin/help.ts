@@ -1,14 +1,14 @@
 import type { Command } from './command.js';
 
-/** Options that every command has. */
+/** Options of every command. */
 export const COMMON_OPTIONS = {
   actor: {
     value: 'name',
-    help: 'who acts, for the audit; your account on this machine by default',
+    help: 'actor recorded in the audit; your account on this machine by default',
   },
 } as const;
 
-/** A command line in the way it is typed. */
+/** The command line as it is typed. */
 function synopsis(command: Command): string {
   const options = Object.entries(command.options ?? {}).map(([name, { value, required }]) =>
     required === true ? `--${name} <${value}>` : `[--${name} <${value}>]`,
@@ -22,7 +22,7 @@ export function usage(commands: readonly Command[]): string {
     'usage: npm run admin -- <command>\n\n',
     ...lines,
     '\nEvery command also takes --actor <name>, --json and --help.\n',
-    'Exit codes: 0 done, 1 refused or failed, 2 not understood.\n',
+    'Exit codes: 0 done, 1 rejected or failed, 2 usage error or unreachable database.\n',
   ].join('');
 }
 
@@ -34,7 +34,7 @@ export function helpFor(command: Command): string {
     `usage: npm run admin -- ${synopsis(command)}\n\n`,
     `  ${command.help}\n\noptions:\n`,
     ...options,
-    '  --json\n      print JSON also on a terminal\n',
+    '  --json\n      print JSON even on a terminal\n',
     `\nexample:\n  npm run admin -- ${command.example}\n`,
   ].join('');
 }

@@ -11,10 +11,10 @@ export const logCommands: Command[] = [
       vkey: {
         value: 'LOG_VKEY',
         required: true,
-        help: "the log's verifier key, or several separated by commas: nothing else in the files is believed",
+        help: "the log's verifier key, or several separated by commas: the only trusted input",
       },
     },
-    help: 'what was published and is not in the database: after a restore or a failover; exit code 1 if anything is',
+    help: 'list published leaves that the database lacks, after a restore or failover; exit code 1 if any',
     example: 'log lost /srv/public --vkey log.example.org/2026+0a1b2c3d+AR…',
     run: async (admin, given) => {
       const vkeys = required(given, 'vkey').split(',');
@@ -28,10 +28,14 @@ export const logCommands: Command[] = [
     name: 'log end',
     takes: ['<LOG_ORIGIN>'],
     options: {
-      reason: { value: 'words', required: true, help: 'what was lost, and when; recorded' },
+      reason: {
+        value: 'words',
+        required: true,
+        help: 'what was lost, and when; recorded in the audit',
+      },
       confirm: confirmOption('LOG_ORIGIN'),
     },
-    help: 'end the log of this database, for ever, because published leaves are lost, which a publisher has to have recorded: what is left goes on under another LOG_ORIGIN',
+    help: 'retire the log of this database permanently, after a publisher recorded the loss of published leaves; the remaining leaves continue under another LOG_ORIGIN',
     example:
       'log end log.example.org/2026 --reason "17 leaves lost with db1 on 2026-11-22" --confirm log.example.org/2026',
     run: async (admin, given) => {

@@ -17,27 +17,27 @@ import { readTile, treeSize } from '#sql/log/log';
 export interface LostLeaf {
   leaf_index: number;
   type: 'proof' | 'status' | 'key';
-  /** Of a proof, and of what revoked one. */
+  /** For proofs and their revocations. */
   proof_id?: string;
   time: string;
 }
 
-/** A published log, held against the database that it came from. */
+/** Result of comparing a published log with the database that it came from. */
 export interface Comparison {
   origin: string;
   /** Leaves of the published checkpoint. */
   published: number;
-  /** Leaves that both have, from the first on. */
+  /** Length of the common prefix. */
   common: number;
-  /** Leaves that the database has in place of published ones, or after them. */
+  /** Leaves in the database after the common prefix. */
   only_in_database: number;
-  /** What was published and is not in the database. */
+  /** Published leaves that are not in the database. */
   lost: LostLeaf[];
 }
 
 /**
- * What a published log has that the database has not: the files are checked, up to the checkpoint's
- * signature, so what they say of the lost leaves is what was signed.
+ * Finds the leaves of a published log that the database lacks. The files are verified up to the
+ * checkpoint's signature, so their content is what was signed.
  */
 export async function compareWithPublished(
   sql: Pool,
@@ -49,7 +49,7 @@ export async function compareWithPublished(
   } catch (cause) {
     if (!(cause instanceof FatalPublishError)) throw cause;
     throw new OperatorError(
-      `the files in ${directory} are not what their checkpoint was signed for: npm run fsck -- --only snapshot tells which; take a mirror's copy of them (${cause.message})`,
+      `the files in ${directory} do not match their checkpoint: find the bad ones with npm run fsck -- --only snapshot, and use a mirror's copy (${cause.message})`,
       { cause },
     );
   }
@@ -96,13 +96,13 @@ async function publishedCheckpoint(
     return openCheckpointNote(note, pinned, pinned[0].name, nativeVerify).checkpoint;
   } catch (cause) {
     throw new OperatorError(
-      `there is no checkpoint there that these keys signed: ${(cause as Error).message}`,
+      `no checkpoint signed by these keys was found:  ${(cause as Error).message}`,
       { cause },
     );
   }
 }
 
-/** Leaves commit to ids that are drawn once, so where two logs part they never meet again. */
+/** Leaves commit to random ids, so logs that have diverged never agree again: binary search. */
 async function commonLeaves(sql: Pool, tree: VerifiedTree, most: number): Promise<number> {
   let [same, other] = [0, Math.ceil(most / TILE_WIDTH)];
   while (same < other) {
@@ -128,7 +128,7 @@ async function commonIn(sql: Pool, tree: VerifiedTree, index: number): Promise<n
 
 function lostLeaf(leafIndex: number, bytes: Uint8Array): LostLeaf {
   const entry = readEntry(bytes);
-  if (entry === null) throw new OperatorError(`the published leaf ${leafIndex} is no entry`);
+  if (entry === null) throw new OperatorError(`the published leaf ${leafIndex} is not a log entry`);
   const { type, time } = entry;
   return entry.type === 'key'
     ? { leaf_index: leafIndex, type, time }

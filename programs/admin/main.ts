@@ -38,11 +38,14 @@ export const COMMANDS: readonly Command[] = [
 export interface Terminal {
   out(text: string): void;
   err(text: string): void;
-  /** Whether a person reads `out`; else it is JSON. */
+  /** Print text if `out` is a terminal, otherwise JSON. */
   isTerminal?: boolean;
 }
 
-/** Runs one command line and returns the exit code: 0 done, 1 refused or failed, 2 not understood, or nobody to ask. */
+/**
+ * Runs one command line and returns the exit code: 0 done, 1 rejected or failed, 2 usage error or
+ * unreachable database.
+ */
 export async function runAdmin(
   line: string[],
   terminal: Terminal,
@@ -65,7 +68,7 @@ function trouble(error: unknown, env: Environment | undefined): string {
   if (!(error instanceof Error)) return String(error);
   const level = readLogLevel('info', env);
   if (level === 'debug' || level === 'trace') return error.stack ?? error.message;
-  return `${error.message}\n(unexpected; LOG_LEVEL=debug shows where)`;
+  return `${error.message}\n(unexpected error; LOG_LEVEL=debug shows the stack)`;
 }
 
 async function run(
@@ -116,7 +119,7 @@ async function open(role: 'admin' | 'erase', env: Environment | undefined): Prom
   }
 }
 
-/** The command that a line begins with; without one, the commands that it may have meant. */
+/** The command that a line starts with, or the candidates for an unknown one. */
 function find(line: string[]): { commands: readonly Command[]; command?: Command; rest: string[] } {
   const said = line[0] === 'help' ? line.slice(1) : line;
   const options = said.findIndex((word) => word.startsWith('-'));
@@ -131,8 +134,8 @@ function find(line: string[]): { commands: readonly Command[]; command?: Command
   if (group.length > 0 && names.length === 1) return { commands: group, rest: [] };
   throw new UsageError(
     group.length > 0
-      ? `${first} goes with ${group.map(({ name }) => name.slice(first.length + 1)).join(', ')}`
-      : `there is no command ${first}: npm run admin -- help lists them all`,
+      ? `${first} needs one of: ${group.map(({ name }) => name.slice(first.length + 1)).join(', ')}`
+      : `unknown command ${first}: npm run admin -- help lists the commands`,
   );
 }
 
@@ -181,8 +184,8 @@ function parseCommandLine(
 }
 
 /**
- * Moves arguments behind `--` and joins options to their values. Otherwise parseArgs refuses the one
- * key ID in 64 that begins with a dash, because it looks like a short option.
+ * Moves arguments behind `--` and joins options with their values. Otherwise parseArgs would take
+ * the one key id in 64 that begins with a dash for a short option.
  */
 function separated(words: string[], valueOptions: string[]): string[] {
   const options: string[] = [];
@@ -202,7 +205,7 @@ function separated(words: string[], valueOptions: string[]): string[] {
   return [...options, '--', ...positionals];
 }
 
-/** A container may run as a number that has no name. */
+/** A container may run as a user id without a name. */
 function accountName(): string {
   try {
     return userInfo().username;

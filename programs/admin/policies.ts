@@ -28,7 +28,7 @@ export const policyCommands: Command[] = [
   {
     name: 'policy validate',
     takes: ['<folder>'],
-    help: 'every problem of a folder of Cedar policies, with file and line; needs no database',
+    help: 'list the problems of a folder of Cedar policies, with file and line; needs no database',
     example: 'policy validate policy/default',
     run: async (_admin, given) => {
       const problems = await checkPolicyTexts(await folderTexts(given.argument(0)));
@@ -56,7 +56,7 @@ export const policyCommands: Command[] = [
   {
     name: 'policy test',
     takes: ['<folder|digest>', '<cases.json|cases.ndjson>'],
-    help: 'what a set decides of a file of cases; fails unless all of it is as expected',
+    help: 'run a file of test cases against a set; fails unless every decision is as expected',
     example: 'policy test policy/default examples/policy-cases.json',
     run: async (admin, given) => {
       const cases = await readCases(given.argument(1));
@@ -81,17 +81,17 @@ export const policyCommands: Command[] = [
     name: 'policy activate',
     takes: ['<digest>'],
     options: {
-      from: { value: 'time', help: 'RFC 3339, not past, at most a year ahead; now by default' },
+      from: { value: 'time', help: 'RFC 3339, from now to a year ahead; now by default' },
     },
-    help: 'let a stored set decide whatever is accepted from a time on',
+    help: 'activate a stored set for admissions accepted from a time on',
     example: 'policy activate 5d41…c592 --from 2026-12-01T00:00:00Z',
     run: async (admin, given) => {
       const said = given.option('from');
       const from = said === undefined ? null : activationTime(said);
       const set = await storedSet(admin, given.argument(0));
-      // One that this version cannot run would hold back whatever is accepted under it.
+      // A set that this version cannot run would defer every admission accepted under it.
       const reason = await whyNotActivate(set);
-      if (reason !== null) throw new OperatorError(`it cannot be put in force: ${reason}`);
+      if (reason !== null) throw new OperatorError(`the set cannot be activated: ${reason}`);
       const activeFrom = await admin.act((tx) => activatePolicy(tx, set.digest, from));
       return { document: { digest: digestOf(set), active_from: activeFrom } };
     },
@@ -99,7 +99,7 @@ export const policyCommands: Command[] = [
   {
     name: 'policy list',
     takes: [],
-    help: 'every stored set, when it is in force, and whether this version can run it',
+    help: 'list the stored sets, when each is active, and whether this version can run it',
     example: 'policy list',
     run: async (admin) => {
       const sql = await admin.database();
@@ -128,7 +128,7 @@ export const policyCommands: Command[] = [
   {
     name: 'policy show',
     takes: ['<digest>'],
-    help: 'the texts of a stored set',
+    help: 'show the texts of a stored set',
     example: 'policy show 5d41…c592',
     run: async (admin, given) => {
       const { manifest, files, digest } = await storedSet(admin, given.argument(0));
@@ -145,7 +145,7 @@ export const policyCommands: Command[] = [
   {
     name: 'policy diff',
     takes: ['<digest|folder>', '<digest|folder>'],
-    help: 'which policies one set adds, removes and changes, and how',
+    help: 'show the policies that the second set adds, removes and changes',
     example: 'policy diff 5d41…c592 policies/2026-12',
     run: async (admin, given) => {
       const [before, after] = [
@@ -187,17 +187,20 @@ const RFC_3339 =
   /^(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(?:\.(\d{1,3}))?(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)$/;
 const YEAR_MS = 366 * 86_400_000;
 
-/** A time with its zone. One that lies far ahead is taken for a slip: it would look like done. */
+/**
+ * An RFC 3339 time. A time far ahead is taken for a typing error, which would look like a completed
+ * activation.
+ */
 function activationTime(text: string): Date {
   const [match, local = '', fraction = '', zone = ''] = RFC_3339.exec(text) ?? [];
   const epochMs =
     match === undefined ? NaN : Date.parse(`${local}.${fraction.padEnd(3, '0')}${zone}`);
-  // 30 February would roll over to March; written out again as if it were UTC it shows.
+  // Date rolls 30 February over to March; formatting it again detects that.
   if (Number.isNaN(epochMs) || !new Date(`${local}Z`).toISOString().startsWith(local)) {
     throw new UsageError(`${text} is not an RFC 3339 time like 2026-12-01T00:00:00Z`);
   }
   if (epochMs > Date.now() + YEAR_MS) {
-    throw new UsageError(`${text} is more than a year ahead: that looks like a slip`);
+    throw new UsageError(`${text} is more than a year ahead: check the year`);
   }
   return new Date(epochMs);
 }

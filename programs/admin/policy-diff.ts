@@ -4,7 +4,7 @@ import type { StoredPolicySet } from '#sql/admissions/policies';
 import type { Outcome } from './command.js';
 import { digestOf } from './policy-source.js';
 
-/** What the second set has otherwise than the first. */
+/** The changes from the first set to the second. */
 export function policyDiff(before: StoredPolicySet, after: StoredPolicySet): Outcome {
   const [a, b] = [textsOf(before), textsOf(after)];
   const files = [...new Set([...a.keys(), ...b.keys()])].sort();
@@ -24,7 +24,7 @@ export function policyDiff(before: StoredPolicySet, after: StoredPolicySet): Out
   ];
   return {
     document,
-    text: sections.length === 0 ? 'the texts are the same\n' : `${sections.join('\n\n')}\n`,
+    text: sections.length === 0 ? 'the texts are identical\n' : `${sections.join('\n\n')}\n`,
   };
 }
 
@@ -42,13 +42,10 @@ const lines = (sign: string, text: string): string =>
     .map((line) => `${sign} ${line}`)
     .join('\n');
 
-/** Above so many pairs of lines the texts are shown whole: nobody reads such a difference. */
+/** Above this number of line pairs, both texts are shown in full. */
 const MOST_PAIRS = 4_000_000;
 
-/**
- * The difference of two texts line by line, `-` before what only the first has, `+` before what
- * only the second has: the longest common subsequence stays.
- */
+/** Line diff by longest common subsequence: `-` for removed lines, `+` for added ones. */
 export function textDiff(before: string, after: string): string {
   const [a, b] = [before.split('\n'), after.split('\n')];
   if (a.length * b.length > MOST_PAIRS) {
@@ -75,7 +72,7 @@ export function textDiff(before: string, after: string): string {
 
 const at = (table: Uint32Array[], i: number, j: number): number => table[i]?.[j] ?? 0;
 
-/** How many lines the ends of both texts have in common, from every pair of lines on. */
+/** Lengths of the longest common subsequences of all suffix pairs. */
 function commonLengths(a: string[], b: string[]): Uint32Array[] {
   const table = Array.from({ length: a.length + 1 }, () => new Uint32Array(b.length + 1));
   for (let i = a.length - 1; i >= 0; i -= 1) {

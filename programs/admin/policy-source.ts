@@ -9,18 +9,18 @@ import { readPolicySet, type PolicyFiles, type StoredPolicySet } from '#sql/admi
 import type { Admin } from './command.js';
 import { reading } from './files.js';
 
-/** A problem in the way compilers and editors write them. */
+/** Formats a problem as compilers do, so that editors can link it. */
 export function problemLine({ file, line, column, severity, message }: PolicyProblem): string {
   const place = line === null ? file : `${file}:${line}:${column ?? 1}`;
   return `${place}: ${severity}: ${message}`;
 }
 
-/** The texts of a folder, whether or not they are any good. */
+/** The policy texts of a folder, not yet validated. */
 export function folderTexts(folder: string): Promise<Omit<PolicyFiles, 'sentences'>> {
   return reading(folder, () => readPolicyTexts(folder));
 }
 
-/** A folder as a set; what is wrong with it is said all at once. */
+/** Builds a set from a folder; the error lists every problem. */
 export async function setFromFolder(folder: string): Promise<StoredPolicySet> {
   const errors = (await checkPolicyTexts(await folderTexts(folder))).filter(
     ({ severity }) => severity === 'error',
@@ -31,19 +31,21 @@ export async function setFromFolder(folder: string): Promise<StoredPolicySet> {
   return makePolicySet(await readPolicyFolder(folder));
 }
 
-/** A stored set by its whole digest: a part of one may come to mean another set tomorrow. */
+/** A stored set by its full digest: a prefix may become ambiguous. */
 export async function storedSet(admin: Admin, digest: string): Promise<StoredPolicySet> {
   if (!HASH_PATTERN.test(digest)) {
     throw new OperatorError(
-      `${digest} is not the digest of a policy set, which is 64 characters of 0-9 and a-f: policy list shows them`,
+      `${digest} is not the digest of a policy set, which has 64 characters of 0-9 and a-f: policy list shows them`,
     );
   }
   const stored = await readPolicySet(await admin.database(), Buffer.from(digest, 'hex'));
   if (stored !== null) return stored;
-  throw new AdministrationError(`no policy set ${digest} is stored: policy list shows them`);
+  throw new AdministrationError(
+    `no policy set ${digest} is stored: policy list shows the stored sets`,
+  );
 }
 
-/** A set that is named by its digest or by its folder. */
+/** A set named by its digest or folder. */
 export async function namedSet(admin: Admin, name: string): Promise<StoredPolicySet> {
   if (HASH_PATTERN.test(name) && !(await isFolder(name))) return storedSet(admin, name);
   return setFromFolder(name);

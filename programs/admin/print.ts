@@ -1,6 +1,9 @@
 import { inspect } from 'node:util';
 
-/** What others wrote must not move the cursor or colour the screen of an operator. */
+/**
+ * Replaces control characters: foreign text must not move the cursor or colour an operator's
+ * terminal.
+ */
 export const plain = (text: string): string => text.replaceAll(/[\p{Cc}\p{Cf}]/gu, '\ufffd');
 
 function cell(value: unknown): string {
@@ -17,7 +20,7 @@ function cell(value: unknown): string {
   return plain(text);
 }
 
-/** Rows in columns as wide as their widest cell, under the names of their members. */
+/** Formats rows as an aligned table with a header. */
 export function table(rows: readonly object[]): string {
   const [first] = rows;
   if (first === undefined) return 'none\n';
@@ -32,7 +35,7 @@ export function table(rows: readonly object[]): string {
     .join('');
 }
 
-/** A document for a person: a list as a table, anything else a line a member. */
+/** Formats a document for a terminal: a list as a table, an object as one line per member. */
 export function readable(document: unknown): string {
   if (Array.isArray(document)) return table(document as object[]);
   if (typeof document !== 'object' || document === null) return `${cell(document)}\n`;

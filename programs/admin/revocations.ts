@@ -13,14 +13,14 @@ export const revocationCommands: Command[] = [
       reason: {
         value: 'words',
         required: true,
-        help: 'kept in the database; only its salted hash is public',
+        help: 'stored in the database; only its salted hash is public',
       },
     },
-    help: 'revoke an artifact and everything that rests on it, for ever',
+    help: 'revoke an artifact and everything that depends on it, permanently',
     example: 'revoke 019aa2c1e07b7c0f8a3e5d6b7c8d9e0f certificate --reason "issued in error"',
     run: async (admin, given) => {
       const proofId = given.argument(0);
-      if (!PROOF_ID_PATTERN.test(proofId)) throw new UsageError('that is not a proof id');
+      if (!PROOF_ID_PATTERN.test(proofId)) throw new UsageError('the argument is not a proof id');
       const artifactKind = oneOf(given.argument(1), ARTIFACT_KINDS);
       const reason = words(required(given, 'reason'), 'the reason', 512);
       const leafIndex = await admin.act((tx) =>

@@ -10,7 +10,7 @@ export const statusCommands: Command[] = [
   {
     name: 'status',
     takes: [],
-    help: 'how everything is, on one screen; exit code 0 all well, 1 something wants attention or is not checked, 2 not reachable',
+    help: 'show the state of the whole service; exit code 0 healthy, 1 with problems or unchecked parts, 2 database unreachable',
     example: 'status --json',
     run: async (admin) => {
       try {

@@ -17,13 +17,13 @@ export const tenantCommands: Command[] = [
   {
     name: 'tenant create',
     takes: ['<tenant_id>', '<sandbox|live>'],
-    help: 'create a tenant, not allowlisted yet; its environment never changes',
+    help: 'create a tenant, not yet allowlisted; its environment is permanent',
     example: 'tenant create acme sandbox',
     run: async (admin, given) => {
       const tenantId = given.argument(0);
       if (!TENANT_ID_PATTERN.test(tenantId)) {
         throw new UsageError(
-          'a tenant id is 1 to 128 of A-Z a-z 0-9 _ . : -, beginning with a letter or digit',
+          'a tenant id has 1 to 128 of A-Z a-z 0-9 _ . : -, and starts with a letter or digit',
         );
       }
       const environment = oneOf(given.argument(1), ENVIRONMENTS);
@@ -37,8 +37,8 @@ export const tenantCommands: Command[] = [
       name: `tenant ${verb}`,
       takes: ['<tenant_id>'],
       help: allowlisted
-        ? 'put a tenant on the allowlist'
-        : 'take a tenant off the allowlist; holds for what is accepted and not yet signed, too',
+        ? 'add a tenant to the allowlist'
+        : 'remove a tenant from the allowlist; also applies to accepted admissions that are not yet signed',
       example: `tenant ${verb} acme`,
       run: async (admin, given) => {
         const tenantId = given.argument(0);
@@ -50,7 +50,7 @@ export const tenantCommands: Command[] = [
   {
     name: 'tenant validity',
     takes: ['<tenant_id>', '<proof>', '<passport>', '<certificate>', '<trust>'],
-    help: 'how long artifacts of admissions from now on assert, in seconds or none',
+    help: 'set how long artifacts of new admissions are valid, in seconds or none',
     example: 'tenant validity acme none none 31536000 7776000',
     run: async (admin, given) => {
       const tenantId = given.argument(0);
@@ -67,7 +67,7 @@ export const tenantCommands: Command[] = [
   {
     name: 'tenant limit',
     takes: ['<tenant_id>', '<requests per second|none>'],
-    help: "how many requests a second a tenant may make; none: the engines' RATE_LIMIT",
+    help: "set the request rate limit of a tenant; none: the engines' RATE_LIMIT",
     example: 'tenant limit acme 200',
     run: async (admin, given) => {
       const tenantId = given.argument(0);
@@ -80,7 +80,7 @@ export const tenantCommands: Command[] = [
   {
     name: 'tenant list',
     takes: [],
-    help: 'every tenant, with its settings and how many of its keys are good',
+    help: 'list the tenants, with their settings and numbers of active keys',
     example: 'tenant list',
     run: async (admin) => {
       const tenants = await listTenants(await admin.database());
@@ -103,8 +103,8 @@ export const tenantCommands: Command[] = [
       name: `lane ${verb}`,
       takes: ['<sandbox|live>'],
       help: open
-        ? 'open the execution lane of an environment'
-        : 'lock it; takes effect at once, also for what is accepted and not yet signed',
+        ? 'open an environment for admissions'
+        : 'lock an environment for admissions immediately; also applies to accepted admissions that are not yet signed',
       example: `lane ${verb} sandbox`,
       run: async (admin, given) => {
         const environment = oneOf(given.argument(0), ENVIRONMENTS);
@@ -116,7 +116,7 @@ export const tenantCommands: Command[] = [
   {
     name: 'lane list',
     takes: [],
-    help: 'the lanes, and whether they are open',
+    help: 'list the environments, and whether they are open',
     example: 'lane list',
     run: async (admin) => {
       const lanes = await listLanes(await admin.database());

@@ -13,7 +13,7 @@ import type { QueueToRead } from '#runtime/queue/queues';
 import { boardGate } from './gate.js';
 import type { HasKey } from './key.js';
 
-/** Bull Board behind a key, and unable to change anything. */
+/** Bull Board behind a key, read-only. */
 export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log: Logger): Express {
   const adapter = new QuietAdapter(log);
   adapter.setBasePath('');
@@ -24,7 +24,7 @@ export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log:
       uiConfig: {
         boardTitle: 'Queues',
         hideDocsLink: true,
-        // What they cost the queue's server at every look is worth more than what they say.
+        // Listing workers costs the queue's server too much per page view.
         showWorkers: false,
         pollingInterval: { showSetting: true },
       },
@@ -39,15 +39,15 @@ export function createBoard(queues: readonly QueueToRead[], hasKey: HasKey, log:
   return app;
 }
 
-const UNREADABLE = 'The queue cannot be read.\n';
-const NO_ADDRESS = 'This is no address of the board.\n';
+const UNREADABLE = 'The queue is unreachable.\n';
+const NO_ADDRESS = 'Not found.\n';
 
-/** Express could make nothing of the address. */
+/** Express rejected the URL. */
 const isOfAsking = (error: unknown): boolean => (error as { status?: unknown }).status === 400;
 
 type HandleError = Parameters<ExpressAdapter['setErrorHandler']>[0];
 
-/** Bull Board by itself answers with what Redis or PostgreSQL said. */
+/** Bull Board would expose error messages of Redis or PostgreSQL. */
 class QuietAdapter extends ExpressAdapter {
   constructor(private readonly log: Logger) {
     super();
@@ -56,13 +56,13 @@ class QuietAdapter extends ExpressAdapter {
   override setErrorHandler(_told: HandleError): this {
     return super.setErrorHandler((error) => {
       if (isOfAsking(error)) return { status: 400, body: NO_ADDRESS };
-      this.log.error({ err: error }, 'the board cannot answer');
+      this.log.error({ err: error }, 'queue dashboard: request failed');
       return { status: 500, body: UNREADABLE };
     });
   }
 }
 
-/** Far more than the page offers. All of a page is in memory at once, and of each job all that it carries. */
+/** Far above the page's own limit. All jobs of a page are in memory with their data. */
 const LONGEST_PAGE = 100;
 
 const boundPages: RequestHandler = (req, res, next) => {
@@ -74,13 +74,13 @@ const boundPages: RequestHandler = (req, res, next) => {
     next();
     return;
   }
-  sayShortly(res, 400, `Ask for at most ${String(LONGEST_PAGE)} jobs a page.\n`);
+  sayShortly(res, 400, `At most ${String(LONGEST_PAGE)} jobs per page.\n`);
 };
 
-/** What was asked makes no sense, or the queue is away: either way nothing of the inside is said. */
+/** Answers a bad request or a queue failure without internal details. */
 function toAnswer(log: Logger): ErrorRequestHandler {
   return (error: unknown, _req, res, next) => {
-    if (!isOfAsking(error)) log.error({ err: error }, 'the board cannot answer');
+    if (!isOfAsking(error)) log.error({ err: error }, 'queue dashboard: request failed');
     if (res.headersSent) next(error);
     else if (isOfAsking(error)) sayShortly(res, 400, NO_ADDRESS);
     else sayShortly(res, 503, UNREADABLE);

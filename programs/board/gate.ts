@@ -3,18 +3,18 @@ import { RateLimiterMemory } from 'rate-limiter-flexible';
 import type { Logger } from '#runtime/process/log';
 import type { HasKey } from './key.js';
 
-/** Wrong keys of one address in a minute; further ones are not even looked at. */
+/** Wrong keys per address and minute; further attempts are not checked. */
 const FAILURES = 10;
 const WITHIN_S = 60;
 
-/** The page's own styles are partly inline; scripts are not, and nothing comes from elsewhere. */
+/** The page uses inline styles, no inline scripts and no external resources. */
 const CONTENT_POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; " +
   "font-src 'self'; connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'";
 
 /**
- * In front of everything. Only questions get through: nothing that is asked here changes anything, so
- * no page elsewhere can make a browser that knows the key do something.
+ * Runs before every route. Only reads pass: no request changes anything, so cross-site requests
+ * from a browser that stores the key are harmless.
  */
 export function boardGate(hasKey: HasKey, log: Logger): RequestHandler {
   const failures = new RateLimiterMemory({ points: FAILURES, duration: WITHIN_S });
@@ -29,26 +29,22 @@ export function boardGate(hasKey: HasKey, log: Logger): RequestHandler {
     const failed = await failures.get(address);
     if ((failed?.consumedPoints ?? 0) >= FAILURES) {
       res.setHeader('Retry-After', String(Math.ceil((failed?.msBeforeNext ?? 0) / 1_000)));
-      say(res, 429, 'Too many wrong keys. Wait a minute.');
+      say(res, 429, 'Too many wrong keys. Retry in a minute.');
       return;
     }
     if (!hasKey(req.get('authorization'))) {
-      // A browser asks once without a key, before it asks for one: that is no guess.
+      // A browser's first request has no key; it does not count as an attempt.
       if (req.get('authorization') !== undefined) {
         await failures.penalty(address);
-        log.warn({ address }, 'somebody has a wrong key for the board');
+        log.warn({ address }, 'queue dashboard: wrong key presented');
       }
       res.setHeader('WWW-Authenticate', 'Basic realm="board", charset="UTF-8"');
-      say(res, 401, 'The board key is asked for.');
+      say(res, 401, 'The dashboard key is required.');
       return;
     }
     if (req.method !== 'GET' && req.method !== 'HEAD') {
       res.setHeader('Allow', 'GET, HEAD');
-      say(
-        res,
-        405,
-        'The board only shows: what is lost or failed is enqueued again by the workers.',
-      );
+      say(res, 405, 'The dashboard is read-only: workers requeue lost and failed jobs.');
       return;
     }
     next();

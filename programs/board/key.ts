@@ -2,7 +2,7 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import { OperatorError } from '#runtime/process/operator-error';
 import { readPrivateFile } from '#runtime/process/files';
 
-/** What the file holds is nothing that could not be guessed. */
+/** The file's content is too short to be a key. */
 export class BoardKeyError extends OperatorError {
   override name = 'BoardKeyError';
 }
@@ -12,26 +12,26 @@ const KEY = /^[\x21-\x7e]+$/;
 
 const digest = (text: string): Buffer => createHash('sha256').update(text, 'utf8').digest();
 
-/** Says whether an `Authorization` header has the key, in a time that does not tell how nearly. */
+/** Checks whether an `Authorization` header has the key, in constant time. */
 export type HasKey = (authorization: string | undefined) => boolean;
 
-/** @throws when the file is not as it has to be; what it holds is never in the message */
+/** @throws when the file is unusable; the message never quotes its content */
 export function loadBoardKey(file: string): HasKey {
   const key = readPrivateFile(file, 'board key').trim();
   if (key.length < LEAST_CHARACTERS || !KEY.test(key)) {
     throw new BoardKeyError(
-      `The board key ${file} must hold one word of at least ${String(LEAST_CHARACTERS)} characters. Make one with: openssl rand -hex 32`,
+      `The dashboard key ${file} must hold one word of at least ${String(LEAST_CHARACTERS)} characters. Create one with: openssl rand -hex 32`,
     );
   }
   const expected = digest(key);
   return (authorization) => {
     const given = passwordOf(authorization ?? '');
-    // Hashes have one length, and each is compared to its end.
+    // Compares hashes: equal length, constant time.
     return timingSafeEqual(digest(given ?? ''), expected) && given !== null;
   };
 }
 
-/** The password of HTTP Basic (RFC 7617); the user's name may be anything. */
+/** The password of HTTP Basic (RFC 7617), for any user name. */
 function passwordOf(authorization: string): string | null {
   const encoded = /^basic ([A-Za-z0-9+/]{1,1024}={0,2})$/i.exec(authorization)?.[1];
   if (encoded === undefined) return null;

@@ -5,7 +5,7 @@ import { executeReceiptSchema, type ExecuteReceipt } from '#protocol/schemas/exe
 import { OperatorError } from '#runtime/process/operator-error';
 import type { Stack } from '../stack.js';
 
-/** A line of the example file: an execution without what the tenant adds. */
+/** A line of the example file: an execution without the tenant's fields. */
 const actionSchema = z.strictObject({
   intent_id: z.string(),
   action: z.string(),
@@ -17,9 +17,9 @@ export type AgentAction = z.infer<typeof actionSchema>;
 export interface Admitted {
   action: AgentAction;
   receipt: ExecuteReceipt;
-  /** What the policies had to say, when they denied it. */
+  /** The policies' reason for a denial. */
   denial: string | null;
-  /** When the receipt came, by `performance.now`. */
+  /** When the receipt arrived, by `performance.now`. */
   at: number;
 }
 
@@ -44,7 +44,9 @@ export function engineHeaders(stack: Stack): Record<string, string> {
 
 const TIMEOUT_MS = 30_000;
 
-/** Sends one execution. A denial is an outcome with a receipt; anything else than the two is an error. */
+/**
+ * Sends one execution. A receipt is a success, also for a policy denial; anything else is an error.
+ */
 export async function admit(stack: Stack, action: AgentAction): Promise<Admitted> {
   const body = JSON.stringify({
     schema_version: SCHEMA.executeRequest,
@@ -67,7 +69,7 @@ export async function admit(stack: Stack, action: AgentAction): Promise<Admitted
       const denied = deniedSchema.parse(answer);
       return { action, receipt: denied.receipt, denial: denied.detail, at };
     }
-    // Accepted, and not signed yet: the same body is admitted once, so it may simply be sent again.
+    // Accepted, not signed yet. The request is idempotent and can be repeated.
     if (response.status !== 202 || at > deadline) {
       throw new OperatorError(
         `${action.action} was answered ${String(response.status)}: ${JSON.stringify(answer)}`,

@@ -12,7 +12,7 @@ const publicSchema = z.looseObject({
 
 export interface Verdict {
   admitted: Admitted;
-  /** Null when there was none in time. */
+  /** Null after a timeout. */
   status: string | null;
   assertsValidity: boolean;
   /** From the receipt to the public verdict, in milliseconds. */
@@ -27,7 +27,7 @@ async function lookUp(
 ): Promise<Omit<Verdict, 'admitted' | 'afterMs'>> {
   const response = await fetch(`${publicUrl}/api/public/verify/proof/${proofId}`);
   const body: unknown = await response.json();
-  // 404: not in the snapshot yet. 503: no snapshot that may be believed.
+  // 404: not in the snapshot yet. 503: no valid snapshot.
   if (response.status !== 200) return { status: null, assertsValidity: false };
   const { verification } = publicSchema.parse(body);
   return {
@@ -36,7 +36,7 @@ async function lookUp(
   };
 }
 
-/** Asks the public API, as anybody can, until it has a verdict on the proof. */
+/** Polls the public API until it has a verdict on the proof. */
 export async function follow(
   publicUrl: string,
   admitted: Admitted,
@@ -50,7 +50,7 @@ export async function follow(
   }
 }
 
-/** Rows of text in columns as wide as their widest cell. */
+/** Formats rows as aligned columns. */
 function columns(rows: string[][]): string {
   const widths = (rows[0] ?? []).map((_, column) =>
     Math.max(...rows.map((row) => row[column]?.length ?? 0)),
@@ -80,7 +80,7 @@ export interface Progress {
   end(): void;
 }
 
-/** A bar on a terminal; elsewhere a line now and then, which a log can hold. */
+/** A progress bar on a terminal, otherwise occasional log lines. */
 export function progress(what: string, total: number): Progress {
   let done = 0;
   if (!process.stdout.isTTY) {

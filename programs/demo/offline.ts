@@ -8,15 +8,15 @@ import { engineHeaders } from './actions.js';
 const TIMEOUT_MS = 10_000;
 
 /**
- * What the tenant takes home: everything that is needed to check the proof without the service. A
- * proof that is not yet verified, or under no checkpoint, is asked for again.
+ * Exports a proof with everything that an offline check needs. Retries while the proof is
+ * unverified or not covered by a checkpoint.
  */
 export async function exportProof(stack: Stack, proofId: string): Promise<string> {
   const path = `/v1/proofs/${proofId}/export`;
   const deadline = performance.now() + TIMEOUT_MS;
   for (;;) {
     const response = await fetch(`${stack.engineUrl}${path}`, { headers: engineHeaders(stack) });
-    // Parsed by whoever checks it, who believes nothing of it.
+    // Unparsed: the offline check does not trust the server.
     const body = await response.text();
     if (response.ok) return body;
     if (response.status !== 409 || performance.now() > deadline) {
@@ -26,7 +26,7 @@ export async function exportProof(stack: Stack, proofId: string): Promise<string
   }
 }
 
-/** Checks an export under the keys that came with the stack, not with the document. */
+/** Checks an export with the stack's keys, not with keys from the document. */
 export function checkOffline(stack: Stack, exported: string): OfflineResult {
   const origin = stack.logVkey.slice(0, stack.logVkey.indexOf('+'));
   return verifyOffline(

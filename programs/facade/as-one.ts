@@ -3,7 +3,7 @@ import { processSource } from '#runtime/ops/over-ipc';
 import type { MetricOfMoment, OpsSource } from '#runtime/ops/health';
 import type { Supervised } from '#runtime/process/supervise';
 
-/** A process that serves answers in a moment; less than the listener's own patience. */
+/** A healthy process answers immediately; shorter than the listener's timeout. */
 const TIMEOUT_MS = 2_000;
 
 interface Told {
@@ -12,9 +12,9 @@ interface Told {
 }
 
 /**
- * Several processes of a facade as one program. What a process counted goes on counting after it,
- * as far as it was told: were it taken away, the sum would shrink, and whoever reads it would take
- * the rest for new. For the same reason there is no sum without a process that should answer.
+ * Presents several processes as one program. Counters of an exited process stay in the sum, as last
+ * collected: a decrease would look like a counter reset. For the same reason, there is no sum while
+ * a running process does not answer.
  */
 export function processesAsOne(processes: readonly Supervised[]): OpsSource {
   const lastTold = new Map<string, Told>();
@@ -22,15 +22,15 @@ export function processesAsOne(processes: readonly Supervised[]): OpsSource {
 
   async function gather(): Promise<MetricOfMoment[]> {
     const serving = processes.filter((one) => one.isReady());
-    const told = await Promise.all(
+    const answers = await Promise.all(
       serving.map(async (one): Promise<[string, Told]> => {
         const child = one.process();
-        if (child === null) throw new Error(`${one.name} has just ended`);
+        if (child === null) throw new Error(`${one.name} exited`);
         const found = await processSource(child, TIMEOUT_MS).metrics();
         return [one.name, { pid: child.pid, metrics: found }];
       }),
     );
-    for (const [name, now] of told) {
+    for (const [name, now] of answers) {
       const before = lastTold.get(name);
       if (before !== undefined && before.pid !== now.pid) {
         ended = await asOne([ended, countersOf(before.metrics)]);
@@ -39,13 +39,13 @@ export function processesAsOne(processes: readonly Supervised[]): OpsSource {
     }
     const away = [...lastTold].filter(([name]) => !serving.some((one) => one.name === name));
     return asOne([
-      ...told.map(([, { metrics: ofOne }]) => ofOne),
+      ...answers.map(([, { metrics: ofOne }]) => ofOne),
       ...away.map(([, { metrics: ofOne }]) => countersOf(ofOne)),
       ended,
     ]);
   }
 
-  // One at a time: what a process counted before it ended is put aside once.
+  // One collection at a time: the counters of an exited process are added once.
   let gathering: Promise<MetricOfMoment[]> | null = null;
   const metrics = (): Promise<MetricOfMoment[]> =>
     (gathering ??= gather().finally(() => {
@@ -66,7 +66,7 @@ export function processesAsOne(processes: readonly Supervised[]): OpsSource {
           return state ?? { ready: false, says: { status: 'no answer' } };
         }),
       );
-      // Whoever connects is taken by one that serves.
+      // One ready process is enough to accept connections.
       const ready = found.some((one) => one.ready);
       return {
         ready,

@@ -7,21 +7,21 @@ import { serveOps } from '#runtime/ops/ops';
 import { supervise, type Supervised } from '#runtime/process/supervise';
 import { processesAsOne } from './as-one.js';
 
-/** None of the processes can be brought up; what they wrote says why. */
+/** No process starts; their output has the reason. */
 export class NothingServesError extends OperatorError {
   override name = 'NothingServesError';
 }
 
-/** What a process of several may take to drain before it is killed. */
+/** Drain time of a process before it is killed. */
 const PROCESS_GRACE_MS = 30_000;
 
-/** Starts in a row that may fail while no other process serves. */
+/** Consecutive failed starts allowed while no other process serves. */
 const MAX_FAILED_STARTS = 4;
 
 /**
- * Keeps so many processes serving one port, and returns where they do once all of them do. They
- * accept from one socket that this process opened and only they use: no connection takes a way
- * through here, and whoever connects while one of them is replaced is taken by another.
+ * Keeps `processes` processes serving one port, and resolves with their URL once all of them serve.
+ * They accept from one shared socket that this process opened, so it handles no traffic, and
+ * connections go to the others while one is replaced.
  */
 export async function superviseProcesses(
   config: FacadeConfig,
@@ -40,7 +40,7 @@ export async function superviseProcesses(
       { name: `facade ${number}`, file: '', env: { PUBLIC_PORT: String(port) } },
       {
         log,
-        // They share our process group: what is typed at a terminal reaches them too.
+        // They share the process group: a signal from the terminal reaches them too.
         signal: program.signal,
         launch: ({ env }) => cluster.fork(env).process,
         graceMs: config.drain.delayMs + (config.drain.deadlineMs ?? PROCESS_GRACE_MS),
@@ -48,7 +48,7 @@ export async function superviseProcesses(
           if (times < MAX_FAILED_STARTS || children.some((one) => one.isReady())) return;
           program.fail(
             new NothingServesError(
-              `No process serves, and facade ${number} ended ${times} times in a row before it was ready: see what it wrote.`,
+              `No process serves, and facade ${number} exited ${times} times in a row before it was ready: see its output.`,
             ),
           );
         },
@@ -58,16 +58,16 @@ export async function superviseProcesses(
     return child;
   };
 
-  // The first alone: what is wrong with the configuration is said once.
+  // One first, so that a configuration error is reported once.
   const url = await start(1).ready;
   program.signal.throwIfAborted();
   const others = Array.from({ length: config.processes - 1 }, (_, at) => start(at + 2));
   await Promise.all(others.map((child) => child.ready));
-  if (url === undefined) throw new Error('facade 1 did not say where it serves');
+  if (url === undefined) throw new Error('facade 1 did not report its URL');
   return url;
 }
 
-/** Asked for here, so that all processes have the same one, and a port that is taken is said once. */
+/** Chosen here: all processes need the same port, and a conflict is reported once. */
 async function freePort({ bind, port }: FacadeConfig): Promise<number> {
   const probe = await listen(() => undefined, { host: bind, port, portVariable: 'PUBLIC_PORT' });
   await probe.close();

@@ -14,7 +14,7 @@ function sourceOf({ snapshotDir, snapshotUrl }: FacadeConfig): SnapshotSource {
   return snapshotDir === null ? httpSource(snapshotUrl ?? '') : directorySource(snapshotDir);
 }
 
-/** Serves the public API in this process, and returns where. */
+/** Serves the public API in this process, and resolves with its URL. */
 export async function serve(config: FacadeConfig, program: ProgramContext): Promise<string> {
   const ops = await openOps('facade', config.ops, program);
   const facade = pinning('LOG_VKEY or SNAPSHOT_VKEY', () =>

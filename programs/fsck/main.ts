@@ -12,12 +12,12 @@ import { FsckUsageError, parseCommandLine, USAGE, type CommandLine } from './opt
 export interface FsckTerminal {
   out(text: string): void;
   err(text: string): void;
-  /** Whether a person watches `err`. */
+  /** Whether `err` is a terminal. */
   isTerminal?: boolean;
   signal?: AbortSignal;
 }
 
-/** 0 clean, 1 corruption found, 2 not understood or not configured, 3 not everything could be checked. */
+/** 0 clean, 1 corruption found, 2 usage or configuration error, 3 incomplete check. */
 export type FsckExitCode = 0 | 1 | 2 | 3;
 
 /** Runs one command line and returns the exit code. */
@@ -47,7 +47,7 @@ export async function check(
     }
     const why = trouble(error, env);
     terminal.err(`${why}\n`);
-    // Whoever reads JSON is told in JSON that it is not the whole of it.
+    // JSON consumers get the incomplete result as JSON.
     if (given.json) {
       const document = { clean: false, exit_code: 3, findings: [], not_checked: [why] };
       terminal.out(`${JSON.stringify(document, null, 2)}\n`);
@@ -99,7 +99,7 @@ async function run(
   }
 }
 
-/** What breaks off in the middle is no matter of configuration, whatever it is. */
+/** A failure during the check, which is never a configuration error. */
 class BrokenOff extends Error {
   override readonly name = 'BrokenOff';
 }
@@ -108,18 +108,18 @@ async function unbroken(options: FsckOptions): Promise<FsckResult> {
   try {
     return await fsck(options);
   } catch (cause) {
-    throw new BrokenOff('the check broke off', { cause });
+    throw new BrokenOff('the check failed', { cause });
   }
 }
 
-/** What was found before it broke off is in the state, and comes with the next run. */
+/** Findings so far are in the state file; the next run reports them. */
 function trouble(error: unknown, env: Environment | undefined): string {
   if (!(error instanceof Error)) return String(error);
   const reason = error instanceof BrokenOff && error.cause instanceof Error ? error.cause : error;
-  const again = 'The next run goes on from where this one was.';
+  const again = 'The next run resumes from the saved position.';
   if (reason instanceof Stopped) return `${reason.message}. ${again}`;
   const level = readLogLevel('info', env);
   if (level === 'debug' || level === 'trace') return reason.stack ?? reason.message;
   const cause = reason.cause instanceof Error ? `: ${reason.cause.message}` : '';
-  return `Not everything could be checked: ${reason.message}${cause}. ${again}`;
+  return `Incomplete check: ${reason.message}${cause}. ${again}`;
 }

@@ -11,10 +11,10 @@ import type { Pool } from '#sql/db/transaction';
 import { pinning } from '../pinning.js';
 import { assertDatabase } from '../database.js';
 
-/** Some statements go through a whole table. */
+/** Some statements scan a whole table. */
 const STATEMENT_TIMEOUT_MS = 30 * 60 * 1000;
 
-/** Of a key file only the public half is used. */
+/** Only the public key of a key file is used. */
 export function trustedKeys(
   variable: string,
   key: TrustedKey,
@@ -24,7 +24,7 @@ export function trustedKeys(
     'vkeys' in key
       ? key.vkeys
       : [formatVkey(nativeSha256, key.name, loadSigningKey(key.keyFile).publicKey)];
-  // Until readers have gone over, the retired key is pinned in both places.
+  // During a rotation, the retired key is in both lists.
   const all = [...new Set([...vkeys, ...retired])];
   return pinning(`${variable}_VKEY`, () => pinKeys(nativeSha256, all));
 }
@@ -51,7 +51,7 @@ export async function openSnapshot(
   const { snapshotDir, snapshotUrl, snapshotValidForMs: snapshotTtlMs } = config;
   if (snapshotDir === null && snapshotUrl === null) return null;
   if (snapshotDir !== null && !(await isDirectory(snapshotDir))) {
-    throw new OperatorError(`SNAPSHOT_DIR: there is no directory ${snapshotDir}`);
+    throw new OperatorError(`SNAPSHOT_DIR: ${snapshotDir} is not a directory`);
   }
   const trust = { log, snapshot: trustedKeys('SNAPSHOT', config.snapshotKey) };
   const files =
@@ -67,7 +67,7 @@ async function isDirectory(path: string): Promise<boolean> {
   }
 }
 
-/** Which database it is, without what gets one in. */
+/** Names the database without credentials. */
 export function databaseName(url: string): string {
   const { host, pathname } = new URL(url);
   return host + pathname;

@@ -1,12 +1,12 @@
 import { parseArgs } from 'node:util';
 
-export const USAGE = `npm run fsck -- [options]     checks the whole registry and the whole public snapshot
-  --only registry|snapshot   leave the other half out
+export const USAGE = `npm run fsck -- [options]     check the registry and the public snapshot completely
+  --only registry|snapshot   check only this half
   --json                     one JSON document on stdout
-  --restart                  begin anew, though an earlier run was stopped
-  --state <file>             where it writes down how far it is (DATA_DIR/fsck.json)
-  --wait <seconds>           how long an admission may wait before that is told (60)
-Exit code: 0 clean, 1 corruption found, 2 not understood or not configured, 3 not everything could be checked.
+  --restart                  start over, even if an earlier run was interrupted
+  --state <file>             state file for resuming (DATA_DIR/fsck.json)
+  --wait <seconds>           age at which a pending admission is reported (60)
+Exit code: 0 clean, 1 corruption found, 2 usage or configuration error, 3 incomplete check.
 `;
 
 export class FsckUsageError extends Error {
@@ -42,8 +42,9 @@ export function parseCommandLine(line: string[]): CommandLine {
   }
   const { only = null, json, restart, help, state = null, wait } = values;
   if (only !== null && only !== 'registry' && only !== 'snapshot') {
-    throw new FsckUsageError(`--only is registry or snapshot\n${USAGE}`);
+    throw new FsckUsageError(`--only must be registry or snapshot\n${USAGE}`);
   }
-  if (!/^\d{1,6}$/.test(wait)) throw new FsckUsageError(`--wait is a number of seconds\n${USAGE}`);
+  if (!/^\d{1,6}$/.test(wait))
+    throw new FsckUsageError(`--wait must be a number of seconds\n${USAGE}`);
   return { only, json, restart, help, state, waitMs: Number(wait) * 1000 };
 }

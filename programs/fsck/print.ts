@@ -2,7 +2,7 @@ import { SingleBar } from 'cli-progress';
 import { type FindingCode, FINDINGS } from '#fsck/codes';
 import type { FsckResult, Stage } from '#fsck/options';
 
-/** What was found, for people: each finding with its place, what was expected and what to do. */
+/** Formats findings for a terminal: location, expectation and remedy. */
 export function readable(result: FsckResult, seconds: number): string {
   const lines: string[] = [];
   for (const { code, grave, where, expected, advice } of result.findings) {
@@ -11,8 +11,8 @@ export function readable(result: FsckResult, seconds: number): string {
   }
   const counts = Object.entries(result.counts) as [FindingCode, number][];
   for (const [code, count] of counts) {
-    const told = result.findings.filter((finding) => finding.code === code).length;
-    if (count > told) lines.push(`${code}: ${String(count - told)} more`);
+    const listed = result.findings.filter((finding) => finding.code === code).length;
+    if (count > listed) lines.push(`${code}: ${String(count - listed)} more`);
   }
   for (const what of result.unchecked) lines.push(`NOT CHECKED: ${what}`);
   for (const what of result.leftOut) lines.push(`left out: ${what}`);
@@ -26,15 +26,15 @@ function summary(result: FsckResult, counts: [FindingCode, number][], seconds: n
     leaves === null ? null : `${String(leaves)} leaves of the registry`,
     published &&
       `${String(published.proofs)} published proofs (generation ${String(published.generation)})`,
-    resumedFrom > 0 ? `gone on from leaf ${String(resumedFrom)}` : null,
+    resumedFrom > 0 ? `resumed from leaf ${String(resumedFrom)}` : null,
     corrupt === 0 ? 'no corruption' : `${String(corrupt)} corruptions`,
-    result.isComplete ? null : 'not everything could be checked',
+    result.isComplete ? null : 'incomplete check',
     `${seconds.toFixed(1)} s`,
   ];
   return parts.filter((part) => part !== null).join(', ');
 }
 
-/** The same for machines. */
+/** Formats the result as JSON. */
 export function document(result: FsckResult, exitCode: number, seconds: number) {
   return {
     clean: exitCode === 0,
@@ -55,7 +55,7 @@ export interface Bar {
   end(): void;
 }
 
-/** A bar on stderr for whoever waits at a terminal; nothing elsewhere. */
+/** A progress bar on stderr, only on a terminal. */
 export function progressBar(isTerminal: boolean): Bar {
   if (!isTerminal) return { show: () => undefined, end: () => undefined };
   const bar = new SingleBar({

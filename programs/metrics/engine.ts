@@ -12,11 +12,11 @@ export function engineMetrics(registry: Registry): EngineMetrics {
     registry,
     {
       name: 'svc_admissions_total',
-      help: 'Admissions that were sent: accepted, accepted before, or refused at the door',
+      help: 'Submitted admissions: accepted, duplicate or rejected',
     },
     ['lane', 'outcome'],
   );
-  // There from the start: what comes into being with its first count has no rate then.
+  // Initialized to 0: a counter that appears with its first increment has no rate for it.
   for (const lane of Object.values(LANES)) {
     for (const outcome of OUTCOMES) admissions.of({ lane, outcome });
   }

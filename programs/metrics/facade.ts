@@ -11,11 +11,11 @@ export function publicMetrics(registry: Registry): PublicMetrics {
   const http = httpMetrics(registry, 'public');
   const lookups = new Tally(
     registry,
-    { name: 'svc_lookups_total', help: 'Lookups that were answered with a verdict, by its status' },
+    { name: 'svc_lookups_total', help: 'Lookups answered with a verdict, by status' },
     ['status'],
   );
   const statuses = new Map(STATUSES.map((status) => [status as string, lookups.of({ status })]));
-  // What no status is called: a snapshot that was rendered by another version.
+  // For unknown statuses: another version rendered the snapshot.
   const other = lookups.of({ status: 'other' });
   return {
     answered: (route, method, status) => http.counted(route, method, status),
@@ -26,7 +26,7 @@ export function publicMetrics(registry: Registry): PublicMetrics {
   };
 }
 
-/** What is told of the snapshot that a facade serves. */
+/** Gauges of the snapshot that a public API server serves. */
 export function servedGauges(
   registry: Registry,
   clock: Clock,

@@ -1,9 +1,9 @@
 import { distribution, SECONDS, Tally, type Count } from '#runtime/ops/instruments';
 import type { Registry } from '#runtime/ops/registry';
 
-/** What stands for everything that is no route: paths that people make up are no labels. */
+/** Label for every unknown path: clients must not be able to create labels. */
 const NO_ROUTE = 'none';
-/** nginx's word for a client that went before it was answered. */
+/** nginx's status for a client that disconnected before the response. */
 const CLIENT_GONE = 499;
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'OPTIONS', 'PUT', 'PATCH', 'DELETE']);
 
@@ -17,7 +17,7 @@ export function httpMetrics(registry: Registry, api: 'engine' | 'public'): HttpM
     registry,
     {
       name: 'svc_http_requests_total',
-      help: 'Requests, by what was asked and how it was answered',
+      help: 'HTTP requests by route, method and status',
     },
     ['api', 'route', 'method', 'status'],
   );
@@ -25,19 +25,19 @@ export function httpMetrics(registry: Registry, api: 'engine' | 'public'): HttpM
     registry,
     {
       name: 'svc_http_request_duration_seconds',
-      help: 'From the first line of a request to the end of its answer; of public lookups one in 64',
+      help: 'Time from request line to end of response; one in 64 for public lookups',
     },
     SECONDS.short,
     ['api', 'route'],
   );
-  // Found by comparing what is there already: making labels of it costs more than an answer may.
+  // Nested maps: building a label key would cost more than a lookup may.
   const routes = new Map<string, Map<string, Map<number, Count>>>();
   const inside = <K, V>(map: Map<K, V>, key: K, make: () => V): V => {
     let found = map.get(key);
     if (found === undefined) map.set(key, (found = make()));
     return found;
   };
-  // One kind of request comes again and again, and is recognized without looking anything up.
+  // Consecutive requests are mostly of one kind; caching the last one saves the lookup.
   let last: { route: string | null; method: string; status: number | null; count: Count } | null =
     null;
   return {

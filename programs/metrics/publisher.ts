@@ -16,10 +16,10 @@ export interface PublisherMetrics extends CycleObserver {
 }
 
 /**
- * What this publisher made public last is told as long as no other one is known to lead; ages and
- * what is left of validities are reckoned when somebody asks.
+ * Gauges of the last publication, present while no other publisher is known to lead. Ages and
+ * validities are computed at scrape time.
  *
- * @param leads whether it led when it last looked
+ * @param leads whether it led at its last check
  * @param written bytes that this process wrote into the snapshot directory
  */
 export function publisherMetrics(
@@ -34,15 +34,17 @@ export function publisherMetrics(
   let latest: Manifest | null = null;
   const ticks = distribution(
     registry,
-    { name: 'svc_publish_duration_seconds', help: 'How long a tick of the publisher took' },
+    { name: 'svc_publish_duration_seconds', help: 'Duration of a publish cycle' },
     SECONDS.long,
   );
   const failures = new Tally(registry, {
     name: 'svc_publish_failures_total',
-    help: 'Ticks of the publisher that failed',
+    help: 'Failed publish cycles',
   }).of({});
-  gauge(registry, { name: 'svc_publisher_is_leader', help: '1 while it leads, else 0' }, () =>
-    isLeader() ? 1 : 0,
+  gauge(
+    registry,
+    { name: 'svc_publisher_is_leader', help: '1 while this publisher holds the lease, else 0' },
+    () => (isLeader() ? 1 : 0),
   );
   snapshotGauges(registry, clock, () =>
     latest === null
@@ -55,7 +57,7 @@ export function publisherMetrics(
   );
   gauge(
     registry,
-    { name: 'svc_snapshot_lag_leaves', help: 'Leaves of the log that the snapshot does not cover' },
+    { name: 'svc_snapshot_lag_leaves', help: 'Log leaves not covered by the snapshot' },
     () => {
       const known = log.value;
       return latest === null || known === null
@@ -69,23 +71,27 @@ export function publisherMetrics(
   };
   gauge(
     registry,
-    { name: 'svc_checkpoint_tree_size', help: 'Leaves under the last checkpoint that was signed' },
+    { name: 'svc_checkpoint_tree_size', help: 'Tree size of the last signed checkpoint' },
     () => checkpoint(({ treeSize }) => treeSize),
   );
   gauge(
     registry,
-    { name: 'svc_checkpoint_lag_leaves', help: 'Leaves of the log after the last checkpoint' },
+    { name: 'svc_checkpoint_lag_leaves', help: 'Log leaves not covered by a checkpoint' },
     () => checkpoint(({ treeSize }) => Math.max(0, (log.value?.leaves ?? 0) - treeSize)),
   );
   gauge(
     registry,
-    { name: 'svc_checkpoint_age_seconds', help: 'Since the last checkpoint was signed' },
+    { name: 'svc_checkpoint_age_seconds', help: 'Time since the last checkpoint was signed' },
     () => checkpoint(({ signedAt }) => Math.max(0, (clock.now() - signedAt) / 1_000)),
   );
-  gauge(registry, { name: 'svc_database_bytes', help: 'The database on disk' }, () => size.value);
   gauge(
     registry,
-    { name: 'svc_snapshot_free_bytes', help: 'Free on the disk of the snapshot directory' },
+    { name: 'svc_database_bytes', help: 'Size of the database on disk' },
+    () => size.value,
+  );
+  gauge(
+    registry,
+    { name: 'svc_snapshot_free_bytes', help: 'Free space on the disk of the snapshot directory' },
     () => disk.value && disk.value.bavail * disk.value.bsize,
   );
   const bytes = new Tally(registry, {
@@ -102,7 +108,7 @@ export function publisherMetrics(
     },
     went: (report, ms) => {
       took(ms);
-      // Another one publishes: what this one published is the past.
+      // Another publisher leads: the values of this one are outdated.
       if (report.outcome === 'standby') latest = null;
     },
     failed: (error, ms) => {
@@ -113,7 +119,7 @@ export function publisherMetrics(
   };
 }
 
-/** Several that want to know how ticks go. */
+/** Combines several observers of publish cycles. */
 export function watchedBy(...watches: readonly CycleObserver[]): CycleObserver {
   return {
     went: (report, ms) => watches.forEach((watch) => watch.went(report, ms)),

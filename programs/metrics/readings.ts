@@ -8,20 +8,20 @@ import { databaseTime } from '#sql/log/verdicts';
 
 type Program = Pick<ProgramContext, 'signal' | 'log' | 'onStop'>;
 
-/** Reads something every so often until the program stops; null when nobody asked for metrics. */
+/** Reads values periodically until the program stops; without metrics, their value stays null. */
 export interface Readings {
   every<T>(ms: number, reading: string, read: () => Promise<T>): Sampled<T>;
 }
 
 const SAID_EVERY_MS = 60_000;
 
-/** What cannot be read is gone from the metrics, and counted here. */
+/** A value that cannot be read disappears from the metrics, and is counted here. */
 export function readings(registry: Registry, { signal, log, onStop }: Program): Readings {
   const errors = new Tally(
     registry,
     {
       name: 'svc_metrics_collection_errors_total',
-      help: 'Readings for gauges that failed: those are not there',
+      help: 'Failed readings of gauges, which are absent meanwhile',
     },
     ['reading'],
   );
@@ -33,7 +33,7 @@ export function readings(registry: Registry, { signal, log, onStop }: Program): 
       failures.n += 1;
       if (performance.now() - saidAt < SAID_EVERY_MS) return;
       saidAt = performance.now();
-      log.warn({ err: error, reading }, 'a gauge cannot be read');
+      log.warn({ err: error, reading }, 'metrics: gauge reading failed');
     };
     const running = sampled.run(read, signal, { everyMs, onError });
     onStop(() => running);
@@ -42,12 +42,12 @@ export function readings(registry: Registry, { signal, log, onStop }: Program): 
   return { every };
 }
 
-/** A statement for a gauge that takes longer than this is no use to anybody. */
+/** Statement timeout for a gauge. */
 const STATEMENT_MS = 3_000;
 
 /**
- * One connection for readings, so that they neither wait behind a program's work nor hold it up,
- * and what every program with a database tells of it: how far the clocks are apart.
+ * A single connection for readings, so that they and the program's work do not delay each other,
+ * plus the clock skew that every program with a database reports.
  */
 export function databaseReadings(
   registry: Registry,
@@ -67,7 +67,7 @@ export function databaseReadings(
     registry,
     {
       name: 'svc_clock_skew_seconds',
-      help: 'How far the clock of this machine is ahead of that of the database',
+      help: 'Clock of this machine minus clock of the database',
     },
     () => skew.value,
   );

@@ -10,7 +10,7 @@ interface Snapshot {
   validUntil: number;
 }
 
-/** What publisher and facade both say: of what was published, and of what is served. */
+/** Gauges of publisher and public API servers: of the published and of the served snapshot. */
 export function snapshotGauges(
   registry: Registry,
   clock: Clock,
@@ -24,19 +24,19 @@ export function snapshotGauges(
     };
   gauge(
     registry,
-    { name: 'svc_snapshot_generation', help: 'Number of the snapshot', together: 'min' },
+    { name: 'svc_snapshot_generation', help: 'Generation of the snapshot', together: 'min' },
     of(({ manifest }) => manifest.generation),
   );
   gauge(
     registry,
-    { name: 'svc_snapshot_age_seconds', help: 'Since the snapshot was signed' },
+    { name: 'svc_snapshot_age_seconds', help: 'Time since the snapshot was signed' },
     of(({ issuedAt }) => (clock.now() - issuedAt) / 1_000),
   );
   gauge(
     registry,
     {
       name: 'svc_snapshot_valid_seconds',
-      help: 'For how long the snapshot still asserts; below 0 it does not',
+      help: 'Remaining validity of the snapshot; negative once expired',
       together: 'min',
     },
     of(({ validUntil }) => (validUntil - clock.now()) / 1_000),
@@ -53,7 +53,7 @@ export function snapshotGauges(
   );
   gauge(
     registry,
-    { name: 'svc_snapshot_bytes', help: 'Bytes of the index of the snapshot, of all its parts' },
+    { name: 'svc_snapshot_bytes', help: 'Size of the snapshot index, over all segments' },
     of(({ manifest }) => manifest.index_parts.reduce((sum, { bytes }) => sum + bytes, 0)),
   );
 }

@@ -10,7 +10,7 @@ export function verifierMetrics(registry: Registry): VerifierMetrics {
     registry,
     {
       name: 'svc_verified_leaves_total',
-      help: 'Leaves verified: for the first time (log), or once more (scrub)',
+      help: 'Leaves verified, for the first time (log) or again (scrub)',
     },
     ['round', 'outcome'],
   );
@@ -21,7 +21,7 @@ export function verifierMetrics(registry: Registry): VerifierMetrics {
   const counts = { log: count('log'), scrub: count('scrub') };
   const failures = new Tally(registry, {
     name: 'svc_verification_failures_total',
-    help: 'Verdicts of failure written, voided proofs not counted',
+    help: 'Recorded verification failures, without voided proofs',
   }).of({});
   return {
     verified: (round, passed, failed) => {
@@ -38,19 +38,19 @@ export function verifierGauges(registry: Registry, readings: Readings & { sql: P
   const place = readings.every(5_000, 'verifier', () => verifierPlace(readings.sql));
   gauge(
     registry,
-    { name: 'svc_verifier_lag_leaves', help: 'Leaves of the log without a verdict' },
+    { name: 'svc_verifier_lag_leaves', help: 'Log leaves without a verdict' },
     () => place.value?.lag ?? null,
   );
   gauge(
     registry,
-    { name: 'svc_scrub_position', help: 'The leaf that the scrubber verifies again next' },
+    { name: 'svc_scrub_position', help: 'Index of the leaf that the scrubber verifies next' },
     () => place.value?.scrubbedTo ?? null,
   );
   gauge(
     registry,
     {
       name: 'svc_failing_leaves',
-      help: 'Leaves whose last verdict is fail, voided proofs not counted, up to 10,000',
+      help: 'Leaves whose last verdict is fail, without voided proofs, up to 10,000',
     },
     () => place.value?.failing ?? null,
   );

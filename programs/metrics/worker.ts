@@ -13,7 +13,7 @@ const GROUPS = [1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000];
 export function admitMetrics(registry: Registry): AdmitMetrics {
   const settled = new Tally(
     registry,
-    { name: 'svc_admission_outcomes_total', help: 'Admissions settled, by what became of them' },
+    { name: 'svc_admission_outcomes_total', help: 'Committed admissions by outcome' },
     ['outcome'],
   );
   const outcomes = {
@@ -23,7 +23,7 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
   };
   const requeued = new Tally(
     registry,
-    { name: 'svc_requeued_total', help: 'What the sweeper found waiting for too long' },
+    { name: 'svc_requeued_total', help: 'Stale admissions that were requeued' },
     ['kind'],
   );
   const kinds = {
@@ -33,19 +33,19 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
   };
   const items = distribution(
     registry,
-    { name: 'svc_group_items', help: 'Admissions that one transaction settled' },
+    { name: 'svc_group_items', help: 'Admissions committed in one transaction' },
     GROUPS,
   );
   const stages = distribution(
     registry,
-    { name: 'svc_stage_seconds', help: 'What a group of admissions spent in each stage' },
+    { name: 'svc_stage_seconds', help: 'Time of a group of admissions in each stage' },
     SECONDS.short,
     ['stage'],
   );
   for (const stage of STAGES) stages.zero({ stage });
   const lockWait = distribution(
     registry,
-    { name: 'svc_append_lock_wait_seconds', help: 'Waits for the append lock' },
+    { name: 'svc_append_lock_wait_seconds', help: 'Wait time for the append lock' },
     SECONDS.short,
   );
   return {
@@ -54,7 +54,7 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
       outcomes.denied.n += denied;
       outcomes.refused.n += refused;
       const all = admitted + denied + refused;
-      // Somebody else had settled all of it.
+      // Another worker had committed all of them.
       if (all > 0) items.observe(all);
     },
     took: (stage, ms) => {
@@ -67,7 +67,7 @@ export function admitMetrics(registry: Registry): AdmitMetrics {
   };
 }
 
-/** What waits: in the registry, which is the truth of it, and in the queues. */
+/** Pending admissions: in the registry, which is authoritative, and in the queues. */
 export function waitingGauges(
   registry: Registry,
   readings: Readings & { sql: Pool },
@@ -76,19 +76,22 @@ export function waitingGauges(
   const pending = readings.every(5_000, 'pending', () => pendingNow(readings.sql));
   gauge(
     registry,
-    { name: 'svc_pending_admissions', help: 'Admissions accepted and not settled' },
+    { name: 'svc_pending_admissions', help: 'Accepted admissions without an outcome' },
     () => pending.value?.admissions ?? null,
   );
   gauge(
     registry,
-    { name: 'svc_pending_oldest_seconds', help: 'How long the oldest of them has waited; 0: none' },
+    {
+      name: 'svc_pending_oldest_seconds',
+      help: 'Age of the oldest pending admission; 0 without any',
+    },
     () => pending.value && secondsSince(pending.value.oldestAt),
   );
   const queues = readings.every(5_000, 'queues', () => worker.queues());
   const found = (): [string, QueueState][] => Object.entries(queues.value ?? {});
   gauges(
     registry,
-    { name: 'svc_queue_jobs', help: 'Jobs in the queues: they wake workers, and hold nothing' },
+    { name: 'svc_queue_jobs', help: 'Jobs in the queues, by state' },
     ['queue', 'state'],
     () =>
       found().flatMap(([queue, { jobs }]) =>
@@ -97,7 +100,10 @@ export function waitingGauges(
   );
   gauges(
     registry,
-    { name: 'svc_queue_oldest_seconds', help: 'How long the oldest job has waited; 0: none' },
+    {
+      name: 'svc_queue_oldest_seconds',
+      help: 'Age of the oldest job in the queues; 0 without any',
+    },
     ['queue'],
     () =>
       found().map(([queue, { oldestAt }]) => ({

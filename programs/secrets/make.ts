@@ -17,22 +17,22 @@ const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher', 'admin', 'fsck'] 
 const password = (): string => randomBytes(32).toString('base64url');
 
 /**
- * Makes every secret of a deployment that is not there yet, each readable by the one program that
- * needs it, and returns the names of those made. What is there is kept: a second run changes nothing.
+ * Creates every missing secret of a deployment, each readable by the one program that needs it, and
+ * returns the names of those created. Existing files are kept.
  */
 export async function makeSecrets(config: SecretsConfig): Promise<string[]> {
   const { directory, databaseHost, queueHost, database } = config;
-  // Passed through, not listed: whoever starts containers looks whether the files are there.
+  // Traversable, not listable: the user that starts containers checks that the files exist.
   mkdirSync(directory, { recursive: true, mode: 0o711 });
   const made: string[] = [];
 
-  /** `shared` reads it as well: its group is that program's own. */
+  /** `shared` can read it as well: the file's group is that program's. */
   const own = (name: string, owner: Owner, shared?: Owner): void => {
     const file = join(directory, name);
     const mode = shared === undefined ? 0o400 : 0o440;
     const [uid, gid] = [USERS[owner], USERS[shared ?? owner]];
     const now = statSync(file);
-    // Before it is given away: afterwards it takes more than the right to give files away.
+    // Before chown: afterwards, chmod would need more than CAP_CHOWN.
     if ((now.mode & 0o777) !== mode) chmodSync(file, mode);
     if (process.getuid?.() === 0 && (now.uid !== uid || now.gid !== gid)) {
       chownSync(file, uid, gid);
@@ -79,7 +79,7 @@ export async function makeSecrets(config: SecretsConfig): Promise<string[]> {
   const queueUrl = new URL((await readFile(join(directory, 'redis-url'), 'utf8')).trim());
   secret('board-redis-url', () => queueUrl.href, 'board');
   secret('board-key', password, 'board');
-  // The server reads it as a part of its configuration: no password on a command line.
+  // The server includes it in its configuration, so no password is on a command line.
   secret('valkey.conf', () => `requirepass ${queueUrl.password}`, 'valkey');
   secret('grafana-password', password, 'grafana');
 
@@ -97,8 +97,8 @@ export async function makeSecrets(config: SecretsConfig): Promise<string[]> {
 }
 
 /**
- * The Unix users of a deployment in containers: one for each program, so that one that is taken over
- * reads no other's secrets even where files meet. `docker-compose.yml` names the same numbers.
+ * The Unix users of a container deployment, one per program, so that a compromised program cannot
+ * read the secrets of another on a shared volume. `docker-compose.yml` has the same numbers.
  */
 export const USERS = {
   migrate: 10_000,
@@ -110,7 +110,7 @@ export const USERS = {
   admin: 10_006,
   fsck: 10_007,
   board: 10_008,
-  // What the images of these have.
+  // User ids of the official images.
   postgres: 999,
   valkey: 999,
   grafana: 472,

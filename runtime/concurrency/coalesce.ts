@@ -1,18 +1,18 @@
 export interface CoalesceOptions<In, Out> {
-  /** The longest that an item waits for company, in milliseconds. */
+  /** Longest time that an item waits for others to join its group, in milliseconds. */
   maxWaitMs: number;
-  /** A group of this size leaves at once. */
+  /** A group of this size starts immediately. */
   maxItems: number;
   /**
-   * The most groups under way at a time. At the limit the next group gathers until one is done, so
-   * that under load groups grow instead of crowding each other; any number when not given.
+   * Limit of concurrently running groups; unlimited by default. At the limit, items gather into
+   * larger groups instead of starting more of them.
    */
   maxRunning?: number;
-  /** Handles a group; the results are in the order of the items. */
+  /** Processes a group; results are in the order of the items. */
   run: (items: In[]) => Promise<Out[]>;
   /**
-   * Whether a failed group's items are worth trying one by one. Say no when the failure is not about
-   * an item (the database is away), or one failure would become as many as there are items.
+   * Whether to retry the items of a failed group one by one. Return false for failures that affect
+   * every item (the database is down): retrying would multiply them.
    */
   isRetryAlone?: (error: unknown) => boolean;
 }
@@ -24,8 +24,9 @@ interface Waiting<In, Out> {
 }
 
 /**
- * Gathers calls that are in flight together into groups, and answers each call from its own item: a
- * bad item fails alone, its neighbours are handled without it.
+ * Groups concurrent calls (micro-batching) and resolves each call with the result of its own item.
+ * When a group fails, its items are retried separately, so that one bad item does not fail the
+ * others.
  */
 export function coalesce<In, Out>(options: CoalesceOptions<In, Out>): (item: In) => Promise<Out> {
   const { maxWaitMs, maxItems, maxRunning = Infinity } = options;
@@ -37,7 +38,9 @@ export function coalesce<In, Out>(options: CoalesceOptions<In, Out>): (item: In)
   async function answer(group: Waiting<In, Out>[]): Promise<void> {
     const results = await run(group.map(({ item }) => item));
     if (results.length !== group.length) {
-      throw new Error(`a group of ${String(group.length)} got ${String(results.length)} results`);
+      throw new Error(
+        `a group of ${String(group.length)} items returned ${String(results.length)} results`,
+      );
     }
     group.forEach(({ resolve }, index) => {
       resolve(results[index] as Out);
@@ -78,7 +81,7 @@ export function coalesce<In, Out>(options: CoalesceOptions<In, Out>): (item: In)
     running += 1;
     void handle(group).then(() => {
       running -= 1;
-      // Items that arrived at the limit have waited for this place.
+      // Items that arrived at the limit are waiting for this slot.
       if (running === maxRunning - 1) leave();
     });
   }

@@ -1,8 +1,6 @@
-
-
 /**
- * What `promise` comes to, if that takes no longer than `ms` milliseconds; else `late` is thrown, and
- * what it comes to afterwards is nobody's.
+ * Resolves like `promise`, or rejects with `late()` after `ms` milliseconds. A later result is
+ * dropped.
  */
 export async function withTimeout<T>(
   promise: Promise<T>,
@@ -20,7 +18,7 @@ export async function withTimeout<T>(
   }
 }
 
-/** Whoever asks while an answer is under way is given that one. */
+/** Calls made while `ask` is running share its result. */
 export function singleFlight<T>(ask: () => Promise<T>): () => Promise<T> {
   let asking: Promise<T> | null = null;
   return () =>

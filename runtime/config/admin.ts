@@ -27,7 +27,7 @@ export function readAdminConfig(role: 'admin' | 'erase', env: Environment): Admi
 }
 
 export interface StatusConfig {
-  /** Where the public API is checked; empty when nothing is configured. */
+  /** Public API URLs to check; empty when none is configured. */
   publicUrls: string[];
   dataDir: string;
 }
@@ -47,13 +47,13 @@ export function readStatusConfig(env: Environment): StatusConfig {
 export interface BoardConfig extends QueueConfig {
   bind: string;
   port: number;
-  /** What it holds is asked of whoever wants to look. */
+  /** Holds the key that visitors have to present. */
   keyFile: string;
   ops: OpsConfig;
   logLevel: LogLevel;
 }
 
-/** It sees the queue and nothing else: where that is in Redis, it is not told of a database. */
+/** Reads only what the dashboard needs: with the queue in Redis, no database URL. */
 export function readBoardConfig(env: Environment): BoardConfig {
   const v = read(env, {
     DATABASE_URL: databaseUrl(ROLE_URL('board')).optional(),
@@ -61,14 +61,14 @@ export function readBoardConfig(env: Environment): BoardConfig {
     BOARD_BIND: listenAddress,
     BOARD_PORT: port(8082),
     BOARD_KEY_FILE: required(
-      'name a file of mode 0600 that holds what is asked of whoever wants to look (openssl rand -hex 32)',
+      'name a file of mode 0600 with the dashboard key (openssl rand -hex 32)',
     ),
     ...opsVariables,
     LOG_LEVEL: logLevel,
   });
   if (v.REDIS_URL === undefined && v.DATABASE_URL === undefined) {
     throw new ConfigError([
-      'REDIS_URL and DATABASE_URL are not set: name the Redis with the queue, or the database as svc_board',
+      'REDIS_URL and DATABASE_URL are not set: set one to the server that has the queue, with the role svc_board for a database',
     ]);
   }
   return {

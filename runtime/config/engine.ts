@@ -25,17 +25,17 @@ import {
 } from './fields.js';
 
 export interface EngineConfig extends QueueConfig {
-  /** Requests a second of a tenant that has no limit of its own. */
+  /** Requests per second of a tenant without a limit in the registry. */
   rateLimit: number;
-  /** Admissions waiting to be settled from which on no more are accepted. */
+  /** Number of pending admissions at which new ones are rejected. */
   maxQueuedAdmissions: number;
   bind: string;
   port: number;
-  /** The public API's base URL, as others reach it: exported papers lead there. */
+  /** The public API's base URL for links in exported documents. */
   publicUrl: string;
-  /** Named in exports; null leaves it out of them. */
+  /** Included in exports; null omits it. */
   logVkey: string | null;
-  /** Named in exports under checkpoints that these signed. */
+  /** Included in exports under checkpoints that these keys signed. */
   retiredLogVkeys: string[];
   admissionsPaused: boolean;
   ops: OpsConfig;

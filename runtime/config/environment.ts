@@ -2,21 +2,23 @@ import { readFileSync } from 'node:fs';
 import * as z from 'zod';
 import { OperatorError } from '../process/operator-error.js';
 
-/** The process environment, or what a test passes in its stead. */
+/** The process environment, or a test's replacement. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** Every problem of the configuration at once, each saying what to set. */
+/** Lists every configuration problem, each with the setting to change. */
 export class ConfigError extends OperatorError {
   override name = 'ConfigError';
   readonly problems: readonly string[];
 
   constructor(problems: readonly string[]) {
-    super(`The configuration is not usable:\n${problems.map((one) => `  - ${one}`).join('\n')}`);
+    super(`Invalid configuration:\n${problems.map((one) => `  - ${one}`).join('\n')}`);
     this.problems = problems;
   }
 }
 
-/** What carries a secret, or an anchor of trust, may come from a file: `DATABASE_URL_FILE` names one. */
+/**
+ * Variables with secrets or trusted keys, which can be read from a file, e.g. `DATABASE_URL_FILE`.
+ */
 const FROM_FILES: readonly string[] = [
   'DATABASE_URL',
   'DATABASE_READ_URL',
@@ -27,7 +29,7 @@ const FROM_FILES: readonly string[] = [
 
 const LONGEST_FILE = 64 * 1024;
 
-/** A value, or what is wrong with the file that should have held it; never what is in the file. */
+/** A value, or the problem with its file. Never quotes the file. */
 type Found = { value?: string } | { problem: string };
 
 function fromFile(variable: string, file: string): Found {
@@ -52,7 +54,7 @@ function find(env: Environment, name: string): Found {
   return { problem: `${name} and ${variable} are both set: keep one of them` };
 }
 
-/** An empty variable counts as unset; variables that `shape` does not name are never looked at. */
+/** Treats an empty variable as unset, and ignores variables outside `shape`. */
 export function read<Shape extends z.ZodRawShape>(
   env: Environment,
   shape: Shape,
@@ -66,7 +68,7 @@ export function read<Shape extends z.ZodRawShape>(
   }
   const result = z.object(shape).safeParse(given);
   if (result.success && problems.size === 0) return result.data;
-  // Of a variable whose file is no good, only that is said.
+  // A variable with an unusable file is reported once.
   const issues = (result.error?.issues ?? []).filter(({ path }) => !problems.has(String(path[0])));
   throw new ConfigError([
     ...problems.values(),

@@ -23,17 +23,17 @@ import {
 } from './fields.js';
 
 export interface FacadeConfig {
-  /** Null when the snapshot is read over http. */
+  /** Null when the snapshot is read over HTTP. */
   snapshotDir: string | null;
   snapshotUrl: string | null;
-  /** The pinned keys: the one in use, and while it is being changed the other as well. */
+  /** The pinned keys: the current one, and during a rotation the other as well. */
   logVkeys: string[];
   snapshotVkeys: string[];
   bind: string;
   port: number;
-  /** How many processes serve that port. */
+  /** Number of processes that share the port. */
   processes: number;
-  /** Where others reach this facade; null: links to share are made of the host that was asked. */
+  /** Public base URL of this server; null: links use the Host of the request. */
   publicUrl: string | null;
   recentLookupLimit: number;
   ops: OpsConfig;
@@ -41,7 +41,9 @@ export interface FacadeConfig {
   logLevel: LogLevel;
 }
 
-/** Names no database, queue or secret, so that whoever takes over a facade takes over none of them. */
+/**
+ * Names no database, queue or secret, so that a compromised public API server yields none of them.
+ */
 export function readFacadeConfig(env: Environment): FacadeConfig {
   const v = read(env, {
     LOG_VKEY: vkeys('log'),

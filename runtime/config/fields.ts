@@ -11,8 +11,8 @@ export function durationMs(text: string): number | null {
   return Number(match[1]) * (UNIT_MS[match[2] ?? 's'] ?? 0);
 }
 
-export const required = (say: string): z.ZodString =>
-  z.string({ error: (issue) => (issue.input === undefined ? `is not set: ${say}` : say) });
+export const required = (message: string): z.ZodString =>
+  z.string({ error: (issue) => (issue.input === undefined ? `is not set: ${message}` : message) });
 
 export const port = (fallback: number): z.ZodType<number> =>
   z
@@ -58,7 +58,7 @@ export const listenAddress = z.string().default('127.0.0.1');
 export const dataDir = z.string().default('.data');
 export const paused = z.enum(['true', 'false'], 'must be true or false').default('false');
 
-/** Of a program that hands work on, or takes it up. */
+/** For programs that enqueue or process jobs. */
 export interface QueueConfig {
   databaseUrl: string;
   /** Null: the queue is in the database. */
@@ -67,7 +67,7 @@ export interface QueueConfig {
 
 const VKEY = String.raw`[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/]{43}[A-Za-z0-9+/=]`;
 const VKEYS = new RegExp(`^${VKEY}(?:,${VKEY})*$`);
-/** A comma after a whole key: one in a name separates nothing. */
+/** A comma after a complete key: commas in key names do not separate. */
 const BETWEEN_VKEYS = /(?<=\+[0-9a-f]{8}\+[A-Za-z0-9+/]{43}[A-Za-z0-9+/=]),/;
 
 const vkeyList = (text: z.ZodString): z.ZodType<[string, ...string[]]> =>
@@ -77,7 +77,9 @@ const vkeyList = (text: z.ZodString): z.ZodType<[string, ...string[]]> =>
 
 export const vkeys = (which: string): z.ZodType<[string, ...string[]]> =>
   vkeyList(
-    required(`pin the ${which}'s public key, name+hash+key, as the publisher's operator gave it`),
+    required(
+      `pin the ${which}'s public key, name+hash+key, as published by the publisher's operator`,
+    ),
   );
 export const retiredVkeys = vkeyList(z.string()).optional();
 
@@ -87,10 +89,10 @@ export const keyFile = (which: string): z.ZodType<string> =>
 const POSTGRES_URL = /^postgres(ql)?:\/\/\S+$/;
 const POSTGRES_SAY = 'must be a URL like postgres://user:password@host:5432/database';
 
-export const databaseUrl = (say: string): z.ZodType<string> =>
-  required(say).regex(POSTGRES_URL, POSTGRES_SAY);
+export const databaseUrl = (message: string): z.ZodType<string> =>
+  required(message).regex(POSTGRES_URL, POSTGRES_SAY);
 
-/** A streaming replica of the same database, as the same role. */
+/** A streaming replica of the same database, for the same role. */
 export const databaseReadUrl = z.string().regex(POSTGRES_URL, POSTGRES_SAY).optional();
 
 export const redisUrl = z
@@ -101,14 +103,14 @@ export const redisUrl = z
   })
   .optional();
 
-/** An http or https URL without a user, a query or a fragment; null for anything else. */
+/** An http or https URL without a user, query or fragment; null for anything else. */
 function plainUrl(text: string): URL | null {
   const url = URL.canParse(text) ? new URL(text) : null;
   const isPlain = url !== null && url.search + url.hash + url.username + url.password === '';
   return isPlain && /^https?:$/.test(url.protocol) ? url : null;
 }
 
-/** Files are asked for below it, so nothing may follow its path; what it names must be public. */
+/** File names are appended to its path; it must be public. */
 export const snapshotUrl = z
   .string()
   .refine(
@@ -118,7 +120,7 @@ export const snapshotUrl = z
   .transform((text) => text.replace(/\/+$/, ''))
   .optional();
 
-/** Printed, and made into a QR code, so it is plain ASCII and not long. */
+/** Printed and encoded as a QR code, so it is ASCII and short. */
 export const publicUrl = z.string().transform((text, context) => {
   const url = plainUrl(text);
   if (url !== null && url.href.length <= 200) return url.href.replace(/\/+$/, '');
@@ -129,36 +131,39 @@ export const publicUrl = z.string().transform((text, context) => {
   return z.NEVER;
 });
 
-/** Where a facade of the same machine serves by default. */
+/** Default URL of a public API server on the same machine. */
 export function localUrl(publicPort: number): string {
   if (publicPort !== 0) return `http://127.0.0.1:${String(publicPort)}`;
   throw new ConfigError([
-    'PUBLIC_URL is not set: with PUBLIC_PORT 0, say where the public API is reached',
+    'PUBLIC_URL is not set: with PUBLIC_PORT 0, set the URL of the public API',
   ]);
 }
 
-export const OWNER_URL = 'name the Postgres database, as its owner';
+export const OWNER_URL = 'name the Postgres database, with the role of its owner';
 export const ROLE_URL = (program: string): string =>
-  `name the Postgres database, with the role svc_${program} (npm start brings up one of its own)`;
+  `name the Postgres database, with the role svc_${program} (npm start runs an embedded one)`;
 
-/** The origin of a log that lives in an embedded database and is nobody else's business. */
+/** The origin of a private log in an embedded database. */
 export const LOCAL_ORIGIN = 'svc.local/log';
 
-/** The snapshot key's name beside the log key's, so that neither can be taken for the other. */
+/** Derives the snapshot key's name from the log key's; the names must differ. */
 export function snapshotNameFor(logOrigin: string): string {
   return `${logOrigin.replace(/\/log$/, '')}/snapshot`;
 }
 
-/** A C2SP key name; what stands between spaces and plus signs elsewhere must not hold any. */
+/** A C2SP key name, which must not contain spaces or plus signs. */
 export const origin = z
   .string()
   .regex(/^[^\s+]{1,200}$/, 'must be a name like example.org/log, without spaces or plus signs');
 
-/** Two logs under one name are a fork to everyone who follows it: only a private one may use the default. */
+/**
+ * Two logs with one name look like a fork to every follower, so only a private log may use the
+ * default.
+ */
 export function originFor(given: string | undefined, embedded: boolean): string {
   if (embedded) return given ?? LOCAL_ORIGIN;
   if (given !== undefined && given !== LOCAL_ORIGIN) return given;
   throw new ConfigError([
-    `LOG_ORIGIN ${given === undefined ? 'is not set' : `is ${LOCAL_ORIGIN}`}: with a database of your own, name the log by something that is yours, like example.org/log`,
+    `LOG_ORIGIN ${given === undefined ? 'is not set' : `is ${LOCAL_ORIGIN}`}: with an external database, choose a log name in your own domain, like example.org/log`,
   ]);
 }

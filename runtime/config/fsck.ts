@@ -16,17 +16,17 @@ import {
   vkeys,
 } from './fields.js';
 
-/** What a check from the outside trusts: a public key, or the file of the private one it belongs to. */
+/** The key that an external check trusts: a public key, or the file of its private key. */
 export type TrustedKey = { vkeys: string[] } | { name: string; keyFile: string };
 
 export interface FsckConfig {
-  /** Null when the registry is left out. */
+  /** Null to skip the registry. */
   databaseUrl: string | null;
   logKey: TrustedKey;
-  /** Verifier keys of what signed earlier checkpoints, which the registry keeps. */
+  /** Verifier keys that signed earlier checkpoints, which the registry keeps. */
   retiredLogVkeys: string[];
   snapshotKey: TrustedKey;
-  /** Null when the snapshot is left out, or read over http. */
+  /** Null to skip the snapshot, or when it is read over HTTP. */
   snapshotDir: string | null;
   snapshotUrl: string | null;
   snapshotValidForMs: number;
@@ -34,10 +34,9 @@ export interface FsckConfig {
   logLevel: LogLevel;
 }
 
-/** Of the two that can be looked at. */
 export type FsckHalf = 'registry' | 'snapshot';
 
-/** @param only the half that is looked at; null for both */
+/** @param only the half to check; null for both */
 export function readFsckConfig(only: FsckHalf | null, env: Environment): FsckConfig {
   const v = read(env, {
     DATABASE_URL: only === 'snapshot' ? databaseUrl('').optional() : databaseUrl(ROLE_URL('fsck')),

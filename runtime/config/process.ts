@@ -1,23 +1,26 @@
 import * as z from 'zod';
 import { durationMs, listenAddress } from './fields.js';
 
-/** How a program goes when it is told to stop. */
+/** How a program shuts down. */
 export interface DrainConfig {
-  /** For so long it still takes new connections, and says that it is not ready: a load balancer has to notice. */
+  /**
+   * Time in which it reports not ready and still accepts connections, so that load balancers
+   * notice.
+   */
   delayMs: number;
-  /** The longest that finishing may take from then on; null leaves it to the program. */
+  /** Longest time to finish after that; null uses the program's default. */
   deadlineMs: number | null;
 }
 
-const duration = (least: number, most: number, say: string): z.ZodType<number> =>
+const duration = (least: number, most: number, message: string): z.ZodType<number> =>
   z.string().transform((text, context) => {
     const value = durationMs(text);
     if (value !== null && value >= least && value <= most) return value;
-    context.addIssue({ code: 'custom', message: say });
+    context.addIssue({ code: 'custom', message });
     return z.NEVER;
   });
 
-/** The part of a program's environment that {@link drainOf} makes sense of. */
+/** The environment variables of {@link drainOf}. */
 export const drainVariables = {
   SHUTDOWN_DELAY: duration(0, 300_000, 'must be a duration from 0 to 5m, like 10s').optional(),
   SHUTDOWN_TIMEOUT: duration(
@@ -34,7 +37,7 @@ export function drainOf(v: {
   return { delayMs: v.SHUTDOWN_DELAY ?? 0, deadlineMs: v.SHUTDOWN_TIMEOUT ?? null };
 }
 
-/** The same for a program that is started with a whole environment of its own. */
+/** The same settings as an environment, for child processes. */
 export function drainGiven({ delayMs, deadlineMs }: DrainConfig): Record<string, string> {
   return {
     ...(delayMs > 0 && { SHUTDOWN_DELAY: `${String(delayMs)}ms` }),
@@ -42,28 +45,28 @@ export function drainGiven({ delayMs, deadlineMs }: DrainConfig): Record<string,
   };
 }
 
-/** Where a program tells its operator how it is. */
+/** Where a program exposes health and metrics. */
 export type OpsConfig =
-  /** On a listener of its own; port 0 takes any free one. */
+  /** On its own listener; port 0 takes any free one. */
   | { kind: 'listener'; port: number; bind: string }
-  /** The program that started it asks, and has the listener. */
+  /** Over IPC to the parent process, which has the listener. */
   | { kind: 'starter' }
-  /** Nowhere: nothing is counted. */
+  /** Nowhere: no metrics are kept. */
   | { kind: 'none' };
 
-/** The part of a program's environment that {@link opsOf} makes sense of. */
+/** The environment variables of {@link opsOf}. */
 export const opsVariables = {
   OPS_PORT: z
     .string()
     .regex(
       /^\d{1,5}$/,
-      'must be a port number, or 0 for any free one; leave it unset to have no listener for metrics',
+      'must be a port number, or 0 for any free one; unset disables the operations listener',
     )
     .transform(Number)
     .refine((value) => value <= 65_535, 'must be at most 65535')
     .optional(),
   OPS_BIND: listenAddress,
-  // Set by `start` for its children only: it asks them, and listens for all of them.
+  // Set by `start` for its children only: it collects their metrics and has the listener for all.
   OPS_ASKED_BY_STARTER: z.literal('yes').optional(),
 };
 

@@ -27,11 +27,11 @@ import {
 
 export interface PublisherConfig {
   databaseUrl: string;
-  /** A streaming replica, for all that need not be asked of the primary. */
+  /** A streaming replica, for every read that does not need the primary. */
   databaseReadUrl: string | null;
   logKeyFile: string;
   snapshotKeyFile: string;
-  /** Verifier keys of what signed before the keys in these files. */
+  /** Verifier keys that signed before the keys in these files. */
   retiredLogVkeys: string[];
   retiredSnapshotVkeys: string[];
   /** The log key's name and the checkpoints' first line. */
@@ -39,10 +39,10 @@ export interface PublisherConfig {
   /** The snapshot key's name. */
   snapshotName: string;
   snapshotDir: string;
-  /** A file or URL with a checkpoint of this log that was kept elsewhere. */
+  /** A file or URL with a checkpoint of this log that was stored elsewhere. */
   lastCheckpoint: string | null;
   snapshotValidForMs: number;
-  /** The newest so many proofs answer generic lookups. */
+  /** Generic lookups search this many of the newest proofs. */
   recentLookupLimit: number;
   ops: OpsConfig;
   drain: DrainConfig;

@@ -18,7 +18,7 @@ import {
 
 export interface SetupConfig {
   databaseUrl: string;
-  /** A PEM file with the public half of the key that signs AEPs. */
+  /** A PEM file with the public key of the key that signs AEPs. */
   aepPublicKeyFile: string;
   logLevel: LogLevel;
 }
@@ -26,9 +26,7 @@ export interface SetupConfig {
 export function readSetupConfig(env: Environment): SetupConfig {
   const v = read(env, {
     DATABASE_URL: databaseUrl(ROLE_URL('admin')),
-    AEP_PUBLIC_KEY_FILE: required(
-      'name a PEM file with the public half of the key that signs AEPs',
-    ),
+    AEP_PUBLIC_KEY_FILE: required('name a PEM file with the public key of the key that signs AEPs'),
     LOG_LEVEL: logLevel,
   });
   return {
@@ -39,12 +37,12 @@ export function readSetupConfig(env: Environment): SetupConfig {
 }
 
 export interface SecretsConfig {
-  /** Where the files are made. */
+  /** Directory for the created files. */
   directory: string;
   logOrigin: string;
   /** The snapshot key's name. */
   snapshotName: string;
-  /** host:port, as the programs reach them. */
+  /** host:port, as the programs reach it. */
   databaseHost: string;
   queueHost: string;
   database: string;
@@ -79,7 +77,7 @@ export function readSecretsConfig(env: Environment): SecretsConfig {
 }
 
 export interface MigrateConfig extends QueueConfig {
-  /** The programs' roles that may log in afterwards; the others stay as they are. */
+  /** Roles that may log in afterwards; the others stay unchanged. */
   roleLogins: RoleLogin[];
   logLevel: LogLevel;
 }
@@ -99,7 +97,7 @@ export function readMigrateConfig(env: Environment): MigrateConfig {
   };
 }
 
-/** What a program logs in with, as its own `DATABASE_URL_FILE` has it. */
+/** A program's database login, as in its `DATABASE_URL_FILE`. */
 export interface RoleLogin {
   role: string;
   password: string;
@@ -119,7 +117,7 @@ function loginIn(file: string): RoleLogin | string {
   return { role: decodeURIComponent(url.username), password: decodeURIComponent(url.password) };
 }
 
-/** Files of programs' database URLs, separated by commas; none when unset. */
+/** Files with programs' database URLs, separated by commas; none when unset. */
 export const roleLogins = z
   .string()
   .default('')

@@ -31,14 +31,14 @@ import {
 } from './fields.js';
 
 export interface StartConfig {
-  /** The owner's connection; null brings up the embedded database. */
+  /** The owner's connection; null starts the embedded database. */
   databaseUrl: string | null;
   redisUrl: string | null;
   dataDir: string;
   bind: string;
   enginePort: number;
   publicPort: number;
-  /** The public API's base URL, as others reach it; null: where the facade turns out to serve. */
+  /** The public API's base URL for clients; null: the address on which it listens. */
   publicUrl: string | null;
   rateLimit: number;
   maxQueuedAdmissions: number;
@@ -51,13 +51,13 @@ export interface StartConfig {
   logOrigin: string;
   /** The snapshot key's name. */
   snapshotName: string;
-  /** A file or URL with a checkpoint of this log that was kept elsewhere. */
+  /** A file or URL with a checkpoint of this log that was stored elsewhere. */
   lastCheckpoint: string | null;
   snapshotValidForMs: number;
   recentLookupLimit: number;
   admissionsPaused: boolean;
   ops: OpsConfig;
-  /** How each of its programs goes; one after the other they all do. */
+  /** Shutdown of each program; they stop one after the other. */
   drain: DrainConfig;
   logLevel: LogLevel;
 }
@@ -120,7 +120,7 @@ export function readStartConfig(env: Environment): StartConfig {
   };
 }
 
-/** A stack of its own beside whatever runs already: nothing of the environment counts but the log level. */
+/** A separate stack beside a running one: it ignores every variable but the log level. */
 export function readDemoConfig(dataDir: string, env: Environment): StartConfig {
   return readStartConfig({
     DATA_DIR: dataDir,

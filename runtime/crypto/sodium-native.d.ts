@@ -1,4 +1,4 @@
-/** Of libsodium's binding, verification alone: nothing here can sign with it by mistake. */
+/** Declares only verification of libsodium's binding, so that no code can sign with it. */
 declare module 'sodium-native' {
   const sodium: {
     /** Signature 64 bytes, public key 32 bytes; throws for other lengths. */

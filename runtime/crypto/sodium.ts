@@ -3,20 +3,20 @@ import { type Ed25519Verify, strictEd25519 } from '#protocol/ed25519';
 import { nativeVerify } from './node.js';
 import { OperatorError } from '../process/operator-error.js';
 
-/** What verifies many signatures, and whose it is. */
+/** Signature verification for bulk work, and the library behind it. */
 export type BulkVerification =
   | { library: 'libsodium'; verify: Ed25519Verify }
-  /** `reason`: why the binary could not be loaded. */
+  /** `reason`: why the libsodium binary could not be loaded. */
   | { library: 'OpenSSL'; verify: Ed25519Verify; reason: unknown };
 
 type Binding = typeof sodium;
 
 /**
- * libsodium behind the protocol's strictness: one verdict with every other implementation, in two
- * thirds of OpenSSL's time. Where its package has no binary for the platform, OpenSSL verifies: that
- * is slower, and checks no less.
+ * libsodium behind the protocol's strict checks: the same verdict as every other implementation, in
+ * two thirds of OpenSSL's time. On platforms without a binary, OpenSSL verifies: slower, equally
+ * strict.
  *
- * @throws OperatorError when a binary is there and does not tell right from wrong
+ * @throws OperatorError when the binary verifies incorrectly
  */
 export async function bulkVerification(
   load: () => Promise<Binding> = async () => (await import('sodium-native')).default,
@@ -30,9 +30,9 @@ export async function bulkVerification(
   const verify = strictEd25519((publicKey, message, signature) =>
     binding.crypto_sign_verify_detached(signature, message, publicKey),
   );
-  if (!tellsRightFromWrong(verify)) {
+  if (!verifiesCorrectly(verify)) {
     throw new OperatorError(
-      'The binary of the package sodium-native does not verify signatures as it must. Install the packages anew with npm ci, which checks what it downloads.',
+      'The binary of the package sodium-native verifies signatures incorrectly. Reinstall the packages with npm ci, which checks their hashes.',
     );
   }
   return { library: 'libsodium', verify };
@@ -48,8 +48,8 @@ const KNOWN = {
   ),
 };
 
-/** A signature that is right, and the same with one bit turned in each part of what it says. */
-function tellsRightFromWrong(verify: Ed25519Verify): boolean {
+/** Verifies a valid signature, then the same with one bit flipped in each part. */
+function verifiesCorrectly(verify: Ed25519Verify): boolean {
   const { publicKey, message, signature } = KNOWN;
   if (!verify(publicKey, message, signature)) return false;
   return (

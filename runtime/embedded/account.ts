@@ -4,7 +4,7 @@ import { OperatorError } from '../process/operator-error.js';
 
 const run = promisify(execFile);
 
-/** The operating system account that Postgres runs under; null means our own. */
+/** The operating system account that runs Postgres; null for the current one. */
 export type Account = { uid: number; gid: number } | null;
 
 export const runsAsRoot = (): boolean => process.getuid?.() === 0;
@@ -18,7 +18,9 @@ async function lookUp(name: string): Promise<Account> {
   }
 }
 
-/** Postgres refuses to run as root, so root lends it to an account that owns nothing else of ours. */
+/**
+ * Postgres refuses to run as root, so root runs it as an account that owns no other files of ours.
+ */
 export async function chooseAccount(): Promise<Account> {
   if (!runsAsRoot()) return null;
   const account = (await lookUp('postgres')) ?? (await lookUp('nobody'));
@@ -32,7 +34,7 @@ export async function chooseAccount(): Promise<Account> {
   return account;
 }
 
-/** What every process that we start for Postgres gets: its account, and nothing of our environment. */
+/** Spawn options for Postgres processes: the account, and none of our environment. */
 export function spawnAs(account: Account): {
   cwd: string;
   env: Record<string, string>;
@@ -46,7 +48,7 @@ export function spawnAs(account: Account): {
   return account === null ? plain : { ...plain, ...account };
 }
 
-/** Asked of the kernel by trying it, since modes, ACLs and mounts all have a say. */
+/** Tries it, because modes, ACLs and mounts all matter. */
 export function canEnter(directory: string, account: Account): Promise<boolean> {
   return new Promise((resolve) => {
     const test = spawn('/bin/sh', ['-c', 'cd "$1" && test -r . && test -w .', 'sh', directory], {
@@ -71,7 +73,7 @@ export type EmbeddedPostgresErrorCode =
   | 'initdb_failed'
   | 'start_failed';
 
-/** Why the embedded database did not come up; the message says what to do about it. */
+/** The embedded database failed to start; the message has the remedy. */
 export class EmbeddedPostgresError extends OperatorError {
   override name = 'EmbeddedPostgresError';
   readonly code: EmbeddedPostgresErrorCode;

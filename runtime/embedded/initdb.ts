@@ -12,7 +12,7 @@ const run = promisify(execFile);
 
 export const SUPERUSER = 'postgres';
 
-/** Makes a cluster and syncs it; it takes its final name only when it is complete. */
+/** Creates a cluster and syncs it; it gets its final name only when complete. */
 export async function initialise(
   binaries: Binaries,
   place: Place,
@@ -35,7 +35,7 @@ export async function initialise(
         `--pwfile=${passwordFile}`,
         '--auth=scram-sha-256',
         '--encoding=UTF8',
-        // Postgres' own collation: the order of an index never depends on the machine's libraries.
+        // Postgres' own collation, so that index order does not depend on the machine's libraries.
         '--locale=C',
         '--locale-provider=builtin',
         '--builtin-locale=C.UTF-8',
@@ -58,7 +58,7 @@ export async function checkVersion(binaries: Binaries, place: Place): Promise<vo
   if (Number(version) !== binaries.major) {
     throw new EmbeddedPostgresError(
       'wrong_version',
-      `The database in ${place.directory} was made by Postgres ${version}, and the installed one is ${String(binaries.major)}. ` +
+      `The database in ${place.directory} was created by Postgres ${version}; version ${String(binaries.major)} is installed. ` +
         'Dump it with the old version and load it into a new DATA_DIR.',
     );
   }

@@ -12,7 +12,7 @@ import {
   runsAsRoot,
 } from './account.js';
 
-/** Where a cluster lives, and who owns it. */
+/** Location and owner of a cluster. */
 export interface Place {
   /** Private directory of `account`; the cluster is in `data` inside. */
   directory: string;
@@ -37,7 +37,7 @@ async function readPointer(dataDir: string): Promise<string | null> {
   return (JSON.parse(text) as { directory: string }).directory;
 }
 
-/** The cluster keeps the account that it was made under, whoever starts it. */
+/** A cluster keeps the account that created it, whichever user starts it. */
 async function ownerOf(directory: string): Promise<Account> {
   const { uid, gid } = await stat(clusterOf({ directory }));
   if (runsAsRoot()) return uid === 0 ? null : { uid, gid };
@@ -55,8 +55,8 @@ async function existing(directory: string): Promise<Place> {
   if (account !== null && !(await canEnter(directory, account))) {
     throw new EmbeddedPostgresError(
       'no_reachable_place',
-      `The database in ${directory} can no longer be reached by its own account (user id ${String(account.uid)}): ` +
-        'a directory above it has become private. Give that one back its search permission (chmod a+x).',
+      `The database in ${directory} is not accessible to its own account (user id ${String(account.uid)}): ` +
+        'a parent directory is private. Restore its search permission (chmod a+x).',
     );
   }
   return { directory, account, initialised: true };
@@ -67,7 +67,7 @@ async function makePrivate(directory: string, account: Account): Promise<void> {
   if (account !== null) await chown(directory, account.uid, account.gid);
 }
 
-/** The place that DATA_DIR already has, or a new empty one. */
+/** The place recorded in DATA_DIR, or a new empty one. */
 export async function findPlace(dataDir: string): Promise<Place> {
   const local = localDirectory(dataDir);
   if (existsSync(clusterOf({ directory: local }))) return existing(local);
@@ -75,10 +75,10 @@ export async function findPlace(dataDir: string): Promise<Place> {
   const pointed = await readPointer(dataDir);
   if (pointed !== null) {
     if (existsSync(clusterOf({ directory: pointed }))) return existing(pointed);
-    // An empty database in its stead would look like a registry that forgot everything.
+    // An empty database instead would look like a registry that lost everything.
     throw new EmbeddedPostgresError(
       'cluster_missing',
-      `The database of ${dataDir} was in ${pointed} and is gone. Put it back, or remove ${dataDir} to begin anew.`,
+      `The database of ${dataDir} was in ${pointed}, which is missing. Restore it, or remove ${dataDir} to start with an empty database.`,
     );
   }
 
@@ -91,10 +91,7 @@ export async function findPlace(dataDir: string): Promise<Place> {
   return elsewhere(account);
 }
 
-/**
- * A fresh name every time: a DATA_DIR that was removed and made again must never find the cluster of
- * its predecessor.
- */
+/** A new name every time: a recreated DATA_DIR must never find the previous cluster. */
 async function elsewhere(account: Account): Promise<Place> {
   const shared = await sharedPlace();
   if (shared !== null) {
@@ -105,8 +102,8 @@ async function elsewhere(account: Account): Promise<Place> {
   }
   throw new EmbeddedPostgresError(
     'no_reachable_place',
-    'DATA_DIR lies below a private directory that the account running Postgres cannot pass, and neither ' +
-      '/var/lib nor /var/tmp can hold the database. Set DATA_DIR to a place that others can pass through, or set DATABASE_URL.',
+    'DATA_DIR is below a private directory that the account running Postgres cannot enter, and neither ' +
+      '/var/lib nor /var/tmp can hold the database. Set DATA_DIR to a directory that other users can enter, or set DATABASE_URL.',
   );
 }
 
@@ -116,7 +113,7 @@ export function rememberPlace(dataDir: string, place: Place): void {
   writePrivateFile(pointerFile(dataDir), JSON.stringify({ directory: place.directory }) + '\n');
 }
 
-/** Removes the cluster of `dataDir` wherever it is; its server must not be running. */
+/** Removes the cluster of `dataDir`; its server must not be running. */
 export async function removePlace(dataDir: string): Promise<void> {
   const pointed = await readPointer(dataDir);
   await rm(localDirectory(dataDir), { recursive: true, force: true, maxRetries: 10 });
@@ -125,9 +122,9 @@ export async function removePlace(dataDir: string): Promise<void> {
 }
 
 /**
- * Root's own directory that every account can pass through, for what Postgres must reach when the
- * checkout or DATA_DIR lies below a private home. Some of these parents are writable by anybody, so a
- * directory that somebody else could have prepared there is not used.
+ * A directory of root's that every account can enter, for files that Postgres must reach when the
+ * checkout or DATA_DIR lies below a private home. Some of these parents are world-writable, so a
+ * directory that another user could have prepared is not used.
  */
 export async function sharedPlace(): Promise<string | null> {
   for (const parent of ['/var/lib', '/var/tmp', tmpdir()]) {

@@ -12,7 +12,7 @@ import { clusterOf, type Place } from './place.js';
 export interface PostgresExit {
   code: number | null;
   signal: NodeJS.Signals | null;
-  /** True when `stop` was called; otherwise the server died by itself. */
+  /** True when `stop` was called; otherwise the server crashed. */
   expected: boolean;
 }
 
@@ -21,7 +21,7 @@ export interface ServerOptions {
   port: number;
   /** Server parameters over the defaults. */
   settings: Record<string, string>;
-  /** Gives a server up that has not started yet: recovery may take long. */
+  /** Cancels a start in progress: recovery may take long. */
   signal?: AbortSignal;
 }
 
@@ -32,9 +32,9 @@ export interface Server {
   stop(): Promise<void>;
 }
 
-/** How long what is left of a predecessor that was killed is waited for. */
+/** Longest wait for the remaining processes of a killed predecessor. */
 const REMAINS_MS = 6_000;
-/** How long one that is being stopped is waited for, and one that shows no sign of it. */
+/** Longest wait for a server that is stopping, and for one that is not. */
 const STOPPING_MS = 30_000;
 const RIVAL_MS = 1_500;
 const FAST_SHUTDOWN_MS = 30_000;
@@ -55,8 +55,9 @@ function freePort(): Promise<number> {
 }
 
 /**
- * Ends the server when we die without having stopped it (kill -9, out of memory): its standard input is
- * a pipe whose other end only we hold. Otherwise the orphan would bar the next start.
+ * Stops the server when this process dies without stopping it (kill -9, out of memory): its
+ * standard input is a pipe whose other end only this process holds. Otherwise the orphan would
+ * block the next start.
  */
 function watch(pid: number, place: Place): ChildProcess {
   const watchdog = spawn('/bin/sh', ['-c', 'read -r _; kill -INT "$1"', 'sh', String(pid)], {
@@ -87,7 +88,7 @@ function parameters(port: number, settings: Record<string, string>): string[] {
   return Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
 }
 
-/** Null when the server ended before it was ready; `said` then holds its last words. */
+/** Null when the server exited before it was ready; `said` then has its last output. */
 async function launch(
   binaries: Binaries,
   place: Place,
@@ -100,8 +101,8 @@ async function launch(
   const child = spawn(binaries.postgres, ['-D', cluster, ...parameters(port, settings)], {
     ...spawnAs(place.account),
     stdio: ['ignore', 'ignore', 'pipe'],
-    // A process group of its own: an interrupt typed at the terminal must not reach the database
-    // before those who still write to it.
+    // In its own process group: an interrupt at the terminal must not stop the database before its
+    // clients.
     detached: true,
   });
   let isExpected = false;
@@ -172,8 +173,8 @@ export async function startServer(
       await disownStalePid(cluster);
       const server = await launch(binaries, place, options, log, said);
       if (server !== null) return server;
-      // Another attempt helps when the port was taken meanwhile, or when processes of a server that
-      // was killed are still dying.
+      // Retry: the port may have been taken in the meantime, or processes of a killed server may
+      // still be exiting.
       if (waited > REMAINS_MS) {
         throw new EmbeddedPostgresError(
           'start_failed',
@@ -221,7 +222,7 @@ function alive(pid: number): boolean {
   }
 }
 
-/** Empty for a process that has ended but not been collected; null when we may not look. */
+/** Empty for a zombie process; null when it is not accessible. */
 async function commandLine(pid: number): Promise<string | null> {
   try {
     if (process.platform === 'linux') return await readFile(`/proc/${String(pid)}/cmdline`, 'utf8');
@@ -231,22 +232,23 @@ async function commandLine(pid: number): Promise<string | null> {
   }
 }
 
-/** The server that runs on this cluster, if one does. */
+/** The server that runs on this cluster, if any. */
 export async function runningOn(cluster: string): Promise<PostmasterPid | null> {
   const found = await readPostmasterPid(cluster);
   if (found === null || !Number.isSafeInteger(found.pid) || found.pid <= 0) return null;
   if (!alive(found.pid)) return null;
   const command = await commandLine(found.pid);
-  // What cannot be seen is taken for the server: refusing is safer than disturbing one that lives.
+  // An unreadable process counts as the server: refusing to start is safer than corrupting a live
+  // cluster.
   if (command === null && alive(found.pid)) return found;
   return command?.includes(cluster) ? found : null;
 }
 
 /**
- * After a crash the recorded process id may have been given to somebody else's process, at which Postgres
- * would refuse to start. The file itself must stay, for it also names the shared memory in which
- * processes of the dead server may still live; so only the id is replaced, by that of the
- * server's own parent, which Postgres never takes for a rival.
+ * After a crash, the recorded process id may belong to an unrelated process, and Postgres would
+ * refuse to start. The file must stay, because it also names the shared memory that processes of
+ * the dead server may still use. So only the id is replaced, by that of the server's parent, which
+ * Postgres never takes for a rival.
  */
 export async function disownStalePid(cluster: string): Promise<void> {
   const found = await readPostmasterPid(cluster);

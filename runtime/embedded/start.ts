@@ -15,7 +15,7 @@ export { EmbeddedPostgresError, type EmbeddedPostgresErrorCode } from './account
 export { removePlace as removeEmbeddedPostgres } from './place.js';
 export type { PostgresExit } from './server.js';
 
-/** The database that the service uses; made at the first start. */
+/** The service's database; created at the first start. */
 export const DATABASE = 'svc';
 
 export interface EmbeddedPostgres {
@@ -23,26 +23,29 @@ export interface EmbeddedPostgres {
   superuserUrl: string;
   pid: number;
   port: number;
-  /** A stable password for a role, known only to who can read DATA_DIR; whoever makes the role sets it. */
+  /**
+   * A stable password for a role, derived from a secret in DATA_DIR. The caller that creates the
+   * role sets it.
+   */
   rolePassword(role: string): string;
   /** The superuser's password for the superuser, `rolePassword` for any other role. */
   urlFor(role: string, database?: string): string;
-  /** Settles when the server is gone, whether stopped or not. */
+  /** Resolves when the server has exited, whether stopped or crashed. */
   exited: Promise<PostgresExit>;
-  /** Fast shutdown: sessions are ended, everything committed is on disk. */
+  /** Fast shutdown: sessions end, and committed data is on disk. */
   stop(): Promise<void>;
-  /** `stop`, then removes the cluster wherever it lives. */
+  /** `stop`, then removes the cluster. */
   destroy(): Promise<void>;
 }
 
 export interface EmbeddedPostgresOptions {
   dataDir: string;
   log?: Pick<Logger, 'debug' | 'info'>;
-  /** A free one when not given; given again after a crash, so that the addresses in use stay good. */
+  /** Any free port by default; set after a crash, so that existing URLs stay valid. */
   port?: number;
-  /** Server parameters over the defaults; turning `fsync` off also spares initdb its own. */
+  /** Server parameters over the defaults; `fsync=off` also applies to initdb. */
   settings?: Record<string, string>;
-  /** Breaks the start off, and leaves nothing running. */
+  /** Cancels the start and leaves no process running. */
   signal?: AbortSignal;
 }
 
@@ -54,7 +57,7 @@ async function superuserPassword(dataDir: string, place: Place): Promise<string>
   if (place.initialised) {
     throw new EmbeddedPostgresError(
       'password_missing',
-      `${file} is missing, and the database in ${place.directory} cannot be opened without it: put it back, or remove ${dataDir} to begin anew.`,
+      `${file} is missing, and the database in ${place.directory} cannot be opened without it: restore it, or remove ${dataDir} to start with an empty database.`,
     );
   }
   const password = randomBytes(24).toString('base64url');
@@ -72,7 +75,7 @@ async function ensureDatabase(url: string): Promise<void> {
   }
 }
 
-/** A real Postgres of our own below `dataDir`, on loopback and a free port. */
+/** A private Postgres below `dataDir`, on loopback and a free port. */
 export async function startEmbeddedPostgres(
   options: EmbeddedPostgresOptions,
 ): Promise<EmbeddedPostgres> {
@@ -94,7 +97,10 @@ export async function startEmbeddedPostgres(
     { port, settings, ...(signal && { signal }) },
     log,
   );
-  log.info({ pid: server.pid, port: server.port, cluster: clusterOf(place) }, 'Postgres is up');
+  log.info(
+    { pid: server.pid, port: server.port, cluster: clusterOf(place) },
+    'embedded Postgres is ready',
+  );
 
   const rolePassword = (role: string): string =>
     createHmac('sha256', password).update(`role ${role}`).digest('base64url');

@@ -2,7 +2,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { HttpLimits } from './limits.js';
 
-/** The last request of a connection and its answer. */
+/** The last request of a connection and its response. */
 export interface Exchange {
   request: IncomingMessage;
   response: ServerResponse;
@@ -28,24 +28,24 @@ export function closingOrder(
   return waitsForBody && unanswered <= 1 ? 2 : null;
 }
 
-/** Of one queue. Bounds the cost of a new connection in a full server. */
+/** Per queue. Bounds the cost of a new connection in a full server. */
 const CONNECTIONS_CHECKED = 100;
 
 /**
- * Bounds the number of connections. A full server makes room for a new connection: of those that have
- * begun no request for the longest, it closes the first in the order of `orderOf`. If all are null, it
- * closes the new one. An address with more than `connectionsPerAddress` loses its own first, and makes
- * room only among its own. The limit counts only in a full server, so that a proxy, whose clients all
- * have its address, can use every connection.
+ * Bounds the number of connections. For a new connection, a full server closes the first in the
+ * order of `orderOf` among those that have been without a new request for the longest. If all are
+ * null, it closes the new one. An address with more than `connectionsPerAddress` loses its own
+ * connections first, and can only displace its own. The limit applies only in a full server, so
+ * that a proxy, whose clients share its address, can use every connection.
  *
- * @returns what to call when a request begins
+ * @returns a function to call when a request begins
  */
 export function boundConnections(
   server: Server,
   { connections, connectionsPerAddress }: Pick<HttpLimits, 'connections' | 'connectionsPerAddress'>,
   orderOf: (socket: Socket) => number | null,
 ): (socket: Socket) => void {
-  /** With their addresses. Here and in each queue, the last one began a request last. */
+  /** With their addresses. Here and in each queue, the most recent request is last. */
   const open = new Map<Socket, string>();
   const queues = new Map<string, Set<Socket>>();
   const overLimit = new Set<Set<Socket>>();
@@ -89,7 +89,7 @@ export function boundConnections(
       if (order === null) busy.push(socket);
       else if (order < lowest) [victim, lowest] = [socket, order];
     }
-    // The next search begins behind them.
+    // The next search starts after the busy ones.
     busy.forEach(moveToEnd);
     return victim;
   };
@@ -116,8 +116,8 @@ export function boundConnections(
 }
 
 /**
- * Keeps the number of requests bounded that one connection has sent and that wait for their answers:
- * Node would read on for as long as a client goes on sending.
+ * Bounds the pipelined requests of one connection that wait for their responses: Node would keep
+ * reading for as long as a client sends.
  */
 export function createPipelineBound(atMost: number): {
   add(socket: Socket, response: ServerResponse): void;
@@ -128,7 +128,7 @@ export function createPipelineBound(atMost: number): {
   const hold = (socket: Socket, state: { open: number; isHeld: boolean }): void => {
     if (!state.isHeld) {
       state.isHeld = true;
-      // Node goes on reading whenever an answer is done or a body wanted; each time it is stopped anew.
+      // Node resumes reading after each response and for each body; it has to be paused again.
       socket.on('resume', () => {
         if (state.open >= atMost) socket.pause();
       });

@@ -4,14 +4,14 @@ import type { IncomingMessage } from 'node:http';
 export type BodyRefusal =
   'unsupported_content_encoding' | 'unsupported_media_type' | 'body_too_large' | 'incomplete_body';
 
-/** The body of a request is not one that is read, or did not arrive whole. */
+/** The request body has the wrong type, is too large or is incomplete. */
 export class BodyRefusedError extends Error {
   override readonly name = 'BodyRefusedError';
 
   constructor(
     readonly code: BodyRefusal,
     message: string,
-    /** Headers that tell the client what would be accepted. */
+    /** Headers that name what is accepted. */
     readonly headers: Record<string, string> = {},
   ) {
     super(message);
@@ -21,9 +21,9 @@ export class BodyRefusedError extends Error {
 const JSON_TYPE = 'application/json';
 
 /**
- * The bytes of a JSON body as they were sent. Refuses by its headers what is not plain JSON, and
- * counts while reading, so that one byte over `limit` is refused whatever Content-Length said. What
- * is refused is not read on; the caller decides what becomes of the connection.
+ * Reads the raw bytes of a JSON body. Rejects other types by their headers, and counts while
+ * reading, so that `limit` holds whatever Content-Length claims. A rejected body is not read
+ * further; the caller decides whether to keep the connection.
  */
 export async function readJsonBody(req: IncomingMessage, limit: number): Promise<Buffer> {
   requireType(req, [JSON_TYPE]);
@@ -32,8 +32,8 @@ export async function readJsonBody(req: IncomingMessage, limit: number): Promise
 }
 
 /**
- * A body of one of `types`, as it comes: refused as by `readJsonBody`, the last of it too. Once
- * `signal` fires, reading throws its reason and leaves the rest of the body on the connection.
+ * Streams a body of one of `types`, with the checks of `readJsonBody`. Once `signal` fires, reading
+ * throws its reason and leaves the rest of the body on the connection.
  */
 export function streamBody(
   req: IncomingMessage,
@@ -68,7 +68,7 @@ async function* chunksOf(
   if (!req.complete) throw incomplete();
 }
 
-/** Chunks that wait to be read, from which the stream is paused and at which it goes on. */
+/** Buffered chunks at which the stream is paused and resumed. */
 const WATERMARKS = { highWaterMark: 16, lowWaterMark: 4 };
 
 function requireShort(req: IncomingMessage, limit: number): void {
@@ -84,7 +84,7 @@ function requireType(req: IncomingMessage, types: readonly string[]): string {
   if (encoding !== 'identity') {
     throw new BodyRefusedError(
       'unsupported_content_encoding',
-      'Send the body as it is, without Content-Encoding.',
+      'Send the body without Content-Encoding.',
       { 'Accept-Encoding': 'identity' },
     );
   }

@@ -1,25 +1,31 @@
 /**
- * What one client, or many, may cost a server before it has asked anything. Each bound holds for the
- * engine and the facade alike; what a proxy in front allows can only be less.
+ * Bounds on the resources that unauthenticated clients can use. They hold for the engine and the
+ * public API; a proxy in front can only tighten them.
  */
 export const HTTP_LIMITS = {
-  /** For a request's headers to arrive, in milliseconds, from the connection's or the last answer's end on. */
+  /**
+   * Time for a request's headers, from the connection or the end of the last response, in
+   * milliseconds.
+   */
   headersMs: 10_000,
-  /** For the whole request to arrive. */
+  /** Time for the complete request. */
   requestMs: 30_000,
-  /** For an idle connection; longer than a load balancer's own, so that it is the one to hang up. */
+  /**
+   * Idle time of a connection; longer than a load balancer's, so that the load balancer closes
+   * first.
+   */
   keepAliveMs: 65_000,
-  /** For a connection on which nothing moves, such as one whose client does not read. */
+  /** Time without progress on a connection, for example because its client does not read. */
   idleMs: 120_000,
   /** Bytes of request line and headers, and of trailers. */
   headerBytes: 16 * 1024,
-  /** Headers of a request. Refused rather than cut: a header that is passed over is a check that is. */
+  /** Headers of a request. More are rejected, not dropped: a dropped header could skip a check. */
   headers: 100,
-  /** Connections at a time. */
+  /** Concurrent connections. */
   connections: 8_192,
-  /** Connections of one address that a full server keeps open for it while others connect. */
+  /** Connections of one address that a full server keeps while others connect. */
   connectionsPerAddress: 1_024,
-  /** Requests of one connection that wait for their answers; what comes after them is not read yet. */
+  /** Requests of one connection that wait for their responses; later ones are not read yet. */
   pipelined: 16,
 } as const;
 

@@ -1,21 +1,21 @@
 import { IncomingMessage, ServerResponse, type ServerOptions } from 'node:http';
 
-/** What requests and responses of a framework inherit from; of Express, its application. */
+/** Prototypes of a framework's requests and responses; for Express, those of the application. */
 export interface MessagePrototypes {
   request: IncomingMessage;
   response: ServerResponse;
 }
 
-/** The first Node whose V8 takes no offence at a prototype that is changed. */
+/** The first Node whose V8 keeps its optimizations when a prototype changes. */
 const FIRST_WITHOUT_NEED = 24;
 
-/** Whether this Node gains by it. */
+/** Whether this Node benefits from `messageClasses`. */
 export const makesMessages = Number.parseInt(process.versions.node) < FIRST_WITHOUT_NEED;
 
 /**
- * Classes for `createServer`, whose requests and responses are made with these prototypes. Express
- * otherwise gives them theirs one by one after they are made, and V8 answers a changed prototype by
- * forgetting what it learned of their shape: measured, two thirds of what a request cost.
+ * Classes for `createServer` whose requests and responses have the given prototypes from the start.
+ * Express otherwise replaces the prototype of each instance, on which V8 discards its hidden class:
+ * measured at two thirds of the cost of a request.
  */
 export function messageClasses({
   request,
@@ -28,7 +28,7 @@ export function messageClasses({
   };
 }
 
-/** What both classes are in these Nodes, whatever the declarations say: functions that can be called. */
+/** In these Node versions both classes are callable functions, unlike their declarations. */
 type Initializer = (this: object, ...options: unknown[]) => void;
 
 function inheriting(base: typeof IncomingMessage | typeof ServerResponse, prototype: object) {

@@ -1,4 +1,4 @@
-/** What the id of a request may look like, whoever made it: short, and nothing that a log line could stumble over. */
+/** Format of a request id, from any source: short, and safe in a log line. */
 const REQUEST_ID = /^[A-Za-z0-9._~:@/+=-]{1,128}$/;
 const LONGEST = 128;
 
@@ -6,22 +6,22 @@ export function isRequestId(value: string): boolean {
   return REQUEST_ID.test(value);
 }
 
-/** Which requests brought what a job carries. Good for log lines, and for nothing else. */
+/** The request ids behind the items of a job. Only for log lines. */
 export interface RequestIds {
-  /** Undefined when it is not known: the sweeper sent the job, or somebody who made it up. */
+  /** Undefined when unknown: the job is a requeue of stale admissions, or forged. */
   of(id: string): string | undefined;
 }
 
 export const NO_REQUEST_IDS: RequestIds = { of: () => undefined };
 
-/** One string, in the order of the job's ids: whoever takes the job mostly has no use for it. */
+/** Packs ids into one string, in the order of the job's ids: most workers never read them. */
 export function packRequestIds(requestIds: readonly string[]): string {
   return requestIds.join(' ');
 }
 
 /**
- * Reads them back when somebody asks. They come out of the queue, which anybody may have written
- * to: unless each is one and there is one for each of `ids`, none is known.
+ * Unpacks on first use. The queue is untrusted: unless every id is well-formed and there is one for
+ * each of `ids`, all are unknown.
  */
 export function unpackRequestIds(packed: unknown, ids: readonly string[]): RequestIds {
   if (packed === undefined) return NO_REQUEST_IDS;

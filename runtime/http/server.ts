@@ -1,16 +1,28 @@
-import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse, STATUS_CODES } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type Server,
+  type ServerResponse,
+  STATUS_CODES,
+} from 'node:http';
 import { type AddressInfo, isIPv6 } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OperatorError } from '../process/operator-error.js';
-import { boundConnections, closingOrder, createPipelineBound, type Exchange } from './connections.js';
+import {
+  boundConnections,
+  closingOrder,
+  createPipelineBound,
+  type Exchange,
+} from './connections.js';
 import { HTTP_LIMITS, type HttpLimits } from './limits.js';
 import { messageClasses, type MessagePrototypes } from './message-classes.js';
 
 /**
- * What is wrong with a request that Node's parser lets pass; null for most. Whatever a proxy in front
- * might read in another way is refused here, so that no two of them can disagree about where a request
- * ends or whom it is for (RFC 9112, 3.2 and 6.1).
+ * Returns the fault of a request that Node's parser accepts, or null. Rejects every request that a
+ * proxy in front could read differently, so that both always agree on where a request ends and
+ * which host it is for (RFC 9112, 3.2 and 6.1).
  */
 export function faultOf(
   request: IncomingMessage,
@@ -27,12 +39,14 @@ export function faultOf(
   if (hosts > 1 || isHostMissing) return 'malformed_request';
   const coding = request.headers['transfer-encoding'];
   if (coding === undefined) return null;
-  // `identity, chunked` and chunks in HTTP/1.0 are read in one way by some and in another by others.
+  // Servers disagree on `identity, chunked` and on chunks in HTTP/1.0.
   const isPlain = coding.toLowerCase() === 'chunked' && httpVersionMinor > 0;
   return isPlain ? null : 'malformed_request';
 }
 
-/** Why a request never became one: not HTTP, not whole, not in time, or too much before its body. */
+/**
+ * Why no handler ran: the request was not HTTP, incomplete, late, or its headers were too large.
+ */
 export type UnreadReason =
   'malformed_request' | 'incomplete_body' | 'request_timeout' | 'headers_too_large';
 
@@ -47,15 +61,15 @@ export interface ListenOptions {
   port: number;
   /** The variable that sets `port`, named in the message when the port is taken. */
   portVariable?: string;
-  /** The same of `host`; LISTEN_ADDRESS when not given. */
+  /** Like `portVariable`, for `host`; LISTEN_ADDRESS by default. */
   hostVariable?: string;
-  /** For so long after `close` was called connections are still taken, and each is told to come once. */
+  /** After `close` was called, new connections are accepted for this long, for one request each. */
   drainDelayMs?: number;
-  /** Other bounds than `HTTP_LIMITS`. */
+  /** Overrides of `HTTP_LIMITS`. */
   limits?: Partial<HttpLimits>;
-  /** What is said to a request that no handler can answer; nothing but its status when not given. */
+  /** Body for a request that never reached a handler; only the status by default. */
   answerUnread?: (reason: UnreadReason) => UnreadAnswer;
-  /** What the handler expects requests and responses to inherit from; Node's own when not given. */
+  /** Prototypes that the handler expects of requests and responses; Node's own by default. */
   messages?: MessagePrototypes;
 }
 
@@ -63,11 +77,13 @@ export interface HttpServer {
   url: string;
   port: number;
   server: Server;
-  /** Takes no new connection, finishes what is in flight; what is not done after `graceMs` is cut. */
+  /**
+   * Accepts no new connections and finishes requests in flight; after `graceMs`, the rest are cut.
+   */
   close(graceMs?: number): Promise<void>;
 }
 
-/** The address cannot be listened on; the message says which setting to change. */
+/** The server cannot listen on the address; the message names the setting to change. */
 export class ListenError extends OperatorError {
   override name = 'ListenError';
 }
@@ -75,16 +91,16 @@ export class ListenError extends OperatorError {
 function explain(error: NodeJS.ErrnoException, options: ListenOptions): Error {
   const { host, port, portVariable = 'the port', hostVariable = 'LISTEN_ADDRESS' } = options;
   const sayings: Record<string, string> = {
-    EADDRINUSE: `Port ${String(port)} is taken: set ${portVariable} to another one, or to 0 for any free one.`,
-    EACCES: `Port ${String(port)} may not be used: set ${portVariable} to one above 1023.`,
-    EADDRNOTAVAIL: `${host} is no address of this machine: set ${hostVariable} to one that is.`,
-    ENOTFOUND: `${host} is no address of this machine: set ${hostVariable} to one that is.`,
+    EADDRINUSE: `Port ${String(port)} is in use: set ${portVariable} to another port, or to 0 for any free one.`,
+    EACCES: `Port ${String(port)} requires privileges: set ${portVariable} to one above 1023.`,
+    EADDRNOTAVAIL: `${host} is not an address of this machine: set ${hostVariable} to a local address.`,
+    ENOTFOUND: `${host} is not an address of this machine: set ${hostVariable} to a local address.`,
   };
   const saying = sayings[error.code ?? ''];
   return saying === undefined ? error : new ListenError(saying, { cause: error });
 }
 
-/** How often requests are held against their timeouts. */
+/** How often request timeouts are checked. */
 const CHECK_EVERY_MS = 1_000;
 
 const UNREAD_STATUS: Record<UnreadReason, number> = {
@@ -127,7 +143,7 @@ function endUnread(
   socket.end(body, () => socket.destroy());
 }
 
-/** Refuses a request that could be read, and all that may come after it on its connection. */
+/** Rejects a readable request and ignores whatever follows on its connection. */
 function refuse(
   response: ServerResponse,
   reason: UnreadReason,
@@ -150,7 +166,7 @@ export async function listen(
   const exchanges = new WeakMap<Duplex, Exchange>();
   const refused = new WeakSet<Duplex>();
   const onRequest: RequestListener = (request, response) => {
-    // What comes after a request that was refused is no request.
+    // Bytes after a rejected request are not parsed as a request.
     if (refused.has(request.socket)) return;
     exchanges.set(request.socket, { request, response });
     onBegun(request.socket);
@@ -160,7 +176,7 @@ export async function listen(
       refuse(response, fault, options.answerUnread);
       return;
     }
-    // A client that keeps its connection would otherwise come back on it for ever.
+    // Otherwise a client with keep-alive would keep sending requests on it.
     if (closing) response.setHeader('Connection', 'close');
     handler(request, response);
     if (!response.writableEnded) waiting.add(request.socket, response);
@@ -169,7 +185,7 @@ export async function listen(
   const server = createServer(
     {
       maxHeaderSize: limits.headerBytes,
-      // Both are looked at by `faultOf`, so that what is refused is told so.
+      // `faultOf` checks both, so that the client gets an answer with the reason.
       requireHostHeader: false,
       headersTimeout: headersMs,
       requestTimeout: requestMs,
@@ -179,24 +195,24 @@ export async function listen(
     },
     onRequest,
   );
-  // An expectation that nobody knows may be passed over (RFC 9110, 10.1.1).
+  // A server may ignore an unknown expectation (RFC 9110, 10.1.1).
   server.on('checkExpectation', onRequest);
   server.setTimeout(limits.idleMs);
-  // All of them are read, and too many refused: Node would pass over those behind the limit.
+  // Read all headers and reject too many: Node would drop those beyond the limit.
   server.maxHeadersCount = 0;
   const onBegun = boundConnections(server, limits, (socket) =>
     closingOrder(socket, exchanges.get(socket), waiting.count(socket)),
   );
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
-    // The parser complains again of every piece that comes after the first.
+    // The parser reports an error for every chunk after the first.
     if (refused.has(socket)) return;
     refused.add(socket);
     const last = exchanges.get(socket);
     const open = last !== undefined && !last.response.writableFinished ? last : null;
     if (!socket.writable || error.code === 'ECONNRESET') socket.destroy();
-    // Half an answer is on the wire already: nothing can be said any more.
+    // Part of the response is already on the wire: no error response is possible.
     else if (open?.response.headersSent === true) socket.destroy();
-    // What is wrong comes after a request that is being answered: it keeps its own answer.
+    // The error follows a complete request, which still gets its own response.
     else if (open?.request.complete === true) open.response.once('finish', () => socket.end());
     else endUnread(socket, reasonOf(error.code ?? '', open !== null), options.answerUnread);
   });

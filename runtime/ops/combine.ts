@@ -2,7 +2,7 @@ import { AggregatorRegistry } from 'prom-client';
 import { valuesOf } from './registry.js';
 import type { MetricOfMoment } from './health.js';
 
-/** Metrics of several programs beside each other: their values differ in the label `program`. */
+/** Merges the metrics of several programs; the label `program` keeps their values apart. */
 export function besideEachOther(
   programs: readonly (readonly MetricOfMoment[])[],
 ): MetricOfMoment[] {
@@ -15,14 +15,14 @@ export function besideEachOther(
   return [...byName.values()];
 }
 
-/** Metrics of several processes of one program as if they were one process. */
+/** Aggregates the metrics of several processes of one program. */
 export async function asOne(
   processes: readonly (readonly MetricOfMoment[])[],
 ): Promise<MetricOfMoment[]> {
   return valuesOf(AggregatorRegistry.aggregate(processes.map((metrics) => [...metrics])));
 }
 
-/** What goes on counting after its process has ended; a gauge ends with it. */
+/** The metrics that keep counting after their process has exited. Gauges end with the process. */
 export function countersOf(metrics: readonly MetricOfMoment[]): MetricOfMoment[] {
   return metrics.filter(({ type }) => ['counter', 'histogram'].includes(String(type)));
 }

@@ -3,12 +3,12 @@ import { withTimeout } from '../concurrency/promises.js';
 
 export type Condition = 'up' | 'down';
 
-/** A statement or a ping takes milliseconds; one that takes longer helps nobody. */
+/** A statement or a ping takes milliseconds when the dependency is healthy. */
 const TIMEOUT_MS = 1_000;
 
 /**
- * Whether something answers in time. What hangs is asked once at a time, however often somebody
- * wants to know: probes that come every second must not pile up behind it.
+ * Reports whether a dependency answers in time. Calls share one pending check: probes that arrive
+ * every second must not pile up behind a hanging one.
  */
 export function healthCheck(ask: () => PromiseLike<unknown>): () => Promise<Condition> {
   let asking: Promise<unknown> | null = null;
@@ -30,13 +30,13 @@ export function healthCheck(ask: () => PromiseLike<unknown>): () => Promise<Cond
 
 export type HeartbeatState = 'up' | 'failing' | 'stalled';
 
-/** Whether something that has to happen again and again still does, and how it went last. */
+/** State of a periodic task: whether it still completes and whether its last run failed. */
 export class Heartbeat {
   private readonly beganAt = performance.now();
   private goodAt: number | null = null;
   private isFailing = false;
 
-  /** @param stalledAfterMs without a good end for so long, it does not go on */
+  /** @param stalledAfterMs time without a success after which the task counts as stalled */
   constructor(private readonly stalledAfterMs: number) {}
 
   success(): void {
@@ -55,19 +55,19 @@ export class Heartbeat {
   }
 }
 
-/** One metric with its values of the moment, as it can be sent from one process to another. */
+/** One metric with its current values, in a form that can be sent to another process. */
 export type MetricOfMoment = MetricObjectWithValues<MetricValue<string>> & {
-  /** How values of several processes become one. */
+  /** How prom-client aggregates the values of several processes. */
   aggregator?: string;
 };
 
-/** Whether a program can do its work, and what it says of that: no secret, tenant, id or payload. */
+/** Whether a program is ready, with public details: no secret, tenant, id or payload. */
 export interface Readiness {
   ready: boolean;
   says: Readonly<Record<string, unknown>>;
 }
 
-/** What an operator can ask of a program. Neither answer may rest on anything that can hang. */
+/** The data behind /metrics and /readyz. Neither call may depend on anything that can hang. */
 export interface OpsSource {
   metrics(): Promise<MetricOfMoment[]>;
   readiness(): Promise<Readiness>;

@@ -1,6 +1,6 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 
-/** How often something happened: whoever has it adds one, and that is all that it costs. */
+/** A plain number, so that an increment on a hot path costs nothing else. */
 export interface Count {
   n: number;
 }
@@ -11,8 +11,8 @@ interface Naming {
 }
 
 /**
- * A counter whose parts are plain numbers until somebody asks. Looking a part up costs more than
- * counting, so on a hot path it is looked up once.
+ * A counter whose children are plain numbers until a scrape. The lookup of a child costs more than
+ * the increment, so hot paths look their child up once.
  */
 export class Tally<Label extends string = never> {
   private readonly parts = new Map<string, { labels: Record<Label, string>; count: Count }>();
@@ -41,11 +41,11 @@ export class Tally<Label extends string = never> {
   }
 }
 
-/** Distributions of times, in seconds. */
+/** Histogram buckets, in seconds. */
 export const SECONDS = {
-  /** Of what takes a millisecond when all is well. */
+  /** For operations that take a millisecond when healthy. */
   short: [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10],
-  /** Of what may take minutes. */
+  /** For operations that may take minutes. */
   long: [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300],
 } as const;
 
@@ -63,12 +63,12 @@ export function distribution<Label extends string = never>(
   });
 }
 
-/** How the values of several processes of one program become one. */
+/** How prom-client aggregates the values of several processes. */
 type Together = 'sum' | 'min' | 'max' | 'first';
 
 /**
- * A gauge that is looked at when somebody asks, and is not there while `find` knows nothing: an old
- * value must never pass for a new one. `find` reads memory, nothing else.
+ * A gauge that is read at scrape time and absent while `find` returns null: a stale value must not
+ * look current. `find` only reads memory.
  */
 export function gauge(
   registry: Registry,
@@ -88,7 +88,7 @@ export function gauge(
   });
 }
 
-/** The same for several values that differ in their labels. */
+/** Like `gauge`, for several values that differ in their labels. */
 export function gauges<Label extends string>(
   registry: Registry,
   naming: Naming,

@@ -4,7 +4,7 @@ import { singleFlight, withTimeout } from '../concurrency/promises.js';
 import { exposition, EXPOSITION_TYPE } from './registry.js';
 import type { OpsSource } from './health.js';
 
-/** However much hangs, whoever asks has an answer by then. Less than a scraper is willing to wait. */
+/** Upper bound of every answer, shorter than the scrape timeout of Prometheus. */
 const TIMEOUT_MS = 3_000;
 
 const JSON_TYPE = 'application/json; charset=utf-8';
@@ -19,7 +19,10 @@ interface Answer {
 
 const AGAIN_SOON = { 'Retry-After': '1' };
 
-/** The operations listener: three paths, no key, and nothing that a tenant would mind. */
+/**
+ * The operations listener. It serves three paths without authentication, so it must not expose
+ * tenant data.
+ */
 export function openOpsListener(
   source: OpsSource,
   options: { host: string; port: number; patienceMs?: number },
@@ -27,7 +30,7 @@ export function openOpsListener(
   const { patienceMs = TIMEOUT_MS, ...address } = options;
   const bounded = <T>(promise: Promise<T>): Promise<T> =>
     withTimeout(promise, patienceMs, () => new Error('no answer in time'));
-  // Many that ask at one moment are told one thing: what it costs is not theirs to multiply.
+  // Concurrent requests share one collection: clients must not be able to multiply its cost.
   const gather = singleFlight(() => bounded(source.metrics().then(exposition)));
   const look = singleFlight(() => bounded(source.readiness()));
 
@@ -40,27 +43,27 @@ export function openOpsListener(
       case '/metrics':
         return metrics();
       default:
-        return { status: 404, type: TEXT_TYPE, body: 'Ask /healthz, /readyz or /metrics.\n' };
+        return { status: 404, type: TEXT_TYPE, body: 'Use /healthz, /readyz or /metrics.\n' };
     }
   }
 
   async function readyz(): Promise<Answer> {
     const { ready, says } = await look().catch(() => ({
       ready: false,
-      says: { status: 'unavailable', detail: 'readiness could not be found out in time' },
+      says: { status: 'unavailable', detail: 'readiness check timed out' },
     }));
     const body = JSON.stringify(says);
     if (ready) return { status: 200, type: JSON_TYPE, body };
     return { status: 503, type: JSON_TYPE, body, headers: AGAIN_SOON };
   }
 
-  /** All of it or nothing: a counter that is there with a part of its value says something false. */
+  /** All metrics or a 503: a partial sum of a counter would be wrong. */
   async function metrics(): Promise<Answer> {
     try {
       const body = await gather();
       return { status: 200, type: EXPOSITION_TYPE, body };
     } catch {
-      const body = 'The metrics could not be gathered in time.\n';
+      const body = 'Metrics collection timed out.\n';
       return { status: 503, type: TEXT_TYPE, body, headers: AGAIN_SOON };
     }
   }

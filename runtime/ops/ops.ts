@@ -5,17 +5,19 @@ import { answerStarter } from './over-ipc.js';
 import { createRegistry, valuesOf, type Registry } from './registry.js';
 import type { OpsSource, Readiness } from './health.js';
 
-/** What a program has to do with its operations listener. */
+/** A program's side of the operations listener. */
 export interface Ops {
-  /** Where its metrics go; null when nobody asks for any, and then none need be kept. */
+  /**
+   * Registry for the program's metrics; null when no listener is configured and none need be kept.
+   */
   registry: Registry | null;
-  /** From now on this says whether it can do its work. Before, it is starting. */
+  /** Sets the readiness check. Until then the program reports "starting". */
   readyWhen(find: () => Readiness | Promise<Readiness>): void;
 }
 
 /**
- * Opened before anything that may take its time, so that a program which waits for its database
- * says that it does; closed after everything else. While it drains it is not ready.
+ * Opens before slow dependencies, so that a program waiting for its database reports it, and closes
+ * last. While draining, it reports not ready.
  */
 export async function openOps(
   name: string,
@@ -36,7 +38,7 @@ export async function openOps(
   return { registry, readyWhen: (finder) => void (find = finder) };
 }
 
-/** Answers for a source, by a listener or to the program that started this one. */
+/** Serves a source on a listener, or over IPC to the parent process. */
 export async function serveOps(
   config: OpsConfig,
   { log, onStop }: Pick<ProgramContext, 'log' | 'onStop'>,
@@ -50,5 +52,5 @@ export async function serveOps(
   const { bind: host, port } = config;
   const server = await openOpsListener(source, { host, port });
   onStop(() => server.close(0));
-  log.info({ ops_url: server.url }, 'the operations listener is open');
+  log.info({ ops_url: server.url }, 'operations listener started');
 }

@@ -5,12 +5,12 @@ import type { MetricOfMoment, OpsSource, Readiness } from './health.js';
 const QUESTIONS = ['metrics', 'readiness'] as const;
 type Question = (typeof QUESTIONS)[number];
 
-interface Asked {
+interface OpsRequest {
   svcOpsQuestion: Question;
   id: number;
 }
 
-interface Told {
+interface OpsReply {
   svcOpsAnswer: unknown;
   id: number;
 }
@@ -18,23 +18,23 @@ interface Told {
 const isObject = (message: unknown): message is object =>
   typeof message === 'object' && message !== null;
 
-const isAsked = (message: unknown): message is Asked =>
-  isObject(message) && QUESTIONS.some((one) => one === (message as Asked).svcOpsQuestion);
+const isOpsRequest = (message: unknown): message is OpsRequest =>
+  isObject(message) && QUESTIONS.some((one) => one === (message as OpsRequest).svcOpsQuestion);
 
-const isTold = (message: unknown): message is Told =>
+const isOpsReply = (message: unknown): message is OpsReply =>
   isObject(message) && 'svcOpsAnswer' in message;
 
-/** Answers the process that started this one, for as long as both are there. */
+/** Answers requests of the parent process while the IPC channel is open. */
 export function answerStarter(source: OpsSource): () => void {
   const onMessage = (message: unknown): void => {
-    if (!isAsked(message)) return;
+    if (!isOpsRequest(message)) return;
     source[message.svcOpsQuestion]().then(
       (svcOpsAnswer) => {
-        const told: Told = { svcOpsAnswer, id: message.id };
-        // One that is gone meanwhile does not wait any more.
-        if (process.connected) process.send?.(told, () => undefined);
+        const reply: OpsReply = { svcOpsAnswer, id: message.id };
+        // The parent may have gone away in the meantime.
+        if (process.connected) process.send?.(reply, () => undefined);
       },
-      // Nothing is said, and whoever asked gives up in time.
+      // Send no reply: the parent times out.
       () => undefined,
     );
   };
@@ -42,29 +42,29 @@ export function answerStarter(source: OpsSource): () => void {
   return () => void process.off('message', onMessage);
 }
 
-let asked = 0;
+let lastId = 0;
 
 async function ask(child: ChildProcess, svcOpsQuestion: Question, ms: number): Promise<unknown> {
-  const id = ++asked;
+  const id = ++lastId;
   let onMessage: (message: unknown) => void = () => undefined;
   const answer = new Promise<unknown>((resolve, reject) => {
     onMessage = (message) => {
-      if (isTold(message) && message.id === id) resolve(message.svcOpsAnswer);
+      if (isOpsReply(message) && message.id === id) resolve(message.svcOpsAnswer);
     };
     child.on('message', onMessage);
-    const question: Asked = { svcOpsQuestion, id };
+    const question: OpsRequest = { svcOpsQuestion, id };
     child.send(question, (error) => {
       if (error !== null) reject(error);
     });
   });
   try {
-    return await withTimeout(answer, ms, () => new Error('the process does not answer'));
+    return await withTimeout(answer, ms, () => new Error('the process did not answer in time'));
   } finally {
     child.off('message', onMessage);
   }
 }
 
-/** On its way a number that is none becomes null. */
+/** NaN and Infinity are sent as null. */
 type SentMetric = Omit<MetricOfMoment, 'values'> & {
   values: (Omit<MetricOfMoment['values'][number], 'value'> & { value: number | null })[];
 };
@@ -73,7 +73,9 @@ function received(metric: SentMetric): MetricOfMoment {
   return { ...metric, values: metric.values.map((one) => ({ ...one, value: one.value ?? NaN })) };
 }
 
-/** A process that this one started and that calls {@link answerStarter}. Rejects after `ms`. */
+/**
+ * Reads the metrics and readiness of a child that calls {@link answerStarter}. Rejects after `ms`.
+ */
 export function processSource(child: ChildProcess, ms: number): OpsSource {
   return {
     metrics: async () => ((await ask(child, 'metrics', ms)) as SentMetric[]).map(received),

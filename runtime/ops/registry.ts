@@ -7,8 +7,8 @@ import type { MetricOfMoment } from './health.js';
 export type { Registry };
 
 /**
- * The metrics of one program. Every value says whose it is, so that those of several programs can
- * stand in one document.
+ * The metrics of one program. Every value has the label `program`, so that one document can hold
+ * several programs.
  */
 export function createRegistry(program: string): Registry {
   const registry = new Registry();
@@ -34,11 +34,11 @@ export async function valuesOf(registry: Registry): Promise<MetricOfMoment[]> {
   return await registry.getMetricsAsJSON();
 }
 
-/** The text format that Prometheus reads. */
+/** The Prometheus text format. */
 export async function exposition(metrics: readonly MetricOfMoment[]): Promise<string> {
   const document = new Registry();
   for (const metric of metrics) {
-    // All that a registry wants of a metric for text is its values; the types ask for a whole one.
+    // Text output only needs the metric's values; the types require a complete one.
     const holder = Object.assign({ get: () => metric }, metric);
     document.registerMetric(holder as unknown as Parameters<Registry['registerMetric']>[0]);
   }

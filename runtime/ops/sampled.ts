@@ -3,7 +3,7 @@ import { withTimeout } from '../concurrency/promises.js';
 
 export interface SampleOptions {
   everyMs: number;
-  /** A reading that takes longer has failed. */
+  /** Time after which a reading has failed. */
   patienceMs?: number;
   onError: (error: unknown) => void;
 }
@@ -11,20 +11,19 @@ export interface SampleOptions {
 const TIMEOUT_MS = 4_000;
 
 /**
- * Something that has to be asked for, read in the background again and again, so that nobody who
- * looks at it asks anything. What was read is there until the next reading, and not for longer:
- * when that fails, or does not come, there is nothing.
+ * A value that is read periodically in the background, so that readers never wait for a query. When
+ * the next reading fails or is late, the value becomes null instead of stale.
  */
 export class Sampled<T> {
   private latest: { value: T; until: number } | null = null;
 
-  /** Null while nothing is known. */
+  /** Null while unknown. */
   get value(): T | null {
     const { latest } = this;
     return latest !== null && performance.now() < latest.until ? latest.value : null;
   }
 
-  /** Reads until the signal; resolves when the last reading is over. */
+  /** Reads until the signal fires; resolves when the last reading has ended. */
   async run(read: () => Promise<T>, signal: AbortSignal, options: SampleOptions): Promise<void> {
     const { everyMs, patienceMs = TIMEOUT_MS, onError } = options;
     const lifeMs = everyMs + patienceMs;

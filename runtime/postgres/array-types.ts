@@ -1,23 +1,23 @@
 import type postgres from 'postgres';
 
 /**
- * How arrays are sent and read. The driver would ask the server for that whenever it connects, by itself:
- * when such a connection is lost with the question under way, the rejection is nobody's, and ends the
- * process. PostgreSQL's own types have the same numbers everywhere, so there is nothing to ask.
+ * Array encoding and decoding. postgres.js would query the server for it on every connect; if that
+ * connection is lost meanwhile, no caller handles the rejection and the process ends. OIDs of
+ * built-in types are the same on every server, so no query is needed.
  */
 type ArrayType = postgres.PostgresType<unknown>;
 
-/** An element that is unlike its text. */
+/** An element whose value differs from its text. */
 interface Element {
   toText?: (value: unknown) => string;
   fromText?: (text: string) => unknown;
 }
 
-/** A value that is no list is sent as it is: whoever has many writes the array's text by himself. */
+/** Sends a value that is not a list unchanged: bulk callers pass the array literal. */
 function arrayType(oid: number, { toText = String, fromText = String }: Element = {}): ArrayType {
   const element = (value: unknown): string => {
     if (value === null) return 'null';
-    if (value === undefined) throw new TypeError('an array for the database has no value in it');
+    if (value === undefined) throw new TypeError('an array parameter contains undefined');
     return `"${toText(value).replace(/\\/g, '\\\\').replace(/"/g, '\\"')}"`;
   };
   return {
@@ -29,11 +29,11 @@ function arrayType(oid: number, { toText = String, fromText = String }: Element 
   };
 }
 
-/** Of one dimension; an element that could be taken for something else is quoted. */
+/** Reads one dimension; elements that could be ambiguous are quoted. */
 function elementsOf(text: string): (string | null)[] {
   if (!text.startsWith('{') || text.startsWith('{{')) {
     throw new RangeError(
-      'the database sent an array of several dimensions, or from elsewhere than 1',
+      'the database sent a multidimensional array, or one whose index does not start at 1',
     );
   }
   return [...text.matchAll(/"((?:[^"\\]|\\.)*)"|[^",{}]+/gs)].map(([whole, quoted]) => {
@@ -42,7 +42,7 @@ function elementsOf(text: string): (string | null)[] {
   });
 }
 
-/** @param bigint how one is read, which is for the connection to say */
+/** @param bigint decodes a bigint; the connection decides how */
 export function arrayTypes(bigint: (text: string) => number): Record<string, ArrayType> {
   const number = { fromText: Number };
   return {

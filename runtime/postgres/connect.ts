@@ -9,30 +9,32 @@ import { hardenSocket } from './driver-socket.js';
 export type Sql = { reserve(): Promise<Reserved> } & postgres.Sql<{ bigint: number }>;
 
 export interface ConnectOptions {
-  /** Seen in pg_stat_activity. */
+  /** application_name, as shown in pg_stat_activity. */
   application: string;
   /** Connections for single statements, and as many again for transactions. */
   max?: number;
-  /** Server-side limit of one statement, in milliseconds; 0 means none. */
+  /** statement_timeout, in milliseconds; 0 means none. */
   statementTimeoutMs?: number;
-  /** Server-side limit of the wait for a lock, in milliseconds; 0 means none. */
+  /** lock_timeout, in milliseconds; 0 means none. */
   lockTimeoutMs?: number;
-  /** Server-side limit of a transaction that does nothing, in milliseconds; 0 means none. */
+  /** idle_in_transaction_session_timeout, in milliseconds; 0 means none. */
   idleInTransactionTimeoutMs?: number;
   connectTimeoutMs?: number;
   /** Longest wait of a transaction for a free connection, in milliseconds. */
   waitMs?: number;
-  /** Closes the pool at once when it fires, whatever is under way. */
+  /** Closes the pool immediately when it fires, even with statements in flight. */
   signal?: AbortSignal;
-  /** How long an answer may be owed before the connection is cut; longer than any statement may take. */
+  /** Time without a response after which a connection is cut; longer than the longest statement. */
   silenceMs?: number;
 }
 
-/** A bigint column is read as a number; one that does not fit is refused, never rounded. */
+/** Decodes a bigint as a number; throws when it is not a safe integer, never rounds. */
 function safeInteger(text: unknown): number {
   const value = Number(text);
   if (!Number.isSafeInteger(value)) {
-    throw new RangeError(`the database holds ${String(text)}, which does not fit a number`);
+    throw new RangeError(
+      `the database holds ${String(text)}, which exceeds the safe integer range`,
+    );
   }
   return value;
 }
@@ -56,17 +58,16 @@ interface Line {
   silenceMs: number;
   connectTimeoutMs: number;
   tls: TlsOptions;
-  /** Whether nobody wants connections any more. */
+  /** Whether the pool no longer needs connections. */
   isOver: () => boolean;
 }
 
 type OpenSocket = (address: Address) => Socket | Promise<Socket>;
 
 /**
- * Sends small packets at once: a COPY over TCP otherwise stalls some 44 ms a time. A socket is handed over
- * while it is still connecting, and one that failed before it was secured as one that fails, so that a refused
- * connection takes the driver's ordinary way of errors and retries; were it told of by a rejection,
- * the driver would lose the connection's slot for good.
+ * Disables Nagle's algorithm: a COPY over TCP otherwise stalls for 44 ms at a time. Always returns
+ * a socket, if necessary one that fails later: a refused connection then takes the driver's normal
+ * error and retry path. On a rejection, postgres.js would lose the connection slot for good.
  */
 function promptSocket({ silenceMs, connectTimeoutMs, tls, isOver }: Line): OpenSocket {
   let attempt = 0;
@@ -97,8 +98,8 @@ const ended = (): Error =>
   Object.assign(new Error('the pool is closed'), { code: 'CONNECTION_ENDED' });
 
 /**
- * Cuts a connection whose server owes an answer and says nothing: it ends its statements in time, so
- * one that does not is gone without a word, and TCP alone would wait for it for many minutes.
+ * Cuts a connection whose server owes a response but is silent. The server enforces statement
+ * timeouts, so silence means it is gone, and TCP alone would notice only after many minutes.
  */
 function endSilence(socket: Socket, ms: number): void {
   let written = 0;
@@ -106,23 +107,22 @@ function endSilence(socket: Socket, ms: number): void {
     written = socket.bytesWritten;
   });
   socket.setTimeout(ms, () => {
-    // Without an error of its own: the driver then fails everything that it had sent, and not only
-    // what it was reading.
+    // Without an error, so that the driver fails every statement in flight and not only the current
+    // one.
     if (socket.bytesWritten > written) socket.destroy();
   });
 }
 
 /**
- * Every statement of the programs finds its rows by an index. Left alone, a plan that was made while
- * a table was empty reads all of it, and stays cached while the table grows. Compiling plans pays
- * for no statement as short as these.
+ * Every statement of the programs uses an index. Without this, a plan made while a table was empty
+ * scans it and stays cached while the table grows. JIT never pays off for statements this short.
  */
 const PLANNING = { enable_seqscan: 'off', jit: 'off' };
 
-/** After an outage the longest pause before the next attempt, in seconds. */
+/** Longest delay before reconnecting after an outage, in seconds. */
 const LONGEST_PAUSE_S = 1;
 
-/** How much longer than its longest statement the server may take to be heard of. */
+/** Grace beyond the longest statement before a silent server is cut. */
 const SILENCE_GRACE_MS = 10_000;
 
 export function connect(url: string, options: ConnectOptions): Sql {
@@ -142,7 +142,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
     keep_alive: 30,
     backoff: (retries: number) => Math.min(0.05 * 2 ** retries, LONGEST_PAUSE_S),
     types,
-    // It knows them from the start: see `arrayTypes`.
+    // Types are built in: see `arrayTypes`.
     fetch_types: false,
     onnotice: () => undefined,
     connection: {
@@ -152,7 +152,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
       idle_in_transaction_session_timeout: idleInTransactionTimeoutMs,
       ...PLANNING,
     },
-    // The driver reads in the URL what is wanted, and is then told that it has nothing to do with it.
+    // Takes TLS options from the URL, and disables the driver's own TLS.
     socket: promptSocket({
       silenceMs,
       connectTimeoutMs,
@@ -182,7 +182,7 @@ export function connect(url: string, options: ConnectOptions): Sql {
   return pool;
 }
 
-/** A client of one connection, which stays closed once that connection is gone. */
+/** A client with one connection, which does not reconnect. */
 function openLine(
   url: string,
   settings: { socket: OpenSocket; types: { bigint: typeof bigint } },
@@ -192,7 +192,7 @@ function openLine(
   const own = {
     ...settings,
     max: 1,
-    // The driver would end it between two statements of a transaction.
+    // The driver would end the connection between two statements of a transaction.
     max_lifetime: null,
     onclose: () => {
       lost = true;
@@ -200,7 +200,7 @@ function openLine(
     },
     socket: (address: Address) => {
       if (!lost) return settings.socket(address);
-      throw Object.assign(new Error('the connection is lost'), { code: 'CONNECTION_CLOSED' });
+      throw Object.assign(new Error('the connection was lost'), { code: 'CONNECTION_CLOSED' });
     },
   };
   return postgres(url, own);

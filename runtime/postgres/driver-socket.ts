@@ -1,24 +1,23 @@
 import type { Socket } from 'node:net';
 
-/** What a session's start ends with, and nothing else before it is open: ReadyForQuery, by its head. */
+/** Header of ReadyForQuery, which completes the start of a session. */
 const READY = Buffer.from([0x5a, 0, 0, 0, 5]);
 
-/** After so many turns the driver has written the first message of a connection, if it ever does. */
+/** Event loop turns after which the driver has written its first message, if it ever does. */
 const TURNS_TO_WRITE = 4;
 
 /**
- * Makes of a socket one whose end the driver hears of in one go, for three faults of it, all of
- * which leave somebody waiting for ever or for long, and without a word:
+ * Emits `error` and `close` in the same tick, to work around three faults of postgres.js that leave
+ * a caller waiting without an error:
  *
- * - Between `error` and `close` it goes on sending on the connection that failed, and forgets what it
- *   sent: no statement of that moment is ever answered. Here both come in the same instant.
- * - A connection that is ended before its session is open, without an error, it opens again at once
- *   and without end, while the statement waits. Here such an end is an error.
- * - What it was about to write when the connection ended stays where it was, and with it that something
- *   is about to be written: the next connection is never greeted. Here that connection ends at once, and
- *   so the next ones, until the rest is long enough for the driver to write it all the same.
+ * - Between `error` and `close` it sends statements on the failed connection and loses them.
+ * - It reopens a connection that ends without an error before its session is open, immediately and
+ *   forever, while the statement waits. Here such an end is an error.
+ * - A write that was buffered when a connection ended stays buffered, so the driver never greets the
+ *   next connection. Here ungreeted connections end at once, until the buffer is large enough for
+ *   the driver to flush it.
  *
- * To be called when the driver gets it.
+ * Call it when handing the socket to the driver.
  */
 export function hardenSocket<S extends Socket>(socket: S): S {
   let failure: Error | null = null;

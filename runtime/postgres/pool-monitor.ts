@@ -3,10 +3,7 @@ import type { Sql } from './connect.js';
 import type { Reserved } from './transaction-pool.js';
 import { TaskWatchdog, type HungError } from '../process/watchdog.js';
 
-/**
- * Each statement is given up by the server, by the silence of its connection or by the client that
- * waits for it, all of them sooner.
- */
+/** Statement timeout, silence limit and client timeout all fire earlier. */
 const HUNG_MS = 120_000;
 const EVERY_MS = 5_000;
 
@@ -19,9 +16,8 @@ export interface PoolMonitorOptions {
 }
 
 /**
- * Sees that statements come back, with whatever they come back: those of the pool and those of
- * transactions. Where they do not, whoever asks waits for nothing until he gives up, and a program
- * that is started again is of more use.
+ * Exits the process when pooled queries or transactions stop completing; a restart recovers faster
+ * than callers time out.
  */
 export async function monitorPool(sql: Sql, options: PoolMonitorOptions): Promise<void> {
   const { signal, onHung, stallTimeoutMs = HUNG_MS, everyMs = EVERY_MS } = options;
@@ -38,14 +34,16 @@ export async function monitorPool(sql: Sql, options: PoolMonitorOptions): Promis
     signal.addEventListener('abort', () => resolve(), { once: true });
   });
   while (!signal.aborted) {
-    // A database that is away says so at once, and is no reason to end.
+    // A database that is down fails fast, which is not a hang.
     await Promise.race([ends.watch(ask).catch(() => undefined), over]);
     await sleep(everyMs, undefined, { signal }).catch(() => undefined);
   }
   ends.stop();
 }
 
-/** Waits on when the pool is only busy: connections that never come back must show as a hang. */
+/**
+ * Keeps waiting while the pool is busy: connections that are never released must count as a hang.
+ */
 async function reserve(sql: Sql): Promise<Reserved> {
   for (;;) {
     try {

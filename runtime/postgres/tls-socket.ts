@@ -2,24 +2,24 @@ import { isIP, Socket } from 'node:net';
 import { connect as connectTls, type ConnectionOptions } from 'node:tls';
 import { withTimeout } from '../concurrency/promises.js';
 
-/** How a database wants TLS, as the driver reads it out of its URL. */
+/** TLS options of the database URL, as the driver parses them. */
 export interface TlsOptions {
   ssl: string | boolean | ConnectionOptions;
-  /** `direct` speaks it at once, without asking whether the server does. */
+  /** `direct` starts TLS without SSLRequest. */
   sslnegotiation: string | null;
 }
 
 const SSL_REQUEST = Buffer.from([0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]);
 const YES = 0x53;
 
-/** These ask for secrecy from whoever listens, and not for proof of who answers. */
+/** These modes encrypt, but do not verify the server's certificate. */
 const UNVERIFIED = ['require', 'allow', 'prefer'];
 
 /**
- * Goes over to TLS on a connection that was just begun, and comes back with what is spoken over. The
- * driver could do that itself, and would then see to its end itself too: see `whole`.
+ * Upgrades a new connection to TLS and returns the encrypted socket. The driver's own upgrade would
+ * bypass `hardenSocket`.
  *
- * @param host whose name the certificate has to have
+ * @param host name that the certificate must match
  */
 export async function secured(
   raw: Socket,
@@ -28,15 +28,15 @@ export async function secured(
   ms: number,
 ): Promise<Socket> {
   const late = (): Error =>
-    Object.assign(new Error('TLS was not agreed upon in time'), { code: 'CONNECT_TIMEOUT' });
+    Object.assign(new Error('the TLS handshake timed out'), { code: 'CONNECT_TIMEOUT' });
   try {
     const agreed = await withTimeout(
       negotiate(raw, host, ssl, sslnegotiation === 'direct'),
       ms,
       late,
     );
-    // What ends in the same moment has nobody told: the driver would wait for that for ever.
-    if (agreed.destroyed) throw refused('the connection ended as TLS was agreed upon');
+    // No event reports a socket that closed in this tick, and the driver would wait forever.
+    if (agreed.destroyed) throw refused('the connection closed at the end of the TLS handshake');
     return agreed;
   } catch (error) {
     raw.destroy();
@@ -54,16 +54,17 @@ async function negotiate(
   await event(raw, 'connect');
   if (!isDirect) {
     raw.write(SSL_REQUEST);
-    // One byte, and nothing may come behind it that was not encrypted: it would be taken for the session's.
+    // The answer is one byte. Anything after it was sent in the clear and must not be read as part
+    // of the session.
     const answer = (await event(raw, 'data')) as Buffer;
     raw.pause();
     const takesTls = answer[0] === YES && answer.length === 1;
     if (!takesTls && ssl === 'prefer' && answer.length === 1) return raw;
-    if (!takesTls) throw refused('the database server does not take TLS');
+    if (!takesTls) throw refused('the database server does not support TLS');
   }
   const socket = connectTls({
     socket: raw,
-    // An address is no name to ask for, and is what the certificate has to be for all the same.
+    // SNI takes no IP address; the certificate is checked against it all the same.
     host,
     ...(isIP(host) === 0 && { servername: host }),
     ...(isDirect && { ALPNProtocols: ['postgresql'] }),
@@ -76,14 +77,14 @@ async function negotiate(
 }
 
 /**
- * An error may come between what is waited for and the next wait, and behind the last of them before the
- * driver listens. Nobody hears it there, and it would end the process.
+ * An error can occur between two waits, or before the driver attaches its listeners. Unhandled, it
+ * would end the process.
  */
 function heed(socket: Socket): void {
   socket.on('error', () => undefined);
 }
 
-/** The next event of that name; an error or the end before it is a rejection. */
+/** Resolves with the next event of that name; rejects on an error or close. */
 function event(socket: Socket, name: string): Promise<unknown> {
   return new Promise((resolve, reject) => {
     const onEvent = (value: unknown): void => {
@@ -94,7 +95,7 @@ function event(socket: Socket, name: string): Promise<unknown> {
       off();
       reject(error);
     };
-    const onClose = (): void => onError(refused('the connection ended before TLS was agreed upon'));
+    const onClose = (): void => onError(refused('the connection closed during the TLS handshake'));
     const off = (): void => {
       socket.off(name, onEvent).off('error', onError).off('close', onClose);
     };
@@ -106,10 +107,13 @@ function refused(message: string): Error {
   return Object.assign(new Error(message), { code: 'CONNECTION_CLOSED' });
 }
 
-/** A connection that could not be had, as the driver knows one: it fails once the driver holds it. */
+/**
+ * A socket that fails once the driver holds it, which is how the driver expects failed connections.
+ */
 export function failing(error: unknown): Socket {
   const socket = new Socket();
-  // Taken, and gone: left where it is, it would keep the next connection from being greeted.
+  // Accept and drop the bytes: left in the buffer, they would block the greeting of the next
+  // connection.
   socket._write = (_chunk, _encoding, done) => done();
   socket._writev = (_chunks, done) => done();
   setImmediate(() => setImmediate(() => socket.destroy(error as Error)));

@@ -2,15 +2,15 @@ import type postgres from 'postgres';
 
 type Client = postgres.Sql<{ bigint: number }>;
 
-/** A connection that one caller has to itself, until it gives it back with `release`. */
+/** A connection reserved by one caller until `release`. */
 export type Reserved = postgres.ReservedSql<{ bigint: number }> & {
-  /** Closes it instead: nobody knows what state it is in. */
+  /** Closes the connection instead, because its state is unknown. */
   destroy(): void;
 };
 
 /**
- * Opens a client of one connection. Once that connection is gone, the client must never open
- * another, and tell `onLost`.
+ * Opens a client with one connection. When that connection is lost, the client must call `onLost`
+ * and never reconnect.
  */
 export type OpenLine = (onLost: () => void) => Client;
 
@@ -20,16 +20,15 @@ interface Connection {
   lost: boolean;
 }
 
-/** As the driver has it for its other connections. */
+/** The driver's lifetime for its other connections. */
 const LIFETIME_MS = 45 * 60_000;
 
 /**
- * The connections of transactions. The driver's own `reserve` is not used, for three faults of it:
- * a reservation that was refused while connecting stays in the driver's queue, and takes the next
- * free connection with it for good; a statement on a reserved connection that is gone throws where
- * nobody can catch it, which ends the process; and if the driver has reconnected meanwhile, that
- * statement runs outside its transaction. Here a connection that is lost is never opened again, so
- * whatever is still asked of it fails.
+ * The connections for transactions. Replaces the driver's `reserve`, which has three faults: a
+ * reservation that fails while connecting stays in the driver's queue and permanently takes the
+ * next free connection; a statement on a lost reserved connection throws where no caller can catch
+ * it, which ends the process; and after a reconnect, that statement runs outside its transaction.
+ * Here a lost connection never reconnects, so later statements on it fail.
  */
 export class TransactionPool {
   private readonly lines = new Set<Connection>();
@@ -49,7 +48,7 @@ export class TransactionPool {
   ) {}
 
   /**
-   * A connection of the caller's own; waits for one when `max` are taken. Does not connect yet.
+   * Reserves a connection; waits when `max` are taken. Does not connect yet.
    *
    * @throws Error `POOL_TIMEOUT` when none is free within `waitMs`
    */
@@ -86,7 +85,7 @@ export class TransactionPool {
     return next;
   }
 
-  /** Waits for what is taken, at most `timeout` seconds if given, and closes every connection. */
+  /** Waits for reserved connections, at most `timeout` seconds if given, and closes all of them. */
   end(options: { timeout?: number | undefined } = {}): Promise<void> {
     this.ending ??= this.endAll(options.timeout);
     return this.ending;
@@ -113,7 +112,8 @@ export class TransactionPool {
       line.lost = true;
       const at = this.idle.indexOf(line);
       if (at >= 0) this.idle.splice(at, 1);
-      // One that is taken stays counted until it is given back; whatever it is asked now, it refuses.
+      // A reserved connection stays counted until it is released; until then it rejects every
+      // statement.
       void (at >= 0 ? this.close(line) : line.client.end({ timeout: 0 }));
     };
     const line: Connection = { client: this.open(onLost), openedAt: Date.now(), lost: false };
@@ -139,7 +139,8 @@ export class TransactionPool {
     };
     return new Proxy(line.client, {
       get: (client, name) => own[name] ?? (Reflect.get(client, name) as unknown),
-      // What tells a transaction from a pool: who holds one must never open another beside it.
+      // Hides the members that distinguish a pool from a transaction: its holder must not open
+      // another.
       has: (client, name) => name in own || name in client,
     }) as unknown as Reserved;
   }
@@ -152,7 +153,7 @@ export class TransactionPool {
 }
 
 function poolTimeout(ms: number): Error {
-  const message = `no connection of the pool became free within ${String(ms)} ms`;
+  const message = `no pooled connection became available within ${String(ms)} ms`;
   return Object.assign(new Error(message), { code: 'POOL_TIMEOUT' });
 }
 

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Names that are looked up, and files: the threads that wait for them cannot be called back. */
+/** File and DNS requests, which run on libuv threads that cannot be cancelled. */
 const ON_THREADS = /^(FSReq|GetAddrInfoReq|GetNameInfoReq)/;
 
 const LOOK_EVERY_MS = 10;
@@ -9,8 +9,8 @@ const areBusy = (): boolean =>
   process.getActiveResourcesInfo().some((resource) => ON_THREADS.test(resource));
 
 /**
- * Whether all threads have come back, within `ms`. `process.exit` waits for them, for as long as a
- * name server or a file share that is away keeps them.
+ * Whether all libuv threads are idle within `ms`. `process.exit` waits for them, for as long as an
+ * unreachable name server or file share blocks them.
  */
 export async function threadsAreBack(ms: number): Promise<boolean> {
   const deadline = performance.now() + ms;

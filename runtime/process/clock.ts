@@ -1,4 +1,4 @@
-/** Epoch milliseconds. Passed in, so that a test can stand at any moment. */
+/** Epoch milliseconds. Injected, so that tests can set the time. */
 export interface Clock {
   now(): number;
 }

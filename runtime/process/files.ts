@@ -5,7 +5,7 @@ import { access, chmod, mkdir } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { OperatorError } from './operator-error.js';
 
-/** Makes a folder where there is none, as the umask permits; the message says which setting to change. */
+/** Creates a missing directory, as the umask permits. The error names the setting to change. */
 export async function makeFolder(
   variable: string,
   path: string,
@@ -17,13 +17,13 @@ export async function makeFolder(
   } catch (cause) {
     const { code = 'unknown' } = cause as NodeJS.ErrnoException;
     throw new OperatorError(
-      `${path} cannot be written (${code}): set ${variable} to a folder that this user may write.`,
+      `${path} cannot be written (${code}): set ${variable} to a directory that this user can write.`,
       { cause },
     );
   }
 }
 
-/** Makes a folder, and those above it, where there is none: of mode 0755 whatever the umask. */
+/** Creates a missing directory and its parents with mode 0755, whatever the umask. */
 export async function makePublicFolder(path: string): Promise<void> {
   const topmost = await mkdir(path, { recursive: true });
   if (topmost === undefined) return;
@@ -54,7 +54,10 @@ function syncDirectory(directory: string): void {
   }
 }
 
-/** Replaces `path` by a file that only its owner may read; a crash leaves the old file or the new one. */
+/**
+ * Replaces `path` atomically with a file of mode 0600: a crash leaves either the old or the new
+ * file.
+ */
 export function writePrivateFile(path: string, content: string): void {
   const staging = stage(path, content);
   try {
@@ -66,11 +69,11 @@ export function writePrivateFile(path: string, content: string): void {
   syncDirectory(dirname(path));
 }
 
-/** The same for a file that must not exist yet (EEXIST when it does). */
+/** Like `writePrivateFile`, but throws EEXIST when the file exists. */
 export function createPrivateFile(path: string, content: string): void {
   const staging = stage(path, content);
   try {
-    // A link, unlike a rename, refuses to replace; and unlike O_EXCL, it never shows half a file.
+    // Unlike a rename, a link does not replace; unlike O_EXCL, it never exposes a partial file.
     fs.linkSync(staging, path);
   } finally {
     fs.rmSync(staging, { force: true });
@@ -78,7 +81,7 @@ export function createPrivateFile(path: string, content: string): void {
   syncDirectory(dirname(path));
 }
 
-/** A file that holds a secret cannot be read, or others could read it too; never what is in it. */
+/** A secret file is unreadable, or readable by others. The message never quotes its content. */
 export class PrivateFileError extends OperatorError {
   override name = 'PrivateFileError';
   readonly code: 'unreadable' | 'too_open';
@@ -92,14 +95,14 @@ export class PrivateFileError extends OperatorError {
 const FOR_OWNER = [0o600, 0o400];
 const FOR_GROUP = [0o640, 0o440];
 
-/** A file of root's may be readable by a group of this process, as those of a Kubernetes Secret are. */
+/** Files of Kubernetes Secrets belong to root and are readable by a group of this process. */
 function isPrivate({ mode, uid, gid }: fs.Stats): boolean {
   if (FOR_OWNER.includes(mode & 0o777)) return true;
   const groups = [process.getegid?.(), ...(process.getgroups?.() ?? [])];
   return FOR_GROUP.includes(mode & 0o777) && uid === 0 && groups.includes(gid);
 }
 
-/** Mode and content are read through one descriptor, so that no other file can slip in between. */
+/** Reads mode and content through one descriptor, so that the file cannot be swapped in between. */
 export function readPrivateFile(file: string, what: string): string {
   let descriptor: number;
   try {
@@ -113,8 +116,8 @@ export function readPrivateFile(file: string, what: string): string {
       const mode = (stats.mode & 0o777).toString(8).padStart(4, '0');
       throw new PrivateFileError(
         'too_open',
-        `The ${what} ${file} has mode ${mode}: others must not be able to read it. Run: chmod 600 ${file} ` +
-          '(0440 and 0640 are for a file of root whose group is one of this process)',
+        `The ${what} ${file} has mode ${mode}: other users must not be able to read it. Run: chmod 600 ${file} ` +
+          '(0440 and 0640 are accepted for a file of root with a group of this process)',
       );
     }
     return fs.readFileSync(descriptor, 'utf8');

@@ -4,47 +4,49 @@ import { logger, type Logger, type LogLevel } from './log.js';
 import { isForOperator } from './operator-error.js';
 
 export interface ProgramContext {
-  /** Fires when the program has been asked to stop. */
+  /** Fires when the program is asked to stop. */
   signal: AbortSignal;
   log: Logger;
-  /** Registers what to close; at the end it runs in reverse order, each awaited. */
+  /** Registers a cleanup. Cleanups run in reverse order at exit, each awaited. */
   onStop(stop: () => unknown): void;
   /**
-   * Which rejections that nobody handles are no reason to end: a connection that is lost may be told of
-   * also where nobody waits for it.
+   * Selects unhandled rejections that do not end the program: drivers also report a lost connection
+   * where no caller waits for it.
    */
   survives(isHarmless: (error: unknown) => boolean): void;
-  /** Sets how long draining may take, where the configuration says it. */
+  /** Applies the configured drain time. */
   drainAs(drain: DrainConfig): void;
-  /** Something the program cannot do without is gone: drain, and exit with 1. */
+  /** Reports the loss of a required dependency: the program drains and exits with 1. */
   fail(error: unknown): void;
 }
 
 export interface ProgramOptions {
-  /** The longest that draining may take, in milliseconds. */
+  /** Longest time for draining, in milliseconds. */
   drainMs?: number;
   /**
-   * Exit when `main` returns, instead of staying up until a signal. A signal before that ends it with
-   * 1: whoever waits for what it does must not take it for done.
+   * Exit when `main` returns, instead of staying up until a signal. An earlier signal ends the
+   * program with 1, because its work is incomplete.
    */
   untilMainReturns?: boolean;
-  /** When LOG_LEVEL does not say. */
+  /** Used when LOG_LEVEL is unset. */
   logLevel?: LogLevel;
 }
 
 const FAILED_DRAIN_MS = 5_000;
-/** What threads are given to come back, if nothing is left of the time to drain. */
+/** Minimum time for libuv threads to finish after draining. */
 const THREADS_MS = 250;
 
 type Ending = { code: 0; reason: string } | { code: 1; error: unknown };
 
-/** Tells the program that started us that we serve, and where; says nothing when nobody listens. */
+/**
+ * Reports to the parent process that the program serves, and where. Does nothing without a parent.
+ */
 export function reportReady(url?: string): void {
   if (process.send === undefined || !process.connected) return;
   process.send({ ready: true, ...(url === undefined ? {} : { url }) });
 }
 
-/** False when something could not be closed, or not in time. */
+/** Returns false when a cleanup failed or timed out. */
 async function drain(
   stops: (() => unknown)[],
   started: Promise<unknown>,
@@ -69,7 +71,7 @@ async function drain(
       resolve();
     }, limitMs);
   });
-  // A start that was interrupted may still be opening things: what it registers meanwhile is closed too.
+  // An interrupted start may still open resources; their cleanups run too.
   const all = closeAll()
     .then(() => started)
     .then(closeAll);
@@ -80,14 +82,17 @@ async function drain(
 
 function report(name: string, log: Logger, error: unknown): void {
   if (isForOperator(error)) process.stderr.write(`${name}: ${error.message}\n`);
-  else log.fatal({ err: error }, error instanceof Error ? error.message : 'stopped by an error');
+  else
+    log.fatal(
+      { err: error },
+      error instanceof Error ? error.message : 'program stopped after an error',
+    );
 }
 
 /**
- * Runs one program from start to exit code, which the entry point hands to the system. It drains on
- * SIGTERM, on SIGINT and when the process that started it is gone, and stops with 1 on an error
- * that nobody handled. Of what comes after the first of these nothing makes it stop in another way:
- * a terminal and npm both pass an interrupt on, so that one keystroke is two signals.
+ * Runs one program from start to exit code. It drains on SIGTERM, on SIGINT and when its parent
+ * process exits, and stops with 1 on an unhandled error. Only the first of these counts: a terminal
+ * and npm both forward an interrupt, so one keystroke sends two signals.
  */
 export async function runProgram(
   name: string,
@@ -107,11 +112,12 @@ export async function runProgram(
   const fail = (error: unknown): void => end({ code: 1, error });
   let isHarmless = (_error: unknown): boolean => false;
   const onRejection = (error: unknown): void => {
-    if (isHarmless(error)) log.warn({ err: error }, 'lost, with nobody waiting for it');
+    if (isHarmless(error))
+      log.warn({ err: error }, 'unhandled rejection ignored: a connection was lost');
     else fail(error);
   };
   const onSignal = (signal: NodeJS.Signals): void => end({ code: 0, reason: signal });
-  const onDisconnect = (): void => end({ code: 0, reason: 'its starter is gone' });
+  const onDisconnect = (): void => end({ code: 0, reason: 'parent process exited' });
   const hasStarter = process.connected;
 
   process.on('SIGTERM', onSignal).on('SIGINT', onSignal);
@@ -134,24 +140,25 @@ export async function runProgram(
     fail,
   );
 
-  // A program stays up until it is told otherwise, even at a moment when it waits for nothing.
+  // Keeps the event loop alive until the program is stopped.
   const stayUp = setInterval(() => undefined, 2 ** 30);
   const ending = await ended;
   stopping.abort();
   if (ending.code === 1) report(name, log, ending.error);
   else log.debug({ reason: ending.reason }, 'stopping');
-  // After an error that nobody handled something may never answer again; a restart is worth more.
+  // After an unhandled error, cleanups may hang; a quick restart is worth more.
   const limitMs = ending.code === 0 ? drainMs : Math.min(drainMs, FAILED_DRAIN_MS);
   const deadline = performance.now() + limitMs;
   const clean = await drain(stops, started, log, limitMs);
-  if (!clean) log.error('not everything was closed in time or in order');
+  if (!clean) log.error('shutdown incomplete: a cleanup failed or timed out');
   const isDone = hasReturned || !untilMainReturns;
-  if (ending.code === 0 && !isDone) log.error('told to stop before its work was done');
+  if (ending.code === 0 && !isDone) log.error('program stopped before its work was complete');
   if (!(await threadsAreBack(Math.max(THREADS_MS, deadline - performance.now())))) {
-    log.error('a file or a name server does not answer: ended by force');
+    log.error('a file system or name server does not answer: process killed');
     process.kill(process.pid, 'SIGKILL');
   }
   clearInterval(stayUp);
-  // Nobody stops listening for signals: one that came between that and the exit would be the end.
+  // Signal handlers stay installed: a signal between their removal and the exit would kill the
+  // process.
   return ending.code === 0 && clean && isDone ? 0 : 1;
 }

@@ -5,7 +5,7 @@ export type { Logger };
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
-/** Names under which a secret could reach a log line; pino censors them wherever they stand. */
+/** Field names that can carry a secret; pino redacts them at every level. */
 const SECRET_NAMES = [
   'password',
   'secret',
@@ -18,7 +18,7 @@ const SECRET_NAMES = [
   'superuserUrl',
   'connectionString',
   'authorization',
-  // What Redis refused: its AUTH carries the password.
+  // The command that Redis rejected: AUTH carries the password.
   'command',
   '["x-svc-api-key"]',
 ];
@@ -27,24 +27,23 @@ const paths = SECRET_NAMES.flatMap((name) =>
 );
 
 /**
- * What a Postgres error says beside its message, and it says it of rows: values of a key that is
- * taken, the whole row that a check refuses, a statement and what it was given.
+ * Members of a Postgres error that quote rows: key values, whole rows, statements and parameters.
  */
-const OF_ROWS = ['detail', 'where', 'query', 'internal_query', 'parameters', 'args'];
+const ROW_FIELDS = ['detail', 'where', 'query', 'internal_query', 'parameters', 'args'];
 
-/** An error without what it may quote of what somebody sent. Of those that caused it only the stack is told. */
-function plainly(error: unknown): unknown {
+/** Serializes an error without quoted user data. Of its causes, only the stack remains. */
+function serializeError(error: unknown): unknown {
   return error instanceof Error ? withoutRows({ ...stdSerializers.err(error) }) : error;
 }
 
-function withoutRows(told: Record<string, unknown>): Record<string, unknown> {
-  const kept = Object.entries(told).filter(([name]) => !OF_ROWS.includes(name));
+function withoutRows(fields: Record<string, unknown>): Record<string, unknown> {
+  const kept = Object.entries(fields).filter(([name]) => !ROW_FIELDS.includes(name));
   const { aggregateErrors: others, ...plain } = Object.fromEntries(kept);
   if (!Array.isArray(others)) return plain;
   return { ...plain, aggregateErrors: (others as Record<string, unknown>[]).map(withoutRows) };
 }
 
-/** JSON lines on stderr, so that stdout stays free for what a program has to say to a person. */
+/** Writes JSON lines to stderr; stdout is for command output. */
 export function logger(program: string, level: LogLevel = 'info'): Logger {
   return pino(
     {
@@ -53,7 +52,7 @@ export function logger(program: string, level: LogLevel = 'info'): Logger {
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths, censor: '[secret]' },
-      serializers: { err: plainly },
+      serializers: { err: serializeError },
     },
     pino.destination({ fd: 2, sync: true }),
   );

@@ -1,14 +1,14 @@
 /**
- * An error for whoever runs the program: its message says what is wrong and what to do, and a stack
- * would add nothing.
+ * An error that the operator can fix. Its message states the problem and the remedy; no stack is
+ * logged.
  */
 export class OperatorError extends Error {
   override name = 'OperatorError';
 }
 
 /**
- * Whether an error is for whoever runs the program. Folders that cannot see this one, such as the
- * queries, mark theirs with `forOperator`.
+ * Whether an error is for the operator. Modules that cannot import this one, such as sql/, set
+ * `forOperator` on theirs.
  */
 export function isForOperator(error: unknown): error is Error {
   if (error instanceof OperatorError) return true;

@@ -9,47 +9,50 @@ export interface ChildSpec {
   name: string;
   /** The module to run. */
   file: string;
-  /** Its whole environment: a child inherits nothing. */
+  /** Its complete environment: a child inherits nothing. */
   env: Readonly<Record<string, string>>;
-  /** The variable that sets its port: after a crash it comes back on the port it had. */
+  /** The variable that sets its port. A restarted child reuses its port. */
   portVariable?: string;
 }
 
 export interface Supervised {
   name: string;
-  /** Its URL, if it has one, once it serves. Rejects when it ends before that for the first time. */
+  /** Resolves with its URL, if any, once it serves. Rejects when its first start fails. */
   ready: Promise<string | undefined>;
-  /** Whether it has said so in the life that it has at the moment. */
+  /** Whether the current process has reported ready. */
   isReady(): boolean;
-  /** The process id at the moment, if it runs. */
+  /** The current process id, if it runs. */
   pid(): number | undefined;
-  /** The process of the moment, if it runs: to talk to, not to end. */
+  /** The current process, if it runs: for messages only, `stop` ends it. */
   process(): ChildProcess | null;
-  /** Asks it to drain, waits for it, and restarts it no more. */
+  /** Asks it to drain, waits for its exit and does not restart it. */
   stop(): Promise<void>;
 }
 
 export interface SuperviseOptions {
   log: Pick<Logger, 'warn' | 'info'>;
-  /** Where a child's lines go; ours when not given. */
+  /** Receives the child's output lines; written to stderr by default. */
   out?: (line: string) => void;
-  /** How long a child may take to drain before it is killed, in milliseconds. */
+  /** Time for a child to drain before it is killed, in milliseconds. */
   graceMs?: number;
-  /** Fires when we are told to stop; a child that heard of it as well is not started again. */
+  /** Fires when the parent is asked to stop; from then on, no child is restarted. */
   signal?: AbortSignal;
-  /** Starts it in another way than as a module of its own. */
+  /** Replaces `fork` as the way to start the child. */
   launch?: (spec: ChildSpec) => ChildProcess;
-  /** It ended before it was ready, that many times in a row; the first time of all, `ready` rejects. */
+  /**
+   * Called with the number of consecutive failed starts. The very first failure rejects `ready`
+   * instead.
+   */
   onFailedStart?: (times: number) => void;
 }
 
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 10_000;
-/** A child that ran for so long has recovered from whatever made it crash before. */
+/** A child that ran this long has recovered: its restart delay is reset. */
 const RECOVERED_MS = 60_000;
 const GRACE_MS = 30_000;
 
-/** A child that never came up; what it wrote before, which has been passed on, says why. */
+/** A child exited before it was ready; its forwarded output has the reason. */
 export class ChildFailedError extends OperatorError {
   override name = 'ChildFailedError';
 }
@@ -65,7 +68,7 @@ const isReadyMessage = (message: unknown): message is ReadyMessage =>
 const describe = (code: number | null, signal: NodeJS.Signals | null): string =>
   signal === null ? `ended with exit code ${String(code)}` : `was ended by ${signal}`;
 
-/** Log lines are JSON and say who speaks; anything else gets the name in front. */
+/** Forwards JSON log lines unchanged, and prefixes other lines with the child's name. */
 function forward(stream: Readable, name: string, write: (line: string) => void): void {
   createInterface({ input: stream }).on('line', (line) => {
     write(line.startsWith('{') ? line : `[${name}] ${line}`);
@@ -77,8 +80,8 @@ function forkProgram({ file, env }: ChildSpec): ChildProcess {
     env,
     execArgv: [],
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
-    // A process group of its own: an interrupt typed at the terminal reaches us alone, and we stop
-    // the children in their order.
+    // In its own process group, because an interrupt at the terminal must reach only the parent,
+    // which stops its children in order.
     detached: true,
   });
 }
@@ -105,11 +108,11 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
     settleReady = resolve;
     failReady = reject;
   });
-  // Whoever asks for it gets the rejection; nobody asking is no crash of ours.
+  // Callers that await `ready` see the rejection; without one, it must not crash the process.
   ready.catch(() => undefined);
 
   function onReady(url: string | undefined): void {
-    if (hasBeenReady) log.info({ child: spec.name }, 'a program is back');
+    if (hasBeenReady) log.info({ child: spec.name }, 'child is ready again');
     hasBeenReady = true;
     isReadyNow = true;
     if (spec.portVariable !== undefined && url !== undefined) {
@@ -118,13 +121,13 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
     settleReady(url);
   }
 
-  /** One life of the child; resolves with how it ended. */
+  /** Runs the child once; resolves with how it ended. */
   function live(): Promise<{ ending: string; lastedMs: number }> {
     const began = performance.now();
     const process = launch({ ...spec, env });
     child = process;
     isReadyNow = false;
-    log.info({ child: spec.name, child_pid: process.pid }, 'a program is started');
+    log.info({ child: spec.name, child_pid: process.pid }, 'child started');
     if (process.stdout) forward(process.stdout, spec.name, out);
     if (process.stderr) forward(process.stderr, spec.name, out);
     process.on('message', (message) => {
@@ -137,8 +140,8 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
         isReadyNow = false;
         resolve({ ending, lastedMs: performance.now() - began });
       };
-      process.once('error', (error) => over(`could not be started (${error.message})`));
-      // `close` comes after the last line has been read, `exit` may come before.
+      process.once('error', (error) => over(`did not start (${error.message})`));
+      // `close` follows the last output line; `exit` may precede it.
       process.once('close', (code, signal) => over(describe(code, signal)));
     });
   }
@@ -154,7 +157,7 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
       }
       if (failedStarts > 0) onFailedStart(failedStarts);
       if (lastedMs > RECOVERED_MS) pauseMs = FIRST_PAUSE_MS;
-      log.warn({ child: spec.name, pauseMs }, `a program ${ending}; it is started again`);
+      log.warn({ child: spec.name, pauseMs }, `child ${ending} and will be restarted`);
       await sleep(pauseMs, undefined, { signal: hasToStop }).catch(() => undefined);
       pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS);
     }
@@ -167,10 +170,10 @@ export function supervise(spec: ChildSpec, options: SuperviseOptions): Supervise
     stopping.abort();
     child?.kill('SIGTERM');
     const kill = (): void => void child?.kill('SIGKILL');
-    // Should our own time be over first, one that hangs must not be left behind.
+    // If the parent exits first, a hanging child must not outlive it.
     process.once('exit', kill);
     const late = setTimeout(() => {
-      log.warn({ child: spec.name }, 'a program did not drain in time and is killed');
+      log.warn({ child: spec.name }, 'child did not drain in time and was killed');
       kill();
     }, graceMs);
     await over;

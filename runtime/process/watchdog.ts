@@ -1,4 +1,4 @@
-/** What was begun neither ends nor goes on, though every wait in it should have a limit of its own. */
+/** A task neither ended nor progressed within its limit. */
 export class HungError extends Error {
   override readonly name = 'HungError';
 }
@@ -6,21 +6,21 @@ export class HungError extends Error {
 const LOOK_EVERY_MS = 1_000;
 
 export interface WatchdogOptions {
-  /** Who is watched, for the message. */
+  /** Name of the watched task, for the message. */
   what: string;
-  /** For so long it may neither end nor go on. */
+  /** Time without completion or progress after which the task counts as hung. */
   limitMs: number;
-  /** A number that is another one when it goes on; without it, it has to end. */
+  /** A number that changes on progress; without it, the task has to end in time. */
   progress?: () => number;
   /** Called once. */
   onHung: (error: HungError) => void;
 }
 
 /**
- * Sees that work which began ends, or at least goes on. Each wait in it has a limit of its own; this is
- * for the one that turns out to have none, after which a program would be up and do nothing.
+ * Detects a task that neither ends nor progresses. Every wait has its own timeout; the watchdog
+ * covers a missing one, which would leave the program up and idle.
  *
- * Counted is time in which this process ran: one that was stopped or asleep did not hang.
+ * Only counts time in which this process ran: a stopped or suspended process did not hang.
  */
 export class Watchdog {
   private isUnderWay = false;
@@ -37,7 +37,7 @@ export class Watchdog {
       if (this.quietMs < limitMs) return;
       this.stop();
       const seconds = String(limitMs / 1000);
-      onHung(new HungError(`${what} has not gone on for ${seconds} s: something in it never ends`));
+      onHung(new HungError(`${what} made no progress for ${seconds} s`));
     }, everyMs);
   }
 
@@ -55,7 +55,7 @@ export class Watchdog {
   }
 }
 
-/** The same for pieces of work of which several are under way at a time: the oldest of them has to end. */
+/** A watchdog for concurrent tasks: the oldest one has to end. */
 export class TaskWatchdog {
   private readonly underWay = new Set<number>();
   private begun = 0;

@@ -1,4 +1,15 @@
-import { createPostgresBackend, createRedisBackend, type PostgresConnectionOptions, type Processor, Queue, QueueEvents, type QueueOptions, UnrecoverableError, Worker, type WorkerOptions } from 'bullmq';
+import {
+  createPostgresBackend,
+  createRedisBackend,
+  type PostgresConnectionOptions,
+  type Processor,
+  Queue,
+  QueueEvents,
+  type QueueOptions,
+  UnrecoverableError,
+  Worker,
+  type WorkerOptions,
+} from 'bullmq';
 import pg from 'pg';
 import { isProofId } from '#protocol/ids';
 import type { QueueConfig } from '../config.js';
@@ -8,8 +19,8 @@ import { openRedis, type RedisClient } from './redis.js';
 export { UnrecoverableError };
 
 /**
- * The queues' names; on Redis their keys share the hash tag of `PREFIX`, as a cluster demands. Work
- * of batches has a queue of its own, so that what comes alone never stands behind it.
+ * Queue names; on Redis their keys share the hash tag of `PREFIX`, as a cluster requires. Batch
+ * work has its own queue, so that single admissions never wait behind it.
  */
 export const QUEUES = ['admit', 'batch'] as const;
 export type QueueName = (typeof QUEUES)[number];
@@ -19,35 +30,35 @@ export const SCHEMA = 'bullmq';
 
 export interface AdmitData {
   ids: string[];
-  /** By which requests they came, in one string; for log lines alone. */
+  /** Packed request ids, only for log lines. */
   requests?: string;
 }
 
-/** What a job's ids are ids of, by the job's name. */
+/** Job names, by the kind of ids that the job carries. */
 export const JOB = { admissions: 'admit', revocations: 'revoke', batches: 'batches' } as const;
 
 export type AdmitProcessor = Processor<AdmitData, string[]>;
 
-/** The part of BullMQ's Queue, QueueEvents or Worker that opening and closing need. */
+/** The members of BullMQ's Queue, QueueEvents or Worker that opening and closing need. */
 interface Member {
   waitUntilReady(): Promise<unknown>;
   close(): Promise<void>;
   on(event: 'error', listener: (error: Error) => void): unknown;
 }
 
-/** One member on one backend. */
+/** A queue client on one backend. */
 export interface Opened<M> {
   member: M;
-  /** Frees the connections at once, whatever the member is doing. */
+  /** Frees the connections immediately, whatever the client is doing. */
   abandon(): void;
 }
 
 export type OnError = (error: Error) => void;
 
-/** Jobs in work need a connection only while they are taken and when they are done. */
+/** A job needs a connection only while it is fetched and completed. */
 const MOST_MOVING_JOBS = 4;
 
-/** An hour's worth of missed consumers is no loss: events are hints. */
+/** Consumers that are away for an hour may miss events, which are only hints. */
 const EVENTS_KEPT = 1_000;
 const FAILED_KEPT = 100;
 
@@ -64,8 +75,8 @@ const queueOptions = {
 };
 
 /**
- * A worker that is killed lets go of its jobs within ten seconds, and another takes them within
- * five more. How often that happens to a job says nothing about the job.
+ * Another worker takes the jobs of a killed worker within fifteen seconds. Stalled counts are not
+ * limited: a stall is not the job's fault.
  */
 const workerOptions = {
   autorun: false,
@@ -76,16 +87,15 @@ const workerOptions = {
 };
 
 /**
- * On Postgres the wake-ups of concurrent commits are merged, and the last one can be lost; a
- * consumer must look by itself, at a short interval.
+ * On Postgres, concurrent notifications are merged and the last one can be lost, so consumers must
+ * also poll at a short interval.
  */
 const POSTGRES_EVENTS_WAIT_MS = 100;
 const POSTGRES_IDLE_WAIT_S = 0.2;
 
 /**
- * When BullMQ opens, it takes a connection out of its pool to look at its tables, and then nobody hears
- * of an error of it: one that is lost at that moment would end the process. What was asked of it fails
- * all the same, and there it is handled.
+ * While opening, BullMQ uses a pool connection that has no error listener: losing it at that moment
+ * would end the process. The query itself still fails and is handled there.
  */
 class QueueClient extends pg.Client {
   constructor(options?: pg.ClientConfig) {
@@ -135,10 +145,7 @@ export function openQueue(
 
 export type QueueToRead = Member & Pick<Queue, 'name' | 'getWaitingCount'>;
 
-/**
- * For somebody who looks at jobs and never adds, takes or changes one: opening it writes nothing
- * either, so that a database role which may only read is enough.
- */
+/** A read-only queue client: opening it writes nothing, so a read-only database role is enough. */
 export function openQueueToRead(
   config: QueueConfig,
   name: QueueName,
@@ -165,12 +172,12 @@ export interface Events extends Member {
 }
 
 /**
- * Reads from the oldest event kept: "from now on" is decided anew at every read until a first event
- * has come, so what happens in between would be missed. Old news do no harm.
+ * Reads from the oldest event kept: BullMQ resolves "from now on" at every read until a first event
+ * arrives, which would miss those in between. Old events are harmless.
  */
 const OLDEST_EVENT = '0';
 
-/** Of admissions that came alone: nobody waits for those of a batch. */
+/** Events of single admissions only: no caller waits for those of a batch. */
 export function openEvents(config: QueueConfig, onError: OnError): Opened<Events> {
   const name: QueueName = 'admit';
   if (config.redisUrl === null) {
@@ -220,7 +227,7 @@ export function openWorker(
   return open(new Worker(name, processor, options, createRedisBackend), onError, client);
 }
 
-/** The most ids that a job may carry; a job with more did not come from us. */
+/** Limit of ids per job; a larger job is forged. */
 export const MAX_IDS_PER_JOB = 1_000;
 
 export function isIds(value: unknown): value is string[] {
@@ -233,8 +240,8 @@ export function isIds(value: unknown): value is string[] {
 }
 
 /**
- * What a job carries; null when it is none of ours. Whoever gets at the queue can put any JSON
- * there, `null` included, and one that made this throw would be tried again and again.
+ * Parses a job's data; null when it is malformed. The queue is untrusted and can hold any JSON,
+ * including `null`; a thrown error would be retried forever.
  */
 export function readJob(data: unknown): { ids: string[]; requests: RequestIds } | null {
   if (typeof data !== 'object' || data === null) return null;

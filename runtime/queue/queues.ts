@@ -2,7 +2,18 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { QueueConfig } from '../config.js';
 import { logger, type Logger } from '../process/log.js';
-import { type AdmitProcessor, isIds, JOB, type Opened, openEvents, openQueue, openWorker, type QueueName, readJob, UnrecoverableError } from './backend.js';
+import {
+  type AdmitProcessor,
+  isIds,
+  JOB,
+  type Opened,
+  openEvents,
+  openQueue,
+  openWorker,
+  type QueueName,
+  readJob,
+  UnrecoverableError,
+} from './backend.js';
 import { packRequestIds, type RequestIds } from '../http/request-ids.js';
 import { withTimeout } from '../concurrency/promises.js';
 
@@ -17,7 +28,7 @@ export {
 export { openQueueToRead, QUEUES, type QueueToRead } from './backend.js';
 export { MAX_IDS_PER_JOB } from './backend.js';
 
-/** The queue did not answer in time, or refused. What was to be enqueued may still be processed. */
+/** The queue timed out or failed. The job may have been enqueued all the same. */
 export class QueueUnavailableError extends Error {
   override name = 'QueueUnavailableError';
 }
@@ -40,7 +51,7 @@ function inTime<T>(promise: Promise<T>, ms: number, what: string): Promise<T> {
   return withTimeout(promise, ms, () => new QueueUnavailableError(late));
 }
 
-/** A queue that is away says so many times a second; once in a while is enough to know. */
+/** Logs at intervals: an unreachable queue reports many errors per second. */
 function throttleLog(log: QueueLog, what: string): (error: unknown) => void {
   let last = -Infinity;
   let more = 0;
@@ -50,7 +61,7 @@ function throttleLog(log: QueueLog, what: string): (error: unknown) => void {
       more += 1;
       return;
     }
-    log.warn({ err: error, unlogged: more }, `${what}: the queue reports an error`);
+    log.warn({ err: error, unlogged: more }, `${what}: queue error`);
     last = now;
     more = 0;
   };
@@ -61,7 +72,7 @@ interface Closable {
   close(): Promise<void>;
 }
 
-/** Waits until it is connected; what cannot connect has nothing to finish and is dropped at once. */
+/** Waits for the connection; a client that cannot connect has no work to finish and is dropped. */
 async function connected<M extends Closable>(opened: Opened<M>): Promise<void> {
   try {
     await inTime(opened.member.waitUntilReady(), READY_MS, 'connecting to the queue');
@@ -76,16 +87,16 @@ async function shut(opened: Opened<Closable>, ms: number): Promise<void> {
   try {
     await inTime(opened.member.close(), ms, 'closing the queue');
   } catch {
-    // It is being left anyway; its connections are cut below.
+    // Its connections are cut below.
   } finally {
     opened.abandon();
   }
 }
 
-/** What is in a queue: wake-ups, and not what the registry holds. */
+/** Jobs in a queue. Jobs are wake-ups; the registry holds the admissions. */
 export interface QueueState {
   jobs: Record<(typeof STATES)[number], number>;
-  /** When the oldest job that waits was added, in epoch milliseconds of who added it. */
+  /** When the oldest waiting job was added, in epoch milliseconds of the producer's clock. */
   oldestAt: number | null;
 }
 
@@ -95,28 +106,31 @@ interface QueueStats {
   stats(): Promise<QueueState>;
 }
 
-/** Wakes workers. It promises nothing: the registry knows what is pending, and the sweeper asks it. */
+/**
+ * Wakes workers. Delivery is not guaranteed: the registry has what is pending, and stale admissions
+ * are requeued from it.
+ */
 export interface AdmitQueue extends QueueStats {
   /**
-   * Rejects within seconds when the queue is away; returns the job's id. `requests` names for each
-   * id the request that brought it, for the worker's log lines.
+   * Returns the job's id; rejects within seconds when the queue is unreachable. `requests` has the
+   * request id of each proof, for the worker's log lines.
    */
   add(proofIds: readonly string[], requests?: readonly string[]): Promise<string>;
-  /** The same for revocations that were asked for. */
+  /** Like `add`, for requested revocations. */
   addRevocations(revocationIds: readonly string[], requests?: readonly string[]): Promise<string>;
-  /** Says that batches have come, by their ids without what stands in front: the registry has them. */
+  /** Announces new batches, by their ids without prefix. The registry has their content. */
   addBatches(batchIds: readonly string[], requests?: readonly string[]): Promise<string>;
-  /** Rejects when the queue is away. */
+  /** Rejects when the queue is unreachable. */
   ping(): Promise<void>;
   /** Jobs that no worker has taken yet. */
   depth(): Promise<number>;
   close(): Promise<void>;
 }
 
-/** Carries the turns of batches from whoever hands them out to whoever works them. */
+/** Carries chunk leases from the dispatcher to the workers. */
 export interface BatchQueue extends QueueStats {
   add(proofIds: readonly string[]): Promise<string>;
-  /** Turns that no worker has taken yet. */
+  /** Leases that no worker has taken yet. */
   depth(): Promise<number>;
   close(): Promise<void>;
 }
@@ -164,10 +178,10 @@ function openSender(config: QueueConfig, name: QueueName, options: QueueOptions)
     return opened;
   }
 
-  // BullMQ remembers a connection that failed at first for ever, so a failure here is forgotten:
-  // the next call tries anew.
+  // BullMQ caches a failed first connection forever, so failures are dropped here and the next call
+  // reconnects.
   function ready(): Promise<OpenQueue> {
-    if (closed) return Promise.reject(new QueueUnavailableError('the queue has been closed'));
+    if (closed) return Promise.reject(new QueueUnavailableError('the queue client is closed'));
     if (current === null) {
       const opening = openOnce();
       current = opening;
@@ -187,11 +201,11 @@ function openSender(config: QueueConfig, name: QueueName, options: QueueOptions)
       );
     } catch (cause) {
       if (cause instanceof QueueUnavailableError) throw cause;
-      throw new QueueUnavailableError('the queue cannot be reached', { cause });
+      throw new QueueUnavailableError('the queue is unreachable', { cause });
     }
   }
 
-  // The id is ours because making one is a right that the programs' database roles do not have.
+  // The producer creates the id: BullMQ's own needs a privilege that the programs' roles lack.
   const add: Producer['add'] = (job, ids, requests) =>
     ask(async (queue) => {
       const jobId = randomUUID();
@@ -225,18 +239,18 @@ function openSender(config: QueueConfig, name: QueueName, options: QueueOptions)
   };
 }
 
-/** Something that runs in the background until it is closed. */
+/** A background task. */
 export interface Running {
-  /** Settles when it runs for the first time; a queue that is away at the start is waited for. */
+  /** Resolves when it first runs; an unreachable queue delays it. */
   ready: Promise<void>;
-  /** Whether it does at the moment. */
+  /** Whether it currently runs. */
   isRunning(): boolean;
   close(): Promise<void>;
 }
 
 type Runner = Opened<Closable & { run(): Promise<void> }>;
 
-/** Keeps one open: a backend that cannot be reached at the start, or that gives up, is opened again. */
+/** Keeps a client open: reopens it when the backend is unreachable or fails. */
 function keepRunning(
   open: () => Runner,
   report: (error: unknown) => void,
@@ -263,7 +277,7 @@ function keepRunning(
     try {
       await run;
     } finally {
-      // While closing, whoever closes waits for the job at hand.
+      // While closing, `close` waits for the current job.
       if (!closing.signal.aborted) {
         const over = running;
         running = null;
@@ -295,15 +309,15 @@ function keepRunning(
 }
 
 /**
- * Calls `onSettled` when a worker is done with a job, for better or worse. A hint that now is a good
- * time to ask the registry: it can be late, missing or forged.
+ * Calls `onSettled` when a worker completes or fails a job. The event is only a hint to query the
+ * registry: it can be late, missing or forged.
  */
 export function openAdmitEvents(
   config: QueueConfig,
   onSettled: (jobId: string, ids?: string[]) => void,
   options: QueueOptions = {},
 ): Running {
-  const report = throttleLog(options.log ?? logger('queue'), 'waiting for events');
+  const report = throttleLog(options.log ?? logger('queue'), 'event consumer');
   return keepRunning(
     () => {
       const opened = openEvents(config, report);
@@ -320,26 +334,25 @@ export function openAdmitEvents(
   );
 }
 
-/** The backends hand a result over in different wrappings. */
+/** The backends wrap results differently. */
 function idsFrom(returnvalue: unknown): string[] | null {
   return isIds(returnvalue) ? returnvalue : null;
 }
 
 export interface AdmitWorkerOptions extends QueueOptions {
   concurrency: number;
-  /** Called with the ids of jobs that ask for revocations; without it they are left to the sweeper. */
+  /** Handles jobs of revocations; without it, the requeue of stale admissions handles them. */
   revocations?: Handler;
-  /** Called when batches have come; without it their turns are handed out when they are looked for. */
+  /** Handles announcements of batches; without it, chunks are dispatched at the next poll. */
   batches?: Handler;
 }
 
-/** What is done with the ids of a job; by which requests they came is for log lines alone. */
+/** Handles the ids of a job. `requests` is only for log lines. */
 export type Handler = (ids: string[], requests: RequestIds) => Promise<void>;
 
 /**
- * Calls `handler` with the ids of each job that asks for admissions. A job of another kind, or that
- * is not a plain list of ids, is set aside unread: the queue is open to whoever gets at it, and
- * proves nothing.
+ * Calls `handler` with the ids of each admission job. Jobs of unknown kind or shape are rejected
+ * unread: the queue is untrusted and proves nothing.
  */
 export function openAdmitWorker(
   config: QueueConfig,
@@ -354,7 +367,7 @@ export function openAdmitWorker(
   return openConsumer(config, 'admit', handlers, options);
 }
 
-/** The same for the turns of batches. */
+/** Like `openAdmitWorker`, for chunk leases. */
 export function openBatchWorker(
   config: QueueConfig,
   handler: Handler,
@@ -371,12 +384,12 @@ function openConsumer(
   handlers: Handlers,
   options: QueueOptions & { concurrency: number },
 ): Running {
-  const report = throttleLog(options.log ?? logger('queue'), 'taking jobs');
+  const report = throttleLog(options.log ?? logger('queue'), 'job consumer');
   const processor: AdmitProcessor = async (job) => {
     const read = readJob(job.data);
     if (read === null) throw new UnrecoverableError('the job is not a list of ids');
     const handle = Object.hasOwn(handlers, job.name) ? handlers[job.name] : undefined;
-    if (handle === undefined) throw new UnrecoverableError('there is no such kind of job');
+    if (handle === undefined) throw new UnrecoverableError('unknown kind of job');
     await handle(read.ids, read.requests);
     return read.ids;
   };

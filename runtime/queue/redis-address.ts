@@ -1,9 +1,9 @@
-/** What REDIS_URL names. */
+/** The servers that REDIS_URL names. */
 export type RedisAddress =
   | { isCluster: false; url: string }
   | {
       isCluster: true;
-      /** Any of its nodes: they know of the others. */
+      /** Some nodes of the cluster; the client discovers the others. */
       nodes: { host: string; port: number }[];
       isTls: boolean;
       username: string | null;
@@ -11,13 +11,14 @@ export type RedisAddress =
     };
 
 export const REDIS_SAY =
-  'must be a URL like redis://host:6379; of a cluster redis+cluster://host:6379, or several nodes separated by commas';
+  'must be a URL like redis://host:6379; for a cluster, redis+cluster://host:6379 or several nodes separated by commas';
 
 /**
- * Reads `redis://` (or `rediss://`, with TLS), of one server or of a cluster's nodes separated by
- * commas, and `redis+cluster://` where one address stands for a whole cluster.
+ * Parses `redis://` (or `rediss://` for TLS) with one server or a comma-separated list of cluster
+ * nodes, and `redis+cluster://` with one address for a whole cluster.
  *
- * @returns the address, or what is wrong with it; never a part of it, since it holds a password
+ * @returns the address, or a description of the problem that quotes none of it, because it holds a
+ * password
  */
 export function readRedisAddress(text: string): RedisAddress | string {
   const parts = text.split(',');
@@ -30,15 +31,15 @@ export function readRedisAddress(text: string): RedisAddress | string {
 
   const others = urls.slice(1);
   if (others.some(({ protocol }) => protocol !== first.protocol)) {
-    return 'must name all nodes of a cluster in the same way: either with TLS (rediss) or without';
+    return 'must use one scheme for all nodes of a cluster: with TLS (rediss) or without';
   }
   const differs = ({ username, password }: URL): boolean =>
     username + password !== '' && (username !== first.username || password !== first.password);
   if (others.some(differs)) {
-    return 'must have one user and password for a cluster: give them with its first node';
+    return 'must have one user and password per cluster: set them on the first node';
   }
   if (urls.some(({ pathname, search }) => !/^\/?0?$/.test(pathname) || search !== '')) {
-    return 'must name no database and no options of a cluster, which has one database only';
+    return 'must not have a database number or options, for a cluster';
   }
   const [username, password] = [first.username, first.password].map(decoded);
   if (username === undefined || password === undefined) return REDIS_SAY;
@@ -54,7 +55,7 @@ export function readRedisAddress(text: string): RedisAddress | string {
   };
 }
 
-/** Null when there is none, undefined when it is no percent-encoding. */
+/** Null for an empty text, undefined for invalid percent-encoding. */
 function decoded(text: string): string | null | undefined {
   if (text === '') return null;
   try {

@@ -6,8 +6,8 @@ export type RedisClient = Redis | Cluster;
 
 export interface RedisOptions {
   /**
-   * `fail_fast`: a command is answered within a second or two or it fails, for callers that have a
-   * client of their own waiting. `wait`: commands wait for the server to come back, as a consumer should.
+   * `fail_fast`: commands fail after a second or two, for callers whose own clients wait. `wait`:
+   * commands wait for the server to return, for consumers.
    */
   whenAway: 'fail_fast' | 'wait';
   onError: (error: Error) => void;
@@ -20,7 +20,7 @@ const LONGEST_PAUSE_MS = 1_000;
 const pause = (attempt: number): number =>
   Math.min(50 * 2 ** Math.min(attempt, 10), LONGEST_PAUSE_MS);
 
-/** @param url as `readRedisAddress` takes it */
+/** @param url as for `readRedisAddress` */
 export function openRedis(url: string, { whenAway, onError }: RedisOptions): RedisClient {
   const address = readRedisAddress(url);
   if (typeof address === 'string') throw new Error(`REDIS_URL ${address}`);
@@ -46,7 +46,7 @@ function openCluster(
   return new Cluster(nodes, {
     clusterRetryStrategy: pause,
     enableOfflineQueue,
-    // Certificates are checked against the names that the nodes go by, so those are kept.
+    // TLS certificates are checked against host names, so those must not be resolved.
     ...(isTls ? { dnsLookup: keepName } : {}),
     redisOptions: {
       ...perServer,
@@ -62,8 +62,8 @@ const keepName = (name: string, done: (error: null, address: string) => void): v
 };
 
 /**
- * Warns, each time it connects, of servers that throw keys away when memory is short: jobs would
- * vanish, and be found by the sweeper alone. What cannot be asked is not told.
+ * Warns after each connect when a server may evict keys: only the requeue of stale admissions would
+ * find the lost jobs. Servers that reject INFO are skipped.
  */
 export function warnOfEviction(client: RedisClient, log: Pick<Logger, 'warn'>): void {
   const look = async (): Promise<void> => {
@@ -74,7 +74,7 @@ export function warnOfEviction(client: RedisClient, log: Pick<Logger, 'warn'>): 
       const { host, port } = server.options;
       log.warn(
         { host, port, policy },
-        'Redis may throw jobs away: set maxmemory-policy noeviction',
+        'Redis can evict jobs, which delays their admissions: set maxmemory-policy noeviction',
       );
     }
   };

@@ -5,7 +5,7 @@ import { SCHEMA } from './backend.js';
 
 const CONNECT_MS = 3_000;
 
-/** @param signal breaks off what is under way */
+/** @param signal cancels the query in flight */
 async function asOwner<T>(
   ownerUrl: string,
   work: (client: pg.Client) => Promise<T>,
@@ -17,10 +17,10 @@ async function asOwner<T>(
     application_name: 'svc-migrate',
     connectionTimeoutMillis: CONNECT_MS,
   });
-  // A connection that breaks also fails the query under way, which is where it is handled.
+  // A broken connection also fails the query in flight, which handles the error.
   client.on('error', () => undefined);
   await client.connect();
-  // Not before: while it connects, the client would neither end nor fail.
+  // Only now: ending a client that is still connecting would neither resolve nor reject.
   const cut = (): void => void client.end().catch(() => undefined);
   if (signal?.aborted === true) cut();
   else signal?.addEventListener('abort', cut, { once: true });
@@ -31,14 +31,14 @@ async function asOwner<T>(
   }
 }
 
-/** Brings the queue's tables in the database up to date; safe to run again and by several at once. */
+/** Migrates BullMQ's tables; idempotent and safe to run concurrently. */
 export async function migrateQueues(ownerUrl: string, signal?: AbortSignal): Promise<void> {
   await asOwner(ownerUrl, (client) => runMigrations(client, SCHEMA), signal);
 }
 
 /**
- * Lets `roles` use the queue's tables: rows only, nothing that makes or changes tables. Roles that do not exist are
- * passed over. The queue is no source of truth, so a role that writes rubbish into it gains nothing.
+ * Grants `roles` row access to the queue's tables, but no DDL. Skips missing roles. The queue is no
+ * source of truth, so a role gains nothing by writing forged jobs.
  */
 export async function grantQueueAccess(ownerUrl: string, roles: readonly string[]): Promise<void> {
   await asOwner(ownerUrl, async (client) => {
@@ -58,10 +58,12 @@ export async function grantQueueAccess(ownerUrl: string, roles: readonly string[
   });
 }
 
-/** Of the board: it sees the queue's tables, and nothing of the registry. */
+/**
+ * Role of the queue dashboard: it can read the queue's tables and has no access to the registry.
+ */
 export const BOARD_ROLE = 'svc_board';
 
-/** Makes the role that may look at the queue's tables and do nothing else at all. */
+/** Creates a role that can only read the queue's tables. */
 export async function grantQueueReading(ownerUrl: string): Promise<void> {
   await asOwner(ownerUrl, (client) =>
     client.query(`
@@ -75,12 +77,12 @@ export async function grantQueueReading(ownerUrl: string): Promise<void> {
   );
 }
 
-/** The board's database role may do more than look at the queue. */
+/** The dashboard's database role has more privileges than reading the queue. */
 export class BoardRoleError extends OperatorError {
   override name = 'BoardRoleError';
 }
 
-/** Refuses to go on as a role that could change a job, or see anything of the registry. */
+/** Rejects a role that could change jobs or read the registry. */
 export async function assertMayOnlyReadQueues(databaseUrl: string): Promise<void> {
   const found = await asOwner(databaseUrl, (client) =>
     client.query<{ name: string; sees: boolean; writes: boolean; power: boolean }>(
@@ -98,6 +100,6 @@ export async function assertMayOnlyReadQueues(databaseUrl: string): Promise<void
   const [role] = found.rows;
   if (role?.sees === false && !role.writes && !role.power) return;
   throw new BoardRoleError(
-    `the database role ${role?.name ?? '?'} may do more than look at the queue: connect the board as ${BOARD_ROLE}`,
+    `the database role ${role?.name ?? '?'} has more privileges than reading the queue: connect the dashboard as ${BOARD_ROLE}`,
   );
 }

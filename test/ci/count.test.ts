@@ -50,12 +50,12 @@ async function linesAndCount(
 const tests = (fields: object) => ({ 'results.json': JSON.stringify({ ...TESTS, ...fields }) });
 const unloaded = [{ status: 'failed', assertionResults: [] }];
 
-describe('the count of CI', () => {
-  it('is of everything, and good when everything was', async () => {
+describe('the CI summary', () => {
+  it('counts every test, and succeeds when all passed', async () => {
     expect(await count()).toEqual(['126 passed, 0 failed', 0]);
   });
 
-  it('leaves an audit out that nobody answered', async () => {
+  it('omits an audit whose registry did not answer', async () => {
     expect(await count({}, { audit: '3' })).toEqual(['125 passed, 0 failed', 0]);
   });
 
@@ -87,7 +87,7 @@ describe('the count of CI', () => {
     ]);
   });
 
-  it('names what failed right before it', async () => {
+  it('names the failures directly before it', async () => {
     const failure = {
       status: 'failed',
       fullName: 'a proof is found',

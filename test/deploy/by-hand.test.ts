@@ -50,7 +50,7 @@ const REPLACED = / \[crit\] .*: \*\d+ cache file "[^"]+" has too long header, cl
 
 // The commands, environments, users and secrets of docker-compose.yml, with Debian's programs in
 // place of the images: side by side on this machine's loopback.
-describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
+describe.skipIf(skipsByHand)(`the deployment without Docker${withoutThem}`, () => {
   let directory: string;
   let world: World;
   let up: Up;
@@ -97,7 +97,7 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
     await rm(directory, { recursive: true, force: true });
   });
 
-  it('lets an operator begin, with the commands of the documentation', async () => {
+  it('starts with the documented commands', async () => {
     await up.run('admin', 'tenant', 'create', 'acme', 'sandbox');
     await up.run('admin', 'tenant', 'allow', 'acme');
     await up.run('admin', 'lane', 'open', 'sandbox');
@@ -106,7 +106,7 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
     expect(apiKey).toMatch(/^svc_sk_/);
   });
 
-  it('admits through the engine, and shows it to the public through nginx and its cache', async () => {
+  it('admits through the engine and serves lookups through nginx and its cache', async () => {
     const answer = await execute('first-look');
     expect(answer.status).toBe(200);
     const receipt = (await answer.json()) as Receipt;
@@ -121,7 +121,7 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
     expect([...seen]).toContain('HIT');
   });
 
-  it('runs every program as its own user, with no capability and none to be had', () => {
+  it('runs every program as its own user, without capabilities', () => {
     const uids = new Set<string>();
     for (const { service, pid } of up.running) {
       const status = readFileSync(`/proc/${pid}/status`, 'utf8');
@@ -138,7 +138,7 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
     expect(uids.size).toBe(isRoot ? PROGRAMS.length : 0);
   });
 
-  it.runIf(isRoot)('gives each program its own secrets to read, and nobody else’s', () => {
+  it.runIf(isRoot)("makes each program's secrets readable only by that program", () => {
     const secrets = join(directory, 'bound', 'deploy', 'secrets');
     const names = readdirSync(secrets).filter((name) => !/vkey$|public-key/.test(name));
     expect(names.length).toBeGreaterThan(10);
@@ -151,7 +151,7 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
     }
   });
 
-  it('connects each program as its own database role, and none as the owner or a superuser', async () => {
+  it('connects each program as its own database role, never as the owner or a superuser', async () => {
     const password = readFileSync(
       join(directory, 'bound', 'deploy', 'secrets', 'postgres-password'),
       'utf8',
@@ -175,7 +175,7 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
     expect(owner?.rolsuper).toBe(false);
   });
 
-  it('refuses an address that asks too often, in the form of every other error', async () => {
+  it("rate-limits an address with an error in the API's format", async () => {
     const answers = await Promise.all(
       Array.from({ length: 40 }, async () => {
         const statuses = [];
@@ -196,7 +196,7 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
     expect(JSON.parse(body)).toMatchObject({ status: 429, code: 'rate_limited' });
   });
 
-  it('has no trouble, and writes no path of a request, as it may hold a share token', () => {
+  it('logs no errors, and no request paths, which may contain share tokens', () => {
     const own = join(directory, 'tmpfs', 'nginx-1', 'tmp');
     const log = readFileSync(join(own, 'access.log'), 'utf8');
     expect(log).toMatch(/ GET 429 /);
@@ -205,7 +205,7 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
     expect(/api\/public/.test(log + up.of('nginx')[0]!.output.join(''))).toBe(false);
   });
 
-  it('takes no body that no request needs', async () => {
+  it('rejects bodies larger than any request needs', async () => {
     const answer = await fetch(`${url('nginx', '8081')}/api/public/verify`, {
       method: 'POST',
       headers: { 'Content-Type': 'application/json' },
@@ -215,7 +215,7 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
     expect(await answer.json()).toMatchObject({ code: 'body_too_large' });
   });
 
-  it('takes more workers at any time, and every one of them settles', async () => {
+  it('accepts additional workers at runtime, each of which commits admissions', async () => {
     await up.scale('worker', 4);
     expect(up.of('worker')).toHaveLength(4);
     for (let round = 0; round < 5; round += 1) {
@@ -226,7 +226,7 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
     }
   });
 
-  it('has something to show in every panel of the dashboard, and to ask in every alert', async () => {
+  it('has data for every dashboard panel and every alert expression', async () => {
     const api = `${url('prometheus', '9090')}/api/v1`;
     const ask = async (query: string): Promise<number> => {
       const answer = await fetch(`${api}/query?${new URLSearchParams({ query }).toString()}`);
@@ -261,18 +261,18 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
     );
   });
 
-  it('can be checked from the outside, and is clean', async () => {
+  it('passes an external fsck', async () => {
     const report = JSON.parse(await up.run('fsck', '--json')) as {
       findings: { grave: boolean }[];
     };
     expect(report.findings.filter(({ grave }) => grave)).toEqual([]);
   });
 
-  it('hangs up on who does not come to the end of a request', async () => {
+  it('disconnects clients that never complete a request', async () => {
     await slow;
   });
 
-  it('says no when no facade is there to say anything', async () => {
+  it('answers an error while no public API server runs', async () => {
     for (const one of up.of('facade')) one.child.kill('SIGTERM');
     await Promise.all(up.of('facade').map(({ ended }) => ended));
     const answer = await lookUp('1'.repeat(32));
@@ -281,7 +281,7 @@ describe.skipIf(skipsByHand)(`the deployment, by hand${withoutThem}`, () => {
     expect(await answer.json()).toMatchObject({ code: 'unavailable' });
   });
 
-  it('keeps secrets, and stops in order with nothing left undone', async () => {
+  it('keeps its secrets, and stops in order with its work complete', async () => {
     const written = up.running.flatMap(({ output }) => output).join('');
     const secrets = join(directory, 'bound', 'deploy', 'secrets');
     for (const name of readdirSync(secrets).filter((file) => /url|password/.test(file))) {

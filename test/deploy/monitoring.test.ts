@@ -31,10 +31,10 @@ describe.skipIf(skips)(`Prometheus${withoutIt}`, () => {
   });
 });
 
-describe('the alerts', () => {
+describe('alerts', () => {
   const rules = alertRules();
 
-  it.each(rules.map(({ alert }) => alert))('have %s tried both ways', (alert) => {
+  it.each(rules.map(({ alert }) => alert))('%s is tested firing and not firing', (alert) => {
     const tried = alertTests()
       .flatMap((test) => test.alert_rule_test)
       .filter(({ alertname }) => alertname === alert)
@@ -42,7 +42,7 @@ describe('the alerts', () => {
     expect(new Set(tried)).toEqual(new Set([true, false]));
   });
 
-  it('each say how grave it is, what it is, and where to read what to do', () => {
+  it('have a severity, a summary and a runbook', () => {
     const manual = readFileSync(join(packageRoot, 'docs', 'monitoring.md'), 'utf8');
     for (const { alert, labels, annotations } of rules) {
       expect(['critical', 'warning']).toContain(labels.severity);
@@ -55,11 +55,11 @@ describe('the alerts', () => {
   });
 });
 
-describe('the dashboard', () => {
+describe('the Grafana dashboard', () => {
   const { uid, schemaVersion, editable, panels } = dashboard();
   const shown = panels.filter(({ type }) => type !== 'row');
 
-  it('keeps its address, and is changed in its file alone', () => {
+  it('keeps its uid, and is editable only in its file', () => {
     expect({ uid, schemaVersion, editable }).toEqual({
       uid: 'svc-registry',
       schemaVersion: 39,
@@ -67,7 +67,7 @@ describe('the dashboard', () => {
     });
   });
 
-  it('has panels that each say what they show, of what, and in which unit', () => {
+  it('has panels with title, description, data source and unit', () => {
     expect(shown.length).toBeGreaterThan(20);
     for (const { type, title, description, datasource, fieldConfig, targets = [] } of shown) {
       expect(['stat', 'timeseries']).toContain(type);
@@ -85,7 +85,7 @@ describe('the dashboard', () => {
     expect(new Set(panels.map(({ title }) => title)).size).toBe(panels.length);
   });
 
-  it('lays no panel over another, nor over the edge', () => {
+  it('places no panel over another or beyond the edge', () => {
     const taken = new Map<string, string>();
     for (const { title, gridPos } of panels) {
       expect([title, gridPos.x + gridPos.w <= 24]).toEqual([title, true]);
@@ -98,7 +98,7 @@ describe('the dashboard', () => {
     }
   });
 
-  it('asks for rates over whatever time a point stands for', () => {
+  it('queries rates over the interval of a point', () => {
     for (const { title, expr } of dashboardQueries()) {
       expect([title, expr]).not.toContainEqual(expect.stringMatching(/rate\([^)]*\[\d/));
     }

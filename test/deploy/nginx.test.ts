@@ -9,7 +9,7 @@ const snapshotHeaders = ({ headers }: Response): [string, string][] =>
   [...headers].filter(([name]) => /^x-svc-(tree|snapshot)-/.test(name));
 
 describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
-  it('reports the snapshot that the facade has, unchanged or replaced', async () => {
+  it('serves the current snapshot of the public API server, before and after a replacement', async () => {
     const { registry, clock } = snapshot;
     const publisher = snapshot.publisher();
     const id = registry.addProof();

@@ -25,7 +25,9 @@ import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 
-/** From an agent's envelope over HTTP, through pipeline, verifier and publisher, to the public. */
+/**
+ * From an agent's envelope over HTTP, through worker, verifier and publisher, to a public verdict.
+ */
 
 let db: TestDatabase;
 let registry: TestRegistry;
@@ -77,15 +79,15 @@ async function publicBody(path: string): Promise<Json> {
 
 const statusOf = (body: Json): unknown => (body['verification'] as Json)['verification_status'];
 
-/** Every member name in it, with its path: what a body is made of, whatever it says. */
+/** Every member name with its path: the structure of a body without its values. */
 function shapeOf(value: unknown, path = ''): string[] {
   if (Array.isArray(value)) return value.flatMap((item) => shapeOf(item, `${path}[]`));
   if (value === null || typeof value !== 'object') return [`${path}: ${typeof value}`];
   return Object.entries(value).flatMap(([name, member]) => shapeOf(member, `${path}/${name}`));
 }
 
-describe('what an agent was admitted to do, and what became of it', () => {
-  it('is verified and public, in the same shape as every other proof', async () => {
+describe('an agent admission with its verdict', () => {
+  it('is verified and public, in the same format as every other proof', async () => {
     const secret = { agent: { id: 'agent-nobody-may-see' }, tool: 'tool-nobody-may-see' };
     const admission = await admit(admissionEnvelope(secret));
     expect(admission.status).toBe(200);
@@ -139,7 +141,7 @@ describe('what an agent was admitted to do, and what became of it', () => {
     expect(inclusion.json).toMatchObject({ state: 'included' });
   });
 
-  it('does not verify once its stored envelope says something else', async () => {
+  it('fails verification once its stored envelope is changed', async () => {
     const admission = await admit(admissionEnvelope());
     const proofId = String(admission.json['registry_proof_id']);
     await db.sql`

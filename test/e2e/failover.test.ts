@@ -12,8 +12,8 @@ import { migrated, publicStatuses, Service, vkeysOf } from '../fixtures/restored
 import { testKey } from '../fixtures/snapshot.js';
 import { eventually } from '../fixtures/stack.js';
 
-/** A primary that dies and a standby that is promoted: with real PostgreSQL, behind one address. */
-describe.skipIf(skipsClusters)(`a failover${withoutClusters}`, () => {
+/** A primary fails and a standby is promoted, with real PostgreSQL behind one address. */
+describe.skipIf(skipsClusters)(`failover${withoutClusters}`, () => {
   let home: string;
   let directory: string;
   let clusters: Clusters;
@@ -69,7 +69,7 @@ describe.skipIf(skipsClusters)(`a failover${withoutClusters}`, () => {
     );
   }
 
-  it('to a synchronous standby, under load, loses nothing that was acknowledged, and everything goes on', async () => {
+  it('to a synchronous standby under load loses no acknowledged admission, and every program continues', async () => {
     await makeSynchronous();
     const { registry } = service;
     const engine = await startEngine(registry, { rateLimit: 1_000_000, waitMs: 2_000 });
@@ -112,14 +112,14 @@ describe.skipIf(skipsClusters)(`a failover${withoutClusters}`, () => {
     console.info(
       `the first receipt after the failover came after ${Math.round(firstAfter - died)} ms`,
     );
-    // Nothing but "not now" in between: 202 of what was accepted and is settled later.
+    // Only retryable answers in between: 202 for accepted admissions that are committed later.
     expect(refused.filter((status) => ![202, 503].includes(status))).toEqual([]);
     expect(await service.has(acknowledged)).toEqual(acknowledged);
     expect(await service.publish()).toMatchObject({ outcome: 'published' });
     expect(await publicStatuses(directory, keys, acknowledged)).toEqual([200]);
   }, 120_000);
 
-  it('to an asynchronous standby that was behind loses what was acknowledged and published: the publisher stops', async () => {
+  it('to a lagging asynchronous standby loses published leaves, on which the publisher stops', async () => {
     const [first] = [await service.admit(10), await service.publish()];
     await eventually(
       async () => {
@@ -131,7 +131,7 @@ describe.skipIf(skipsClusters)(`a failover${withoutClusters}`, () => {
       20_000,
       'the standby to be level',
     );
-    // From here on it hears of nothing, and every receipt is given all the same.
+    // From here on the standby receives nothing, and receipts are still given.
     await standby.stop();
     const published = await service.admit(7);
     await service.publish();
@@ -145,15 +145,15 @@ describe.skipIf(skipsClusters)(`a failover${withoutClusters}`, () => {
     const { code, message } = await service.stopped();
     expect(code).toBe('database_behind');
     expect(message).toMatch(/11 verified leaves.*covers 18.*log lost/s);
-    // What was published is known by its id; what was only acknowledged, nobody here can know of.
+    // Published proofs are known by id; those only acknowledged are unknown here.
     const admin = adminWith({ DATABASE_URL: service.db.urlFor('svc_admin') });
     const { json } = await admin('log', 'lost', directory, '--vkey', vkeysOf(keys).log);
     const { lost } = json as { lost: { proof_id: string }[] };
     expect(lost.map((leaf) => leaf.proof_id)).toEqual(published);
-    // The public goes on saying what it said, until the snapshot is over.
+    // The public API keeps its answers until the snapshot expires.
     expect(await publicStatuses(directory, keys, [...first, ...published])).toEqual([200]);
     expect(await publicStatuses(directory, keys, [unpublished])).toEqual([404]);
-    // The same request again is a new admission, with an id of its own.
+    // The same request is now a new admission, with its own id.
     const again = { ...request, proofId: service.registry.item().proofId };
     const [outcome] = await acceptIntake(service.registry.engine, [again]);
     expect(outcome).toMatchObject({ outcome: 'accepted', proofId: again.proofId });

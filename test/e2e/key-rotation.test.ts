@@ -6,7 +6,7 @@ import { createSigningKey } from '#runtime/crypto/node';
 import { publishedLog } from '../fixtures/audit.js';
 import { eventually, startStack, type RunningStack } from '../fixtures/stack.js';
 
-/** Every key of a stack changed over a restart, and nothing that was proved is lost by it. */
+/** Rotates every key of a stack with a restart; every earlier proof stays valid. */
 
 const keys = mkdtempSync(join(tmpdir(), 'svc-new-keys-'));
 let stack: RunningStack | undefined;
@@ -31,7 +31,7 @@ async function prove(running: RunningStack, intentId: string): Promise<string> {
   return ((await response.json()) as { registry_proof_id: string }).registry_proof_id;
 }
 
-/** Resolves when the public says VALID. */
+/** Resolves when the public status is VALID. */
 function valid(running: RunningStack, proofId: string): Promise<true> {
   return eventually(
     async () => {
@@ -44,7 +44,7 @@ function valid(running: RunningStack, proofId: string): Promise<true> {
   );
 }
 
-it('all keys of a stack can be changed', async () => {
+it('key rotation > replaces every key of a stack', async () => {
   stack = await startStack();
   const old = await prove(stack, 'before');
   await valid(stack, old);

@@ -29,7 +29,7 @@ async function exampleActions(): Promise<Action[]> {
     .map((line) => JSON.parse(line) as Action);
 }
 
-describe('the main job', () => {
+describe('admissions from receipt to public verdict', () => {
   let stack: RunningStack;
   let actions: Action[];
   const receipts = new Map<string, string>();
@@ -41,7 +41,7 @@ describe('the main job', () => {
   }, 90_000);
   afterAll(() => stack.destroy());
 
-  it('answers each action with a receipt of seven fields, and a denial with 403 and its receipt', async () => {
+  it('answer each action with a receipt of seven fields, and a denial with 403 and its receipt', async () => {
     expect(actions.length).toBeGreaterThan(10);
     await Promise.all(
       actions.map(async (action) => {
@@ -60,7 +60,7 @@ describe('the main job', () => {
     expect(new Set(ids).size).toBe(actions.length);
   });
 
-  it('makes each a public verdict within seconds', async () => {
+  it('have public verdicts within seconds', async () => {
     for (const id of ids) {
       const body = await eventually(
         async () => {
@@ -82,7 +82,7 @@ describe('the main job', () => {
     }
   });
 
-  it('proves the inclusion of each under the published checkpoint', async () => {
+  it('have inclusion proofs under the published checkpoint', async () => {
     const keys = (await (await fetch(`${stack.publicUrl}/api/public/keys`)).json()) as {
       log: { vkey: string };
     };
@@ -109,7 +109,7 @@ describe('the main job', () => {
     }
   });
 
-  it('answers the same bodies with the same bytes and adds nothing to the log', async () => {
+  it('are idempotent: the same bodies return the same bytes and append nothing', async () => {
     const before = await publishedLog(stack);
     for (const action of actions) {
       const response = await stack.execute(action);
@@ -121,7 +121,7 @@ describe('the main job', () => {
     expect((await publishedLog(stack)).size).toBe(before.size);
   });
 
-  it('revokes what its tenant asks to have revoked, and tells the public within seconds', async () => {
+  it('can be revoked by their tenant, publicly within seconds', async () => {
     const executed = await stack.execute({
       intent_id: 'to-be-revoked',
       action: 'BOOK_RESERVATION',
@@ -154,7 +154,7 @@ describe('the main job', () => {
     );
   });
 
-  it('needs of a facade nothing but the snapshot and two public keys', async () => {
+  it('are served by a public API server with only the snapshot and two public keys', async () => {
     const copy = await mkdtemp(join(tmpdir(), 'svc-mirror-'));
     await cp(join(stack.dataDir, 'public'), copy, { recursive: true });
     const keys = (await (await fetch(`${stack.publicUrl}/api/public/keys`)).json()) as {
@@ -193,13 +193,13 @@ describe('the main job', () => {
     }
   });
 
-  it('keeps the key file and ready.json to their owner', async () => {
+  it('leave the key file and ready.json private', async () => {
     for (const name of ['ready.json', 'api-key', 'aep-key.pem', 'postgres-password']) {
       expect((await stat(join(stack.dataDir, name))).mode & 0o077, name).toBe(0);
     }
   });
 
-  it('exits 0 on SIGTERM, and finds everything again on the same DATA_DIR', async () => {
+  it('are found again after SIGTERM and a restart on the same DATA_DIR', async () => {
     expect(await stack.stop()).toBe(0);
     stack = await startStack({}, stack.dataDir);
     for (const id of ids) {

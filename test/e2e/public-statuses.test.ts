@@ -20,8 +20,8 @@ import type { Reply } from '../fixtures/send.js';
 import { readOpenApi, type ServedOpenApi } from '../fixtures/served-openapi.js';
 
 /**
- * Every lookup of the specification, about everything in every state, over HTTP, from a stack that
- * its tenants' calls of the engine brought there. What is expected is in fixtures/public-table.ts.
+ * Every lookup of the specification for every state, over HTTP, from a stack that the tenants'
+ * engine requests brought into these states. Expectations: fixtures/public-table.ts.
  */
 
 /** Specification, section 1, item 3: for every other status it is false. */
@@ -48,12 +48,12 @@ let stack: PublicStack;
 let states: PublicStates;
 let openApi: ServedOpenApi;
 let isOver = false;
-/** What is said of what comes to its end meanwhile. */
+/** Answers during the validity's end. */
 let followed: Map<string, Promise<Followed>[]>;
 
 beforeAll(async () => {
   stack = await openPublicStack();
-  // From before its end on: what was never seen to assert cannot be seen to stop too early.
+  // Starts before the expiry: only a reported validity can be seen to end in time.
   states = await bringAbout(stack, (fading) => {
     followed = new Map(
       Object.entries(fading).map(([what, { path, last }]) => [
@@ -71,7 +71,7 @@ afterAll(async () => {
 });
 
 for (const [from, isAway, note] of SOURCES) {
-  describe.skipIf(isAway)(`a facade that is fed from ${from}${note}`, () => {
+  describe.skipIf(isAway)(`a public API server reading from ${from}${note}`, () => {
     const said = new Set<string>();
     const ask = (cases: readonly Case[], method?: string): Promise<Reply[]> =>
       Promise.all(
@@ -97,7 +97,7 @@ for (const [from, isAway, note] of SOURCES) {
       });
     }
 
-    it('has said every status that there is, and no other', () => {
+    it('has reported every status', () => {
       expect([...said].sort()).toEqual(STATUSES);
     });
 
@@ -140,7 +140,7 @@ for (const [from, isAway, note] of SOURCES) {
       });
     }
 
-    it('tells live from sandbox', async () => {
+    it('distinguishes live from sandbox', async () => {
       const environments = ['valid', 'valid, live'].map(async (state) => {
         const path = `/api/public/verify/proof/${states.proofs.get(state)}`;
         const { json } = await stack.ask(from, { path });
@@ -149,7 +149,7 @@ for (const [from, isAway, note] of SOURCES) {
       expect(await Promise.all(environments)).toEqual(['sandbox', 'live']);
     });
 
-    it('says the very same of every token that shows nothing', async () => {
+    it('answers identically for every unresolvable token', async () => {
       const dark = TOKENS.filter(({ status }) => status === NONE);
       const answers = dark.map(async (row) => {
         const token = states.tokens.get(tokenName(row))!;
@@ -162,8 +162,8 @@ for (const [from, isAway, note] of SOURCES) {
   });
 }
 
-describe('the served OpenAPI', () => {
-  it('documents these lookups and no others', () => {
+describe('the served OpenAPI document', () => {
+  it('documents exactly these lookups', () => {
     const lookups = openApi.operations.filter(({ operation }) =>
       operation.tags.some((tag) => tag === 'Verification' || tag === 'Artifacts'),
     );
@@ -174,8 +174,8 @@ describe('the served OpenAPI', () => {
 });
 
 // With the programs' own loops running.
-describe('what is older than the window', () => {
-  /** Waits until every facade says so; tells how long that took since `began`. */
+describe('a proof beyond the recent lookups', () => {
+  /** Waits until every public API server answers `status`; returns the time since `began`. */
   const arrives = async (path: string, status: string, began: number): Promise<string> => {
     const took = stack.sources().map(async (from) => {
       await expect.poll(() => stack.statusOf(from, path), { interval: 10 }).toBe(status);
@@ -184,7 +184,7 @@ describe('what is older than the window', () => {
     return `${status} on ${path.split('/')[1]}: ${(await Promise.all(took)).join(', ')}`;
   };
 
-  it('is told to be revoked, and so are its package and what tokens show', async ({ annotate }) => {
+  it('is reported as revoked, with its package and its shares', async ({ annotate }) => {
     const { acme, proofs, packages, tokens } = states;
     const began = Date.now();
     await acme.revoke(proofs.get('old')!, 'passport');
@@ -197,7 +197,7 @@ describe('what is older than the window', () => {
     await arrives(`?identifier=cert_${proofs.get('old')}`, 'BACKEND_LOOKUP_REQUIRED', began);
   });
 
-  it('is shown no more by a token that is revoked', async ({ annotate }) => {
+  it('is not found through a revoked token', async ({ annotate }) => {
     const { acme, proofs } = states;
     const shared = { artifact_kind: 'proof', proof_id: proofs.get('last outside') };
     const { token, hash } = await acme.share(shared);
@@ -208,7 +208,7 @@ describe('what is older than the window', () => {
   });
 
   it.for([
-    ['is told to be over', 'proof'],
+    ['is reported as expired', 'proof'],
     ['is shown no more by a token that is over', 'token'],
   ] as const)('%s, not before it is', async ([, what], { annotate }) => {
     const { ends, last } = states.fading[what];
@@ -220,7 +220,7 @@ describe('what is older than the window', () => {
   });
 });
 
-/** What is in the history of an artifact of a proof in a state: also what befell those before it. */
+/** The expected history of an artifact, with inherited events. */
 function eventsOf({ ends, revoked }: (typeof STATES)[number], kind: Kind): string[] {
   const restsOn: readonly string[] = KINDS.slice(0, KINDS.indexOf(kind) + 1);
   return [
@@ -238,13 +238,13 @@ function nameOf(event: PublicEvent): string {
 }
 
 interface Followed {
-  /** Everything that was said, each once. */
+  /** Each distinct status. */
   said: string[];
-  /** When the last was said, in epoch milliseconds. */
+  /** Time of the last answer, in epoch milliseconds. */
   at: number;
 }
 
-/** Asks again and again until `last` is said. */
+/** Polls until the status is `last`. */
 async function follow(from: FedFrom, path: string, last: string): Promise<Followed> {
   const said = new Set<string>();
   while (!isOver && !said.has(last)) {
@@ -254,7 +254,7 @@ async function follow(from: FedFrom, path: string, last: string): Promise<Follow
   return { said: [...said], at: Date.now() };
 }
 
-/** Without what is another with every snapshot. */
+/** Without headers that change with every snapshot. */
 function lasting(headers: Reply['headers']): unknown {
   const changing = ['date', 'x-svc-snapshot-issued-at', 'x-svc-snapshot-generation'];
   return Object.entries(headers)

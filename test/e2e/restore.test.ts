@@ -15,11 +15,11 @@ import { sqlPublisher } from '../fixtures/sql-publisher.js';
 import { eventually } from '../fixtures/stack.js';
 
 /**
- * What docs/recovery.md says of backups, with PostgreSQL's own programs: a base backup, an archive
- * of the write-ahead log, a dump; the machine that all of it came from is gone.
+ * The backup procedures of docs/recovery.md with PostgreSQL's own programs: a base backup, a WAL
+ * archive and a dump, after the original machine is lost.
  */
 const page = readFileSync(join(packageRoot, 'docs/recovery.md'), 'utf8');
-/** A setting as the page gives it, for a folder of this test's own. */
+/** A setting from the documentation, for a directory of this test. */
 const setting = (pattern: RegExp, archive: string): string =>
   (pattern.exec(page)?.[1] ?? '').replaceAll('/backup/wal', archive);
 
@@ -50,7 +50,7 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     await clusters.run('pg_basebackup', '-D', join(clusters.root, 'base'), '-d', primary.url('postgres'), '-c', 'fast', '-X', 'stream'); // prettier-ignore
     afterBackup = await lost.admit(30);
     await lost.publish();
-    // What an archive_timeout does, at once: the segment that is being written is closed and kept.
+    // Like archive_timeout, but immediate: switches the WAL segment, which archives it.
     const [segment] = await lost.db.sql<{ name: string }[]>`
       select pg_walfile_name(pg_switch_wal()) as name`;
     await eventually(
@@ -77,7 +77,7 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     return clusters.at(name);
   };
 
-  it('has a segment archived once more, as after a crash, and no other put in its place', async () => {
+  it('re-archives a segment after a crash, and never replaces an archived one', async () => {
     const [folder, segment] = [join(home, 'again'), join(home, 'segment')];
     mkdirSync(folder);
     const command = setting(/^archive_command = '(.+)'$/m, folder)
@@ -93,11 +93,11 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     expect(readdirSync(folder)).toEqual(['000000010000000000000001']);
   });
 
-  it('is what was written, as pg_verifybackup finds', async () => {
+  it('passes pg_verifybackup', async () => {
     await clusters.run('pg_verifybackup', '--quiet', join(clusters.root, 'base'));
   });
 
-  it('and the archive bring back every commit: the publisher goes on, and fsck is clean', async () => {
+  it('restores every commit with the archive: the publisher continues, and fsck finds no corruption', async () => {
     const began = performance.now();
     restored = await copyOf('restored');
     await clusters.run('/bin/touch', join(restored.directory, 'recovery.signal'));
@@ -130,7 +130,7 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     expect(code).toBe(0);
   }, 120_000);
 
-  it('without the archive is an older database: refused, and told what it lacks', async () => {
+  it('is rejected without the archive as an older database, and log lost lists its missing leaves', async () => {
     const older = await copyOf('older');
     await older.start();
     await service.publisher.close();
@@ -155,8 +155,8 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     await older.stop();
   }, 120_000);
 
-  it('and a snapshot directory of the same time are refused by the checkpoint that was kept elsewhere', async () => {
-    // The publisher's own state as of the base backup: none of its files knows better.
+  it('is rejected by the kept checkpoint even with a snapshot directory of the same time', async () => {
+    // The publisher's state as of the base backup, so that no later file reveals the rollback.
     const then = join(home, 'then');
     const older = await copyOf('older-still');
     await older.start();
@@ -174,12 +174,12 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     await older.stop();
   }, 60_000);
 
-  it('as a dump, of a superuser, goes into an empty cluster and on from there', async () => {
+  it("as a superuser's dump restores into an empty cluster and continues from there", async () => {
     const began = performance.now();
     const [roles, dump] = [join(clusters.root, 'roles.sql'), join(clusters.root, 'svc.dump')];
     await clusters.run('pg_dumpall', '-d', restored.url('postgres'), '--roles-only', '-f', roles);
     await clusters.run('pg_dump', '-d', restored.url(), '-Fc', '-f', dump);
-    // As a role that row-level security confines there is an error, and not a dump without rows.
+    // A role confined by row-level security gets an error, not a dump without rows.
     const confined = restored.url().replace('postgres@', 'svc_fsck@');
     await expect(clusters.run('pg_dump', '-d', confined, '-t', 'svc.proof', '-t', 'svc.intake')).rejects.toThrow(/row-level security/); // prettier-ignore
     const [{ length: proofs }] = [await service.has([...inBackup, ...afterBackup])];
@@ -189,7 +189,7 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
 
     const empty = await clusters.create('dumped');
     await empty.start();
-    // The role that initdb made is there already, which psql says and goes on.
+    // psql reports that initdb's role exists, and continues.
     await clusters.run('psql', '-q', '-d', empty.url('postgres'), '-f', roles);
     await clusters.run('pg_restore', '-d', empty.url('postgres'), '--create', '--exit-on-error', dump); // prettier-ignore
     service = await Service.on(empty, { directory, ...keys, goesOn: lost.registry });
@@ -209,7 +209,7 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     expect(code).toBe(0);
   }, 120_000);
 
-  it('of the snapshot directory is not needed: it is written anew, above what readers have seen', async () => {
+  it('does not need the snapshot directory: the publisher rebuilds it with a higher generation than readers have seen', async () => {
     const before = await service.publish();
     const seen = before.outcome === 'published' ? before.generation : NaN;
     const log = readFileSync(join(directory, 'checkpoint'), 'utf8');
@@ -222,7 +222,7 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
       expect(report.treeSize).toBe(56 + 5);
       return report.generation;
     };
-    // Numbers are seconds: what was published more often than that is passed as soon.
+    // Generations are seconds, so the earlier ones are soon passed.
     const passed = async () => ((await generation()) > seen ? true : null);
     await eventually(passed, 15_000, 'a generation that no reader has seen');
     await publisher.close();

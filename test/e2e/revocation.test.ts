@@ -30,7 +30,7 @@ import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 
-/** A revocation from the tenant's request, over the real queue, to what the public is told. */
+/** A revocation from the tenant's request, over the real queue, to its public status. */
 
 let db: TestDatabase;
 let registry: TestRegistry;
@@ -42,7 +42,7 @@ let worker: AdmitWorker;
 let publisher: Publisher;
 let facade: Facade;
 let server: HttpServer;
-/** Jobs that the engine believes it enqueued, and that never come. */
+/** Jobs that the engine enqueues successfully and that are lost. */
 let losesJobs = false;
 const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
 const log = logger('test', 'silent');
@@ -53,7 +53,7 @@ beforeAll(async () => {
   const revocations = createOutcomeWaiter({
     readOutcomes: (ids) => settledRevocations(registry.engine, ids),
     log,
-    // Long, so that an answer in time shows that the queue said when to ask.
+    // Long, so that an answer in time shows that the queue's event triggered it.
     firstAskMs: 5_000,
   });
   queue = openAdmitQueue({ databaseUrl: db.urlFor('svc_engine'), redisUrl: null }, { log });
@@ -109,7 +109,7 @@ async function publish(): Promise<void> {
   expect(facade.follower.refusal).toBeNull();
 }
 
-/** What the public is told of the four artifacts of a proof. */
+/** The public statuses of the four artifacts of a proof. */
 async function publicStatuses(proofId: string): Promise<Record<ArtifactKind, string>> {
   const told = async (path: string): Promise<string> => {
     const response = await fetch(`${server.url}/api/public/verify/${path}`);
@@ -160,7 +160,7 @@ describe('a revocation', () => {
     expect(await publicStatuses(untouched)).toEqual(VALID);
   });
 
-  it('whose job the queue lost is swept up, while its request still waits', async () => {
+  it('is requeued when the queue loses its job, while its request waits', async () => {
     const [proofId = ''] = await registry.admitAll([registry.item()]);
     losesJobs = true;
     const reply = await client.post(`/v1/proofs/${proofId}/revocations`, revocationBody());
@@ -170,7 +170,7 @@ describe('a revocation', () => {
     expect((await publicStatuses(proofId)).proof).toBe(REVOKED);
   });
 
-  it('that somebody else puts into the queue does nothing', async () => {
+  it('without a request in the registry is ignored when forged into the queue', async () => {
     const [proofId = ''] = await registry.admitAll([registry.item()]);
     await queue.addRevocations([proofId]);
     await sleep(500);

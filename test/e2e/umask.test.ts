@@ -14,7 +14,7 @@ afterAll(async () => {
   await stack?.destroy();
 });
 
-it('a stack under umask 077 writes a snapshot that every user can read, and keys that no other can', async () => {
+it('a stack under umask 077 > writes a world-readable snapshot and private keys', async () => {
   const { dataDir } = stack!;
   const modeOf = (path: string): string => {
     const stats = statSync(join(dataDir, path));

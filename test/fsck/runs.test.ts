@@ -183,7 +183,7 @@ describe('the exit code', () => {
       [{ ...env, DATABASE_URL: '' }, /DATABASE_URL is not set/],
       [{ ...env, LOG_VKEY: '' }, /LOG_VKEY is not set: pin .* LOG_KEY_FILE/],
       [{ ...env, SNAPSHOT_VKEY: '' }, /SNAPSHOT_VKEY is not set/],
-      [{ ...env, SNAPSHOT_DIR: '/nowhere' }, /there is no directory \/nowhere/],
+      [{ ...env, SNAPSHOT_DIR: '/nowhere' }, /\/nowhere is not a directory/],
       [
         { ...env, DATABASE_URL: planted.db.urlFor('svc_admin') },
         /fsck starts only with no more than its own/,
@@ -203,7 +203,7 @@ describe('the exit code', () => {
       expect(code).toBe(3);
       // In the format that was asked for, and never clean.
       expect(document).toMatchObject({ clean: false, exit_code: 3 });
-      expect(err).toMatch(/tile\/.* cannot be read.*goes on from where this one was/s);
+      expect(err).toMatch(/tile\/.* cannot be read.*resumes from the saved position/s);
     } finally {
       await server.close();
     }

@@ -103,7 +103,7 @@ describe('rotating the AEP key', () => {
   let newWorker: AdmitContext;
   const proofs: { before?: string; between?: string; after?: string } = {};
 
-  it('lets the new key sign beside the old once it is activated, and not before', async () => {
+  it('accepts signatures of a new key only after its activation', async () => {
     newKey = createSigningKey(pem());
     newWorker = workerWith(newKey);
     proofs.before = await prove(registry.admit);
@@ -116,7 +116,7 @@ describe('rotating the AEP key', () => {
     proofs.between = await prove(registry.admit);
   });
 
-  it('then the old key signs nothing more, and what waits is signed with the new one', async () => {
+  it('defers no admission when the old key is retired: the new one signs them', async () => {
     const old = registry.admit.keyId;
     await done(admin('aep-key', 'retire', old, '--confirm', old));
     const waiting = await accept();
@@ -128,11 +128,11 @@ describe('rotating the AEP key', () => {
     expect(await publicStatus(waiting)).toBe('VALID');
   });
 
-  it('breaks no old proof', async () => {
+  it('keeps earlier proofs valid', async () => {
     for (const id of Object.values(proofs)) expect(await publicStatus(id)).toBe('VALID');
   });
 
-  it('keeps both public keys published, with the log positions that they are good for', async () => {
+  it('keeps both public keys published, with the log positions for which each is valid', async () => {
     const keys = await publicKeys();
     expect(keys).toHaveLength(2);
     expect(keys[0]).toMatchObject({
@@ -150,14 +150,14 @@ describe('rotating the AEP key', () => {
     ]);
   });
 
-  it('refuses to retire the last active key, and keeps it active', async () => {
+  it('rejects the retirement of the last active key', async () => {
     const { code, err } = await admin('aep-key', 'retire', pem(), '--confirm', newWorker.keyId);
     expect(code).toBe(1);
     expect(err).toContain('the last active key');
     expect(await done(admin('aep-key', 'list'))).toMatchObject([{}, { state: 'active' }]);
   });
 
-  it('retires and voids no key whose id is not repeated', async () => {
+  it('requires the key id again before retiring or voiding', async () => {
     const other = registry.admit.keyId;
     for (const line of [
       ['aep-key', 'retire', pem()],
@@ -171,7 +171,7 @@ describe('rotating the AEP key', () => {
     expect(await done(admin('aep-key', 'list'))).toMatchObject([{}, { state: 'active' }]);
   });
 
-  it('is for good: a retired key cannot come back', async () => {
+  it('does not reactivate a retired key', async () => {
     expect((await admin('aep-key', 'activate', pem())).err).toContain('make a new one');
   });
 
@@ -196,8 +196,8 @@ describe('rotating the AEP key', () => {
   });
 });
 
-describe('activating a key', () => {
-  it('refuses one of small order, under which anybody could have signed', async () => {
+describe('aep-key activate', () => {
+  it('rejects keys of small order, under which anyone could forge signatures', async () => {
     // SPKI of the neutral element, y = 1.
     const der = Buffer.concat([
       Buffer.from('302a300506032b6570032100', 'hex'),

@@ -46,7 +46,7 @@ interface AuditRow {
   after: Record<string, unknown> | null;
 }
 
-/** The records since it was last asked. */
+/** The records since the last call. */
 async function fresh(): Promise<AuditRow[]> {
   const rows = await db.sql<AuditRow[]>`
     select audit_id, db_role, actor, act, object, operation, before, after
@@ -55,14 +55,14 @@ async function fresh(): Promise<AuditRow[]> {
   return rows;
 }
 
-describe('every command that changes something', () => {
+describe('audit of admin commands', () => {
   const SHIPPED = join(packageRoot, 'policy', 'default');
   let keyId = '';
   let digest = '';
   let proofId = '';
   let aepKeyId = '';
 
-  // Command line, and what the database has to say of it.
+  // Command line and its expected records.
   const acts: [string, () => string[] | Promise<string[]>, string[]][] = [
     ['tenant create', () => ['tenant', 'create', 'beta', 'sandbox'], ['INSERT tenant']],
     ['tenant allow', () => ['tenant', 'allow', 'beta'], ['UPDATE tenant']],
@@ -137,7 +137,7 @@ describe('every command that changes something', () => {
     ],
   ];
 
-  it.each(acts)('leaves exactly its records: %s', async (name, line, records) => {
+  it.each(acts)('records exactly the changes of %s', async (name, line, records) => {
     const document = await done(admin(...(await line()), '--actor', 'ada'));
     if (name === 'aep-key activate') aepKeyId = String(document['key_id']);
     if (name === 'key issue') keyId = String(document['key_id']);
@@ -150,16 +150,16 @@ describe('every command that changes something', () => {
     }
   });
 
-  it('is among those tested here', () => {
+  it('covers every command that changes data', () => {
     const asks = /(list|show|diff|test|validate|vkey|status|lost)$/;
-    // Those of a role of their own are held to it where they are tested (admin-erase.test.ts).
+    // Commands with other roles are tested in admin-erase.test.ts.
     const changing = COMMANDS.filter(({ role }) => role === undefined)
       .map(({ name }) => name)
       .filter((name) => !asks.test(name));
     expect(acts.map(([name]) => name).sort()).toEqual(changing.sort());
   });
 
-  it('is refused without a trace when it fails', async () => {
+  it('records nothing for a failed command', async () => {
     for (const line of [
       ['tenant', 'allow', 'nobody'],
       ['tenant', 'create', 'beta', 'live'],
@@ -175,7 +175,7 @@ describe('every command that changes something', () => {
     expect(await fresh()).toEqual([]);
   });
 
-  it('commits together with its record: without the one there is not the other', async () => {
+  it('commits a change and its record atomically', async () => {
     await db.sql.unsafe(`
       create function public.full() returns trigger language plpgsql as $$ begin
         raise exception 'the audit is full'; end $$;
@@ -188,12 +188,12 @@ describe('every command that changes something', () => {
     expect(await fresh()).toEqual([]);
   });
 
-  it('is by whoever is logged in, when nobody else is named', async () => {
+  it('names the logged-in user as actor by default', async () => {
     await done(admin('lane', 'open', 'live'));
     expect(await fresh()).toMatchObject([{ actor: userInfo().username, act: 'lane open' }]);
   });
 
-  it('does not pass its name on to what its connection does next', async () => {
+  it('does not leak the actor to later use of the connection', async () => {
     const sql = connect(db.urlFor('svc_admin'), { application: 'test', max: 1 });
     const lock = (tx: Db) => tx`update svc.lane set open = false where environment = 'live'`;
     await withAuditContext(sql, { actor: 'ada', act: 'lane lock' }, lock);
@@ -205,7 +205,7 @@ describe('every command that changes something', () => {
     ]);
   });
 
-  it('changes nothing when it finds all as it should be', async () => {
+  it('records nothing when nothing changes', async () => {
     const again = await done(admin('policy', 'put', SHIPPED));
     expect(again).toMatchObject({ stored: false });
     expect(await done(admin('tenant', 'create', 'beta', 'sandbox'))).toMatchObject({
@@ -218,8 +218,8 @@ describe('every command that changes something', () => {
   });
 });
 
-describe('the audit', () => {
-  it('holds no secret, no hash of one, and no reason', async () => {
+describe('the audit table', () => {
+  it('contains no secret, no hash of a secret and no reason', async () => {
     const issued = await done(admin('key', 'issue', 'beta', '--review', 'REV-2'));
     const text = String(issued['api_key']);
     await done(admin('key', 'revoke', text));
@@ -234,7 +234,7 @@ describe('the audit', () => {
   });
 
   it.each(['svc_admin', 'svc_engine', 'svc_worker', 'svc_verifier', 'svc_publisher'])(
-    'cannot be written, changed or emptied by %s',
+    'cannot be inserted into, updated or truncated by %s',
     async (role) => {
       const sql = db.as(role);
       for (const statement of [
@@ -242,7 +242,7 @@ describe('the audit', () => {
         `update svc.audit set actor = 'x'`,
         `delete from svc.audit`,
         `truncate svc.audit`,
-        // The function that writes it may not be put behind a table of one's own.
+        // The audit function must not be usable as a trigger on a table of the caller.
         `create temp table audited (a int);
          create trigger t after insert on audited execute function svc.record_act();
          insert into audited values (1)`,
@@ -252,7 +252,7 @@ describe('the audit', () => {
     },
   );
 
-  it('cannot even be changed by its owner with a plain statement', async () => {
+  it('rejects plain statements of its owner', async () => {
     for (const statement of [
       `update svc.audit set actor = 'x'`,
       `delete from svc.audit`,
@@ -262,7 +262,7 @@ describe('the audit', () => {
     }
   });
 
-  it('is listed newest first, as many as asked for', async () => {
+  it('is listed newest first, up to the limit', async () => {
     await done(admin('tenant', 'limit', 'beta', '9', '--actor', 'bob'));
     const rows = (await done(admin('audit', 'list', '--limit', '2'))) as unknown as AuditRow[];
     expect(rows).toHaveLength(2);
@@ -277,7 +277,7 @@ describe('the audit', () => {
     expect(out).toMatch(/bob +tenant limit +update tenant +tenant_id=beta rate_limit=9/);
   });
 
-  it('shows what others wrote without letting it move the cursor', async () => {
+  it('is printed without control characters', async () => {
     await registry.admin`select set_config('svc.actor', ${'\u001b[2Jeve'}, false)`;
     await registry.admin`update svc.lane set open = false where environment = 'live'`;
     const { out } = await adminOn(db, { isTerminal: true })('audit', 'list', '--limit', '5');

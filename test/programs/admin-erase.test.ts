@@ -32,7 +32,7 @@ async function admitOne(): Promise<string> {
 const line = (what: string): string[] => [what, '--reason', 'CASE-7', '--confirm', what];
 
 describe('admin erase', () => {
-  it('erases one, tells it from what was erased before, and records it once', async () => {
+  it('erases one payload, reports repetitions, and records it once', async () => {
     const id = await admitOne();
     const first = await done(erase('erase', ...line(id), '--actor', 'ada'));
     expect(first).toMatchObject({ proof_id: id, erased: true, actor: 'ada', reason_ref: 'CASE-7' });
@@ -45,7 +45,7 @@ describe('admin erase', () => {
     expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
   });
 
-  it('asks to be told twice, by which reference, and what there is', async () => {
+  it('requires a confirmation, a reference and an existing proof', async () => {
     const id = await admitOne();
     expect(await erase('erase', id, '--reason', 'CASE-7')).toMatchObject({ code: 2 });
     expect(await erase('erase', id, '--confirm', id)).toMatchObject({ code: 2 });
@@ -58,7 +58,7 @@ describe('admin erase', () => {
     expect((await erase('erase', 'tenant', ...line('nobody'))).err).toMatch(/there is no tenant/);
   });
 
-  it('does not erase what is not settled', async () => {
+  it('rejects admissions without an outcome', async () => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);
     expect(await erase('erase', ...line(item.proofId))).toMatchObject({
@@ -69,7 +69,7 @@ describe('admin erase', () => {
     expect((await erase('erase', ...line(item.proofId))).code).toBe(0);
   });
 
-  it('needs its own role, and other commands do not take it', async () => {
+  it('requires the erase role, which other commands reject', async () => {
     const id = await admitOne();
     const asAdmin = await adminOn(db)('erase', ...line(id));
     expect(asAdmin).toMatchObject({
@@ -81,7 +81,7 @@ describe('admin erase', () => {
 });
 
 describe('admin erase tenant', () => {
-  it('goes on where it was killed, and leaves nothing', async () => {
+  it('resumes after a kill and completes', async () => {
     const items = Array.from({ length: 3_000 }, () => registry.item({ intent_id: MARK }));
     // Each is an admission of its own, however alike.
     const own = items.map((item, i) => ({

@@ -37,8 +37,8 @@ async function statusWith(key: unknown): Promise<number> {
 const letExpire = (keyId: unknown) =>
   db.sql`update svc.api_key set expires_at = now() - interval '1 second' where key_id = ${String(keyId)}`;
 
-describe('a key that admin issues', () => {
-  it('serves at once, with its scopes and its review', async () => {
+describe('admin key issue', () => {
+  it('creates a key that works immediately, with its scopes and review', async () => {
     const issued = await issue();
     expect(issued).toMatchObject({
       tenant_id: TENANT,
@@ -58,7 +58,7 @@ describe('a key that admin issues', () => {
     });
   });
 
-  it('is kept as a hash only, and listed without it', async () => {
+  it('stores only a hash, and never lists the key', async () => {
     const issued = await issue();
     const { keyId, secret } = parseApiKey(String(issued['api_key']))!;
     const [row] = await db.sql<{ secret_hash: Buffer }[]>`
@@ -70,7 +70,7 @@ describe('a key that admin issues', () => {
     expect(out).not.toContain('secret');
   });
 
-  it("ends by the database's clock, wherever admin runs", async () => {
+  it("computes the expiry with the database's clock", async () => {
     const issued = await issue('--expires-in', '3600');
     const [row] = await db.sql<{ seconds: number }[]>`
       select extract(epoch from expires_at - created_at)::float8 as seconds
@@ -82,7 +82,7 @@ describe('a key that admin issues', () => {
     expect(await statusWith(issued['api_key'])).toBe(401);
   });
 
-  it('can be told to end sooner, and never later', async () => {
+  it('allows an earlier expiry, never a later one', async () => {
     const { key_id: keyId } = await issue('--expires-in', '60');
     const later = await done(admin('key', 'expire', String(keyId), '3600'));
     const sooner = await done(admin('key', 'expire', String(keyId), '5'));
@@ -93,8 +93,8 @@ describe('a key that admin issues', () => {
   });
 });
 
-describe('revoking', () => {
-  it('is given no end to come once it is revoked', async () => {
+describe('admin key revoke', () => {
+  it('prevents a later change of the expiry', async () => {
     const { key_id: keyId } = await issue();
     await done(admin('key', 'revoke', String(keyId)));
     const { code, err } = await admin('key', 'expire', String(keyId), '3600');
@@ -102,14 +102,14 @@ describe('revoking', () => {
     expect(err).toContain('is revoked');
   });
 
-  it('is effective with the very next request', async () => {
+  it('takes effect with the next request', async () => {
     const issued = await issue();
     expect(await statusWith(issued['api_key'])).toBe(200);
     await done(admin('key', 'revoke', String(issued['key_id'])));
     expect(await statusWith(issued['api_key'])).toBe(401);
   });
 
-  it('holds for what the key asked and nobody has signed yet', async () => {
+  it('applies to admissions that are accepted and not yet signed', async () => {
     const issued = await issue();
     engine.worker.rests = true;
     const reply = engine.call({
@@ -123,7 +123,7 @@ describe('revoking', () => {
     expect((await reply).status).toBe(403);
   });
 
-  it('waits for the append lock: once it returned, nothing of the key is signed any more', async () => {
+  it('waits for the append lock: afterwards, nothing of the key is signed', async () => {
     const issued = await issue();
     const lock = await db.sql.reserve();
     await lock`begin`;
@@ -140,8 +140,8 @@ describe('revoking', () => {
   });
 });
 
-describe('rotation', () => {
-  it('serves both keys while they overlap, and then the new one alone', async () => {
+describe('admin key rotate', () => {
+  it('keeps both keys valid during the overlap, and then only the new one', async () => {
     const old = await issue('--scopes', 'admit,export');
     const fresh = await done(admin('key', 'rotate', String(old['key_id']), '--overlap', '60'));
     expect(fresh).toMatchObject({
@@ -158,14 +158,14 @@ describe('rotation', () => {
     expect(await statusWith(fresh['api_key'])).toBe(200);
   });
 
-  it('without an overlap ends the old key at once', async () => {
+  it('ends the old key immediately without an overlap', async () => {
     const old = await issue();
     const fresh = await done(admin('key', 'rotate', String(old['key_id']), '--overlap', '0'));
     expect(await statusWith(old['api_key'])).toBe(401);
     expect(await statusWith(fresh['api_key'])).toBe(200);
   });
 
-  it('takes a day by default, and gives the new key the life of the old', async () => {
+  it('overlaps for a day by default, and gives the new key the old lifetime', async () => {
     const old = await issue('--expires-in', '7200');
     const fresh = await done(admin('key', 'rotate', String(old['key_id'])));
     const until = (name: string) => Date.parse(String(fresh[name])) - Date.now();
@@ -178,7 +178,7 @@ describe('rotation', () => {
     expect(Math.abs(left - 86_400_000)).toBeLessThan(10_000);
   });
 
-  it('is once: a key has one follower, and one that is over has none', async () => {
+  it('creates one successor, and none for an expired key', async () => {
     const old = await issue();
     // Both begin while a third holds the row, so that neither can see the other's key.
     const lock = await db.sql.reserve();

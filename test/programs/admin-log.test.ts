@@ -22,7 +22,7 @@ import { fsck } from '../fixtures/restored-service.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 
-/** An operator whose last backup is older than what was published, as docs/recovery.md leads them. */
+/** An operator restores a backup older than the last publication, following docs/recovery.md. */
 
 const NEXT_ORIGIN = 'test.example/next/log';
 const home = mkdtempSync(join(tmpdir(), 'svc-ended-'));
@@ -79,7 +79,7 @@ async function stopOf(tick: Promise<unknown>): Promise<FatalPublishError> {
 const publisherOn = (overrides: Partial<Parameters<typeof sqlPublisher>[1]> = {}) =>
   sqlPublisher(restored.as('svc_publisher'), { directory: published, ...keys, ...overrides });
 
-/** As the publisher program does with how a tick went. */
+/** Records the result of a publish cycle like the publisher program. */
 async function recordPublisher(went: (of: ReturnType<typeof publisherReadiness>) => void) {
   const readiness = publisherReadiness();
   went(readiness);
@@ -98,10 +98,10 @@ interface Lost {
 }
 
 describe('a restored database that lacks published leaves', () => {
-  it('is refused, before and after it went another way, with the words that lead on', async () => {
+  it('is rejected, before and after it diverged, with a message that names the next step', async () => {
     const publisher = publisherOn();
     expect((await stopOf(publisher.runCycle())).code).toBe('database_behind');
-    // Engines and workers cannot know: what they take now is in this database alone.
+    // Engines and workers cannot detect it: their new admissions exist only in this database.
     kept.push(...(await admitted(registry, 2)));
     await registry.verifyAll();
     const { message } = await stopOf(publisher.runCycle());
@@ -110,7 +110,7 @@ describe('a restored database that lacks published leaves', () => {
     await publisher.close();
   });
 
-  it('is told which proofs it lacks, from what was published', async () => {
+  it('log lost > lists the missing proofs from the published files', async () => {
     const { code, json } = await admin('log', 'lost', published, '--vkey', vkey);
     const found = json as Lost;
     expect(code).toBe(1);
@@ -119,11 +119,11 @@ describe('a restored database that lacks published leaves', () => {
     expect(found.lost[0]).toMatchObject({ leaf_index: 6, type: 'proof' });
   });
 
-  it('and is not, from files that nobody signed or that were changed', async () => {
+  it('log lost > rejects files that are unsigned or changed', async () => {
     const stranger = formatVkey(nativeSha256, ORIGIN, testKey().publicKey);
     const { code, err } = await admin('log', 'lost', published, '--vkey', stranger);
     expect(code).toBe(1);
-    expect(err).toContain('no checkpoint there that these keys signed');
+    expect(err).toContain('no checkpoint signed by these keys');
     const bundle = join(published, 'tile/entries/001.p/50');
     const bytes = readFileSync(bundle);
     const changed = Buffer.from(bytes.toString('latin1').replace(lost[299]!, lost[0]!), 'latin1');
@@ -134,13 +134,13 @@ describe('a restored database that lacks published leaves', () => {
     writeFileSync(bundle, bytes);
   });
 
-  it('whose original is there has lost nothing', async () => {
+  it('log lost > finds nothing in the original database', async () => {
     const { code, json } = await adminOn(original)('log', 'lost', published, '--vkey', vkey);
     expect(code).toBe(0);
     expect(json).toMatchObject({ published: 306, common: 306, only_in_database: 0, lost: [] });
   });
 
-  it('does not end its log while no publisher has recorded that leaves are lost', async () => {
+  it('log end > fails until a publisher has recorded the loss', async () => {
     const { code, err } = await end(ORIGIN);
     expect(code).toBe(1);
     expect(err).toContain('nothing shows that published leaves are lost');
@@ -159,13 +159,13 @@ describe('a restored database that lacks published leaves', () => {
         1,
       ),
     );
-    // A publisher that was restarted on the database of before went on.
+    // A publisher that was restarted on the original database continued.
     expect((await end(ORIGIN)).err).toContain('nothing shows');
     expect(await restored.sql`select from svc.ended_log`).toHaveLength(0);
     await recordPublisher((publisher) => publisher.failed(stopped, 1));
   });
 
-  it('ends its log only by name, and with no publisher running', async () => {
+  it("log end > requires the log's name and no running publisher", async () => {
     const unconfirmed = await admin('log', 'end', ORIGIN, '--reason', 'x', '--confirm', 'other');
     expect(unconfirmed).toMatchObject({ code: 2 });
     const wrong = await end('test.example/other');
@@ -181,7 +181,7 @@ describe('a restored database that lacks published leaves', () => {
     await claim.release();
   });
 
-  it('ends it, on record, and then nothing is signed for it from anywhere', async () => {
+  it('log end > records the end, after which nothing is signed for the log', async () => {
     const ended = await end(ORIGIN, '300 leaves lost with db1');
     expect(ended).toMatchObject({ code: 0, json: { origin: ORIGIN, last_checkpoint_known: 6 } });
     const [record] = (await admin('audit', 'list', '--limit', '1')).json as { act: string }[];
@@ -189,7 +189,7 @@ describe('a restored database that lacks published leaves', () => {
     const empty = publisherOn({ directory: join(home, 'empty') });
     expect((await stopOf(empty.runCycle())).code).toBe('log_ended');
     await empty.close();
-    // Nor by a publisher that does not ask.
+    // Nor by a publisher that skips the check.
     await expect(restored.as('svc_publisher')`
       insert into svc.checkpoint (tree_size, root, note)
       select tree_size, root, note from (select 8::bigint as tree_size, decode(repeat('00', 32), 'hex') as root,
@@ -197,7 +197,7 @@ describe('a restored database that lacks published leaves', () => {
     expect(await restored.sql`select from svc.ended_checkpoint`).toHaveLength(1);
   });
 
-  it('goes on as another log, in which what it has is valid and what it lost is not found', async () => {
+  it('continues under a new log name, with its proofs valid and lost ones not found', async () => {
     const logKey = testKey();
     const directory = join(home, 'next');
     const publisher = publisherOn({ origin: NEXT_ORIGIN, logKey, directory });
@@ -230,7 +230,7 @@ describe('a restored database that lacks published leaves', () => {
     expect(code).toBe(0);
   });
 
-  it('and no checkpoint goes that is not kept', async () => {
+  it('rejects a checkpoint that is not the kept one', async () => {
     await expect(restored.sql`delete from svc.checkpoint`).rejects.toThrow(/append-only/);
     await expect(restored.sql`delete from svc.ended_checkpoint`).rejects.toThrow(/append-only/);
     await expect(restored.as('svc_publisher')`select svc.end_log('a', 'b')`).rejects.toThrow(

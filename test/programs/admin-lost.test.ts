@@ -22,8 +22,8 @@ function runWith(error: string): { code: number | null; said: string } {
   return { code: status, said: stderr };
 }
 
-describe('a rejection that nobody handles', () => {
-  it('ends no command when it is of a connection that was lost', () => {
+describe('admin and unhandled rejections', () => {
+  it('ignores those of a lost connection', () => {
     const { code, said } = runWith(
       `Object.assign(new Error('gone'), { code: 'CONNECTION_CLOSED' })`,
     );
@@ -32,7 +32,7 @@ describe('a rejection that nobody handles', () => {
     expect(said).not.toMatch(/gone|^ +at /m);
   });
 
-  it('ends it when it is anything else', () => {
+  it('ends the command for any other', () => {
     const { code, said } = runWith(`new Error('a fault of ours')`);
     expect(code).toBe(1);
     expect(said).toMatch(/a fault of ours/);

@@ -37,7 +37,7 @@ afterAll(async () => {
   await db.drop();
 });
 
-/** A copy of the shipped folder with some files in place of its own. */
+/** A copy of the shipped folder with some files replaced. */
 function folderWith(files: Record<string, string>): string {
   const folder = join(base, String((folders += 1)));
   cpSync(SHIPPED, folder, { recursive: true });
@@ -45,7 +45,7 @@ function folderWith(files: Record<string, string>): string {
   return folder;
 }
 
-/** Another policy set of some kind, stored. */
+/** Stores a different policy set. */
 async function putAnother(): Promise<string> {
   const text = `permit (principal, action, resource) when { context.lane == "execute" }; // ${folders}`;
   return String(
@@ -56,12 +56,12 @@ async function putAnother(): Promise<string> {
 const schema = readFileSync(join(SHIPPED, 'schema.cedarschema'), 'utf8');
 
 describe('policy validate', () => {
-  it('finds nothing in the shipped set, and asks no database', async () => {
+  it('accepts the shipped set without a database', async () => {
     const { code, json } = await NO_DATABASE('policy', 'validate', SHIPPED);
     expect({ code, json }).toEqual({ code: 0, json: { valid: true, problems: [] } });
   });
 
-  it('tells every problem at once, with its file and line', async () => {
+  it('reports every problem at once, with file and line', async () => {
     const folder = folderWith({
       'unparsed.cedar': '// é\npermit (principal,\n action, resource) whenn {};',
       'two.cedar': 'permit (principal, action, resource);\nforbid (principal, action, resource);',
@@ -84,7 +84,7 @@ describe('policy validate', () => {
     expect(out).toMatch(/\nnot valid\n$/);
   });
 
-  it('finds what is wrong with a schema', async () => {
+  it('reports problems of a schema', async () => {
     const unparsed = folderWith({
       'schema.cedarschema': schema.replace('entity Operation;', 'entity Operation'),
     });
@@ -105,7 +105,7 @@ describe('policy validate', () => {
     });
   });
 
-  it('warns of a policy that cannot apply', async () => {
+  it('warns about a policy that can never apply', async () => {
     const folder = folderWith({
       'never.cedar': 'permit (principal, action, resource) when { context.lane == "x" && false };',
     });
@@ -140,7 +140,7 @@ describe('policy validate', () => {
     expect(problems.map(({ message }) => message).join('\n')).toContain(expected);
   });
 
-  it('accepts the same schema in other words', async () => {
+  it('accepts an equivalent schema', async () => {
     const reworded = schema
       .replace('agent?: Agent', 'agent?: { framework?: __cedar::String, id: String }')
       .replace('principal: Tenant', 'principal: [Svc::Tenant]')
@@ -149,7 +149,7 @@ describe('policy validate', () => {
     expect(await NO_DATABASE('policy', 'validate', folder)).toMatchObject({ code: 0 });
   });
 
-  it('is what policy put insists on', async () => {
+  it('runs in policy put as well', async () => {
     const folder = folderWith({
       'untyped.cedar': 'permit (principal, action, resource) when { context.nothing };',
     });
@@ -167,7 +167,7 @@ describe('policy test', () => {
     expect(byDigest).toEqual(byFolder);
   });
 
-  it('fails when a set decides otherwise, or for another reason', async () => {
+  it('fails when a decision or its reason differs', async () => {
     const folder = folderWith({
       'audit-log-is-kept.cedar': 'forbid (principal, action, resource) when { false };',
     });
@@ -185,7 +185,7 @@ describe('policy test', () => {
     expect(out).toContain('6 cases, 2 failed');
   });
 
-  it('reads a case a line as well, and no case that could never come', async () => {
+  it('reads one case per line, and rejects impossible cases', async () => {
     const [first] = JSON.parse(readFileSync(CASES, 'utf8')) as Record<string, unknown>[];
     const lines = join(base, 'cases.ndjson');
     writeFileSync(lines, `${JSON.stringify(first)}\n\n${JSON.stringify(first)}\n`);
@@ -207,7 +207,7 @@ describe('policy test', () => {
 });
 
 describe('policy activate', () => {
-  it('refuses a set that this version cannot run, or that does not fit its schema', async () => {
+  it('rejects a set that this version cannot run or that does not match its schema', async () => {
     const files = await readPolicyFolder(SHIPPED);
     const foreign = await storeForeignSet(db, files);
     const unfit = await storeForeignSet(db, {
@@ -225,7 +225,7 @@ describe('policy activate', () => {
     expect(activated).not.toContain(foreign.toString('hex'));
   });
 
-  it('takes effect at its time: what is accepted before is decided by the old, after by the new', async () => {
+  it('takes effect at its time: earlier admissions use the old set, later ones the new', async () => {
     const before = (await policyActivations(registry.admin)).find(
       ({ state }) => state === 'in force',
     )!;
@@ -259,7 +259,7 @@ describe('policy activate', () => {
     );
   });
 
-  it('holds for an admission whose transaction began before and had to wait', async () => {
+  it('applies to an admission whose transaction started earlier and had to wait', async () => {
     const digest = await putAnother();
     const neighbour = await db.sql.reserve();
     await neighbour`begin`;
@@ -279,14 +279,14 @@ describe('policy activate', () => {
   });
 });
 
-describe('a rule about what no input contains', () => {
+describe('a policy that refers to an unknown attribute', () => {
   const rule = `forbid (principal, action, resource)
     when { context has arguments && context.arguments.amount > 500 };`;
   const foreign = schema.replace('tool?: String,', 'tool?: String, arguments?: { amount: Long },');
 
-  it('is refused by validate, put, activate and the worker, which names the attribute', async () => {
+  it('is rejected by validate, put, activate and the worker, which name the attribute', async () => {
     const folder = folderWith({ 'schema.cedarschema': foreign, 'refunds.cedar': rule });
-    // As a version of before stored it.
+    // As an earlier version stored it.
     const stored = await makePolicySet(await readPolicyFolder(folder));
     await storePolicySet(registry.admin, stored);
     const attempts = [
@@ -303,12 +303,12 @@ describe('a rule about what no input contains', () => {
     );
   });
 
-  it('is refused under the schema of inputs too', async () => {
+  it('is rejected under the input schema as well', async () => {
     const folder = folderWith({ 'refunds.cedar': rule });
     expect(await NO_DATABASE('policy', 'validate', folder)).toMatchObject({ code: 1 });
   });
 
-  it('does not stop a stored set whose rules do not depend on it, but its next activation', async () => {
+  it('does not affect an active set that does not depend on it, only its next activation', async () => {
     const folder = folderWith({ 'schema.cedarschema': foreign });
     const stored = await makePolicySet(await readPolicyFolder(folder));
     await storePolicySet(registry.admin, stored);
@@ -319,8 +319,8 @@ describe('a rule about what no input contains', () => {
   });
 });
 
-describe('a set that a version cannot run', () => {
-  it("shows in policy list, and in the worker's log before it is needed", async () => {
+describe('a policy set that this version cannot run', () => {
+  it("is reported in policy list, and in the worker's log in advance", async () => {
     const lines: unknown[] = [];
     const log = logger('worker', 'silent');
     log.error = (...line: unknown[]) => void lines.push(line);
@@ -341,7 +341,7 @@ describe('a set that a version cannot run', () => {
 });
 
 describe('policy show and policy diff', () => {
-  it('give the texts of a set, and what another has otherwise', async () => {
+  it('show the texts of a set and the differences of another', async () => {
     const changed = folderWith({
       'audit-log-is-kept.cedar': readFileSync(
         join(SHIPPED, 'audit-log-is-kept.cedar'),
@@ -368,7 +368,7 @@ describe('policy show and policy diff', () => {
     expect((await adminWith({}, true)('policy', 'diff', SHIPPED, SHIPPED)).out).toMatch(/the same/);
   });
 
-  it('a difference keeps what both have in common', () => {
+  it('policy diff > keeps common lines', () => {
     expect(textDiff('a\nb\nc', 'a\nx\nc\nd')).toBe('  a\n- b\n+ x\n  c\n+ d');
     expect(textDiff('', '')).toBe('  ');
     expect(textDiff('a', 'a')).toBe('  a');

@@ -93,7 +93,7 @@ describe.skipIf(skipsRedis)(`admin status in an outage${withoutRedis}`, () => {
     expect(out).toContain('"status": "well"');
   }, 90_000);
 
-  it('names the queue, and the programs that do not reach it, while Redis is down', async () => {
+  it('names the queue and the programs that cannot reach it while Redis is down', async () => {
     await redis.kill();
     await expect
       .poll(attention, WAIT)
@@ -129,7 +129,7 @@ describe.skipIf(skipsRedis)(`admin status in an outage${withoutRedis}`, () => {
     );
   }, 60_000);
 
-  it('names why a publisher refused to publish, which log end demands', async () => {
+  it('names why a publisher refuses to publish, which log end requires', async () => {
     const end = ['log', 'end', LOG_ORIGIN, '--reason', 'a test', '--confirm', LOG_ORIGIN];
     await programs['publisher']!.stop();
     const healthy = await admin(...end);

@@ -68,7 +68,7 @@ const status = async (): Promise<{ code: number; said: Status }> => {
 };
 
 describe('admin status', () => {
-  it('says that all is well, with exit code 0', async () => {
+  it('reports a healthy service with exit code 0', async () => {
     const { code, said } = await status();
     expect(said.attention).toEqual([]);
     expect(code).toBe(0);
@@ -96,7 +96,7 @@ describe('admin status', () => {
     expect(said.roles.map(({ role }) => role)).toContain('svc_worker');
   });
 
-  it('fits on one screen for a person, with the same facts', async () => {
+  it('prints the same facts on one screen of a terminal', async () => {
     const { code, out } = await person('status');
     expect(code).toBe(0);
     expect(out.trimEnd().split('\n').length).toBeLessThan(24);
@@ -104,10 +104,10 @@ describe('admin status', () => {
     expect(out).toMatch(/lanes +live locked, sandbox open\n/);
     expect(out).toMatch(/log +3 leaves\n/);
     expect(out).toMatch(/alive +engine 1, worker 1, verifier 1, publisher 1\n/);
-    expect(out).toMatch(/all well\n$/);
+    expect(out).toMatch(/no problems found\n$/);
   });
 
-  it('exits with 1 and names the public API when it does not know where to check it', async () => {
+  it('exits with 1 when no public API address is configured', async () => {
     const env = { DATABASE_URL: db.urlFor('svc_admin'), DATA_DIR: '/nonexistent' };
     const { code, json } = await adminWith(env)('status', '--json');
     expect(code).toBe(1);
@@ -124,7 +124,7 @@ describe('admin status', () => {
     expect(screen.out).toMatch(/! public API: not checked\n {4}set PUBLIC_URL/);
   });
 
-  it('says what wants attention and what to do, with exit code 1', async () => {
+  it('reports problems with remedies and exit code 1', async () => {
     await db.sql`
       insert into svc.verdict (frontier, first_index, last_index, tree_size, root, outcome, checks)
       values (false, 1, 1, 3, decode(repeat('00', 32), 'hex'), 'fail', '{}')`;
@@ -137,7 +137,7 @@ describe('admin status', () => {
     expect(screen.out).toMatch(/! 1 leaves do not verify\n {4}\S/);
   });
 
-  it('knows a program that is connected and silent from one that lives', async () => {
+  it('distinguishes a connected but silent program from a live one', async () => {
     await db.sql`
       update svc.heartbeat set beat_at = beat_at - interval '1 minute' where role = 'svc_engine'`;
     const { said } = await status();
@@ -146,25 +146,25 @@ describe('admin status', () => {
     );
   });
 
-  it('reports when the last snapshot was published, by whichever publisher', async () => {
+  it('reports when any publisher last published a snapshot', async () => {
     await db.sql`
       update svc.heartbeat set readiness = jsonb_set(readiness, '{published_ms_ago}', '40000')
       where role = 'svc_publisher'`;
     await recordHeartbeat(db.as('svc_publisher'), randomUUID(), { published_ms_ago: null });
     const { said } = await status();
     expect(said.attention.map(({ what }) => what)).toContainEqual(
-      expect.stringMatching(/^nothing has been published for 4\d s$/),
+      expect.stringMatching(/^no snapshot has been published for 4\d s$/),
     );
   });
 
-  it('counts what is pending', async () => {
+  it('counts pending admissions', async () => {
     await acceptIntake(registry.engine, [registry.item()]);
     const { said } = await status();
     expect(said.pending.admissions).toBe(1);
     expect(said.pending.oldest_ms).toBeGreaterThanOrEqual(0);
   });
 
-  it('says that nobody answers, with exit code 2', async () => {
+  it('exits with 2 when the database is unreachable', async () => {
     const nowhere = { DATABASE_URL: 'postgres://svc_admin:hush@127.0.0.1:1/svc' };
     const reply = await adminWith(nowhere)('status', '--json');
     expect(reply).toMatchObject({ code: 2, err: '', json: { status: 'unreachable' } });
@@ -173,7 +173,7 @@ describe('admin status', () => {
   });
 });
 
-describe('what wants attention', () => {
+describe('attentionFor', () => {
   const programs: ProgramFacts[] = Object.keys(READINESS).map((program) => ({
     program,
     alive: 2,
@@ -210,15 +210,15 @@ describe('what wants attention', () => {
   };
   const late = 31_000;
 
-  it('is nothing while everything moves', () => {
+  it('returns nothing for a healthy service', () => {
     expect(attentionFor(well)).toEqual([]);
   });
 
   it.each<[string, Partial<Facts>]>([
-    ['no policy is in force', { policy: null }],
+    ['no policy set is active', { policy: null }],
     ['no AEP key is active', { aep_keys_active: [] }],
     [
-      "a worker's key is not active, and it settles nothing: other",
+      "a worker's key is not active, so it commits no admissions: other",
       { worker_keys: ['k', 'other'] },
     ],
     ['no engine is connected', { roles: well.roles.slice(1) }],
@@ -226,15 +226,18 @@ describe('what wants attention', () => {
     ['no engine has recorded', but('engine', { alive: 0, last_heartbeat_ms: null })],
     ['queue down, as reported by engine (1 of 2)', but('engine', { faults: { 'queue down': 1 } })],
     ['the publisher refuses', { publication: { age_ms: 800, refused: 'log_forked' } }],
-    ['nothing has been published', { publication: { age_ms: late, refused: null } }],
-    ['nothing has been published', { publication: { age_ms: null, refused: null } }],
+    ['no snapshot has been published', { publication: { age_ms: late, refused: null } }],
+    ['no snapshot has been published', { publication: { age_ms: null, refused: null } }],
     ['the public API is down', { public_api: [{ ...answered, ready: false }] }],
     ['the public API at', { public_api: [{ ...answered, age_ms: late, refusal: 'forged' }] }],
     ['an admission has waited 31 s', { pending: { admissions: 1, oldest_ms: late } }],
-    ['the verifier has 2 leaves', { verifier: { ...well.verifier, verified_ms_ago: late } }],
-    ['the verifier has 2 leaves', { verifier: { ...well.verifier, verified_ms_ago: null } }],
-    ['3 leaves are in no signed', { checkpoint: { tree_size: 7, lag: 3, age_ms: late } }],
-    ['10 leaves are in no signed', { checkpoint: null }],
+    ['the verifier is 2 leaves behind', { verifier: { ...well.verifier, verified_ms_ago: late } }],
+    ['the verifier is 2 leaves behind', { verifier: { ...well.verifier, verified_ms_ago: null } }],
+    [
+      'no signed checkpoint covers the last 3',
+      { checkpoint: { tree_size: 7, lag: 3, age_ms: late } },
+    ],
+    ['no signed checkpoint covers the last 10', { checkpoint: null }],
     ['4 leaves do not verify', { verifier: { ...well.verifier, failing_leaves: 4 } }],
   ])('is that %s', (what, facts) => {
     const found = attentionFor({ ...well, ...facts });
@@ -243,7 +246,7 @@ describe('what wants attention', () => {
     expect(found[0]?.do).not.toBe('');
   });
 
-  it('names the key that a publisher lacks, and not its failing publish cycles', () => {
+  it('names the key that a publisher lacks instead of its failing publish cycles', () => {
     const readiness = { role: 'standby', ticks: 'failing', unknown_signer: 'svc.example/log+0a1b' };
     const heartbeat = { program: 'publisher', startedAt: 0, beatAt: 0, readiness };
     const { faults } = programFacts([heartbeat], 0).find((one) => one.program === 'publisher')!;

@@ -30,7 +30,7 @@ afterAll(async () => {
 
 const NOWHERE = adminWith({ DATABASE_URL: 'postgres://svc_admin:x@127.0.0.1:1/svc' });
 
-describe('help', () => {
+describe('admin help', () => {
   it('lists every command', async () => {
     const { code, out } = await NOWHERE('help');
     expect(code).toBe(0);
@@ -38,19 +38,16 @@ describe('help', () => {
     expect((await NOWHERE('--help')).out).toBe(out);
   });
 
-  it.each(COMMANDS.map(({ name }) => name))(
-    'of %s has an example that is this command',
-    async (name) => {
-      const command = COMMANDS.find((one) => one.name === name)!;
-      const { code, out } = await NOWHERE(...name.split(' '), '--help');
-      expect(code).toBe(0);
-      expect(out).toContain(`npm run admin -- ${command.example}`);
-      expect(command.example.startsWith(name)).toBe(true);
-      for (const option of Object.keys(command.options ?? {})) expect(out).toContain(`--${option}`);
-    },
-  );
+  it.each(COMMANDS.map(({ name }) => name))('of %s has a valid example', async (name) => {
+    const command = COMMANDS.find((one) => one.name === name)!;
+    const { code, out } = await NOWHERE(...name.split(' '), '--help');
+    expect(code).toBe(0);
+    expect(out).toContain(`npm run admin -- ${command.example}`);
+    expect(command.example.startsWith(name)).toBe(true);
+    for (const option of Object.keys(command.options ?? {})) expect(out).toContain(`--${option}`);
+  });
 
-  it('shows the commands of a group', async () => {
+  it('lists the commands of a group', async () => {
     const { code, out } = await NOWHERE('key', '--help');
     expect(code).toBe(0);
     expect(out).toContain('key rotate');
@@ -58,7 +55,7 @@ describe('help', () => {
   });
 });
 
-describe('what is not understood', () => {
+describe('an invalid command line', () => {
   it.each([
     [[]],
     [['tenants']],
@@ -96,13 +93,13 @@ describe('what is not understood', () => {
     expect(out + err).not.toMatch(/\n\s+at /);
   });
 
-  it('never repeats what may be a mistyped key', async () => {
+  it('is never quoted when it may contain a mistyped key', async () => {
     const { err } = await NOWHERE('key', 'revoke', 'svc_sk_k3f9a2m4x7q1_secretsecret');
     expect(err).not.toContain('secretsecret');
   });
 });
 
-describe('what is refused', () => {
+describe('a rejected command', () => {
   it.each([
     [['tenant', 'allow', 'nobody'], 'there is no tenant nobody'],
     [['tenant', 'limit', 'nobody', '5'], 'there is no tenant nobody'],
@@ -113,13 +110,13 @@ describe('what is refused', () => {
     [['key', 'expire', 'k3f9a2m4x7q1', '5'], 'there is no key k3f9a2m4x7q1'],
     [['tenant', 'create', TENANT, 'live'], 'stays one'],
     [['policy', 'put', '/nowhere'], '/nowhere cannot be read'],
-    [['policy', 'put', '/etc/hostname'], 'not a folder'],
+    [['policy', 'put', '/etc/hostname'], 'not a directory'],
     [['policy', 'activate', 'abc'], 'is not the digest'],
-    [['policy', 'activate', '0'.repeat(64)], 'policy list shows them'],
-    [['policy', 'show', '0'.repeat(64)], 'policy list shows them'],
+    [['policy', 'activate', '0'.repeat(64)], 'policy list shows the stored sets'],
+    [['policy', 'show', '0'.repeat(64)], 'policy list shows the stored sets'],
     [['policy', 'test', '/nowhere', '/nowhere'], '/nowhere cannot be read'],
     [['fixture', 'put', 'f', '/nowhere'], '/nowhere cannot be read'],
-    [['fixture', 'put', 'f', '/etc'], 'it is a folder'],
+    [['fixture', 'put', 'f', '/etc'], 'is a directory'],
     [['aep-key', 'activate', '/nowhere'], '/nowhere cannot be read'],
     [
       ['aep-key', 'retire', `-${'A'.repeat(42)}`, '--confirm', `-${'A'.repeat(42)}`],
@@ -133,7 +130,7 @@ describe('what is refused', () => {
     expect(err).not.toMatch(/\n\s+at |unexpected/);
   });
 
-  it('names what a file is not', async () => {
+  it('names what is wrong with a file', async () => {
     const file = (name: string, text: string): string => {
       writeFileSync(join(folder, name), text);
       return join(folder, name);
@@ -141,8 +138,8 @@ describe('what is refused', () => {
     const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
     const p256 = file('p256.pem', privateKey.export({ format: 'pem', type: 'pkcs8' }).toString());
     for (const [line, say] of [
-      [['aep-key', 'activate', p256], 'no Ed25519 key'],
-      [['aep-key', 'activate', file('no.pem', 'x')], 'no key in PEM form'],
+      [['aep-key', 'activate', p256], 'does not hold an Ed25519 key'],
+      [['aep-key', 'activate', file('no.pem', 'x')], 'does not hold a PEM key'],
       [['fixture', 'put', 'f', file('bad.json', '{"a":1,"a":2}')], 'not a JSON document'],
       [
         ['policy', 'test', join(packageRoot, 'policy/default'), file('c.json', '{"name":1}')],
@@ -184,7 +181,7 @@ describe('what is refused', () => {
     expect(err).not.toMatch(/\n\s+at |unexpected/);
   });
 
-  it('so do the other programs at their start', () => {
+  it('reports startup errors like the other programs', () => {
     const at = (program: string, env: Record<string, string>) =>
       spawnSync(process.execPath, [join(packageRoot, 'dist/programs', `${program}.js`)], {
         env: { PATH: process.env['PATH'] ?? '', ...env },
@@ -217,8 +214,8 @@ describe('what is refused', () => {
   });
 });
 
-describe('what is shown', () => {
-  it('tenants and lanes', async () => {
+describe('admin output', () => {
+  it('lists tenants and environments', async () => {
     await done(admin('tenant', 'create', 'beta', 'live'));
     await done(admin('tenant', 'limit', 'beta', '25'));
     await done(admin('key', 'issue', 'beta', '--review', 'REV-1'));
@@ -235,7 +232,7 @@ describe('what is shown', () => {
     ]);
   });
 
-  it('is a table to a person, and JSON to a program or on demand', async () => {
+  it('is a table on a terminal, otherwise or on request JSON', async () => {
     const { out } = await person('tenant', 'list');
     expect(out).toMatch(/^tenant_id +environment +allowlisted/);
     expect((await person('tenant', 'list', '--json')).json).toHaveLength(2);
@@ -245,7 +242,7 @@ describe('what is shown', () => {
     expect((await person('fixture', 'list')).out).toBe('none\n');
   });
 
-  it('the verifier key of a key file, which readers pin', async () => {
+  it('includes the verifier key of a key file', async () => {
     const { privateKey, publicKey } = generateKeyPairSync('ed25519');
     const file = join(folder, 'log.pem');
     writeFileSync(file, privateKey.export({ format: 'pem', type: 'pkcs8' }));
@@ -255,7 +252,7 @@ describe('what is shown', () => {
     expect(json).toEqual({ vkey: formatVkey(nativeSha256, 'example.org/log', raw) });
   });
 
-  it('fixtures, which never change', async () => {
+  it('includes fixtures, which never change', async () => {
     const file = join(folder, 'fixture.json');
     writeFileSync(file, '{ "b": 1, "a": [2] }');
     const stored = await done(admin('fixture', 'put', 'chain-1', file));

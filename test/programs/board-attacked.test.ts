@@ -15,7 +15,7 @@ const PASSWORD = 'password-of-the-reader';
 const MARKUP = '<script>document.title="run"</script>';
 const IMAGE = '<img src=x onerror=document.title="run">';
 
-/** As docs/monitoring.md has it. */
+/** As documented in docs/monitoring.md. */
 const READER =
   'resetkeys ~{svc}:* resetchannels -@all +@read +eval +evalsha +info +@connection -client +client|setname -keys -scan -randomkey';
 
@@ -23,7 +23,7 @@ let home: string;
 let redis: TestRedis;
 let owner: Redis;
 
-/** The same Redis, by somebody's name. */
+/** The same Redis with another user. */
 function urlAs(user: string): string {
   const url = new URL(redis.url);
   url.username = user;
@@ -65,7 +65,7 @@ describe.skipIf(skipsRedis)(`a board that is attacked${withoutRedis}`, () => {
     await rm(home, { recursive: true, force: true });
   });
 
-  it('works by a Redis user that can only read, who is refused nothing that it asks', async () => {
+  it('works with a read-only Redis user, without rejected commands', async () => {
     const board = await startBoard('board');
     const list = await ask(board.url, '/api/queues?activeQueue=admit&status=latest&page=1');
     expect(list.status).toBe(200);
@@ -95,16 +95,16 @@ describe.skipIf(skipsRedis)(`a board that is attacked${withoutRedis}`, () => {
     expect(await owner.llen('{svc}:admit:wait')).toBe(1);
   });
 
-  it('says nothing of what Redis said', async () => {
+  it('does not expose errors of Redis', async () => {
     const board = await startBoard('blind');
     const { status, text } = await ask(board.url, '/api/queues');
-    expect([status, text]).toEqual([500, 'The queue cannot be read.\n']);
+    expect([status, text]).toEqual([500, 'The queue is unreachable.\n']);
     expect(board.stderr.join('\n')).toContain('NOPERM');
     expect(board.stderr.join('\n')).not.toContain(PASSWORD);
     await board.stop();
   });
 
-  it('takes no page into memory that nobody can look at', async () => {
+  it('rejects pages too large for memory', async () => {
     const board = await startBoard('board');
     const page = async (size: string) =>
       (await ask(board.url, `/api/queues?activeQueue=admit&status=latest&jobsPerPage=${size}`))
@@ -118,7 +118,7 @@ describe.skipIf(skipsRedis)(`a board that is attacked${withoutRedis}`, () => {
   });
 
   it.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
-    `shows what somebody forged as text${withoutChromium}`,
+    `shows forged jobs as plain text${withoutChromium}`,
     async () => {
       const board = await startBoard('board');
       const browser = await chromium.launch({ executablePath: chromiumPath!, args: chromiumArgs });

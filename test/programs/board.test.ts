@@ -46,7 +46,7 @@ afterEach(() => {
   for (const child of running.splice(0)) child.kill('SIGKILL');
 });
 
-/** The program itself, as an operator starts it. Without a url it has ended by itself. */
+/** Starts the built program. Without a URL, it has exited. */
 async function startBoard(env: Record<string, string>): Promise<Board> {
   const child = spawn(process.execPath, [join(packageRoot, 'dist/programs/board.js')], {
     env: { BOARD_PORT: '0', BOARD_KEY_FILE: join(home, 'board.key'), ...env },
@@ -88,7 +88,7 @@ describe.each([
     engine: (): QueueConfig => ({ databaseUrl: '', redisUrl: redis?.url ?? '' }),
   },
 ])('the board over $name', ({ skip, board, engine }) => {
-  it.skipIf(skip)('shows the queues and their jobs to who has the key', async () => {
+  it.skipIf(skip)('shows queues and jobs to clients with the key', async () => {
     const queue = openAdmitQueue(engine());
     const jobId = await queue.add([proofId], ['trace-1']);
     await queue.close();
@@ -112,7 +112,7 @@ describe.each([
     expect(await stop()).toBe(0);
   });
 
-  it.skipIf(skip)('changes nothing, whatever it is asked', async () => {
+  it.skipIf(skip)('rejects every write', async () => {
     const queue = openAdmitQueue(engine());
     const jobId = await queue.add([proofId]);
     const before = await queue.depth();
@@ -135,7 +135,7 @@ describe.each([
   });
 
   it.skipIf(skip || (chromiumPath === null && process.env['CI'] === undefined))(
-    `asks a browser for the key and then works there, with nothing from elsewhere${withoutChromium}`,
+    `asks a browser for the key and loads nothing from elsewhere${withoutChromium}`,
     async () => {
       const { url } = await startBoard(board());
       const browser = await chromium.launch({ executablePath: chromiumPath!, args: chromiumArgs });
@@ -170,8 +170,8 @@ describe.each([
   );
 });
 
-describe('the board key', () => {
-  it('is asked for alike, whatever is missing, and guessing ends soon', async () => {
+describe('the dashboard key', () => {
+  it('is required with one answer for every failure, and guessing is throttled', async () => {
     const { url } = await startBoard({ DATABASE_URL: db.urlFor('svc_board') });
     const answers = new Set<string>();
     const wrong = [undefined, 'Basic', 'Basic !', `Basic ${btoa('nocolon')}`, `Bearer ${KEY}`];
@@ -186,7 +186,7 @@ describe('the board key', () => {
       }
     }
     expect([...answers]).toEqual([
-      '401 Basic realm="board", charset="UTF-8" The board key is asked for.\n',
+      '401 Basic realm="board", charset="UTF-8" The dashboard key is required.\n',
     ]);
     for (let n = 0; n < 10; n += 1) await fetch(url, { headers: as(`guess-${n}`) });
     const late = await fetch(url, { headers: as(KEY) });
@@ -210,8 +210,8 @@ describe('the board key', () => {
   });
 });
 
-describe('the database role of the board', () => {
-  it('sees the queue, changes nothing there, and has no way into the registry', async () => {
+describe("the dashboard's database role", () => {
+  it('reads the queue, cannot change it, and has no access to the registry', async () => {
     const sql = postgres(db.urlFor('svc_board'), { max: 1 });
     await sql`select from bullmq.job limit 1`;
     for (const statement of [
@@ -227,9 +227,9 @@ describe('the database role of the board', () => {
     await sql.end();
   });
 
-  it.each(['svc_engine', 'svc_admin', 'svc_verifier'])('is not %s', async (role) => {
+  it.each(['svc_engine', 'svc_admin', 'svc_verifier'])('must not be %s', async (role) => {
     const board = await startBoard({ DATABASE_URL: db.urlFor(role) });
     expect(board.url).toBe('');
-    expect(board.stderr.join('\n')).toMatch(/connect the board as svc_board/);
+    expect(board.stderr.join('\n')).toMatch(/connect the dashboard as svc_board/);
   });
 });

@@ -9,7 +9,7 @@ import { packageRoot } from '#runtime/process/package-root';
 const demos = async (): Promise<string[]> =>
   (await readdir(tmpdir())).filter((name) => name.startsWith('svc-demo-'));
 
-it('the demo shows every verdict and one offline check, and leaves nothing behind', async () => {
+it('npm run demo > shows every verdict and one offline check, and removes its data', async () => {
   const before = await demos();
   // What the environment is for is none of the demo's business.
   const env = { DATABASE_URL: 'postgres://nobody@127.0.0.1:1/none', ENGINE_PORT: '1' };

@@ -78,7 +78,7 @@ async function pending(): Promise<number> {
   return rows.length;
 }
 
-/** Nobody else gets at a table until it is let go. */
+/** Locks a table until released. */
 async function hold(table: string, { sql } = db): Promise<() => Promise<void>> {
   const connection = await sql.reserve();
   await connection.unsafe(`begin; lock table svc.${table} in access exclusive mode`);
@@ -99,8 +99,8 @@ async function untilWaiting(application: string, { sql } = db): Promise<void> {
   throw new Error(`${application} does not wait for a lock`);
 }
 
-describe('an engine that is told to stop', () => {
-  it('says so at once, takes what still comes for a while, and answers all of it', async () => {
+describe('a stopping engine', () => {
+  it('reports not ready, and serves new requests during the delay', async () => {
     const engine = await start('engine', { SHUTDOWN_DELAY: '2s' });
     expect(await readyz(engine.url)).toEqual({ status: 200, says: 'ready' });
     const kept = new Agent({ keepAlive: true, maxSockets: 1 });
@@ -118,7 +118,7 @@ describe('an engine that is told to stop', () => {
           .end();
       });
     expect(await askKept()).toEqual({ status: 200, connection: 'keep-alive' });
-    // There is no worker: each waits for as long as it may.
+    // Without a worker, each waits until its timeout.
     const before = execute(engine.url);
     await expect.poll(pending).toBe(1);
     engine.signal();
@@ -138,7 +138,7 @@ describe('an engine that is told to stop', () => {
     kept.destroy();
   }, 30_000);
 
-  it('takes a batch in to its end that was half there', async () => {
+  it('finishes receiving a batch', async () => {
     const engine = await start('engine');
     const lines = [executeBody(), executeBody()].map((one) => `${JSON.stringify(one)}\n`);
     const { hostname, port } = new URL(engine.url);
@@ -156,7 +156,7 @@ describe('an engine that is told to stop', () => {
           .map(([name, value]) => `${name}: ${value}\r\n`)
           .join('')}\r\n${lines[0]}`,
     );
-    // It says so when it begins with it.
+    // The engine has started to read the body.
     await expect.poll(() => answer).toBe('HTTP/1.1 100 Continue\r\n\r\n');
     answer = '';
     engine.signal();
@@ -169,7 +169,7 @@ describe('an engine that is told to stop', () => {
     expect(await engine.exited).toBe(0);
   }, 30_000);
 
-  it('finishes the paper that it draws', async () => {
+  it('finishes rendering a PDF', async () => {
     const other = await freshDatabase();
     const papers = await openRegistry(other);
     const [proofId = ''] = await papers.admitAll([papers.item()]);
@@ -198,8 +198,8 @@ describe('an engine that is told to stop', () => {
   }, 30_000);
 });
 
-describe('work under way', () => {
-  // What each is kept from by the lock, so that it is in the middle of it when the signal comes.
+describe('a stopping program', () => {
+  // Each lock blocks a program in the middle of its work when the signal arrives.
   const cases = [
     { name: 'worker', table: 'log_head', begin: () => accept() },
     { name: 'verifier', table: 'verdict', begin: () => Promise.resolve() },
@@ -211,7 +211,7 @@ describe('work under way', () => {
   }
 
   it.each(cases)(
-    'of the $name is finished first',
+    'finishes the work of the $name first',
     async ({ name, table, begin }) => {
       const letGo = await hold(table);
       await begin();
@@ -229,7 +229,7 @@ describe('work under way', () => {
   );
 
   it.each(cases)(
-    'of the $name does not keep it past the deadline',
+    'abandons the work of the $name at the deadline',
     async ({ name, table, begin }) => {
       const letGo = await hold(table);
       await begin();
@@ -240,16 +240,16 @@ describe('work under way', () => {
       expect(await program.stop()).toBe(1);
       expect(performance.now() - told).toBeLessThan(5_000);
       await letGo();
-      // Nothing that was accepted is gone: it waits for the next one.
+      // Accepted admissions stay pending for the next worker.
       if (name === 'worker') expect(await pending()).toBe(left);
-      expect(program.stderr.join('\n')).toContain('not everything was closed in time');
+      expect(program.stderr.join('\n')).toContain('shutdown incomplete');
     },
     40_000,
   );
 });
 
-describe('a facade that is told to stop', () => {
-  it('is not ready from then on, and finishes what was asked before', async () => {
+describe('a stopping public API server', () => {
+  it('reports not ready and finishes requests in flight', async () => {
     const snapshot = new TestSnapshot();
     snapshot.registry.addProofs(10);
     snapshot.registry.verify();
@@ -264,7 +264,7 @@ describe('a facade that is told to stop', () => {
     });
     expect(await readyz(facade.url)).toMatchObject({ status: 200 });
     const { hostname, port } = new URL(facade.url);
-    // One that has asked and reads nothing for a while, and one that is in the middle of asking.
+    // A client that reads slowly, and one in the middle of its request.
     const slow = connect(Number(port), hostname);
     slow.pause();
     slow.write('GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(8));
@@ -288,7 +288,7 @@ describe('a facade that is told to stop', () => {
   }, 30_000);
 });
 
-it('a deadline or a delay that is no duration is said', async () => {
+it('shutdown settings > reject values that are not durations', async () => {
   const engine = await start('engine', { SHUTDOWN_DELAY: 'soon', SHUTDOWN_TIMEOUT: '0' });
   expect(engine.url).toBe('');
   expect(engine.stderr.join('\n')).toMatch(

@@ -19,7 +19,7 @@ const started: RunningFacade[] = [];
 beforeAll(async () => {
   proof = snapshot.registry.addProof();
   snapshot.registry.verify();
-  // By the clock of the programs, not by ours.
+  // The programs' clock, not the test's.
   snapshot.clock.at = Date.now();
   await snapshot.publisher().runCycle();
 });
@@ -40,11 +40,11 @@ interface LogLine {
 
 interface RunningFacade {
   child: ChildProcess;
-  /** How often it has said that it is ready, and where it was then. */
+  /** Each URL that it reported as ready. */
   ready: string[];
   lines: LogLine[];
   text: () => string;
-  /** The processes that it started, living or not. */
+  /** Ids of all processes that it started. */
   pids(): number[];
   exited: Promise<number | null>;
 }
@@ -66,7 +66,7 @@ function startFacade(env: Record<string, string>): RunningFacade {
   const ready: string[] = [];
   child.stderr!.setEncoding('utf8').on('data', (piece: string) => (text += piece));
   child.on('message', (message: { url?: string }) => ready.push(message.url ?? ''));
-  // What is behind the last end of a line is not whole yet.
+  // The last line may be incomplete.
   const lines = (): LogLine[] =>
     text
       .split('\n')
@@ -86,7 +86,7 @@ function startFacade(env: Record<string, string>): RunningFacade {
   return running;
 }
 
-/** Of the life that it has at the moment. */
+/** Process id of the current child. */
 function pidOf({ lines }: RunningFacade, name: string): number {
   return lines.findLast(({ child, child_pid: pid }) => child === name && pid !== undefined)!
     .child_pid!;
@@ -96,7 +96,7 @@ function endQuietly(pid: number): void {
   try {
     process.kill(pid, 'SIGKILL');
   } catch {
-    // It is gone already.
+    // The process has exited.
   }
 }
 
@@ -122,7 +122,7 @@ async function eventually<T>(look: () => T | undefined | false, what: string): P
 const urlOf = ({ ready, text }: RunningFacade): Promise<string> =>
   eventually(() => ready[0], `readiness (${text()})`);
 
-/** Asks over a connection of its own; the error's code when there is no answer. */
+/** Sends a request on its own connection; returns the status or the error code. */
 function lookUp(url: string): Promise<number | string> {
   const { hostname, port } = new URL(url);
   const path = `/api/public/verify/proof/${proof}`;
@@ -136,7 +136,7 @@ function lookUp(url: string): Promise<number | string> {
   });
 }
 
-/** A request that has arrived but for its last byte. */
+/** A request that lacks only its last byte. */
 function holdRequest(url: string): { finish: () => void; answer: Promise<number> } {
   const { port, hostname } = new URL(url);
   const req = request({
@@ -157,7 +157,7 @@ function holdRequest(url: string): { finish: () => void; answer: Promise<number>
   return { finish: () => req.end('}'), answer };
 }
 
-/** Listens where somebody else is about to let go, before he comes back. */
+/** Takes a port as soon as it is released, before its owner restarts. */
 async function takePort(port: number): Promise<Server> {
   for (;;) {
     const server = createServer();
@@ -170,14 +170,14 @@ async function takePort(port: number): Promise<Server> {
   }
 }
 
-describe('several facade processes', () => {
+describe('several public API processes', () => {
   it(
-    'serve one port, and say so once when all of them do',
+    'serve one port, and report ready once all of them do',
     async () => {
       const facade = startFacade({ PUBLIC_PROCESSES: '3' });
       const url = await urlOf(facade);
-      const serving = facade.lines.filter(({ msg }) => msg === 'the public API serves');
-      // Each of the three, and the one that started them.
+      const serving = facade.lines.filter(({ msg }) => msg === 'public API started');
+      // Each of the three, and their parent.
       expect(new Set(serving.map(({ pid }) => pid)).size).toBe(4);
       expect(facade.pids()).toHaveLength(3);
       for (let i = 0; i < 20; i += 1) expect(await lookUp(url)).toBe(200);
@@ -187,7 +187,7 @@ describe('several facade processes', () => {
   );
 
   it(
-    'are replaced when they are killed, and nobody who connects is refused',
+    'are replaced when killed, without a refused connection',
     async () => {
       const facade = startFacade({ PUBLIC_PROCESSES: '2' });
       const url = await urlOf(facade);
@@ -203,27 +203,27 @@ describe('several facade processes', () => {
       for (const number of [1, 2, 1]) {
         const name = `facade ${number}`;
         const pid = pidOf(facade, name);
-        const back = facade.lines.filter(({ msg }) => msg === 'a program is back').length;
+        const back = facade.lines.filter(({ msg }) => msg === 'child is ready again').length;
         process.kill(pid, 'SIGKILL');
         await eventually(
-          () => facade.lines.filter(({ msg }) => msg === 'a program is back').length > back,
+          () => facade.lines.filter(({ msg }) => msg === 'child is ready again').length > back,
           `${name} after it was killed`,
         );
       }
       asking = false;
       await Promise.all(clients);
       expect(outcomes.get(200)).toBeGreaterThan(100);
-      // What a killed process had taken is lost with it; everything else was answered.
+      // Only requests in the killed process may fail.
       expect([...outcomes.keys()].filter((one) => one !== 200 && one !== 'ECONNRESET')).toEqual([]);
       expect(outcomes.get('ECONNRESET') ?? 0).toBeLessThanOrEqual(3 * clients.length);
-      // It is not news to whoever started us.
+      // Ready is not reported to the parent again.
       expect(facade.ready).toEqual([url]);
     },
     TIMEOUT_MS * 4,
   );
 
   it(
-    'are one program to whoever scrapes them, and count on when one of them is replaced',
+    'are scraped as one program, and keep their counters when one is replaced',
     async () => {
       const facade = startFacade({ PUBLIC_PROCESSES: '2', OPS_PORT: '0' });
       const url = await urlOf(facade);
@@ -241,7 +241,7 @@ describe('several facade processes', () => {
 
       process.kill(pidOf(facade, 'facade 1'), 'SIGKILL');
       await eventually(
-        () => facade.lines.some(({ msg }) => msg === 'a program is back'),
+        () => facade.lines.some(({ msg }) => msg === 'child is ready again'),
         'facade 1 after it was killed',
       );
       expect(await told()).toBe(20);
@@ -249,20 +249,20 @@ describe('several facade processes', () => {
       expect(await told()).toBe(25);
       expect(await told()).toBe(25);
 
-      // The port is taken now, and whoever wants it as well is told what to set.
+      // The port is in use: a second listener's error names the setting.
       const second = startFacade({ OPS_PORT: new URL(opsUrl).port });
       expect(await second.exited).toBe(1);
-      expect(second.text()).toContain('is taken: set OPS_PORT to another one');
+      expect(second.text()).toContain('is in use: set OPS_PORT to another port');
     },
     TIMEOUT_MS * 2,
   );
 
   it(
-    'finish what they were asked when they are told to stop, and exit with 0',
+    'finish requests in flight on SIGTERM, and exit with 0',
     async () => {
       const facade = startFacade({ PUBLIC_PROCESSES: '2' });
       const url = await urlOf(facade);
-      // Likely at both processes.
+      // Enough requests to reach both processes.
       const late = Array.from({ length: 8 }, () => holdRequest(url));
       await sleep(300);
       facade.child.kill('SIGTERM');
@@ -276,7 +276,7 @@ describe('several facade processes', () => {
   );
 
   it(
-    'finish what they were asked when the process that started them is gone, and end',
+    'finish requests in flight and exit when their parent exits',
     async () => {
       const facade = startFacade({ PUBLIC_PROCESSES: '2' });
       const url = await urlOf(facade);
@@ -294,7 +294,7 @@ describe('several facade processes', () => {
   );
 
   it(
-    'are given up, with words, when they cannot start',
+    'are given up with a message when they cannot start',
     async () => {
       const facade = startFacade({
         PUBLIC_PROCESSES: '2',
@@ -303,16 +303,16 @@ describe('several facade processes', () => {
       });
       expect(await facade.exited).toBe(1);
       expect(facade.ready).toEqual([]);
-      expect(facade.text()).toContain('LOG_VKEY or SNAPSHOT_VKEY cannot be used');
+      expect(facade.text()).toContain('LOG_VKEY or SNAPSHOT_VKEY is not usable');
       expect(facade.text()).toContain('facade 1 ended with exit code 1 before it was ready');
-      // Said once, not once for each process.
+      // Reported once, not once per process.
       expect(facade.pids()).toHaveLength(1);
     },
     TIMEOUT_MS * 2,
   );
 
   it(
-    'are given up when none serves and none can be started again',
+    'are given up when none serves and restarts fail',
     async () => {
       const facade = startFacade({ PUBLIC_PROCESSES: '2' });
       const { port } = new URL(await urlOf(facade));
@@ -328,7 +328,7 @@ describe('several facade processes', () => {
   );
 
   it(
-    'are given up when the port is taken, naming the setting',
+    'are given up when the port is in use, with the setting in the message',
     async () => {
       const facade = startFacade({ PUBLIC_PROCESSES: '2' });
       const { port } = new URL(await urlOf(facade));
@@ -344,9 +344,9 @@ describe('several facade processes', () => {
   );
 });
 
-describe('one facade process', () => {
+describe('a single public API process', () => {
   it(
-    'is the program itself',
+    'runs in the main process',
     async () => {
       const facade = startFacade({});
       expect(await lookUp(await urlOf(facade))).toBe(200);

@@ -16,7 +16,7 @@ describe('startHeartbeat', () => {
     await db.drop();
   });
 
-  it('records a later report after an earlier one that takes longer to find', async () => {
+  it('never replaces a later report with an earlier one that took longer', async () => {
     const finds: ((readiness: Readiness) => void)[] = [];
     const find = () => new Promise<Readiness>((resolve) => finds.push(resolve));
     const report = (n: number): Readiness => ({ ready: true, says: { n } });
@@ -37,7 +37,7 @@ describe('startHeartbeat', () => {
   });
 });
 
-describe('publishing', () => {
+describe("a publisher's heartbeat", () => {
   const publisher = (beatAt: number, refused: string): Heartbeat => ({
     program: 'publisher',
     startedAt: 0,

@@ -50,7 +50,7 @@ afterAll(async () => {
   rmSync(home, { recursive: true });
 });
 
-it('a checkpoint that was kept elsewhere is read from a file or an address', async () => {
+it('readKeptCheckpoint > reads a file or a URL', async () => {
   expect(await readKeptCheckpoint(null)).toBeNull();
   expect(await readKeptCheckpoint(file)).toBe('a note\n');
   expect(await readKeptCheckpoint(`${url}/checkpoint`)).toBe('a note\n');
@@ -60,15 +60,15 @@ it.each([
   ['a file that is not there', () => join(home, 'none')],
   ['a page that is not there', () => `${url}/other`],
   ['what is no checkpoint by its size', () => `${url}/huge`],
-  ['an address where nobody is', () => 'http://127.0.0.1:1/checkpoint'],
+  ['an unreachable URL', () => 'http://127.0.0.1:1/checkpoint'],
 ])('%s is no reason to go on without it', async (_what, where) => {
   const reading = readKeptCheckpoint(where());
   await expect(reading).rejects.toThrow(OperatorError);
   await expect(reading).rejects.toThrow(/TRUSTED_CHECKPOINT: .* cannot be read/);
 });
 
-it('what does not end is not taken in', async () => {
-  await expect(readKeptCheckpoint(`${url}/endless`)).rejects.toThrow(/too long for a checkpoint/);
+it('readKeptCheckpoint > stops reading an endless response', async () => {
+  await expect(readKeptCheckpoint(`${url}/endless`)).rejects.toThrow(/longer than any checkpoint/);
   expect(poured).toBeLessThan(64 * 1024 * 1024);
 });
 

@@ -42,7 +42,7 @@ function expectClean(text: string): void {
   for (const secret of secrets) expect(text).not.toContain(secret);
 }
 
-it('an engine says nothing of bodies, keys, tokens or passwords at any level', async () => {
+it('engine logs > contain no bodies, keys, tokens or passwords at any level', async () => {
   const engine = await startProgram('engine', {
     DATABASE_URL: db.urlFor('svc_engine'),
     // A Redis that is not there, with a password that is somebody's.
@@ -70,7 +70,7 @@ it('an engine says nothing of bodies, keys, tokens or passwords at any level', a
   expectClean(engine.stderr.join('\n'));
 }, 40_000);
 
-it('engine and worker say nothing of what they admit, deny and refuse, at trace', async () => {
+it('engine and worker logs > contain no admitted, denied or rejected content at trace', async () => {
   const aep = join(home, 'aep-active.pem');
   const { publicKey } = createSigningKey(aep);
   await ensureKeyActive(registry.admin, nativeSha256, {
@@ -104,7 +104,7 @@ it('engine and worker say nothing of what they admit, deny and refuse, at trace'
   expectClean([...engine.stderr, ...worker.stderr].join('\n'));
 }, 40_000);
 
-it('a facade says nothing of who is looked up, or by which token', async () => {
+it('public API logs > contain no identifiers or tokens of lookups', async () => {
   const snapshot = new TestSnapshot();
   snapshot.registry.addProofs(3);
   snapshot.registry.verify();
@@ -136,7 +136,7 @@ it('a facade says nothing of who is looked up, or by which token', async () => {
 }, 40_000);
 
 it.skipIf(skipsRedis)(
-  `engine and worker say nothing of the password that a Redis refuses${withoutRedis}`,
+  `engine and worker logs > contain no password that Redis rejects${withoutRedis}`,
   async () => {
     const redis = await startRedis();
     const url = new URL(redis.url);
@@ -165,7 +165,7 @@ it.skipIf(skipsRedis)(
 );
 
 it.each(['engine', 'worker', 'verifier', 'publisher'])(
-  '%s says nothing of what opens a database that refuses it',
+  '%s logs > contain no credentials of a database that rejects them',
   async (name) => {
     const file = join(home, `${name}.pem`);
     await writeFile(file, `-----BEGIN PRIVATE KEY-----\n${KEY_FILE}\n`, { mode: 0o600 });
@@ -190,7 +190,7 @@ it.each(['engine', 'worker', 'verifier', 'publisher'])(
   40_000,
 );
 
-it('admin says nothing of it either', async () => {
+it('admin output > contains no credentials', async () => {
   for (const LOG_LEVEL of ['info', 'trace']) {
     const DATABASE_URL = `postgres://svc_admin:${PASSWORD}@127.0.0.1:1/svc`;
     const { out, err } = await adminWith({ DATABASE_URL, LOG_LEVEL })('tenant', 'list');
@@ -199,7 +199,7 @@ it('admin says nothing of it either', async () => {
   }
 });
 
-it('an error of the database is logged without the row that it quotes', async () => {
+it('the log of a database error > omits the row that the error quotes', async () => {
   const said: string[] = [];
   await db.sql.unsafe(`create table marked (payload text check (payload = ''))`);
   const error: unknown = await db.sql`insert into marked values (${PAYLOAD})`.then(

@@ -3,11 +3,11 @@ import { migrateDatabase } from '#programs/migrate-database';
 import { migrateQueues } from '#runtime/queue/queues';
 import { freshDatabase } from '../fixtures/database.js';
 
-/** Of whoever migrates; the others wait for it, for as long as that takes. */
+/** Held by the running migration; others wait for it. */
 const ADVISORY_LOCK = 7_301_001;
 
-describe('a migration that is told to stop', () => {
-  it('waits for nobody any more, and leaves no lock behind', async () => {
+describe('a stopped migration', () => {
+  it('stops waiting for locks and holds none', async () => {
     const db = await freshDatabase();
     const other = await db.sql.reserve();
     await other`select pg_advisory_lock(${ADVISORY_LOCK})`;
@@ -27,7 +27,7 @@ describe('a migration that is told to stop', () => {
     await db.drop();
   });
 
-  it('does not wait for the tables of the queue either', async () => {
+  it("stops waiting for the queue's tables", async () => {
     const db = await freshDatabase();
     const other = await db.sql.reserve();
     await other.unsafe('begin; lock table bullmq.migration in access exclusive mode');

@@ -95,7 +95,7 @@ async function until(name: string, path: string, holds: (text: string, status: n
 const is = (name: string, metric: string) => (text: string) =>
   valueOf(parseExposition(text), metric) !== null && name !== '';
 
-describe('a worker that settles nothing because its key does not count', () => {
+describe('a worker whose key is not active', () => {
   const keyId = () => jwkThumbprint(nativeSha256, aepKey);
   const change = (to: 'activate' | 'retire', key: Uint8Array) =>
     transaction(db.as('svc_admin'), (tx) =>
@@ -110,7 +110,7 @@ describe('a worker that settles nothing because its key does not count', () => {
     return (json as { attention: { what: string }[] }).attention.map(({ what }) => what);
   };
 
-  it('is not ready, and admin says whose key it is', async () => {
+  it('is not ready, and admin status names its key', async () => {
     await until('worker', '/readyz', (text, status) => {
       const says = JSON.parse(text) as { signing_key?: string; jobs?: string };
       return status === 503 && says.signing_key === 'unknown' && says.jobs === 'up';
@@ -118,7 +118,7 @@ describe('a worker that settles nothing because its key does not count', () => {
     const other = createSigningKey(join(home, 'other.pem')).publicKey;
     await change('activate', other);
     expect(await attention()).toContain(
-      `a worker's key is not active, and it settles nothing: ${keyId()}`,
+      `a worker's key is not active, so it commits no admissions: ${keyId()}`,
     );
     await change('activate', aepKey);
     await until('worker', '/readyz', (text, status) => {
@@ -128,8 +128,8 @@ describe('a worker that settles nothing because its key does not count', () => {
   });
 });
 
-describe('each program by itself', () => {
-  it('tells that it is ready, and of two publishers which one leads', async () => {
+describe('separate programs', () => {
+  it('report ready, and which of two publishers leads', async () => {
     for (const name of ['worker', 'verifier', 'publisher', 'standby']) {
       await until(name, '/readyz', (_text, status) => status === 200);
     }
@@ -140,7 +140,7 @@ describe('each program by itself', () => {
     expect([await leads('publisher'), await leads('standby')]).toEqual([1, 0]);
   });
 
-  it('says so at once when the database hangs, and shows no reading of before', async () => {
+  it('report a hanging database at once, without stale readings', async () => {
     const gauges = {
       worker: 'svc_pending_admissions',
       verifier: 'svc_verifier_lag_leaves',
@@ -174,7 +174,7 @@ describe('each program by itself', () => {
     await until('worker', '/metrics', is('worker', 'svc_pending_admissions'));
   }, 120_000);
 
-  it('has a standby lead, and say so, when the leader is killed', async () => {
+  it('report a standby as leader when the leader is killed', async () => {
     const leads = async (name: string) =>
       valueOf(parseExposition((await ask(name, '/metrics')).text), 'svc_publisher_is_leader') === 1;
     const leader = (await leads('publisher')) ? 'publisher' : 'standby';

@@ -30,8 +30,8 @@ const moved = (before: Scrape, after: Scrape, name: string, labels: Record<strin
   (valueOf(after, name, labels) ?? NaN) - (valueOf(before, name, labels) ?? 0);
 
 describe('admin status', () => {
-  it('finds every program of a running npm start, the public API too', async () => {
-    // As docs/operations.md shows it.
+  it('finds every program of a running npm start, and the public API', async () => {
+    // As documented in docs/operations.md.
     const secret = readFileSync(join(stack.dataDir, 'postgres-password'), 'utf8').trim();
     const password = createHmac('sha256', secret).update('role svc_admin').digest('base64url');
     const port = String(stack.lines.find((line) => line['cluster'] !== undefined)?.['port']);
@@ -49,8 +49,8 @@ describe('admin status', () => {
   });
 });
 
-describe('the metrics of a stack', () => {
-  it('move where an admission, a denial and a repeat go by', async () => {
+describe('metrics of a stack', () => {
+  it('count an admission, a denial and a repeat', async () => {
     const before = await scrape(opsUrl);
     const fields = { intent_id: 'ops-1', action: 'BOOK_RESERVATION' };
     expect((await stack.execute(fields)).status).toBe(200);
@@ -83,7 +83,7 @@ describe('the metrics of a stack', () => {
     expect(by('svc_http_request_duration_seconds_count', took)).toBe(4);
   });
 
-  it('move with every kind of verdict, and name routes, never paths', async () => {
+  it('count every kind of verdict, labelled by route and never by path', async () => {
     const executed = await stack.execute({ intent_id: 'ops-9', action: 'BOOK_RESERVATION' });
     const { registry_proof_id: proofId } = (await executed.json()) as { registry_proof_id: string };
     for (const until = Date.now() + 20_000; (await stack.lookUp(proofId)).status !== 200;) {
@@ -139,7 +139,7 @@ describe('the metrics of a stack', () => {
     expect([...routes].filter((route) => !documented.has(route))).toEqual([]);
   });
 
-  it('say what is published and what is served', async () => {
+  it('report the published and the served snapshot', async () => {
     const metrics = await eventually(
       (now) => (valueOf(now, 'svc_publish_duration_seconds_count') ?? 0) > 2,
       'ticks',
@@ -154,7 +154,7 @@ describe('the metrics of a stack', () => {
     expect(valueOf(metrics, 'svc_publisher_is_leader')).toBe(1);
   });
 
-  it('say what was read of registry, queues and disk', async () => {
+  it('report readings of registry, queues and disk', async () => {
     const there = (now: Scrape, name: string) => valueOf(now, name) !== null;
     const names = [
       ...['svc_pending_admissions', 'svc_pending_oldest_seconds', 'svc_queue_oldest_seconds'],
@@ -166,7 +166,7 @@ describe('the metrics of a stack', () => {
     const jobs = ['admit', 'batch'].flatMap((queue) =>
       ['waiting', 'active', 'delayed', 'failed'].map((state) => ({ queue, state })),
     );
-    // A reading is of some seconds ago, when less was published and a job may have been in work.
+    // Readings are a few seconds old, from before the last publication or with a job in progress.
     const metrics = await eventually(
       (now) =>
         names.every((name) => there(now, name)) &&
@@ -183,7 +183,7 @@ describe('the metrics of a stack', () => {
     expect(valueOf(metrics, 'svc_metrics_collection_errors_total')).toBe(0);
   });
 
-  it('count a leaf that fails', async () => {
+  it('count a failing leaf', async () => {
     const sql = stack.superuser();
     await sql`alter table svc.proof disable trigger all`;
     await sql`update svc.proof set signature = decode(repeat('00', 64), 'hex')
@@ -198,7 +198,7 @@ describe('the metrics of a stack', () => {
     expect(valueOf(metrics, 'svc_verified_leaves_total', scrubbed)).toBeGreaterThanOrEqual(1);
   });
 
-  it('and its readiness tell nothing of tenants, keys or ids', async () => {
+  it('expose no tenants, keys or ids, and neither does readiness', async () => {
     const { samples } = await scrape(opsUrl);
     const ready = await (await fetch(`${opsUrl}/readyz`)).text();
     const text = JSON.stringify(samples) + ready;

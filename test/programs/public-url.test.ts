@@ -23,7 +23,7 @@ describe('npm start', () => {
   }, 90_000);
   afterAll(() => stack.destroy());
 
-  it('prints papers that lead to its own public API, on whatever port that is', async () => {
+  it('links exported documents to its own public API, whatever its port', async () => {
     const admitted = await stack.execute({ intent_id: 'paper', action: 'BOOK_RESERVATION' });
     const { registry_proof_id: id } = (await admitted.json()) as { registry_proof_id: string };
     const { links } = await readPdf(await paperOf(stack, id));

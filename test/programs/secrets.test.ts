@@ -6,7 +6,7 @@ import { makeSecrets } from '#programs/secrets/make';
 import { type ConfigError, migrateConfig, secretsConfig } from '#runtime/config';
 import { loadSigningKey } from '#runtime/crypto/node';
 
-describe('the secrets of a deployment', () => {
+describe('npm run secrets', () => {
   let directory: string;
   const make = (): Promise<string[]> =>
     makeSecrets(secretsConfig({ SECRETS_DIR: directory, LOG_ORIGIN: 'log.example.org/2026' }));
@@ -20,14 +20,14 @@ describe('the secrets of a deployment', () => {
   });
   afterEach(() => rm(directory, { recursive: true, force: true }));
 
-  it('are made once, and kept by every run after that', async () => {
+  it('creates secrets once, and later runs keep them', async () => {
     expect(await make()).toContain('log-key.pem');
     const first = await content();
     expect(await make()).toEqual([]);
     expect(await content()).toEqual(first);
   });
 
-  it('are made anew where one was removed, and the others stay', async () => {
+  it('recreates only a removed secret', async () => {
     await make();
     const first = await content();
     await rm(join(directory, 'worker-database-url'));
@@ -38,7 +38,7 @@ describe('the secrets of a deployment', () => {
     expect(rest).toEqual(others);
   });
 
-  it('are nobody else’s to read, but what is public', async () => {
+  it('makes only public files readable by others', async () => {
     await make();
     for (const name of await readdir(directory)) {
       const { mode } = await stat(join(directory, name));
@@ -49,7 +49,7 @@ describe('the secrets of a deployment', () => {
     expect(loadSigningKey(join(directory, 'aep-key.pem')).publicKey).toHaveLength(32);
   });
 
-  it('name each program’s role in its URL, with a password of its own', async () => {
+  it("gives each program's role its own password", async () => {
     await make();
     const urls = Object.entries(await content()).filter(([name]) => name.endsWith('-database-url'));
     expect(urls).toHaveLength(7);
@@ -59,7 +59,7 @@ describe('the secrets of a deployment', () => {
     expect(new Set(urls.map(([, text]) => new URL(text.trim()).password)).size).toBe(7);
   });
 
-  it('give the migration what the programs log in with', async () => {
+  it("passes the programs' passwords to the migration", async () => {
     await make();
     const file = (name: string): string => join(directory, `${name}-database-url`);
     const config = migrateConfig({

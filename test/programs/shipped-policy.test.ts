@@ -37,8 +37,8 @@ const inForce = async () => (await activePolicy(db.sql))?.toString('hex');
 const digest = (set: { digest: Buffer }) => set.digest.toString('hex');
 const own: PolicyFiles['policies'] = { own: 'permit (principal, action, resource);' };
 
-describe('what decides after a start', () => {
-  it('is the shipped set where nothing decided, and then stays', async () => {
+describe('the active policy set after a start', () => {
+  it('is the shipped set if none was active, and stays', async () => {
     await start();
     expect(await inForce()).toBe(digest(shipped));
     await start();
@@ -53,13 +53,13 @@ describe('what decides after a start', () => {
     );
   });
 
-  it('is the shipped set again, when an earlier build of it can no longer be run', async () => {
+  it('is the rebuilt shipped set when an earlier build can no longer run', async () => {
     await activatePolicy(db.sql, await storeForeignSet(db, files));
     await start();
     expect(await inForce()).toBe(digest(shipped));
   });
 
-  it('also when its texts have changed since it was shipped', async () => {
+  it('is the current shipped set when its texts have changed', async () => {
     const earlier = await withAuditContext(
       db.sql,
       { actor: BOOTSTRAP, act: BOOTSTRAP },
@@ -76,7 +76,7 @@ describe('what decides after a start', () => {
     expect(await inForce()).toBe(digest(shipped));
   });
 
-  it("is an operator's own set, whether or not it can be run", async () => {
+  it("stays an operator's own set, whether or not it can run", async () => {
     const good = await makePolicySet({ ...files, policies: own, sentences: {} });
     await storePolicySet(db.sql, good);
     await activatePolicy(db.sql, good.digest);

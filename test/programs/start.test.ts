@@ -19,7 +19,7 @@ interface Started {
 
 const running: Started[] = [];
 
-/** `npm start`'s program as built, in an environment of its own. */
+/** Starts the built program of `npm start` in its own environment. */
 function start(dataDir: string, env: Record<string, string> = {}): Started {
   const program = join(packageRoot, 'dist', 'programs', 'start.js');
   const child = spawn(process.execPath, [program], {
@@ -77,8 +77,8 @@ afterAll(async () => {
   await rm(home, { recursive: true, force: true });
 });
 
-describe('start', () => {
-  it('is usable by what it says, drains on SIGTERM, and finds its data again', async () => {
+describe('npm start', () => {
+  it('serves on the addresses in ready.json, drains on SIGTERM, and restarts with its data', async () => {
     const first = start(dataDir, { SHUTDOWN_DELAY: '200ms', SHUTDOWN_TIMEOUT: '31s' });
     const { engine_url, public_url, tenant_id, api_key } = await ready(dataDir, first);
     expect((await stat(join(dataDir, 'ready.json'))).mode & 0o777).toBe(0o600);
@@ -99,7 +99,7 @@ describe('start', () => {
       verification: { verification_status: 'VALID', can_assert_validity: true },
     });
 
-    // A facade that is taken over gives nothing away: it was never given anything.
+    // A compromised public API server has no secret in its environment.
     if (process.platform === 'linux') {
       const environment = await environmentOf(first, 'facade.js');
       expect(
@@ -107,7 +107,7 @@ describe('start', () => {
       ).toEqual([]);
       expect(Object.values(environment).join()).not.toContain(api_key);
       expect(Object.keys(await environmentOf(first, 'engine.js'))).not.toContain('AEP_KEY_FILE');
-      // How long each may take to drain is handed on.
+      // The configured drain times are passed on.
       for (const program of ['engine.js', 'worker.js', 'facade.js']) {
         const given = await environmentOf(first, program);
         expect(given).toMatchObject({ SHUTDOWN_DELAY: '200ms', SHUTDOWN_TIMEOUT: '31000ms' });
@@ -115,18 +115,18 @@ describe('start', () => {
       expect(Object.keys(await environmentOf(first, 'worker.js'))).not.toContain('LOG_KEY_FILE');
     }
 
-    // A second one on the same data stops with words, and disturbs nothing.
+    // A second instance on the same DATA_DIR fails with a message and does not affect the first.
     const second = start(dataDir);
     expect(await second.ended).toBe(1);
     expect(second.output.err).toMatch(/already running on .* choose another DATA_DIR/);
     expect(existsSync(join(dataDir, 'ready.json'))).toBe(true);
 
-    // So does one that wants the same port.
+    // So does an instance on the same port.
     const third = start(join(home, 'other'), { ENGINE_PORT: new URL(engine_url).port });
     expect(await third.ended).toBe(1);
-    expect(third.output.err).toContain('is taken: set ENGINE_PORT');
+    expect(third.output.err).toContain('is in use: set ENGINE_PORT');
 
-    // And one that is given a place where it cannot write.
+    // And an instance without write access.
     const fourth = start(join(dataDir, 'ready.json', 'data'));
     expect(await fourth.ended).toBe(1);
     expect(fourth.output.err).toContain('cannot be written (ENOTDIR): set DATA_DIR');
@@ -147,9 +147,9 @@ describe('start', () => {
     expect(await stop(again)).toBe(0);
   }, 120_000);
 
-  it('takes an interrupt while it is still coming up', async () => {
+  it('stops on an interrupt during startup', async () => {
     const early = start(join(home, 'early'));
-    for (let i = 0; i < 500 && !early.output.err.includes('the database is up'); i += 1) {
+    for (let i = 0; i < 500 && !early.output.err.includes('database started'); i += 1) {
       await sleep(10);
     }
     early.child.kill('SIGINT');
@@ -158,7 +158,7 @@ describe('start', () => {
     await removeEmbeddedPostgres(join(home, 'early'));
   });
 
-  it('refuses a database of one’s own without a name for the log', async () => {
+  it('rejects an external database without a log name', async () => {
     const refused = start(join(home, 'none'), { DATABASE_URL: 'postgres://u:p@127.0.0.1:1/x' });
     expect(await refused.ended).toBe(1);
     expect(refused.output.err).toContain('LOG_ORIGIN is not set');
@@ -166,7 +166,7 @@ describe('start', () => {
   });
 });
 
-/** The environment of a child program, as the system tells it. */
+/** The environment of a child program, as the kernel reports it. */
 async function environmentOf({ child }: Started, program: string): Promise<Record<string, string>> {
   const children = await readFile(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8');
   for (const pid of children.trim().split(' ')) {

@@ -38,8 +38,8 @@ afterAll(async () => {
 
 const said = (stderr: string[]): string => stderr.join('\n');
 
-describe('what hangs ends', () => {
-  it('an engine, when statements do not come back', async () => {
+describe('a program fails fast on a stall', () => {
+  it('an engine exits when statements do not complete', async () => {
     const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
     const engine = await startProgram('engine', {
       NODE_OPTIONS,
@@ -56,7 +56,7 @@ describe('what hangs ends', () => {
     way.close();
   });
 
-  it('a worker, when a job does not end', async () => {
+  it('a worker exits when a job does not end', async () => {
     const AEP_KEY_FILE = join(home, 'aep.pem');
     createSigningKey(AEP_KEY_FILE);
     const DATABASE_URL = db.urlFor('svc_worker');

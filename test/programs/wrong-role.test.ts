@@ -17,7 +17,7 @@ afterAll(async () => {
   await rm(home, { recursive: true });
 });
 
-it('each program itself ends before it does anything under the role of another', async () => {
+it("each program exits before it does anything under another program's role", async () => {
   const key = join(home, 'key.pem');
   createSigningKey(key);
   const programs = ['engine', 'worker', 'verifier', 'publisher'];

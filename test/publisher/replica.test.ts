@@ -283,7 +283,7 @@ describe('what is no replica of the database', () => {
 
   it('is refused: another role than the publisher’s', async () => {
     await expect(opening(db.standbyUrlFor('svc_engine'))).rejects.toThrow(
-      'DATABASE_READ_URL cannot be used: the database role svc_engine',
+      'DATABASE_READ_URL is not usable: the database role svc_engine',
     );
   });
 

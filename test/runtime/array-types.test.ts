@@ -17,7 +17,7 @@ const UUID = '019aa2c1-e07b-7c0f-8a3e-5d6b7c8d9e0f';
 /** Of which the driver would take a list for a single one, unless it is told. */
 const [BOOLEANS, BYTEAS] = [1000, 1001];
 
-describe('an array', () => {
+describe('array parameters', () => {
   it.each<[string, unknown[]]>([
     ['text[]', ['', 'a', 'a b', '"', '\\', '{,}', "'", 'null', 'NULL', null, '\n', '愛', '\\"{']],
     ['name[]', ['svc_engine', null]],
@@ -32,7 +32,7 @@ describe('an array', () => {
     expect(row).toEqual({ back: values, n: values.length });
   });
 
-  it('of truths or of bytes comes back as it was sent', async () => {
+  it('round-trips booleans and bytes', async () => {
     const bytes = [Buffer.from([0, 0x5c, 0xff]), Buffer.alloc(0), null];
     const truths = [true, false, null];
     const [row] = await sql`select ${sql.array(truths as boolean[], BOOLEANS)}::boolean[] as truths,
@@ -40,22 +40,22 @@ describe('an array', () => {
     expect(row).toEqual({ truths, bytes });
   });
 
-  it('with a number that does not fit one is refused', async () => {
+  it('throws for a number that exceeds the safe integer range', async () => {
     await expect(sql`select array[9007199254740993]::bigint[]`).rejects.toThrow(RangeError);
   });
 
-  it('with a value that is none is not sent', async () => {
+  it('rejects undefined elements', async () => {
     const values = ['a', undefined] as string[];
     await expect(sql`select ${values}::text[]`).rejects.toThrow(TypeError);
   });
 
-  it('that is no plain list is not taken for one', async () => {
+  it('rejects arrays that are not one-dimensional', async () => {
     await expect(sql`select array[array[1, 2], array[3, 4]]`).rejects.toThrow(RangeError);
     await expect(sql`select '[0:1]={1,2}'::integer[]`).rejects.toThrow(RangeError);
   });
 });
 
-it('every array that the registry keeps is of a type that is known', async () => {
+it('array types > cover every array column of the registry', async () => {
   const columns = await db.sql<{ type: number; name: string }[]>`
     select distinct a.atttypid::int as type, format_type(a.atttypid, null) as name
     from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_type t on t.oid = a.atttypid

@@ -2,10 +2,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { coalesce } from '#runtime/concurrency/coalesce';
 
-/** Never leaves by time within a test. */
+/** No group starts by timeout within a test. */
 const LONG_MS = 20_000;
 
-/** Groups that are done when they are told to be. */
+/** Groups that complete on request. */
 function held(options: { maxRunning: number }) {
   const groups: number[][] = [];
   const ends: (() => void)[] = [];
@@ -18,7 +18,7 @@ function held(options: { maxRunning: number }) {
 }
 
 describe('coalesce', () => {
-  it('sends what is in flight together as one group and answers each from its own item', async () => {
+  it('groups concurrent calls and returns to each its own result', async () => {
     const groups: number[][] = [];
     const double = coalesce<number, number>({
       maxWaitMs: 5,
@@ -34,7 +34,7 @@ describe('coalesce', () => {
     expect(groups).toEqual([[1, 2, 3], [4]]);
   });
 
-  it('lets a full group leave at once', async () => {
+  it('starts a full group immediately', async () => {
     const sizes: number[] = [];
     const send = coalesce<number, number>({
       maxWaitMs: LONG_MS,
@@ -48,7 +48,7 @@ describe('coalesce', () => {
     expect(sizes).toEqual([4, 4]);
   });
 
-  it('does not wait for one group before it sends the next', async () => {
+  it('starts groups concurrently', async () => {
     const release: (() => void)[] = [];
     const send = coalesce<number, number>({
       maxWaitMs: LONG_MS,
@@ -64,7 +64,7 @@ describe('coalesce', () => {
     expect(await first).toBe(1);
   });
 
-  it('gathers at the limit, and sends on what has come when there is a place', async () => {
+  it('gathers items at the concurrency limit and starts them when a group ends', async () => {
     const { groups, finish, send } = held({ maxRunning: 1 });
     const first = send(1);
     await expect.poll(() => groups.length).toBe(1);
@@ -78,7 +78,7 @@ describe('coalesce', () => {
     expect(await Promise.all(others)).toEqual([2, 3]);
   });
 
-  it('gathers at the limit also what would be a full group', async () => {
+  it('gathers more than a full group at the limit', async () => {
     const { groups, finish, send } = held({ maxRunning: 1 });
     const all = [send(0)];
     await expect.poll(() => groups.length).toBe(1);
@@ -93,7 +93,7 @@ describe('coalesce', () => {
     expect(await Promise.all(all)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
   });
 
-  it('lets only the culprit of a failed group fail', async () => {
+  it('fails only the item that causes the failure of a group', async () => {
     const groups: number[][] = [];
     const send = coalesce<number, number>({
       maxWaitMs: LONG_MS,
@@ -116,7 +116,7 @@ describe('coalesce', () => {
     expect(groups).toEqual([[1, 2, 3, 4], [1], [2], [3], [4]]);
   });
 
-  it('does not multiply a failure that is about no item', async () => {
+  it('does not retry items separately when the failure affects all of them', async () => {
     let calls = 0;
     const away = new Error('the database is away');
     const send = coalesce<number, number>({
@@ -133,7 +133,7 @@ describe('coalesce', () => {
     expect(calls).toBe(1);
   });
 
-  it('stops trying items alone when the failure turns out to be about none', async () => {
+  it('stops retrying items separately when such a failure occurs', async () => {
     let calls = 0;
     const away = new Error('the database is away');
     const send = coalesce<number, number>({
@@ -156,7 +156,7 @@ describe('coalesce', () => {
     expect(calls).toBe(3);
   });
 
-  it('gives nobody another item’s answer when there are too few or too many', async () => {
+  it('rejects all items when the number of results is wrong', async () => {
     for (const surplus of [-1, 1]) {
       const send = coalesce<number, number>({
         maxWaitMs: LONG_MS,
@@ -168,7 +168,7 @@ describe('coalesce', () => {
     }
   });
 
-  it('turns a throw of `run` itself into a rejection', async () => {
+  it('rejects when `run` throws synchronously', async () => {
     const send = coalesce<number, number>({
       maxWaitMs: 1,
       maxItems: 2,

@@ -18,7 +18,7 @@ function problemsOf(read: () => unknown): readonly string[] {
   return [];
 }
 
-describe('a secret in a file', () => {
+describe('*_FILE settings', () => {
   let dir: string;
   const file = async (name: string, content: string): Promise<string> => {
     const path = join(dir, name);
@@ -31,7 +31,7 @@ describe('a secret in a file', () => {
   });
   afterAll(() => rm(dir, { recursive: true, force: true }));
 
-  it('is read without the white space around it', async () => {
+  it('trim white space around the value', async () => {
     const config = engineConfig({
       DATABASE_URL_FILE: await file('database', `${DATABASE_URL}\n`),
       REDIS_URL_FILE: await file('redis', ` ${REDIS_URL}\r\n`),
@@ -39,7 +39,7 @@ describe('a secret in a file', () => {
     expect(config).toMatchObject({ databaseUrl: DATABASE_URL, redisUrl: REDIS_URL });
   });
 
-  it('is taken by start as well, which then brings up no database', async () => {
+  it('apply to start, which then runs no embedded database', async () => {
     const config = startConfig({
       DATABASE_URL_FILE: await file('owner', DATABASE_URL),
       LOG_ORIGIN: 'example.org/log',
@@ -47,7 +47,7 @@ describe('a secret in a file', () => {
     expect(config.databaseUrl).toBe(DATABASE_URL);
   });
 
-  it('gives a facade its anchors, and is otherwise not looked at by it', async () => {
+  it('supply the pinned keys of a public API server, which ignores other files', async () => {
     const config = facadeConfig({
       LOG_VKEY_FILE: await file('log', vkey('example.org/log')),
       SNAPSHOT_VKEY_FILE: await file('snapshot', vkey('example.org/snapshot')),
@@ -60,7 +60,7 @@ describe('a secret in a file', () => {
     });
   });
 
-  it('is refused beside the variable itself: nobody could tell which one counts', async () => {
+  it('are rejected together with the variable itself', async () => {
     const DATABASE_URL_FILE = await file('both', DATABASE_URL);
     expect(problemsOf(() => engineConfig({ DATABASE_URL, DATABASE_URL_FILE }))).toEqual([
       'DATABASE_URL and DATABASE_URL_FILE are both set: keep one of them',
@@ -68,7 +68,7 @@ describe('a secret in a file', () => {
     expect(problemsOf(() => engineConfig({ DATABASE_URL, DATABASE_URL_FILE: ' ' }))).toEqual([]);
   });
 
-  it('is asked for by name when it is not there, empty, or no file, with every other problem', async () => {
+  it('report missing, empty and unreadable files together with every other problem', async () => {
     const empty = await file('empty', '\n');
     const problems = problemsOf(() =>
       engineConfig({
@@ -86,7 +86,7 @@ describe('a secret in a file', () => {
     ]);
   });
 
-  it('is never repeated in what is said about it', async () => {
+  it('never appear in an error with their content', async () => {
     const DATABASE_URL_FILE = await file('wrong', 'mysql://u:hunter2@host/db');
     const problems = problemsOf(() => engineConfig({ DATABASE_URL_FILE }));
     expect(problems.join()).toMatch(/^DATABASE_URL must be a URL like postgres:/);

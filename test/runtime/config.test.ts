@@ -29,7 +29,7 @@ function problemsOf(read: () => unknown): readonly string[] {
   return [];
 }
 
-describe('limits', () => {
+describe('configured limits', () => {
   it.each([
     ['RATE_LIMIT', '0'],
     ['RATE_LIMIT', '-1'],
@@ -41,7 +41,7 @@ describe('limits', () => {
     expect(problems.join()).toContain(name);
   });
 
-  it('are the operator’s to set', () => {
+  it('can be set by the operator', () => {
     const given = { DATABASE_URL: url, RATE_LIMIT: '50', MAX_QUEUED_ADMISSIONS: '7' };
     expect(engineConfig(given)).toMatchObject({ rateLimit: 50, maxQueuedAdmissions: 7 });
     expect(startConfig({ RATE_LIMIT: '50', MAX_QUEUED_ADMISSIONS: '7' })).toMatchObject({
@@ -54,7 +54,7 @@ describe('limits', () => {
 describe('the operations listener', () => {
   const read = (env: Environment) => workerConfig({ DATABASE_URL: url, AEP_KEY_FILE: 'k', ...env });
 
-  it('is not there unless it is asked for, and on the loopback unless another address is', () => {
+  it('is disabled by default, and listens on the loopback interface unless an address is set', () => {
     expect(read({}).ops).toEqual({ kind: 'none' });
     expect(read({ OPS_PORT: '' }).ops).toEqual({ kind: 'none' });
     expect(read({ OPS_PORT: '0' }).ops).toEqual({ kind: 'listener', port: 0, bind: '127.0.0.1' });
@@ -62,13 +62,13 @@ describe('the operations listener', () => {
     expect(read(elsewhere).ops).toEqual({ kind: 'listener', port: 9464, bind: '0.0.0.0' });
   });
 
-  it.each(['x', '-1', '65536'])('refuses OPS_PORT=%s and says what to set', (OPS_PORT) => {
+  it.each(['x', '-1', '65536'])('rejects OPS_PORT=%s and names the setting', (OPS_PORT) => {
     expect(problemsOf(() => read({ OPS_PORT })).join()).toMatch(/^OPS_PORT must be/);
   });
 });
 
 describe('configuration', () => {
-  it('has the defaults of the operating contract', () => {
+  it('has the documented defaults', () => {
     expect(startConfig({})).toEqual({
       databaseUrl: null,
       redisUrl: null,
@@ -106,7 +106,7 @@ describe('configuration', () => {
     ['migrate', migrateConfig],
   ];
 
-  it.each(single)('%s does not start without DATABASE_URL, and says what to set', (_, read) => {
+  it.each(single)('%s fails without DATABASE_URL and names it', (_, read) => {
     for (const env of [{}, { DATABASE_URL: '' }, { DATABASE_URL: '  ' }]) {
       expect(problemsOf(() => read(env))).toContainEqual(
         expect.stringMatching(/^DATABASE_URL is not set: name the Postgres database/),
@@ -117,7 +117,7 @@ describe('configuration', () => {
     );
   });
 
-  it('lists every problem at once', () => {
+  it('reports every problem in one error', () => {
     const problems = problemsOf(() =>
       engineConfig({
         REDIS_URL: 'http://x',
@@ -135,7 +135,7 @@ describe('configuration', () => {
     ]);
   });
 
-  it('takes one Redis or a cluster, and says what is wrong with other addresses', () => {
+  it('accepts one Redis server or a cluster, and explains what is wrong with other addresses', () => {
     const problems = (REDIS_URL: string) =>
       problemsOf(() => engineConfig({ DATABASE_URL: url, REDIS_URL }));
     const good = [
@@ -153,10 +153,10 @@ describe('configuration', () => {
       ['redis://a,', /^REDIS_URL must be a URL like redis:/],
       ['redis://a, redis://b', /^REDIS_URL must be a URL like redis:/],
       ['redis://:hunter2%@a,redis://b', /^REDIS_URL must be a URL like redis:/],
-      ['redis://a,rediss://b', /either with TLS/],
+      ['redis://a,rediss://b', /one scheme for all nodes/],
       ['redis://:hunter2@a,redis://:hunter3@b', /one user and password/],
-      ['redis://a/1,redis://b/1', /one database only/],
-      ['redis+cluster://a?family=6', /no options of a cluster/],
+      ['redis://a/1,redis://b/1', /must not have a database number/],
+      ['redis+cluster://a?family=6', /options, for a cluster/],
     ];
     for (const [REDIS_URL, say] of bad) {
       expect(problems(REDIS_URL)).toEqual([expect.stringMatching(say)]);
@@ -164,12 +164,12 @@ describe('configuration', () => {
     }
   });
 
-  it('never repeats a secret in what it says', () => {
+  it('never quotes a secret in an error', () => {
     const problems = problemsOf(() => engineConfig({ DATABASE_URL: 'mysql://u:hunter2@host/db' }));
     expect(problems.join()).not.toContain('hunter2');
   });
 
-  it('takes an empty variable for an unset one', () => {
+  it('treats an empty variable as unset', () => {
     const config = engineConfig({
       DATABASE_URL: url,
       REDIS_URL: '',
@@ -195,7 +195,7 @@ describe('configuration', () => {
     });
   });
 
-  it('reads what is set', () => {
+  it('reads the variables that are set', () => {
     const config = engineConfig({
       DATABASE_URL: url,
       REDIS_URL: 'rediss://a:6379,rediss://b:6379',
@@ -213,7 +213,7 @@ describe('configuration', () => {
     });
   });
 
-  it('reads the keys of a log that changes them, one or several', () => {
+  it('reads one or several keys of a log during a rotation', () => {
     const [one, two] = [vkey('example.org/a,log'), vkey('example.org/b')];
     expect(facadeConfig({ ...facade, LOG_VKEY: one }).logVkeys).toEqual([one]);
     expect(facadeConfig({ ...facade, LOG_VKEY: `${one},${two}` }).logVkeys).toEqual([one, two]);
@@ -232,13 +232,13 @@ describe('configuration', () => {
     }
   });
 
-  it('tells a facade where it is reached only if that is configured', () => {
+  it('passes the public URL to a public API server only if configured', () => {
     expect(facadeConfig(facade).publicUrl).toBeNull();
     const PUBLIC_URL = 'https://registry.example/';
     expect(facadeConfig({ ...facade, PUBLIC_URL }).publicUrl).toBe('https://registry.example');
   });
 
-  it('needs the signing keys of the programs that sign, and of no other', () => {
+  it('requires signing keys only for the programs that sign', () => {
     expect(problemsOf(() => workerConfig({ DATABASE_URL: url }))).toEqual([
       expect.stringMatching(/^AEP_KEY_FILE is not set/),
     ]);
@@ -251,32 +251,32 @@ describe('configuration', () => {
     );
   });
 
-  describe('of the log’s name', () => {
-    it('refuses the default, set or unset, with a database of one’s own', () => {
+  describe('log name', () => {
+    it('rejects the default with an external database', () => {
       for (const LOG_ORIGIN of [undefined, '', 'svc.local/log']) {
         const env = { ...publisher, LOG_ORIGIN };
         expect(problemsOf(() => publisherConfig(env))).toEqual([
-          expect.stringMatching(/^LOG_ORIGIN .*name the log by something that is yours/),
+          expect.stringMatching(/^LOG_ORIGIN .*choose a log name in your own domain/),
         ]);
         expect(problemsOf(() => startConfig({ DATABASE_URL: url, LOG_ORIGIN }))).toHaveLength(1);
       }
     });
 
-    it('names the snapshot key beside the log', () => {
+    it('derives the name of the snapshot key', () => {
       const named = (LOG_ORIGIN: string) => publisherConfig({ ...publisher, LOG_ORIGIN });
       expect(named('example.org/log').snapshotName).toBe('example.org/snapshot');
       expect(named('example.org/a').snapshotName).toBe('example.org/a/snapshot');
     });
 
-    it('refuses names that a signed note cannot carry', () => {
+    it('rejects names that a signed note cannot contain', () => {
       for (const LOG_ORIGIN of ['a b', 'a+b']) {
         expect(problemsOf(() => publisherConfig({ ...publisher, LOG_ORIGIN }))).toHaveLength(1);
       }
     });
   });
 
-  describe('of a facade', () => {
-    it('does not start without the two pinned keys', () => {
+  describe('public API server', () => {
+    it('requires both pinned keys', () => {
       expect(problemsOf(() => facadeConfig({}))).toEqual([
         expect.stringMatching(/^LOG_VKEY is not set: pin/),
         expect.stringMatching(/^SNAPSHOT_VKEY is not set: pin/),
@@ -284,7 +284,7 @@ describe('configuration', () => {
       expect(problemsOf(() => facadeConfig({ ...facade, LOG_VKEY: 'nonsense' }))).toHaveLength(1);
     });
 
-    it('holds no database, queue or secret even where the environment has them', () => {
+    it('ignores database, queue and secrets in the environment', () => {
       const config = facadeConfig({
         ...facade,
         DATABASE_URL: url,
@@ -296,7 +296,7 @@ describe('configuration', () => {
       expect(JSON.stringify(config)).not.toMatch(/postgres:|redis:|\/keys\//);
     });
 
-    it('reads a directory, or an address instead', () => {
+    it('reads a directory or a URL', () => {
       expect(facadeConfig(facade)).toMatchObject({
         snapshotDir: resolve('.data/public'),
         snapshotUrl: null,
@@ -314,7 +314,7 @@ describe('configuration', () => {
     });
   });
 
-  describe('of the public API’s address', () => {
+  describe('PUBLIC_URL', () => {
     const told = (env: Environment) => engineConfig({ DATABASE_URL: url, ...env }).publicUrl;
 
     it.each([
@@ -341,14 +341,14 @@ describe('configuration', () => {
       expect(problemsOf(() => startConfig({ PUBLIC_URL }))).toHaveLength(1);
     });
 
-    it('is not guessed where the port is not known', () => {
+    it('is required when PUBLIC_PORT is 0', () => {
       expect(problemsOf(() => told({ PUBLIC_PORT: '0' }))).toEqual([
         expect.stringMatching(/^PUBLIC_URL is not set/),
       ]);
     });
   });
 
-  describe('of durations', () => {
+  describe('durations', () => {
     const validFor = (SNAPSHOT_TTL: string): number =>
       publisherConfig({ ...publisher, LOG_ORIGIN: 'a/log', SNAPSHOT_TTL }).snapshotValidForMs;
 
@@ -363,14 +363,14 @@ describe('configuration', () => {
       expect(validFor(text)).toBe(ms);
     });
 
-    it.each(['15 m', '1.5h', '-5m', '0', '1s', '31d', 'soon', '1e3'])('refuses %s', (text) => {
+    it.each(['15 m', '1.5h', '-5m', '0', '1s', '31d', 'soon', '1e3'])('reject %s', (text) => {
       expect(problemsOf(() => validFor(text))).toEqual([
         expect.stringMatching(/^SNAPSHOT_TTL must be a duration/),
       ]);
     });
   });
 
-  it('keeps a demo apart from whatever the environment is for', () => {
+  it('isolates a demo from the environment', () => {
     const config = demoConfig('/tmp/demo', {
       DATABASE_URL: url,
       REDIS_URL: 'redis://x',

@@ -21,7 +21,7 @@ async function query(url: string, text: string): Promise<Record<string, unknown>
   }
 }
 
-/** Waits for the moment when nothing answers under this process id any more. */
+/** Waits until no process has this id. */
 async function gone(pid: number): Promise<boolean> {
   for (let i = 0; i < 200; i += 1) {
     try {
@@ -36,14 +36,14 @@ async function gone(pid: number): Promise<boolean> {
 
 let home: string;
 let dataDir: string;
-/** A home whose DATA_DIR has a cluster that was made, used for nothing, and stopped. */
+/** A directory whose DATA_DIR has an unused, stopped cluster. */
 let made: string;
 const running: EmbeddedPostgres[] = [];
 
 beforeAll(async () => {
   made = await mkdtemp(join(tmpdir(), 'svc-embedded-made-'));
   await chmod(made, 0o755);
-  // Turned off once, fsync spares making it that; whoever starts it later has it on.
+  // Creates the cluster without fsync to save time; later starts enable it.
   const first = await startEmbeddedPostgres({
     dataDir: join(made, 'data'),
     settings: { fsync: 'off' },
@@ -52,7 +52,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(made, { recursive: true, force: true }));
 
-/** What was made, in place of making it anew; with its owners and modes. */
+/** Copies the prepared cluster with owners and modes. */
 function startFromMade(): Promise<EmbeddedPostgres> {
   execFileSync('cp', ['-a', join(made, 'data'), home]);
   return start();
@@ -76,7 +76,7 @@ afterEach(async () => {
 });
 
 describe('embedded Postgres', () => {
-  it('keeps its data over a stop and a start, with durable settings and passwords only', async () => {
+  it('keeps data across restarts, with durable settings and password authentication', async () => {
     const first = await start();
     await query(first.superuserUrl, 'create table kept (n int); insert into kept values (42)');
     const settings = await query(
@@ -103,7 +103,7 @@ describe('embedded Postgres', () => {
     await first.stop();
     expect(await first.exited).toMatchObject({ code: 0, expected: true });
 
-    // A start that is broken off, when the server says its first word, leaves it stopped.
+    // A start cancelled at the server's first output leaves it stopped.
     const told = new AbortController();
     const log = { debug: () => told.abort(), info: () => undefined };
     const broken = startEmbeddedPostgres({ dataDir, log, signal: told.signal });
@@ -115,7 +115,7 @@ describe('embedded Postgres', () => {
     expect(second.rolePassword('svc_engine')).toBe(first.rolePassword('svc_engine'));
   });
 
-  it('keeps its password where only the owner can read it', async () => {
+  it('stores its password in a private file', async () => {
     await startFromMade();
     const { mode } = await stat(join(dataDir, 'postgres-password'));
     expect(mode & 0o777).toBe(0o600);
@@ -123,7 +123,7 @@ describe('embedded Postgres', () => {
     expect(password).toMatch(/^[\w-]{32}$/);
   });
 
-  it('tells its owner when the server dies, and recovers what was committed', async () => {
+  it('reports the exit of a crashed server, and recovers committed data', async () => {
     const first = await startFromMade();
     await query(first.superuserUrl, 'create table kept (n int); insert into kept values (7)');
     process.kill(first.pid, 'SIGKILL');
@@ -133,7 +133,7 @@ describe('embedded Postgres', () => {
     expect(await query(second.superuserUrl, 'select n from kept')).toEqual([{ n: 7 }]);
   });
 
-  it('starts although a stranger now has the process id that a dead server left behind', async () => {
+  it('starts when another process has the recorded process id of a dead server', async () => {
     const first = await startFromMade();
     process.kill(first.pid, 'SIGKILL');
     await first.exited;
@@ -151,7 +151,7 @@ describe('embedded Postgres', () => {
     }
   });
 
-  it('refuses a second server on the same directory, and leaves the first alone', async () => {
+  it('rejects a second server on the same directory and leaves the first running', async () => {
     const first = await startFromMade();
     const second = startEmbeddedPostgres({ dataDir });
     await expect(second).rejects.toMatchObject({ code: 'already_running' });
@@ -159,7 +159,7 @@ describe('embedded Postgres', () => {
     expect(await query(first.superuserUrl, 'select 1 as one')).toEqual([{ one: 1 }]);
   });
 
-  it('does not begin an empty database when the password of the old one is lost', async () => {
+  it('does not create an empty database when the password of an existing one is lost', async () => {
     const first = await startFromMade();
     await first.stop();
     await rm(join(dataDir, 'postgres-password'));
@@ -168,13 +168,13 @@ describe('embedded Postgres', () => {
     });
   });
 
-  it('does not take a cluster that was never completed for a database', async () => {
+  it('ignores a cluster whose creation was interrupted', async () => {
     await mkdir(join(dataDir, 'postgres', 'data.0123456789ab', 'base'), { recursive: true });
     const database = await start();
     expect(await query(database.superuserUrl, 'select 1 as one')).toEqual([{ one: 1 }]);
   });
 
-  it('goes down when the process that started it is killed', async () => {
+  it('stops when its parent process is killed', async () => {
     const script = join(home, 'owner.mjs');
     await writeFile(
       script,
@@ -199,7 +199,7 @@ describe('embedded Postgres', () => {
   });
 });
 
-// Only root has another account to run it under; for anybody else there is nothing here to test.
+// Only root can run it under another account.
 if (asRoot)
   describe('embedded Postgres, started by root below a private home', () => {
     beforeEach(() => chmod(home, 0o700));
@@ -215,7 +215,7 @@ if (asRoot)
       expect(await query(second.superuserUrl, 'select * from kept')).toEqual([]);
     });
 
-    it('never revives the cluster of a DATA_DIR that was removed', async () => {
+    it('never reuses the cluster of a removed DATA_DIR', async () => {
       const first = await start();
       await query(first.superuserUrl, 'create table kept (n int)');
       await first.stop();
@@ -226,7 +226,7 @@ if (asRoot)
       ]);
     });
 
-    it('says so when the cluster that DATA_DIR points to is gone', async () => {
+    it('reports that the cluster named in DATA_DIR is missing', async () => {
       const first = await start();
       await first.stop();
       await rm(await clusterDirectory(), { recursive: true });
@@ -245,7 +245,7 @@ async function clusterDirectory(): Promise<string> {
   }
 }
 
-/** A process that is not Postgres, of the user that Postgres runs under. */
+/** A process other than Postgres, of the user that runs Postgres. */
 async function strangerOfTheSameUser(cluster: string): Promise<{ pid: number; kill: () => void }> {
   const { uid, gid } = await stat(cluster);
   const child = spawn('/bin/sh', ['-c', 'exec sleep 60'], {

@@ -48,7 +48,7 @@ function get(url: string, agent: Agent): Promise<Reply> {
 }
 
 describe('listen', () => {
-  it('says which variable to set when the port is taken', async () => {
+  it('names the setting when the port is in use', async () => {
     const { port } = await serve((response) => response.end());
     const second = listen(() => undefined, {
       host: '127.0.0.1',
@@ -56,15 +56,15 @@ describe('listen', () => {
       portVariable: 'PUBLIC_PORT',
     });
     await expect(second).rejects.toBeInstanceOf(ListenError);
-    await expect(second).rejects.toThrow(`Port ${port} is taken: set PUBLIC_PORT`);
+    await expect(second).rejects.toThrow(`Port ${port} is in use: set PUBLIC_PORT`);
   });
 
-  it('says so when the address is not the machine’s', async () => {
+  it('names the setting when the address is not local', async () => {
     const elsewhere = listen(() => undefined, { host: '192.0.2.1', port: 0 });
     await expect(elsewhere).rejects.toThrow('set LISTEN_ADDRESS');
   });
 
-  it('finishes what is in flight when it closes, and takes nothing new', async () => {
+  it('finishes requests in flight on close and accepts no new ones', async () => {
     const waiting: ServerResponse[] = [];
     const server = await serve((response) => waiting.push(response));
     const agent = new Agent({ keepAlive: true });
@@ -79,7 +79,7 @@ describe('listen', () => {
     agent.destroy();
   });
 
-  it('does not wait for connections that are merely kept open', async () => {
+  it('does not wait for idle connections on close', async () => {
     const server = await serve((response) => response.end('ok'));
     const agent = new Agent({ keepAlive: true });
     expect(await get(server.url, agent)).toMatchObject({ body: 'ok', connection: 'keep-alive' });
@@ -89,7 +89,7 @@ describe('listen', () => {
     agent.destroy();
   });
 
-  it('cuts what does not end in the time given', async () => {
+  it('cuts requests that exceed the grace period', async () => {
     const waiting: ServerResponse[] = [];
     const server = await serve((response) => waiting.push(response));
     const hanging = expect(get(server.url, new Agent())).rejects.toMatchObject({
@@ -101,8 +101,8 @@ describe('listen', () => {
   });
 });
 
-describe('a listener for a framework', () => {
-  it('makes requests and responses as the framework would have them where that is worth it', async () => {
+describe('listen with framework prototypes', () => {
+  it('creates requests and responses with these prototypes on Node versions that benefit', async () => {
     const app = express();
     const made: boolean[] = [];
     app.use(express.json());
@@ -132,7 +132,7 @@ describe('a listener for a framework', () => {
     expect(made).toEqual(Array(4).fill(makesMessages));
   });
 
-  it('leaves Node its own where nothing else is wanted', async () => {
+  it("keeps Node's classes without them", async () => {
     const prototypes: unknown[] = [];
     const server = await serve((response) => {
       prototypes.push(Object.getPrototypeOf(response));

@@ -28,7 +28,7 @@ const isRoot = process.geteuid?.() === 0;
 const NOBODY = 65_534;
 const GROUP = 12_345;
 
-/** Loads a key as another user would, and returns `loaded` or the code of the error. */
+/** Loads a key as another user; returns `loaded` or the error code. */
 function as(user: { uid: number; gid: number }, load: () => unknown): string {
   process.setegid!(user.gid);
   process.seteuid!(user.uid);
@@ -46,7 +46,7 @@ function as(user: { uid: number; gid: number }, load: () => unknown): string {
 const message = new TextEncoder().encode('what is signed');
 
 describe('signing keys', () => {
-  it('sign the same after a restart, and verify natively and in the browser', () => {
+  it('produce the same signatures after a reload, which OpenSSL and the browser verify', () => {
     const made = createSigningKey(file);
     const read = loadSigningKey(file);
     expect(read.publicKey).toEqual(made.publicKey);
@@ -58,7 +58,7 @@ describe('signing keys', () => {
     expect(nativeVerify(made.publicKey, message.slice(1), signature)).toBe(false);
   });
 
-  it('are made readable for their owner alone, and never over another key', async () => {
+  it('are created with mode 0600 and never replace a file', async () => {
     createSigningKey(file);
     expect((await stat(file)).mode & 0o777).toBe(0o600);
     const before = await readFile(file, 'utf8');
@@ -67,38 +67,44 @@ describe('signing keys', () => {
     expect(await readdir(home)).toEqual(['key.pem']);
   });
 
-  it.each(['644', '640', '604', '666', '700', '660'])('are refused with mode 0%s', async (mode) => {
-    createSigningKey(file);
-    await chmod(file, Number.parseInt(mode, 8));
-    if (isRoot) await chown(file, NOBODY, NOBODY);
-    expect(() => loadSigningKey(file)).toThrow(expect.objectContaining({ code: 'too_open' }));
-    expect(() => loadSigningKey(file)).toThrow(`chmod 600 ${file}`);
-  });
+  it.each(['644', '640', '604', '666', '700', '660'])(
+    'are rejected with mode 0%s',
+    async (mode) => {
+      createSigningKey(file);
+      await chmod(file, Number.parseInt(mode, 8));
+      if (isRoot) await chown(file, NOBODY, NOBODY);
+      expect(() => loadSigningKey(file)).toThrow(expect.objectContaining({ code: 'too_open' }));
+      expect(() => loadSigningKey(file)).toThrow(`chmod 600 ${file}`);
+    },
+  );
 
-  it('may be read-only', async () => {
+  it('are accepted when read-only', async () => {
     createSigningKey(file);
     await chmod(file, 0o400);
     expect(loadSigningKey(file).publicKey).toHaveLength(32);
   });
 
-  it.skipIf(!isRoot)('may be readable by a group of the process, if root owns them', async () => {
-    createSigningKey(file);
-    await chmod(home, 0o755);
-    const load = async (mode: number, uid: number, gid: number): Promise<string> => {
-      await chown(file, uid, gid);
-      await chmod(file, mode);
-      return as({ uid: NOBODY, gid: GROUP }, () => loadSigningKey(file));
-    };
-    expect(await load(0o440, 0, GROUP)).toBe('loaded');
-    expect(await load(0o640, 0, GROUP)).toBe('loaded');
-    for (const mode of [0o444, 0o460, 0o450]) {
-      expect(await load(mode, 0, GROUP)).toBe('too_open');
-    }
-    expect(await load(0o440, NOBODY + 1, GROUP)).toBe('too_open');
-    expect(await load(0o440, 0, GROUP + 1)).toBe('unreadable');
-  });
+  it.skipIf(!isRoot)(
+    'are accepted when owned by root and readable by a group of the process',
+    async () => {
+      createSigningKey(file);
+      await chmod(home, 0o755);
+      const load = async (mode: number, uid: number, gid: number): Promise<string> => {
+        await chown(file, uid, gid);
+        await chmod(file, mode);
+        return as({ uid: NOBODY, gid: GROUP }, () => loadSigningKey(file));
+      };
+      expect(await load(0o440, 0, GROUP)).toBe('loaded');
+      expect(await load(0o640, 0, GROUP)).toBe('loaded');
+      for (const mode of [0o444, 0o460, 0o450]) {
+        expect(await load(mode, 0, GROUP)).toBe('too_open');
+      }
+      expect(await load(0o440, NOBODY + 1, GROUP)).toBe('too_open');
+      expect(await load(0o440, 0, GROUP + 1)).toBe('unreadable');
+    },
+  );
 
-  it('are Ed25519 or nothing', async () => {
+  it('must be Ed25519', async () => {
     const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
     const pem = privateKey.export({ format: 'pem', type: 'pkcs8' });
     await writeFile(file, pem, { mode: 0o600 });
@@ -110,14 +116,14 @@ describe('signing keys', () => {
     );
   });
 
-  it('show nothing of the private half', () => {
+  it('do not expose the private key', () => {
     const key = createSigningKey(file);
     expect(Object.keys(key).sort()).toEqual(['publicKey', 'sign']);
   });
 });
 
 describe('hashing', () => {
-  it('agrees with the portable one', () => {
+  it('agrees with the portable implementation', () => {
     for (const size of [0, 1, 55, 56, 64, 1000]) {
       const bytes = new Uint8Array(size).fill(size);
       expect(Buffer.from(nativeSha256(bytes))).toEqual(Buffer.from(nobleSha256(bytes)));
@@ -126,7 +132,7 @@ describe('hashing', () => {
 });
 
 describe('private files', () => {
-  it('are replaced whole, readable for their owner alone', async () => {
+  it('are replaced atomically with mode 0600', async () => {
     await writeFile(file, 'old', { mode: 0o666 });
     writePrivateFile(file, 'new');
     expect(await readFile(file, 'utf8')).toBe('new');
@@ -134,7 +140,7 @@ describe('private files', () => {
     expect(await readdir(home)).toEqual(['key.pem']);
   });
 
-  it('are created only where there is none', () => {
+  it('are created only if missing', () => {
     createPrivateFile(file, 'first');
     expect(() => createPrivateFile(file, 'second')).toThrow(
       expect.objectContaining({ code: 'EEXIST' }),

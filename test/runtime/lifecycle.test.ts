@@ -19,7 +19,7 @@ beforeAll(async () => {
 
 afterAll(() => rm(home, { recursive: true, force: true }));
 
-/** A program around `main`, which sees `ctx`, `say` and `reportReady`; `last` runs between its end and its exit. */
+/** A program around `main` with `ctx`, `say` and `reportReady`; `last` runs before its exit. */
 async function program(main: string, options = '{}', last = ''): Promise<string> {
   const file = join(home, `program-${++count}.mjs`);
   await writeFile(
@@ -68,9 +68,9 @@ async function run(main: string, options?: string, last?: string): Promise<Run> 
   };
 }
 
-describe('a program', () => {
+describe('runProgram', () => {
   it.each(['SIGTERM', 'SIGINT'] as const)(
-    'closes what it opened in reverse order on %s, and exits with 0',
+    'runs cleanups in reverse order on %s, and exits with 0',
     async (signal) => {
       const { child, said, ended, until } = await run(`
         ctx.onStop(() => say('database closed'));
@@ -84,26 +84,23 @@ describe('a program', () => {
     },
   );
 
-  it.each(['SIGTERM', 'SIGINT'] as const)(
-    'takes a second %s for the first, to its last moment',
-    async (signal) => {
-      const { child, said, ended, until } = await run(
-        `ctx.onStop(() => {
+  it.each(['SIGTERM', 'SIGINT'] as const)('ignores a second %s until the exit', async (signal) => {
+    const { child, said, ended, until } = await run(
+      `ctx.onStop(() => {
            process.kill(process.pid, '${signal}');
            return sleep(50).then(() => say('closed'));
          });
          say('up');`,
-        '{}',
-        `process.kill(process.pid, '${signal}'); await sleep(50);`,
-      );
-      await until('up');
-      child.kill('SIGTERM');
-      expect(await ended).toBe(0);
-      expect(said).toEqual(['up', 'closed', 'code 0']);
-    },
-  );
+      '{}',
+      `process.kill(process.pid, '${signal}'); await sleep(50);`,
+    );
+    await until('up');
+    child.kill('SIGTERM');
+    expect(await ended).toBe(0);
+    expect(said).toEqual(['up', 'closed', 'code 0']);
+  });
 
-  it('closes what an interrupted start went on to open', async () => {
+  it('closes what an interrupted start opens later', async () => {
     const { child, said, ended, until } = await run(`
       const told = new Promise((resolve) => ctx.signal.addEventListener('abort', resolve));
       const alive = setInterval(() => undefined, 1000);
@@ -119,7 +116,7 @@ describe('a program', () => {
     expect(said).toEqual(['starting', 'late one closed', 'code 0']);
   });
 
-  it('goes on closing after one thing would not close, and says that it was not clean', async () => {
+  it('continues closing after a cleanup fails, and exits with 1', async () => {
     const { child, said, ended, until } = await run(`
       ctx.onStop(() => say('database closed'));
       ctx.onStop(() => { throw new Error('stuck'); });
@@ -130,7 +127,7 @@ describe('a program', () => {
     expect(said).toContain('database closed');
   });
 
-  it('does not drain for longer than it may', async () => {
+  it('stops draining at the deadline', async () => {
     const { child, ended, until } = await run(
       `ctx.onStop(() => new Promise(() => setInterval(() => undefined, 1000))); say('up');`,
       '{ drainMs: 200 }',
@@ -141,9 +138,9 @@ describe('a program', () => {
   });
 
   it.each([
-    ['a rejection', `Promise.reject(new Error('nobody waits for me'));`],
-    ['a throw', `setImmediate(() => { throw new Error('nobody waits for me'); });`],
-  ])('stops with 1 on %s that nobody handles, and still closes', async (_, main) => {
+    ['an unhandled rejection', `Promise.reject(new Error('nobody waits for me'));`],
+    ['an uncaught exception', `setImmediate(() => { throw new Error('nobody waits for me'); });`],
+  ])('exits with 1 after %s, and still runs cleanups', async (_, main) => {
     const { said, complained, ended } = await run(`
       ctx.onStop(() => say('database closed'));
       ${main}`);
@@ -152,7 +149,7 @@ describe('a program', () => {
     expect(complained.join()).toContain('nobody waits for me');
   });
 
-  it('survives what it was told is harmless, and nothing else', async () => {
+  it('ignores only unhandled rejections declared harmless', async () => {
     const harmless = await run(`
       ctx.survives((error) => error.message === 'harmless');
       Promise.reject(new Error('harmless'));
@@ -164,15 +161,15 @@ describe('a program', () => {
     expect(harmless.complained.join()).toContain('nobody waits for me');
   });
 
-  it('tells a person what to mend, without a stack', async () => {
+  it('prints an operator error without a stack', async () => {
     const { complained, ended } = await run('engineConfig();');
     expect(await ended).toBe(1);
-    expect(complained[0]).toMatch(/^test: The configuration is not usable/);
+    expect(complained[0]).toMatch(/^test: Invalid configuration/);
     expect(complained[1]).toContain('DATABASE_URL is not set');
     expect(complained).toHaveLength(2);
   });
 
-  it('ends when its work is done, where that is asked for', async () => {
+  it('exits when main returns, if configured', async () => {
     const { said, ended } = await run(
       `ctx.onStop(() => say('closed')); say('worked');`,
       '{ untilMainReturns: true }',
@@ -182,10 +179,15 @@ describe('a program', () => {
   });
 });
 
-describe('a program with work that ends', () => {
+describe('runProgram with untilMainReturns', () => {
   it.each([
-    ['1 when it is told to stop before', `ctx.signal.throwIfAborted(); say('worked');`, 1, []],
-    ['0 when its work was done all the same', `say('worked');`, 0, ['worked']],
+    [
+      '1 when stopped before its work is complete',
+      `ctx.signal.throwIfAborted(); say('worked');`,
+      1,
+      [],
+    ],
+    ['0 when its work completes anyway', `say('worked');`, 0, ['worked']],
   ])('exits with %s', async (_, afterSignal, code, worked) => {
     const { child, said, complained, ended, until } = await run(
       `const told = new Promise((resolve) => ctx.signal.addEventListener('abort', resolve));
@@ -198,11 +200,13 @@ describe('a program with work that ends', () => {
     child.kill('SIGTERM');
     expect(await ended).toBe(code);
     expect(said).toEqual(['up', ...worked, `code ${String(code)}`]);
-    expect(complained.some((line) => line.includes('before its work was done'))).toBe(code === 1);
+    expect(complained.some((line) => line.includes('before its work was complete'))).toBe(
+      code === 1,
+    );
   });
 });
 
-it('a program ends by force when a thread of it never comes back', async () => {
+it('runProgram > kills the process when a libuv thread never returns', async () => {
   const fifo = join(home, 'nobody-writes');
   spawnSync('mkfifo', [fifo]);
   const { child, complained, ended, until } = await run(
@@ -213,13 +217,13 @@ it('a program ends by force when a thread of it never comes back', async () => {
   );
   await until('up');
   child.kill('SIGTERM');
-  // Left to itself, the exit waits for the thread.
+  // Without the kill, the exit would wait for the thread.
   expect(await ended).toBeNull();
   expect(child.signalCode).toBe('SIGKILL');
-  expect(complained.join()).toContain('ended by force');
+  expect(complained.join()).toContain('process killed');
 });
 
-describe('supervision', () => {
+describe('supervise', () => {
   const children: Supervised[] = [];
   const silent = { warn: () => undefined, info: () => undefined };
 
@@ -255,7 +259,7 @@ describe('supervision', () => {
     throw new Error('the child did not come back');
   }
 
-  it('knows when and where a child serves, and gives it nothing but its own environment', async () => {
+  it('reports when and where a child serves, and passes only the given environment', async () => {
     const { child, lines } = await start(
       `say(JSON.stringify(process.env)); reportReady('http://127.0.0.1:' + process.env.MY_PORT);`,
       { MY_PORT: '4711' },
@@ -270,7 +274,7 @@ describe('supervision', () => {
     expect(lines).toContain('[child] code 0');
   });
 
-  it('brings a child that crashed back on the port it had', async () => {
+  it('restarts a crashed child on its port', async () => {
     const { child, lines } = await start(
       `const port = process.env.MY_PORT === '0' ? 4712 : Number(process.env.MY_PORT);
        say('port ' + process.env.MY_PORT);
@@ -286,7 +290,7 @@ describe('supervision', () => {
     expect(lines.slice(0, 2)).toEqual(['[child] port 0', '[child] port 4712']);
   });
 
-  it('does not try for ever what never came up', async () => {
+  it('gives up a child whose first start fails', async () => {
     const { child, lines } = await start('engineConfig();');
     await expect(child.ready).rejects.toBeInstanceOf(ChildFailedError);
     await expect(child.ready).rejects.toThrow('child ended with exit code 1 before it was ready');
@@ -294,7 +298,7 @@ describe('supervision', () => {
     expect(child.pid()).toBeUndefined();
   });
 
-  it('kills a child that does not stop when asked', async () => {
+  it('kills a child that does not drain in time', async () => {
     const { child } = await start(`process.on('SIGTERM', () => undefined);
       ctx.onStop(() => new Promise(() => undefined));
       setInterval(() => undefined, 1000);
@@ -304,7 +308,7 @@ describe('supervision', () => {
     expect(child.pid()).toBeUndefined();
   });
 
-  it('ends with the children when the starter is killed', async () => {
+  it('children exit when the parent is killed', async () => {
     const grandchild = await program(`say('pid ' + process.pid); reportReady();`);
     const { child, said, until } = await run(`
       const { supervise } = await import(${JSON.stringify(supervisor)});
@@ -318,7 +322,7 @@ describe('supervision', () => {
     await untilGone(pid);
   });
 
-  it('leaves no child behind that hangs, when its own time is over first', async () => {
+  it('kills a hanging child when the parent exits first', async () => {
     const grandchild = await program(`say('pid ' + process.pid);
       process.on('SIGTERM', () => { for (;;); });
       reportReady();`);
@@ -338,7 +342,7 @@ describe('supervision', () => {
     await untilGone(pid);
   });
 
-  it('starts nothing again once it is told to stop, though a child heard of it first', async () => {
+  it('restarts no child after the stop signal, even if a child received it first', async () => {
     const told = new AbortController();
     const starts: unknown[] = [];
     const child = supervise(
@@ -353,7 +357,7 @@ describe('supervision', () => {
     await child.ready;
     told.abort();
     child.process()!.kill('SIGKILL');
-    // Longer than it pauses before it starts one again.
+    // Longer than the restart delay.
     await sleep(600);
     expect(starts).toHaveLength(1);
   });

@@ -33,7 +33,7 @@ async function serve(source: OpsSource, patienceMs?: number): Promise<string> {
 }
 
 describe('the operations listener', () => {
-  it('serves metrics that parse, with the program and its version', async () => {
+  it('serves valid metrics with program and version', async () => {
     const metrics = await scrape(await serve(good));
     expect(valueOf(metrics, 'svc_build_info', { program: 'test', version: '0.1.0' })).toBe(1);
     expect(valueOf(metrics, 'process_resident_memory_bytes', { program: 'test' })).toBeGreaterThan(
@@ -41,7 +41,7 @@ describe('the operations listener', () => {
     );
   });
 
-  it('serves three paths and nothing else, to read only', async () => {
+  it('serves three paths, read-only', async () => {
     const url = await serve(good);
     const status = async (path: string, method = 'GET'): Promise<number> => {
       const response = await fetch(url + path, { method });
@@ -58,7 +58,7 @@ describe('the operations listener', () => {
     }
   });
 
-  it('says why it is not ready, with 503', async () => {
+  it('answers 503 with the reason while not ready', async () => {
     const says = { status: 'unavailable', dependencies: { database: 'down' } };
     const url = await serve({ ...good, readiness: () => Promise.resolve({ ready: false, says }) });
     const response = await fetch(`${url}/readyz`);
@@ -66,7 +66,7 @@ describe('the operations listener', () => {
     expect(await response.json()).toEqual(says);
   });
 
-  it('finds out once what many ask at one moment', async () => {
+  it('shares one collection among concurrent requests', async () => {
     const asked = { metrics: 0, readiness: 0 };
     const url = await serve({
       metrics: () => {
@@ -78,7 +78,7 @@ describe('the operations listener', () => {
         return sleep(600).then(good.readiness);
       },
     });
-    // The first request of a process takes its time.
+    // The first request of a process is slow.
     expect((await fetch(`${url}/healthz`)).status).toBe(200);
     const paths = Array.from({ length: 40 }, (_, n) => (n % 2 === 0 ? '/metrics' : '/readyz'));
     const ask = () => Promise.all(paths.map(async (path) => (await fetch(url + path)).status));
@@ -89,7 +89,7 @@ describe('the operations listener', () => {
     expect(asked.readiness).toBeGreaterThanOrEqual(2);
   });
 
-  it('answers in time whatever hangs', async () => {
+  it('answers in time when a source hangs', async () => {
     const url = await serve(hanging, 100);
     const began = performance.now();
     for (const path of ['/readyz', '/metrics']) {
@@ -101,14 +101,14 @@ describe('the operations listener', () => {
     expect(performance.now() - began).toBeLessThan(3_000);
   });
 
-  it('names the variable when its port is taken', async () => {
+  it('names the setting when its port is in use', async () => {
     const other = await listen(() => undefined, { host: '127.0.0.1', port: 0 });
     open.push(other);
     await expect(openOpsListener(good, { host: '127.0.0.1', port: other.port })).rejects.toThrow(
-      `Port ${other.port} is taken: set OPS_PORT to another one, or to 0 for any free one.`,
+      `Port ${other.port} is in use: set OPS_PORT to another port, or to 0 for any free one.`,
     );
     await expect(openOpsListener(good, { host: '192.0.2.1', port: 0 })).rejects.toThrow(
-      'set OPS_BIND to one that is',
+      'set OPS_BIND to a local address',
     );
   });
 });
@@ -123,14 +123,14 @@ describe('metrics of several processes', () => {
     return valuesOf(registry);
   }
 
-  it('stand beside each other when they are of several programs', async () => {
+  it('keep the values of different programs apart', async () => {
     const text = await exposition(besideEachOther([await counted('a', 1), await counted('b', 2)]));
     const both = parseExposition(text);
     expect(valueOf(both, 'svc_x_total', { program: 'a' })).toBe(1);
     expect(valueOf(both, 'svc_x_total', { program: 'b' })).toBe(2);
   });
 
-  it('are one when they are of one program, and what has ended keeps its counts', async () => {
+  it('aggregate the processes of one program, and keep the counters of exited ones', async () => {
     const ended = countersOf(await counted('a', 10));
     const all = await asOne([await counted('a', 1), await counted('a', 2), ended]);
     const one = parseExposition(await exposition(all));
@@ -139,8 +139,8 @@ describe('metrics of several processes', () => {
   });
 });
 
-describe('a condition', () => {
-  it('asks what hangs once at a time, and again when that is over', async () => {
+describe('healthCheck', () => {
+  it('runs one check at a time while it hangs, and the next one afterwards', async () => {
     let asked = 0;
     let end: () => void = () => undefined;
     const find = healthCheck(() => {

@@ -19,7 +19,7 @@ afterAll(() => db.drop());
 
 const late = () => new Error('never answered');
 
-/** What a statement comes to, be it an error; that it comes to anything is what is asked here. */
+/** Resolves with the result or the error: these tests only require that a statement settles. */
 function outcomeOf(statement: Promise<unknown>): Promise<unknown> {
   return withTimeout(
     statement.catch((reason: unknown) => reason),
@@ -48,30 +48,27 @@ const ways = [
   },
 ];
 
-describe.each(ways)('a connection over $over that is cut', ({ query, skip }) => {
+describe.each(ways)('a connection cut over $over', ({ query, skip }) => {
   beforeEach(({ skip: leaveOut }) => leaveOut(skip));
   const target = (role: string): URL => new URL(`${db.urlFor(role)}${query}`);
 
-  it.each(['reset', 'end'] as const)(
-    'forgets no statement that comes in the same moment (%s)',
-    async (how) => {
-      const way = await startTcpProxy(target('svc_engine'));
-      const sql = connect(way.url, { application: 'test', max: 1 });
-      for (let time = 0; time < 10; time += 1) {
-        await untilAnswered(sql);
-        const owed = sql`select pg_sleep(5)`.execute();
-        setTimeout(() => way.cut(how), 20);
-        expect(isUnavailable(await outcomeOf(owed))).toBe(true);
-        const answer = await outcomeOf(sql`select ${time}::int as asked`);
-        if (answer instanceof Error) expect(isUnavailable(answer)).toBe(true);
-        else expect(answer).toEqual([{ asked: time }]);
-      }
-      await sql.end({ timeout: 1 });
-      way.close();
-    },
-  );
+  it.each(['reset', 'end'] as const)('fails statements sent in the same tick (%s)', async (how) => {
+    const way = await startTcpProxy(target('svc_engine'));
+    const sql = connect(way.url, { application: 'test', max: 1 });
+    for (let time = 0; time < 10; time += 1) {
+      await untilAnswered(sql);
+      const owed = sql`select pg_sleep(5)`.execute();
+      setTimeout(() => way.cut(how), 20);
+      expect(isUnavailable(await outcomeOf(owed))).toBe(true);
+      const answer = await outcomeOf(sql`select ${time}::int as asked`);
+      if (answer instanceof Error) expect(isUnavailable(answer)).toBe(true);
+      else expect(answer).toEqual([{ asked: time }]);
+    }
+    await sql.end({ timeout: 1 });
+    way.close();
+  });
 
-  it('is greeted again, also when something was about to be written', async () => {
+  it('is greeted again after a buffered write', async () => {
     const way = await startTcpProxy(target('svc_engine'));
     const sql = connect(way.url, { application: 'test', max: 1 });
     for (let time = 0; time < 2; time += 1) {
@@ -96,7 +93,7 @@ describe.each(ways)('a connection over $over that is cut', ({ query, skip }) => 
   });
 
   it.each(['reset', 'end'] as const)(
-    'fails what is asked while whoever connects is turned away (%s)',
+    'fails statements while connection attempts are refused (%s)',
     async (how) => {
       const way = await startTcpProxy(target('svc_engine'));
       const sql = connect(way.url, { application: 'test', max: 2 });
@@ -115,7 +112,7 @@ describe.each(ways)('a connection over $over that is cut', ({ query, skip }) => 
     },
   );
 
-  it('does not keep the lock of a publisher waiting', async () => {
+  it("releases the publisher's lock promptly", async () => {
     const way = await startTcpProxy(target('svc_publisher'));
     const sql = connect(way.url, { application: 'test', max: 1 });
     const claim = new DatabaseClaim(sql);
@@ -133,7 +130,7 @@ describe.each(ways)('a connection over $over that is cut', ({ query, skip }) => 
   });
 });
 
-it('a connection that is cut as its session opens fails what was asked, and nothing that nobody waits for', async () => {
+it('a connection cut during session start > fails the waiting statement and causes no unhandled rejection', async () => {
   const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
   way.state.cutsFirstQuestion = true;
   const sql = connect(way.url, { application: 'test', max: 1 });
@@ -147,7 +144,7 @@ it('a connection that is cut as its session opens fails what was asked, and noth
   way.close();
 });
 
-it('an end by an error is heard of with the error, and not some time after it', () => {
+it('hardenSocket > emits close in the same tick as error', () => {
   const heard: unknown[] = [];
   const socket = hardenSocket(new Socket());
   socket.on('error', (error: Error) => heard.push(error.message));
@@ -158,7 +155,7 @@ it('an end by an error is heard of with the error, and not some time after it', 
   expect(heard).toEqual(['cut', true]);
 });
 
-it('a connection that is never greeted ends without an error, for the next to be greeted', async () => {
+it('hardenSocket > ends an ungreeted connection without an error, so that the next one is greeted', async () => {
   const server = createServer((socket) => void socket.on('error', () => undefined));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const { port } = server.address() as AddressInfo;

@@ -14,7 +14,7 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 
-describe('a database that says nothing any more', () => {
+describe('a silent database server', () => {
   const overTls = `over TLS${skipsTls ? ' (skipped: no openssl here)' : ''}`;
 
   it.each([
@@ -37,7 +37,7 @@ describe('a database that says nothing any more', () => {
     way.close();
   });
 
-  it('ends a program whose statements never come back', async () => {
+  it('ends a program whose statements never complete', async () => {
     const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
     const sql = connect(way.url, { application: 'test', silenceMs: 0 });
     const hung: HungError[] = [];
@@ -58,7 +58,7 @@ describe('a database that says nothing any more', () => {
   });
 });
 
-it('ends a program that gets no transaction any more, though statements come back', async () => {
+it('pool monitor > ends a program whose transactions never start, although statements complete', async () => {
   const sql = connect(db.urlFor('svc_engine'), { application: 'test', max: 1 });
   await sql.reserve();
   const told = new AbortController();
@@ -76,10 +76,10 @@ it('ends a program that gets no transaction any more, though statements come bac
   await sql.end({ timeout: 0 });
 });
 
-describe('a watch over work of which each piece has to end', () => {
+describe('TaskWatchdog', () => {
   const pause = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 
-  it('hears of the one that does not, though others come and go', async () => {
+  it('reports a task that hangs while others complete', async () => {
     const hung: HungError[] = [];
     const ends = new TaskWatchdog({
       what: 'it',

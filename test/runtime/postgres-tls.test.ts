@@ -8,7 +8,7 @@ import { freshDatabase } from '../fixtures/database.js';
 
 const WISH = { ssl: 'require', sslnegotiation: null };
 
-/** What becomes of a client's wish for TLS before a server that says `says` to it, or ends. */
+/** Runs a client against a server that answers `says`, or closes the connection. */
 async function before<T>(says: string | null, ask: (socket: Socket) => Promise<T>): Promise<T> {
   const server = createServer((socket) => {
     socket.on('error', () => undefined);
@@ -27,7 +27,7 @@ async function before<T>(says: string | null, ask: (socket: Socket) => Promise<T
   }
 }
 
-/** What becomes of it at 127.0.0.1, before a certificate that is trusted and made out to these names. */
+/** Runs a client against a TLS server at 127.0.0.1 with a trusted certificate for these names. */
 async function meet(
   names: string,
   taken: (socket: Socket) => unknown = () => 'taken',
@@ -48,23 +48,23 @@ async function meet(
   }
 }
 
-describe('a wish for TLS', () => {
-  it('is not given up when the server has none', async () => {
+describe('database TLS', () => {
+  it('fails when the server does not support TLS', async () => {
     const asked = before('N', (socket) => secured(socket, 'localhost', WISH, 1_000));
-    await expect(asked).rejects.toThrow('does not take TLS');
-    // Nor when it goes on in plain text behind its yes.
+    await expect(asked).rejects.toThrow('does not support TLS');
+    // Also when it continues in plain text after accepting.
     const mixed = before('Sx', (socket) => secured(socket, 'localhost', WISH, 1_000));
-    await expect(mixed).rejects.toThrow('does not take TLS');
+    await expect(mixed).rejects.toThrow('does not support TLS');
   });
 
-  it('is given up where it was only a preference', async () => {
+  it('falls back to plain text when TLS is only preferred', async () => {
     const wish = { ...WISH, ssl: 'prefer' };
     await before('N', async (socket) =>
       expect(await secured(socket, 'localhost', wish, 1_000)).toBe(socket),
     );
   });
 
-  it.skipIf(skipsTls)("hands over nothing of which an error would be nobody's", async () => {
+  it.skipIf(skipsTls)('causes no unhandled rejection', async () => {
     const wish = { ...WISH, ssl: 'prefer' };
     const plain = await before('N', (socket) => secured(socket, 'localhost', wish, 1_000));
     expect(plain.emit('error', new Error('late'))).toBe(true);
@@ -73,27 +73,27 @@ describe('a wish for TLS', () => {
     );
   });
 
-  it('waits for no server that says nothing', async () => {
+  it('times out when the server does not answer', async () => {
     await before(null, async (socket) => {
       const asked = secured(socket, 'localhost', WISH, 100);
       await expect(asked).rejects.toMatchObject({ code: 'CONNECT_TIMEOUT' });
-      // Nobody gets it: left open, it would be a connection of the server's that nobody uses.
+      // The socket has no owner: left open, it would leak a server connection.
       expect(socket.destroyed).toBe(true);
     });
   });
 
-  it('waits for no server that has gone', async () => {
+  it('fails when the server closes the connection', async () => {
     const asked = before('', (socket) => secured(socket, 'localhost', WISH, 20_000));
     await expect(asked).rejects.toMatchObject({ code: 'CONNECTION_CLOSED' });
   });
 
-  it.skipIf(skipsTls)('holds a server without a name to its address', async () => {
+  it.skipIf(skipsTls)('verifies the certificate of a server addressed by IP', async () => {
     const met = await Promise.all(['IP:127.0.0.1', 'DNS:localhost'].map((one) => meet(one)));
     expect(met).toEqual(['taken', 'ERR_TLS_CERT_ALTNAME_INVALID']);
   });
 
   it.skipIf(skipsTls)(
-    'takes no certificate that nobody vouches for, if it is to be looked at',
+    'rejects an untrusted certificate when verification is required',
     async () => {
       await serveTls();
       const db = await freshDatabase();

@@ -10,7 +10,7 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 
-it('a queue on Postgres whose connection is lost while it opens is away, and ends no process', async () => {
+it('a queue client on Postgres > reports an unreachable queue, without ending the process, when its connection is lost while opening', async () => {
   const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
   way.state.cutsFirstQuestion = true;
   const log = { warn: () => undefined };

@@ -14,7 +14,7 @@ import {
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
 
-/** What takes its time, side by side, each test with a queue of its own. */
+/** Slow tests, run concurrently, each with its own queue. */
 
 const PROOF_ID = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
 const log = { warn: () => undefined };
@@ -35,7 +35,7 @@ afterAll(async () => {
   await rm(home, { recursive: true, force: true });
 });
 
-/** A process that takes one job and never finishes it. */
+/** A process that takes one job and never completes it. */
 async function startVictim(name: string, config: QueueConfig): Promise<ChildProcess> {
   const script = join(home, `victim-${name}.mjs`);
   const module = join(import.meta.dirname, '../../dist/runtime/queue/queues.js');
@@ -87,7 +87,7 @@ describe.concurrent.each([
   { name: 'Postgres', config: { databaseUrl: nobody, redisUrl: null } },
   { name: 'Redis', config: { databaseUrl: nobody, redisUrl: 'redis://127.0.0.1:1' } },
 ])('a queue on $name that is away', ({ config }) => {
-  it('says so within seconds', async ({ expect }) => {
+  it('rejects within seconds', async ({ expect }) => {
     const queue = openAdmitQueue(config, { log });
     const began = Date.now();
     await expect(queue.add([PROOF_ID])).rejects.toBeInstanceOf(QueueUnavailableError);
@@ -97,7 +97,7 @@ describe.concurrent.each([
     await expect(queue.add([PROOF_ID])).rejects.toBeInstanceOf(QueueUnavailableError);
   });
 
-  it('does not hold up closing', async ({ expect }) => {
+  it('closes promptly', async ({ expect }) => {
     const worker = openAdmitWorker(config, () => Promise.resolve(), { concurrency: 1, log });
     const events = openAdmitEvents(config, () => undefined, { log });
     await sleep(300);

@@ -21,7 +21,7 @@ import { startRedis, type TestRedis } from '../fixtures/redis.js';
 const withRedis = Boolean(process.env['TEST_REDIS_URL']);
 
 let home: string;
-/** Of this file alone: it is killed in the middle of things. */
+/** Only for this file, because its tests kill it. */
 let database: EmbeddedPostgres;
 let redis: TestRedis | null = null;
 
@@ -33,7 +33,7 @@ beforeAll(async () => {
     await sql.unsafe(`create role ${role} login password '${database.rolePassword(role)}'`);
   }
   await sql.end();
-  // Two at once, as when several starters meet.
+  // Two concurrent migrations, as when several programs start.
   await Promise.all([migrateQueues(database.superuserUrl), migrateQueues(database.superuserUrl)]);
   await grantQueueAccess(database.superuserUrl, ['svc_engine', 'svc_worker', 'svc_absent']);
   if (withRedis) redis = await startRedis();
@@ -66,13 +66,13 @@ interface Backend {
   name: string;
   skip: boolean;
   config(role: string): QueueConfig;
-  /** Kills the server and starts it again. */
+  /** Kills the server and restarts it. */
   outage(): Promise<void>;
-  /** Puts a job into the queue as somebody would who got at it. */
+  /** Adds a job to the queue like an attacker with access to it. */
   forge(data: unknown, name?: string): Promise<void>;
 }
 
-/** As our own jobs are when they fail; what is set aside unread must not be. */
+/** Retry options of our jobs; rejected jobs must not be retried. */
 const triedAgain = { attempts: 5, backoff: { type: 'fixed', delay: 600_000 } };
 
 const backends: Backend[] = [
@@ -130,7 +130,7 @@ describe.each(backends)('the admit queue on $name', (backend) => {
     return keep(openAdmitWorker(backend.config('svc_worker'), handler, { concurrency: 1, log }));
   }
 
-  /** A worker that succeeds, and what it was given. */
+  /** A worker that succeeds and records its ids. */
   function openRecorder() {
     const seen: string[][] = [];
     const worker = openWorker((ids) => {
@@ -156,7 +156,7 @@ describe.each(backends)('the admit queue on $name', (backend) => {
       await queue.add(ids);
       await until(() => seen.length > 0);
       expect(seen).toEqual([ids]);
-      // An event may be missing, which is why nothing rests on one; not all of them, though.
+      // Single events may be missing, but not all of them.
       for (let i = 0; i < 50 && news.size === 0; i += 1) {
         await queue.add([proofId()]);
         await sleep(50);
@@ -169,7 +169,7 @@ describe.each(backends)('the admit queue on $name', (backend) => {
     },
   );
 
-  it.skipIf(backend.skip)('tries a failed job again and leaves nothing behind', async () => {
+  it.skipIf(backend.skip)('retries a failed job and leaves no data behind', async () => {
     let calls = 0;
     const worker = openWorker(() => {
       calls += 1;
@@ -204,7 +204,7 @@ describe.each(backends)('the admit queue on $name', (backend) => {
     },
   );
 
-  it.skipIf(backend.skip)('hands ids to the handler of their kind, and to no other', async () => {
+  it.skipIf(backend.skip)('dispatches ids to the handler of their kind', async () => {
     const admissions: string[][] = [];
     const revocations: string[][] = [];
     const remember = (where: string[][]) => (ids: string[]) => {
@@ -230,7 +230,7 @@ describe.each(backends)('the admit queue on $name', (backend) => {
     });
   });
 
-  it.skipIf(backend.skip)('goes on after its server was killed and came back', async () => {
+  it.skipIf(backend.skip)('resumes after the queue server is killed and restarted', async () => {
     const { seen, ready } = openRecorder();
     const queue = openQueue();
     await Promise.all([ready, queue.ping()]);

@@ -4,8 +4,8 @@ import { packRequestIds, unpackRequestIds } from '#runtime/http/request-ids';
 const ids = ['a'.repeat(32), 'b'.repeat(32)];
 const known = (packed: unknown) => ids.map((id) => unpackRequestIds(packed, ids).of(id));
 
-describe('request ids in a job', () => {
-  it('come back in the order of the ids that they brought', () => {
+describe('request ids of a job', () => {
+  it("keep the order of the job's ids", () => {
     expect(known(packRequestIds(['trace-1', 'x'.repeat(128)]))).toEqual([
       'trace-1',
       'x'.repeat(128),

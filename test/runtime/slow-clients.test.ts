@@ -54,7 +54,7 @@ async function client(server: HttpServer, from?: string): Promise<RawClient> {
   return one;
 }
 
-/** No more at once than a server's backlog holds: the kernel tells the others seconds later. */
+/** Limits concurrent connects to the backlog: the kernel delays the others by seconds. */
 async function many(server: HttpServer, count: number, from?: string): Promise<RawClient[]> {
   const made: RawClient[] = [];
   while (made.length < count) {
@@ -67,7 +67,7 @@ async function many(server: HttpServer, count: number, from?: string): Promise<R
 const GET = 'GET / HTTP/1.1\r\nHost: x\r\n\r\n';
 const POST = 'POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n';
 
-/** Somebody else, who asks as one should. */
+/** Expects that a well-behaved client is served. */
 async function expectServed(server: HttpServer): Promise<void> {
   const began = performance.now();
   const response = await fetch(server.url, { headers: { Connection: 'close' } });
@@ -75,8 +75,8 @@ async function expectServed(server: HttpServer): Promise<void> {
   expect(performance.now() - began).toBeLessThan(10_000);
 }
 
-describe('clients that take their time', () => {
-  it('are told so when their headers drip in, while others are served', async () => {
+describe('a slow client', () => {
+  it('gets 408 for slow headers, while others are served', async () => {
     const server = await serve({ headersMs: 300 });
     const slow = await many(server, 200);
     for (const one of slow) one.dribble(`GET / HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(1e4)}`, 50);
@@ -85,7 +85,7 @@ describe('clients that take their time', () => {
     for (const one of slow) expect(statusesOf(await one.end())).toEqual([408]);
   });
 
-  it('are told so when their body drips in, while others are served', async () => {
+  it('gets 408 for a slow body, while others are served', async () => {
     const server = await serve({ headersMs: 200, requestMs: 500 });
     const slow = await many(server, 100);
     for (const one of slow) {
@@ -97,13 +97,13 @@ describe('clients that take their time', () => {
     for (const one of slow) expect(statusesOf(await one.end())).toEqual([408]);
   });
 
-  it('are told so when they never say anything', async () => {
+  it('gets 408 when it sends no bytes', async () => {
     const server = await serve({ headersMs: 300 });
     const silent = await client(server);
     expect(statusesOf(await silent.end())).toEqual([408]);
   });
 
-  it('are cut when they do not read, and cost no more than is on its way', async () => {
+  it('is cut when it does not read, and uses no more memory than its socket buffers', async () => {
     const server = await serve({ idleMs: 500 });
     let taken = 0;
     server.server.on('connection', () => (taken += 1));
@@ -119,7 +119,7 @@ describe('clients that take their time', () => {
     await expect.poll(count).toBe(0);
   });
 
-  it('are hung up on when they ask nothing more', async () => {
+  it('is disconnected when idle', async () => {
     const server = await serve({ keepAliveMs: 200 });
     const idle = await client(server);
     idle.say(GET);
@@ -127,8 +127,8 @@ describe('clients that take their time', () => {
   });
 });
 
-describe('many connections', () => {
-  it('that are idle give way to those that ask', async () => {
+describe('the connection limit', () => {
+  it('closes idle connections in favour of active ones', async () => {
     const server = await serve({ connections: 50 });
     const hoarded = await many(server, 50);
     for (const one of hoarded) one.say(GET);
@@ -159,7 +159,7 @@ describe('many connections', () => {
     },
   );
 
-  it('of one address do not shut out others, even with requests under way', async () => {
+  it('keeps one address from shutting out others, even with requests under way', async () => {
     posts = 0;
     const server = await serve({ connections: 10, connectionsPerAddress: 3 });
     const slow = await client(server);
@@ -174,7 +174,7 @@ describe('many connections', () => {
     await expect.poll(() => statusesOf(slow.received)).toEqual([200]);
   });
 
-  it('that are over count no more, and cost nobody else theirs', async () => {
+  it('stops counting closed connections', async () => {
     const server = await serve({ connections: 5 });
     for (const gone of await many(server, 5)) {
       gone.say('GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n');
@@ -188,7 +188,7 @@ describe('many connections', () => {
     await expect.poll(() => statusesOf(idle.received)).toEqual([200, 200]);
   });
 
-  it('that are in use keep new ones out, until they are not', async () => {
+  it('rejects new connections while all others are in use', async () => {
     const held: ServerResponse[] = [];
     const server = await serve({ connections: 5 }, (req, res) => {
       if (req.url === '/held') held.push(res);
@@ -205,7 +205,7 @@ describe('many connections', () => {
     await expectServed(server);
   });
 
-  it('that wait for their clients are closed, oldest request first, before requests in progress', async () => {
+  it('closes connections that wait for their clients, oldest request first, before requests in progress', async () => {
     const BIGGER = Buffer.alloc(32 * 1024 * 1024);
     const seen = new Map<string, ServerResponse>();
     const server = await serve({ connections: 8, connectionsPerAddress: 3 }, (req, res) => {
@@ -248,7 +248,7 @@ describe('many connections', () => {
     expect(closed()).toEqual(expected);
   });
 
-  it('are checked a hundred at most to make room for a new one', () => {
+  it('checks at most a hundred connections to admit a new one', () => {
     const server = new Server();
     const checks: Socket[] = [];
     const busy = new Set<Socket>();
@@ -280,7 +280,7 @@ describe('many connections', () => {
     expect(new Set(checks).size).toBe(300);
   });
 
-  it('of thousands who say nothing keep nobody out, and are over soon', async () => {
+  it('closes thousands of silent connections without affecting others', async () => {
     const server = await serve({ connections: 2_000, headersMs: 1_000 });
     const silent = await many(server, 1_500);
     await expectServed(server);
@@ -289,8 +289,8 @@ describe('many connections', () => {
   });
 });
 
-describe('requests sent ahead of their answers', () => {
-  it('are read only as far as the bound, and all answered in their order', async () => {
+describe('pipelined requests', () => {
+  it('are read up to the bound and answered in order', async () => {
     let open = 0;
     let most = 0;
     const server = await serve({ pipelined: 4 }, (req, res) => {
@@ -302,7 +302,7 @@ describe('requests sent ahead of their answers', () => {
       }, 2);
     });
     const flood = await client(server);
-    // Long ones, so that few are in what is read at once.
+    // Long requests, so that one read returns few of them.
     const ask = (n: number): string =>
       `GET /${n} HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(8_000)}\r\n\r\n`;
     flood.say(Array.from({ length: 400 }, (_, n) => ask(n)).join(''));
@@ -311,11 +311,11 @@ describe('requests sent ahead of their answers', () => {
       .toBe(400);
     const order = [...flood.received.matchAll(/<\/(\d+)>/g)].map(([, n]) => Number(n));
     expect(order).toEqual(Array.from({ length: 400 }, (_, n) => n));
-    // What is in one read of 64 KiB comes in any case.
+    // One read returns up to 64 KiB, whatever the bound.
     expect(most).toBeLessThan(4 + 10);
   });
 
-  it('with bodies wait for nothing but their turn', async () => {
+  it('with bodies wait only for earlier requests', async () => {
     const server = await serve({ pipelined: 2 });
     const one = await client(server);
     const whole = `${POST}Content-Length: 2\r\n\r\n{}`;
@@ -325,7 +325,7 @@ describe('requests sent ahead of their answers', () => {
     await expect.poll(() => statusesOf(one.received)).toEqual(Array(22).fill(200));
   });
 
-  it('by the thousand let others be served meanwhile', async () => {
+  it('in thousands do not block other clients', async () => {
     const server = await serve({});
     const floods = await many(server, 5);
     for (const flood of floods) flood.say(GET.repeat(4_000));
@@ -338,7 +338,7 @@ describe('requests sent ahead of their answers', () => {
   });
 });
 
-describe('a request with too much before its body', () => {
+describe('oversized headers', () => {
   it.each([
     ['a long header', `GET / HTTP/1.1\r\nHost: x\r\nA: ${'a'.repeat(17_000)}\r\n\r\n`],
     ['a long address', `GET /${'a'.repeat(17_000)} HTTP/1.1\r\nHost: x\r\n\r\n`],
@@ -354,7 +354,7 @@ describe('a request with too much before its body', () => {
     await expectServed(server);
   });
 
-  it('is served with as many headers as are allowed', async () => {
+  it('are accepted up to the allowed number', async () => {
     const server = await serve({});
     const one = await client(server);
     one.say(`GET / HTTP/1.1\r\nHost: x\r\n${'A: b\r\n'.repeat(98)}Connection: close\r\n\r\n`);
@@ -362,8 +362,8 @@ describe('a request with too much before its body', () => {
   });
 });
 
-describe('what comes after a request that was refused', () => {
-  it('reaches no handler, and is not acted on', async () => {
+describe('bytes after a rejected request', () => {
+  it('reach no handler', async () => {
     const heard: string[] = [];
     const server = await serve({}, (req, res) => {
       heard.push(req.url ?? '');
@@ -376,8 +376,8 @@ describe('what comes after a request that was refused', () => {
   });
 });
 
-describe('a header', () => {
-  it('is passed over in no case, however many come before it', async () => {
+describe('request headers', () => {
+  it('are never dropped, however many precede them', async () => {
     const server = await serve({ headers: 3_000 }, (req, res) => {
       res.end(`heard ${String(req.headers['last'])}`);
     });
@@ -388,7 +388,7 @@ describe('a header', () => {
   });
 });
 
-describe('a body of little content', () => {
+describe('a chunked body', () => {
   const CHUNKED = `${POST}Transfer-Encoding: chunked\r\n\r\n`;
 
   it.each([
@@ -404,7 +404,7 @@ describe('a body of little content', () => {
     await expectServed(server);
   });
 
-  it('may not take longer than any other, whatever surrounds it', async () => {
+  it('must arrive within the request timeout, whatever its framing', async () => {
     const server = await serve({ headersMs: 200, requestMs: 500 });
     const flood = await client(server);
     flood.say(CHUNKED);

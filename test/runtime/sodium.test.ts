@@ -3,8 +3,8 @@ import { nativeVerify } from '#runtime/crypto/node';
 import { OperatorError } from '#runtime/process/operator-error';
 import { bulkVerification } from '#runtime/crypto/sodium';
 
-describe('the verification of many signatures', () => {
-  it('is OpenSSL’s where there is no binary, and says why', async () => {
+describe('bulkVerification', () => {
+  it('uses OpenSSL without a binary, and reports why', async () => {
     const reason = new Error('cannot find addon');
     const found = await bulkVerification(() => Promise.reject(reason));
     expect(found).toEqual({ library: 'OpenSSL', verify: nativeVerify, reason });

@@ -1,20 +1,20 @@
 import type { Facts } from './facts.js';
 import { PROGRAMS, UNKNOWN_SIGNER } from './programs.js';
 
-/** Something that is not as it should be, and what to do about it. */
+/** A problem and its remedy. */
 export interface Attention {
   what: string;
   do: string;
 }
 
-/** Longer than anything takes by itself, with the sweeper and a program that was just restarted. */
+/** Longer than any healthy delay, including a restart and the requeue of stale admissions. */
 const TIMEOUT_MS = 30_000;
 
 const PUBLISHING =
-  "read the publisher's log: most often its disk is full or the verifier does not run; the public keeps the last snapshot until it expires";
+  "read the publisher's log: most often its disk is full or the verifier is down; the last snapshot stays valid until it expires";
 
 const FAULT_HELP: Record<string, string> = {
-  'queue down': 'start Redis, or find what keeps the programs from it; nothing accepted is lost',
+  'queue down': 'start Redis, or restore the network to it; accepted admissions are not lost',
   'ticks failing': PUBLISHING,
   'ticks stalled': PUBLISHING,
 };
@@ -23,11 +23,11 @@ const MISSING_KEY =
   'restart the publisher that lacks this key with the changed keys (docs/operations.md#changing-signing-keys); if no operator changed a key, find out who signed';
 
 const helpFor = (fault: string): string =>
-  fault.startsWith(UNKNOWN_SIGNER) ? MISSING_KEY : (FAULT_HELP[fault] ?? 'read what they write');
+  fault.startsWith(UNKNOWN_SIGNER) ? MISSING_KEY : (FAULT_HELP[fault] ?? 'read their logs');
 
 const seconds = (ms: number | null): string => `${String(Math.round((ms ?? 0) / 1_000))} s`;
 
-/** What wants attention, the worst first. */
+/** All problems, most severe first. */
 export function attentionFor(facts: Facts): Attention[] {
   const found: Attention[] = [];
   const when = (is: boolean, what: string, todo: string): void => {
@@ -37,22 +37,22 @@ export function attentionFor(facts: Facts): Attention[] {
   when(
     verifier.failing_leaves > 0,
     `${String(verifier.failing_leaves)} leaves do not verify`,
-    "stored bytes were changed: find the leaf in the verifier's alarm, and compare with a backup (npm run fsck)",
+    "stored bytes were changed: find the leaf in the verifier's log, and compare it with a backup (npm run fsck)",
   );
-  when(facts.policy === null, 'no policy is in force', 'policy put, then policy activate');
+  when(facts.policy === null, 'no policy set is active', 'policy put, then policy activate');
   when(
     facts.aep_keys_active.length === 0,
-    'no AEP key is active: nothing can be signed',
+    'no AEP key is active: admissions cannot be signed',
     'aep-key activate <key.pem>',
   );
   for (const key of facts.worker_keys) {
     when(
       facts.aep_keys_active.length > 0 && !facts.aep_keys_active.includes(key),
-      `a worker's key is not active, and it settles nothing: ${key}`,
+      `a worker's key is not active, so it commits no admissions: ${key}`,
       'aep-key activate <key.pem>, or restart the worker with the active key',
     );
   }
-  const start = 'start one, or read what the last one wrote';
+  const start = 'start one, or read the log of the last one';
   for (const program of PROGRAMS) {
     const role = facts.roles.find((one) => one.role === `svc_${program}`);
     const isThere = role !== undefined && role.connections > 0;
@@ -74,12 +74,12 @@ export function attentionFor(facts: Facts): Attention[] {
   when(
     publication.refused !== null,
     `the publisher refuses to publish: ${String(publication.refused)}`,
-    'read what it wrote: an operator has to decide (docs/recovery.md)',
+    'read its log: an operator has to decide (docs/recovery.md)',
   );
   const publisherUp = programs.find((one) => one.program === 'publisher')?.up_ms ?? 0;
   when(
     log.leaves > 0 && (publication.age_ms ?? publisherUp) > TIMEOUT_MS,
-    `nothing has been published for ${seconds(publication.age_ms ?? publisherUp)}`,
+    `no snapshot has been published for ${seconds(publication.age_ms ?? publisherUp)}`,
     PUBLISHING,
   );
   when(
@@ -96,24 +96,24 @@ export function attentionFor(facts: Facts): Attention[] {
     when(
       refusal !== null && (age ?? 0) > TIMEOUT_MS,
       `the public API at ${url} serves a snapshot that is ${seconds(age)} old: ${String(refusal)}`,
-      'read its log: it reports what keeps it from the newest one',
+      'read its log: it names what is wrong with the newer snapshot',
     );
   }
   when(
     (pending.oldest_ms ?? 0) > TIMEOUT_MS && batches.open === 0,
     `an admission has waited ${seconds(pending.oldest_ms)}`,
-    'read what the workers write; npm run board shows the queue',
+    "read the workers' logs; npm run board shows the queue",
   );
   when(
     verifier.lag > 0 && (verifier.verified_ms_ago ?? Infinity) > TIMEOUT_MS,
-    `the verifier has ${String(verifier.lag)} leaves to go and does not move`,
-    'read what the verifier writes: the public is told of nothing newer',
+    `the verifier is ${String(verifier.lag)} leaves behind the log and makes no progress`,
+    "read the verifier's log: newer proofs are not published",
   );
   const unsigned = checkpoint === null ? log.leaves : checkpoint.lag;
   when(
     unsigned > 0 && verifier.lag < unsigned && (checkpoint?.age_ms ?? Infinity) > TIMEOUT_MS,
-    `${String(unsigned)} leaves are in no signed checkpoint`,
-    'read what the publisher writes: it signs with every tick',
+    `no signed checkpoint covers the last ${String(unsigned)} leaves`,
+    "read the publisher's log: it signs in every publish cycle",
   );
   return found;
 }

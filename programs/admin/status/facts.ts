@@ -13,19 +13,19 @@ import { verifiedPrefix } from '#sql/log/verdicts';
 import { programFacts, type ProgramFacts } from './programs.js';
 import type { PublicApi } from './public-api.js';
 
-/** What the database and the public API report, as of about one moment. Times in milliseconds. */
+/** State of the database and the public API at about one moment. Times in milliseconds. */
 export interface Facts {
   lanes: { environment: string; open: boolean }[];
   policy: string | null;
   tenants_allowlisted: number;
   api_keys_active: number;
   aep_keys_active: string[];
-  /** With which connected workers sign. */
+  /** Keys with which connected workers sign. */
   worker_keys: string[];
   programs: ProgramFacts[];
-  /** Of the last snapshot; `refused` is why a publisher stopped instead of publishing another. */
+  /** Age of the last snapshot, and why the publisher refuses to publish the next. */
   publication: { age_ms: number | null; refused: string | null };
-  /** Empty when no address is known: not checked, which wants attention. */
+  /** Empty when no address is configured, which is reported as a problem. */
   public_api: PublicApi[];
   log: { leaves: number };
   pending: { admissions: number; oldest_ms: number | null };
@@ -34,7 +34,7 @@ export interface Facts {
     lag: number;
     scrubbed_to: number;
     failing_leaves: number;
-    /** Those that fail only because a compromised key signed them; not among the failing ones. */
+    /** Leaves that fail only because a compromised key signed them; not counted as failing. */
     voided_leaves: number;
     verified_ms_ago: number | null;
   };
@@ -56,7 +56,7 @@ export async function readFacts(
   const policy = await activePolicy(sql);
   const bytes = await databaseBytes(sql);
   const heartbeats = await readHeartbeats(sql);
-  // Last, so that nothing read before is younger than its clock.
+  // Read last, so that its clock is later than everything read before.
   const overview = await readOverview(sql);
   const since = (at: number): number => Math.max(0, overview.now - at);
   const sinceOrNull = (at: number | null): number | null => (at === null ? null : since(at));

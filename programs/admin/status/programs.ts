@@ -1,19 +1,19 @@
 import type { Heartbeat } from '#sql/ops/heartbeats';
 
-/** What the heartbeats of a program report. Times in milliseconds. */
+/** A program's state according to its heartbeats. Times in milliseconds. */
 export interface ProgramFacts {
   program: string;
   /** Instances with a recent heartbeat. */
   alive: number;
-  /** Of the instance that was heard of last; null when none was. */
+  /** Age of the most recent heartbeat; null without one. */
   last_heartbeat_ms: number | null;
-  /** Since the oldest instance that is alive was started. */
+  /** Uptime of the oldest live instance. */
   up_ms: number | null;
-  /** What instances report as down, failing, stalled or silent, and how many of them do. */
+  /** Parts reported as down, failing, stalled or silent, each with the number of instances. */
   faults: Record<string, number>;
 }
 
-/** These record heartbeats. */
+/** Programs that record heartbeats. */
 export const PROGRAMS = ['engine', 'worker', 'verifier', 'publisher'] as const;
 
 /** Five heartbeats. */
@@ -22,7 +22,7 @@ const ALIVE_MS = 10_000;
 export function programFacts(heartbeats: readonly Heartbeat[], now: number): ProgramFacts[] {
   return PROGRAMS.map((program) => {
     const all = heartbeats.filter((one) => one.program === program);
-    // One from the future is of before the database's clock was set back.
+    // Ignores heartbeats from the future, recorded before the database's clock was set back.
     const alive = all.filter(({ beatAt }) => Math.abs(now - beatAt) <= ALIVE_MS);
     const faults: Record<string, number> = {};
     for (const fault of alive.flatMap(({ readiness }) => faultsIn(readiness))) {
@@ -50,9 +50,9 @@ const FAULTS: readonly unknown[] = ['down', 'failing', 'stalled', 'silent'];
 
 export const UNKNOWN_SIGNER = 'unknown signer';
 
-/** Members of a readiness document that report a fault, at any depth: `queue down`. */
+/** Finds members of a readiness document that report a fault, at any depth: `queue down`. */
 function faultsIn(readiness: object): string[] {
-  // The publish cycles fail too, but only because of the missing key.
+  // Publish cycles fail as well, but only because of the missing key.
   if ('unknown_signer' in readiness) {
     return [`${UNKNOWN_SIGNER} ${String(readiness.unknown_signer)}`];
   }

@@ -2,13 +2,13 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { StatusConfig } from '#runtime/config';
 
-/** What an address of the public API answers at `/readyz`. */
+/** The answer of a public API address to `/readyz`. */
 export interface PublicApi {
   url: string;
   ready: boolean;
   /** As answered, or why there is no answer. */
   status: string;
-  /** Milliseconds since its snapshot was signed, and why it serves no newer one. */
+  /** Age of its snapshot in milliseconds, and why it serves no newer one. */
   age_ms: number | null;
   refusal: string | null;
 }
@@ -53,7 +53,8 @@ async function check(url: string): Promise<PublicApi> {
         refusal: typeof refusal === 'string' ? refusal : null,
       };
     }
-    const words = [status, title].find((one) => typeof one === 'string') ?? 'not as the public API';
+    const words =
+      [status, title].find((one) => typeof one === 'string') ?? 'not an answer of the public API';
     return down(`answers ${String(response.status)}, ${String(words)}`);
   } catch (error) {
     const { message, cause } = error as { message: string; cause?: { code?: unknown } };

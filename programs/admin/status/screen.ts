@@ -17,7 +17,7 @@ function size(bytes: number): string {
 
 const WIDTH = 80;
 
-/** Breaks a line between words, and goes on below where it is indented to; a word is never broken. */
+/** Wraps a line between words, with a hanging indent. */
 function fold(line: string, indent: number): string {
   const lines = [''];
   for (const word of line.split(/(?<=\S )(?=\S)/)) {
@@ -29,17 +29,17 @@ function fold(line: string, indent: number): string {
   return lines.map((one) => one.trimEnd()).join('\n');
 }
 
-/** All of it on one screen: facts, then what wants attention. */
+/** Facts, then problems, on one screen. */
 export function screen(facts: Facts, attention: readonly Attention[]): string {
   const { pending, batches, verifier, checkpoint } = facts;
   const waiting = (count: number, oldest: number | null): string =>
-    count === 0 ? 'none' : `${String(count)}, the oldest for ${ago(oldest)}`;
-  const told = readable({
+    count === 0 ? 'none' : `${String(count)}, the oldest waiting for ${ago(oldest)}`;
+  const text = readable({
     lanes: facts.lanes
       .map(({ environment, open }) => `${environment} ${open ? 'open' : 'locked'}`)
       .join(', '),
-    policy: facts.policy ?? 'none in force',
-    tenants: `${String(facts.tenants_allowlisted)} allowlisted, ${String(facts.api_keys_active)} API keys good`,
+    policy: facts.policy ?? 'none active',
+    tenants: `${String(facts.tenants_allowlisted)} allowlisted, ${String(facts.api_keys_active)} active API keys`,
     'AEP keys': facts.aep_keys_active.join(', ') || 'none active',
     'worker keys': facts.worker_keys.join(', ') || 'no worker is connected',
     log: `${String(facts.log.leaves)} leaves`,
@@ -53,7 +53,7 @@ export function screen(facts: Facts, attention: readonly Attention[]): string {
       'not checked (set PUBLIC_URL)',
     pending: waiting(pending.admissions, pending.oldest_ms),
     batches: waiting(batches.open, batches.oldest_ms),
-    verifier: `${String(verifier.lag)} leaves to go, last verdict ${ago(verifier.verified_ms_ago)} ago, scrubbed to ${String(verifier.scrubbed_to)}`,
+    verifier: `${String(verifier.lag)} leaves behind, last verdict ${ago(verifier.verified_ms_ago)} ago, scrubbed to ${String(verifier.scrubbed_to)}`,
     'failing leaves': `${String(verifier.failing_leaves)}, and ${String(verifier.voided_leaves)} voided by a compromised key`,
     checkpoint:
       checkpoint === null
@@ -67,11 +67,11 @@ export function screen(facts: Facts, attention: readonly Attention[]): string {
       )
       .join(', '),
   });
-  const lines = told
+  const lines = text
     .split('\n')
     .map((line) => fold(line, /^.*?\S {2,}/.exec(line)?.[0].length ?? 0))
     .join('\n');
-  if (attention.length === 0) return `${lines}\nall well\n`;
+  if (attention.length === 0) return `${lines}\nno problems found\n`;
   const wanted = attention.map(
     ({ what, do: todo }) => `${fold(`! ${plain(what)}`, 2)}\n${fold(`    ${todo}`, 4)}\n`,
   );
