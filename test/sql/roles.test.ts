@@ -79,7 +79,7 @@ describe('database roles', () => {
           [
             `can reach files of the server by ${name}`,
             `grant execute on function ${name} to %`,
-            /may reach files of the server/,
+            /can read files of the server/,
           ] as const,
       ),
       ['is a superuser', 'alter role % superuser', /is a superuser/],
@@ -90,12 +90,12 @@ describe('database roles', () => {
       [
         'can silence triggers',
         'grant set on parameter session_replication_role to %',
-        /may silence triggers/,
+        /can disable triggers/,
       ],
       [
         'may make schemas',
         `do $$ begin execute format('grant create on database %I to #', current_database()); end $$`,
-        /may make schemas/,
+        /can create schemas/,
       ],
       [
         'is another program, too, once it says so',
@@ -107,7 +107,7 @@ describe('database roles', () => {
         'create table svc.own (a int); alter table svc.own owner to %',
         /owns tables/,
       ],
-      ['may make tables', 'grant create on schema svc to %', /may create things in the schema/],
+      ['may make tables', 'grant create on schema svc to %', /can create objects in the schema/],
       ['may read one table more', 'grant select on svc.api_key to %', /SELECT api_key/],
       [
         'may change one column more',

@@ -16,6 +16,8 @@ it('a connection whose settings did not arrive is refused, as through a pooler b
   // What is left of a connection when a pooler was told to ignore what programs send with it.
   const pooled = postgres(db.urlFor('svc_publisher'), { max: 1 }) as unknown as Pool;
   await expect(assertDatabase(pooled, 'publisher')).rejects.toThrow(DatabaseUnusableError);
-  await expect(assertDatabase(pooled, 'publisher')).rejects.toThrow('a pooler stands between');
+  await expect(assertDatabase(pooled, 'publisher')).rejects.toThrow(
+    'a connection pooler is in between',
+  );
   await pooled.end();
 });

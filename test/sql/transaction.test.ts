@@ -109,7 +109,7 @@ describe('a transaction', () => {
       await tx`insert into public.note values ('a')`;
       await tx`insert into public.note values ('a')`.catch(() => undefined);
     });
-    await expect(work).rejects.toThrow('nothing was committed');
+    await expect(work).rejects.toThrow('transaction rolled back');
     expect(await notes()).toEqual([]);
     await transaction(sql, (tx) => tx`insert into public.note values ('b')`);
     expect(await notes()).toEqual(['b']);
@@ -202,7 +202,7 @@ describe('a transaction that only reads', () => {
       );
     expect(await read('a')).toHaveLength(1);
     await db.sql`alter table public.changing alter column text type text`;
-    await expect(read('a')).rejects.toThrow('nothing was read');
+    await expect(read('a')).rejects.toThrow('transaction rolled back');
     expect(await read('a')).toHaveLength(1);
   });
 });
