@@ -47,13 +47,13 @@ export function acceptIntake(
   return asTenantsAfter(
     sql,
     tenants,
-    (tx) => limited(tx, lockTimeoutMs, isKeyed ? Promise.resolve(null) : pinPolicy(tx)),
+    (tx) => withLockTimeout(tx, lockTimeoutMs, isKeyed ? Promise.resolve(null) : pinPolicy(tx)),
     (tx, policy) => accept(tx, items, policy, lockTimeoutMs),
   );
 }
 
 /** Sets the lock timeout in the same round trip as `reading`. */
-async function limited<T>(
+async function withLockTimeout<T>(
   tx: Transaction,
   lockTimeoutMs: (() => number) | undefined,
   reading: Promise<T>,
@@ -66,7 +66,7 @@ async function limited<T>(
 
 // Concurrent groups may share deduplication keys. All insert in one order, so that waits for a
 // unique key cannot deadlock.
-const byIdentity = (a: IntakeItem, b: IntakeItem): number =>
+const byDeduplicationKey = (a: IntakeItem, b: IntakeItem): number =>
   a.tenantNo - b.tenantNo || a.lane - b.lane || Buffer.compare(a.requestHash, b.requestHash);
 
 async function accept(
@@ -78,9 +78,9 @@ async function accept(
   const conflicts = await bindIdempotencyKeys(tx, items);
   const outcomes = new Map<IntakeItem, IntakeOutcome>();
   for (const item of conflicts) outcomes.set(item, { outcome: 'idempotency_conflict' });
-  let open = items.filter((item) => !conflicts.has(item)).sort(byIdentity);
+  let open = items.filter((item) => !conflicts.has(item)).sort(byDeduplicationKey);
   for (let policy = pinned; open.length > 0; policy = null) {
-    policy ??= await limited(tx, lockTimeoutMs, pinPolicy(tx));
+    policy ??= await withLockTimeout(tx, lockTimeoutMs, pinPolicy(tx));
     const inserted = await insertIntake(tx, open, policy);
     for (const item of open) {
       if (inserted.has(item.proofId)) {

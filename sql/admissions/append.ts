@@ -25,7 +25,7 @@ export function loadPending(sql: Db, proofIds: string[]): Promise<PendingIntake[
       where p.proof_id = any(${arrayOf(proofIds)}::uuid[])
       group by i.tenant_no, t.tenant_id, i.lane, i.environment, i.accepted_at, i.policy_digest,
         i.fixture_hash, i.validity`;
-    return rows.flatMap(unpacked).sort((a, b) => (a.proofId < b.proofId ? -1 : 1));
+    return rows.flatMap(unpackPending).sort((a, b) => (a.proofId < b.proofId ? -1 : 1));
   });
 }
 
@@ -33,33 +33,33 @@ type Own = 'proof_id' | 'salt' | 'request_hash' | 'request';
 type PendingRow = Omit<PinnedRow, Own> & { packed: Buffer };
 
 /** The fixed part before a request: proof id, salt, request hash, length. */
-const HEAD = 16 + 32 + 32 + 4;
+const HEAD_BYTES = 16 + 32 + 32 + 4;
 
-function unpacked(row: PendingRow): PendingIntake[] {
+function unpackPending(row: PendingRow): PendingIntake[] {
   const { packed } = row;
   const shared = pinnedIntake({
     ...row,
     proof_id: '',
-    salt: NONE,
-    request_hash: NONE,
-    request: NONE,
+    salt: EMPTY,
+    request_hash: EMPTY,
+    request: EMPTY,
   });
   const found: PendingIntake[] = [];
   for (let at = 0; at < packed.length;) {
-    const end = at + HEAD + packed.readInt32BE(at + HEAD - 4);
+    const end = at + HEAD_BYTES + packed.readInt32BE(at + HEAD_BYTES - 4);
     found.push({
       ...shared,
       proofId: packed.toString('hex', at, at + 16),
       salt: packed.subarray(at + 16, at + 48),
       requestHash: packed.subarray(at + 48, at + 80),
-      request: packed.subarray(at + HEAD, end),
+      request: packed.subarray(at + HEAD_BYTES, end),
     });
     at = end;
   }
   return found;
 }
 
-const NONE = Buffer.alloc(0);
+const EMPTY = Buffer.alloc(0);
 
 /** The batch of an admission, and how many of its items the admission answers. */
 export interface BatchRef {
@@ -85,22 +85,22 @@ export async function claimPending(
         and (accepted_at <= (select clock_timestamp() + interval '1 second')
           or accepted_at > (select clock_timestamp() + interval '1 day'))
       returning proof_id, batch_id, batch_items)
-    select ${idsTogether(tx)} as ids, batch_id::text, batch_items from claimed
+    select ${packIds(tx)} as ids, batch_id::text, batch_items from claimed
     group by batch_id, batch_items`;
   const claimed = new Map<string, BatchRef | null>();
   for (const { ids, batch_id, batch_items } of rows) {
     const share = batch_id === null ? null : { batchId: batchIdOf(batch_id), items: batch_items };
-    for (const proofId of idsApart(ids)) claimed.set(proofId, share);
+    for (const proofId of unpackIds(ids)) claimed.set(proofId, share);
   }
   return claimed;
 }
 
 /** The proof ids of a group's rows, concatenated in hex. */
-const idsTogether = (tx: Db) => tx`encode(string_agg(uuid_send(proof_id), ''), 'hex')`;
+const packIds = (tx: Db) => tx`encode(string_agg(uuid_send(proof_id), ''), 'hex')`;
 
 const ID_LENGTH = 32;
 
-function idsApart(ids: string): string[] {
+function unpackIds(ids: string): string[] {
   return Array.from({ length: ids.length / ID_LENGTH }, (_, i) =>
     ids.slice(i * ID_LENGTH, (i + 1) * ID_LENGTH),
   );
@@ -127,7 +127,7 @@ export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, G
       pins_hold: boolean;
     }[]
   >`
-    select ${idsTogether(tx)} as ids, allowlisted, lane_open, key_holds, pins_hold
+    select ${packIds(tx)} as ids, allowlisted, lane_open, key_holds, pins_hold
     from (select i.proof_id, t.allowlisted, l.open as lane_open,
         i.key_no is null or exists (select from svc.api_key k where k.key_no = i.key_no
           and k.tenant_no = i.tenant_no and k.revoked_at is null) as key_holds,
@@ -148,7 +148,7 @@ export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, G
       keyHolds: row.key_holds,
       pinsHold: row.pins_hold,
     };
-    for (const proofId of idsApart(row.ids)) gates.set(proofId, gate);
+    for (const proofId of unpackIds(row.ids)) gates.set(proofId, gate);
   }
   return gates;
 }

@@ -61,7 +61,7 @@ export const CHUNK_ITEMS = 1_000;
 const ROWS_PER_STATEMENT = 1_000;
 
 /** Rolls the transaction back and carries the answer. */
-class Ended extends Error {
+class BatchRejected extends Error {
   constructor(readonly outcome: BatchOutcome) {
     super(outcome.outcome);
   }
@@ -81,7 +81,7 @@ export async function acceptBatch(sql: Pool, batch: NewBatch, room: Room): Promi
   try {
     return await asTenants(sql, [batch.tenantNo], (tx) => accept(tx, batch, room));
   } catch (error) {
-    if (error instanceof Ended) return error.outcome;
+    if (error instanceof BatchRejected) return error.outcome;
     throw error;
   }
 }
@@ -150,7 +150,7 @@ async function requireRoom(tx: Transaction, batch: NewBatch, room: Room): Promis
     depth.everybodys + length <= room.batches &&
     depth.own + length <= room.own;
   // Rolls back the key and the batch.
-  if (!fits && length > 0) throw new Ended({ outcome: 'no_room' });
+  if (!fits && length > 0) throw new BatchRejected({ outcome: 'no_room' });
 }
 
 /** One admission for all equal items. */
@@ -165,7 +165,7 @@ interface Admission {
 }
 
 /** The admission of each valid item, by item index. */
-interface Pointing {
+interface ItemAdmissions {
   admissions: Admission[];
   of: (Admission | undefined)[];
   /** An earlier admission answers the item. */
@@ -173,7 +173,7 @@ interface Pointing {
 }
 
 /** All insert in one order, so that waits for a neighbour's unique key cannot deadlock. */
-const byIdentity = ({ first: a }: Admission, { first: b }: Admission): number =>
+const byDeduplicationKey = ({ first: a }: Admission, { first: b }: Admission): number =>
   a.lane - b.lane || (a.requestHash < b.requestHash ? -1 : a.requestHash > b.requestHash ? 1 : 0);
 
 /** Inserts the new admissions and maps each item to its admission. */
@@ -181,7 +181,7 @@ async function insertAdmissions(
   tx: Transaction,
   batch: NewBatch,
   pins: PinnedPolicy,
-): Promise<Pointing> {
+): Promise<ItemAdmissions> {
   const pointing = admissionsOf(batch);
   let open = pointing.admissions;
   while (open.length > 0) {
@@ -217,7 +217,7 @@ async function insertAdmissions(
 }
 
 /** The deduplicated admissions of the items, before any insert. */
-function admissionsOf({ items, total }: NewBatch): Pointing {
+function admissionsOf({ items, total }: NewBatch): ItemAdmissions {
   const known = new Map<string, Admission>();
   const of = new Array<Admission | undefined>(total).fill(undefined);
   for (const item of items) {
@@ -230,7 +230,7 @@ function admissionsOf({ items, total }: NewBatch): Pointing {
     admission.items += 1;
     of[item.index] = admission;
   }
-  const admissions = [...known.values()].sort(byIdentity);
+  const admissions = [...known.values()].sort(byDeduplicationKey);
   return { admissions, of, isReplay: new Array<boolean>(total).fill(false) };
 }
 
@@ -345,7 +345,7 @@ async function effectsOf(
 async function insertParts(
   tx: Transaction,
   { batchId, tenantNo, total, problems }: NewBatch,
-  { of, isReplay }: Pointing,
+  { of, isReplay }: ItemAdmissions,
 ): Promise<void> {
   for (let start = 0; start < total; start += CHUNK_ITEMS) {
     const end = Math.min(start + CHUNK_ITEMS, total);

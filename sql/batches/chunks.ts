@@ -44,9 +44,9 @@ export async function countSettled(
 }
 
 /** The advisory lock of the chunk dispatcher. Advisory lock numbers are shared by the whole database. */
-const TURNS_LOCK = 7_301_003;
+const DISPATCH_LOCK = 7_301_003;
 /** The most chunks in one lease; small chunks are combined. */
-const MOST_PARTS = 64;
+const MAX_CHUNKS = 64;
 
 /**
  * Leases the next chunk: the ids of up to `items` pending admissions in batch order, of the tenant
@@ -55,7 +55,7 @@ const MOST_PARTS = 64;
  */
 export function leaseNextChunk(sql: Pool, items: number): Promise<string[] | null> {
   return transaction(sql, async (tx) => {
-    await tx`select pg_advisory_xact_lock(${TURNS_LOCK})`;
+    await tx`select pg_advisory_xact_lock(${DISPATCH_LOCK})`;
     const handed = await tx<{ batch_id: string; first_index: number }[]>`
       with recursive tenants(tenant_no) as (
         (select tenant_no from svc.batch_turn where handed_at is null order by tenant_no limit 1)
@@ -73,7 +73,7 @@ export function leaseNextChunk(sql: Pool, items: number): Promise<string[] | nul
         select batch_id, first_index, sum(items) over (order by batch_id, first_index) as so_far, items
         from (select t.batch_id, t.first_index, t.items
           from svc.batch_turn t join next using (tenant_no)
-          where t.handed_at is null order by t.batch_id, t.first_index limit ${MOST_PARTS}) first)
+          where t.handed_at is null order by t.batch_id, t.first_index limit ${MAX_CHUNKS}) first)
       update svc.batch_turn t set handed_at = clock_timestamp()
       from parts p
       where p.batch_id = t.batch_id and p.first_index = t.first_index
@@ -103,7 +103,7 @@ export function requeueExpiredLeases(
   ms: number,
 ): Promise<{ over: number; again: number }> {
   return transaction(sql, async (tx) => {
-    await tx`select pg_advisory_xact_lock(${TURNS_LOCK})`;
+    await tx`select pg_advisory_xact_lock(${DISPATCH_LOCK})`;
     const rows = await tx<{ batch_id: string; first_index: number; open: boolean }[]>`
       select t.batch_id::text, t.first_index,
         g.pending > 0 and exists (select from svc.batch_part p

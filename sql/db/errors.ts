@@ -77,9 +77,11 @@ export async function mapStartupDbErrors<T>(query: () => Promise<T>): Promise<T>
         cause: error.cause,
       });
     }
-    const say = UNUSABLE[String((error as { code?: unknown }).code)];
-    if (say === undefined) throw error;
-    throw new DatabaseUnusableError(`${say} (${(error as Error).message})`, { cause: error });
+    const explanation = UNUSABLE[String((error as { code?: unknown }).code)];
+    if (explanation === undefined) throw error;
+    throw new DatabaseUnusableError(`${explanation} (${(error as Error).message})`, {
+      cause: error,
+    });
   }
 }
 

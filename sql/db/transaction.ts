@@ -37,7 +37,7 @@ export function openedTransaction<O, T>(
   opening: (tx: Transaction) => Promise<O>,
   work: (tx: Transaction, opened: O) => Promise<T>,
 ): Promise<T> {
-  return reserved(sql, async (connection) => {
+  return onReservedConnection(sql, async (connection) => {
     const begun = connection`begin`.execute();
     const [, opened] = await pipeline(begun, opening(connection));
     const result = await work(connection, opened);
@@ -54,7 +54,7 @@ export function readTransaction<T>(
   setting: (tx: Transaction) => Statement<unknown>,
   reading: (tx: Transaction) => Statement<T>,
 ): Promise<T> {
-  return reserved(sql, async (connection) => {
+  return onReservedConnection(sql, async (connection) => {
     const [, , found, { command }] = await pipeline(
       connection`begin read only`,
       setting(connection),
@@ -71,7 +71,7 @@ export function readTransaction<T>(
 
 /** Runs `work` on one snapshot of the database (repeatable read, read only). */
 export function readSnapshot<T>(sql: Pool, work: (tx: Transaction) => Promise<T>): Promise<T> {
-  return reserved(sql, async (connection) => {
+  return onReservedConnection(sql, async (connection) => {
     await connection`begin isolation level repeatable read read only`;
     const result = await work(connection);
     await connection`commit`;
@@ -85,7 +85,10 @@ export interface Statement<T> extends Promise<T> {
 }
 
 /** Runs `work` on an exclusive connection; rolls back when it throws. */
-function reserved<T>(sql: Pool, work: (connection: Transaction) => Promise<T>): Promise<T> {
+function onReservedConnection<T>(
+  sql: Pool,
+  work: (connection: Transaction) => Promise<T>,
+): Promise<T> {
   return mapDbErrors(async () => {
     const connection = await sql.reserve();
     try {

@@ -100,7 +100,7 @@ export async function readLeaves(sql: Db, from: number, to: number): Promise<Sto
 function storedLeaf(row: Row): StoredLeaf {
   return {
     leafIndex: Number(row.leaf_index),
-    entry: entryOrNothing(row),
+    entry: entryOrEmpty(row),
     kind: LEAF_KINDS[row.kind] ?? 'proof',
     filedUnder: row.proof_id === null ? null : fromUuid(row.proof_id),
     at: row.at.getTime(),
@@ -141,7 +141,7 @@ function storedLeaf(row: Row): StoredLeaf {
 }
 
 /** Returns no bytes for a damaged row, so that the other rows can still be read. */
-function entryOrNothing(row: EntryRow): Uint8Array {
+function entryOrEmpty(row: EntryRow): Uint8Array {
   try {
     return entryBytesOf(row);
   } catch {

@@ -38,9 +38,9 @@ export type AskOutcome =
   | { outcome: 'asked' | 'repeat'; requestId: string };
 
 /** Each round means that a concurrent request was rejected meanwhile. */
-const MOST_ROUNDS = 8;
+const MAX_ATTEMPTS = 8;
 
-async function standingOf(
+async function revocationInLog(
   tx: Db,
   proofId: string,
   kind: ArtifactKind,
@@ -73,8 +73,8 @@ export function askRevocation(
     const decided = await decidedOf(tx, tenantNo, proofId);
     if (decided === null) return { outcome: 'unknown_proof' };
     if (artifactKind !== 'proof' && isProofOnly(decided)) return { outcome: 'absent_artifact' };
-    for (let round = 0; round < MOST_ROUNDS; round += 1) {
-      const standing = await standingOf(tx, proofId, artifactKind);
+    for (let round = 0; round < MAX_ATTEMPTS; round += 1) {
+      const standing = await revocationInLog(tx, proofId, artifactKind);
       if (standing !== null) return { outcome: 'revoked', standing };
       if (await insertRequest(tx, tenantNo, item)) return { outcome: 'asked', requestId };
       const first = await firstRequest(tx, tenantNo, proofId, artifactKind);
@@ -130,7 +130,7 @@ interface RequestRow {
 async function settlementOf(tx: Db, row: RequestRow): Promise<RevocationSettlement | null> {
   if (row.pending) return null;
   if (row.refused !== null) return { state: 'refused', code: row.refused };
-  return standingOf(tx, fromUuid(row.proof_id), row.artifact_kind);
+  return revocationInLog(tx, fromUuid(row.proof_id), row.artifact_kind);
 }
 
 /** The outcomes of the tenant's requests, by request id; pending requests are absent. */
@@ -164,7 +164,7 @@ export function revocationState(
 ): Promise<'pending' | RevocationSettlement | null> {
   return asTenants(sql, [tenantNo], async (tx) => {
     if ((await decidedOf(tx, tenantNo, proofId)) === null) return null;
-    const standing = await standingOf(tx, proofId, kind);
+    const standing = await revocationInLog(tx, proofId, kind);
     if (standing !== null) return standing;
     const [row] = await tx<RequestRow[]>`
       select r.request_id::text, r.proof_id::text, r.artifact_kind, r.refused,

@@ -49,7 +49,7 @@ interface LeafRow {
 }
 
 /** Returns no bytes for a damaged row, so that the other rows can still be read. */
-function entryOrNothing(row: LeafRow): Uint8Array {
+function entryOrEmpty(row: LeafRow): Uint8Array {
   if (row.kind !== PROOF) return row.body ?? new Uint8Array();
   try {
     const text = proofEntryText({
@@ -105,7 +105,7 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
       const aep = row.aep === null ? null : unpackAep(row.aep);
       const leaf = {
         leafIndex: row.leaf_index,
-        entry: entryOrNothing(row),
+        entry: entryOrEmpty(row),
         kind: LEAF_KINDS[row.kind] ?? 'proof',
         filedUnder: proofId,
       };

@@ -266,8 +266,8 @@ export interface Expiry {
 /** Stores expiries, so that the expiry scan need not read the registry. */
 export function insertExpiries(sql: Db, expiries: Expiry[]): Promise<void> {
   return mapDbErrors(async () => {
-    for (let start = 0; start < expiries.length; start += EXPIRIES_AT_ONCE) {
-      const rows = expiries.slice(start, start + EXPIRIES_AT_ONCE).map((expiry) => ({
+    for (let start = 0; start < expiries.length; start += EXPIRY_BATCH_SIZE) {
+      const rows = expiries.slice(start, start + EXPIRY_BATCH_SIZE).map((expiry) => ({
         leaf_index: expiry.leafIndex,
         artifact_kind: expiry.kind,
         expires_at: new Date(expiry.expiresAt),
@@ -278,7 +278,7 @@ export function insertExpiries(sql: Db, expiries: Expiry[]): Promise<void> {
 }
 
 /** Three parameters each, and a statement allows at most 65,535. */
-const EXPIRIES_AT_ONCE = 5_000;
+const EXPIRY_BATCH_SIZE = 5_000;
 
 /**
  * Deletes and returns expiries that are due by the database clock. The caller must write their verdicts

@@ -57,7 +57,7 @@ export interface ListQuery {
  * The most leaves that one request scans. A selective filter gives short pages and continues with the
  * next request, so none scans a whole registry.
  */
-const MOST_SCANNED = 4_000;
+const MAX_SCANNED = 4_000;
 const SCAN_GROWS_BY = 4;
 
 /** More than any transaction between acceptance and checkpoint lasts, plus clock skew. */
@@ -77,13 +77,13 @@ export function listProofs(
     const floor = await firstLeafSince(tx, query.filter.acceptedFrom);
     const kept: ProofInList[] = [];
     let below = query.below ?? Number.MAX_SAFE_INTEGER;
-    let budget = MOST_SCANNED;
+    let budget = MAX_SCANNED;
     // One extra row shows whether there is another page.
     let size = limit + 1;
     while (budget > 0) {
       size = Math.min(size, budget);
       const scan = await scanLeaves(tx, query, keys, floor, below, size);
-      kept.push(...(await withStanding(tx, scan.matching, keys)).filter(keep));
+      kept.push(...(await withStatusInputs(tx, scan.matching, keys)).filter(keep));
       if (kept.length > limit) {
         const page = kept.slice(0, limit);
         return { proofs: page, next: page.at(-1)?.leafIndex ?? null };
@@ -247,7 +247,7 @@ function dateOf(epochMs: number | undefined): Date | null {
   return epochMs === undefined ? null : comparableTime(epochMs);
 }
 
-async function withStanding(
+async function withStatusInputs(
   tx: Transaction,
   proofs: Scanned[],
   keys: Keys,

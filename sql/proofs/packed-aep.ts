@@ -166,7 +166,7 @@ function unpackSubject(from: Reader, kind: (typeof KINDS)[number]): string {
 }
 
 // Neighbouring proofs share acceptance and expiry times.
-const KEPT_TIMES = 64;
+const MAX_CACHED_TIMES = 64;
 const times = new Map<string, number>();
 const timeTexts = new Map<number, string>();
 
@@ -182,15 +182,15 @@ function remembered<K, V>(known: Map<K, V>, key: K, make: (key: K) => V): V {
   const found = known.get(key);
   if (found !== undefined) return found;
   const made = make(key);
-  if (known.size >= KEPT_TIMES) known.clear();
+  if (known.size >= MAX_CACHED_TIMES) known.clear();
   known.set(key, made);
   return made;
 }
 
 /** Longer AEPs are stored as text. */
-const LONGEST = 4096;
+const MAX_BYTES = 4096;
 // Packing is synchronous, so one buffer serves all calls.
-const scratch = Buffer.allocUnsafe(LONGEST);
+const scratch = Buffer.allocUnsafe(MAX_BYTES);
 
 class Writer {
   private readonly buffer = scratch;

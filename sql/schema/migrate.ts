@@ -74,7 +74,7 @@ export async function migrate(
     await mapStartupDbErrors(() =>
       connection.unsafe('set statement_timeout = 0; set lock_timeout = 0').then(() => undefined),
     );
-    await untilOurs(connection);
+    await acquireAdvisoryLock(connection);
     await prepare(connection, options);
     const done = await connection<{ version: number; name: string; digest: string }[]>`
       select version, name, digest from public.svc_migration order by version`;
@@ -92,7 +92,7 @@ export async function migrate(
     const applied: string[] = [];
     for (const migration of migrations.slice(done.length)) {
       await (migration.outside === null
-        ? patiently(connection, migration.name, options, () => apply(connection, migration))
+        ? withLockRetries(connection, migration.name, options, () => apply(connection, migration))
         : applyOutside(connection, migration, migration.outside, options));
       applied.push(migration.name);
     }
@@ -121,7 +121,7 @@ async function prepare(connection: Transaction, options: MigrateOptions): Promis
     select from pg_attribute
     where attrelid = 'public.svc_migration'::regclass and attname = 'breaking'`;
   if (marked === undefined) {
-    await patiently(connection, 'of the list of migrations', options, () =>
+    await withLockRetries(connection, 'table public.svc_migration', options, () =>
       connection.unsafe(
         'alter table public.svc_migration add column breaking boolean not null default false',
       ),
@@ -134,7 +134,7 @@ async function prepare(connection: Transaction, options: MigrateOptions): Promis
  * Polls for the advisory lock: a blocking wait would be a transaction, and a concurrent index build
  * waits for every transaction, so both would deadlock.
  */
-async function untilOurs(connection: Transaction): Promise<void> {
+async function acquireAdvisoryLock(connection: Transaction): Promise<void> {
   for (;;) {
     const [row] = await connection<{ ours: boolean }[]>`
       select pg_try_advisory_lock(${ADVISORY_LOCK}) as ours`;
@@ -181,7 +181,7 @@ async function record(connection: Transaction, migration: Migration): Promise<vo
 }
 
 /** Runs `work` in one transaction, and retries while it does not get its locks. */
-async function patiently(
+async function withLockRetries(
   connection: Transaction,
   name: string,
   { lockTimeoutMs, patienceMs }: MigrateOptions,
