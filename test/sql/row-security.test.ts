@@ -349,7 +349,7 @@ describe('assertRole rejects an engine', () => {
     const engine = db.as('svc_engine');
     await db.sql.unsafe(break_);
     try {
-      await expect(assertRole(engine, 'engine')).rejects.toThrow(/every tenant's rows of proof/);
+      await expect(assertRole(engine, 'engine')).rejects.toThrow(/rows of every tenant in proof/);
     } finally {
       await db.sql.unsafe(repair);
     }
