@@ -1,7 +1,7 @@
 /**
- * Everything that can be found, and what to do about each. The codes are a closed set that others
- * may branch on. What is `grave` is corruption: something is not what was signed, hashed or promised.
- * The rest is the state of a system that runs, or stands still.
+ * Every finding with its remedy. The codes are a closed, public set. A `grave` finding is corruption:
+ * data differs from what was signed, hashed or recorded. The others are states of a running or stopped
+ * system.
  */
 const row = (advice: string) => ({ grave: true, advice });
 const notice = (advice: string) => ({ grave: false, advice });
@@ -9,10 +9,10 @@ const notice = (advice: string) => ({ grave: false, advice });
 const RESTORE =
   'restore the row from a backup of the database, in a transaction with session_replication_role = replica';
 const REWRITE =
-  'delete lookup/ in the snapshot directory and start the publisher again: it is written anew from the registry';
+  'delete lookup/ in the snapshot directory and restart the publisher: it rewrites it from the registry';
 const REFETCH =
-  'delete the file and start the publisher again, which writes it anew, or copy it again from the origin';
-const WHO = 'find out who can write there besides the programs';
+  'delete the file and restart the publisher, which rewrites it, or copy it again from the origin';
+const WHO = 'find out who else can write there';
 
 export const FINDINGS = {
   // The log in the database
@@ -20,37 +20,37 @@ export const FINDINGS = {
   leaf_altered: row(RESTORE),
   leaf_beyond_head: row(`delete the row; ${WHO}`),
   leaf_misfiled: row(RESTORE),
-  tile_missing: row('put the tile back as it is recomputed here: nothing is appended until then'),
-  tile_altered: row('put the tile back as it is recomputed here: nothing is appended until then'),
+  tile_missing: row('write the tile as recomputed here: appends fail until then'),
+  tile_altered: row('write the tile as recomputed here: appends fail until then'),
   tile_beyond_head: row(`delete the tile; ${WHO}`),
   checkpoint_unverifiable: row(
-    'if the log key was changed, pin the earlier one as well; else find out who signed it',
+    'if the log key was changed, pin the earlier key too; otherwise find out who signed it',
   ),
   checkpoint_altered: row(RESTORE),
   checkpoint_root_differs: row(
-    'the log was rewritten after it was signed: bring back a database that holds what was signed',
+    'the log was rewritten after it was signed: restore a database that has the signed leaves',
   ),
   checkpoint_beyond_log: row(
-    'the database went back in time: bring back one that holds every signed leaf',
+    'the database was rolled back: restore one that has every signed leaf',
   ),
   // Keys and revocations
-  key_history_broken: row('restore the key entries: no signature under this key can be judged'),
+  key_history_broken: row('restore the key entries: no signature under this key can be verified'),
   key_chain_wrong: row('no program appends such a key entry: find out who did'),
-  key_not_active: row('the worker that signed it is not to be trusted: retire its key'),
+  key_not_active: row('do not trust the worker that signed it: retire its key'),
   revocation_unknown_proof: row(`no program appends such an entry: ${WHO}`),
   revocation_reason_missing: row('restore the row of svc.revocation_reason from a backup'),
   revocation_reason_altered: row('restore the row of svc.revocation_reason from a backup'),
-  revocation_lost: row('the log lacks what was asked for: restore the entry, or revoke again'),
+  revocation_lost: row('the log lacks a requested revocation: restore the entry, or revoke again'),
   // Proofs
   proof_missing: row(RESTORE),
   proof_misplaced: row(RESTORE),
   proof_not_in_log: row(`no program stores such a proof: ${WHO}`),
   proof_payload_missing: row(RESTORE),
   erasure_incomplete: row(
-    'erase it again with admin erase; where a record has no right to be, find out who made it',
+    'erase it again with admin erase; if the record is not legitimate, find out who wrote it',
   ),
   aep_altered: row(RESTORE),
-  aep_invalid: row('the worker that signed it is not to be trusted: retire its key'),
+  aep_invalid: row('do not trust the worker that signed it: retire its key'),
   signature_invalid: row(RESTORE),
   proof_record_differs: row(RESTORE),
   request_altered: row(RESTORE),
@@ -58,11 +58,15 @@ export const FINDINGS = {
   // Admissions
   intake_missing: row(RESTORE),
   intake_differs: row(RESTORE),
-  intake_lost: row('put it back into svc.intake_pending: a worker settles it'),
-  intake_contradicts: row('keep what the log says, and restore the other row from a backup'),
-  identity_twice: row('restore the unique index intake_identity, and see which of them was first'),
-  admissions_wait: notice('start workers, or read in their log why they do not settle'),
-  // What decided
+  intake_lost: row('insert it into svc.intake_pending again: a worker then processes it'),
+  intake_contradicts: row(
+    'keep the row that agrees with the log, and restore the other from a backup',
+  ),
+  identity_twice: row(
+    'restore the unique index intake_identity, and find out which admission was first',
+  ),
+  admissions_wait: notice('start workers, or see in their log why they do not process admissions'),
+  // Decision inputs
   policy_set_altered: row(RESTORE),
   policy_input_altered: row(RESTORE),
   policy_input_missing: row(RESTORE),
@@ -71,18 +75,18 @@ export const FINDINGS = {
   verdict_gap: row('restore the rows of svc.verdict from a backup'),
   verdict_root_differs: row('restore the rows of svc.verdict from a backup'),
   verdict_keys_differ: row('restore the rows of svc.verdict from a backup'),
-  verdict_beyond_log: row(
-    'the database went back in time: bring back one that holds every verified leaf',
-  ),
+  verdict_beyond_log: row('the database was rolled back: restore one that has every verified leaf'),
   verdict_passes: row(
-    'start the verifier and wait until its scrubber has come round: it withdraws the verdict',
+    'start the verifier and wait for a full verification pass: it withdraws the verdict',
   ),
   verdict_expired_early: row('restore the rows of svc.verdict from a backup'),
   verdicts_behind: notice('start the verifier, or wait for it'),
-  verdict_outdated: notice('wait until the scrubber has come round: it asserts again'),
+  verdict_outdated: notice(
+    'wait for a full verification pass: the verifier then reports the leaf as valid again',
+  ),
   expiry_missing: row('restore the rows of svc.expiry from a backup'),
   expiry_differs: row('restore the rows of svc.expiry from a backup'),
-  expiry_overdue: row('start the verifier: the end was not recorded though it said that it looked'),
+  expiry_overdue: row('start the verifier: an expiry scan finished without recording this expiry'),
   // Packages, share tokens, batches
   package_differs: row(RESTORE),
   share_target_missing: row(RESTORE),
@@ -92,21 +96,23 @@ export const FINDINGS = {
   // The public snapshot
   manifest_missing: row('start the publisher'),
   manifest_unverifiable: row(
-    'if the snapshot key was changed, pin the earlier one as well; else start the publisher: it says more',
+    'if the snapshot key was changed, pin the earlier key too; otherwise start the publisher, which reports the cause',
   ),
   manifest_went_back: row(
-    'an older manifest was put there: start the publisher, and find out who can write there',
+    'an older manifest was restored: start the publisher, and find out who can write there',
   ),
   manifest_differs: row(REWRITE),
-  snapshot_over: notice('start the publisher and the verifier: nothing is asserted meanwhile'),
+  snapshot_over: notice(
+    'start the publisher and the verifier: until then nothing is reported as valid',
+  ),
   snapshot_behind: notice('start the publisher, or wait for it'),
   public_checkpoint_missing: row('start the publisher'),
   public_checkpoint_unverifiable: row(REFETCH),
   public_root_differs: row(
-    'the public log is not the signed one: start the publisher, it says more',
+    'the public log is not the signed one: start the publisher, which reports the cause',
   ),
   log_forked: row(
-    'database and public log differ: keep both, and bring back a database that holds what was published',
+    'database and public log differ: keep both, and restore a database that has the published leaves',
   ),
   public_tile_missing: row(REFETCH),
   public_tile_altered: row(REFETCH),
@@ -120,15 +126,15 @@ export const FINDINGS = {
   record_malformed: row(REWRITE),
   record_missing: row(REWRITE),
   record_unknown: row(REWRITE),
-  body_asserts: row(`${REWRITE}; stop the facades until it is`),
+  body_asserts: row(`${REWRITE}; stop the public API servers until then`),
   body_differs: row(REWRITE),
   history_differs: row(REWRITE),
   share_record_differs: row(REWRITE),
   share_record_missing: row(REWRITE),
   package_record_differs: row(REWRITE),
   package_record_missing: row(REWRITE),
-  orphans: notice('the publisher takes them away an hour after it has seen them'),
-  orphans_young: notice('nothing: files that were replaced stay for an hour'),
+  orphans: notice('none: the publisher deletes them an hour after it finds them'),
+  orphans_young: notice('none: replaced files are kept for an hour'),
 } as const satisfies Record<string, { grave: boolean; advice: string }>;
 
 export type FindingCode = keyof typeof FINDINGS;

@@ -1,9 +1,9 @@
 import { FINDINGS, type FindingCode } from './codes.js';
 
-/** One thing that is not as it must be. */
+/** One deviation from the expected state. */
 export interface Finding {
   code: FindingCode;
-  /** Whether it is corruption, or the state of a system that runs. */
+  /** Corruption, as opposed to a state of a running system. */
   grave: boolean;
   /** Table and row, or file and offset. */
   where: string;
@@ -15,8 +15,8 @@ export interface Finding {
 
 export type Report = (code: FindingCode, where: string, expected: string) => void;
 
-/** Told in full of each code; the others are counted. A damaged disk must not fill the memory. */
-const TOLD_OF_EACH = 100;
+/** Findings reported per code; the rest are counted, so that a damaged disk cannot fill the memory. */
+const MAX_REPORTED_PER_CODE = 100;
 
 export interface FindingsState {
   counts: Partial<Record<FindingCode, number>>;
@@ -25,57 +25,57 @@ export interface FindingsState {
   leftOut: string[];
 }
 
-/** What was found so far, and what could not be checked. */
+/** The findings and the unchecked parts of a run. */
 export class Findings {
   private readonly counts: Map<FindingCode, number>;
   private readonly told: Finding[];
-  private readonly uncheckedThings: Set<string>;
-  private readonly leftOutThings: Set<string>;
+  private readonly uncheckedParts: Set<string>;
+  private readonly skippedParts: Set<string>;
   private readonly seen: Set<string>;
 
   constructor(state?: FindingsState) {
     this.counts = new Map(Object.entries(state?.counts ?? {}) as [FindingCode, number][]);
     this.told = [...(state?.told ?? [])];
-    this.uncheckedThings = new Set(state?.unchecked);
-    this.leftOutThings = new Set(state?.leftOut);
+    this.uncheckedParts = new Set(state?.unchecked);
+    this.skippedParts = new Set(state?.leftOut);
     this.seen = new Set(this.told.map(({ code, where }) => `${code} ${where}`));
   }
 
   readonly add: Report = (code, where, expected) => {
-    // A run that goes on looks at some things again.
+    // A resumed run repeats some checks.
     if (this.seen.has(`${code} ${where}`)) return;
     const count = (this.counts.get(code) ?? 0) + 1;
     this.counts.set(code, count);
-    if (count > TOLD_OF_EACH) return;
+    if (count > MAX_REPORTED_PER_CODE) return;
     this.seen.add(`${code} ${where}`);
     this.told.push({ code, where, expected, ...FINDINGS[code] });
   };
 
-  /** Something could not be looked at, so that nothing is known of it. */
+  /** Records a part that could not be read. */
   unchecked(what: string): void {
-    this.uncheckedThings.add(what);
+    this.uncheckedParts.add(what);
   }
 
-  /** Something that this run was not to look at, or cannot from where it looks. */
+  /** Records a part that the options exclude. */
   skip(what: string): void {
-    this.leftOutThings.add(what);
+    this.skippedParts.add(what);
   }
 
   get all(): readonly Finding[] {
     return this.told;
   }
 
-  /** How many of each code, those that are not told in full included. */
+  /** Findings per code, including those that are only counted. */
   get countOf(): Partial<Record<FindingCode, number>> {
     return Object.fromEntries(this.counts);
   }
 
   get notChecked(): string[] {
-    return [...this.uncheckedThings];
+    return [...this.uncheckedParts];
   }
 
   get leftOut(): string[] {
-    return [...this.leftOutThings];
+    return [...this.skippedParts];
   }
 
   get isCorrupt(): boolean {

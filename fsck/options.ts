@@ -9,35 +9,35 @@ import type { StateStore } from './state.js';
 export type Stage = 'public log' | 'leaves' | 'admissions' | 'index';
 
 export interface FsckOptions {
-  /** Null leaves the database out. */
+  /** Null skips the database. */
   registry: { sql: Pool; logVkeys: readonly [Vkey, ...Vkey[]] } | null;
-  /** Null leaves the snapshot out. */
+  /** Null skips the snapshot. */
   snapshot: { files: SnapshotFiles; trust: SnapshotTrust; snapshotTtlMs: number } | null;
-  /** How long an admission may wait to be settled before that is told, in milliseconds. */
+  /** The age from which a pending admission is a finding, in milliseconds. */
   waitMs: number;
   state: StateStore;
   now(): number;
-  /** Told of each stage how far it is. */
+  /** Called with the progress of each stage. */
   progress: (stage: Stage, done: number, total: number) => void;
   signal: AbortSignal;
-  /** Leaves in one go, which are held in memory of both halves: a multiple of 256. */
+  /** Leaves per step, held in memory by both halves: a multiple of 256. */
   chunkLeaves?: number;
-  /** Milliseconds between two writings of the state. */
+  /** Interval between two saves of the state, in milliseconds. */
   saveEveryMs?: number;
 }
 
 export interface FsckResult {
-  /** Whether everything was looked at that was to be. */
+  /** Every selected part was checked. */
   isComplete: boolean;
   isCorrupt: boolean;
   findings: readonly Finding[];
   counts: Partial<Record<FindingCode, number>>;
   unchecked: string[];
   leftOut: string[];
-  /** Leaves of the database; null when it was left out. */
+  /** Leaves of the database; null when skipped. */
   leaves: number | null;
-  /** What the snapshot speaks of; null when it was left out or cannot be opened. */
+  /** The contents of the snapshot; null when skipped or unreadable. */
   published: { generation: number; leaves: number; proofs: number } | null;
-  /** The leaf from which an earlier run was gone on with; 0 when it began anew. */
+  /** The leaf where an earlier run was resumed; 0 for a new run. */
   resumedFrom: number;
 }

@@ -7,7 +7,7 @@ import { latestCheckpointTime } from '#sql/fsck/head';
 import { keyEntries, readTile } from '#sql/log/log';
 import { lastVerdictId } from '#sql/log/verdicts';
 import type { Findings } from './findings.js';
-import type { JudgedChunk } from './registry/check-leaf.js';
+import type { ChunkCheckResult } from './registry/check-leaf.js';
 import { checkAdmissions } from './registry/admissions.js';
 import { checkBatches } from './registry/batches.js';
 import type { RegistryContext } from './registry/context.js';
@@ -23,7 +23,7 @@ import type { FsckOptions } from './options.js';
 import { GrowingTree } from './tree.js';
 import type { RunState } from './state.js';
 
-/** The database, from its head to its loose ends. */
+/** Checks the database. */
 export class RegistryHalf {
   readonly ctx: RegistryContext;
   private walk: RegistryWalk;
@@ -46,7 +46,7 @@ export class RegistryHalf {
     return this.walk.snapshot();
   }
 
-  /** @param anchors roots that the public knows */
+  /** @param anchors roots from the public snapshot */
   async open(anchors: readonly Anchor[]): Promise<void> {
     const { ctx } = this;
     ctx.size = await checkHead(ctx.sql, ctx.findings.add);
@@ -60,8 +60,8 @@ export class RegistryHalf {
   }
 
   /**
-   * Takes up a run where it ended, if it was of this very log: its tree is the database's at that size.
-   * Returns the leaf to go on from.
+   * Resumes a run if its tree matches the log of this database at its size. Returns the leaf to continue
+   * from.
    */
   async resume(run: RunState | null): Promise<number> {
     const before = run?.walk ?? null;
@@ -79,16 +79,16 @@ export class RegistryHalf {
       });
       return equalBytes(root, new GrowingTree(state).root());
     } catch {
-      return false; // a tile is missing: it is told when the walk comes there
+      return false; // A tile is missing: the walk reports it.
     }
   }
 
-  async step(from: number, to: number): Promise<JudgedChunk | null> {
+  async step(from: number, to: number): Promise<ChunkCheckResult | null> {
     const end = Math.min(to, this.ctx.size);
     return from < end ? this.walk.step(end) : null;
   }
 
-  /** What is not in the log's order: admissions, grants, batches, and what decided. */
+  /** Checks what is not in log order: admissions, shares, batches and decision inputs. */
   async finish(): Promise<void> {
     const { ctx, options } = this;
     await this.walk.finish();
@@ -108,7 +108,7 @@ export class RegistryHalf {
     return lastVerdictId(this.ctx.sql);
   }
 
-  /** The largest checkpoint, and how long ago it was signed by the clock of the database. */
+  /** The largest checkpoint and its age by the database clock. */
   latestCheckpoint(): Promise<{ size: number; ageMs: number } | null> {
     return latestCheckpointTime(this.ctx.sql);
   }

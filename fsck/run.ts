@@ -7,20 +7,19 @@ import { SnapshotHalf } from './snapshot-half.js';
 
 const CHUNK = 4 * TILE_WIDTH;
 const SAVE_EVERY_MS = 2_000;
-/** Replaced files stay for an hour; before that is over a newer manifest is opened. */
+/** Replaced files are kept for an hour; a newer manifest is opened before they are deleted. */
 const MANIFEST_FOR_MS = 40 * 60 * 1000;
 
-/** Whoever runs this wants it to stop: what was found so far is kept. */
+/** The run was stopped; its state is kept. */
 export class Stopped extends Error {
   override readonly name = 'Stopped';
 }
 
 /**
- * Checks the whole registry, the whole snapshot, or both against each other. Both are gone through
- * in the order of the log, some leaves at a time, so that of each proof it is known what its bytes
- * say when what is published of it is looked at.
+ * Checks the registry, the snapshot, or each against the other. Both are walked in log order, some
+ * leaves at a time, so that published data can be compared with the proof it derives from.
  *
- * @throws Stopped when the signal says so; the next run goes on from there
+ * @throws Stopped when the signal is aborted; the next run resumes from there
  */
 export async function fsck(given: FsckOptions): Promise<FsckResult> {
   const options = { ...given, progress: stoppable(given) };
@@ -30,7 +29,7 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
   if (options.snapshot === null) findings.skip('the snapshot');
   let resumedFrom: number | null = null;
   for (;;) {
-    // The manifest first: the database is never behind what it speaks of.
+    // The manifest first, so that the database cannot be behind it.
     const openedAt = options.now();
     const snapshot = options.snapshot && new SnapshotHalf(options.snapshot, options, findings);
     await snapshot?.open();
@@ -40,7 +39,7 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
     await snapshot?.readLog();
     const from = (await registry?.resume(state.run)) ?? state.run?.position ?? 0;
     if (from === 0 && (state.run?.position ?? 0) > 0) {
-      // It was of another log, though it was under the same name: nothing of it holds.
+      // The state is of another log with the same name.
       await state.save(null);
       return fsck(given);
     }
@@ -65,7 +64,7 @@ export async function fsck(given: FsckOptions): Promise<FsckResult> {
   }
 }
 
-/** Goes through the leaves; false when it is time to open a newer manifest and go on from here. */
+/** Walks the leaves; false when a newer manifest must be opened before continuing. */
 async function walk(
   options: FsckOptions,
   findings: Findings,
@@ -86,15 +85,15 @@ async function walk(
   let saved = options.now();
   for (let position = from; position < end;) {
     const to = Math.min(position + chunkLeaves, end);
-    const judged = (await registry?.step(position, to)) ?? null;
-    await snapshot?.step(position, to, judged);
+    const results = (await registry?.step(position, to)) ?? null;
+    await snapshot?.step(position, to, results);
     position = to;
     options.progress('leaves', position, end);
-    // Lets whoever stops this be heard.
+    // Lets signal handlers run.
     await sleep(0);
     const isStopped = options.signal.aborted;
     const renews = position < end && snapshot !== null && isOver();
-    // Whoever goes on begins with a tile; the end may be in the middle of one.
+    // A run must resume at the start of a tile; the last tile may be partial.
     const isDue = isStopped || renews || options.now() - saved >= saveEveryMs || position === end;
     if (isDue && position % TILE_WIDTH === 0) {
       await save(position);
@@ -106,7 +105,7 @@ async function walk(
   return true;
 }
 
-/** Between leaves the walk stops by itself, and writes down where; elsewhere a report is a place to stop. */
+/** Between leaves the walk stops and saves its state; other stages stop at a progress report. */
 function stoppable({ progress, signal }: FsckOptions): FsckOptions['progress'] {
   return (stage, done, total) => {
     progress(stage, done, total);

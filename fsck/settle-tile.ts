@@ -4,32 +4,32 @@ import { tileRoot } from '#protocol/tiles/append';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { split } from './tree.js';
 
-/** Two sources that say what a run of leaves hashes to, and what can decide between them. */
+/** Two sources for the hashes of a range of leaves, and the evidence to decide between them. */
 export interface TileClaims {
-  /** By the rows of the log; null where one is missing. */
+  /** From the log rows; null for a missing row. */
   rows: readonly (Uint8Array | null)[];
-  /** By the stored tile; null when there is none. */
+  /** From the stored tile; null when missing. */
   stored: Uint8Array | null;
-  /** The root of these leaves by the tile above, when the tile is full. */
+  /** The root of these leaves in the tile above, when the tile is full. */
   parent: Uint8Array | null;
-  /** Whether a checkpoint that was signed has just these leaves; null when none can say. */
+  /** Whether a signed checkpoint covers exactly these leaves; null without such a checkpoint. */
   isSigned: (hashes: readonly Uint8Array[]) => boolean | null;
-  /** Whether the row of a leaf is sound by itself, as one whose signature and hashes fit is. */
+  /** Whether a leaf's row is consistent: its signature and hashes match. */
   isSound: (place: number) => boolean;
 }
 
 export interface SettledTile {
-  /** What the leaves hash to; null when a row is missing and no tile says it. */
+  /** The hashes of the leaves; null when a row is missing and no tile has its hash. */
   hashes: Uint8Array[] | null;
-  /** Places of rows that are not what the log holds there. */
+  /** Positions of rows that differ from the log. */
   wrongRows: Set<number>;
   isTileWrong: boolean;
 }
 
 /**
- * Decides which of the two is damaged when they differ, so that one flipped byte is one finding: what
- * the tile above or a signed checkpoint confirms is right. Where neither can, a row that is sound by
- * itself is believed before the tile.
+ * Decides which source is damaged when they differ, so that one flipped byte gives one finding. The
+ * source that the tile above or a signed checkpoint confirms is right. Without evidence, a consistent
+ * row wins over the tile.
  */
 export function settleTile(claims: TileClaims): SettledTile {
   const { rows, stored, isSound } = claims;

@@ -8,7 +8,7 @@ import {
 } from '#protocol/snapshot/manifest';
 import type { SnapshotTrust } from '#protocol/snapshot/trust';
 import type { Findings } from './findings.js';
-import type { JudgedChunk } from './registry/check-leaf.js';
+import type { ChunkCheckResult } from './registry/check-leaf.js';
 import type { RegistryHalf } from './registry-half.js';
 import { allPackages, allTokens } from './registry/grants.js';
 import type { Anchor } from './registry/log-tree.js';
@@ -28,10 +28,10 @@ import type { SnapshotFiles } from './snapshot/source.js';
 import { appliedChanges } from './snapshot/taken-up.js';
 import type { RunState } from './state.js';
 
-/** A publisher that runs publishes a checkpoint within seconds. */
+/** A running publisher publishes a checkpoint within seconds. */
 const PUBLISHED_WITHIN_MS = 60_000;
 
-/** Everything that hangs on a manifest that the pinned keys signed. */
+/** Everything that a manifest signed by the pinned keys refers to. */
 interface Published {
   ctx: PublishedContext;
   log: PublicLog;
@@ -40,7 +40,7 @@ interface Published {
   proofs: ProofWalk;
 }
 
-/** The public snapshot, from its manifest down to the last body. */
+/** Checks the public snapshot, from its manifest to the last body. */
 export class SnapshotHalf {
   private readonly ctx: SnapshotContext;
   private opened: OpenedManifest | null = null;
@@ -73,13 +73,13 @@ export class SnapshotHalf {
   async open(): Promise<void> {
     const { state } = this.options;
     this.opened = await readManifest(this.ctx, state.generation);
-    // Behind the manifest, which is written last, the checkpoint is never older than it.
+    // Read after the manifest, which is written last, so the checkpoint cannot be older.
     this.checkpoint = await readCheckpoint(this.ctx);
     if (this.opened !== null) state.sawGeneration(this.opened.manifest.generation);
-    else this.ctx.findings.unchecked('what is published of proofs, packages and share tokens');
+    else this.ctx.findings.unchecked('published proofs, packages and share tokens');
   }
 
-  /** What the public knows of the log. */
+  /** The public roots of the log. */
   get anchors(): Anchor[] {
     return this.heads.map((head) => ({ ...head, code: 'log_forked' }));
   }
@@ -91,20 +91,20 @@ export class SnapshotHalf {
     return heads.sort((a, b) => a.size - b.size);
   }
 
-  /** Whether what is published is what the database signed last. */
+  /** Compares the published size with the last signed checkpoint of the database. */
   async compareWith(registry: RegistryHalf | null): Promise<void> {
     const { findings } = this.ctx;
     if (registry === null || this.opened === null) return;
     const { tree_size: size, verdict_cursor: cursor } = this.opened.manifest;
     if (cursor > (await registry.lastVerdictId())) {
-      const expected = `verdicts up to ${String(cursor)}, which are published`;
+      const expected = `verdicts up to ${String(cursor)}, which the snapshot contains`;
       findings.add('verdict_beyond_log', 'svc.verdict', expected);
     }
     const latest = await registry.latestCheckpoint();
     if (latest === null || latest.size <= size || latest.ageMs < PUBLISHED_WITHIN_MS) return;
-    const signed = `a manifest of the ${String(latest.size)} leaves that were signed ${String(Math.floor(latest.ageMs / 1000))} s ago`;
+    const signed = `a manifest of the ${String(latest.size)} leaves signed ${String(Math.floor(latest.ageMs / 1000))} s ago`;
     const expected = `${signed}, found one of ${String(size)}`;
-    // The checkpoint file is written a moment before the manifest.
+    // The publisher writes the checkpoint file just before the manifest.
     const wentBack = (this.checkpoint?.size ?? 0) > size;
     findings.add(wentBack ? 'manifest_went_back' : 'snapshot_behind', MANIFEST_PATH, expected);
   }
@@ -131,11 +131,11 @@ export class SnapshotHalf {
     this.all = { ctx, log, parts, bodies, proofs };
   }
 
-  async step(from: number, to: number, judged: JudgedChunk | null): Promise<void> {
-    await this.all?.proofs.step(from, to, judged);
+  async step(from: number, to: number, results: ChunkCheckResult | null): Promise<void> {
+    await this.all?.proofs.step(from, to, results);
   }
 
-  /** The index as a whole, tokens and packages, and what nothing refers to. */
+  /** Checks the whole index, tokens and packages, and unreferenced files. */
   async finish(registry: RegistryHalf | null): Promise<void> {
     if (this.all === null) return;
     const { ctx, log, parts, bodies, proofs } = this.all;
@@ -177,7 +177,7 @@ export class SnapshotHalf {
     for (const [kind, count] of found) {
       const rows = standing.get(kind) ?? 0;
       if (rows <= count) continue;
-      const expected = `${String(count)} that the registry has, found ${String(rows)}`;
+      const expected = `${String(count)} as in the registry, found ${String(rows)}`;
       ctx.findings.add('record_unknown', `index parts of kind ${kind}`, expected);
     }
   }

@@ -5,18 +5,18 @@ import type { FindingsState } from './findings.js';
 import type { WalkState } from './registry/walk.js';
 import type { ProofsState } from './snapshot/proofs.js';
 
-/** What a run is of: its position means nothing anywhere else. */
+/** The subject of a run: its position is valid only for the same log, database and snapshot. */
 export interface RunIdentity {
   /** The pinned log key. */
   log: string;
-  /** Host and name, without a password; null when it is not looked at. */
+  /** Host and name, without a password; null when skipped. */
   database: string | null;
   snapshot: string | null;
 }
 
-/** How far a run has come. */
+/** The progress of a run. */
 export interface RunState {
-  /** Leaves that were walked, a multiple of 256 or all. */
+  /** Leaves walked: a multiple of 256, or all. */
   position: number;
   walk: WalkState | null;
   proofs: ProofsState | null;
@@ -26,20 +26,20 @@ export interface RunState {
 interface StateFile {
   version: 1;
   identity: RunIdentity;
-  /** The greatest that was ever seen there: an older manifest is one that was put back. */
+  /** The highest generation seen: an older manifest was restored. */
   generation: number;
-  /** Null when the last run came to its end. */
+  /** Null after a finished run. */
   run: RunState | null;
 }
 
-/** Where a run writes down how far it is, so that the next one goes on from there. */
+/** Stores the progress of a run, so that the next run can resume. */
 export class StateStore {
   private constructor(
     private readonly file: string,
     private readonly content: StateFile,
   ) {}
 
-  /** @param restart whether to begin anew, whatever a run before came to */
+  /** @param restart ignore the progress of an earlier run */
   static async open(file: string, identity: RunIdentity, restart: boolean): Promise<StateStore> {
     const found = await readState(file);
     const isSame = found !== null && JSON.stringify(found.identity) === JSON.stringify(identity);
@@ -59,7 +59,7 @@ export class StateStore {
     this.content.generation = Math.max(this.content.generation, generation);
   }
 
-  /** There whole or not at all: it is written while somebody may kill this process. */
+  /** Replaces the file atomically: the process may be killed at any time. */
   async save(run: RunState | null): Promise<void> {
     this.content.run = run;
     await mkdir(dirname(this.file), { recursive: true });
@@ -80,9 +80,9 @@ async function readState(file: string): Promise<StateFile | null> {
     const state = JSON.parse(text) as StateFile;
     if (state.version === 1) return state;
   } catch {
-    // Told below.
+    // Reported below.
   }
   throw new OperatorError(
-    `${file} is no state of a run of this version: delete it, or name another`,
+    `${file} is not a state file of this version: delete it, or choose another file`,
   );
 }

@@ -4,7 +4,7 @@ import { TILE_WIDTH } from '#protocol/tiles';
 import { tileRoot } from '#protocol/tiles/append';
 import { nativeSha256 } from '#runtime/crypto/node';
 
-/** A tile of the tree that grows here, as it must be. */
+/** A tile of the recomputed tree. */
 export interface GrownTile {
   level: number;
   index: number;
@@ -19,12 +19,12 @@ export interface TreeState {
 }
 
 /**
- * The log's tree, grown leaf by leaf from what was read: its root at every size, and every tile of
- * it, once. It holds the right edge only, whatever the size of the log.
+ * Recomputes the log's tree leaf by leaf: its root at every size, and every tile once. Keeps only the
+ * right edge.
  */
 export class GrowingTree {
   private range: CompactRange;
-  /** Of each level the hashes of the tile that is not full yet. */
+  /** The hashes of each level's partial tile. */
   private edge: Uint8Array[][];
 
   constructor(state?: TreeState) {
@@ -43,7 +43,7 @@ export class GrowingTree {
     return this.range.root();
   }
 
-  /** The root that the tree would have with these leaves. */
+  /** The root after appending these leaves. */
   rootWith(leafHashes: readonly Uint8Array[]): Uint8Array {
     const { size, hashes } = this.range;
     const range = new CompactRange(nativeSha256, { size, hashes });
@@ -51,7 +51,7 @@ export class GrowingTree {
     return range.root();
   }
 
-  /** Appends a leaf; the tiles that it filled, from the leaves upwards. */
+  /** Appends a leaf and returns the tiles that it completes, lowest level first. */
   append(leafHash: Uint8Array): GrownTile[] {
     this.range.append(leafHash);
     const full: GrownTile[] = [];
@@ -68,7 +68,7 @@ export class GrowingTree {
     }
   }
 
-  /** The tiles that are not full. */
+  /** The partial tiles. */
   partial(): GrownTile[] {
     return this.edge.flatMap((tile, level) =>
       tile.length === 0
@@ -92,14 +92,14 @@ export class GrowingTree {
   }
 }
 
-/** The hashes of a tile, one by one. */
+/** The hashes of a tile. */
 export function split(hashes: Uint8Array): Uint8Array[] {
   return Array.from({ length: Math.floor(hashes.length / HASH_BYTES) }, (_, i) =>
     hashes.subarray(i * HASH_BYTES, (i + 1) * HASH_BYTES),
   );
 }
 
-/** The place of the first hash that differs, or is missing, in a stored tile; null when none is. */
+/** The position of the first different or missing hash in a stored tile; null when equal. */
 export function firstDifference(stored: Uint8Array, expected: Uint8Array): number | null {
   for (let at = 0; at < expected.length; at += HASH_BYTES) {
     const end = at + HASH_BYTES;
@@ -108,7 +108,7 @@ export function firstDifference(stored: Uint8Array, expected: Uint8Array): numbe
   return null;
 }
 
-/** Keeps what was used last, up to so many bytes: memory stays bounded whatever is walked through. */
+/** A least-recently-used cache with a byte limit. */
 export class ByteCache<V> {
   private readonly kept = new Map<string, { value: V; bytes: number }>();
   private bytes = 0;

@@ -16,60 +16,60 @@ import type { FindingCode } from '../codes.js';
 import type { RegistryContext } from './context.js';
 import type { KeyHistory } from './keys.js';
 
-/** What the registry half found of a proof, for the half that looks at what is published of it. */
+/** The registry's result for a proof, for comparison with its published data. */
 export interface LeafCheckResult {
   leafIndex: number;
   proofId: string;
-  /** Whether it verifies, as found here; null when that cannot be told. */
+  /** Whether it verifies; null when unknown. */
   verifies: boolean | null;
-  /** Nothing is wrong with it but that its key is compromised. */
+  /** It fails only because its key is compromised. */
   isVoided: boolean;
-  /** What its bytes say; null when they are damaged. */
+  /** The decision in its AEP; null when the AEP is damaged. */
   said: (Decided & { environment: 'sandbox' | 'live'; keyId: string }) | null;
-  /** When its artifacts stop asserting, by its AEP, in epoch milliseconds. */
+  /** The expiries of its artifacts from the AEP, in epoch milliseconds. */
   ends: readonly { kind: ArtifactKind; expiresAt: number }[];
-  /** Every verdict that covers it, the one in force last. */
+  /** Every verdict that covers it, the effective one last. */
   verdicts: readonly VerdictInHistory[];
 }
 
 /** The proofs of a chunk, by leaf index. */
-export type JudgedChunk = ReadonlyMap<number, LeafCheckResult>;
+export type ChunkCheckResult = ReadonlyMap<number, LeafCheckResult>;
 
 const crypto = { sha256: nativeSha256, verify: nativeVerify };
 
-/** What is wrong with a proof, as one cause: what follows from it is not told again. */
+/** One root cause; its consequences are not reported. */
 export interface Fault {
   code: FindingCode;
   table: 'proof' | 'intake';
   expected: string;
 }
 
-export interface JudgedProof {
-  /** Whether it verifies; null when the history of keys does not know its key. */
+export interface ProofCheckResult {
+  /** Whether it verifies; null when the key history does not know its key. */
   verifies: boolean | null;
-  /** What its bytes say; null when they are not those that the log commits to. */
+  /** Null when the bytes do not have the hash in the log. */
   aep: Aep | null;
   faults: Fault[];
 }
 
 /**
- * Derives a proof again from its rows, down to the leaf hash that the tree holds.
+ * Derives a proof from its rows, down to its leaf hash.
  *
- * @param inTree what the tree holds at the leaf
- * @param isEntryRight whether the row of the log is what was hashed there
+ * @param inTree the leaf hash in the tree
+ * @param isEntryRight whether the log row has that hash
  */
-export function judgeProof(
+export function checkProof(
   leaf: StoredLeaf,
   keys: KeyHistory,
   inTree: Uint8Array,
   isEntryRight: boolean,
-): JudgedProof {
+): ProofCheckResult {
   const { proof, intake, filedUnder, leafIndex } = leaf;
   if (proof === null || filedUnder === null) {
-    return fails(null, 'proof_missing', 'proof', 'a row for the proof that the log has here');
+    return fails(null, 'proof_missing', 'proof', 'a row for the proof at this leaf');
   }
   const { aep: bytes, signature } = proof;
-  if (leaf.isErased) return judgeErased(leaf);
+  if (leaf.isErased) return checkErasedProof(leaf);
   if (bytes === null || signature === null) {
     return fails(null, 'proof_payload_missing', 'proof', 'its AEP and signature');
   }
@@ -85,7 +85,7 @@ export function judgeProof(
     inclusion: { leafHashInTree: inTree },
   });
   const failed = new Set(checks.flatMap(({ name, result }) => (result === 'fail' ? [name] : [])));
-  // Of a row of the log that is not what was hashed, nothing that hangs on it is told: it is told itself.
+  // A damaged log row is reported itself; what depends on it is not.
   if (!isEntryRight)
     return { verifies: false, aep: failed.has('signature') ? null : aep, faults: [] };
   const altered = alteration(failed);
@@ -96,9 +96,9 @@ export function judgeProof(
     verifies = null;
   } else if (failed.has('signing_key')) {
     verifies = false;
-    // That a key was compromised is no damage: the log says so, and nothing asserts it.
+    // A compromised key is not damage: the log records it, and the proof is not reported as valid.
     if (key.state !== 'compromised') {
-      const expected = `a key that is active there, which ${proof.keyId} is not: ${key.state}`;
+      const expected = `a key that is active at this leaf; ${proof.keyId} is ${key.state}`;
       faults.push({ code: 'key_not_active', table: 'proof', expected });
     }
   }
@@ -111,7 +111,7 @@ export function judgeProof(
     });
   } else if (failed.has('proof_record_hash')) {
     verifies = false;
-    const expected = 'a proof record of the hash in the log entry';
+    const expected = 'a proof record with the hash in the log entry';
     faults.push({ code: 'proof_record_differs', table: 'proof', expected });
   }
   if (failed.has('request_hash')) {
@@ -132,8 +132,8 @@ export function judgeProof(
   return { verifies, aep, faults };
 }
 
-/** Of what was erased nothing can be derived again: its verdict decides what may be said. */
-function judgeErased({ leafIndex, proof, intake }: StoredLeaf): JudgedProof {
+/** An erased proof cannot be derived again, so its verdict decides what may be published. */
+function checkErasedProof({ leafIndex, proof, intake }: StoredLeaf): ProofCheckResult {
   const { aep, signature, action, intentId } = proof ?? {};
   const { request, requestHash, salt } = intake ?? {};
   const payload = {
@@ -157,7 +157,7 @@ function judgeErased({ leafIndex, proof, intake }: StoredLeaf): JudgedProof {
     faults.push({
       code: 'intake_missing',
       table: 'intake',
-      expected: 'the admission that was proved',
+      expected: 'the intake row of the proof',
     });
   }
   if (proof !== null && proof.leafIndex !== leafIndex) {
@@ -172,14 +172,18 @@ function fails(
   code: FindingCode,
   table: Fault['table'],
   expected: string,
-): JudgedProof {
+): ProofCheckResult {
   return { verifies: false, aep, faults: [{ code, table, expected }] };
 }
 
-/** An AEP that is not the log's: its hash is in the entry, so nothing else need be wrong. */
+/** The finding for an AEP that differs from the hash in the log entry. */
 function alteration(failed: ReadonlySet<CheckName>): Fault | null {
   if (failed.has('aep_hash')) {
-    return { code: 'aep_altered', table: 'proof', expected: 'an AEP of the hash in the log entry' };
+    return {
+      code: 'aep_altered',
+      table: 'proof',
+      expected: 'an AEP with the hash in the log entry',
+    };
   }
   const malformed = (['aep_schema', 'aep_canonical', 'aep_identity'] as const).find((name) =>
     failed.has(name),
@@ -188,7 +192,7 @@ function alteration(failed: ReadonlySet<CheckName>): Fault | null {
   return { code: 'aep_invalid', table: 'proof', expected: `an AEP that passes ${malformed}` };
 }
 
-/** The columns are published, listed by and answered from: they must be what the AEP says. */
+/** Columns are published, listed and queried, so they must match the AEP. */
 function columnFault({ proof, intake }: StoredLeaf, aep: Aep | null): Fault | null {
   if (proof === null || aep === null) return null;
   const { subject } = aep;
@@ -206,14 +210,14 @@ function columnFault({ proof, intake }: StoredLeaf, aep: Aep | null): Fault | nu
     intent_id: proof.intentId === ('intent_id' in subject ? subject.intent_id : null),
   }).flatMap(([column, holds]) => (holds ? [] : [column]));
   if (wrong.length === 0) return null;
-  const expected = `in ${wrong.join(', ')} what the AEP says`;
+  const expected = `${wrong.join(', ')} as in the AEP`;
   return { code: 'columns_differ', table: 'proof', expected };
 }
 
-/** What was pinned when it was accepted is what was signed. */
+/** The pinned columns of the intake row must match the signed AEP. */
 function intakeFaults({ intake }: StoredLeaf, aep: Aep | null): Fault[] {
   if (intake === null) {
-    return [{ code: 'intake_missing', table: 'intake', expected: 'the admission that was proved' }];
+    return [{ code: 'intake_missing', table: 'intake', expected: 'the intake row of the proof' }];
   }
   if (aep === null) return [];
   const wrong = Object.entries({
@@ -226,7 +230,7 @@ function intakeFaults({ intake }: StoredLeaf, aep: Aep | null): Fault[] {
     environment: intake.environment === aep.environment,
     validity: ARTIFACT_KINDS.every((kind) => {
       const until = (aep.valid_until as Partial<Record<ArtifactKind, string | null>>)[kind];
-      // A denial has no certificate, passport or trust that could end.
+      // A denial has no certificate, passport or trust.
       if (until === undefined) return true;
       const seconds = intake.validity[kind];
       return until === (seconds === null ? null : formatTime(intake.acceptedAt + seconds * 1000));
@@ -237,12 +241,12 @@ function intakeFaults({ intake }: StoredLeaf, aep: Aep | null): Fault[] {
     {
       code: 'intake_differs',
       table: 'intake',
-      expected: `in ${wrong.join(', ')} what the AEP says`,
+      expected: `${wrong.join(', ')} as in the AEP`,
     },
   ];
 }
 
-/** When the artifacts of a proof stop asserting, as its signed AEP says, in epoch milliseconds. */
+/** The expiries of a proof's artifacts from its signed AEP, in epoch milliseconds. */
 export function expiriesOf(aep: Aep): { kind: ArtifactKind; expiresAt: number }[] {
   const ends: Partial<Record<ArtifactKind, string | null>> = aep.valid_until;
   return ARTIFACT_KINDS.flatMap((kind) => {
@@ -251,17 +255,17 @@ export function expiriesOf(aep: Aep): { kind: ArtifactKind; expiresAt: number }[
   });
 }
 
-/** Whether a row of the log is a proof's whose bytes all fit together, whatever the tree holds. */
+/** Whether a log row is a proof whose rows are consistent, whatever the tree has. */
 export function isSoundAlone(leaf: StoredLeaf, keys: KeyHistory, ownHash: Uint8Array): boolean {
-  // Nothing is left that would say of an erased one whether its row is right.
+  // An erased proof has no payload to check its row against.
   if (leaf.kind !== 'proof' || leaf.isErased) return false;
-  const { verifies, faults } = judgeProof(leaf, keys, ownHash, true);
+  const { verifies, faults } = checkProof(leaf, keys, ownHash, true);
   return verifies !== false && faults.length === 0;
 }
 
 /**
- * Checks a leaf that carries its own bytes, of which it is known that they are the log's. Returns
- * whether it is what its row is filed as, which is what the verifier asks of it.
+ * Checks a status or key leaf whose bytes match the log. Returns whether its columns match its entry,
+ * as the verifier requires.
  */
 export async function checkOtherLeaf(ctx: RegistryContext, leaf: StoredLeaf): Promise<boolean> {
   const where = `svc.log_entry leaf_index=${String(leaf.leafIndex)}`;
@@ -273,13 +277,13 @@ export async function checkOtherLeaf(ctx: RegistryContext, leaf: StoredLeaf): Pr
     about === leaf.filedUnder &&
     entry.time === formatTime(leaf.at);
   if (!fits) {
-    ctx.findings.add('leaf_misfiled', where, 'kind, proof_id and at as the entry has them');
+    ctx.findings.add('leaf_misfiled', where, 'kind, proof_id and at as in the entry');
   }
   if (entry?.type === 'status') {
     const proof = await proofAbout(ctx.sql, entry.proof_id);
     const hasArtifact = entry.artifact_kind === 'proof' || (proof !== null && !isProofOnly(proof));
     if (proof === null || proof.leafIndex >= leaf.leafIndex || !hasArtifact) {
-      const expected = `a ${entry.artifact_kind} of ${entry.proof_id} before it in the log`;
+      const expected = `a ${entry.artifact_kind} of ${entry.proof_id} at an earlier leaf`;
       ctx.findings.add('revocation_unknown_proof', where, expected);
     }
     await checkReason(ctx, entry);
@@ -300,12 +304,16 @@ async function checkReason(
   const document = await reasonDocument(sql, entry.reason_hash, entry.proof_id);
   if (document === 'erased') return;
   if (document === null) {
-    findings.add('revocation_reason_missing', where, `why ${entry.proof_id} was revoked`);
+    findings.add(
+      'revocation_reason_missing',
+      where,
+      `the reason why ${entry.proof_id} was revoked`,
+    );
     return;
   }
   const isHashed = toHex(nativeSha256(document)) === entry.reason_hash;
   if (!isHashed || !speaksOf(document, entry)) {
-    findings.add('revocation_reason_altered', where, 'the document whose hash is in the log');
+    findings.add('revocation_reason_altered', where, 'the document with the hash in the log');
   }
 }
 

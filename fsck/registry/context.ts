@@ -3,13 +3,13 @@ import type { Pool } from '#sql/db/transaction';
 import type { Findings } from '../findings.js';
 import type { KeyHistory } from './keys.js';
 
-/** What the checks of the registry work with. */
+/** The context of the registry checks. */
 export interface RegistryContext {
   sql: Pool;
   findings: Findings;
-  /** The pinned log keys: what signed checkpoints. Nothing else is believed. */
+  /** The pinned log keys: only checkpoints signed by them count. */
   logVkeys: readonly [Vkey, ...Vkey[]];
   keys: KeyHistory;
-  /** Leaves that are checked; what is appended meanwhile waits for the next run. */
+  /** The number of leaves to check; the next run checks later appends. */
   size: number;
 }

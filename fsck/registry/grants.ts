@@ -12,34 +12,34 @@ import {
 import { expiryScanDoneAt } from '#sql/log/verdicts';
 import type { RegistryContext } from './context.js';
 
-/** Each goes through all numbered changes once, so they are not few. */
-const AT_ONCE = 10_000;
+/** Large, because each query scans all change numbers. */
+const PAGE_SIZE = 10_000;
 
-/** The packages of the registry, in the order of their ids, some at a time. */
+/** The packages of the registry in order of their ids, in pages. */
 export async function* allPackages({
   sql,
 }: Pick<RegistryContext, 'sql'>): AsyncGenerator<CheckedPackage[]> {
   for (let after = `pkg_${'0'.repeat(32)}`, more = true; more;) {
-    const rows = await packagesFrom(sql, after, AT_ONCE);
+    const rows = await packagesFrom(sql, after, PAGE_SIZE);
     yield rows;
     after = rows.at(-1)?.packageId ?? after;
-    more = rows.length === AT_ONCE;
+    more = rows.length === PAGE_SIZE;
   }
 }
 
-/** The share tokens of the registry, in the order of their hashes, some at a time. */
+/** The share tokens of the registry in order of their hashes, in pages. */
 export async function* allTokens({
   sql,
 }: Pick<RegistryContext, 'sql'>): AsyncGenerator<CheckedToken[]> {
   for (let after = '', more = true; more;) {
-    const rows = await asOfOneMoment(sql, (tx) => tokensFrom(tx, after, AT_ONCE));
+    const rows = await asOfOneMoment(sql, (tx) => tokensFrom(tx, after, PAGE_SIZE));
     yield rows;
     after = rows.at(-1)?.tokenHash ?? after;
-    more = rows.length === AT_ONCE;
+    more = rows.length === PAGE_SIZE;
   }
 }
 
-/** Packages are what they were made of, tokens lead somewhere and end when they said; all are numbered. */
+/** Checks members of packages, targets and expiries of tokens, and their change numbers. */
 export async function checkGrants(ctx: RegistryContext): Promise<void> {
   const { sql, findings } = ctx;
   for await (const packages of allPackages(ctx)) {
@@ -90,7 +90,7 @@ function checkToken(
   } else if (expiredAt === null && dueAt?.getTime() !== expiresAt?.getTime()) {
     findings.add('share_end_differs', where, 'svc.share_due at expires_at');
   } else if (expiredAt === null && end <= verifierCheckedAt) {
-    findings.add('share_end_differs', where, 'svc.share_expiry: the verifier has looked since');
+    findings.add('share_end_differs', where, 'svc.share_expiry: a later expiry scan has finished');
   }
   const expected = 1 + (token.isRevoked ? 1 : 0) + (expiredAt === null ? 0 : 1);
   if (token.changes !== expected) {

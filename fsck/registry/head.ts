@@ -8,7 +8,7 @@ import { readHead } from '#sql/fsck/head';
 import type { Report } from '../findings.js';
 import type { RegistryContext } from './context.js';
 
-/** How long the log is. What is longer than it is told: then the database lost leaves, or gained rows. */
+/** Returns the size of the log; reports rows beyond it, which the log lost or never had. */
 export async function checkHead(sql: Pool, report: Report): Promise<number> {
   const head = await asOfOneMoment(sql, readHead);
   const size = String(head.size);
@@ -30,14 +30,14 @@ export async function checkHead(sql: Pool, report: Report): Promise<number> {
   }
   if (head.lastVerdict > head.size) {
     const where = `svc.verdict last_index=${String(head.lastVerdict - 1)}`;
-    report('verdict_beyond_log', where, `verdicts on ${size} leaves at most`);
+    report('verdict_beyond_log', where, `verdicts on at most ${size} leaves`);
   }
   return head.size;
 }
 
 /**
- * The root that a stored checkpoint was signed for; null when nobody pinned signed it, which is told.
- * The columns beside the note are told when they are not what it says.
+ * The root of a stored checkpoint; reports and returns null when no pinned key signed it. Also reports
+ * columns that differ from the note.
  */
 export function signedRoot(
   { logVkeys, findings }: RegistryContext,
@@ -48,7 +48,7 @@ export function signedRoot(
     const { checkpoint } = openCheckpointNote(note, logVkeys, logVkeys[0].name, nativeVerify);
     if (checkpoint.size !== treeSize || !equalBytes(checkpoint.root, root)) {
       const said = `size ${String(checkpoint.size)} and root ${toHex(checkpoint.root)}`;
-      findings.add('checkpoint_altered', where, `columns that say what was signed, ${said}`);
+      findings.add('checkpoint_altered', where, `columns that match the signed note, ${said}`);
     }
     return checkpoint.size === treeSize ? checkpoint.root : null;
   } catch (error) {

@@ -11,18 +11,17 @@ import type { Report } from '../findings.js';
 const NO_KEYS = Buffer.alloc(32);
 
 /**
- * What the log has about signing keys. Whether its rows are the log's very own shows when the walk
- * comes to them; until the end it is not known whether one is missing, so what hangs on a key that
- * the history does not know is kept until then.
+ * The key history of the log. The walk checks its rows against the tree, so only the end of the walk
+ * shows whether an entry is missing. Findings on unknown keys are kept until then.
  */
 export class KeyHistory {
-  /** By key, the proofs that are signed under it though the log does not know it: how many, and the first. */
-  private readonly strangers = new Map<string, { proofs: number; first: number }>();
+  /** For each key that is not in the log: the number of its proofs and the first one. */
+  private readonly unknownKeys = new Map<string, { proofs: number; first: number }>();
 
   constructor(
     readonly entries: readonly KeyedEntry[],
     private readonly size: number,
-    /** After each key entry, the chain over it and all before it. */
+    /** The chain over the key entries up to each entry. */
     private readonly digests: readonly { leafIndex: number; digest: Buffer }[] = [],
   ) {}
 
@@ -44,7 +43,7 @@ export class KeyHistory {
     return new KeyHistory(entries, size, digests);
   }
 
-  /** What a verdict on the first `size` leaves must have seen of keys. */
+  /** The keys digest that a verdict on the first `size` leaves must have. */
   digestAt(size: number): Buffer {
     return this.digests.findLast(({ leafIndex }) => leafIndex < size)?.digest ?? NO_KEYS;
   }
@@ -53,37 +52,37 @@ export class KeyHistory {
     return keyStateAt(this.entries, keyId, leafIndex, this.size);
   }
 
-  /** The index of the entry that voids a signature; null when none does. */
+  /** The index of the entry that voids a signature; null when it is not void. */
   voidedAt(keyId: string, leafIndex: number): number | null {
     return voidedAt(this.entries, keyId, leafIndex);
   }
 
-  /** A proof names a key that the log does not know. */
-  stranger(keyId: string, leafIndex: number): void {
-    const known = this.strangers.get(keyId) ?? { proofs: 0, first: leafIndex };
-    this.strangers.set(keyId, { ...known, proofs: known.proofs + 1 });
+  /** Records a proof under a key that the log does not know. */
+  addUnknownKey(keyId: string, leafIndex: number): void {
+    const known = this.unknownKeys.get(keyId) ?? { proofs: 0, first: leafIndex };
+    this.unknownKeys.set(keyId, { ...known, proofs: known.proofs + 1 });
   }
 
   /**
-   * Says what hangs on unknown keys. Where key entries are lost or damaged they are what is wrong,
-   * and of the signatures nothing is known; where none is, somebody signed with a key of their own.
+   * Reports proofs under unknown keys. If key entries are lost or damaged, those are the finding and the
+   * signatures count as unchecked; otherwise the signer used a key that was never activated.
    */
   settle(isBroken: boolean, report: Report, unchecked: (what: string) => void): void {
-    for (const [keyId, { proofs, first }] of this.strangers) {
+    for (const [keyId, { proofs, first }] of this.unknownKeys) {
       const said = `${String(proofs)} signatures under key ${keyId}, from leaf ${String(first)} on`;
       if (isBroken) unchecked(`${said}: its key entries are lost or damaged`);
       else {
         report(
           'key_not_active',
           `svc.proof leaf ${String(first)}`,
-          `the log never activated: ${said}`,
+          `a key that the log activated, found ${said}`,
         );
       }
     }
-    this.strangers.clear();
+    this.unknownKeys.clear();
   }
 
-  /** What no program appends: a key that is not its id's, that comes twice, or ends before it begins. */
+  /** Reports key entries that no program appends: wrong key id, repeated, or ended before activation. */
   checkChain(report: Report): void {
     const active = new Map<string, string>();
     for (const { leafIndex, entry } of this.entries) {
@@ -106,12 +105,12 @@ function chainFault(entry: KeyEntry, leafIndex: number, active: string | undefin
     return `expected key ${entry.key_id} to be activated once`;
   }
   if (entry.change !== 'activate' && active === undefined) {
-    return `expected key ${entry.key_id} to be activated before it is said to be ${entry.change}d`;
+    return `expected key ${entry.key_id} to be activated before it is ${entry.change}d`;
   }
   if (entry.change !== 'activate' && active !== entry.public_key) {
     return `expected key ${entry.key_id} to stay the same key`;
   }
-  if ((entry.from_index ?? 0) > leafIndex) return 'expected a compromise of leaves that there are';
+  if ((entry.from_index ?? 0) > leafIndex) return 'expected a compromise of existing leaves';
   return null;
 }
 

@@ -12,7 +12,7 @@ import type { RegistryContext } from './context.js';
 import { isSoundAlone } from './check-leaf.js';
 import type { ChunkVerdicts } from './verdicts.js';
 
-/** A root of the log that is known from elsewhere, and what it means when the registry's is another. */
+/** A known root of the log from another source, and the finding for a different root. */
 export interface Anchor {
   size: number;
   root: Uint8Array;
@@ -22,16 +22,16 @@ export interface Anchor {
 
 export interface LogTreeState {
   tree: TreeState;
-  /** That the tree is not the one that was signed, or verified: all that follow are not either. */
+  /** A root finding was reported: every later root differs too. */
   isRootTold: { signed: boolean; verified: boolean };
-  /** The tree cannot be computed from here on: a leaf is lost, and so is what it hashed to. */
+  /** The tree cannot be continued: a leaf and its hash are both lost. */
   isBroken: boolean;
 }
 
-/** The tree that the leaves make, held against every tile and every root that somebody stated. */
+/** Compares the tree of the leaves with every stored tile and every known root. */
 export class LogTree {
   private readonly tree: GrowingTree;
-  private readonly told: LogTreeState['isRootTold'];
+  private readonly reported: LogTreeState['isRootTold'];
   private isBroken: boolean;
 
   constructor(
@@ -40,7 +40,7 @@ export class LogTree {
     state?: LogTreeState,
   ) {
     this.tree = new GrowingTree(state?.tree);
-    this.told = { ...(state?.isRootTold ?? { signed: false, verified: false }) };
+    this.reported = { ...(state?.isRootTold ?? { signed: false, verified: false }) };
     this.isBroken = state?.isBroken ?? false;
   }
 
@@ -49,13 +49,13 @@ export class LogTree {
   }
 
   get state(): LogTreeState {
-    return { tree: this.tree.state, isRootTold: { ...this.told }, isBroken: this.isBroken };
+    return { tree: this.tree.state, isRootTold: { ...this.reported }, isBroken: this.isBroken };
   }
 
   /**
-   * What the leaves of one tile hash to, by their rows and by the stored tiles.
+   * The hashes of the leaves of one tile, from their rows and the stored tiles.
    *
-   * @param signed roots of checkpoints, by their sizes
+   * @param signed roots of checkpoints, by size
    */
   settle(
     chunk: Chunk,
@@ -94,7 +94,7 @@ export class LogTree {
     });
   }
 
-  /** @param hash of the next leaf; undefined when nothing says it */
+  /** @param hash of the next leaf; undefined when unknown */
   async append(
     hash: Uint8Array | undefined,
     signed: ReadonlyMap<number, Uint8Array>,
@@ -104,16 +104,16 @@ export class LogTree {
     if (hash === undefined && !this.isBroken) {
       this.isBroken = true;
       const from = `the tree from leaf ${String(this.tree.size)} on`;
-      findings.unchecked(`${from}: its row and what it hashed to are both lost`);
+      findings.unchecked(`${from}: its row and its hash are both lost`);
     }
     const full = this.tree.append(hash ?? new Uint8Array(32));
     if (this.isBroken) return;
     for (const tile of full) await this.checkTile(tile);
-    this.told.verified ||= verdicts.tellsOtherRoot(this.tree, findings.add);
+    this.reported.verified ||= verdicts.reportRootMismatch(this.tree, findings.add);
     this.checkRoots(signed.get(this.tree.size));
   }
 
-  /** The tiles of the right edge. */
+  /** Checks the partial tiles. */
   async finish(): Promise<void> {
     if (this.isBroken) return;
     for (const tile of this.tree.partial()) await this.checkTile(tile);
@@ -122,18 +122,18 @@ export class LogTree {
   private checkRoots(signed: Uint8Array | undefined): void {
     const { size } = this.tree;
     const stated = this.anchors.filter((anchor) => anchor.size === size);
-    if (this.told.signed || (signed === undefined && stated.length === 0)) return;
+    if (this.reported.signed || (signed === undefined && stated.length === 0)) return;
     const root = this.tree.root();
     const expected = (other: Uint8Array): string =>
       `root ${toHex(other)} of the first ${String(size)} leaves, which make ${toHex(root)}`;
     if (signed !== undefined && !equalBytes(signed, root)) {
-      this.told.signed = true;
+      this.reported.signed = true;
       const where = `svc.checkpoint tree_size=${String(size)}`;
       this.ctx.findings.add('checkpoint_root_differs', where, expected(signed));
     }
     for (const anchor of stated) {
       if (equalBytes(anchor.root, root)) continue;
-      this.told.signed = true;
+      this.reported.signed = true;
       this.ctx.findings.add(anchor.code, anchor.where, expected(anchor.root));
     }
   }

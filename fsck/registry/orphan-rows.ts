@@ -3,15 +3,15 @@ import type { RegistryContext } from './context.js';
 
 const MOST = 1_000;
 
-/** What is left of something that is gone as a whole: tokens, packages, batches, erased admissions. */
+/** Reports rows whose parent is missing: a token, package, batch or erased admission. */
 export async function checkOrphanRows({ sql, findings }: RegistryContext): Promise<void> {
   const strays = await readStrays(sql, MOST);
   for (const id of strays.batches) {
-    findings.add('batch_differs', `svc.batch batch_id=${id}`, 'the batch that rows speak of');
+    findings.add('batch_differs', `svc.batch batch_id=${id}`, 'the batch that other rows refer to');
   }
   for (const id of strays.withoutTurn) {
     const where = `svc.intake_pending proof_id=${id}`;
-    findings.add('intake_lost', where, 'a row of svc.batch_turn by which a worker comes to it');
+    findings.add('intake_lost', where, 'a row of svc.batch_turn, which workers need to lease it');
   }
   for (const id of strays.packages) {
     const where = `svc.trust_package package_id=${id}`;
@@ -19,7 +19,7 @@ export async function checkOrphanRows({ sql, findings }: RegistryContext): Promi
   }
   for (const number of strays.changes) {
     const where = `svc.grant_change change_no=${String(number)}`;
-    findings.add('grant_changes_differ', where, 'the token or package that it is about');
+    findings.add('grant_changes_differ', where, 'the token or package of the change');
   }
   for (const id of strays.erasures) {
     const where = `svc.erasure proof_id=${id}`;

@@ -4,34 +4,35 @@ import { reasonsFrom, settledRequests } from '#sql/fsck/revocations';
 import { statusEntriesOf } from '#sql/log/log';
 import type { RegistryContext } from './context.js';
 
-const AT_ONCE = 1_000;
+const PAGE_SIZE = 1_000;
 
-/** What was asked to be revoked, and why something was: each has its entry in the log. */
+/** Checks that each revocation request and each reason document has its log entry. */
 export async function checkRevocations(ctx: RegistryContext): Promise<void> {
   const lost = new Set<string>();
-  const tell = (where: string, kind: string, proofId: string): void => {
+  const reportLost = (where: string, kind: string, proofId: string): void => {
     const artifact = `the ${kind} of ${proofId}`;
     if (lost.has(artifact)) return;
     lost.add(artifact);
     ctx.findings.add('revocation_lost', where, `an entry in the log that revokes ${artifact}`);
   };
   for (let after = '0'.repeat(32), more = true; more;) {
-    const asked = await settledRequests(ctx.sql, after, AT_ONCE);
+    const requests = await settledRequests(ctx.sql, after, PAGE_SIZE);
     const entries = await entriesOf(
       ctx,
-      asked.map(({ proofId }) => proofId),
+      requests.map(({ proofId }) => proofId),
     );
-    for (const { requestId, proofId, artifactKind } of asked) {
+    for (const { requestId, proofId, artifactKind } of requests) {
       const isThere = entries.some(
         (entry) => entry.proof_id === proofId && entry.artifact_kind === artifactKind,
       );
-      if (!isThere) tell(`svc.revocation_request request_id=${requestId}`, artifactKind, proofId);
+      if (!isThere)
+        reportLost(`svc.revocation_request request_id=${requestId}`, artifactKind, proofId);
     }
-    after = asked.at(-1)?.requestId ?? after;
-    more = asked.length === AT_ONCE;
+    after = requests.at(-1)?.requestId ?? after;
+    more = requests.length === PAGE_SIZE;
   }
   for (let after = '', more = true; more;) {
-    const rows = await reasonsFrom(ctx.sql, after, AT_ONCE);
+    const rows = await reasonsFrom(ctx.sql, after, PAGE_SIZE);
     const reasons = rows.flatMap(({ reasonHash, document }) => {
       const reason = readReason(document);
       return reason === null ? [] : [{ reasonHash, reason }];
@@ -44,10 +45,10 @@ export async function checkRevocations(ctx: RegistryContext): Promise<void> {
     for (const { reasonHash, reason } of reasons) {
       if (named.has(reasonHash)) continue;
       const where = `svc.revocation_reason reason_hash=${reasonHash}`;
-      tell(where, reason.artifact_kind, reason.proof_id);
+      reportLost(where, reason.artifact_kind, reason.proof_id);
     }
     after = rows.at(-1)?.reasonHash ?? after;
-    more = rows.length === AT_ONCE;
+    more = rows.length === PAGE_SIZE;
   }
 }
 
@@ -60,7 +61,7 @@ async function entriesOf({ sql }: RegistryContext, proofIds: string[]) {
   });
 }
 
-/** Null for one that is damaged, which is told where the entry that names it is. */
+/** Null for a damaged document, which the check of its log entry reports. */
 function readReason(document: Uint8Array) {
   try {
     return parseRevocationReason(document);

@@ -3,11 +3,11 @@ import type { ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import type { Chunk, StoredVerdict } from '#sql/fsck/chunk';
 import type { Report } from '../findings.js';
-import type { JudgedChunk } from './check-leaf.js';
+import type { ChunkCheckResult } from './check-leaf.js';
 import type { GrowingTree } from '../tree.js';
 import type { KeyHistory } from './keys.js';
 
-/** The verdicts of a chunk, by the leaves that they cover. */
+/** The verdicts of a chunk, by leaf. */
 export class ChunkVerdicts {
   private readonly ranges: StoredVerdict[];
   private readonly singles = new Map<number, StoredVerdict[]>();
@@ -25,7 +25,7 @@ export class ChunkVerdicts {
     }
   }
 
-  /** Every verdict on a leaf; the last one is in force. */
+  /** Every verdict on a leaf; the last is effective. */
   on(leafIndex: number): StoredVerdict[] {
     const range = this.ranges.find(
       ({ firstIndex, lastIndex }) => firstIndex <= leafIndex && leafIndex <= lastIndex,
@@ -37,13 +37,13 @@ export class ChunkVerdicts {
     );
   }
 
-  /** The verdict on a range that ends with so many leaves. */
+  /** The range verdict that ends at this size. */
   endingAt(size: number): StoredVerdict | undefined {
     return this.byEnd.get(size);
   }
 
-  /** Tells when what the verifier wrote of the tree at just this size is not what its leaves make. */
-  tellsOtherRoot(tree: GrowingTree, report: Report): boolean {
+  /** Reports a verdict whose root or subtrees differ from the recomputed tree at its size. */
+  reportRootMismatch(tree: GrowingTree, report: Report): boolean {
     const verdict = this.byEnd.get(tree.size);
     if (verdict === undefined) return false;
     const root = tree.root();
@@ -60,8 +60,8 @@ export class ChunkVerdicts {
   }
 }
 
-/** Tells when the keys that a verdict on just this prefix rests on are not those of the log. */
-export function tellOtherKeys(
+/** Reports a verdict whose keys digest differs from the log at its size. */
+export function reportKeysMismatch(
   verdicts: ChunkVerdicts,
   size: number,
   keys: KeyHistory,
@@ -70,27 +70,23 @@ export function tellOtherKeys(
   const verdict = verdicts.endingAt(size);
   if (verdict === undefined || verdict.keysDigest?.equals(keys.digestAt(size)) === true) return;
   const where = `svc.verdict verdict_id=${String(verdict.verdictId)}`;
-  report(
-    'verdict_keys_differ',
-    where,
-    `keys_digest ${toHex(keys.digestAt(size))}, as the log has them`,
-  );
+  report('verdict_keys_differ', where, `keys_digest ${toHex(keys.digestAt(size))}, as in the log`);
 }
 
-/** A leaf as it was found, with what hangs on its verdict. */
+/** A checked leaf with the inputs of its verdict check. */
 export interface LeafState {
   leafIndex: number;
   verifies: boolean | null;
   ends: readonly { kind: ArtifactKind; expiresAt: number }[];
-  /** Its key was compromised, and the verifier is still to come round. */
+  /** Its key was compromised, and the verifier has not verified it since. */
   isAwaited: boolean;
-  /** A record says that its payload was erased. */
+  /** An erasure record exists. */
   isErased: boolean;
-  /** The verifier is still to say so. */
+  /** The verifier has not recorded the erasure yet. */
   isDue: boolean;
 }
 
-/** The verdict in force says no more than what was found, and says what is over. */
+/** The effective verdict must not pass a leaf that fails here, and must record its expiries. */
 export function checkVerdict(
   leaf: LeafState,
   verdicts: readonly StoredVerdict[],
@@ -110,20 +106,20 @@ export function checkVerdict(
   if (verifies === true && inForce.outcome !== 'pass') {
     report('verdict_outdated', where, 'a pass: the leaf verifies now');
   }
-  // Of a leaf that does not verify it is not known what was signed.
+  // A leaf that does not verify has no reliable expiry.
   if (verifies !== true || inForce.outcome !== 'pass') return;
   for (const kind of inForce.expired) {
     const end = ends.find((one) => one.kind === kind);
     const first = verdicts.find(({ expired }) => expired.includes(kind));
     if (end === undefined || end.expiresAt > (first?.verifiedAt ?? 0)) {
       const when = end === undefined ? 'never' : formatTime(end.expiresAt);
-      report('verdict_expired_early', where, `${kind} to be over ${when}, by its AEP`);
+      report('verdict_expired_early', where, `${kind} to expire ${when}, by its AEP`);
     }
   }
   checkExpiries(leaf, inForce, chunk, report);
 }
 
-/** What is to end and has not is remembered, so that the verifier finds it. */
+/** Artifacts that expire in the future need their row, so that the expiry scan finds them. */
 function checkExpiries(
   { leafIndex, ends }: LeafState,
   inForce: StoredVerdict,
@@ -135,7 +131,7 @@ function checkExpiries(
     const where = `svc.expiry leaf_index=${String(leafIndex)} artifact_kind=${kind}`;
     const row = expiries.find((one) => one.leafIndex === leafIndex && one.kind === kind);
     const end = formatTime(expiresAt);
-    if (row === undefined) report('expiry_missing', where, `a row that ends at ${end}`);
+    if (row === undefined) report('expiry_missing', where, `a row that expires at ${end}`);
     else if (row.expiresAt !== expiresAt) {
       report('expiry_differs', where, `${end}, found ${formatTime(row.expiresAt)}`);
     } else if (verifierCheckedAt !== null && expiresAt <= verifierCheckedAt) {
@@ -143,19 +139,19 @@ function checkExpiries(
       report(
         'expiry_overdue',
         where,
-        `a verdict that it is over: the verifier looked at ${looked}`,
+        `an expired verdict: the expiry scan of ${looked} has finished`,
       );
     }
   }
 }
 
-/** Rows that say of an artifact that it will end though its AEP does not. */
-export function checkStrayExpiries(chunk: Chunk, judged: JudgedChunk, report: Report): void {
+/** Reports expiry rows of artifacts that do not expire by their AEP. */
+export function checkStrayExpiries(chunk: Chunk, results: ChunkCheckResult, report: Report): void {
   for (const { leafIndex, kind } of chunk.expiries) {
-    const leaf = judged.get(leafIndex);
-    // Of a leaf whose AEP is damaged nothing is known of its ends.
+    const leaf = results.get(leafIndex);
+    // The expiries of a damaged AEP are unknown.
     if (leaf?.said === null || leaf?.ends.some((end) => end.kind === kind) === true) continue;
     const where = `svc.expiry leaf_index=${String(leafIndex)} artifact_kind=${kind}`;
-    report('expiry_differs', where, 'no row: by its AEP it does not end');
+    report('expiry_differs', where, 'no row: the AEP sets no expiry');
   }
 }

@@ -7,40 +7,40 @@ import type { StoredLeaf } from '#sql/fsck/leaves';
 import {
   checkOtherLeaf,
   expiriesOf,
-  type JudgedChunk,
-  judgeProof,
+  type ChunkCheckResult,
+  checkProof,
   type LeafCheckResult,
 } from './check-leaf.js';
 import { signedRoot } from './head.js';
 import type { RegistryContext } from './context.js';
 import { LogTree, type Anchor, type LogTreeState } from './log-tree.js';
 import { PolicyInputs } from './policy-inputs.js';
-import { checkStrayExpiries, checkVerdict, ChunkVerdicts, tellOtherKeys } from './verdicts.js';
+import { checkStrayExpiries, checkVerdict, ChunkVerdicts, reportKeysMismatch } from './verdicts.js';
 
 export interface WalkState {
   log: LogTreeState;
-  /** Where the next verdict on a range must begin. */
+  /** The first leaf that the next range verdict must cover. */
   verdictsTo: number;
-  /** Leaves whose rows are missing or damaged; beyond some, only that there are more. */
+  /** Leaves whose rows are missing or damaged; capped at MAX_DAMAGED. */
   damaged: number[];
   isKeyHistoryBroken: boolean;
 }
 
-/** Remembered, so that what hangs on a damaged leaf is not told again. */
-const DAMAGED_AT_MOST = 100_000;
+/** Remembered leaves, so that consequences of a damaged leaf are not reported. */
+const MAX_DAMAGED = 100_000;
 
-/** One leaf with what is known of it so far. */
+/** A leaf with its position in the tree. */
 interface PlacedLeaf {
   leafIndex: number;
-  /** Undefined when its row is missing. */
+  /** Undefined for a missing row. */
   leaf: StoredLeaf | undefined;
-  /** What the tree holds there; undefined when nothing says it. */
+  /** The hash in the tree; undefined when unknown. */
   inTree: Uint8Array | undefined;
-  /** Whether the row is what was hashed there. */
+  /** The row has the hash in the tree. */
   isRight: boolean;
 }
 
-/** Goes through the log of the database in order, and holds every leaf against everything about it. */
+/** Walks the log in order and compares each leaf with all rows about it. */
 export class RegistryWalk {
   private readonly log: LogTree;
   private readonly state: Omit<WalkState, 'log'>;
@@ -65,13 +65,13 @@ export class RegistryWalk {
     return { ...this.state, log: this.log.state };
   }
 
-  /** Leaves whose rows are missing or not what the log holds. */
+  /** Leaves whose rows are missing or differ from the log. */
   get damagedLeaves(): ReadonlySet<number> {
     return new Set(this.state.damaged);
   }
 
-  /** Checks the next leaves, up to `to`: the end of a tile, or of what is checked. */
-  async step(to: number): Promise<JudgedChunk> {
+  /** Checks the next leaves up to `to`, which must be the end of a tile or of the walk. */
+  async step(to: number): Promise<ChunkCheckResult> {
     const { findings, keys } = this.ctx;
     const { add } = findings;
     const from = this.log.size;
@@ -80,18 +80,18 @@ export class RegistryWalk {
     const verdicts = new ChunkVerdicts(chunk);
     this.checkCoverage(chunk, to);
     const signed = this.signedRoots(chunk);
-    const judged = new Map<number, LeafCheckResult>();
+    const results = new Map<number, LeafCheckResult>();
     for (let start = from; start < to; start += TILE_WIDTH) {
       const end = Math.min(start + TILE_WIDTH, to);
-      const settled = this.log.settle(chunk, leaves, { start, end }, signed);
+      const resolved = this.log.settle(chunk, leaves, { start, end }, signed);
       for (let leafIndex = start; leafIndex < end; leafIndex += 1) {
         const leaf = leaves.get(leafIndex);
-        const inTree = settled.hashes?.[leafIndex - start];
-        const isRight = !settled.wrongRows.has(leafIndex - start);
-        if (!isRight) this.tellDamaged(leafIndex, leaf);
-        const found = await this.judge({ leafIndex, leaf, inTree, isRight }, verdicts);
+        const inTree = resolved.hashes?.[leafIndex - start];
+        const isRight = !resolved.wrongRows.has(leafIndex - start);
+        if (!isRight) this.reportDamagedLeaf(leafIndex, leaf);
+        const found = await this.checkLeaf({ leafIndex, leaf, inTree, isRight }, verdicts);
         if (found.proofId !== null || !isRight) {
-          judged.set(leafIndex, { ...found, proofId: found.proofId ?? '' });
+          results.set(leafIndex, { ...found, proofId: found.proofId ?? '' });
         }
         const isAwaited =
           leafIndex < chunk.urgentUntil ||
@@ -100,15 +100,15 @@ export class RegistryWalk {
         const erasure = { isErased: leaf?.isErased === true, isDue: leaf?.isErasureDue === true };
         checkVerdict({ ...found, ...erasure, isAwaited }, verdicts.on(leafIndex), chunk, add);
         await this.log.append(inTree, signed, verdicts);
-        if (!this.state.isKeyHistoryBroken) tellOtherKeys(verdicts, leafIndex + 1, keys, add);
+        if (!this.state.isKeyHistoryBroken) reportKeysMismatch(verdicts, leafIndex + 1, keys, add);
       }
     }
-    checkStrayExpiries(chunk, judged, add);
+    checkStrayExpiries(chunk, results, add);
     await this.inputs.check();
-    return judged;
+    return results;
   }
 
-  /** When all leaves were walked: the tiles of the right edge, and what waited for the whole history. */
+  /** Checks the partial tiles and reports findings that needed the whole key history. */
   async finish(): Promise<void> {
     const { findings, keys, size } = this.ctx;
     await this.log.finish();
@@ -118,12 +118,12 @@ export class RegistryWalk {
     const { verdictsTo } = this.state;
     if (verdictsTo >= size) return;
     const rest = String(size - verdictsTo - 1);
-    const expected = `a verdict on leaf ${String(verdictsTo)} and ${rest} behind it`;
+    const expected = `a verdict on leaf ${String(verdictsTo)} and ${rest} later leaves`;
     findings.add('verdicts_behind', 'svc.verdict', expected);
   }
 
-  /** What is found of one leaf; `proofId` is null when it is none. Nothing can be asserted of a damaged one. */
-  private async judge(
+  /** Checks one leaf; `proofId` is null for other kinds. A damaged leaf never verifies. */
+  private async checkLeaf(
     { leafIndex, leaf, inTree, isRight }: PlacedLeaf,
     verdicts: ChunkVerdicts,
   ): Promise<Omit<LeafCheckResult, 'proofId'> & { proofId: string | null }> {
@@ -135,7 +135,7 @@ export class RegistryWalk {
     }
     const { findings, keys } = this.ctx;
     const ownHash = leafHash(nativeSha256, leaf.entry);
-    const { verifies, aep, faults } = judgeProof(leaf, keys, inTree ?? ownHash, isRight);
+    const { verifies, aep, faults } = checkProof(leaf, keys, inTree ?? ownHash, isRight);
     const proofId = leaf.filedUnder ?? '';
     for (const { code, table, expected } of faults) {
       const where = `svc.${table} proof_id=${proofId} leaf_index=${String(leafIndex)}`;
@@ -143,7 +143,7 @@ export class RegistryWalk {
     }
     if (!isRight) return fails;
     if (verifies === null && leaf.proof !== null && !leaf.isErased)
-      keys.stranger(leaf.proof.keyId, leafIndex);
+      keys.addUnknownKey(leaf.proof.keyId, leafIndex);
     if (aep === null) return { ...fails, proofId, verifies };
     this.inputs.seen(aep.policy.input_hash, proofId);
     const { environment, key_id: keyId } = aep;
@@ -161,7 +161,7 @@ export class RegistryWalk {
     return roots;
   }
 
-  /** Verdicts on ranges follow one another without a gap. */
+  /** Range verdicts must be contiguous. */
   private checkCoverage(chunk: Chunk, to: number): void {
     const ranges = chunk.verdicts
       .filter((verdict) => verdict.frontier)
@@ -178,15 +178,15 @@ export class RegistryWalk {
     }
   }
 
-  private tellDamaged(leafIndex: number, leaf: StoredLeaf | undefined): void {
+  private reportDamagedLeaf(leafIndex: number, leaf: StoredLeaf | undefined): void {
     const { add } = this.ctx.findings;
     const where = `svc.log_entry leaf_index=${String(leafIndex)}`;
-    if (this.state.damaged.length < DAMAGED_AT_MOST) this.state.damaged.push(leafIndex);
-    // A leaf that is gone may have been a key's; a row says of itself what it is.
+    if (this.state.damaged.length < MAX_DAMAGED) this.state.damaged.push(leafIndex);
+    // A missing leaf may have been a key entry; a damaged row still has its kind.
     if (leaf === undefined || leaf.kind === 'key') this.state.isKeyHistoryBroken = true;
     if (leaf === undefined) add('leaf_missing', where, 'a row for the leaf');
     else if (leaf.kind === 'key') {
-      add('key_history_broken', where, 'the key entry that the log holds there');
-    } else add('leaf_altered', where, 'the entry that the log holds there');
+      add('key_history_broken', where, 'the key entry that the log has there');
+    } else add('leaf_altered', where, 'the entry that the log has there');
   }
 }

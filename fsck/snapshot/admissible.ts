@@ -9,28 +9,28 @@ import {
 } from '#protocol/status';
 import type { LeafCheckResult } from '../registry/check-leaf.js';
 
-/** What a published proof may say of itself: more than one thing only while the registry moves. */
+/** An admissible published state; a moving registry allows more than one. */
 export interface Admissible {
   outcome: Outcome;
   expired: readonly ArtifactKind[];
 }
 
-/** As far as a manifest goes. */
+/** The inputs that a manifest covers. */
 export interface SnapshotScope {
   /** Leaves. */
   size: number;
-  /** Verdicts on single leaves up to this one are in it; later ones may be. */
+  /** Verdicts on single leaves up to this one are included; later ones may be. */
   verdictCursor: number;
-  /** What was over by then must be said to be, in epoch milliseconds. */
+  /** Artifacts expired by then must be published as expired; epoch milliseconds. */
   verifierCheckedAt: number;
 }
 
-/** The verdicts that were in force when the snapshot was made, or came to be while it was. */
+/** The verdicts in effect when the snapshot was made, and those written during it. */
 export function candidates(
-  judged: LeafCheckResult,
+  result: LeafCheckResult,
   spokenFor: SnapshotScope,
 ): VerdictInHistory[][] {
-  const { verdicts } = judged;
+  const { verdicts } = result;
   const before = verdicts.filter(({ frontier, verdictId, treeSize }) =>
     frontier ? treeSize <= spokenFor.size : verdictId <= spokenFor.verdictCursor,
   );
@@ -39,16 +39,15 @@ export function candidates(
 }
 
 /**
- * What is admissible to say of a proof. What was found here outweighs a verdict: a proof that does
- * not verify asserts nothing, and what is over by its AEP is over, whatever a verdict says. A record
- * may assert what a compromised key voids until the verifier has come round: readers void it by the
- * list of keys, which is checked against the log.
+ * The admissible published states of a proof. The result found here overrides a verdict: a failing proof
+ * must not be valid, and an artifact that expired by its AEP is expired. A proof that a compromised key
+ * voids may be valid until the verifier verifies it again, because readers void it by the list of keys,
+ * which is checked against the log.
  *
- * @param judged null when only the public half is looked at: then nothing but what the log itself
- *   says can be demanded
+ * @param result null when only the snapshot is checked: then only the log's own facts are required
  */
-export function admissible(judged: LeafCheckResult | null, spokenFor: SnapshotScope): Admissible[] {
-  if (judged === null) {
+export function admissible(result: LeafCheckResult | null, spokenFor: SnapshotScope): Admissible[] {
+  if (result === null) {
     return [
       { outcome: 'pass', expired: [] },
       ...ARTIFACT_KINDS.map((kind) => ({ outcome: 'pass' as const, expired: [kind] })),
@@ -56,19 +55,19 @@ export function admissible(judged: LeafCheckResult | null, spokenFor: SnapshotSc
       { outcome: 'erased', expired: [] },
     ];
   }
-  const over = judged.ends.flatMap(({ kind, expiresAt }) =>
+  const over = result.ends.flatMap(({ kind, expiresAt }) =>
     expiresAt <= spokenFor.verifierCheckedAt ? [kind] : [],
   );
-  return candidates(judged, spokenFor).map((verdicts) => {
+  return candidates(result, spokenFor).map((verdicts) => {
     const inForce = verdicts.at(-1);
     const said = inForce?.outcome ?? 'fail';
     const outcome =
-      said === 'pass' && judged.verifies === false && !judged.isVoided ? 'fail' : said;
+      said === 'pass' && result.verifies === false && !result.isVoided ? 'fail' : said;
     return { outcome, expired: [...(inForce?.expired ?? []), ...over] };
   });
 }
 
-/** The statuses that an artifact may be published with. */
+/** The admissible statuses of an artifact. */
 export function admissibleStatuses(
   kind: ArtifactKind,
   { effect, isOutcome }: Decided,
@@ -80,7 +79,7 @@ export function admissibleStatuses(
       verificationStatus({ kind, effect, isOutcome, verdict: outcome, revoked, expired }),
     ),
   );
-  // What the public was told is revoked stays so, also while the proof does not verify.
+  // A published revocation stays, also while the proof does not verify.
   const wasRevoked = verificationStatus({
     kind,
     effect,

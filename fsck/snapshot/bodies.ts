@@ -8,14 +8,14 @@ import type { IndexedRow } from './parts.js';
 
 const CACHED_BYTES = 96 * 1024 * 1024;
 
-/** The bodies files, each held against its name when it is first needed. */
+/** The body files; each is checked against its name on first use. */
 export class Bodies {
   private readonly cache = new ByteCache<{ bytes: Uint8Array; isRight: boolean }>(CACHED_BYTES);
-  private readonly told = new Set<string>();
+  private readonly reported = new Set<string>();
 
   constructor(private readonly ctx: Pick<SnapshotContext, 'files' | 'findings'>) {}
 
-  /** Reads a file whole and checks it; null when it is missing. What is wrong is told once. */
+  /** Reads and checks a file; null when missing. Reports a fault once. */
   async file(
     name: string,
     length: number,
@@ -25,20 +25,20 @@ export class Bodies {
     const path = segmentPath(name);
     const bytes = await this.ctx.files.read(path);
     if (bytes === null) {
-      this.tell(name, 'segment_missing', `a bodies file of ${String(length)} bytes`);
+      this.report(name, 'segment_missing', `a bodies file of ${String(length)} bytes`);
       return null;
     }
     const isRight = bytes.length === length && toHex(nativeSha256(bytes)) === name;
     if (!isRight) {
       const found = `found ${String(bytes.length)} bytes`;
-      this.tell(name, 'segment_altered', `${String(length)} bytes of that SHA-256, ${found}`);
+      this.report(name, 'segment_altered', `${String(length)} bytes of that SHA-256, ${found}`);
     }
     const file = { bytes, isRight };
     this.cache.put(name, file, bytes.length);
     return file;
   }
 
-  /** The record of a row; null when it cannot be had, which is told of its file or of the row. */
+  /** The record of a row; null when unreadable, which is reported for its file or the row. */
   async record(row: IndexedRow): Promise<Uint8Array | null> {
     const { file, offset, length, digest } = row;
     const found = await this.file(file.name, file.bytes);
@@ -53,9 +53,13 @@ export class Bodies {
     return null;
   }
 
-  private tell(name: string, code: 'segment_missing' | 'segment_altered', expected: string): void {
-    if (this.told.has(name)) return;
-    this.told.add(name);
+  private report(
+    name: string,
+    code: 'segment_missing' | 'segment_altered',
+    expected: string,
+  ): void {
+    if (this.reported.has(name)) return;
+    this.reported.add(name);
     this.ctx.findings.add(code, segmentPath(name), expected);
   }
 }

@@ -34,27 +34,27 @@ export interface RecordFault {
   expected: string;
 }
 
-/** A published proof, and all that it must agree with. */
+/** A published proof and its sources. */
 export interface ProofToCheck {
   entry: ProofEntry;
   leafIndex: number;
   record: PublishedRecord;
-  /** Null when the registry is not looked at. */
-  judged: LeafCheckResult | null;
-  /** By the log that the manifest speaks of. */
+  /** Null when the registry is skipped. */
+  result: LeafCheckResult | null;
+  /** From the log up to the manifest's size. */
   revocations: readonly RevocationInHistory[];
   spokenFor: SnapshotScope;
   logOrigin: string;
 }
 
-/** What is wrong with what is published of a proof; null when it says exactly what it must. */
+/** The fault in a published proof; null when it equals the expected record. */
 export function recordFault(proof: ProofToCheck): RecordFault | null {
-  const { record, judged, revocations, spokenFor } = proof;
+  const { record, result, revocations, spokenFor } = proof;
   const facts = factsOf(proof);
   if (facts === null || record.tail === null) {
-    return { code: 'record_malformed', expected: 'the facade of a proof' };
+    return { code: 'record_malformed', expected: 'the lookup response of a proof' };
   }
-  const found = admissible(judged, spokenFor);
+  const found = admissible(result, spokenFor);
   const revoked = revocations.map(({ kind }) => kind);
   return (
     statusFault(record, facts, found, revoked) ??
@@ -64,12 +64,12 @@ export function recordFault(proof: ProofToCheck): RecordFault | null {
   );
 }
 
-/** By the AEP; where that is not at hand, by what is published, which must then agree with itself. */
-function factsOf({ entry, leafIndex, record, judged, logOrigin }: ProofToCheck): Facts | null {
+/** From the AEP; without it from the published record, which must then be consistent. */
+function factsOf({ entry, leafIndex, record, result, logOrigin }: ProofToCheck): Facts | null {
   const { artifact, integrity, references } = (record.tail ?? {}) as Partial<
     Record<'artifact' | 'integrity' | 'references', Record<string, string>>
   >;
-  const said = judged?.said ?? {
+  const said = result?.said ?? {
     effect: artifact?.['effect'] as Decided['effect'],
     isOutcome: isOutcomeAnswer(artifact ?? {}, references ?? {}),
     environment: artifact?.['environment'] as 'sandbox' | 'live',
@@ -136,7 +136,7 @@ function bodyFault(
   return { code: 'body_differs', expected: differences[0] ?? '' };
 }
 
-/** How wide the tile was when it was first published, if that can be; else as wide as it is now. */
+/** The width of the tile when it was first published, if plausible; otherwise the current width. */
 function widthIn(tail: PublishedRecord['tail'], leafIndex: number, size: number): number {
   const widest = Math.min(TILE_WIDTH, size - Math.floor(leafIndex / TILE_WIDTH) * TILE_WIDTH);
   const { tile = '' } = (tail?.['downloads'] ?? {}) as { tile?: string };
@@ -145,12 +145,12 @@ function widthIn(tail: PublishedRecord['tail'], leafIndex: number, size: number)
   return width > leafIndex % TILE_WIDTH && width <= widest ? width : widest;
 }
 
-/** It is said when it was verified, and that is when it was. */
-function verifiedAtFault({ record, judged, entry }: ProofToCheck): RecordFault | null {
-  const times = new Set(judged?.verdicts.map(({ verifiedAt }) => formatTime(verifiedAt)));
+/** The published verification time must be that of a verdict. */
+function verifiedAtFault({ record, result, entry }: ProofToCheck): RecordFault | null {
+  const times = new Set(result?.verdicts.map(({ verifiedAt }) => formatTime(verifiedAt)));
   for (const part of Object.values(record.parts)) {
     const { verified_at: at } = part.verification;
-    const isKnown = judged === null ? at !== undefined && isTime(at) : times.has(at ?? '');
+    const isKnown = result === null ? at !== undefined && isTime(at) : times.has(at ?? '');
     if (!isKnown) {
       const expected = `a time at which ${entry.proof_id} was verified, found ${at ?? 'none'}`;
       return { code: 'body_differs', expected };
@@ -167,24 +167,24 @@ function isTime(text: string): boolean {
   }
 }
 
-/** What became of it is told: all of it, and nothing else. */
+/** The published history must equal the status history. */
 function historyFault(proof: ProofToCheck): RecordFault | null {
-  const { record, judged, entry, leafIndex, revocations, spokenFor } = proof;
-  if (judged === null) return null;
+  const { record, result, entry, leafIndex, revocations, spokenFor } = proof;
+  if (result === null) return null;
   const verifications = Object.values(record.parts).map(({ verification }) => verification);
   const isAsserted = verifications.every((one) => canAssertValidity(one.verification_status));
-  const told =
+  const published =
     record.history ??
     impliedEvents(
       { accepted_at: entry.time, leaf_index: leafIndex },
       isAsserted ? verifications[0]?.verified_at : undefined,
     );
   const acceptedAt = parseTime(entry.time);
-  const isWhole = candidates(judged, spokenFor).some((verdicts) => {
+  const isWhole = candidates(result, spokenFor).some((verdicts) => {
     const events = publishedEvents(eventsOf({ acceptedAt, leafIndex }, { verdicts, revocations }));
-    return areSameEvents(events, told);
+    return areSameEvents(events, published);
   });
   if (isWhole) return null;
-  const expected = `what became of ${entry.proof_id} by verdicts and revocations, found ${String(told.length)} events`;
+  const expected = `the status history of ${entry.proof_id} from verdicts and revocations, found ${String(published.length)} events`;
   return { code: 'history_differs', expected };
 }

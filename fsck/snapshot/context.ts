@@ -3,19 +3,19 @@ import type { SnapshotTrust } from '#protocol/snapshot/trust';
 import type { Findings } from '../findings.js';
 import type { SnapshotFiles } from './source.js';
 
-/** What the checks of the snapshot work with. */
+/** The context of the snapshot checks. */
 export interface SnapshotContext {
   files: SnapshotFiles;
   findings: Findings;
-  /** The pinned keys. Nothing else is believed. */
+  /** The pinned keys: only manifests signed by them count. */
   trust: SnapshotTrust;
   /** Epoch milliseconds. */
   now(): number;
-  /** How long a manifest may go on asserting after the verifier last looked, in milliseconds. */
+  /** How long a manifest stays valid after the last expiry scan, in milliseconds. */
   snapshotTtlMs: number;
 }
 
-/** The same, of one manifest. */
+/** The context with an opened manifest. */
 export interface PublishedContext extends SnapshotContext {
   opened: OpenedManifest;
 }

@@ -1,4 +1,4 @@
-/** Where two JSON documents differ first, as a pointer with both values; null when they do not. */
+/** The first difference of two JSON documents, as a pointer with both values; null when equal. */
 export function difference(expected: unknown, found: unknown, pointer = ''): string | null {
   if (Object.is(expected, found)) return null;
   if (isObject(expected) && isObject(found) && Array.isArray(expected) === Array.isArray(found)) {

@@ -10,7 +10,7 @@ import {
 } from '#protocol/status';
 import { entriesPath, TILE_WIDTH, tilePath } from '#protocol/tiles';
 
-/** What stands fixed about a proof, by its entry in the log and by its AEP. */
+/** The fixed facts of a proof, from its log entry and its AEP. */
 export interface Facts extends Decided {
   entry: ProofEntry;
   leafIndex: number;
@@ -27,11 +27,11 @@ export const LEVELS: Record<ArtifactKind, string> = {
 };
 
 /**
- * All of a public answer that does not depend on its status, as protocol.md has it in section 16.
- * Written down here once more, and not taken from the publisher: a mistake of its own must show.
+ * The part of a lookup response that does not depend on its status, from section 16 of protocol.md.
+ * Implemented independently of the publisher, so that a mistake there is found.
  *
- * @param width how many leaves the tile of the leaf had when the proof was first published
- * @param outcome of the verification that the answer rests on
+ * @param width leaves in the tile when the proof was first published
+ * @param outcome of the verification behind the response
  */
 export function expectedTail(facts: Facts, width: number, outcome: Outcome) {
   const { entry, effect, leafIndex } = facts;
@@ -67,7 +67,7 @@ export function expectedTail(facts: Facts, width: number, outcome: Outcome) {
   };
 }
 
-/** A denial or an outcome has no other artifact that its ids could lead to. */
+/** A denial or an outcome has no artifact besides its proof. */
 function expectedReferences(proofId: string, decided: Decided) {
   const ids = idsOf(proofId);
   const { proof_id, registry_proof_id, registry_entry_id, execution_id } = ids;

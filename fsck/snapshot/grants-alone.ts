@@ -8,8 +8,8 @@ import { readRecord } from './read-record.js';
 import { readShare } from './shares.js';
 
 /**
- * Tokens and packages as far as the files alone tell: each row leads to a record of its own, which is
- * one; what a package says follows from what is published of its members, and a token's package is there.
+ * Checks tokens and packages from the snapshot alone: each row has a well-formed record, a package
+ * follows from its members' records, and a token's package is published.
  */
 export async function checkGrantsAlone(
   ctx: PublishedContext,
@@ -28,7 +28,7 @@ export async function checkGrantsAlone(
   }
   for await (const { row, record, where } of records(parts, bodies, PACKAGE_PARTS)) {
     const found = readRecord(record, row.id);
-    // It resolves to nothing when its members are not those that it was made of.
+    // A package whose members hash differs is published without content.
     if (found?.tail === null) continue;
     const expected = await expectedPackage(ctx, parts, bodies, {
       packageId: `pkg_${row.id}`,
@@ -43,7 +43,7 @@ export async function checkGrantsAlone(
   }
 }
 
-/** What a record says of its members. */
+/** The members in a package record. */
 function said(tail: Record<string, unknown>): { proofIds: string[]; membersHash: string } {
   const { references, integrity } = tail as {
     references?: { members?: { proof_id?: string }[] };
@@ -53,7 +53,7 @@ function said(tail: Record<string, unknown>): { proofIds: string[]; membersHash:
   return { proofIds, membersHash: integrity?.members_hash ?? '' };
 }
 
-/** Of each id the newest row, with its record. */
+/** The newest row of each id, with its record. */
 async function* records(
   parts: Parts,
   bodies: Bodies,

@@ -10,8 +10,8 @@ import { difference } from './difference.js';
 import type { PublicLog } from './log.js';
 
 /**
- * The AEP keys that are served are those of the log, with the positions that it gives them. Only
- * `compromised_from` may run ahead of the manifest's tree.
+ * Checks that the served AEP keys equal those of the log. Only `compromised_from` may be ahead of the
+ * manifest's tree.
  *
  * @param appended the key entries of the registry, read after the manifest; null when only the
  *   snapshot is checked

@@ -13,26 +13,26 @@ import type { SnapshotContext } from './context.js';
 export interface SignedHead {
   size: number;
   root: Uint8Array;
-  /** Where it stands. */
+  /** The location of the entry. */
   where: string;
 }
 
-/** What the public log says, as far as the rest of the snapshot hangs on it. */
+/** The contents of the public log that other checks need. */
 export interface PublicLog {
-  /** By proof id, in log order. They are few: everything else is read again when it is needed. */
+  /** By proof id, in log order. Kept in memory because they are few. */
   revocations: Map<string, (RevocationInHistory & { leafIndex: number })[]>;
   keys: KeyedEntry[];
-  /** Among the leaves of the manifest. */
+  /** Among the manifest's leaves. */
   proofs: number;
-  /** Whether all entries could be read: else there may be revocations that nobody can tell. */
+  /** All entries were readable; otherwise revocations may be missing. */
   isWhole: boolean;
 }
 
 /**
- * Reads the log as any C2SP client would, all of it: every bundle and tile of the larger of the two
- * heads is there, is what its leaves make, and comes to the signed roots.
+ * Reads the whole log like a C2SP client: every bundle and tile of the larger head must match the leaves
+ * and lead to the signed roots.
  *
- * @param manifestSize leaves that the manifest speaks of
+ * @param manifestSize leaves that the manifest covers
  */
 export async function checkPublicLog(
   ctx: SnapshotContext,
@@ -71,7 +71,7 @@ export async function checkPublicLog(
   return found;
 }
 
-/** The leaf hashes of one tile; null when neither bundle nor tile can say them. */
+/** The leaf hashes of one tile; null when bundle and tile are both lost. */
 async function leavesOf(
   ctx: SnapshotContext,
   reader: PublicTiles,
@@ -115,7 +115,7 @@ async function leavesOf(
   return settled.hashes;
 }
 
-/** The entries of a bundle, up to where it is damaged. */
+/** The entries of a bundle before the first damage. */
 export function entriesIn(bundle: Uint8Array): Uint8Array[] {
   try {
     return decodeEntryBundle(bundle);
@@ -131,7 +131,7 @@ function collect(
   isSpokenOf: boolean,
 ): void {
   if (!isSpokenOf) return;
-  // Nearly all are proofs, of which nothing is kept: the others say so near their end.
+  // Nearly all entries are proofs, which need no parsing.
   if (Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).includes('"type":"proof"')) {
     found.proofs += 1;
     return;
@@ -162,7 +162,7 @@ class PublicTiles {
     return this.ctx.files.read(tilePath(level, index, tileWidth(level, index, this.size)));
   }
 
-  /** What the tile above says of a tile of leaves; null of one that is not full. */
+  /** The hash of a full tile in the tile above; null for a partial tile. */
   async parentOf(index: number): Promise<Uint8Array | null> {
     if (tileWidth(0, index, this.size) < TILE_WIDTH) return null;
     const above = Math.floor(index / TILE_WIDTH);

@@ -11,7 +11,7 @@ import { formatTime } from '#protocol/time';
 import { nativeVerify } from '#runtime/crypto/node';
 import type { SnapshotContext } from './context.js';
 
-/** The manifest, if the pinned keys signed it; what is wrong with it is told. */
+/** The manifest if a pinned key signed it; reports its faults. */
 export async function readManifest(
   ctx: SnapshotContext,
   greatestGeneration: number,
@@ -47,7 +47,7 @@ export async function readManifest(
   return opened;
 }
 
-/** The log's own pointer, if the pinned log keys signed it. It may be ahead of the manifest. */
+/** The public checkpoint if a pinned log key signed it. It may be ahead of the manifest. */
 export async function readCheckpoint(ctx: SnapshotContext): Promise<Checkpoint | null> {
   const { files, findings, trust } = ctx;
   const bytes = await files.read(CHECKPOINT_PATH);

@@ -3,13 +3,13 @@ import type { PublishedContext } from './context.js';
 import type { Parts } from './parts.js';
 
 const FOLDER = 'lookup/segments';
-/** Replaced files stay for so long, since readers may hold an older manifest. */
+/** Replaced files are kept for this long, because readers may use an older manifest. */
 const KEPT_MS = 60 * 60 * 1000;
 
-/** The first 52 bits of a name: eight bytes a file, however many there are. */
+/** The first 52 bits of a name, so that each file takes eight bytes. */
 const keyOf = (name: string): number => parseInt(name.slice(0, 13), 16);
 
-/** Files that the manifest leads to in no way: how many, and how many of them are young. */
+/** Counts files that the manifest does not refer to, recent ones separately. */
 export async function checkOrphans(ctx: PublishedContext, parts: Parts): Promise<void> {
   const { files, findings, opened } = ctx;
   const listed = files.list(FOLDER);

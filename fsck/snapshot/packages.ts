@@ -19,10 +19,10 @@ import type { TakenUp } from './taken-up.js';
 const LEVEL = 'PACKAGE_BACKED_PUBLIC_PROJECTION';
 
 /**
- * What is published of packages: their members, in their order, and a status that follows from what
- * is published of each. Returns how many are published.
+ * Checks published packages: their members in order, and a status that follows from the members'
+ * records. Returns the number of published packages.
  *
- * @param isTaken whether a change must be in the snapshot; others are published with a tick to come
+ * @param isTaken whether the snapshot must contain a change; later cycles publish the others
  */
 export async function checkPackages(
   ctx: PublishedContext,
@@ -57,7 +57,7 @@ export async function checkPackages(
   return published;
 }
 
-/** What a package has to be published as; `unknown` when a member's record cannot be read. */
+/** The expected record of a package; `unknown` when a member's record is unreadable. */
 export async function expectedPackage(
   ctx: PublishedContext,
   parts: Parts,
@@ -68,14 +68,14 @@ export async function expectedPackage(
     membersHash,
   }: Pick<CheckedPackage, 'packageId' | 'proofIds' | 'membersHash'>,
 ) {
-  // One that is not what it was made of resolves to nothing; that is told of its row.
+  // A package whose members hash differs has no content; the registry check reports its row.
   if (membersHashOf(proofIds) !== membersHash) return { parts: {}, tail: null };
   const members: { proofId: string; record: PublishedRecord }[] = [];
   for (const proofId of proofIds) {
     const looked = await parts.find(PROOF_PARTS, proofId);
     const bytes = looked.state === 'found' ? await bodies.record(looked.row) : null;
     const record = bytes === null ? null : readRecord(bytes, proofId);
-    // Of a member that cannot be read it was told there.
+    // The check of the member reports its unreadable record.
     if (record === null) return 'unknown';
     members.push({ proofId, record });
   }

@@ -10,12 +10,12 @@ import { readKeysFile } from './keys-file.js';
 import { rowAt, type Parts } from './parts.js';
 
 /**
- * What the index has beside what lookups found: every part whole, every file of its table there, the
- * records that newer ones shadow, and rows that no proof explains.
+ * Checks the index beyond the lookups: every segment and file, records shadowed by newer ones, and rows
+ * without a proof.
  *
- * @param found proofs that were found under their ids, each once
+ * @param found proofs found by id, each once
  * @param appended the key entries of the registry; null when only the snapshot is checked
- * @returns how many rows of each kind no newer part shadows
+ * @returns the number of current rows of each kind
  */
 export async function checkParts(
   ctx: PublishedContext,
@@ -36,7 +36,7 @@ export async function checkParts(
     const shadowed = await shadowedFiles(parts, pin, rows);
     standing.set(pin.kind, (standing.get(pin.kind) ?? 0) + rows.high.length - shadowed.rows);
     for (let number = 0; number * FILE_BYTES < rows.files.length; number++) {
-      // Files of proofs that nothing shadows were read when the proofs were looked up.
+      // The lookups of proofs have read the files of rows that nothing shadows.
       if (log.isWhole && pin.kind === PROOF_PARTS && !shadowed.files.has(number)) continue;
       const line = decodeFileLine(
         rows.files.subarray(number * FILE_BYTES, (number + 1) * FILE_BYTES),
@@ -45,7 +45,7 @@ export async function checkParts(
     }
   }
   if (isWhole && (standing.get(PROOF_PARTS) ?? 0) !== found.proofs) {
-    await tellUnknown(ctx, parts, found.logSize);
+    await reportUnknownRows(ctx, parts, found.logSize);
   }
   if (!log.isWhole) return standing;
   const { manifest } = ctx.opened;
@@ -57,7 +57,7 @@ export async function checkParts(
   return standing;
 }
 
-/** Rows that newer parts shadow, and the files that their records are in. */
+/** Rows shadowed by newer segments, and the files with their records. */
 async function shadowedFiles(
   parts: Parts,
   pin: IndexPartPin,
@@ -81,8 +81,12 @@ async function shadowedFiles(
   return { rows: count, files };
 }
 
-/** There are more rows than proofs: those that lead to no proof of the log are told. */
-async function tellUnknown(ctx: PublishedContext, parts: Parts, logSize: number): Promise<void> {
+/** There are more rows than proofs: reports the rows without a proof in the log. */
+async function reportUnknownRows(
+  ctx: PublishedContext,
+  parts: Parts,
+  logSize: number,
+): Promise<void> {
   const bundle = { index: -1, entries: [] as Uint8Array[] };
   for (const pin of parts.ofKind(PROOF_PARTS)) {
     const rows = await parts.rows(pin);

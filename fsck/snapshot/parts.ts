@@ -14,10 +14,10 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { ByteCache } from '../tree.js';
 import type { SnapshotContext } from './context.js';
 
-/** Where the index says that a record is. */
+/** The location of a record in the index. */
 export interface IndexedRow {
   id: string;
-  /** Of a proof its leaf, of a token or package the number of the change that made it so. */
+  /** The leaf index of a proof; the change number of a token or package. */
   leafIndex: number;
   proofNumber: number;
   file: { name: string; bytes: number };
@@ -32,7 +32,7 @@ export type Looked =
 
 const CACHED_BYTES = 192 * 1024 * 1024;
 
-/** The index parts of a manifest, each checked whole when it is first needed. */
+/** The index segments of a manifest; each is checked completely on first use. */
 export class Parts {
   private readonly cache = new ByteCache<IndexRows>(CACHED_BYTES);
   private readonly damaged = new Set<string>();
@@ -46,7 +46,7 @@ export class Parts {
     return this.pins.filter((pin) => pin.kind === kind);
   }
 
-  /** The rows of a part; null for one that is missing or damaged, which is told once. */
+  /** The rows of a segment; null when missing or damaged, which is reported once. */
   async rows(pin: IndexPartPin): Promise<IndexRows | null> {
     const known = this.cache.get(pin.sha256);
     if (known !== undefined) return known;
@@ -69,7 +69,7 @@ export class Parts {
   /**
    * The newest row of an id.
    *
-   * @param newerThan only in parts that come after this one
+   * @param newerThan search only later segments
    */
   async find(kind: string, id: string, newerThan?: IndexPartPin): Promise<Looked> {
     const pins = this.ofKind(kind);
@@ -117,7 +117,7 @@ function placeOf(rows: IndexRows, id: string): number | null {
   return null;
 }
 
-/** What is wrong with a part: its digests, its order, or what the manifest says of it. */
+/** The fault in a segment: its digests, its order, or its entry in the manifest. */
 function faultOf(bytes: Uint8Array, pin: IndexPartPin): string | null {
   if (toHex(nativeSha256(bytes)) !== pin.sha256) {
     return `SHA-256 ${pin.sha256} and ${String(pin.bytes)} bytes, found ${String(bytes.length)}`;

@@ -2,7 +2,7 @@ import { readEntry } from '#protocol/entries';
 import { PROOF_PARTS, segmentPath } from '#protocol/snapshot/manifest';
 import { entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
 import type { ProofEntry } from '#protocol/schemas/log-entry';
-import type { JudgedChunk, LeafCheckResult } from '../registry/check-leaf.js';
+import type { ChunkCheckResult, LeafCheckResult } from '../registry/check-leaf.js';
 import type { Bodies } from './bodies.js';
 import { recordFault } from './check-record.js';
 import type { PublishedContext } from './context.js';
@@ -11,13 +11,13 @@ import type { Parts } from './parts.js';
 import { readRecord } from './read-record.js';
 
 export interface ProofsState {
-  /** Proofs before the position: what their rows must count. */
+  /** Proofs before the position, which the rows must count. */
   proofs: number;
-  /** Proofs that were found under their ids. */
+  /** Proofs found by id. */
   found: number;
 }
 
-/** Looks up every proof of the public log as a reader would, and holds what it finds against what must be said. */
+/** Looks up every proof of the public log like a reader, and compares it with the expected record. */
 export class ProofWalk {
   readonly state: ProofsState;
 
@@ -34,9 +34,9 @@ export class ProofWalk {
 
   /**
    * @param from a multiple of 256
-   * @param judged what the registry half found of these leaves; null when it was not looked at
+   * @param results the registry's results for these leaves; null when the registry is skipped
    */
-  async step(from: number, to: number, judged: JudgedChunk | null): Promise<void> {
+  async step(from: number, to: number, results: ChunkCheckResult | null): Promise<void> {
     if (!this.log.isWhole) {
       const what = 'what is published of proofs: entries of the public log are lost or damaged';
       this.ctx.findings.unchecked(what);
@@ -47,13 +47,13 @@ export class ProofWalk {
       const index = start / TILE_WIDTH;
       const path = entriesPath(index, tileWidth(0, index, this.logSize));
       const bundle = await this.ctx.files.read(path);
-      // One that is missing or damaged was told when the log was read.
+      // The check of the log reported a missing or damaged bundle.
       const entries = bundle === null ? [] : entriesIn(bundle);
       for (const [place, bytes] of entries.entries()) {
         const leafIndex = start + place;
         const entry = leafIndex < Math.min(to, size) ? readEntry(bytes) : null;
         if (entry?.type !== 'proof') continue;
-        await this.check(entry, leafIndex, judged?.get(leafIndex) ?? null);
+        await this.check(entry, leafIndex, results?.get(leafIndex) ?? null);
         this.state.proofs += 1;
       }
     }
@@ -62,7 +62,7 @@ export class ProofWalk {
   private async check(
     entry: ProofEntry,
     leafIndex: number,
-    judged: LeafCheckResult | null,
+    result: LeafCheckResult | null,
   ): Promise<void> {
     const { findings, opened } = this.ctx;
     const looked = await this.parts.find(PROOF_PARTS, entry.proof_id);
@@ -95,7 +95,7 @@ export class ProofWalk {
       entry,
       leafIndex,
       record,
-      judged,
+      result,
       revocations: (this.log.revocations.get(entry.proof_id) ?? []).filter(
         (one) => one.leafIndex < manifest.tree_size,
       ),

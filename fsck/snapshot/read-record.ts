@@ -4,7 +4,7 @@ import type { PublicEvent } from '#protocol/schemas/proof-view';
 import { RECORD_KINDS, recordBody, recordHistory } from '#protocol/snapshot/record';
 import type { ArtifactKind } from '#protocol/status';
 
-/** What differs by kind in a public answer. */
+/** The part of a lookup response that differs by kind. */
 export interface PublishedPart {
   verification: {
     verification_status: string;
@@ -15,16 +15,16 @@ export interface PublishedPart {
   artifact: Record<string, unknown>;
 }
 
-/** A record taken apart into the documents that it makes. */
+/** A record split into its documents. */
 export interface PublishedRecord {
   parts: Partial<Record<ArtifactKind, PublishedPart>>;
-  /** What all kinds share: the rest of the artifact, and everything after it; null when none resolves. */
+  /** The shared part of all kinds; null when the id has no published content. */
   tail: Record<string, unknown> | null;
-  /** What became of it; null when its body says all of it. */
+  /** The status history; null when the body contains it. */
   history: PublicEvent[] | null;
 }
 
-/** Null for bytes that are no record of this id, or no JSON. */
+/** Null for bytes that are not a record of this id. */
 export function readRecord(record: Uint8Array, id: string): PublishedRecord | null {
   try {
     return takenApart(record, id);
@@ -41,7 +41,7 @@ function takenApart(record: Uint8Array, id: string): PublishedRecord {
   for (const kind of RECORD_KINDS) {
     const body = recordBody(record, wanted, kind);
     if (body === null) continue;
-    // The part ends inside the artifact, where the tail goes on.
+    // The part ends inside the artifact object, which the tail continues.
     parts[kind] = JSON.parse(`{${fromUtf8(body.part)}"":0}}`) as PublishedPart;
     delete parts[kind].artifact[''];
     tail ??= JSON.parse(`{"artifact":{${fromUtf8(body.tail)}`) as Record<string, unknown>;

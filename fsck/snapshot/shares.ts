@@ -11,10 +11,10 @@ import type { Parts } from './parts.js';
 import type { TakenUp } from './taken-up.js';
 
 /**
- * What is published of share tokens, by their hashes: what each shows now, or that it shows nothing.
+ * Checks published share tokens by hash: the current target, or that there is none.
  *
- * @param isTaken whether a change must be in the snapshot; others are published with a tick to come
- * @returns how many are published
+ * @param isTaken whether the snapshot must contain a change; later cycles publish the others
+ * @returns the number of published tokens
  */
 export async function checkShares(
   ctx: PublishedContext,
@@ -57,7 +57,7 @@ function expectedShare({ tokenHash, target, isRevoked, expiredAt }: CheckedToken
     : { ...share, artifact_kind: target.artifactKind, proof_id: target.proofId };
 }
 
-/** Null for bytes that are no record of a token, whichever. */
+/** Null for bytes that are not a token record. */
 export function readShare(record: Uint8Array): Share | null {
   try {
     const { token_hash: hash } = JSON.parse(fromUtf8(record)) as { token_hash?: unknown };

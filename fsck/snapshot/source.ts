@@ -1,11 +1,11 @@
 import { opendir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 
-/** Where a snapshot is read from. Nothing that it gives is believed before it is checked. */
+/** The source of a snapshot. Its data is untrusted. */
 export interface SnapshotFiles {
-  /** For people: the directory or URL. */
+  /** The directory or URL, for messages. */
   readonly where: string;
-  /** A whole file by its path in the snapshot; null when there is none. */
+  /** A file by its path in the snapshot; null when missing. */
   read(path: string): Promise<Uint8Array | null>;
   /** The names in a folder, with when each was written, in epoch milliseconds; null when it cannot list. */
   list(folder: string): AsyncIterable<{ name: string; writtenAt: number }> | null;
@@ -23,7 +23,7 @@ async function* names(folder: string): AsyncGenerator<{ name: string; writtenAt:
   const directory = await orNull(opendir(folder, { bufferSize: 256 }));
   if (directory === null) return;
   for await (const { name } of directory) {
-    // The publisher takes files away at any time.
+    // The publisher may delete files concurrently.
     const found = await orNull(stat(join(folder, name)));
     if (found !== null) yield { name, writtenAt: found.mtimeMs };
   }
@@ -39,7 +39,7 @@ async function orNull<T>(pending: Promise<T>): Promise<T | null> {
   }
 }
 
-/** A file could not be read, and whether it is there is not known. */
+/** A file could not be read, so it is unknown whether it exists. */
 export class SourceUnreadableError extends Error {
   override readonly name = 'SourceUnreadableError';
 }
@@ -47,7 +47,7 @@ export class SourceUnreadableError extends Error {
 const TRIES = 4;
 const TIMEOUT_MS = 60_000;
 
-/** Any server of static files. What fails is tried again, a few times. */
+/** A static file server; failed requests are retried. */
 export function snapshotOrigin(base: string): SnapshotFiles {
   const once = async (path: string): Promise<Uint8Array | null> => {
     const answer = await fetch(`${base}/${path}`, {

@@ -3,19 +3,18 @@ import type { Pool } from '#sql/db/transaction';
 import { firstWaitingChange } from '#sql/fsck/grants';
 import type { PublishedContext } from './context.js';
 
-/** Whether a change of a token or a package, by its number and when it was written, must be published. */
+/** Whether a change, by its number and time, must be published. */
 export type TakenUp = (changeNo: number, at: Date) => boolean;
 
-/** A change has its time before it is committed, and no transaction of a program lasts longer. */
+/** Longer than any transaction between a change's time and its commit. */
 const COMMITTED_WITHIN_MS = 60_000;
 
 /**
- * Changes are published in their order, so whatever comes before one that is published must be. Of those
- * behind it the end that the manifest was signed with tells how new it claims to be: all that was
- * committed when the verifier last looked, before the publisher read anything. Whoever leaves the newest
- * out has to sign an end that is nearer, or is found here.
+ * Changes are published in order, so every change before a published one must be published. For later
+ * ones the manifest's signed expiry shows its age: it must contain what was committed at the last expiry
+ * scan. Omitting the newest changes therefore needs an earlier expiry, or is found here.
  *
- * What waits for a member of a package that is not verified yet holds back all that comes after it.
+ * A package with a member that is not verified yet defers all later changes.
  */
 export async function appliedChanges(
   { opened, snapshotTtlMs }: PublishedContext,

@@ -4,10 +4,10 @@ import { fromUuid, toUuid } from '../db/columns.js';
 import { pinnedValidity } from './pinned-intake.js';
 import { asTenantsAfter } from '../db/tenant-scope.js';
 
-/** 1 is the execute lane, 2 the agent gateway. */
+/** The request type: 1 is execute, 2 is agent. */
 export type Lane = 1 | 2;
 
-/** One admission as the engine hands it over; everything else is pinned by the database. */
+/** An admission from the engine. The database sets everything else. */
 export interface IntakeItem {
   proofId: string;
   tenantNo: number;
@@ -17,7 +17,7 @@ export interface IntakeItem {
   salt: Uint8Array;
   fixtureRef: string | null;
   idempotencyKey: string | null;
-  /** The API key that asked, so that revoking it holds for what it asked. */
+  /** The caller's API key: revoking it also rejects its pending admissions. */
   keyNo: number | null;
 }
 
@@ -27,13 +27,12 @@ export type IntakeOutcome =
   | { outcome: 'idempotency_conflict' };
 
 /**
- * Makes admissions durable, in one transaction: the intake rows, their place among the pending,
- * and the idempotency keys that were sent. The time and the policy digest are the database's.
- * The identity of an admission is (tenant, lane, request hash); a repeat points to the first.
+ * Stores admissions in one transaction: the intake rows, their queue entries and the idempotency keys.
+ * The database sets the time and the policy digest. The deduplication key is (tenant, request type,
+ * request hash); a repeat returns the first admission.
  *
- * @param lockTimeoutMs how long it may wait, from the call of this on, for another transaction that
- *   brings the same admission; as the connection has it when absent. Past it `isLockTimeout` holds
- *   for the error.
+ * @param lockTimeoutMs longest wait, from this call on, for a concurrent transaction with the same
+ *   admission; the connection's setting when absent. After it `isLockTimeout` holds for the error.
  * @throws PolicyMissingError when no policy set is active
  * @throws DatabaseUnavailableError
  */
@@ -43,18 +42,18 @@ export function acceptIntake(
   lockTimeoutMs?: () => number,
 ): Promise<IntakeOutcome[]> {
   const tenants = items.map((item) => item.tenantNo);
-  // Keys are bound first, and for that one may wait: then the moment of acceptance is later.
+  // Binding an idempotency key can wait for a lock, so the acceptance time is taken after it.
   const isKeyed = items.some((item) => item.idempotencyKey !== null);
   return asTenantsAfter(
     sql,
     tenants,
-    (tx) => limited(tx, lockTimeoutMs, isKeyed ? Promise.resolve(null) : pinPolicy(tx)),
+    (tx) => withLockTimeout(tx, lockTimeoutMs, isKeyed ? Promise.resolve(null) : pinPolicy(tx)),
     (tx, policy) => accept(tx, items, policy, lockTimeoutMs),
   );
 }
 
-/** Limits the waits for locks that follow, in one round trip with what `reading` sends. */
-async function limited<T>(
+/** Sets the lock timeout in the same round trip as `reading`. */
+async function withLockTimeout<T>(
   tx: Transaction,
   lockTimeoutMs: (() => number) | undefined,
   reading: Promise<T>,
@@ -65,9 +64,9 @@ async function limited<T>(
   return read;
 }
 
-// Concurrent groups may hold the same identities: everyone inserts in one order, so that waiting
-// for a neighbour's unique key can never become a cycle.
-const byIdentity = (a: IntakeItem, b: IntakeItem): number =>
+// Concurrent groups may share deduplication keys. All insert in one order, so that waits for a
+// unique key cannot deadlock.
+const byDeduplicationKey = (a: IntakeItem, b: IntakeItem): number =>
   a.tenantNo - b.tenantNo || a.lane - b.lane || Buffer.compare(a.requestHash, b.requestHash);
 
 async function accept(
@@ -79,9 +78,9 @@ async function accept(
   const conflicts = await bindIdempotencyKeys(tx, items);
   const outcomes = new Map<IntakeItem, IntakeOutcome>();
   for (const item of conflicts) outcomes.set(item, { outcome: 'idempotency_conflict' });
-  let open = items.filter((item) => !conflicts.has(item)).sort(byIdentity);
+  let open = items.filter((item) => !conflicts.has(item)).sort(byDeduplicationKey);
   for (let policy = pinned; open.length > 0; policy = null) {
-    policy ??= await limited(tx, lockTimeoutMs, pinPolicy(tx));
+    policy ??= await withLockTimeout(tx, lockTimeoutMs, pinPolicy(tx));
     const inserted = await insertIntake(tx, open, policy);
     for (const item of open) {
       if (inserted.has(item.proofId)) {
@@ -90,7 +89,7 @@ async function accept(
     }
     const repeats = open.filter((item) => !inserted.has(item.proofId));
     const firsts = repeats.length > 0 ? await findExistingProofIds(tx, repeats) : [];
-    // A first that was refused in between has given its identity back: those go round again.
+    // An admission that was rejected meanwhile has released its deduplication key: try again.
     open = repeats.filter((item, index) => {
       const first = firsts[index];
       if (first === undefined || first === null) return true;
@@ -100,14 +99,14 @@ async function accept(
   }
   return items.map((item) => {
     const outcome = outcomes.get(item);
-    if (outcome === undefined) throw new Error('an intake item was left without an outcome');
+    if (outcome === undefined) throw new Error('an intake item has no outcome');
     return outcome;
   });
 }
 
 const BYTEA_ARRAY = 1001;
 
-/** A bytea[] parameter; left alone, the driver takes a list of buffers for one bytea. */
+/** A bytea[] parameter; the driver would send a list of buffers as one bytea. */
 function byteas(tx: Db, values: Uint8Array[]) {
   return tx.array(
     values.map((value) => Buffer.from(value)),
@@ -115,7 +114,7 @@ function byteas(tx: Db, values: Uint8Array[]) {
   );
 }
 
-/** Binds the keys that were sent to their bodies; the items whose key has another body already. */
+/** Binds idempotency keys to request bodies; returns the items whose key has another body. */
 async function bindIdempotencyKeys(tx: Transaction, items: IntakeItem[]): Promise<Set<IntakeItem>> {
   const keyed = items
     .filter((item) => item.idempotencyKey !== null)
@@ -146,7 +145,7 @@ async function bindIdempotencyKeys(tx: Transaction, items: IntakeItem[]): Promis
   return new Set(keyed.filter((item, i) => !bound[i]?.request_hash.equals(item.requestHash)));
 }
 
-/** What is accepted at one moment is decided by the policy set that is in force at that moment. */
+/** The policy set in force at the time of acceptance. */
 export interface PinnedPolicy {
   at: Date;
   digest: Buffer;
@@ -154,8 +153,8 @@ export interface PinnedPolicy {
 
 /** @throws PolicyMissingError when no policy set is active */
 export async function pinPolicy(tx: Transaction): Promise<PinnedPolicy> {
-  // One moment for both: what decides an admission is what is in force when it is accepted, and the
-  // transaction may have begun, and waited for a neighbour, long before.
+  // One timestamp for both: the policy in force at acceptance decides, and the transaction may have
+  // started long before because it waited for a lock.
   const [policy] = await tx<PinnedPolicy[]>`
     select a.digest, t.at
     from (select date_trunc('milliseconds', clock_timestamp()) as at) t
@@ -202,9 +201,8 @@ async function insertIntake(
       order by i.n
       on conflict (tenant_no, lane, request_hash) where not refused do nothing
       returning proof_id::text`;
-  // In a statement of its own: a row is pending only beside an intake that its tenant can see, and
-  // a statement does not see what it inserts itself. An id may have come before, by whoever does not
-  // know what became of it: what is pending is what this transaction inserted.
+  // A separate statement: the row check needs a visible intake row, and a statement does not see its
+  // own inserts. Only ids that this transaction inserted are pending; a retry may repeat older ones.
   const pending = tx`
     insert into svc.intake_pending (proof_id, accepted_at)
     select proof_id, accepted_at from svc.intake
@@ -213,7 +211,7 @@ async function insertIntake(
   return new Set(inserted.map((row) => fromUuid(row.proof_id)));
 }
 
-/** For each item, the proof id that its identity already has, or null. */
+/** For each item, the proof id that its deduplication key already has, or null. */
 export async function findExistingProofIds(
   tx: Db,
   items: Pick<IntakeItem, 'tenantNo' | 'lane' | 'requestHash'>[],

@@ -5,13 +5,12 @@ import { mapDbErrors } from '../db/errors.js';
 import { pinnedIntake, type PinnedIntake, type PinnedRow } from './pinned-intake.js';
 import type { Environment } from '../tenants/authenticate.js';
 
-/** One that is not settled yet. */
+/** An admission without an outcome. */
 export type PendingIntake = PinnedIntake;
 
 /**
- * The intake rows of those of `proofIds` that are accepted and not yet settled, in the order of their
- * ids. What comes together is mostly the same in everything but four fields: a row has one value of
- * those, of all admissions that share the rest.
+ * Reads those of `proofIds` that are still pending, ordered by id. Admissions of one batch share most
+ * columns, so rows are grouped and each packs the four columns that differ.
  */
 export function loadPending(sql: Db, proofIds: string[]): Promise<PendingIntake[]> {
   return mapDbErrors(async () => {
@@ -26,100 +25,98 @@ export function loadPending(sql: Db, proofIds: string[]): Promise<PendingIntake[
       where p.proof_id = any(${arrayOf(proofIds)}::uuid[])
       group by i.tenant_no, t.tenant_id, i.lane, i.environment, i.accepted_at, i.policy_digest,
         i.fixture_hash, i.validity`;
-    return rows.flatMap(unpacked).sort((a, b) => (a.proofId < b.proofId ? -1 : 1));
+    return rows.flatMap(unpackPending).sort((a, b) => (a.proofId < b.proofId ? -1 : 1));
   });
 }
 
 type Own = 'proof_id' | 'salt' | 'request_hash' | 'request';
 type PendingRow = Omit<PinnedRow, Own> & { packed: Buffer };
 
-/** Before a request: proof id, salt, request hash, and how long it is. */
-const HEAD = 16 + 32 + 32 + 4;
+/** The fixed part before a request: proof id, salt, request hash, length. */
+const HEAD_BYTES = 16 + 32 + 32 + 4;
 
-function unpacked(row: PendingRow): PendingIntake[] {
+function unpackPending(row: PendingRow): PendingIntake[] {
   const { packed } = row;
   const shared = pinnedIntake({
     ...row,
     proof_id: '',
-    salt: NONE,
-    request_hash: NONE,
-    request: NONE,
+    salt: EMPTY,
+    request_hash: EMPTY,
+    request: EMPTY,
   });
   const found: PendingIntake[] = [];
   for (let at = 0; at < packed.length;) {
-    const end = at + HEAD + packed.readInt32BE(at + HEAD - 4);
+    const end = at + HEAD_BYTES + packed.readInt32BE(at + HEAD_BYTES - 4);
     found.push({
       ...shared,
       proofId: packed.toString('hex', at, at + 16),
       salt: packed.subarray(at + 16, at + 48),
       requestHash: packed.subarray(at + 48, at + 80),
-      request: packed.subarray(at + HEAD, end),
+      request: packed.subarray(at + HEAD_BYTES, end),
     });
     at = end;
   }
   return found;
 }
 
-const NONE = Buffer.alloc(0);
+const EMPTY = Buffer.alloc(0);
 
-/** What a batch counts when an admission of it is settled: that many of its items. */
+/** The batch of an admission, and how many of its items the admission answers. */
 export interface BatchRef {
   batchId: string;
   items: number;
 }
 
 /**
- * Claims admissions for settlement in this transaction, and says which batch each came with. Only
- * what is still pending is claimed, and only one transaction can ever commit the claim, so nothing
- * is settled twice.
+ * Claims pending admissions in this transaction, and returns the batch of each. Only one transaction
+ * can commit the claim, so an admission gets one outcome.
  *
- * What was accepted by a clock that is ahead of this one waits until its time has come: the database's
- * was set back, or a standby of another clock was promoted, and nobody is refused for that. Beyond a
- * day no clock was so wrong, and the gates refuse it.
+ * An admission accepted up to a day in the future stays pending until that time: the database clock was
+ * set back, or a standby with another clock was promoted. The gates reject anything later.
  */
 export async function claimPending(
   tx: Transaction,
   proofIds: string[],
 ): Promise<Map<string, BatchRef | null>> {
-  // Of a batch all is the same but the ids: one row has them.
+  // Grouped by batch, because admissions of one batch differ only in their ids.
   const rows = await tx<{ ids: string; batch_id: string | null; batch_items: number }[]>`
     with claimed as (
       delete from svc.intake_pending where proof_id = any(${arrayOf(proofIds)}::uuid[])
         and (accepted_at <= (select clock_timestamp() + interval '1 second')
           or accepted_at > (select clock_timestamp() + interval '1 day'))
       returning proof_id, batch_id, batch_items)
-    select ${idsTogether(tx)} as ids, batch_id::text, batch_items from claimed
+    select ${packIds(tx)} as ids, batch_id::text, batch_items from claimed
     group by batch_id, batch_items`;
   const claimed = new Map<string, BatchRef | null>();
   for (const { ids, batch_id, batch_items } of rows) {
     const share = batch_id === null ? null : { batchId: batchIdOf(batch_id), items: batch_items };
-    for (const proofId of idsApart(ids)) claimed.set(proofId, share);
+    for (const proofId of unpackIds(ids)) claimed.set(proofId, share);
   }
   return claimed;
 }
 
-/** Of the rows of a group the proof ids, one after the other. */
-const idsTogether = (tx: Db) => tx`encode(string_agg(uuid_send(proof_id), ''), 'hex')`;
+/** The proof ids of a group's rows, concatenated in hex. */
+const packIds = (tx: Db) => tx`encode(string_agg(uuid_send(proof_id), ''), 'hex')`;
 
 const ID_LENGTH = 32;
 
-function idsApart(ids: string): string[] {
+function unpackIds(ids: string): string[] {
   return Array.from({ length: ids.length / ID_LENGTH }, (_, i) =>
     ids.slice(i * ID_LENGTH, (i + 1) * ID_LENGTH),
   );
 }
 
-/** What the gates say of an accepted admission, as of now. */
+/** The current state of the gates of an admission. */
 export interface Gate {
   allowlisted: boolean;
   laneOpen: boolean;
-  /** The API key that asked was not revoked since; that it expired since changes nothing. */
+  /** The caller's API key is not revoked; its expiry since acceptance does not matter. */
   keyHolds: boolean;
-  /** Its environment is its tenant's, its time is past, and its policy was active then. */
+  /** The environment is the tenant's, the acceptance time has passed, and the policy was active then. */
   pinsHold: boolean;
 }
 
-/** The gates of admissions, by proof id. What the intake pins is not believed but checked. */
+/** The gates of admissions, by proof id. Checks the pinned columns instead of trusting them. */
 export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, Gate>> {
   const rows = await tx<
     {
@@ -130,7 +127,7 @@ export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, G
       pins_hold: boolean;
     }[]
   >`
-    select ${idsTogether(tx)} as ids, allowlisted, lane_open, key_holds, pins_hold
+    select ${packIds(tx)} as ids, allowlisted, lane_open, key_holds, pins_hold
     from (select i.proof_id, t.allowlisted, l.open as lane_open,
         i.key_no is null or exists (select from svc.api_key k where k.key_no = i.key_no
           and k.tenant_no = i.tenant_no and k.revoked_at is null) as key_holds,
@@ -151,12 +148,12 @@ export async function gatesOf(tx: Db, proofIds: string[]): Promise<Map<string, G
       keyHolds: row.key_holds,
       pinsHold: row.pins_hold,
     };
-    for (const proofId of idsApart(row.ids)) gates.set(proofId, gate);
+    for (const proofId of unpackIds(row.ids)) gates.set(proofId, gate);
   }
   return gates;
 }
 
-/** Closes claimed admissions without a proof, and gives their identity back. */
+/** Rejects claimed admissions and releases their deduplication keys. */
 export async function refuse(
   tx: Transaction,
   refusals: { proofId: string; code: string; detail: string }[],
@@ -180,7 +177,7 @@ export interface NewProof {
   isOutcome: boolean;
   /** Null for an outcome. */
   action: string | null;
-  /** Null on the agent lane. */
+  /** Null for the agent request type. */
   intentId: string | null;
   leafIndex: number;
   effect: 'ADMIT' | 'DENY';
@@ -189,11 +186,11 @@ export interface NewProof {
   /** As `packAep` makes it. */
   packedAep: Uint8Array;
   signature: Uint8Array;
-  /** What was decided on: its RFC 8785 form, and the SHA-256 of that in lower-case hex. */
+  /** The policy input: RFC 8785 text, and its SHA-256 in lower-case hex. */
   input: { text: string; hash: string };
 }
 
-/** Stores the payload side of appended proofs: AEP, signature, policy input. */
+/** Stores the payload of appended proofs: AEP, signature, policy input. */
 export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise<void> {
   if (proofs.length === 0) return;
   const ids = proofs.map((proof) => proof.proofId);
@@ -218,7 +215,7 @@ export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise
       ${signatures.starts}::int[], ${signatures.lengths}::int[])
       as added(proof_id, leaf_index, tenant_no, lane, is_outcome, action, intent_id, effect, environment, key_id,
         aep_start, aep_length, signature_start, signature_length)`;
-  // Equal inputs are common, and one row serves them.
+  // Equal inputs are common and share a row.
   const inputs = [...new Map(proofs.map(({ input }) => [input.hash, input.text]))];
   const storingInputs = tx`
     insert into svc.policy_input ${tx(
@@ -230,7 +227,7 @@ export async function insertProofs(tx: Transaction, proofs: NewProof[]): Promise
   await pipeline(storing, storingInputs);
 }
 
-/** The input that a decision was taken on, by its hash, or null. */
+/** The policy input of a decision by its hash, or null. */
 export function readPolicyInput(sql: Db, inputHash: Uint8Array): Promise<JsonValue | null> {
   return mapDbErrors(async () => {
     const [row] = await sql<{ input: Buffer }[]>`

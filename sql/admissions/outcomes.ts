@@ -4,7 +4,7 @@ import { fromUuid, toUuid } from '../db/columns.js';
 import { unpackAep } from '../proofs/packed-aep.js';
 import { readAsTenants, type OwnId } from '../db/tenant-scope.js';
 
-/** What became of an accepted admission. */
+/** The outcome of an accepted admission. */
 export type Settlement =
   | {
       state: 'proved';
@@ -12,16 +12,16 @@ export type Settlement =
       effect: 'ADMIT' | 'DENY';
       requestHash: Buffer;
       leafIndex: number;
-      /** Of a denial the deciding policies, sorted. */
+      /** The deciding policies of a denial, sorted. */
       reasons: string[];
       policyDigest: Buffer;
       acceptedAt: number;
     }
   | { state: 'refused'; code: string; detail: string }
-  /** It was admitted or denied, and what was asked and answered has been erased. */
+  /** Admitted or denied, and its payload has been erased. */
   | { state: 'erased' };
 
-/** An intake beside what became of it. */
+/** An intake row joined with its outcome. */
 export interface SettlementRow {
   proof_id: string;
   lane: 1 | 2;
@@ -29,7 +29,7 @@ export interface SettlementRow {
   /** Null once erased. */
   request_hash: Buffer | null;
   leaf_index: string | number | null;
-  /** Of a denial, which has its reasons in it. */
+  /** Only for a denial, for its reasons. */
   aep: Buffer | null;
   policy_digest: Buffer;
   accepted_at: Date;
@@ -37,7 +37,7 @@ export interface SettlementRow {
   detail: string | null;
 }
 
-/** The deciding policies of an AEP, sorted; none without it. */
+/** The deciding policies of an AEP, sorted; empty without an AEP. */
 function reasonsOf(aep: Buffer | null): string[] {
   if (aep === null) return [];
   const parsed = JSON.parse(unpackAep(aep).toString('utf8')) as {
@@ -65,10 +65,7 @@ export function settlementOf(row: SettlementRow): Settlement | null {
   return null;
 }
 
-/**
- * The settlements of those of `admissions` that are settled, by proof id; the others are still
- * pending, or not of the tenant that they are said to be of.
- */
+/** The outcomes of `admissions` by proof id. Pending admissions and those of other tenants are absent. */
 export async function readOutcomes(
   sql: Pool,
   admissions: readonly OwnId[],
@@ -82,11 +79,10 @@ export async function readOutcomes(
   );
 }
 
-/** A row for each of `admissions` that was accepted, settled or not. */
+/** One row for each of `admissions` that was accepted, with or without an outcome. */
 function readSettlements(sql: Pool, admissions: readonly OwnId[]): Promise<SettlementRow[]> {
   const tenants = admissions.map(({ tenantNo }) => tenantNo);
-  // Of a proof its id alone finds it. Compared as a column, its tenant would be another way: as good while
-  // the table is empty, and with that plan kept, a look at each proof of the tenant for each id.
+  // Join on proof_id only: a predicate on tenant_no makes the cached plan scan every proof of the tenant.
   return readAsTenants(
     sql,
     tenants,
@@ -102,7 +98,7 @@ function readSettlements(sql: Pool, admissions: readonly OwnId[]): Promise<Settl
   );
 }
 
-/** How one of the tenant's admissions stands; null when the tenant has none of that id. */
+/** The state of one of the tenant's admissions; null when the tenant has no such admission. */
 export async function admissionState(
   sql: Pool,
   tenantNo: number,
@@ -112,15 +108,15 @@ export async function admissionState(
   return row === undefined ? null : (settlementOf(row) ?? 'pending');
 }
 
-/** A place among the pending, in the order of their age. */
+/** A position in the pending admissions, oldest first. */
 export interface PendingPlace {
   acceptedAt: Date;
   proofId: string;
 }
 
 /**
- * Admissions of no batch that have waited longer than `ms` milliseconds, oldest first, from `after`
- * on: what cannot be settled must not stand in front of what can. Batches come back by their turns.
+ * Admissions outside batches that were accepted more than `ms` milliseconds ago, oldest first, after
+ * `after`: the position lets callers skip admissions that cannot be committed. Batches have leases.
  */
 export function pendingOlderThan(
   sql: Db,
@@ -139,7 +135,7 @@ export function pendingOlderThan(
   });
 }
 
-/** How many admissions of all tenants are accepted and not yet settled, counted no further than `most`. */
+/** How many admissions of all tenants are pending; counting stops at `most`. */
 export function pendingDepth(sql: Db, most: number): Promise<number> {
   return mapDbErrors(async () => {
     const [row] = await sql<{ depth: number }[]>`select svc.pending_depth(${most}) as depth`;

@@ -2,16 +2,13 @@ import type { Db, Pool } from '../db/transaction.js';
 import { toUuid } from '../db/columns.js';
 import { asTenants } from '../db/tenant-scope.js';
 
-/** What an envelope may know of the proof that it names as its parent. */
+/** The part of a parent proof that an envelope's validation may use. */
 export interface Parent {
   effect: 'ADMIT' | 'DENY';
   kind: 'action' | 'outcome';
 }
 
-/**
- * The tenant's own proofs of these ids, each null that it has not; another tenant's is as absent as
- * one that never was, and so is an erased one, of which nobody can say any more what it was.
- */
+/** The tenant's proofs with these ids; null for an unknown or erased proof, and for another tenant's. */
 export function findParents(
   sql: Pool,
   tenantNo: number,
@@ -21,7 +18,7 @@ export function findParents(
   return asTenants(sql, [tenantNo], (tx) => parentsOf(tx, asked));
 }
 
-/** For each of `asked`, the proof that its tenant has of that id, or null. */
+/** For each of `asked`, the tenant's proof with that id, or null. */
 export async function parentsOf(
   tx: Db,
   asked: readonly { tenantNo: number; proofId: string }[],

@@ -3,7 +3,7 @@ import { fromUuid, toUuid } from '../db/columns.js';
 import { asTenants } from '../db/tenant-scope.js';
 import type { Environment } from '../tenants/authenticate.js';
 
-/** How long each artifact of an admission asserts, in seconds from acceptance; null: no end. */
+/** The validity of each artifact of an admission, in seconds from acceptance; null: unlimited. */
 export interface Validity {
   proof: number | null;
   certificate: number | null;
@@ -11,7 +11,7 @@ export interface Validity {
   trust: number | null;
 }
 
-/** An accepted admission with every input pinned: what a decision is a pure function of. */
+/** An accepted admission with every input pinned: its decision is a pure function of this. */
 export interface PinnedIntake {
   proofId: string;
   tenantNo: number;
@@ -28,7 +28,7 @@ export interface PinnedIntake {
   validity: Validity;
 }
 
-/** The columns of `pinnedColumns`, as the driver gives them. */
+/** The columns of `pinnedColumns`, as the driver returns them. */
 export interface PinnedRow {
   proof_id: string;
   tenant_no: number;
@@ -44,18 +44,18 @@ export interface PinnedRow {
   validity: StoredValidity;
 }
 
-/** As it is stored with an admission: null when nothing ends. */
+/** The stored form: null when every validity is unlimited. */
 export type StoredValidity = Validity | null;
 
 const NO_END: Validity = { proof: null, certificate: null, passport: null, trust: null };
 
-/** What an admission pins of its tenant's validity, of `svc.tenant t`. */
+/** The validity that an admission pins, from `svc.tenant t`. */
 export const pinnedValidity = (sql: Db) => sql`
   nullif(t.validity, '{"proof":null,"certificate":null,"passport":null,"trust":null}'::jsonb)`;
 
 export const validityOf = (stored: StoredValidity): Validity => stored ?? NO_END;
 
-/** What is selected of `svc.intake i join svc.tenant t`. */
+/** The columns to select from `svc.intake i join svc.tenant t`. */
 export const pinnedColumns = (sql: Db) => sql`
   i.proof_id::text, i.tenant_no, t.tenant_id, i.lane, i.environment, i.request, i.request_hash,
   i.accepted_at, i.salt, i.policy_digest, i.fixture_hash, i.validity`;
@@ -77,7 +77,7 @@ export function pinnedIntake(row: PinnedRow): PinnedIntake {
   };
 }
 
-/** What one of the tenant's admissions was decided from, or null when the tenant has none of that id, or its payload was erased. */
+/** The pinned inputs of one of the tenant's admissions; null when unknown or erased. */
 export function readPinnedIntake(
   sql: Pool,
   tenantNo: number,

@@ -2,7 +2,7 @@ import { AdministrationError } from '../tenants/audit.js';
 import type { Db } from '../db/transaction.js';
 import { mapDbErrors } from '../db/errors.js';
 
-/** A policy set as it was stored: Cedar texts by policy id, its schema, its sentences for people. */
+/** A stored policy set: Cedar texts by policy id, the schema and the descriptions. */
 export interface StoredPolicySet {
   digest: Buffer;
   /** The canonical manifest whose SHA-256 is the digest. */
@@ -13,11 +13,11 @@ export interface StoredPolicySet {
 export interface PolicyFiles {
   schema: string;
   policies: Record<string, string>;
-  /** One sentence for people per policy id, shown with a denial. */
+  /** One description per policy id, shown with a denial. */
   sentences: Record<string, string>;
 }
 
-/** A policy set by digest, or null. Sets are kept for ever, so that replay runs the one that decided. */
+/** A policy set by digest, or null. Sets are never deleted, so that replay can use the original. */
 export function readPolicySet(sql: Db, digest: Uint8Array): Promise<StoredPolicySet | null> {
   return mapDbErrors(async () => {
     const [row] = await sql<{ digest: Buffer; manifest: string; files: PolicyFiles }[]>`
@@ -26,13 +26,13 @@ export function readPolicySet(sql: Db, digest: Uint8Array): Promise<StoredPolicy
   });
 }
 
-/** The sentences for people of a policy set, by policy id; empty for an unknown digest. */
+/** The descriptions of a policy set, by policy id; empty for an unknown digest. */
 export async function policyAnnotations(sql: Db, digest: Uint8Array): Promise<Map<string, string>> {
   const stored = await readPolicySet(sql, digest);
   return new Map(Object.entries(stored?.files.sentences ?? {}));
 }
 
-/** The digest in force now, or null. */
+/** The digest in force, or null. */
 export function activePolicy(sql: Db): Promise<Buffer | null> {
   return mapDbErrors(async () => {
     const [row] = await sql<{ digest: Buffer }[]>`
@@ -42,7 +42,7 @@ export function activePolicy(sql: Db): Promise<Buffer | null> {
   });
 }
 
-/** Stores a set. @returns false when the same digest is stored already */
+/** Stores a set. @returns false when the digest is already stored */
 export function storePolicySet(sql: Db, set: StoredPolicySet): Promise<boolean> {
   return mapDbErrors(async () => {
     const stored = await sql`
@@ -54,10 +54,10 @@ export function storePolicySet(sql: Db, set: StoredPolicySet): Promise<boolean> 
 }
 
 /**
- * Lets a set decide whatever is accepted from a time on, now if none is given, and returns that
- * time. The past stays as it was: what was decided then was decided by what was in force then.
+ * Activates a set for admissions accepted from a time on, by default now, and returns that time.
+ * Earlier decisions keep the set that was in force then.
  *
- * @throws AdministrationError when the time is past
+ * @throws AdministrationError when the time has passed
  */
 export function activatePolicy(
   sql: Db,
@@ -73,7 +73,7 @@ export function activatePolicy(
       returning active_from`;
     if (row !== undefined) return row.active_from;
     throw new AdministrationError(
-      `${from?.toISOString() ?? ''} is past by the clock of the database: a policy cannot be put in force for what was decided already`,
+      `${from?.toISOString() ?? ''} has passed by the database clock: activating a policy must not change past decisions`,
     );
   });
 }
@@ -81,11 +81,11 @@ export function activatePolicy(
 export interface PolicyActivation {
   digest: Buffer;
   activeFrom: Date;
-  /** Of those that are due the latest is in force; the others are still to come, or are over. */
+  /** The latest due activation is in force; earlier ones are over, later ones scheduled. */
   state: 'in force' | 'scheduled' | 'over';
 }
 
-/** Every activation there ever was, in the order in which they count. */
+/** Every activation, in order of their times. */
 export function policyActivations(sql: Db): Promise<PolicyActivation[]> {
   return mapDbErrors(async () => {
     const rows = await sql<{ digest: Buffer; active_from: Date; due: boolean; latest: boolean }[]>`

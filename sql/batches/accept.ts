@@ -9,7 +9,7 @@ import {
 import { pinnedValidity } from '../admissions/pinned-intake.js';
 import { asTenants } from '../db/tenant-scope.js';
 
-/** An item of a batch that an admission is made of. */
+/** A batch item that passed validation. */
 export interface BatchItem {
   /** Position in the batch, from 0. */
   index: number;
@@ -25,26 +25,26 @@ export interface NewBatch {
   batchId: string;
   tenantNo: number;
   keyNo: number;
-  /** The identity of the batch: of its items in their order. */
+  /** The deduplication key of the batch: a hash of its items in order. */
   itemsHash: Uint8Array;
-  /** Of the request that brought it: what the problems of its items name. */
+  /** The id of the HTTP request; the problems of its items carry it. */
   requestId: string;
   idempotencyKey: string | null;
   total: number;
   items: BatchItem[];
-  /** What is wrong with the others, as JSON, by their index. */
+  /** The problems of the invalid items, as JSON, by index. */
   problems: ReadonlyMap<number, string>;
-  /** The salts of the items, 32 bytes each in their order. */
+  /** The salts of the items, 32 bytes each, in order. */
   salts: Uint8Array;
 }
 
-/** How much may be pending once the batch is accepted. */
+/** Queue limits that hold after the batch is accepted. */
 export interface Room {
-  /** Of everybody's admissions. */
+  /** Pending admissions of all tenants. */
   admissions: number;
-  /** Of everybody's batches. */
+  /** Open batches of all tenants. */
   batches: number;
-  /** Of the tenant's own batches. */
+  /** Open batches of the tenant. */
   own: number;
 }
 
@@ -54,29 +54,25 @@ export type BatchOutcome =
   | { outcome: 'idempotency_conflict' }
   | { outcome: 'no_room' };
 
-/** Idempotency keys of batches are a space of their own, beside those of the two lanes. */
+/** The request type number of batches in the table of idempotency keys. */
 const BATCHES = 3;
-/**
- * Items of one part, which is what is handed to a worker at a time: as many as a job may carry, for
- * each costs some twelve statements and a commit however large it is.
- */
+/** Items of one chunk, as many as a job may carry: a chunk costs about twelve statements and a commit. */
 export const CHUNK_ITEMS = 1_000;
 const ROWS_PER_STATEMENT = 1_000;
 
-/** Rolls back what was done so far, with an answer. */
-class Ended extends Error {
+/** Rolls the transaction back and carries the answer. */
+class BatchRejected extends Error {
   constructor(readonly outcome: BatchOutcome) {
     super(outcome.outcome);
   }
 }
 
 /**
- * Makes a batch durable, in one transaction: its admissions, the problems of its other items, what
- * it is asked about, and its turns to be worked. All of it or nothing.
+ * Stores a batch in one transaction: its admissions, the problems of its invalid items, its counts
+ * and its chunks.
  *
- * Its identity is the tenant and the items in their order; the same again is the first batch, also
- * when both come at once: the second waits for the first. Within it, and before it, the identity of
- * an admission is what it is for one that comes alone.
+ * The deduplication key is the tenant and the items in order. A repeat returns the first batch; a
+ * concurrent repeat waits for it. Its admissions are deduplicated like single ones.
  *
  * @throws PolicyMissingError when no policy set is active
  * @throws DatabaseUnavailableError
@@ -85,7 +81,7 @@ export async function acceptBatch(sql: Pool, batch: NewBatch, room: Room): Promi
   try {
     return await asTenants(sql, [batch.tenantNo], (tx) => accept(tx, batch, room));
   } catch (error) {
-    if (error instanceof Ended) return error.outcome;
+    if (error instanceof BatchRejected) return error.outcome;
     throw error;
   }
 }
@@ -114,7 +110,7 @@ async function accept(tx: Transaction, batch: NewBatch, room: Room): Promise<Bat
   return { outcome: 'accepted', batchId: batch.batchId, awaited };
 }
 
-/** Whether the key that was sent, if one was, belongs to these items and no others. */
+/** Whether the idempotency key, if present, is bound to these items. */
 async function bindKey(tx: Transaction, batch: NewBatch): Promise<boolean> {
   const { tenantNo, idempotencyKey: key, itemsHash } = batch;
   if (key === null) return true;
@@ -127,7 +123,7 @@ async function bindKey(tx: Transaction, batch: NewBatch): Promise<boolean> {
   return bound?.request_hash.equals(itemsHash) === true;
 }
 
-/** Null, or the batch that these items are already. */
+/** Null, or the id of the existing batch with these items. */
 async function insertBatch(tx: Transaction, batch: NewBatch, at: Date): Promise<string | null> {
   const itemsHash = Buffer.from(batch.itemsHash);
   const inserted = await tx`
@@ -139,7 +135,7 @@ async function insertBatch(tx: Transaction, batch: NewBatch, at: Date): Promise<
   const [first] = await tx<{ batch_id: string }[]>`
     select batch_id::text from svc.batch
     where tenant_no = ${batch.tenantNo} and items_hash = ${itemsHash}`;
-  if (first === undefined) throw new Error('a batch is in the way that is not there');
+  if (first === undefined) throw new Error('a conflicting batch was not found');
   return batchIdOf(first.batch_id);
 }
 
@@ -153,39 +149,39 @@ async function requireRoom(tx: Transaction, batch: NewBatch, room: Room): Promis
     depth.admissions + length <= room.admissions &&
     depth.everybodys + length <= room.batches &&
     depth.own + length <= room.own;
-  // What was bound and inserted so far goes with the transaction.
-  if (!fits && length > 0) throw new Ended({ outcome: 'no_room' });
+  // Rolls back the key and the batch.
+  if (!fits && length > 0) throw new BatchRejected({ outcome: 'no_room' });
 }
 
-/** What items point to: one for all that are the same. */
+/** One admission for all equal items. */
 interface Admission {
   /** The first of its items. */
   first: BatchItem;
-  /** How many items point to it. */
+  /** The number of items that point to it. */
   items: number;
   proofId: string;
-  /** It is this batch's own. */
+  /** This batch created it. */
   isNew: boolean;
 }
 
-/** Of each item, by its index; nothing of one that has a problem. */
-interface Pointing {
+/** The admission of each valid item, by item index. */
+interface ItemAdmissions {
   admissions: Admission[];
   of: (Admission | undefined)[];
-  /** The item itself was answered by an admission before it, in this batch or earlier. */
+  /** An earlier admission answers the item. */
   isReplay: boolean[];
 }
 
-/** Everyone inserts in one order, so that waiting for a neighbour's unique key is never a cycle. */
-const byIdentity = ({ first: a }: Admission, { first: b }: Admission): number =>
+/** All insert in one order, so that waits for a neighbour's unique key cannot deadlock. */
+const byDeduplicationKey = ({ first: a }: Admission, { first: b }: Admission): number =>
   a.lane - b.lane || (a.requestHash < b.requestHash ? -1 : a.requestHash > b.requestHash ? 1 : 0);
 
-/** Inserts the admissions that are new, and says what each item points to. */
+/** Inserts the new admissions and maps each item to its admission. */
 async function insertAdmissions(
   tx: Transaction,
   batch: NewBatch,
   pins: PinnedPolicy,
-): Promise<Pointing> {
+): Promise<ItemAdmissions> {
   const pointing = admissionsOf(batch);
   let open = pointing.admissions;
   while (open.length > 0) {
@@ -207,7 +203,7 @@ async function insertAdmissions(
       const proofIds = await findExistingProofIds(tx, asked);
       some.forEach((one, at) => {
         const proofId = proofIds[at] ?? null;
-        // One that was refused in between has given its identity back: those go round again.
+        // An admission that was rejected meanwhile has released its deduplication key: try again.
         if (proofId === null) open.push(one);
         else one.proofId = proofId;
       });
@@ -220,8 +216,8 @@ async function insertAdmissions(
   return pointing;
 }
 
-/** The admissions that the items would be, none of which is in the registry yet. */
-function admissionsOf({ items, total }: NewBatch): Pointing {
+/** The deduplicated admissions of the items, before any insert. */
+function admissionsOf({ items, total }: NewBatch): ItemAdmissions {
   const known = new Map<string, Admission>();
   const of = new Array<Admission | undefined>(total).fill(undefined);
   for (const item of items) {
@@ -234,13 +230,13 @@ function admissionsOf({ items, total }: NewBatch): Pointing {
     admission.items += 1;
     of[item.index] = admission;
   }
-  const admissions = [...known.values()].sort(byIdentity);
+  const admissions = [...known.values()].sort(byDeduplicationKey);
   return { admissions, of, isReplay: new Array<boolean>(total).fill(false) };
 }
 
 /**
- * The intake rows of these items; the proof ids of those that were inserted, if not all were. What
- * is long goes as a few values that the database cuts up: an array of so many is escaped twice.
+ * Inserts the intake rows of these items; returns the inserted proof ids, unless all were inserted.
+ * Long columns go as concatenated bytes, because the driver escapes an array of them twice.
  */
 async function insertIntake(
   tx: Transaction,
@@ -298,8 +294,8 @@ async function insertPending(
 }
 
 /**
- * Items that point to admissions of before: those that are settled count at once, and the others
- * are watched. One that is being settled at this moment is watched too, and found by the next look.
+ * Items that point to earlier admissions: those with an outcome count at once, pending ones get a
+ * watch row. `resolveDuplicateItems` counts an admission that gets its outcome concurrently.
  */
 async function insertWatches(
   tx: Transaction,
@@ -345,11 +341,11 @@ async function effectsOf(
   );
 }
 
-/** The items in their order, and a turn for each part that has something to be worked. */
+/** Inserts the items in order, and a lease row for each chunk with pending admissions. */
 async function insertParts(
   tx: Transaction,
   { batchId, tenantNo, total, problems }: NewBatch,
-  { of, isReplay }: Pointing,
+  { of, isReplay }: ItemAdmissions,
 ): Promise<void> {
   for (let start = 0; start < total; start += CHUNK_ITEMS) {
     const end = Math.min(start + CHUNK_ITEMS, total);

@@ -3,16 +3,16 @@ import { batchIdOf, batchUuid, fromUuid } from '../db/columns.js';
 import type { BatchRef } from '../admissions/append.js';
 import { lockHead } from '../log/log.js';
 
-/** What became of admissions that came with a batch. */
+/** An outcome to count for a batch. */
 export interface BatchOutcomeCount {
   share: BatchRef;
   became: 'admitted' | 'denied' | 'refused';
 }
 
 /**
- * Counts what was settled, in the transaction that settles it, so that a batch's counts are never
- * ahead of its items nor behind them. Under the append lock, or of one admission alone: who counts
- * several batches at once must not meet another who does, in another order.
+ * Counts outcomes in the transaction that commits them, so that a batch's counts always match its
+ * items. Callers that count several batches hold the append lock, because unordered row locks could
+ * deadlock.
  */
 export async function countSettled(
   tx: Transaction,
@@ -43,22 +43,19 @@ export async function countSettled(
     where g.batch_id = s.batch_id`;
 }
 
-/**
- * Who hands out turns does it alone, so that two never give a tenant two turns for one. Numbers are shared
- * by a whole database: this is nobody else's, or one would wait for the other.
- */
-const TURNS_LOCK = 7_301_003;
-/** Batches of a few items are handed out several at once, but never more than so many. */
-const MOST_PARTS = 64;
+/** The advisory lock of the chunk dispatcher. Advisory lock numbers are shared by the whole database. */
+const DISPATCH_LOCK = 7_301_003;
+/** The most chunks in one lease; small chunks are combined. */
+const MAX_CHUNKS = 64;
 
 /**
- * Hands out the next turn: the ids of up to `items` admissions that are still pending, of the tenant
- * whose last turn was the longest ago, in the order in which it sent them; null when nobody waits
- * for a turn. What is handed out and not settled gets another turn by `requeueExpiredLeases`.
+ * Leases the next chunk: the ids of up to `items` pending admissions in batch order, of the tenant
+ * with the oldest last lease; null when no chunk waits. `requeueExpiredLeases` recovers a lease
+ * whose admissions stay pending.
  */
 export function leaseNextChunk(sql: Pool, items: number): Promise<string[] | null> {
   return transaction(sql, async (tx) => {
-    await tx`select pg_advisory_xact_lock(${TURNS_LOCK})`;
+    await tx`select pg_advisory_xact_lock(${DISPATCH_LOCK})`;
     const handed = await tx<{ batch_id: string; first_index: number }[]>`
       with recursive tenants(tenant_no) as (
         (select tenant_no from svc.batch_turn where handed_at is null order by tenant_no limit 1)
@@ -76,7 +73,7 @@ export function leaseNextChunk(sql: Pool, items: number): Promise<string[] | nul
         select batch_id, first_index, sum(items) over (order by batch_id, first_index) as so_far, items
         from (select t.batch_id, t.first_index, t.items
           from svc.batch_turn t join next using (tenant_no)
-          where t.handed_at is null order by t.batch_id, t.first_index limit ${MOST_PARTS}) first)
+          where t.handed_at is null order by t.batch_id, t.first_index limit ${MAX_CHUNKS}) first)
       update svc.batch_turn t set handed_at = clock_timestamp()
       from parts p
       where p.batch_id = t.batch_id and p.first_index = t.first_index
@@ -98,15 +95,15 @@ export function leaseNextChunk(sql: Pool, items: number): Promise<string[] | nul
 const RENEWED_AT_ONCE = 200;
 
 /**
- * Looks at turns that were handed out longer than `ms` milliseconds ago: those of which everything
- * is settled are over, and the others come again, for the queue lost them, or who took them died.
+ * Ends leases older than `ms` milliseconds: finished ones are deleted, the others can be leased again,
+ * because the queue lost the job or the worker died.
  */
 export function requeueExpiredLeases(
   sql: Pool,
   ms: number,
 ): Promise<{ over: number; again: number }> {
   return transaction(sql, async (tx) => {
-    await tx`select pg_advisory_xact_lock(${TURNS_LOCK})`;
+    await tx`select pg_advisory_xact_lock(${DISPATCH_LOCK})`;
     const rows = await tx<{ batch_id: string; first_index: number; open: boolean }[]>`
       select t.batch_id::text, t.first_index,
         g.pending > 0 and exists (select from svc.batch_part p
@@ -134,12 +131,12 @@ export function requeueExpiredLeases(
   });
 }
 
-/** A place among the watched. */
+/** A position in the watch rows. */
 export type WatchedPlace = [proofId: string, batchId: string];
 
 /**
- * Counts items of batches that point to an admission which was pending itself and is settled now.
- * One call looks at up to `limit` of them, and returns where the next one goes on; null at the end.
+ * Counts watched items whose admission now has an outcome. Examines up to `limit` rows; returns the
+ * position to continue from, or null at the end.
  */
 export async function resolveDuplicateItems(
   sql: Pool,
@@ -164,7 +161,7 @@ export async function resolveDuplicateItems(
 
 const NIL = '00000000-0000-0000-0000-000000000000';
 
-/** Who deletes the row counts it, and nobody else can. */
+/** Deletes the watch rows and counts them: only one transaction can delete a row. */
 async function countWatched(
   tx: Transaction,
   found: { proof_id: string; batch_id: string }[],

@@ -3,7 +3,7 @@ import { batchIdOf, batchUuid, fromUuid } from '../db/columns.js';
 import { settlementOf, type Settlement, type SettlementRow } from '../admissions/outcomes.js';
 import { asTenants } from '../db/tenant-scope.js';
 
-/** What a batch is and how far it is. */
+/** A batch and its progress. */
 export interface Batch {
   batchId: string;
   /** Epoch milliseconds. */
@@ -15,11 +15,11 @@ export interface Batch {
   refused: number;
   invalid: number;
   pending: number;
-  /** Items that an admission of before answers, in this batch or earlier. */
+  /** Items answered by an earlier admission, in this batch or before. */
   replayed: number;
-  /** Items settled since it was accepted. */
+  /** Items that got an outcome since the batch was accepted. */
   settled: number;
-  /** Milliseconds since it was accepted, until it was completed, by the database's clock. */
+  /** Milliseconds from acceptance to completion, or to now, by the database clock. */
   elapsedMs: number;
 }
 
@@ -59,7 +59,7 @@ const batchOf = (row: BatchRow): Batch => ({
   elapsedMs: row.elapsed_ms,
 });
 
-/** One of the tenant's batches, or null. Two rows are read, however many items it has. */
+/** One of the tenant's batches, or null. Reads two rows, however many items it has. */
 export function readBatch(sql: Pool, tenantNo: number, batchId: string): Promise<Batch | null> {
   return asTenants(sql, [tenantNo], async (tx) => {
     const [row] = await tx<BatchRow[]>`
@@ -69,7 +69,7 @@ export function readBatch(sql: Pool, tenantNo: number, batchId: string): Promise
   });
 }
 
-/** The tenant's batches, newest first, from `after` on. */
+/** The tenant's batches after `after`, newest first. */
 export function listBatches(
   sql: Pool,
   tenantNo: number,
@@ -91,17 +91,17 @@ export function listBatches(
   });
 }
 
-/** What is wrong with an item, as it was found when the batch was accepted. */
+/** The problem of an invalid item, found when the batch was accepted. */
 export interface ItemProblem {
   code: string;
   detail: string;
   errors?: { pointer: string; detail: string }[];
 }
 
-/** What became of one item. */
+/** The outcome of one item. */
 export type ItemOutcome =
   | { index: number; state: 'invalid'; problem: ItemProblem }
-  /** Never accepted; what was wrong with it went with all else of its tenant. */
+  /** Invalid; its problem was erased with its tenant. */
   | { index: number; state: 'erased' }
   | {
       index: number;
@@ -122,10 +122,7 @@ interface ItemRow extends SettlementRow {
   replayed: boolean | null;
 }
 
-/**
- * The outcomes of up to `limit` items of one of the tenant's batches, in their order from `from` on;
- * null when the tenant has no such batch.
- */
+/** The outcomes of up to `limit` items of one of the tenant's batches from item `from` on; null for an unknown batch. */
 export function batchOutcomes(
   sql: Pool,
   tenantNo: number,
@@ -143,7 +140,7 @@ export function batchOutcomes(
         select p.problems from svc.batch b join svc.batch_part p using (batch_id)
         where b.batch_id = ${id} and b.tenant_no = ${tenantNo} and p.problems is not null
           and p.first_index < ${until} and p.first_index + cardinality(p.proof_ids) > ${from}`,
-      // The AEP of a denial has its reasons; the others are not opened.
+      // Only the AEP of a denial is read, for its reasons.
       tx<ItemRow[]>`
         select (p.first_index + u.n - 1)::integer as index, i.proof_id::text, u.replayed, i.lane,
           i.request_hash, i.accepted_at, i.policy_digest, o.effect, o.leaf_index,

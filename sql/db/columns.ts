@@ -1,7 +1,6 @@
 /**
- * Rows on their way into the database, column by column: one statement of fixed shape however many
- * rows there are, so that it is parsed and planned once, and a handful of parameters where a list of
- * values has one for each cell.
+ * Rows are inserted column by column: the statement has a fixed shape, so it is planned once, and a
+ * few parameters instead of one for each cell.
  */
 
 /** An array parameter of values that need no quoting: numbers, times, uuids. */
@@ -10,14 +9,14 @@ export function arrayOf(values: readonly (number | string | boolean)[]): string 
 }
 
 /**
- * Byte strings one after the other. An array of them would be quoted and unquoted character by
- * character; of these the statement takes `substring(bytes from start for length)`.
+ * Byte strings, concatenated: the driver escapes an array of them byte by byte. The statement takes
+ * each with `substring(bytes from start for length)`.
  */
 export interface Bytes {
   bytes: Buffer;
-  /** Where each begins, counted from 1, as an array parameter. */
+  /** The offset of each, counted from 1, as an array parameter. */
   starts: string;
-  /** How long each is, as an array parameter. */
+  /** The length of each, as an array parameter. */
   lengths: string;
 }
 
@@ -66,8 +65,8 @@ export function batchIdOf(uuid: string): string {
 }
 
 /**
- * A time that somebody else chose, to be compared with those of the database, which cannot read one
- * of the year 0. Nothing here happened before 1970, so everything earlier compares alike.
+ * A caller's time for comparison with database times. PostgreSQL cannot parse the year 0, and nothing
+ * here happened before 1970, so earlier times are clamped.
  */
 export function comparableTime(epochMs: number): Date {
   return new Date(Math.max(0, epochMs));

@@ -1,16 +1,16 @@
-/** The database could not be asked: retry later. Never an answer to what was asked. */
+/** The database could not be reached: retry later. */
 export class DatabaseUnavailableError extends Error {
   override readonly name = 'DatabaseUnavailableError';
   readonly forOperator = true;
 }
 
-/** The database answers, but not as what it should be: another login, another database, no schema. */
+/** The database answers but cannot be used: wrong login, wrong database or no schema. */
 export class DatabaseUnusableError extends Error {
   override readonly name = 'DatabaseUnusableError';
   readonly forOperator = true;
 }
 
-/** No policy set is active, so nothing can be accepted. */
+/** No policy set is active, so no admission can be accepted. */
 export class PolicyMissingError extends Error {
   override readonly name = 'PolicyMissingError';
 }
@@ -33,10 +33,7 @@ const DRIVER_CODES = new Set([
 // 57014 statement timeout, 25006 a server that is a read-only standby now.
 const SQLSTATES = /^(08...|53...|57P..|57014|25006)$/;
 
-/**
- * Whether an error says that its connection is gone, and whatever was under way in it. One that the
- * server had no room for (53300) never came to be.
- */
+/** Whether the connection was lost, or was never opened because the server had no room (53300). */
 export function isConnectionLost(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   if (error instanceof DatabaseUnavailableError) return isConnectionLost(error.cause);
@@ -46,12 +43,12 @@ export function isConnectionLost(error: unknown): boolean {
   );
 }
 
-/** Whether a statement waited longer for a lock than its transaction allows. Nothing was changed. */
+/** Whether a statement exceeded the transaction's lock timeout. Nothing was changed. */
 export function isLockTimeout(error: unknown): boolean {
   return error instanceof Error && (error as { code?: unknown }).code === '55P03';
 }
 
-/** Whether an error says that the database is away, as opposed to having refused the statement. */
+/** Whether the database is unavailable, as opposed to rejecting the statement. */
 export function isUnavailable(error: unknown): boolean {
   if (error instanceof DatabaseUnavailableError) return true;
   if (!(error instanceof Error)) return false;
@@ -60,16 +57,16 @@ export function isUnavailable(error: unknown): boolean {
 }
 
 const UNUSABLE: Record<string, string> = {
-  '28P01': 'the database refuses the password in DATABASE_URL',
-  '28000': 'the database refuses the user in DATABASE_URL',
+  '28P01': 'the database rejected the password in DATABASE_URL',
+  '28000': 'the database rejected the user in DATABASE_URL',
   '3D000': 'the server has no database of the name in DATABASE_URL',
   '3F000': 'the database has no registry yet: run migrate as its owner',
-  '42P01': 'the database has not the tables of this version: run migrate as its owner',
-  '42703': 'the database has not the columns of this version: run migrate as its owner',
-  '42501': 'the role in DATABASE_URL has not the rights of this version: run migrate as its owner',
+  '42P01': 'the database lacks tables of this version: run migrate as its owner',
+  '42703': 'the database lacks columns of this version: run migrate as its owner',
+  '42501': 'the role in DATABASE_URL lacks privileges of this version: run migrate as its owner',
 };
 
-/** The first question of a program: what is wrong with its database is said so that one can act on it. */
+/** As `mapDbErrors` for a program's first query: errors name the cause and the next step. */
 export async function mapStartupDbErrors<T>(query: () => Promise<T>): Promise<T> {
   try {
     return await mapDbErrors(query);
@@ -80,13 +77,15 @@ export async function mapStartupDbErrors<T>(query: () => Promise<T>): Promise<T>
         cause: error.cause,
       });
     }
-    const say = UNUSABLE[String((error as { code?: unknown }).code)];
-    if (say === undefined) throw error;
-    throw new DatabaseUnusableError(`${say} (${(error as Error).message})`, { cause: error });
+    const explanation = UNUSABLE[String((error as { code?: unknown }).code)];
+    if (explanation === undefined) throw error;
+    throw new DatabaseUnusableError(`${explanation} (${(error as Error).message})`, {
+      cause: error,
+    });
   }
 }
 
-/** Runs a query and gives connection-level failures their own class, keeping the cause. */
+/** Runs a query and wraps connection failures in DatabaseUnavailableError. */
 export async function mapDbErrors<T>(query: () => Promise<T>): Promise<T> {
   try {
     return await query();

@@ -43,7 +43,7 @@ const READ_ALL: readonly string[] = [
   'verdict',
 ];
 
-/** What each program's role may do to each table, or to the named columns of it. */
+/** The privileges of each program's role on tables, or on the named columns. */
 export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]>>> = {
   engine: {
     SELECT: [
@@ -229,13 +229,13 @@ export const GRANTS: Record<Program, Partial<Record<Privilege, readonly string[]
   },
 };
 
-/** The connection's role may do more than its program should: the program must not start. */
+/** The connected role has privileges that the program must not have. */
 export class TooMuchPrivilegeError extends Error {
   override readonly name = 'TooMuchPrivilegeError';
   readonly forOperator = true;
 }
 
-/** What the connected role may effectively do, one line a privilege: `UPDATE tile(hashes)`. */
+/** The effective privileges of the connected role, one line each: `UPDATE tile(hashes)`. */
 export async function effectivePrivileges(sql: Pool): Promise<Set<string>> {
   const rows = await sql<{ privilege: string; table: string; columns: string | null }[]>`
     select p.privilege, c.relname as table,
@@ -279,17 +279,18 @@ const KNOWN_TABLES = new Set(
   ),
 );
 
-/** Of a privilege on a table that a later version added. */
+/** Whether a later version added the privilege's table. */
 const isUnknownTable = (privilege: string): boolean =>
   !KNOWN_TABLES.has(/^\w+ (\w+)/.exec(privilege)?.[1] ?? '');
 
 /**
- * Refuses to go on when the connected role is a superuser, can make or become other roles, owns
- * anything in the schema, or holds any privilege that `program` has no use for; and the engine
- * also when row-level security does not confine it.
+ * Requires that the connected role is not a superuser, cannot create or assume other roles, owns
+ * nothing in the schema and has only the privileges of `program`. The engine's role must also be
+ * subject to row-level security.
  *
- * @param options.ahead a later version has migrated the database: rights to tables that only it
- * knows are its own affair
+ * @param options.ahead a later version has migrated the database: privileges on tables that are
+ *   unknown to this version are accepted
+ * @throws TooMuchPrivilegeError
  */
 export async function assertRole(
   sql: Pool,
@@ -321,11 +322,11 @@ export async function assertRole(
   if (typeof role?.power === 'string') found.push(role.power);
   if (role?.owns === true) found.push('owns tables');
   if (role?.member === true) found.push('is a member of another role');
-  if (role?.disguised === true) found.push('is only a disguise of the role that logged in');
-  if (role?.creates === true) found.push('may create things in the schema');
-  if (role?.makesSchemas === true) found.push('may make schemas');
-  if (role?.silences === true) found.push('may silence triggers');
-  if (role?.readsFiles === true) found.push('may reach files of the server');
+  if (role?.disguised === true) found.push('differs from the role that logged in');
+  if (role?.creates === true) found.push('can create objects in the schema');
+  if (role?.makesSchemas === true) found.push('can create schemas');
+  if (role?.silences === true) found.push('can disable triggers');
+  if (role?.readsFiles === true) found.push('can read files of the server');
   if (role?.forgetful === true) found.push('commits without waiting for the disk');
   const allowed = new Set(
     Object.entries(GRANTS[program]).flatMap(([privilege, tables]) =>
@@ -336,10 +337,10 @@ export async function assertRole(
     (one) => !allowed.has(one) && !(ahead && isUnknownTable(one)),
   );
   if (extra.length > 0) found.push(`may ${extra.slice(0, 5).join(', ')}`);
-  // The others serve the whole registry, and have no policy that confines them.
+  // The other programs read every tenant, and no policy applies to them.
   const unconfined = program === 'engine' ? await unconfinedTables(sql) : [];
   if (unconfined.length > 0) {
-    found.push(`sees every tenant's rows of ${unconfined.slice(0, 5).join(', ')}`);
+    found.push(`can see the rows of every tenant in ${unconfined.slice(0, 5).join(', ')}`);
   }
   if (found.length > 0) {
     throw new TooMuchPrivilegeError(

@@ -1,18 +1,18 @@
 import type { Pool } from './transaction.js';
 
-/** The tenant has too much work waiting. Nothing was done: try again later. */
+/** Too much work of this tenant is queued. Nothing was done: retry later. */
 export class TenantBusyError extends Error {
   override readonly name = 'TenantBusyError';
 }
 
 export interface TenantLimits {
-  /** Units of work at a time, of all tenants together. */
+  /** Concurrent units of work, all tenants together. */
   total: number;
-  /** Units of work of one tenant at a time. */
+  /** Concurrent units of work of one tenant. */
   perTenant: number;
-  /** Units of work of one tenant that may wait; more are refused at once. */
+  /** Queued units of work of one tenant; more are rejected at once. */
   maxWaiting: number;
-  /** Longest wait, in milliseconds. */
+  /** Longest time in the queue, in milliseconds. */
   timeoutMs: number;
 }
 
@@ -25,23 +25,23 @@ export const TENANT_CONNECTIONS: TenantLimits = {
 
 interface Tenant {
   active: number;
-  /** First come, first served. */
+  /** First in, first out. */
   waiting: Set<() => void>;
 }
 
-/** Limits work by tenant. Tenants with waiting work are served in turn. */
+/** Limits work by tenant. Tenants with queued work are served round-robin. */
 export class TenantLimiter {
   private active = 0;
-  /** In the order in which they are served next. */
+  /** In round-robin order. */
   private readonly tenants = new Map<number, Tenant>();
 
   constructor(private readonly limits: TenantLimits) {}
 
   /**
-   * Runs `work` once the tenant's turn has come.
+   * Runs `work` when the tenant has a free slot.
    *
-   * @param timeoutMs longest wait
-   * @throws TenantBusyError when too much of the tenant waits already, or this waited too long
+   * @param timeoutMs longest time in the queue
+   * @throws TenantBusyError when the tenant's queue is full or the timeout passed
    */
   async run<T>(
     tenantNo: number,
@@ -74,7 +74,7 @@ export class TenantLimiter {
 
   private turn(tenant: Tenant, timeoutMs: number): Promise<void> {
     if (tenant.waiting.size >= this.limits.maxWaiting)
-      return Promise.reject(new TenantBusyError('too much of this tenant waits'));
+      return Promise.reject(new TenantBusyError('the queue of the tenant is full'));
     return new Promise((resolve, reject) => {
       const serve = (): void => {
         clearTimeout(timer);
@@ -84,7 +84,7 @@ export class TenantLimiter {
       };
       const timer = setTimeout(() => {
         tenant.waiting.delete(serve);
-        reject(new TenantBusyError('the tenant waited too long'));
+        reject(new TenantBusyError('no free slot for the tenant within the timeout'));
       }, timeoutMs);
       tenant.waiting.add(serve);
     });
@@ -104,15 +104,12 @@ export class TenantLimiter {
   }
 }
 
-/**
- * Connections for everything that a tenant requests besides admissions, so that one tenant's slow
- * reads delay only its own requests.
- */
+/** The connections for every tenant request except admissions: one tenant's slow reads delay only itself. */
 export class TenantConnections {
   private readonly sql: Pool;
   private readonly limiter: TenantLimiter;
 
-  /** The pool has at least `total` connections for this. */
+  /** `total` must not exceed the pool's connections. */
   constructor({ sql, ...limits }: TenantLimits & { sql: Pool }) {
     this.sql = sql;
     this.limiter = new TenantLimiter(limits);

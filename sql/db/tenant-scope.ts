@@ -1,17 +1,25 @@
-import { type Db, openedTransaction, pipeline, type Pool, readTransaction, type Statement, type Transaction } from './transaction.js';
+import {
+  type Db,
+  openedTransaction,
+  pipeline,
+  type Pool,
+  readTransaction,
+  type Statement,
+  type Transaction,
+} from './transaction.js';
 
-/** An id, and whose it is: nothing is read of it for anybody else. */
+/** An id with its tenant: the query sees only rows of that tenant. */
 export interface OwnId {
   tenantNo: number;
   id: string;
 }
 
 /**
- * Runs `work` in one transaction in which the database shows the rows of these tenants and of no
- * other. Outside of it the engine's role sees no tenant's rows at all, so a query that forgets its
- * tenant finds nothing, and one that is tricked finds nothing of anybody else.
+ * Runs `work` in one transaction in which row-level security shows only the rows of these tenants.
+ * Outside of it the engine's role sees no tenant rows, so neither a query without a tenant predicate
+ * nor an injected one can read another tenant.
  *
- * Never inside another: with every connection held by an outer one, the inner ones would wait for ever.
+ * Never nest it: when outer calls hold every connection, the inner ones deadlock.
  */
 export function asTenants<T>(
   sql: Pool,
@@ -21,7 +29,7 @@ export function asTenants<T>(
   return openedTransaction(sql, (tx) => scopeTo(tx, tenants), work);
 }
 
-/** The same after something that is read first, without a round trip of its own. */
+/** As `asTenants`, but reads `opening` first in the same round trip. */
 export function asTenantsAfter<O, T>(
   sql: Pool,
   tenants: readonly number[],
@@ -36,7 +44,7 @@ export function asTenantsAfter<O, T>(
   return openedTransaction(sql, open, work);
 }
 
-/** The same for one statement that only reads: all of it is one round trip. */
+/** As `asTenants` for one read-only statement, in one round trip. */
 export function readAsTenants<T>(
   sql: Pool,
   tenants: readonly number[],
@@ -48,7 +56,7 @@ export function readAsTenants<T>(
 const scopeTo = (tx: Transaction, tenants: readonly number[]) => tx`
   select set_config('svc.tenants', ${`{${[...new Set(tenants)].join(',')}}`}, true)`;
 
-/** The tables whose rows are one tenant's each, by a column of their own or through their parent. */
+/** The tables that row-level security scopes to one tenant, directly or through their parent. */
 export const TENANT_TABLES = [
   'batch',
   'batch_part',
@@ -73,7 +81,7 @@ export const TENANT_TABLES = [
   'trust_package',
 ] as const;
 
-/** Those of them of which the connected role is shown every tenant's rows, whoever it speaks for. */
+/** The tenant tables whose rows of every tenant the connected role can see. */
 export async function unconfinedTables(sql: Db): Promise<string[]> {
   const rows = await sql<{ name: string }[]>`
     select c.relname as name

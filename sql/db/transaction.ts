@@ -1,5 +1,10 @@
 import type postgres from 'postgres';
-import { DatabaseUnusableError, isConnectionLost, mapDbErrors, mapStartupDbErrors } from './errors.js';
+import {
+  DatabaseUnusableError,
+  isConnectionLost,
+  mapDbErrors,
+  mapStartupDbErrors,
+} from './errors.js';
 
 /** A pool or a transaction: what every query function takes first. */
 export type Db = postgres.ISql<{ bigint: number }>;
@@ -12,62 +17,61 @@ export type Transaction = postgres.ReservedSql<{ bigint: number }> & {
 };
 
 /**
- * Runs `work` in one transaction: committed when it returns, rolled back when it throws. Between
- * its statements `work` waits for nothing but the database.
+ * Runs `work` in one transaction: committed when it returns, rolled back when it throws. `work` must
+ * wait only for the database between its statements. A lost connection is destroyed, because the
+ * driver keeps state about it.
  *
- * A connection that is lost has rolled back by itself, and is thrown away with whatever the driver
- * still remembers of it.
- *
- * @throws DatabaseUnavailableError when the connection is lost. If that happens while committing,
- *   whether the transaction took place is not known: whoever retries must be able to do it twice.
+ * @throws DatabaseUnavailableError when the connection is lost. A loss during the commit leaves the
+ *   outcome unknown, so a retry must be idempotent.
  */
 export function transaction<T>(sql: Pool, work: (tx: Transaction) => Promise<T>): Promise<T> {
   return openedTransaction(sql, () => Promise.resolve(), work);
 }
 
 /**
- * The same, with what `opening` asks sent right behind `begin`, and not after its answer. It may read,
- * and set what is local to the transaction: were `begin` to fail, it would take place outside of one.
+ * As `transaction`, but sends the statements of `opening` in the same round trip as `begin`. They may
+ * only read or set transaction-local settings: if `begin` fails, they run outside a transaction.
  */
 export function openedTransaction<O, T>(
   sql: Pool,
   opening: (tx: Transaction) => Promise<O>,
   work: (tx: Transaction, opened: O) => Promise<T>,
 ): Promise<T> {
-  return reserved(sql, async (connection) => {
+  return onReservedConnection(sql, async (connection) => {
     const begun = connection`begin`.execute();
     const [, opened] = await pipeline(begun, opening(connection));
     const result = await work(connection, opened);
     const { command } = await connection`commit`;
-    // What the database calls it when a statement had failed and `work` went on all the same.
-    if (command !== 'COMMIT') throw new Error('a statement failed, so nothing was committed');
+    // PostgreSQL answers ROLLBACK to a commit when a statement failed and `work` ignored the error.
+    if (command !== 'COMMIT') throw new Error('transaction rolled back: a statement failed');
     return result;
   });
 }
 
-/** A transaction that only reads, and is sent whole: `setting` and `reading` are a statement each. */
+/** A read-only transaction in one round trip: `setting` and `reading` are one statement each. */
 export function readTransaction<T>(
   sql: Pool,
   setting: (tx: Transaction) => Statement<unknown>,
   reading: (tx: Transaction) => Statement<T>,
 ): Promise<T> {
-  return reserved(sql, async (connection) => {
+  return onReservedConnection(sql, async (connection) => {
     const [, , found, { command }] = await pipeline(
       connection`begin read only`,
       setting(connection),
       reading(connection),
       connection`commit`,
     );
-    // The driver asks anew what it had prepared for a table that is different by now. That is behind the
-    // commit here, where nothing of `setting` holds any more: what was found then is not what is there.
-    if (command !== 'COMMIT') throw new Error('a statement failed, so nothing was read');
+    // After DDL the driver prepares the statement again and resends it. That would run behind this
+    // commit, outside the scope that `setting` made, so its result must not be used.
+    if (command !== 'COMMIT')
+      throw new Error('read-only transaction rolled back: a statement failed');
     return found;
   });
 }
 
-/** One view of the database for all that `work` reads, however long that takes: nothing in it moves. */
+/** Runs `work` on one snapshot of the database (repeatable read, read only). */
 export function readSnapshot<T>(sql: Pool, work: (tx: Transaction) => Promise<T>): Promise<T> {
-  return reserved(sql, async (connection) => {
+  return onReservedConnection(sql, async (connection) => {
     await connection`begin isolation level repeatable read read only`;
     const result = await work(connection);
     await connection`commit`;
@@ -75,13 +79,16 @@ export function readSnapshot<T>(sql: Pool, work: (tx: Transaction) => Promise<T>
   });
 }
 
-/** Not sent before it is waited for. */
+/** Sent when it is awaited or executed. */
 export interface Statement<T> extends Promise<T> {
   execute(): unknown;
 }
 
-/** Uses a connection that is nobody else's meanwhile; when `work` throws, nothing of it stays. */
-function reserved<T>(sql: Pool, work: (connection: Transaction) => Promise<T>): Promise<T> {
+/** Runs `work` on an exclusive connection; rolls back when it throws. */
+function onReservedConnection<T>(
+  sql: Pool,
+  work: (connection: Transaction) => Promise<T>,
+): Promise<T> {
   return mapDbErrors(async () => {
     const connection = await sql.reserve();
     try {
@@ -96,11 +103,10 @@ function reserved<T>(sql: Pool, work: (connection: Transaction) => Promise<T>): 
 }
 
 /**
- * Statements of one transaction that do not wait for each other's answers: they are sent one behind
- * the other and take place in that order. Returns when all have ended, also when one fails: nothing
- * of a transaction may still be under way when it is rolled back.
+ * Sends statements of one transaction without waiting for each other's results; they run in order.
+ * Returns when all have ended, also when one fails, because no statement may be in flight at rollback.
  *
- * @throws what the first of them in the list failed with, which is why those behind it did
+ * @throws the error of the first failed statement in the list, which caused the later ones
  */
 export async function pipeline<T extends readonly Promise<unknown>[]>(
   ...statements: T
@@ -124,9 +130,8 @@ async function rollBack(connection: Transaction, error: unknown): Promise<void> 
 }
 
 /**
- * Refuses a connection on whose other end something else than a session of its own is: a pooler that
- * lends sessions by the transaction. What is set with the connection does not arrive through one, and
- * a session's lock would be held by whoever comes next.
+ * Rejects a connection through a transaction pooler. The pooler drops the connection's settings and
+ * gives session-level locks to the next client.
  */
 export async function requireOwnSession(sql: Db): Promise<void> {
   const [row] = await mapStartupDbErrors(
@@ -134,7 +139,7 @@ export async function requireOwnSession(sql: Db): Promise<void> {
   );
   if (row?.arrived === true) return;
   throw new DatabaseUnusableError(
-    'the settings of the connection did not reach PostgreSQL: a pooler stands between. Connect straight to it, or through ' +
-      'what passes connections on as they are; behind a pooler in session mode, set enable_seqscan = off for the role',
+    'the connection settings did not reach PostgreSQL: a connection pooler is in between. Connect to PostgreSQL directly or ' +
+      'through a TCP proxy; for a pooler in session mode, set enable_seqscan = off for the role',
   );
 }

@@ -2,7 +2,7 @@ import type { Db, Transaction } from '../db/transaction.js';
 import { mapDbErrors } from '../db/errors.js';
 import { fromUuid, toUuid } from '../db/columns.js';
 
-/** Those of the proofs that were erased on purpose, by their records. */
+/** Those of the proofs that have an erasure record. */
 export function erasedAmong(sql: Db, proofIds: readonly string[]): Promise<Set<string>> {
   return mapDbErrors(async () => {
     if (proofIds.length === 0) return new Set();
@@ -14,8 +14,8 @@ export function erasedAmong(sql: Db, proofIds: readonly string[]): Promise<Set<s
 }
 
 /**
- * Takes leaves below `belowIndex` that were erased and of which no verdict says so yet. They are gone
- * from the table when the transaction commits, so the verdicts about them must be written in it.
+ * Deletes and returns erased leaves below `belowIndex` that have no ERASED verdict yet. The caller must
+ * write their verdicts in the same transaction.
  */
 export function takeDueErasures(
   tx: Transaction,
@@ -32,7 +32,7 @@ export function takeDueErasures(
   });
 }
 
-/** Its ends are of no matter any more. */
+/** Deletes the expiries of erased leaves. */
 export function forgetExpiries(tx: Transaction, leaves: readonly number[]): Promise<void> {
   return mapDbErrors(async () => {
     await tx`delete from svc.expiry where leaf_index = any(${[...leaves]}::bigint[])`;

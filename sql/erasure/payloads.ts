@@ -3,22 +3,22 @@ import type { Db, Transaction } from '../db/transaction.js';
 import { fromUuid, toUuid } from '../db/columns.js';
 import { unpackAep } from '../proofs/packed-aep.js';
 
-/** On whose word something is erased. */
+/** The authority for an erasure. */
 export interface ErasureOrder {
   actor: string;
-  /** Where the request to erase is kept, such as a case number: it stays for ever, so no name and no reason. */
+  /** A reference to the request, such as a case number. It is kept forever: no names, no reasons. */
   reasonRef: string;
 }
 
-/** Payload that was found and nulled, with what the rest of its traces are found by. */
+/** An erased payload, with the keys for finding its other traces. */
 export interface Erased {
   proofId: string;
   tenantNo: number;
   lane: number;
-  /** Of an erasure in this transaction; false when it was erased before. */
+  /** Erased by this transaction; false when it was erased before. */
   isNew: boolean;
   requestHash: Buffer | null;
-  /** Of what it was decided on; null when it was refused, or its AEP cannot be read. */
+  /** The hash of the policy input; null when the admission was rejected or its AEP is unreadable. */
   inputHash: Buffer | null;
 }
 
@@ -34,11 +34,11 @@ interface Row {
 }
 
 /**
- * Nulls the payload of settled admissions in this transaction, each with its record. The database
- * refuses the one without the other. What was erased before is erased again as far as something came
- * since, such as the reason of a revocation, and gets no second record.
+ * Nulls the payload of admissions with an outcome, each with an erasure record; the database rejects
+ * one without the other. A repeat erases what was added since, such as a revocation reason, without
+ * a second record.
  *
- * Those that are not settled are left as they are, and are not in what is returned.
+ * Skips pending admissions: they are absent from the result.
  */
 export async function erasePayloads(
   tx: Transaction,
@@ -89,8 +89,8 @@ export async function erasePayloads(
 }
 
 /**
- * Why its artifacts were revoked. The log keeps the salted hash of it. What waits keeps its reason, also
- * when it was asked for since this began: a worker holds it against its hash, and appends nothing without.
+ * Erases the revocation reasons; the log keeps their salted hashes. A pending revocation keeps its
+ * reason, because a worker checks the reason against the hash before it appends.
  */
 export async function eraseReasons(tx: Transaction, ids: readonly string[]): Promise<void> {
   await tx`
@@ -104,7 +104,7 @@ export async function eraseReasons(tx: Transaction, ids: readonly string[]): Pro
       from svc.log_entry where kind = 2 and proof_id = any(${[...ids]}::uuid[]))`;
 }
 
-/** Of what an AEP says that it was decided on. */
+/** The input hash in an AEP; null when the AEP is absent or unreadable. */
 export function inputHashOf(aep: Buffer | null): Buffer | null {
   if (aep === null) return null;
   try {
@@ -114,11 +114,11 @@ export function inputHashOf(aep: Buffer | null): Buffer | null {
     const hash = Buffer.from(policy?.input_hash ?? '', 'hex');
     return hash.length === 32 ? hash : null;
   } catch {
-    return null; // damaged: what it was decided on stays, and is told apart by nothing
+    return null; // Unreadable: the input cannot be identified, so it is kept.
   }
 }
 
-/** When an admission was erased, and by whose word; null when it was not. */
+/** The erasure record of an admission, or null. */
 export async function erasureOf(
   sql: Db,
   proofId: string,
@@ -130,11 +130,11 @@ export async function erasureOf(
     : { erasedAt: row.erased_at, actor: row.actor, reasonRef: row.reason_ref };
 }
 
-/** Why nothing was erased of an admission that is not settled, or not there. */
+/** Throws the reason why an admission cannot be erased: it is unknown or pending. */
 export async function requireErasable(sql: Db, proofId: string): Promise<void> {
   const [row] = await sql`select from svc.intake where proof_id = ${toUuid(proofId)}::uuid`;
-  if (row === undefined) throw new AdministrationError(`there is no admission ${proofId}`);
+  if (row === undefined) throw new AdministrationError(`unknown admission ${proofId}`);
   throw new AdministrationError(
-    `admission ${proofId}, or a revocation of it, is not settled yet: erase it once it is`,
+    `admission ${proofId}, or a revocation of it, is still pending: erase it when it has an outcome`,
   );
 }

@@ -4,7 +4,7 @@ import { eraseBatches, holdKeys } from './traces.js';
 import { eraseReasons, inputHashOf } from './payloads.js';
 import { fromUuid, toUuid } from '../db/columns.js';
 
-/** The number of a tenant, for whoever goes through all that it has. */
+/** The number of a tenant. */
 export async function tenantNumber(sql: Db, tenantId: string): Promise<number> {
   const [row] = await sql<{ tenant_no: number }[]>`
     select tenant_no from svc.tenant where tenant_id = ${tenantId}`;
@@ -12,7 +12,7 @@ export async function tenantNumber(sql: Db, tenantId: string): Promise<number> {
   return row.tenant_no;
 }
 
-/** Admissions of a tenant that have payload, behind `after` in the order of their ids. */
+/** A tenant's admissions with payload after `after`, in order of their ids. */
 export async function unerasedFrom(
   sql: Db,
   tenantNo: number,
@@ -27,10 +27,10 @@ export async function unerasedFrom(
 }
 
 /**
- * What is left of a tenant whose admissions were erased: reasons that came since, keys without an
- * admission, what batches hash and what was wrong with their items, and inputs that no AEP names.
+ * Erases what remains of a tenant after its admissions: revocation reasons added since, idempotency
+ * keys without an admission, batch hashes and problems, and inputs that no AEP names.
  *
- * @returns how many revocations of what was erased wait to be appended, and keep their reasons until then
+ * @returns the number of pending revocations of erased proofs; they keep their reasons until appended
  */
 export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Promise<number> {
   await holdKeys(tx);
@@ -46,7 +46,7 @@ export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Prom
     revoked.map((row) => row.proof_id),
   );
   await eraseBatchesOf(tx, tenantNo);
-  // Those that are bound to something which is kept are not shown to whoever erases.
+  // Row-level security hides keys that are bound to kept admissions.
   await tx`delete from svc.idempotency_key where tenant_no = ${tenantNo}`;
   await eraseTenantInputs(tx, tenantNo);
   const [waiting] = await tx<{ n: number }[]>`
@@ -56,8 +56,8 @@ export async function eraseTenantTraces(tx: Transaction, tenantNo: number): Prom
 }
 
 /**
- * Of batches of which nothing is kept: what they hash, and what was wrong with their items. One without
- * an admission is erased when there is a record of something of the tenant, or nothing to have one of.
+ * Erases hashes and problems of batches whose admissions are all erased. A batch without admissions
+ * is erased when the tenant has an erasure record, or has no admissions at all.
  */
 async function eraseBatchesOf(tx: Transaction, tenantNo: number): Promise<void> {
   const batches = await tx<{ batch_id: string; items_hash: Buffer | null }[]>`
@@ -94,7 +94,7 @@ async function eraseTenantInputs(tx: Transaction, tenantNo: number): Promise<voi
     select aep from svc.proof where tenant_no = ${tenantNo} and aep is not null`;
   const named = new Set(kept.map(({ aep }) => inputHashOf(aep)?.toString('hex')));
   const unnamed = inputs.filter(({ input_hash: hash }) => !named.has(hash.toString('hex')));
-  // A damaged AEP may name any of them.
+  // An unreadable AEP may name any of them.
   if (named.has(undefined) || unnamed.length === 0) return;
   await tx`
     delete from svc.policy_input where input_hash in (

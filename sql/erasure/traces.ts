@@ -3,16 +3,16 @@ import type { Erased } from './payloads.js';
 import { toUuid } from '../db/columns.js';
 
 /**
- * Keeps everybody from binding idempotency keys until the transaction ends, and waits for who was about
- * to: such a key may be of what is erased. Before any row is locked, so that nobody waits in a circle.
+ * Blocks new idempotency keys until the transaction ends, and waits for transactions that are binding
+ * one: it could belong to an erased admission. Must run before any row lock, to avoid deadlock.
  */
 export async function holdKeys(tx: Transaction): Promise<void> {
   await tx`lock table svc.idempotency_key in share row exclusive mode`;
 }
 
 /**
- * Keys, and hashes of bodies without a salt, that an erased admission came with. The database shows no
- * key to be deleted that is bound to what is kept as well.
+ * Erases the idempotency keys and unsalted body hashes of erased admissions. Row-level security hides
+ * keys that are also bound to kept data.
  */
 export async function eraseTraces(tx: Transaction, erased: readonly Erased[]): Promise<void> {
   for (const { proofId, tenantNo, lane, requestHash, inputHash } of erased) {
@@ -31,13 +31,13 @@ export async function eraseTraces(tx: Transaction, erased: readonly Erased[]): P
   }
 }
 
-/** A batch whose hash of its items goes, and with it the keys that were bound to that. */
+/** A batch whose items hash is erased, with the idempotency keys bound to that hash. */
 export interface HashedBatch {
   batch_id: string;
   items_hash: Buffer;
 }
 
-/** The hash first: a key whose hash a batch still has is shown to nobody who would delete it. */
+/** Erases hashes first: row-level security hides a key while a batch has its hash. */
 export async function eraseBatches(
   tx: Transaction,
   tenantNo: number,
@@ -54,15 +54,14 @@ export async function eraseBatches(
       from unnest(${batches.map((batch) => batch.items_hash.toString('hex'))}::text[]) as asked(hash))`;
 }
 
-/** An AEP has the hash of its input: raw where it is packed, as text where it is not. */
+/** Whether an AEP contains the input hash: raw when packed, as hex when stored as text. */
 const namesInput = (tx: Db, inputHash: Buffer) => tx`
   (position(${inputHash}::bytea in aep) > 0
     or position(convert_to(${inputHash.toString('hex')}, 'UTF8') in aep) > 0)`;
 
 /**
- * What it was decided on, unless another proof that is kept was decided on the same: inputs name
- * their tenant, so it is one of the tenant's. What is appended meanwhile is looked at last, while
- * nothing can be.
+ * Deletes a policy input unless a kept proof uses it. Inputs name their tenant, so only its proofs
+ * can. Concurrent appends are checked last, under the append lock.
  */
 async function eraseInput(tx: Transaction, tenantNo: number, inputHash: Buffer): Promise<void> {
   const [before] = await tx<{ is_kept: boolean; last: number | null }[]>`

@@ -1,24 +1,24 @@
 import type { Db } from '../db/transaction.js';
 import { fromUuid, toUuid } from '../db/columns.js';
 
-/** What became of an admission, by the rows that there are. */
+/** The rows that show an admission's outcome. */
 export interface AdmissionRow {
   proofId: string;
-  /** By its intake row, which gives its identity back when it is. */
+  /** From the intake row, which releases the deduplication key. */
   isRefused: boolean;
   hasProof: boolean;
   hasRefusal: boolean;
   isPending: boolean;
-  /** Something of its payload is gone. */
+  /** Some of its payload is missing. */
   lacksPayload: boolean;
-  /** Something of its payload is there. */
+  /** Some of its payload is present. */
   hasPayload: boolean;
   isErased: boolean;
-  /** What nothing in the log vouches for: of an admission without a proof, what is left of it. */
+  /** The remaining payload of an admission without a proof: the log does not cover it. */
   unproved: { request: Buffer; requestHash: Buffer } | null;
 }
 
-/** Admissions behind `after`, in the order of their ids. */
+/** Admissions after `after`, in order of their ids. */
 export async function admissionsFrom(
   sql: Db,
   after: string,
@@ -69,12 +69,12 @@ export async function admissionsFrom(
 export interface ProofPlace {
   proofId: string;
   leafIndex: number;
-  /** Whether the log has the proof at the leaf that its row names. */
+  /** The log has the proof at the leaf that its row names. */
   isInLog: boolean;
   isAccepted: boolean;
 }
 
-/** Proofs behind `after`, in the order of their ids. */
+/** Proofs after `after`, in order of their ids. */
 export async function proofsFrom(sql: Db, after: string, limit: number): Promise<ProofPlace[]> {
   const rows = await sql<
     { proof_id: string; leaf_index: number; in_log: boolean; accepted: boolean }[]
@@ -94,7 +94,7 @@ export async function proofsFrom(sql: Db, after: string, limit: number): Promise
   }));
 }
 
-/** Pending admissions that were never accepted. */
+/** Pending rows without an intake row. */
 export async function strayPending(sql: Db, limit: number): Promise<string[]> {
   const rows = await sql<{ proof_id: string }[]>`
     select proof_id::text from svc.intake_pending q
@@ -103,7 +103,7 @@ export async function strayPending(sql: Db, limit: number): Promise<string[]> {
   return rows.map((row) => fromUuid(row.proof_id));
 }
 
-/** How many admissions wait longer than `ms` milliseconds to be settled, and since when the oldest does. */
+/** The number of admissions pending for longer than `ms` milliseconds, and the oldest acceptance. */
 export async function waitingLongerThan(
   sql: Db,
   ms: number,
@@ -114,7 +114,7 @@ export async function waitingLongerThan(
   return { count: row?.count ?? 0, oldest: row?.oldest ?? null };
 }
 
-/** Identities that more than one admission has, which no index allows. */
+/** Deduplication keys with more than one admission, which the index forbids. */
 export async function sharedIdentities(sql: Db, limit: number): Promise<string[][]> {
   const rows = await sql<{ proof_ids: string[] }[]>`
     select array_agg(proof_id::text order by proof_id) as proof_ids from svc.intake

@@ -1,19 +1,19 @@
 import type { Db } from '../db/transaction.js';
 import { batchIdOf, batchUuid } from '../db/columns.js';
 
-/** A batch by its counts, and by its items. */
+/** A batch with its stored counts and those computed from its items. */
 export interface CheckedBatch {
   batchId: string;
   total: number;
-  /** Its parts follow one another, and have as many items as it says. */
+  /** The chunks are contiguous and add up to the batch's number of items. */
   arePartsWhole: boolean;
-  /** Items that point to an admission which is not there. */
+  /** Items that point to a missing admission. */
   strays: number;
   /** Items whose admission was erased. */
   erased: number;
-  /** In hex; null once an item was erased. */
+  /** Hex; null when an item was erased. */
   itemsHash: string | null;
-  /** The same from its items, where none was invalid, for the database keeps no bytes of those. */
+  /** The hash computed from the items; null with invalid items, whose bytes are not stored. */
   foundHash: string | null;
   isComplete: boolean;
   counted: Record<
@@ -23,7 +23,7 @@ export interface CheckedBatch {
   found: Record<'admitted' | 'denied' | 'refused' | 'invalid' | 'replayed', number>;
 }
 
-/** Batches behind `after`, in the order of their ids. */
+/** Batches after `after`, in order of their ids. */
 export async function batchesFrom(sql: Db, after: string, limit: number): Promise<CheckedBatch[]> {
   const rows = await sql<
     (Record<string, number | null> & {

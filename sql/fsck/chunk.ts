@@ -8,9 +8,9 @@ export interface StoredVerdict extends VerdictInHistory {
   firstIndex: number;
   lastIndex: number;
   root: Buffer;
-  /** Of a row for a range: the verifier's compact range, 32 bytes a subtree. */
+  /** For a range verdict: the verifier's compact range, 32 bytes per subtree. */
   subtrees: Buffer | null;
-  /** Of such a row: the chain over the key entries that it saw. */
+  /** For a range verdict: the chain over its key entries. */
   keysDigest: Buffer | null;
 }
 
@@ -33,25 +33,25 @@ export interface CheckpointRow {
   note: string;
 }
 
-/** All that the registry has of a range of leaves, as of one moment. */
+/** The registry's rows for a range of leaves, from one snapshot. */
 export interface Chunk {
   leaves: StoredLeaf[];
-  /** The tiles of these leaves, and the one above them. */
+  /** The tiles of these leaves, and the tile above them. */
   tiles: StoredTile[];
-  /** Those of ranges that touch this one, and those of single leaves in it; in the order of force. */
+  /** Range verdicts that overlap, and single-leaf verdicts inside; in order of precedence. */
   verdicts: StoredVerdict[];
   expiries: StoredExpiry[];
   /** Checkpoints of sizes in (from, to]. */
   checkpoints: CheckpointRow[];
-  /** When the verifier last looked at all that may be over, in epoch milliseconds. */
+  /** The last expiry scan of the verifier, in epoch milliseconds. */
   verifierCheckedAt: number | null;
-  /** Leaves below it wait to be verified anew, because a key was compromised. */
+  /** Leaves below it wait for verification again after a key compromise. */
   urgentUntil: number;
-  /** Leaves of the verified prefix. */
+  /** The size of the verified prefix. */
   verified: number;
 }
 
-/** Runs reads that see the registry as of one moment. */
+/** Runs reads on one snapshot of the registry. */
 export function asOfOneMoment<T>(sql: Pool, work: (tx: Transaction) => Promise<T>): Promise<T> {
   return transaction(sql, async (tx) => {
     await tx`set transaction isolation level repeatable read, read only`;

@@ -1,6 +1,6 @@
 import type { Db } from '../db/transaction.js';
 
-/** Which of the inputs, by hash in hex, are kept. */
+/** Which of the input hashes (hex) are stored. */
 export async function knownInputs(sql: Db, hashes: readonly string[]): Promise<Set<string>> {
   const rows = await sql<{ hash: string }[]>`
     select asked.hash from unnest(${[...hashes]}::text[]) as asked(hash)
@@ -8,7 +8,7 @@ export async function knownInputs(sql: Db, hashes: readonly string[]): Promise<S
   return new Set(rows.map((row) => row.hash));
 }
 
-/** Rows behind `after` (hex) whose content does not have the hash that they are filed under. */
+/** Policy inputs after `after` (hex) whose content does not match their hash. */
 export async function inputsFrom(
   sql: Db,
   after: string,
@@ -21,7 +21,7 @@ export async function inputsFrom(
   return rows.map((row) => ({ hash: row.hash, isRight: row.is_right }));
 }
 
-/** Policy sets and fixtures, of which there are few: whether each is what its hash says. */
+/** Policy sets and fixtures, and whether each matches its hash. */
 export async function decidingTexts(
   sql: Db,
 ): Promise<{ table: 'policy_set' | 'fixture'; name: string; isRight: boolean }[]> {

@@ -6,14 +6,14 @@ export interface CheckedPackage {
   /** In hex. */
   membersHash: string;
   proofIds: string[];
-  /** Positions count from 0, and each member is an admission of the package's own tenant. */
+  /** Positions are contiguous from 0, and each member is an admission of the package's tenant. */
   areFit: boolean;
-  /** The number of the change that made it; 0 when there is none. */
+  /** The change number of its creation; 0 without one. */
   change: number;
   madeAt: Date;
 }
 
-/** Packages behind `after`, in the order of their ids. */
+/** Packages after `after`, in order of their ids. */
 export async function packagesFrom(
   sql: Db,
   after: string,
@@ -61,16 +61,16 @@ export interface CheckedToken {
   expiresAt: Date | null;
   isRevoked: boolean;
   expiredAt: Date | null;
-  /** When it was made, revoked or found to be over, whichever was last. */
+  /** The last of creation, revocation and recorded expiry. */
   changedAt: Date;
   dueAt: Date | null;
-  /** How often it is among the numbered changes. */
+  /** The number of its changes. */
   changes: number;
-  /** The greatest of them. */
+  /** Its largest change number. */
   lastChange: number;
 }
 
-/** Share tokens behind `after` (hex), in the order of their hashes. */
+/** Share tokens after `after` (hex), in order of their hashes. */
 export async function tokensFrom(sql: Db, after: string, limit: number): Promise<CheckedToken[]> {
   const rows = await sql<
     {
@@ -127,7 +127,7 @@ export async function tokensFrom(sql: Db, after: string, limit: number): Promise
   });
 }
 
-/** How many changes there are, up to which number, what the counter says, and packages without one. */
+/** The number of changes, the largest, the counter's value, and packages without a change. */
 export async function grantNumbers(
   sql: Db,
 ): Promise<{ count: number; last: number; head: number; packagesWithout: string[] }> {
@@ -148,8 +148,8 @@ export async function grantNumbers(
 }
 
 /**
- * The first change behind `after` that has to wait for a proof at or behind `size`, or for one that is
- * not there: a package, as it has it in it. Null when none has to.
+ * The first change after `after` of a package with a member proof that is missing or at leaf `size` or
+ * later; null when there is no such change.
  */
 export async function firstWaitingChange(
   sql: Db,

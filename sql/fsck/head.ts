@@ -1,9 +1,9 @@
 import type { Db } from '../db/transaction.js';
 
-/** How long the log is, and what says otherwise: all as of one moment. */
+/** The log head and the rows that contradict it, from one snapshot. */
 export interface HeadRows {
   size: number;
-  /** Rows of the log at its size and beyond. */
+  /** Log rows at or beyond its size. */
   entriesBeyond: number[];
   tilesBeyond: { level: number; index: number; hashes: number }[];
   lastCheckpoint: number;
@@ -36,7 +36,7 @@ export async function readHead(sql: Db): Promise<HeadRows> {
   };
 }
 
-/** The largest checkpoint, and how old it is by the database's clock, in milliseconds. */
+/** The largest checkpoint and its age by the database clock, in milliseconds. */
 export async function latestCheckpointTime(
   sql: Db,
 ): Promise<{ size: number; ageMs: number } | null> {

@@ -4,17 +4,17 @@ import { entryBytesOf, LEAF_KINDS, type EntryRow } from '../log/log.js';
 import { unpackAep } from '../proofs/packed-aep.js';
 import { validityOf, type StoredValidity, type Validity } from '../admissions/pinned-intake.js';
 
-/** A leaf with every row that belongs to it: stored bytes, and columns that repeat what they say. */
+/** A leaf with all of its rows: stored bytes, and columns that repeat them. */
 export interface StoredLeaf {
   leafIndex: number;
-  /** Empty when the row's columns make no entry. */
+  /** Empty when the columns do not form an entry. */
   entry: Uint8Array;
   kind: 'proof' | 'status' | 'key';
-  /** The proof that the row is filed under; null for a key entry. */
+  /** The proof id of the row; null for a key entry. */
   filedUnder: string | null;
   /** Epoch milliseconds. */
   at: number;
-  /** Null when there is no such row, and for leaves that are no proofs. */
+  /** Null for other kinds of leaves, and when the row is missing. */
   proof: {
     leafIndex: number;
     aep: Buffer | null;
@@ -29,9 +29,9 @@ export interface StoredLeaf {
     action: string | null;
     intentId: string | null;
   } | null;
-  /** A record says that the payload was erased. */
+  /** An erasure record exists. */
   isErased: boolean;
-  /** No verdict says so yet: the verifier is to come. */
+  /** The verifier has not recorded the erasure yet. */
   isErasureDue: boolean;
   intake: {
     request: Buffer | null;
@@ -76,7 +76,7 @@ interface Row extends EntryRow {
   validity: StoredValidity;
 }
 
-/** The leaves with indexes in [from, to), in order. A leaf that is missing is absent. */
+/** The leaves with indexes in [from, to), in order; missing leaves are absent. */
 export async function readLeaves(sql: Db, from: number, to: number): Promise<StoredLeaf[]> {
   const rows = await sql<Row[]>`
     select e.leaf_index, e.kind, e.proof_id::text, e.at, e.aep_hash, e.proof_record_hash, e.body,
@@ -100,7 +100,7 @@ export async function readLeaves(sql: Db, from: number, to: number): Promise<Sto
 function storedLeaf(row: Row): StoredLeaf {
   return {
     leafIndex: Number(row.leaf_index),
-    entry: entryOrNothing(row),
+    entry: entryOrEmpty(row),
     kind: LEAF_KINDS[row.kind] ?? 'proof',
     filedUnder: row.proof_id === null ? null : fromUuid(row.proof_id),
     at: row.at.getTime(),
@@ -140,8 +140,8 @@ function storedLeaf(row: Row): StoredLeaf {
   };
 }
 
-/** One damaged row must fail by itself, and not keep the others from being read. */
-function entryOrNothing(row: EntryRow): Uint8Array {
+/** Returns no bytes for a damaged row, so that the other rows can still be read. */
+function entryOrEmpty(row: EntryRow): Uint8Array {
   try {
     return entryBytesOf(row);
   } catch {

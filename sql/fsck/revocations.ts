@@ -2,7 +2,7 @@ import type { Decided } from '#protocol/status';
 import type { Db } from '../db/transaction.js';
 import { fromUuid, toUuid } from '../db/columns.js';
 
-/** The proof that an entry is about; null when there is none. */
+/** The proof that an entry names; null when it is unknown. */
 export async function proofAbout(
   sql: Db,
   proofId: string,
@@ -16,9 +16,9 @@ export async function proofAbout(
 }
 
 /**
- * Null when there is none; `erased` when it went with the payload of the proof.
+ * A reason document; null when it is missing, `erased` after an erasure of the proof.
  *
- * @param reasonHash in hex
+ * @param reasonHash hex
  */
 export async function reasonDocument(
   sql: Db,
@@ -37,7 +37,7 @@ export interface AskedRevocation {
   artifactKind: string;
 }
 
-/** Requests behind `after` that are settled and were not refused: the log must have what they asked. */
+/** Requests after `after` that were not rejected and are done: the log must have their entries. */
 export async function settledRequests(
   sql: Db,
   after: string,
@@ -55,7 +55,7 @@ export async function settledRequests(
   }));
 }
 
-/** Reason documents behind `after` (hex), which are written together with their entries. */
+/** Reason documents after `after` (hex); each commits with its log entry. */
 export async function reasonsFrom(
   sql: Db,
   after: string,

@@ -1,21 +1,21 @@
 import type { Pool } from '../db/transaction.js';
 import { batchIdOf, fromUuid, packageIdOf } from '../db/columns.js';
 
-/** Rows whose other half is gone, or never was: nothing that goes through the halves comes to them. */
+/** Orphan rows: a scan that starts from their missing parents cannot find them. */
 export interface Strays {
-  /** Of a batch there is something, and not the batch. */
+  /** Rows of a missing batch. */
   batches: string[];
-  /** Admissions of a batch that is never handed out. */
+  /** Pending admissions of a batch without a chunk lease. */
   withoutTurn: string[];
-  /** Members of a package that there is not. */
+  /** Members of a missing package. */
   packages: string[];
-  /** Numbered changes of a token or package that there is not. */
+  /** Change numbers of a missing token or package. */
   changes: number[];
-  /** Records of erasures of no admission, or of another leaf than the proof's. */
+  /** Erasure records of an unknown admission, or with a wrong leaf index. */
   erasures: string[];
 }
 
-/** Each of one moment and of one statement, so that what is made meanwhile is whole. */
+/** One statement per kind, so that concurrent inserts are seen completely. */
 export async function readStrays(sql: Pool, limit: number): Promise<Strays> {
   const batches = await sql<{ id: string }[]>`
     select distinct s.batch_id::text as id from (

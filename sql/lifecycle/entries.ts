@@ -12,11 +12,11 @@ import type { Db, Pool, Transaction } from '../db/transaction.js';
 import { toUuid } from '../db/columns.js';
 import { appendLocked, keyEntries, lockHead } from '../log/log.js';
 
-/** Times in the log are the database's, like every other time in it. */
+/** The database's time: every time in the log comes from its clock. */
 export async function databaseTime(tx: Db): Promise<number> {
   const [row] = await tx<{ at: Date }[]>`
     select date_trunc('milliseconds', clock_timestamp()) as at`;
-  if (row === undefined) throw new Error('the database told no time');
+  if (row === undefined) throw new Error('the database returned no time');
   return row.at.getTime();
 }
 
@@ -25,7 +25,7 @@ export interface KeyChange {
   /** base64url of the raw 32 bytes. */
   publicKey: string;
   change: KeyEntry['change'];
-  /** For a compromise: the first log index whose signatures do not count. */
+  /** For a compromise: the first leaf index whose signatures are void. */
   fromIndex?: number;
 }
 
@@ -37,8 +37,8 @@ async function changesOf(sql: Db, keyId: string): Promise<KeyEntry['change'][]> 
 }
 
 /**
- * Appends a key entry, and returns its index: from there on the log knows the key in its new state.
- * A key is activated once, and only what was activated can be retired or compromised.
+ * Appends a key entry and returns its index. A key is activated once; only an activated key can be
+ * retired or marked as compromised.
  *
  * @throws AdministrationError
  */
@@ -50,19 +50,19 @@ export function appendKeyChange(
   return joinTransaction(sql, async (tx) => {
     if (key.change === 'activate' && !isUsablePublicKey(fromBase64Url(key.publicKey))) {
       throw new AdministrationError(
-        `key ${key.keyId} is of small order or not canonical: anybody could sign under it`,
+        `key ${key.keyId} is of small order or not canonical: its signatures can be forged`,
       );
     }
     const size = await lockHead(tx);
     const before = await changesOf(tx, key.keyId);
     if (key.change === 'activate' && before.length > 0) {
-      throw new AdministrationError(`the log knows key ${key.keyId} already: make a new one`);
+      throw new AdministrationError(`key ${key.keyId} is already in the log: generate a new one`);
     }
     if (key.change !== 'activate' && !before.includes('activate')) {
-      throw new AdministrationError(`the log never activated key ${key.keyId}`);
+      throw new AdministrationError(`key ${key.keyId} was never activated in the log`);
     }
     if ((key.fromIndex ?? 0) > size) {
-      throw new AdministrationError(`the log has only ${size} leaves: nothing would be void`);
+      throw new AdministrationError(`the log has only ${size} leaves: no signature would be void`);
     }
     const at = await databaseTime(tx);
     const body = keyEntryBytes({
@@ -77,7 +77,7 @@ export function appendKeyChange(
   });
 }
 
-/** Activates a key unless the log has an entry about it already. */
+/** Activates a key unless the log already has an entry for it. */
 export async function ensureKeyActive(
   sql: Pool | Transaction,
   sha256: Sha256,
@@ -92,15 +92,15 @@ export interface Revocation {
   artifactKind: ArtifactKind;
   reason: string;
   actor: string;
-  /** 32 random bytes in hex: nobody can confirm a guessed reason from its public hash. */
+  /** 32 random bytes in hex, so that a guessed reason cannot be confirmed from its public hash. */
   salt: string;
 }
 
 /**
- * Revokes an artifact, for ever, and returns the index of the log entry that says so. The reason
- * goes into the database as `svc.registry.revocation_reason/1.0`, and only its hash into the log.
+ * Revokes an artifact permanently and returns the index of its log entry. The database stores the
+ * reason as `svc.registry.revocation_reason/1.0`; the log has only its hash.
  *
- * @throws AdministrationError when there is no such proof
+ * @throws AdministrationError when the proof is unknown
  */
 export function appendRevocation(
   sql: Pool | Transaction,
@@ -108,7 +108,7 @@ export function appendRevocation(
   revocation: Revocation,
 ): Promise<number> {
   const { proofId, artifactKind, reason, actor, salt } = revocation;
-  const unknown = new AdministrationError(`there is no proof ${proofId}`);
+  const unknown = new AdministrationError(`unknown proof ${proofId}`);
   if (!isProofId(proofId)) return Promise.reject(unknown);
   const document = revocationReasonBytes({
     proof_id: proofId,

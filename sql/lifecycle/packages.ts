@@ -5,9 +5,9 @@ import { asTenants } from '../db/tenant-scope.js';
 export interface NewPackage {
   packageId: string;
   keyNo: number;
-  /** Different from each other, in the order in which they are to be shown. */
+  /** Distinct, in display order. */
   proofIds: readonly string[];
-  /** SHA-256 over the proof ids in their order: what makes two packages the same. */
+  /** SHA-256 over the proof ids in order: the deduplication key. */
   membersHash: Uint8Array;
 }
 
@@ -18,17 +18,17 @@ export interface TrustPackage {
   createdAt: number;
 }
 
-/** Why a proof cannot be in a package. */
+/** The reason why a proof cannot be in a package. */
 export type MemberFault = 'unknown' | 'denied' | 'outcome' | 'erased';
 
 export type CreatePackageOutcome =
   | { outcome: 'created' | 'repeat'; package: TrustPackage }
-  /** By the place of the culprit in what was asked for. */
+  /** By position in the request. */
   | { outcome: 'unfit'; faults: Map<number, MemberFault> };
 
 /**
- * Makes a package of proofs, each of which must be the tenant's own, an admission, and not the
- * outcome of one. The same proofs in the same order are the same package, however often it is made.
+ * Creates a package of the tenant's own admitted proofs, outcomes excluded. The same proofs in the same
+ * order are the same package.
  */
 export function createPackage(
   sql: Pool,
@@ -36,14 +36,14 @@ export function createPackage(
   wanted: NewPackage,
 ): Promise<CreatePackageOutcome> {
   return asTenants(sql, [tenantNo], async (tx) => {
-    // What was made stays what it is, also when a member of it could not be taken any more.
+    // An existing package stays valid even if a member would be rejected now.
     const before = await packageOf(tx, tenantNo, wanted);
     if (before !== null) return { outcome: 'repeat', package: before };
     const faults = await faultsOf(tx, tenantNo, wanted.proofIds);
     if (faults.size > 0) return { outcome: 'unfit', faults };
     const isNew = await insertPackage(tx, tenantNo, wanted);
     const stored = await packageOf(tx, tenantNo, wanted);
-    if (stored === null) throw new Error('a package that was made is not there');
+    if (stored === null) throw new Error('a package that was just inserted was not found');
     return { outcome: isNew ? 'created' : 'repeat', package: stored };
   });
 }
@@ -75,7 +75,7 @@ async function faultsOf(
   return new Map(rows.map(({ n, fault }) => [Number(n) - 1, fault]));
 }
 
-/** In statements of their own: a member is seen only beside a package that is seen. */
+/** Two statements: a row check on members needs a visible package row. */
 async function insertPackage(
   tx: Transaction,
   tenantNo: number,
@@ -95,7 +95,7 @@ async function insertPackage(
   return true;
 }
 
-/** Those of the packages that are the tenant's, newest first. */
+/** The tenant's packages among these, newest first. */
 async function packagesOf(tx: Db, tenantNo: number, uuids: string[]): Promise<TrustPackage[]> {
   const rows = await tx<{ package_id: string; created_at: Date; proof_ids: string[] }[]>`
     select k.package_id::text, k.created_at, m.proof_ids
@@ -123,13 +123,13 @@ export function readPackage(
   });
 }
 
-/** A place in a list of packages, which is in the order of their making, newest first. */
+/** A position in the list of packages, newest first. */
 export interface PackagePlace {
   createdAt: number;
   packageId: string;
 }
 
-/** The tenant's packages from behind `after` on, newest first. */
+/** The tenant's packages after `after`, newest first. */
 export function listPackages(
   sql: Pool,
   tenantNo: number,

@@ -6,7 +6,7 @@ import { fromUuid, toUuid } from '../db/columns.js';
 import { DamagedEntryError, statusesOf } from '../proofs/status-entries.js';
 import { asTenants, type OwnId } from '../db/tenant-scope.js';
 
-/** A revocation as a tenant asks for it. The reason document is made where it is asked for. */
+/** A tenant's revocation request, with its reason document. */
 export interface RevocationItem {
   requestId: string;
   keyNo: number;
@@ -16,14 +16,14 @@ export interface RevocationItem {
   document: Uint8Array;
 }
 
-/** What the log says of an artifact that is revoked; of several entries the first stands. */
+/** The log's entry for a revoked artifact; the first of several counts. */
 export interface StandingRevocation {
   state: 'revoked';
   leafIndex: number;
   entry: StatusEntry;
 }
 
-/** Why no worker appended what was asked. */
+/** The reason why a worker rejected the request. */
 export type RevocationRefusal = 'api_key_revoked' | 'processing_failed';
 
 export type RevocationSettlement =
@@ -31,16 +31,16 @@ export type RevocationSettlement =
 
 export type AskOutcome =
   | { outcome: 'unknown_proof' }
-  /** A denial or an outcome has only its proof. */
+  /** A denial or an outcome has no artifact but its proof. */
   | { outcome: 'absent_artifact' }
   | { outcome: 'revoked'; standing: StandingRevocation }
-  /** Durable: a worker appends it, or says why not. A repeat points to the request that waits. */
+  /** Stored: a worker appends it or rejects it. A repeat returns the pending request. */
   | { outcome: 'asked' | 'repeat'; requestId: string };
 
-/** Each is a request of somebody else's that was refused just now. */
-const MOST_ROUNDS = 8;
+/** Each round means that a concurrent request was rejected meanwhile. */
+const MAX_ATTEMPTS = 8;
 
-async function standingOf(
+async function revocationInLog(
   tx: Db,
   proofId: string,
   kind: ArtifactKind,
@@ -60,8 +60,8 @@ async function decidedOf(tx: Db, tenantNo: number, proofId: string): Promise<Dec
 }
 
 /**
- * Writes down that a tenant wants an artifact of its own proof revoked, unless the log says so
- * already or somebody asked before. Nothing is appended here: the engine has no right to.
+ * Stores a tenant's request to revoke an artifact of its own proof, unless it is revoked or requested
+ * already. A worker appends the entry, because the engine's role may not.
  */
 export function askRevocation(
   sql: Pool,
@@ -73,15 +73,15 @@ export function askRevocation(
     const decided = await decidedOf(tx, tenantNo, proofId);
     if (decided === null) return { outcome: 'unknown_proof' };
     if (artifactKind !== 'proof' && isProofOnly(decided)) return { outcome: 'absent_artifact' };
-    for (let round = 0; round < MOST_ROUNDS; round += 1) {
-      const standing = await standingOf(tx, proofId, artifactKind);
+    for (let round = 0; round < MAX_ATTEMPTS; round += 1) {
+      const standing = await revocationInLog(tx, proofId, artifactKind);
       if (standing !== null) return { outcome: 'revoked', standing };
       if (await insertRequest(tx, tenantNo, item)) return { outcome: 'asked', requestId };
       const first = await firstRequest(tx, tenantNo, proofId, artifactKind);
       if (first !== null) return { outcome: 'repeat', requestId: first };
-      // The first was refused in between and gave way: ask in its place.
+      // The first request was rejected meanwhile: try again.
     }
-    throw new Error(`the revocation requests of ${proofId} do not come to rest`);
+    throw new Error(`revocation requests of ${proofId} conflict repeatedly`);
   });
 }
 
@@ -130,10 +130,10 @@ interface RequestRow {
 async function settlementOf(tx: Db, row: RequestRow): Promise<RevocationSettlement | null> {
   if (row.pending) return null;
   if (row.refused !== null) return { state: 'refused', code: row.refused };
-  return standingOf(tx, fromUuid(row.proof_id), row.artifact_kind);
+  return revocationInLog(tx, fromUuid(row.proof_id), row.artifact_kind);
 }
 
-/** How those of a tenant's requests stand that are settled, by request id; the others wait. */
+/** The outcomes of the tenant's requests, by request id; pending requests are absent. */
 export function settledRevocations(
   sql: Pool,
   requests: readonly OwnId[],
@@ -155,7 +155,7 @@ export function settledRevocations(
   });
 }
 
-/** How the revocation of an artifact stands; null when it is not the tenant's, or nobody asked. */
+/** The revocation state of an artifact; null when it was not requested or is not the tenant's. */
 export function revocationState(
   sql: Pool,
   tenantNo: number,
@@ -164,7 +164,7 @@ export function revocationState(
 ): Promise<'pending' | RevocationSettlement | null> {
   return asTenants(sql, [tenantNo], async (tx) => {
     if ((await decidedOf(tx, tenantNo, proofId)) === null) return null;
-    const standing = await standingOf(tx, proofId, kind);
+    const standing = await revocationInLog(tx, proofId, kind);
     if (standing !== null) return standing;
     const [row] = await tx<RequestRow[]>`
       select r.request_id::text, r.proof_id::text, r.artifact_kind, r.refused,
@@ -178,22 +178,22 @@ export function revocationState(
   });
 }
 
-/** What a worker has to settle, with what it checks instead of believing. */
+/** A claimed request, with the checks that replace trust in its columns. */
 export interface ClaimedRevocation {
   requestId: string;
   proofId: string;
   artifactKind: ArtifactKind;
   reasonHash: Buffer;
   document: Buffer;
-  /** The key that asked is its tenant's, and was not revoked since. */
+  /** The API key belongs to the tenant and is not revoked. */
   keyHolds: boolean;
-  /** The proof is the asking tenant's, and has such an artifact. */
+  /** The proof belongs to the tenant and has this artifact. */
   artifactHolds: boolean;
 }
 
 /**
- * Claims requests in this transaction, in the order in which they were asked. Only what is still
- * pending is claimed, and only one transaction can ever commit the claim.
+ * Claims pending requests in this transaction, oldest first. Only one transaction can commit the
+ * claim of a request.
  */
 export async function claimRevocations(
   tx: Transaction,
@@ -232,7 +232,7 @@ export async function claimRevocations(
   }));
 }
 
-/** Closes claimed requests that are not appended; the artifact may be asked for again. */
+/** Rejects claimed requests; the artifact can be requested again. */
 export async function refuseRevocations(
   tx: Transaction,
   refusals: { requestId: string; code: RevocationRefusal }[],
@@ -253,13 +253,13 @@ export async function insertReasons(
   await tx`insert into svc.revocation_reason ${tx(rows)}`;
 }
 
-/** A place among the pending, in the order of their age. */
+/** A position in the pending requests, oldest first. */
 export interface PendingRevocation {
   requestedAt: Date;
   requestId: string;
 }
 
-/** Requests that have waited longer than `ms` milliseconds, oldest first, from `after` on. */
+/** Requests pending for longer than `ms` milliseconds after `after`, oldest first. */
 export function revocationsOlderThan(
   sql: Db,
   ms: number,

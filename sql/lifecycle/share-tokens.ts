@@ -3,16 +3,16 @@ import type { Db, Pool, Transaction } from '../db/transaction.js';
 import { comparableTime, fromUuid, packageIdOf, packageUuid, toUuid } from '../db/columns.js';
 import { asTenants } from '../db/tenant-scope.js';
 
-/** What a token shows. */
+/** The target of a token. */
 export type ShareTarget =
   { artifactKind: ArtifactKind; proofId: string } | { artifactKind: 'package'; packageId: string };
 
 export interface NewShareToken {
-  /** SHA-256 of the token; the token itself never comes here. */
+  /** SHA-256 of the token; the token itself is never stored. */
   tokenHash: Uint8Array;
   keyNo: number;
   target: ShareTarget;
-  /** Epoch milliseconds; null: until it is revoked. */
+  /** Epoch milliseconds; null: no expiry. */
   expiresAt: number | null;
 }
 
@@ -21,11 +21,11 @@ export type CreateOutcome =
   | { outcome: 'created'; createdAt: number }
   /** The tenant has no such proof or package. */
   | { outcome: 'unknown_target' }
-  /** A denial or an outcome has only its proof. */
+  /** A denial or an outcome has no artifact but its proof. */
   | { outcome: 'absent_artifact' }
   | { outcome: 'expiry_over' };
 
-/** Stores a token's hash for an artifact of one of the tenant's own proofs, or its own package. */
+/** Stores the hash of a token for an artifact of the tenant's own proof, or for its own package. */
 export function createShareToken(
   sql: Pool,
   tenantNo: number,
@@ -60,7 +60,7 @@ async function faultOf(
     : null;
 }
 
-/** When it was created, by the one clock there is; null when its end was over by that clock. */
+/** Returns the creation time by the database clock; null when the expiry has passed. */
 async function insertToken(
   tx: Transaction,
   tenantNo: number,
@@ -88,7 +88,7 @@ export interface ShareToken {
   revokedAt: number | null;
 }
 
-/** A place in a list of tokens, which is in the order of their making, newest first. */
+/** A position in the list of tokens, newest first. */
 export interface ShareTokenPlace {
   createdAt: number;
   tokenHash: Uint8Array;
@@ -115,7 +115,7 @@ const shareToken = (row: ShareTokenRow): ShareToken => ({
   revokedAt: row.revoked_at?.getTime() ?? null,
 });
 
-/** The tenant's tokens from behind `after` on, newest first, the revoked and expired among them. */
+/** The tenant's tokens after `after`, newest first, including revoked and expired ones. */
 export function listShareTokens(
   sql: Pool,
   tenantNo: number,
@@ -139,9 +139,9 @@ export function listShareTokens(
 }
 
 /**
- * Revokes one of the tenant's tokens, for ever; a second time changes nothing.
+ * Revokes one of the tenant's tokens permanently; idempotent.
  *
- * @returns false when the tenant has no token of that hash
+ * @returns false when the tenant has no token with that hash
  */
 export function revokeShareToken(
   sql: Pool,

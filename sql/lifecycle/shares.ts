@@ -4,10 +4,10 @@ import { mapDbErrors } from '../db/errors.js';
 import { fromUuid, packageIdOf, packageUuid, toUuid } from '../db/columns.js';
 import type { ShareTarget } from './share-tokens.js';
 
-/** A token (by its hash, in hex) was made, revoked or is over; or a package was made. */
+/** A token (by hex hash) was created, revoked or has expired, or a package was created. */
 export type ShareChange = { changeNo: number } & ({ tokenHash: string } | { packageId: string });
 
-/** Changes of tokens and packages after `changeNo`, in order: whoever sees one sees all before it. */
+/** Changes of tokens and packages after `changeNo`, in commit order and without gaps. */
 export function shareChangesSince(
   sql: Db,
   changeNo: number,
@@ -29,8 +29,8 @@ export function shareChangesSince(
 }
 
 /**
- * What tokens show now, by their hash in hex: null when one was revoked or the verifier has found
- * it to be over. Whether it was its end by time no clock decides here.
+ * The targets of tokens by hex hash; null for a token that is revoked or has a recorded expiry. Reads
+ * no clock: the verifier records expiries.
  */
 export function sharesNow(
   sql: Db,
@@ -67,11 +67,11 @@ export interface PackageRow {
   packageId: string;
   /** In the package's order. */
   proofIds: string[];
-  /** Hex; as it was stored when the package was made. */
+  /** Hex; stored when the package was created. */
   membersHash: string;
 }
 
-/** The packages of any tenant, each with its members. */
+/** Packages of any tenant, with their members. */
 export function packageRows(sql: Db, packageIds: readonly string[]): Promise<PackageRow[]> {
   return mapDbErrors(async () => {
     const rows = await sql<{ package_id: string; members_hash: Buffer; proof_ids: string[] }[]>`
@@ -88,7 +88,7 @@ export function packageRows(sql: Db, packageIds: readonly string[]): Promise<Pac
   });
 }
 
-/** The packages, of any tenant, that have one of the proofs in them, in the order of their ids. */
+/** The ids of packages, of any tenant, that contain one of the proofs, in order. */
 export function packagesWith(sql: Db, proofIds: readonly string[]): Promise<string[]> {
   return mapDbErrors(async () => {
     const rows = await sql<{ package_id: string }[]>`
@@ -99,8 +99,8 @@ export function packagesWith(sql: Db, proofIds: readonly string[]): Promise<stri
 }
 
 /**
- * Records tokens that are over at the database's clock, and returns how many. Not by two at a time:
- * the second would wait for the first and then find nothing.
+ * Records expired tokens by the database clock and returns their number. Must not run concurrently: the
+ * second scan would wait for the first and then find no rows.
  */
 export function expireShares(tx: Transaction, limit: number): Promise<number> {
   return mapDbErrors(async () => {

@@ -6,11 +6,11 @@ import { AdministrationError } from '../tenants/audit.js';
 export interface StoredCheckpoint {
   treeSize: number;
   root: Buffer;
-  /** The C2SP signed note as it was published. */
+  /** The published C2SP signed note. */
   note: string;
 }
 
-/** The largest checkpoint that was ever signed, or null before the first. */
+/** The largest signed checkpoint, or null. */
 export function latestCheckpoint(sql: Db): Promise<StoredCheckpoint | null> {
   return mapDbErrors(async () => {
     const [row] = await sql<{ tree_size: string; root: Buffer; note: string }[]>`
@@ -21,10 +21,10 @@ export function latestCheckpoint(sql: Db): Promise<StoredCheckpoint | null> {
 }
 
 /**
- * Stores a signed checkpoint that follows `previous` (0 before the first): compare-and-swap, so
- * that two publishers can never both extend the same checkpoint.
+ * Stores a signed checkpoint that follows `previous` (0 for the first) by compare-and-swap, so that
+ * two publishers cannot extend the same checkpoint.
  *
- * @returns false when `previous` is not the latest any more
+ * @returns false when `previous` is not the latest
  */
 export function insertCheckpoint(
   sql: Db,
@@ -43,7 +43,7 @@ export function insertCheckpoint(
   });
 }
 
-/** The smallest checkpoint of at least so many leaves, or null: it stays the same for ever. */
+/** The smallest checkpoint with at least `treeSize` leaves, or null; it never changes. */
 export function firstCheckpointFrom(sql: Db, treeSize: number): Promise<StoredCheckpoint | null> {
   return mapDbErrors(async () => {
     const [row] = await sql<{ tree_size: string; root: Buffer; note: string }[]>`
@@ -55,13 +55,13 @@ export function firstCheckpointFrom(sql: Db, treeSize: number): Promise<StoredCh
   });
 }
 
-/** The checkpoint of exactly so many leaves, or null when none was signed. */
+/** The checkpoint with exactly `treeSize` leaves, or null. */
 export async function checkpointAt(sql: Db, treeSize: number): Promise<StoredCheckpoint | null> {
   const found = await firstCheckpointFrom(sql, treeSize);
   return found?.treeSize === treeSize ? found : null;
 }
 
-/** Whether a log of this origin was ended here: then nothing is signed for it again. */
+/** Whether the log of this origin is retired: no checkpoint is signed for it again. */
 export function hasEnded(sql: Db, origin: string): Promise<boolean> {
   return mapDbErrors(async () => {
     const rows = await sql`select from svc.ended_log where origin = ${origin}`;
@@ -69,22 +69,22 @@ export function hasEnded(sql: Db, origin: string): Promise<boolean> {
   });
 }
 
-/** For these reasons a publisher refuses a database that lacks leaves which were published. */
+/** The publisher's stop reasons that prove the loss of published leaves. */
 const LEAVES_LOST: readonly (string | null)[] = ['database_behind', 'log_forked'];
 
 /**
- * Ends the log of this database, whose leaves go on as those of another.
+ * Retires the log of this database; its leaves continue in another log.
  *
- * @returns the size of the last checkpoint that the database knows of it
- * @throws AdministrationError also when no publisher has recorded that published leaves are lost
+ * @returns the size of its last checkpoint in the database
+ * @throws AdministrationError also when no publisher has recorded a loss of published leaves
  */
 export async function endLog(tx: Db, origin: string, reason: string): Promise<number> {
   const signed = await end(tx, origin, reason);
-  // Under the publishers' lock, which the end took: none of them publishes meanwhile.
+  // svc.end_log took the publishers' lock, so no publisher is active.
   if (LEAVES_LOST.includes(publishing(await readHeartbeats(tx)).refused)) return signed;
   throw new AdministrationError(
-    'nothing shows that published leaves are lost: no publisher has refused this database for that since the last snapshot. ' +
-      'Start a publisher with the SNAPSHOT_DIR that was published, or with TRUSTED_CHECKPOINT: it goes on, or records why not',
+    'no publisher has reported a loss of published leaves since the last snapshot. ' +
+      'Start a publisher with the published SNAPSHOT_DIR or with TRUSTED_CHECKPOINT: it publishes, or records the loss',
   );
 }
 

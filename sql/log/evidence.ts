@@ -6,13 +6,13 @@ import { mapDbErrors } from '../db/errors.js';
 import { LEAF_KINDS, PROOF } from './log.js';
 import { unpackAep } from '../proofs/packed-aep.js';
 
-/** One leaf as the verifier reads it back: the stored bytes, and nothing that says more than they do. */
+/** The stored evidence of one leaf, as the verifier reads it. */
 export interface LeafEvidence {
   leafIndex: number;
-  /** Empty when the row's columns make no entry at all. */
+  /** Empty when the columns do not form an entry. */
   entry: Uint8Array;
   kind: 'proof' | 'status' | 'key';
-  /** The proof that the row is filed under; null for a key entry. */
+  /** The proof id of the row; null for a key entry. */
   filedUnder: string | null;
   /** Null for leaves that are not proofs. */
   proof: {
@@ -21,21 +21,21 @@ export interface LeafEvidence {
     aep: Buffer | null;
     signature: Buffer | null;
     keyId: string | null;
-    /** The columns that are published, listed by or answered from, beside the log's own. */
+    /** Columns that are published, listed or answered from, besides the log's own. */
     effect: string | null;
     environment: string | null;
-    /** Of the tenant that both the proof and its intake belong to; null when there is no such one. */
+    /** The tenant of both the proof and its intake row; null when they differ. */
     tenantId: string | null;
     lane: number | null;
     isOutcome: boolean | null;
     action: string | null;
     intentId: string | null;
-    /** Nothing of its payload is left, and a record says that it was taken away on purpose. */
+    /** The payload is gone, and an erasure record exists. */
     isErased: boolean;
   } | null;
 }
 
-/** The log's own columns of a leaf, in the forms in which its entry has them. */
+/** The log's columns of a leaf, in the form that its entry has. */
 interface LeafRow {
   leaf_index: number;
   kind: number;
@@ -48,8 +48,8 @@ interface LeafRow {
   body: Buffer | null;
 }
 
-/** One damaged row must fail by itself, and not keep the others from being read. */
-function entryOrNothing(row: LeafRow): Uint8Array {
+/** Returns no bytes for a damaged row, so that the other rows can still be read. */
+function entryOrEmpty(row: LeafRow): Uint8Array {
   if (row.kind !== PROOF) return row.body ?? new Uint8Array();
   try {
     const text = proofEntryText({
@@ -64,7 +64,7 @@ function entryOrNothing(row: LeafRow): Uint8Array {
   }
 }
 
-/** The leaves with indexes in [from, to), in order. A leaf that is missing is absent. */
+/** The leaves with indexes in [from, to), in order; missing leaves are absent. */
 export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvidence[]> {
   return mapDbErrors(async () => {
     const rows = await sql<
@@ -97,7 +97,7 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
       left join svc.tenant t on t.tenant_no = p.tenant_no and t.tenant_no = i.tenant_no
       where e.leaf_index >= ${from} and e.leaf_index < ${to}
       order by e.leaf_index`;
-    // Asked of hardly any leaf, and after the rows: where the payload is gone its record is there.
+    // Read after the rows: a concurrent erasure then has its record when its payload is gone.
     const bare = rows.flatMap((row) => (row.bare && row.proof_id !== null ? [row.proof_id] : []));
     const erased = await erasedAmong(sql, bare);
     return rows.map((row) => {
@@ -105,7 +105,7 @@ export function readEvidence(sql: Db, from: number, to: number): Promise<LeafEvi
       const aep = row.aep === null ? null : unpackAep(row.aep);
       const leaf = {
         leafIndex: row.leaf_index,
-        entry: entryOrNothing(row),
+        entry: entryOrEmpty(row),
         kind: LEAF_KINDS[row.kind] ?? 'proof',
         filedUnder: proofId,
       };

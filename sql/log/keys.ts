@@ -4,7 +4,7 @@ import { voidedAt, type KeyedEntry } from '#protocol/key-state';
 import type { Db } from '../db/transaction.js';
 import { keyEntries } from './log.js';
 
-/** Every key entry of the log, in order; null when one cannot be read: it may end any key. */
+/** Every key entry of the log, in order; null when one is unreadable, as it may be a compromise. */
 export async function keysInLog(sql: Db): Promise<KeyedEntry[] | null> {
   const rows = await keyEntries(sql);
   try {
@@ -16,7 +16,7 @@ export async function keysInLog(sql: Db): Promise<KeyedEntry[] | null> {
 }
 
 /**
- * The index of the entry that voids a proof that `keyId` signed at `leafIndex`; null when none does.
+ * The index of the entry that voids a proof signed by `keyId` at `leafIndex`; null when it is not void.
  * An unreadable entry may be a compromise, so it voids every proof.
  */
 export function voidingLeaf(

@@ -13,14 +13,14 @@ export const PROOF = 1;
 const STATUS = 2;
 const KEY = 3;
 
-/** The kinds of leaves, by their numbers in the column. */
+/** The leaf kinds by their numbers in the `kind` column. */
 export const LEAF_KINDS: Record<number, 'proof' | 'status' | 'key'> = {
   [PROOF]: 'proof',
   [STATUS]: 'status',
   [KEY]: 'key',
 };
 
-/** What is appended. A proof's entry bytes follow from its columns; the others carry theirs. */
+/** A leaf to append. The entry bytes of a proof derive from its fields; other kinds carry theirs. */
 export type NewEntry =
   | {
       kind: 'proof';
@@ -34,7 +34,7 @@ export type NewEntry =
   | { kind: 'status'; proofId: string; at: number; body: Uint8Array }
   | { kind: 'key'; at: number; body: Uint8Array };
 
-/** The log's own columns of one leaf. */
+/** The columns of one leaf in `svc.log_entry`. */
 export interface EntryRow {
   leaf_index: string;
   kind: number;
@@ -45,7 +45,7 @@ export interface EntryRow {
   body: Buffer | null;
 }
 
-/** The canonical bytes of a leaf, as they were hashed into the tree. */
+/** The canonical bytes of a leaf, as hashed into the tree. */
 export function entryBytesOf(row: EntryRow): Uint8Array {
   if (row.kind !== PROOF) return row.body ?? new Uint8Array();
   return proofEntryBytes({
@@ -66,7 +66,7 @@ function newEntryBytes(entry: NewEntry): Uint8Array {
   });
 }
 
-/** Leaves in the log. */
+/** The number of leaves in the log. */
 export function treeSize(sql: Db): Promise<number> {
   return mapDbErrors(async () => {
     const [row] = await sql<{ tree_size: string }[]>`select tree_size from svc.log_head`;
@@ -75,8 +75,8 @@ export function treeSize(sql: Db): Promise<number> {
 }
 
 /**
- * Takes the append lock and returns the index that the next leaf will get. Held until the
- * transaction ends: everything that must be true of an entry at its index is checked after this.
+ * Takes the append lock and returns the index of the next leaf. The lock lasts until the transaction
+ * ends; every check that depends on the index must follow it.
  */
 export async function lockHead(tx: Transaction): Promise<number> {
   const [row] = await tx<{ tree_size: string }[]>`
@@ -86,8 +86,8 @@ export async function lockHead(tx: Transaction): Promise<number> {
 }
 
 /**
- * Appends entries from index `size` on, which must be what `lockHead` returned in this transaction:
- * the rows, the touched tiles and the new size commit together or not at all.
+ * Appends entries from index `size` on, which must be the result of `lockHead` in this transaction.
+ * The rows, the changed tiles and the new size commit together.
  */
 export async function appendLocked(
   tx: Transaction,
@@ -97,7 +97,7 @@ export async function appendLocked(
 ): Promise<void> {
   if (entries.length === 0) return;
   const inserting = insertEntries(tx, size, entries);
-  // Hashed while the database is at work.
+  // Hashed while the database works.
   const hashing = Promise.resolve().then(() =>
     entries.map((entry) => leafHash(sha256, newEntryBytes(entry))),
   );
@@ -117,7 +117,7 @@ export async function appendLocked(
   );
 }
 
-/** Proofs come by the hundred, entries that carry their bytes one by one. */
+/** Proofs are inserted in bulk; entries with their own bytes are few. */
 async function insertEntries(tx: Transaction, size: number, entries: NewEntry[]): Promise<void> {
   const proofs = entries.flatMap((entry, offset) =>
     entry.kind === 'proof' ? [{ ...entry, leafIndex: size + offset }] : [],
@@ -152,19 +152,18 @@ async function insertEntries(tx: Transaction, size: number, entries: NewEntry[])
 }
 
 /**
- * The stored tiles are not what the log makes them: nothing is appended, because what is built on
- * a wrong hash stays wrong for ever. A person has to mend them.
+ * A stored tile differs from the log. Nothing is appended, because a tree built on a wrong hash stays
+ * wrong. An operator must repair it.
  */
 export class TileDamagedError extends Error {
   override readonly name = 'TileDamagedError';
 }
 
 /**
- * The partial tiles that the next `count` leaves will extend, as stored, if they are what they must
- * be: a tile of leaves, the hashes of its entries; a tile above, the roots of the tiles below it.
- * All of those are read before the tile is full and its own root goes into the level above, which
- * is once for as many leaves as it covers; until then the last of them, which is new, is enough. Of
- * leaves, what this process has not yet held against the same bytes of the tile.
+ * The partial tiles that the next `count` leaves extend, checked: a level-0 tile has the hashes of its
+ * entries, a higher tile the roots of the tiles below. When a tile gets full, all of it is checked
+ * before its root enters the level above; until then the last hash is enough for higher tiles, and
+ * the hashes that this process has not checked yet for level 0.
  */
 async function rightEdge(tx: Db, sha256: Sha256, size: number, count: number): Promise<Tile[]> {
   const edge: Tile[] = [];
@@ -178,7 +177,7 @@ async function rightEdge(tx: Db, sha256: Sha256, size: number, count: number): P
     const expected = await below(tx, sha256, level, from, first + width);
     if (!equalBytes(concat(...expected), hashes.subarray((from - first) * HASH_BYTES))) {
       throw new TileDamagedError(
-        `tile ${level}/${index} is not what the log of ${size} leaves has below it: nothing is appended until it, or what is below it, is mended`,
+        `tile ${level}/${index} does not match the log of ${size} leaves: appends fail until the tile, or the data below it, is repaired`,
       );
     }
     if (level === 0) lastChecked = hashes;
@@ -187,11 +186,11 @@ async function rightEdge(tx: Db, sha256: Sha256, size: number, count: number): P
   return edge;
 }
 
-// Entries are never changed and small batches are many: reading a whole tile of them under the
-// append lock each time cost more than everything else there.
+// Entries never change, and small appends are frequent: reading a whole tile of entries under the
+// append lock for each would dominate the time of the lock.
 let lastChecked: Uint8Array = new Uint8Array(0);
 
-/** How many of a tile's leaves were found right when its bytes were the same: none, if any differs. */
+/** How many leaves of a tile are already checked; 0 when any byte differs since. */
 function checkedLeaves(hashes: Uint8Array, width: number): number {
   const checked = lastChecked.length / HASH_BYTES;
   const same = equalBytes(hashes.subarray(0, lastChecked.length), lastChecked);
@@ -272,7 +271,7 @@ export function statusEntriesOf(
   });
 }
 
-/** A proof as the publisher sees it: commitments only. */
+/** The public part of a proof: commitments only. */
 export interface PublicProofRow {
   leafIndex: number;
   proofId: string;
@@ -323,7 +322,7 @@ export function proofRows(sql: Db, from: number, to: number): Promise<PublicProo
   });
 }
 
-/** The proofs at the given leaf indexes, in log order; leaves that are no proofs are absent. */
+/** The proofs at the given leaf indexes, in log order; other kinds of leaves are absent. */
 export function proofRowsAt(sql: Db, leafIndexes: number[]): Promise<PublicProofRow[]> {
   return mapDbErrors(async () => {
     const rows = await sql<PublicProofColumns[]>`

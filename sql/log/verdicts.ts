@@ -3,11 +3,11 @@ import type { ArtifactKind, Outcome } from '#protocol/status';
 import { mapDbErrors } from '../db/errors.js';
 import type { Db, Transaction } from '../db/transaction.js';
 
-/** How far the log has verdicts without a gap. */
+/** The part of the log, from leaf 0, that has verdicts without a gap. */
 export interface VerifiedPrefix {
   /** Leaves verified, contiguous from 0. */
   treeSize: number;
-  /** The root that the verifier itself computed over them. */
+  /** The root that the verifier computed over them. */
   root: Buffer;
   /** The compact range behind the root: the perfect subtrees' hashes, 32 bytes each. */
   subtrees: Buffer;
@@ -22,12 +22,12 @@ export interface LeafVerdict {
   expired: ArtifactKind[];
   /** Epoch milliseconds. */
   verifiedAt: number;
-  /** Of a row about this leaf alone, and not of the one for a whole range. */
+  /** The verdict covers only this leaf, not a range. */
   own: boolean;
 }
 
 export interface NewVerdict {
-  /** What the verifier goes on from; null for a verdict on a single leaf. */
+  /** The verifier's resume state; null for a verdict on a single leaf. */
   prefix: { subtrees: Uint8Array; keysDigest: Uint8Array } | null;
   firstIndex: number;
   lastIndex: number;
@@ -65,7 +65,7 @@ export function verifiedPrefix(sql: Db): Promise<VerifiedPrefix | null> {
   });
 }
 
-/** Verdicts on single leaves that came after `verdictId`, in order. */
+/** Verdicts on single leaves after `verdictId`, in order. */
 export function verdictChangesSince(
   sql: Db,
   verdictId: number,
@@ -105,7 +105,7 @@ export function verdictChangesSince(
   });
 }
 
-/** The id of the last verdict; 0 without any. */
+/** The id of the last verdict; 0 without verdicts. */
 export function lastVerdictId(sql: Db): Promise<number> {
   return mapDbErrors(async () => {
     const [row] = await sql<{ last: string | null }[]>`
@@ -123,15 +123,15 @@ interface VerdictRow {
   verified_at: Date;
 }
 
-/** The verdict in force on each leaf of [from, to); leaves without one are absent. */
+/** The effective verdict on each leaf of [from, to); leaves without a verdict are absent. */
 export function verdictsForRange(
   sql: Db,
   from: number,
   to: number,
 ): Promise<Map<number, LeafVerdict>> {
   return mapDbErrors(async () => {
-    // The frontier's rows partition the prefix, and each saw a smaller log than any row about one
-    // of its leaves that came after it. So the ranges first, then the single leaves over them.
+    // The range rows partition the prefix, and a row on one leaf was made later, for a larger log.
+    // So single-leaf rows override ranges.
     const ranges = await sql<VerdictRow[]>`
       select frontier, first_index, last_index, outcome, expired, verified_at from svc.verdict
       where frontier and last_index >= ${from}
@@ -155,10 +155,7 @@ export function verdictsForRange(
   });
 }
 
-/**
- * The verdict in force on each of the leaves: of all rows that cover a leaf, the one that saw the
- * largest log, then the latest.
- */
+/** The effective verdict on each leaf: of all rows that cover it, the one for the largest log, then the latest. */
 export function verdictsForLeaves(sql: Db, leaves: number[]): Promise<Map<number, LeafVerdict>> {
   return mapDbErrors(async () => {
     const rows = await sql<(Omit<VerdictRow, 'first_index' | 'last_index'> & { leaf: string })[]>`
@@ -186,10 +183,7 @@ export function verdictsForLeaves(sql: Db, leaves: number[]): Promise<Map<number
   });
 }
 
-/**
- * Every verdict that covers each of the leaves, oldest first: the last one is in force. Leaves
- * without one are absent.
- */
+/** Every verdict that covers each leaf, oldest first: the last is effective. Leaves without one are absent. */
 export function verdictHistories(
   sql: Db,
   leaves: readonly number[],
@@ -237,9 +231,9 @@ export function verdictHistories(
 }
 
 /**
- * Writes verdicts. Only the verifier's role can.
+ * Inserts verdicts. Only the verifier's role may.
  *
- * @param at when it was found, in epoch milliseconds of the database; when the transaction began, unless said
+ * @param at the time of verification, epoch milliseconds of the database; the transaction's start by default
  */
 export function insertVerdicts(sql: Db, verdicts: NewVerdict[], at?: number): Promise<void> {
   return mapDbErrors(async () => {
@@ -261,7 +255,7 @@ export function insertVerdicts(sql: Db, verdicts: NewVerdict[], at?: number): Pr
   });
 }
 
-/** When an artifact stops asserting. */
+/** The end of an artifact's validity. */
 export interface Expiry {
   leafIndex: number;
   kind: ArtifactKind;
@@ -269,11 +263,11 @@ export interface Expiry {
   expiresAt: number;
 }
 
-/** Remembers ends, so that they are found without reading the registry. */
+/** Stores expiries, so that the expiry scan need not read the registry. */
 export function insertExpiries(sql: Db, expiries: Expiry[]): Promise<void> {
   return mapDbErrors(async () => {
-    for (let start = 0; start < expiries.length; start += EXPIRIES_AT_ONCE) {
-      const rows = expiries.slice(start, start + EXPIRIES_AT_ONCE).map((expiry) => ({
+    for (let start = 0; start < expiries.length; start += EXPIRY_BATCH_SIZE) {
+      const rows = expiries.slice(start, start + EXPIRY_BATCH_SIZE).map((expiry) => ({
         leaf_index: expiry.leafIndex,
         artifact_kind: expiry.kind,
         expires_at: new Date(expiry.expiresAt),
@@ -283,12 +277,12 @@ export function insertExpiries(sql: Db, expiries: Expiry[]): Promise<void> {
   });
 }
 
-/** Three parameters a row, and a statement has at most 65,535. */
-const EXPIRIES_AT_ONCE = 5_000;
+/** Three parameters each, and a statement allows at most 65,535. */
+const EXPIRY_BATCH_SIZE = 5_000;
 
 /**
- * Takes validities that are over at the database's clock. They are gone from the table when the
- * transaction commits, so the verdicts about them must be written in it.
+ * Deletes and returns expiries that are due by the database clock. The caller must write their verdicts
+ * in the same transaction.
  */
 export function takeDueExpiries(
   tx: Transaction,
@@ -306,12 +300,12 @@ export function takeDueExpiries(
   });
 }
 
-/** Where the scrubber goes on, and up to where it must not take its time. */
+/** The scrubber's position and the end of the urgent leaves. */
 export interface ScrubPosition {
   nextIndex: number;
-  /** The leaves of [nextIndex, urgentUntil) come first, newest first; none when it is 0. */
+  /** The leaves of [nextIndex, urgentUntil) come first, newest first; 0 when there are no urgent leaves. */
   urgentUntil: number;
-  /** Counts how often leaves were made urgent. */
+  /** Incremented each time leaves are made urgent. */
   epoch: number;
 }
 
@@ -324,7 +318,7 @@ export function scrubPosition(sql: Db): Promise<ScrubPosition> {
   });
 }
 
-/** Notes where the scrubber goes on. */
+/** Stores the scrubber's position. */
 export function advanceScrubCursor(
   sql: Db,
   { nextIndex, urgentUntil }: Omit<ScrubPosition, 'epoch'>,
@@ -335,7 +329,7 @@ export function advanceScrubCursor(
   });
 }
 
-/** Sends the scrubber to the leaves of [from, until) now: what was said of them may not hold. */
+/** Makes the scrubber check the leaves of [from, until) first: their verdicts may be wrong. */
 export function scrubUrgently(sql: Db, from: number, until: number): Promise<void> {
   return mapDbErrors(async () => {
     await sql`
@@ -351,15 +345,15 @@ export function databaseTime(sql: Db): Promise<number> {
   return mapDbErrors(async () => {
     const [row] = await sql<{ now: Date }[]>`
       select date_trunc('milliseconds', clock_timestamp()) as now`;
-    if (row === undefined) throw new Error('the database told no time');
+    if (row === undefined) throw new Error('the database returned no time');
     return row.now.getTime();
   });
 }
 
 /**
- * A look at everything that may be over is finished that began at `beganAt`, in epoch milliseconds
- * of the database. Of several verifiers' looks the latest counts, unless it is one to come: the
- * database's clock was set back since, and nobody has looked for what is over by then.
+ * Records that an expiry scan which began at `beganAt`, epoch milliseconds of the database, has
+ * finished. The latest scan of several verifiers counts. A recorded time in the future is replaced:
+ * the database clock was set back, and no scan covered that time.
  */
 export function recordExpiryScan(sql: Db, beganAt: number): Promise<void> {
   return mapDbErrors(async () => {
@@ -370,7 +364,7 @@ export function recordExpiryScan(sql: Db, beganAt: number): Promise<void> {
   });
 }
 
-/** When the last look that was finished began, in epoch milliseconds; null when there was none. */
+/** The start of the last finished expiry scan, in epoch milliseconds; null without a scan. */
 export function expiryScanDoneAt(sql: Db): Promise<number | null> {
   return mapDbErrors(async () => {
     const [row] = await sql<{ done_at: Date | null }[]>`select done_at from svc.upkeep`;

@@ -1,16 +1,16 @@
 import type { Db } from '../db/transaction.js';
 import { mapDbErrors } from '../db/errors.js';
 
-/** The last that an instance of a program reported; times in epoch milliseconds of the database. */
+/** The last report of a program instance; times in epoch milliseconds of the database. */
 export interface Heartbeat {
   program: string;
   startedAt: number;
   beatAt: number;
-  /** As the program's `/readyz` answers. */
+  /** The body of the program's `/readyz`. */
   readiness: Readonly<Record<string, unknown>>;
 }
 
-/** Records that an instance of the connected role lives, and how ready it is. */
+/** Stores the heartbeat of an instance of the connected role. */
 export function recordHeartbeat(sql: Db, instance: string, readiness: object): Promise<void> {
   return mapDbErrors(async () => {
     await sql`
@@ -32,11 +32,11 @@ export function readHeartbeats(sql: Db): Promise<Heartbeat[]> {
   });
 }
 
-/** What the publishers' heartbeats say of publishing. */
+/** The publishing state, from the publishers' heartbeats. */
 export interface Publishing {
-  /** Of the last snapshot, in epoch milliseconds of the database; null when no publisher reports any. */
+  /** The time of the last snapshot, in epoch milliseconds of the database; null without a report. */
   publishedAt: number | null;
-  /** Why the last publisher that stopped refused to publish; null once a snapshot was published since. */
+  /** The reason of the last fatal publish error; null after a later snapshot. */
   refused: string | null;
 }
 

@@ -4,9 +4,9 @@ import { mapDbErrors } from '../db/errors.js';
 import { treeSize } from '../log/log.js';
 import { verifiedPrefix, scrubPosition } from '../log/verdicts.js';
 
-// What is read now and then to be shown to operators, by programs whose roles may read it anyway.
+// Queries for operators' metrics, by programs whose roles can read these tables anyway.
 
-/** What is accepted and not settled: how many, and when the oldest came, in epoch milliseconds. */
+/** The number of pending admissions, and the oldest acceptance time in epoch milliseconds. */
 export function pendingNow(sql: Db): Promise<{ admissions: number; oldestAt: number | null }> {
   return mapDbErrors(async () => {
     const [row] = await sql<{ admissions: string; oldest: Date | null }[]>`
@@ -18,22 +18,22 @@ export function pendingNow(sql: Db): Promise<{ admissions: number; oldestAt: num
   });
 }
 
-/** Beyond this a number says no more than that it is very many. */
+/** Counting stops here. */
 const FAILING_COUNTED = 10_000;
 
 type Fragment = postgres.PendingQuery<postgres.Row[]>;
 
-/** Leaves whose verdict in force is fail, counted up to ten thousand each. */
+/** Leaves whose effective verdict is fail, each count capped at FAILING_COUNTED. */
 export interface FailingLeaves {
   failing: number;
-  /** Only because a compromised key signed them; the others are in `failing`. */
+  /** Failing only because a compromised key signed them; the others are in `failing`. */
   voided: number;
 }
 
 export function failingLeaves(sql: Db): Promise<FailingLeaves> {
   return mapDbErrors(async () => {
     const failed = sql`jsonb_path_query_array(checks, '$[*] ? (@.result == "fail")')`;
-    // As the verifier writes it, and as the index of 0017 has it: else all that is voided is read.
+    // Must equal the verifier's text and the partial index of migration 0017, or the query reads all voided rows.
     const voided = sql`
       '[{"name": "signing_key", "result": "fail", "detail": "by the log the key is compromised at this position"}]'`;
     const count = (of: Fragment, candidates: Fragment) => sql`
@@ -53,11 +53,11 @@ export function failingLeaves(sql: Db): Promise<FailingLeaves> {
   });
 }
 
-/** How far the verifier is. */
+/** The verified size and the log size. */
 export async function verifierPlace(
   sql: Db,
 ): Promise<{ lag: number; scrubbedTo: number } & FailingLeaves> {
-  // The prefix first: what is appended in between makes the distance longer, never less than none.
+  // The prefix first: leaves appended in between must not make the distance negative.
   const verified = (await verifiedPrefix(sql))?.treeSize ?? 0;
   return {
     lag: Math.max(0, (await treeSize(sql)) - verified),
@@ -66,7 +66,7 @@ export async function verifierPlace(
   };
 }
 
-/** How long the log is, and the last checkpoint that was signed of it. */
+/** The log size and the last signed checkpoint. */
 export function logAndCheckpoint(
   sql: Db,
 ): Promise<{ leaves: number; checkpoint: { treeSize: number; signedAt: number } | null }> {
@@ -85,7 +85,7 @@ export function logAndCheckpoint(
   });
 }
 
-/** The whole database on disk. */
+/** The database's size on disk. */
 export function databaseBytes(sql: Db): Promise<number> {
   return mapDbErrors(async () => {
     const [row] = await sql<{ bytes: string }[]>`

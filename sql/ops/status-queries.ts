@@ -1,23 +1,23 @@
 import type { Db } from '../db/transaction.js';
 import { mapDbErrors } from '../db/errors.js';
 
-/** Of one program's role: whether it may log in, and how many connections it has to this database. */
+/** A program's role: whether it can log in, and its number of connections to this database. */
 export interface RoleInUse {
   role: string;
   login: boolean;
   connections: number;
 }
 
-/** What an operator wants to know at a glance and no other query says. */
+/** The overview of `admin status` that no other query gives. */
 export interface Overview {
-  /** The database's own time, in epoch milliseconds. */
+  /** The database's time, in epoch milliseconds. */
   now: number;
   apiKeys: number;
   allowlisted: number;
-  /** Batches with something pending, and when the oldest of them came. */
+  /** Open batches and the acceptance time of the oldest. */
   batches: { open: number; oldestAt: number | null };
   roles: RoleInUse[];
-  /** Keys with which connected workers sign, by what they call themselves. */
+  /** Signing keys of connected workers, from their application names. */
   workerKeys: string[];
 }
 
@@ -38,7 +38,7 @@ export function readOverview(sql: Db): Promise<Overview> {
         (select count(*)::integer from svc.tenant where allowlisted) as allowlisted,
         count(g.batch_id)::integer as open_batches, min(b.accepted_at) as oldest_batch
       from svc.batch_progress g join svc.batch b using (batch_id) where g.pending > 0`;
-    // Which programs are connected is in no table of ours; whose sessions there are, everybody may see.
+    // pg_stat_activity shows every role's sessions; no table lists the running programs.
     const roles = await sql<{ role: string; login: boolean; connections: number }[]>`
       select r.rolname as role, r.rolcanlogin as login,
         (select count(*)::integer from pg_stat_activity a

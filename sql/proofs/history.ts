@@ -7,21 +7,21 @@ import { treeSize } from '../log/log.js';
 import { statusesOf } from './status-entries.js';
 import { verdictHistories } from '../log/verdicts.js';
 
-/** All that was ever found and logged about one proof. */
+/** Every verdict and log entry of one proof. */
 export interface ProofHistory {
-  /** Leaves in the log when it was asked. */
+  /** The number of leaves when it was read. */
   logSize: number;
-  /** Oldest first: the last one is in force. */
+  /** Oldest first; the last is effective. */
   verdicts: VerdictInHistory[];
-  /** In log order, a repeated one included. */
+  /** In log order, with repeats. */
   revocations: RevocationInHistory[];
-  /** A row among the revocations is not the entry that the log has there: what it was is lost. */
+  /** A revocation row differs from its log entry, so its content is unknown. */
   isDamaged?: boolean;
   /** Its payload was erased. */
   isErased?: boolean;
-  /** The index of the entry that voids the proof; null or absent when none does. */
+  /** The index of the entry that voids the proof; null or absent when it is not void. */
   voidedAt?: number | null;
-  /** Every key entry of the log; null when one cannot be read. */
+  /** Every key entry of the log; null when one is unreadable. */
   keys: KeyedEntry[] | null;
 }
 
@@ -29,16 +29,16 @@ interface ProofFacts {
   proofId: string;
   leafIndex: number;
   isErased: boolean;
-  /** Of the key that signed the proof. */
+  /** The key that signed the proof. */
   keyId: string;
 }
 
-/** Nothing of it belongs to a tenant: whoever asks has found the proof among its own before. */
+/** Not scoped to a tenant: the caller must have found the proof among the tenant's own. */
 export async function proofHistory(
   db: Db,
   { proofId, leafIndex, isErased, keyId }: ProofFacts,
 ): Promise<ProofHistory> {
-  // In this order: a verdict is read with every revocation and compromise that the verifier saw.
+  // Verdicts first, so that every revocation and compromise behind a verdict is read too.
   const verdicts = (await verdictHistories(db, [leafIndex])).get(leafIndex) ?? [];
   const statuses = await statusesOf(db, [proofId]);
   const [keys, logSize] = await Promise.all([keysInLog(db), treeSize(db)]);

@@ -13,7 +13,7 @@ import { asTenantsAfter } from '../db/tenant-scope.js';
 import type { Environment } from '../tenants/authenticate.js';
 import { verdictsForLeaves, type LeafVerdict } from '../log/verdicts.js';
 
-/** A proof in a list, with what its status follows from. */
+/** A proof in a list, with the inputs of its status. */
 export interface ProofInList {
   proofId: string;
   leafIndex: number;
@@ -25,11 +25,11 @@ export interface ProofInList {
   intentId: string | null;
   /** Epoch milliseconds. */
   acceptedAt: number;
-  /** The verdict in force; null while there is none. */
+  /** The effective verdict; null without a verdict. */
   verdict: LeafVerdict | null;
-  /** The log has a compromise of the key that voids the proof. */
+  /** A key compromise in the log voids the proof. */
   isVoided: boolean;
-  /** All artifacts that the log says are revoked. */
+  /** All artifacts with a revocation in the log. */
   revoked: ArtifactKind[];
 }
 
@@ -38,7 +38,7 @@ export interface ProofFilter {
   effect?: Effect | undefined;
   action?: string | undefined;
   intentId?: string | undefined;
-  /** Epoch milliseconds, the first that counts and the first that counts no more. */
+  /** Epoch milliseconds, from inclusive, to exclusive. */
   acceptedFrom?: number | undefined;
   acceptedBefore?: number | undefined;
 }
@@ -46,7 +46,7 @@ export interface ProofFilter {
 export interface ListQuery {
   tenantNo: number;
   filter: ProofFilter;
-  /** Only leaves below this index; null begins with the newest. */
+  /** Only leaves below this index; null starts with the newest. */
   below: number | null;
   limit: number;
   /** The only status listed; every status when absent. */
@@ -54,19 +54,18 @@ export interface ListQuery {
 }
 
 /**
- * The most leaves that one request looks at. A filter that hardly anything passes gives short pages
- * and goes on with the next request, so none ever reads a whole registry.
+ * The most leaves that one request scans. A selective filter gives short pages and continues with the
+ * next request, so none scans a whole registry.
  */
-const MOST_SCANNED = 4_000;
+const MAX_SCANNED = 4_000;
 const SCAN_GROWS_BY = 4;
 
-/** Between an acceptance and a checkpoint over it no transaction lasts so long, and no clock is so far off. */
+/** More than any transaction between acceptance and checkpoint lasts, plus clock skew. */
 const CHECKPOINT_SLACK_MS = 15 * 60_000;
 
 /**
- * One page of a tenant's proofs, the newest first, and the index below which the next one begins.
- * Leaves come in the order in which they are committed, so what is appended meanwhile changes
- * neither this page nor those after it.
+ * One page of a tenant's proofs, newest first, and the index to continue below. Leaves are in commit
+ * order, so later appends change neither this page nor those after it.
  */
 export function listProofs(
   sql: Pool,
@@ -78,13 +77,13 @@ export function listProofs(
     const floor = await firstLeafSince(tx, query.filter.acceptedFrom);
     const kept: ProofInList[] = [];
     let below = query.below ?? Number.MAX_SAFE_INTEGER;
-    let budget = MOST_SCANNED;
-    // One more than the page has shows whether there is another page.
+    let budget = MAX_SCANNED;
+    // One extra row shows whether there is another page.
     let size = limit + 1;
     while (budget > 0) {
       size = Math.min(size, budget);
       const scan = await scanLeaves(tx, query, keys, floor, below, size);
-      kept.push(...(await withStanding(tx, scan.matching, keys)).filter(keep));
+      kept.push(...(await withStatusInputs(tx, scan.matching, keys)).filter(keep));
       if (kept.length > limit) {
         const page = kept.slice(0, limit);
         return { proofs: page, next: page.at(-1)?.leafIndex ?? null };
@@ -98,7 +97,7 @@ export function listProofs(
   });
 }
 
-/** No leaf below it was accepted at `time` or later: a checkpoint covered it before. */
+/** A lower bound, from checkpoints: every leaf below it was accepted before `time`. */
 async function firstLeafSince(tx: Transaction, time: number | undefined): Promise<number> {
   if (time === undefined) return 0;
   const [row] = await tx<{ tree_size: number }[]>`
@@ -108,7 +107,7 @@ async function firstLeafSince(tx: Transaction, time: number | undefined): Promis
   return row?.tree_size ?? 0;
 }
 
-/** The key entries of the log; null when one cannot be read. */
+/** The key entries of the log; null when one is unreadable. */
 type Keys = readonly KeyedEntry[] | null;
 
 type Scanned = Omit<ProofInList, 'verdict' | 'isVoided' | 'revoked'> & {
@@ -132,7 +131,7 @@ interface ScanRow {
   has_payload: boolean;
 }
 
-/** Looks at the next `size` leaves of the tenant, and gives those that pass the filter. */
+/** Scans the next `size` leaves of the tenant and returns those that match the filter. */
 async function scanLeaves(
   tx: Transaction,
   { tenantNo, filter, status }: ListQuery,
@@ -143,13 +142,13 @@ async function scanLeaves(
 ): Promise<{ scanned: number; least: number | null; matching: Scanned[] }> {
   const { lane, effect, action, intentId, acceptedFrom, acceptedBefore } = filter;
   const isException = status !== undefined && status !== 'VALID' && keys !== null;
-  // One look-up per exception: a join could be planned as a scan of all the tenant's proofs.
+  // One lookup per exception: the planner could turn a join into a scan of all the tenant's proofs.
   const source = isException
     ? tx`(${exceptions(tx, tenantNo, status, keys, floor, below, size)}) x cross join lateral (
         select * from svc.proof p where p.tenant_no = ${tenantNo} and p.leaf_index = x.leaf
         limit 1) p`
     : tx`svc.proof`;
-  // An intent has an index of its own, so only its leaves are scanned.
+  // Intents have an index, so only the intent's leaves are scanned.
   const ofIntent = intentId === undefined || isException ? tx`` : tx`and intent_id = ${intentId}`;
   const rows = await tx<ScanRow[]>`
     with seen as materialized (
@@ -194,10 +193,9 @@ async function scanLeaves(
 }
 
 /**
- * The leaves of the tenant that can have a status other than VALID, newest first. Without a verdict
- * the status is BACKEND_LOOKUP_REQUIRED, so these are listed for that status only, and so are those
- * that a compromised key signed below the entry of the compromise: the verifier may still have to
- * verify them again.
+ * The tenant's leaves that can have another status than VALID, newest first. Leaves without a verdict
+ * and leaves that a compromise may void are included for BACKEND_LOOKUP_REQUIRED only: the verifier
+ * may still have to verify the latter again.
  */
 function exceptions(
   tx: Transaction,
@@ -221,7 +219,7 @@ function exceptions(
       order by leaf_index desc limit ${size})`;
 }
 
-/** Between the lowest and the highest index, proofs that are not voided may be among them. */
+/** Leaves between the lowest and the highest void index; some of them may not be void. */
 function voidedLeaves(
   tx: Transaction,
   tenantNo: number,
@@ -249,7 +247,7 @@ function dateOf(epochMs: number | undefined): Date | null {
   return epochMs === undefined ? null : comparableTime(epochMs);
 }
 
-async function withStanding(
+async function withStatusInputs(
   tx: Transaction,
   proofs: Scanned[],
   keys: Keys,
@@ -273,7 +271,7 @@ async function withStanding(
   }
   return proofs.map(({ keyId, hasPayload, ...proof }) => ({
     ...proof,
-    // What cannot be read may be a revocation: then nothing is asserted of this one.
+    // An unreadable entry may be a revocation, so no status is reported.
     verdict: damaged.has(proof.proofId)
       ? null
       : inForce(verdicts.get(proof.leafIndex) ?? null, hasPayload),
@@ -282,7 +280,7 @@ async function withStanding(
   }));
 }
 
-/** The status of the proof itself, from the facts that the list has of it. */
+/** The status of the proof, from the columns of the list. */
 export function statusOf(proof: ProofInList): VerificationStatus {
   const { effect, isOutcome, verdict, isVoided, revoked } = proof;
   return verificationStatus({
@@ -296,7 +294,7 @@ export function statusOf(proof: ProofInList): VerificationStatus {
   });
 }
 
-/** Nothing is asserted of what is erased, whether or not the verifier has come to say so. */
+/** An erased proof has no effective verdict, even before the verifier records the erasure. */
 function inForce(verdict: LeafVerdict | null, hasPayload: boolean): LeafVerdict | null {
   if (verdict?.outcome !== 'pass' || hasPayload) return verdict;
   return { ...verdict, outcome: 'erased' };

@@ -3,22 +3,21 @@ import { isProofOnly } from '#protocol/status';
 import { formatTime, parseTime } from '#protocol/time';
 
 /**
- * How an AEP lies in its column: what varies from one to the next, in a third of the bytes. The text
- * that was signed comes back byte for byte, put together here by a template that is part of the
- * stored format and never changes. An AEP that would not come back is stored as the text it is; that
- * one begins with `{`, and a packed one with its version, so no reader needs to be told.
+ * Packs an AEP into about a third of its bytes. A template restores the signed text byte for byte; it
+ * is part of the storage format and must never change. An AEP that the template cannot restore is
+ * stored as text: text begins with `{`, a packed AEP with its version.
  */
 export function packAep(aep: Aep, text: string): Buffer {
   try {
     const packed = pack(aep);
     if (unpack(new Reader(packed)) === text) return packed;
   } catch {
-    // A field has a form that the template has no place for.
+    // A field has a form that the template cannot restore.
   }
   return Buffer.from(text);
 }
 
-/** The text of a stored AEP. What cannot be unpacked is no AEP, and is given back as it is. */
+/** The text of a stored AEP. Bytes that cannot be unpacked are returned unchanged. */
 export function unpackAep(stored: Buffer): Buffer {
   if (stored[0] !== VERSION) return stored;
   try {
@@ -35,7 +34,7 @@ const EFFECTS = ['ADMIT', 'DENY'] as const;
 const ENVIRONMENTS = ['sandbox', 'live'] as const;
 const RESULTS = ['succeeded', 'failed'] as const;
 
-// One key signs for months.
+// One key signs for months, so one entry is cached.
 let lastKey = { id: '', raw: Buffer.alloc(0) };
 
 function rawKeyId(id: string): Buffer {
@@ -166,8 +165,8 @@ function unpackSubject(from: Reader, kind: (typeof KINDS)[number]): string {
   return `"kind":"outcome","parent_proof_id":"${parent}","result":"${result}"${rest}`;
 }
 
-// What lies beside each other was mostly accepted at one moment, and ends at the same few.
-const KEPT_TIMES = 64;
+// Neighbouring proofs share acceptance and expiry times.
+const MAX_CACHED_TIMES = 64;
 const times = new Map<string, number>();
 const timeTexts = new Map<number, string>();
 
@@ -183,15 +182,15 @@ function remembered<K, V>(known: Map<K, V>, key: K, make: (key: K) => V): V {
   const found = known.get(key);
   if (found !== undefined) return found;
   const made = make(key);
-  if (known.size >= KEPT_TIMES) known.clear();
+  if (known.size >= MAX_CACHED_TIMES) known.clear();
   known.set(key, made);
   return made;
 }
 
-/** Longer ones are stored as they are. */
-const LONGEST = 4096;
-// Nothing is awaited while one is packed, so one place serves all.
-const scratch = Buffer.allocUnsafe(LONGEST);
+/** Longer AEPs are stored as text. */
+const MAX_BYTES = 4096;
+// Packing is synchronous, so one buffer serves all calls.
+const scratch = Buffer.allocUnsafe(MAX_BYTES);
 
 class Writer {
   private readonly buffer = scratch;
@@ -234,11 +233,11 @@ class Writer {
   }
 
   private room(bytes: number): void {
-    if (this.at + bytes > this.buffer.length) throw new RangeError('too long to be packed');
+    if (this.at + bytes > this.buffer.length) throw new RangeError('too long to pack');
   }
 }
 
-/** Reads what a {@link Writer} wrote, and nothing but that. */
+/** Reads the output of {@link Writer}. */
 class Reader {
   private at = 0;
 
@@ -271,25 +270,25 @@ class Reader {
 
   oneOf<W extends string>(words: readonly W[]): W {
     const word = words[this.byte()];
-    if (word === undefined) throw new RangeError('no such word');
+    if (word === undefined) throw new RangeError('unknown word number');
     return word;
   }
 
   optional(read: () => string): string | null {
     const given = this.byte();
-    if (given > 1) throw new RangeError('neither given nor not');
+    if (given > 1) throw new RangeError('invalid presence byte');
     return given === 1 ? read() : null;
   }
 
-  /** Where the next bytes begin; behind them it goes on. */
+  /** Advances by `bytes` and returns the previous offset. */
   private pass(bytes: number): number {
     const start = this.at;
     this.at += bytes;
-    if (this.at > this.stored.length) throw new RangeError('cut short');
+    if (this.at > this.stored.length) throw new RangeError('truncated');
     return start;
   }
 
   end(): void {
-    if (this.at !== this.stored.length) throw new RangeError('more than an AEP');
+    if (this.at !== this.stored.length) throw new RangeError('trailing bytes');
   }
 }

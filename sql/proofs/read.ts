@@ -4,10 +4,10 @@ import { unpackAep } from './packed-aep.js';
 import { asTenants } from '../db/tenant-scope.js';
 import type { Environment } from '../tenants/authenticate.js';
 
-/** A proof as its tenant may read it; payload columns are null once erased. */
+/** A proof for its tenant; payload columns are null after an erasure. */
 export interface StoredProof {
   proofId: string;
-  /** Whose row it is. */
+  /** The tenant in the proof's row. */
   tenantId: string;
   leafIndex: number;
   lane: 1 | 2;
@@ -17,22 +17,22 @@ export interface StoredProof {
   keyId: string;
   aep: Buffer | null;
   signature: Buffer | null;
-  /** Null once erased, like the two before. */
+  /** Null after an erasure, like the two fields before. */
   requestHash: Buffer | null;
-  /** A record says that the payload was taken away on purpose; without one, what is missing is lost. */
+  /** An erasure record exists; without one, missing payload is lost. */
   isErased: boolean;
   /** Epoch milliseconds. */
   acceptedAt: number;
   aepHash: Buffer;
   proofRecordHash: Buffer;
-  /** Whether the row at its leaf is the entry of this proof, of the time when it was accepted. */
+  /** The row at its leaf is the entry of this proof, with the acceptance time. */
   isLogged: boolean;
 }
 
-/** What a leaf that is no proof's commits to: no bytes hash to it. */
+/** The hash of a leaf that is not a proof: no bytes hash to it. */
 const NO_HASH = Buffer.alloc(32);
 
-/** One of the tenant's proofs, or null: another tenant's proof is as absent as one that never was. */
+/** One of the tenant's proofs; null when unknown or another tenant's. */
 export function readProof(
   sql: Pool,
   tenantNo: number,

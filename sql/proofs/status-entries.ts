@@ -5,7 +5,7 @@ import type { Db } from '../db/transaction.js';
 import { mapDbErrors } from '../db/errors.js';
 import { fromUuid, toUuid } from '../db/columns.js';
 
-/** What the log has about a proof cannot be told any more: it may have been a revocation. */
+/** A status row of the proof differs from its log entry: it may have been a revocation. */
 export class DamagedEntryError extends Error {
   override readonly name = 'DamagedEntryError';
 }
@@ -13,14 +13,13 @@ export class DamagedEntryError extends Error {
 export interface StatusOf {
   proofId: string;
   leafIndex: number;
-  /** Null when the row is not the entry that the log has there: what it was is lost. */
+  /** Null when the row differs from its log entry, so that its content is unknown. */
   entry: StatusEntry | null;
 }
 
 /**
- * The status rows that are filed under the proofs, in log order, each with its entry: null unless it
- * is one about this proof, and the very one that was hashed into the tree. A revocation that
- * somebody rewrote to be about something else must not pass for none.
+ * The status rows of the proofs, in log order, each with its entry. The entry is null unless it names
+ * this proof and hashes to its leaf in the tree: a manipulated row must not hide a revocation.
  */
 export function statusesOf(db: Db, proofIds: readonly string[]): Promise<StatusOf[]> {
   return mapDbErrors(async () => {

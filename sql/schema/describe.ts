@@ -1,9 +1,9 @@
 import type { Db } from '../db/transaction.js';
 
 /**
- * The schema as the catalogs have it, one line a fact, sorted: columns, constraints, indexes,
- * triggers, functions, row-level security and grants. Compared with the description in git, so that no migration
- * changes anything unseen.
+ * The schema from the catalogs, one sorted line per fact: columns, constraints, indexes, triggers,
+ * functions, row-level security and grants. A test compares it with the description in git, so that
+ * every schema change shows in review.
  */
 export async function describeSchema(sql: Db): Promise<string> {
   const rows = await sql<{ line: string }[]>`

@@ -9,9 +9,9 @@ export interface Migration {
   name: string;
   text: string;
   digest: string;
-  /** Programs of earlier versions must not work with it: a comment at its top says `-- breaking: why`. */
+  /** Earlier versions must not use the migrated schema; marked at the top as `-- breaking: why`. */
   breaking: boolean;
-  /** What it does outside of a transaction, likewise marked: `-- outside a transaction: why`. */
+  /** The statement to run outside a transaction; marked as `-- outside a transaction: why`. */
   outside: IndexStatement | null;
 }
 

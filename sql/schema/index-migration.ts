@@ -1,9 +1,9 @@
 import type { Transaction } from '../db/transaction.js';
 import { SchemaMismatchError } from './version.js';
 
-/** The one statement of a migration that runs outside of a transaction. */
+/** The single statement of a migration that runs outside a transaction. */
 export interface IndexStatement {
-  /** Of the schema `svc`. */
+  /** In the schema `svc`. */
   index: string;
   does: 'create' | 'drop';
 }
@@ -15,8 +15,8 @@ const CREATE = new RegExp(
 const DROP = new RegExp(`^drop index concurrently if exists svc\\.${NAME}$`);
 
 /**
- * Only what can be begun again wherever it ended: an index that is built, by its name, or taken away
- * if it is there. `if not exists` would take an index for built that a failed build left behind.
+ * Accepts only statements that can be repeated after any failure: an index creation, or a drop with
+ * `if exists`. `if not exists` would accept the invalid index of a failed build.
  */
 export function readIndexStatement(migration: string, text: string): IndexStatement {
   const statement = text
@@ -28,19 +28,18 @@ export function readIndexStatement(migration: string, text: string): IndexStatem
   const index = created ?? DROP.exec(statement)?.[1];
   if (index === undefined) {
     throw new SchemaMismatchError(
-      `migration ${migration} is to run outside of a transaction, and is not one statement of the form "create [unique] index concurrently <name> on svc.<table> …" or "drop index concurrently if exists svc.<name>"`,
+      `migration ${migration} runs outside a transaction, so it must be one statement of the form "create [unique] index concurrently <name> on svc.<table> …" or "drop index concurrently if exists svc.<name>"`,
     );
   }
   return { index, does: created === undefined ? 'drop' : 'create' };
 }
 
 /**
- * Builds or drops it; programs read and write the table meanwhile. An index of that name is first taken
- * away: one that is invalid was left by a build that failed, and one that is valid by somebody who
- * died before the migration was recorded, or was made by hand, as whatever.
+ * Creates or drops the index concurrently. First drops an existing index of that name: a failed build
+ * left it, or a run that died before it recorded the migration, or a manual change.
  *
- * Postgres waits for transactions that are older than each of its steps, by locks that nobody else
- * queues behind. So unlike other migrations it waits for long.
+ * PostgreSQL waits for older transactions with locks that do not queue other statements, so unlike
+ * other migrations this one may wait long.
  */
 export async function runIndexStatement(
   connection: Transaction,

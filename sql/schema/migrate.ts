@@ -5,17 +5,17 @@ import { type Migration, readMigrations } from './folder.js';
 import { type IndexStatement, runIndexStatement } from './index-migration.js';
 import { SchemaMismatchError } from './version.js';
 
-/** Which server this is, and whose copy. */
+/** The identity of the connected server. */
 export interface DatabaseServer {
-  /** Drawn by initdb; a physical copy has the same. */
+  /** The system identifier from initdb; physical copies share it. */
   system: string;
-  /** The database's number in it. */
+  /** The database's oid. */
   database: number;
-  /** When this very server was started, to the microsecond: no two have the same. */
+  /** The start time of this server, in microseconds: it differs between servers. */
   startedAt: string;
-  /** It follows another server. */
+  /** It replays another server. */
   isStandby: boolean;
-  /** It tells that server what it still reads, so that nothing of it is cleaned away. */
+  /** hot_standby_feedback: the primary keeps rows that this standby still reads. */
   givesFeedback: boolean;
 }
 
@@ -27,21 +27,21 @@ export function serverOf(sql: Db): Promise<DatabaseServer> {
         extract(epoch from pg_postmaster_start_time())::text as "startedAt",
         pg_is_in_recovery() as "isStandby",
         current_setting('hot_standby_feedback')::boolean as "givesFeedback"`;
-    if (row === undefined) throw new Error('the server says nothing of itself');
+    if (row === undefined) throw new Error('the server returned no identity');
     return row;
   });
 }
 
-/** Somebody else's transaction holds what a migration has to lock, and does not end. */
+/** A foreign transaction holds a lock that a migration needs. */
 export class MigrationBlockedError extends Error {
   override readonly name = 'MigrationBlockedError';
   readonly forOperator = true;
 }
 
 export interface MigrateOptions {
-  /** How long a migration waits for one lock: so long may the traffic behind it wait too. */
+  /** Longest wait for one lock; other statements queue behind it for as long. */
   lockTimeoutMs: number;
-  /** How long it is tried again before that is given up. */
+  /** Time limit of all attempts. */
   patienceMs: number;
 }
 
@@ -49,19 +49,18 @@ export const MIGRATE_DEFAULTS: MigrateOptions = { lockTimeoutMs: 500, patienceMs
 
 const ADVISORY_LOCK = 7_301_001;
 const ASK_AGAIN_MS = 100;
-/** Between two attempts, so that what waited behind the first gets through. */
+/** Between two attempts, so that queued statements can run. */
 const PAUSE_MS = 500;
 const LOCK_NOT_AVAILABLE = '55P03';
 const DEADLOCK = '40P01';
 
 /**
- * Brings the schema up to the newest migration of `folder` and returns the names it applied.
- * Each migration is one transaction, or one statement that says it cannot be in one. Several
- * starters at once migrate once: an advisory lock serialises them. A database that is ahead, or whose
- * history differs, is refused.
+ * Applies the pending migrations of `folder` and returns their names. Each is one transaction, or one
+ * statement marked to run outside. An advisory lock serialises concurrent runs. Rejects a database
+ * that is ahead or has a different history.
  *
- * Programs may serve meanwhile. Whoever waits for a table's lock has everybody wait who comes after,
- * so a migration never waits for long: it lets go of all its locks, and comes again.
+ * Programs may serve meanwhile. Statements queue behind a migration that waits for a table lock, so it
+ * waits only briefly, releases all locks and tries again.
  */
 export async function migrate(
   sql: Pool,
@@ -71,11 +70,11 @@ export async function migrate(
   const migrations = await readMigrations(folder);
   const connection = await sql.reserve();
   try {
-    // Another starter's migrations, and long ones of our own, are waited for.
+    // Other runs and long migrations must be allowed to finish.
     await mapStartupDbErrors(() =>
       connection.unsafe('set statement_timeout = 0; set lock_timeout = 0').then(() => undefined),
     );
-    await untilOurs(connection);
+    await acquireAdvisoryLock(connection);
     await prepare(connection, options);
     const done = await connection<{ version: number; name: string; digest: string }[]>`
       select version, name, digest from public.svc_migration order by version`;
@@ -83,23 +82,23 @@ export async function migrate(
       const known = migrations[row.version - 1];
       if (known === undefined) {
         throw new SchemaMismatchError(
-          `the database has migration ${row.name}, which this version does not know: run the version that made it, or a newer one`,
+          `the database has migration ${row.name}, which this version does not know: run the version that created it, or a newer one`,
         );
       }
       if (known.digest !== row.digest) {
-        throw new SchemaMismatchError(`migration ${row.name} was applied with another text`);
+        throw new SchemaMismatchError(`migration ${row.name} was applied with a different text`);
       }
     }
     const applied: string[] = [];
     for (const migration of migrations.slice(done.length)) {
       await (migration.outside === null
-        ? patiently(connection, migration.name, options, () => apply(connection, migration))
+        ? withLockRetries(connection, migration.name, options, () => apply(connection, migration))
         : applyOutside(connection, migration, migration.outside, options));
       applied.push(migration.name);
     }
     return applied;
   } finally {
-    // A lock that cannot be given back goes with its connection.
+    // A lock that cannot be released ends with its connection.
     await connection
       .unsafe(
         `select pg_advisory_unlock(${ADVISORY_LOCK}); reset statement_timeout; reset lock_timeout`,
@@ -111,7 +110,7 @@ export async function migrate(
   }
 }
 
-/** The list of what was applied. Every program reads it when it starts. */
+/** Creates the table of applied migrations. Every program reads it at its start. */
 async function prepare(connection: Transaction, options: MigrateOptions): Promise<void> {
   await connection`
     create table if not exists public.svc_migration (
@@ -122,7 +121,7 @@ async function prepare(connection: Transaction, options: MigrateOptions): Promis
     select from pg_attribute
     where attrelid = 'public.svc_migration'::regclass and attname = 'breaking'`;
   if (marked === undefined) {
-    await patiently(connection, 'of the list of migrations', options, () =>
+    await withLockRetries(connection, 'table public.svc_migration', options, () =>
       connection.unsafe(
         'alter table public.svc_migration add column breaking boolean not null default false',
       ),
@@ -132,10 +131,10 @@ async function prepare(connection: Transaction, options: MigrateOptions): Promis
 }
 
 /**
- * Asked for again and again, since a statement that waits for it would be a transaction that an index
- * being built has to wait for: each would wait for the other.
+ * Polls for the advisory lock: a blocking wait would be a transaction, and a concurrent index build
+ * waits for every transaction, so both would deadlock.
  */
-async function untilOurs(connection: Transaction): Promise<void> {
+async function acquireAdvisoryLock(connection: Transaction): Promise<void> {
   for (;;) {
     const [row] = await connection<{ ours: boolean }[]>`
       select pg_try_advisory_lock(${ADVISORY_LOCK}) as ours`;
@@ -149,7 +148,7 @@ async function apply(connection: Transaction, migration: Migration): Promise<voi
   await record(connection, migration);
 }
 
-/** Recorded once it is done; whoever dies before that leaves something that the next run begins anew. */
+/** Records the migration after the statement; the next run repeats it after a crash in between. */
 async function applyOutside(
   connection: Transaction,
   migration: Migration,
@@ -166,7 +165,7 @@ async function applyOutside(
       if (code !== LOCK_NOT_AVAILABLE && code !== DEADLOCK) throw error;
       if (code === LOCK_NOT_AVAILABLE || Date.now() > deadline) {
         throw new MigrationBlockedError(
-          `migration ${migration.name} waits for a transaction that does not end: end it (the oldest xact_start in pg_stat_activity), and run migrate again. An index that it began may be there, marked invalid; the next run drops it and builds it anew`,
+          `migration ${migration.name} waits for a transaction that does not end: end it (the oldest xact_start in pg_stat_activity), and run migrate again. It may have left an invalid index; the next run drops it and builds it again`,
           { cause: error },
         );
       }
@@ -181,8 +180,8 @@ async function record(connection: Transaction, migration: Migration): Promise<vo
     values (${migration.version}, ${migration.name}, ${migration.digest}, ${migration.breaking})`;
 }
 
-/** One transaction, as often as it takes to get its locks without keeping others waiting. */
-async function patiently(
+/** Runs `work` in one transaction, and retries while it does not get its locks. */
+async function withLockRetries(
   connection: Transaction,
   name: string,
   { lockTimeoutMs, patienceMs }: MigrateOptions,
@@ -201,7 +200,7 @@ async function patiently(
       if (code !== LOCK_NOT_AVAILABLE && code !== DEADLOCK) throw error;
       if (Date.now() > deadline) {
         throw new MigrationBlockedError(
-          `migration ${name} did not get its locks, and nothing of it was applied: end the transaction that holds them (the oldest xact_start in pg_stat_activity), and run migrate again`,
+          `migration ${name} did not get its locks and was rolled back: end the transaction that holds them (the oldest xact_start in pg_stat_activity), and run migrate again`,
           { cause: error },
         );
       }

@@ -1,18 +1,17 @@
 import type { Db } from '../db/transaction.js';
 import { mapStartupDbErrors } from '../db/errors.js';
 
-/** The database's schema is not one that this version can work with. */
+/** The database's schema does not fit this version. */
 export class SchemaMismatchError extends Error {
   override readonly name = 'SchemaMismatchError';
   readonly forOperator = true;
 }
 
 /**
- * Refuses to go on where the schema lacks a migration of this version, and where a later version
- * made one that says it breaks earlier programs. Other later ones only add, and are worked with:
- * that is how programs serve on while a newer version migrates.
+ * Rejects a schema that lacks a migration of this version, or has a later one marked as breaking. Other
+ * later migrations only add, so programs can serve while a newer version migrates.
  *
- * @param known how many migrations this version has
+ * @param known the number of migrations of this version
  * @returns whether the database has migrations that this version does not know
  */
 export async function requireSchema(sql: Db, known: number): Promise<{ ahead: boolean }> {
@@ -23,7 +22,7 @@ export async function requireSchema(sql: Db, known: number): Promise<{ ahead: bo
   if (list?.there !== true) {
     throw new SchemaMismatchError('the database has no registry yet: run migrate as its owner');
   }
-  // As JSON, since a runner of before the column made the table without it.
+  // As JSON, because an older version may have created the table without the column.
   const [row] = await mapStartupDbErrors(
     () => sql<{ version: number; breaking: string | null }[]>`
       select coalesce(max(version), 0) as version,
@@ -38,7 +37,7 @@ export async function requireSchema(sql: Db, known: number): Promise<{ ahead: bo
   }
   if (typeof row?.breaking === 'string') {
     throw new SchemaMismatchError(
-      `the database has migration ${row.breaking}, with which programs of this version must not work: run the version that made it, or a newer one`,
+      `the database has the breaking migration ${row.breaking}, which this version does not support: run the version that created it, or a newer one`,
     );
   }
   return { ahead: version > known };

@@ -6,7 +6,7 @@ import type { Environment } from './authenticate.js';
 
 export { AdministrationError };
 
-/** Creates a tenant. @returns false when it is there already, in that environment */
+/** Creates a tenant. @returns false when it already exists in that environment */
 export function createTenant(
   sql: Db,
   tenant: { tenantId: string; environment: Environment; allowlisted?: boolean },
@@ -21,7 +21,7 @@ export function createTenant(
       select environment from svc.tenant where tenant_id = ${tenantId}`;
     if (present?.environment !== environment) {
       throw new AdministrationError(
-        `tenant ${tenantId} is a ${present?.environment ?? '?'} tenant, and stays one`,
+        `tenant ${tenantId} already exists in the environment ${present?.environment ?? '?'}, which cannot change`,
       );
     }
     return false;
@@ -51,7 +51,7 @@ export function setLane(
   });
 }
 
-/** How long artifacts of admissions accepted from now on assert, in seconds; null: no end. */
+/** Sets the validity of artifacts of future admissions, in seconds; null: unlimited. */
 export function setValidity(
   sql: Db,
   tenantId: string,
@@ -64,7 +64,7 @@ export function setValidity(
   });
 }
 
-/** Requests a second that a tenant may make; null: what the engine grants everybody. */
+/** Sets the tenant's requests per second; null: the engine's default. */
 export function setRateLimit(sql: Db, tenantId: string, perSecond: number | null): Promise<void> {
   return mapDbErrors(async () => {
     const rows = await sql`
@@ -79,7 +79,7 @@ export interface TenantRow {
   allowlisted: boolean;
   rateLimit: number | null;
   validity: Record<ArtifactKind, number | null>;
-  /** Keys that are good now. */
+  /** The number of active keys. */
   keys: number;
   createdAt: Date;
 }
@@ -109,9 +109,9 @@ export function listLanes(sql: Db): Promise<LaneRow[]> {
 }
 
 /**
- * Stores a proof-chain fixture. Fixtures never change; another content needs another reference.
+ * Stores a proof-chain fixture. Fixtures never change; different content needs another reference.
  *
- * @returns false when this very fixture is there already
+ * @returns false when the same fixture is already stored
  */
 export function putFixture(
   sql: Db,
@@ -128,7 +128,7 @@ export function putFixture(
       select fixture_hash from svc.fixture where fixture_ref = ${fixtureRef}`;
     if (present?.fixture_hash.equals(fixtureHash) === true) return false;
     throw new AdministrationError(
-      `fixture ${fixtureRef} is there with another content, and fixtures never change: choose another reference`,
+      `fixture ${fixtureRef} exists with different content, and fixtures never change: choose another reference`,
     );
   });
 }

@@ -7,15 +7,15 @@ export interface NewApiKey {
   tenantId: string;
   secretHash: Uint8Array;
   scopes: string[];
-  /** Which architectural review allowed it. */
+  /** The architectural review that approved it. */
   reviewRef: string;
-  /** How long it is good from now on by the database's clock, in seconds; null: for ever. */
+  /** Lifetime from now by the database clock, in seconds; null: unlimited. */
   lifetime?: number | null;
-  /** The end itself, in epoch milliseconds, where it is known. */
+  /** The expiry in epoch milliseconds, instead of a lifetime. */
   expiresAt?: number | null;
 }
 
-/** Stores a key's hash; a key is issued only against a recorded review. @returns when it ends */
+/** Stores a key's hash; the database requires a review reference. @returns its expiry */
 export function insertApiKey(sql: Db, key: NewApiKey): Promise<Date | null> {
   return mapDbErrors(async () => {
     const { lifetime = null, expiresAt = null } = key;
@@ -31,7 +31,7 @@ export function insertApiKey(sql: Db, key: NewApiKey): Promise<Date | null> {
   });
 }
 
-/** Revokes a key for ever. Like every gate, it holds for what is accepted and not yet signed. */
+/** Revokes a key permanently, also for admissions that are accepted and not yet signed. */
 export function revokeApiKey(sql: Pool | Transaction, keyId: string): Promise<void> {
   return withGateLock(sql, async (tx) => {
     const rows = await tx`
@@ -42,9 +42,9 @@ export function revokeApiKey(sql: Pool | Transaction, keyId: string): Promise<vo
 }
 
 /**
- * Lets a key end in so many seconds; never later than it would have ended. @returns when
+ * Brings a key's expiry forward to `seconds` from now; never postpones it. @returns the expiry
  *
- * @throws AdministrationError when the key is unknown, or revoked: no end to come may be promised then
+ * @throws AdministrationError when the key is unknown or revoked
  */
 export function expireApiKey(sql: Db, keyId: string, seconds: number): Promise<Date> {
   return mapDbErrors(async () => {
@@ -55,7 +55,7 @@ export function expireApiKey(sql: Db, keyId: string, seconds: number): Promise<D
     if (row !== undefined) return row.expires_at;
     const [revoked] = await sql`select from svc.api_key where key_id = ${keyId}`;
     if (revoked === undefined) throw noKey(keyId);
-    throw new AdministrationError(`key ${keyId} is revoked, and so over already`);
+    throw new AdministrationError(`key ${keyId} is already revoked`);
   });
 }
 
@@ -68,10 +68,10 @@ export interface Rotation {
 }
 
 /**
- * Issues the key that follows another: same tenant, scopes and review. The old one ends after the
- * overlap; the new one is good for as long as the old one was issued for.
+ * Issues the successor of a key with the same tenant, scopes, review and lifetime. The old key expires
+ * after the overlap.
  *
- * @throws AdministrationError when the old one is unknown, over, or was followed already
+ * @throws AdministrationError when the old key is unknown, inactive or already rotated
  */
 export function rotateApiKey(
   sql: Pool | Transaction,
@@ -87,11 +87,11 @@ export function rotateApiKey(
     if (old.state !== 'active') {
       throw new AdministrationError(`key ${oldKeyId} is ${old.state}: issue a new one`);
     }
-    // Only now that the row is ours: a rotation that held it a moment ago shows in this statement.
+    // After the row lock, so that this statement sees a concurrent rotation.
     const [follower] = await tx<{ key_id: string }[]>`
       select key_id from svc.api_key where replaces = ${oldKeyId}`;
     if (follower !== undefined) {
-      throw new AdministrationError(`key ${oldKeyId} was rotated already, to ${follower.key_id}`);
+      throw new AdministrationError(`key ${oldKeyId} was already rotated, to ${follower.key_id}`);
     }
     const [fresh] = await tx<{ scopes: string[]; review_ref: string; expires_at: Date | null }[]>`
       insert into svc.api_key
@@ -116,7 +116,7 @@ export type KeyState = 'active' | 'expired' | 'revoked';
 const STATE = `case when k.revoked_at is not null then 'revoked'
   when k.expires_at <= clock_timestamp() then 'expired' else 'active' end`;
 
-/** A key as far as anybody may see it: never the hash of its secret. */
+/** The public part of a key: never the hash of its secret. */
 export interface ApiKeyRow {
   keyId: string;
   state: KeyState;
@@ -142,5 +142,7 @@ export function listApiKeys(sql: Db, tenantId: string): Promise<ApiKeyRow[]> {
 }
 
 function noKey(keyId: string): AdministrationError {
-  return new AdministrationError(`there is no key ${keyId}: key list <tenant_id> shows a tenant's`);
+  return new AdministrationError(
+    `unknown key ${keyId}: list a tenant's keys with key list <tenant_id>`,
+  );
 }

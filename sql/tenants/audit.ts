@@ -2,25 +2,25 @@ import { mapDbErrors } from '../db/errors.js';
 import { type Db, type Pool, type Transaction, transaction } from '../db/transaction.js';
 import { lockHead } from '../log/log.js';
 
-/** What was to be changed does not exist, or may not be changed like this. */
+/** The target of an administrative command is unknown, or cannot be changed like this. */
 export class AdministrationError extends Error {
   override readonly name = 'AdministrationError';
   readonly forOperator = true;
 }
 
 export function noTenant(tenantId: string): AdministrationError {
-  return new AdministrationError(`there is no tenant ${tenantId}: tenant list shows them all`);
+  return new AdministrationError(`unknown tenant ${tenantId}: list tenants with tenant list`);
 }
 
-/** Who acts, and with which command. The command's words only: arguments may hold secrets. */
+/** The actor and the command. Only the command's words: arguments may hold secrets. */
 export interface Act {
   actor: string;
   act: string;
 }
 
 /**
- * Runs one administrative act in one transaction that says who acts. The records of it are written
- * by the database's own triggers, so they commit with the act, and a failed act leaves none.
+ * Runs one administrative command in one transaction that carries its actor. Triggers write the audit
+ * records, so they commit with the change, and a failed command leaves none.
  */
 export function withAuditContext<T>(
   sql: Pool,
@@ -33,7 +33,7 @@ export function withAuditContext<T>(
   });
 }
 
-/** Runs `work` in the transaction that it is given, or in one of its own. */
+/** Runs `work` in the given transaction, or in a new one. */
 export function joinTransaction<T>(
   sql: Pool | Transaction,
   work: (tx: Transaction) => Promise<T>,
@@ -49,12 +49,12 @@ function isTransaction(sql: Pool | Transaction): sql is Transaction {
 export interface AuditRecord {
   auditId: number;
   at: Date;
-  /** The database role that logged in. */
+  /** The login role. */
   dbRole: string;
-  /** Who acted, as far as the command knew; null for what no command did. */
+  /** The actor of the command; null for a change without a command. */
   actor: string | null;
   act: string | null;
-  /** The table, and what was done to its row. */
+  /** The table, and the operation on its row. */
   object: string;
   operation: string;
   before: Record<string, unknown> | null;
@@ -94,8 +94,8 @@ export function listAudit(sql: Db, limit: number): Promise<AuditRecord[]> {
 }
 
 /**
- * Gate changes take the append lock. A worker asks the gates under the same lock, so once this has
- * committed nothing is appended that the old state of the gate would have let through.
+ * Takes the append lock for a gate change. Workers check the gates under the same lock, so after this
+ * commits nothing is appended under the old state.
  */
 export function withGateLock<T>(
   sql: Pool | Transaction,

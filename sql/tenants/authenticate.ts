@@ -3,10 +3,10 @@ import { mapDbErrors } from '../db/errors.js';
 
 export type Environment = 'sandbox' | 'live';
 
-/** Everything a gate asks of an API key, as it is now. */
+/** The current state of an API key, for every gate. */
 export interface Credential {
   secretHash: Buffer;
-  /** The key's number, as it is pinned to what it asks for. */
+  /** The key's number, stored with its admissions. */
   keyNo: number;
   tenantNo: number;
   tenantId: string;
@@ -16,11 +16,11 @@ export interface Credential {
   scopes: string[];
   expiresAt: number | null;
   revokedAt: number | null;
-  /** Requests a second; null: the engine's default. */
+  /** Requests per second; null: the engine's default. */
   rateLimit: number | null;
 }
 
-/** The credentials behind key ids, read fresh in one query; unknown ids are absent. */
+/** The credentials of key ids, read in one query; unknown ids are absent. */
 export function authenticate(sql: Db, keyIds: string[]): Promise<Map<string, Credential>> {
   return mapDbErrors(async () => {
     const rows = await sql<

@@ -22,7 +22,7 @@ import type { SoundRegistry } from '../fixtures/sound-registry.js';
 let planted: SoundPlantation;
 let sound: SoundRegistry;
 let plantation: Plantation;
-/** The last snapshot but one. */
+/** The second-to-last snapshot. */
 const earlier = mkdtempSync(join(tmpdir(), 'svc-earlier-'));
 
 beforeAll(async () => {
@@ -35,8 +35,8 @@ afterAll(async () => {
   await rm(earlier, { recursive: true });
 });
 
-describe('a registry and a snapshot with nothing wrong', () => {
-  it('are clean', async () => {
+describe('fsck of a sound registry and snapshot', () => {
+  it('finds nothing', async () => {
     const { env } = await plantation.copy();
     const { code, corrupt, notices, document, findings, err } = await checked(env);
     expect({ corrupt, findings, err }).toMatchObject({ corrupt: {}, err: '' });
@@ -46,13 +46,13 @@ describe('a registry and a snapshot with nothing wrong', () => {
   });
 });
 
-describe('a change of tokens and packages that is not published', () => {
+describe('fsck of an unpublished share change', () => {
   const aged = (table: string, column: string): string =>
     `update svc.${table} set ${column} = ${column} - interval '1 hour';`;
 
-  it('is withheld when the snapshot is newer, and else still to come', async () => {
+  it('finds it when the snapshot is newer than the change, and accepts it otherwise', async () => {
     const { env, damage } = await plantation.copy();
-    // A token, the end of another that lives, and a package: in the registry alone.
+    // A token, the revocation of another and a package, only in the registry.
     await damage(`
       insert into svc.share_token (token_hash, tenant_no, key_no, artifact_kind, proof_id)
         select sha256('new'), tenant_no, 1, 'proof', proof_id from svc.proof limit 1;
@@ -83,7 +83,7 @@ describe('a change of tokens and packages that is not published', () => {
     });
   });
 
-  it('is to come as long as a package before it waits for a proof that is not published', async () => {
+  it('accepts it while an earlier package waits for an unpublished proof', async () => {
     const { env, damage, directory } = await plantation.copy();
     await cp(earlier, directory, { recursive: true });
     await damage(aged('share_token', 'created_at') + aged('trust_package', 'created_at'));
@@ -91,8 +91,8 @@ describe('a change of tokens and packages that is not published', () => {
   });
 });
 
-describe('a change of tokens and packages', () => {
-  it('is due before one that is published, and else a minute after it was made, by when the manifest was signed and when it ends', async () => {
+describe('appliedChanges', () => {
+  it('requires changes before a published one, and those a minute older than the manifest', async () => {
     const { sql } = await plantation.copy();
     const [issuedAt, snapshotTtlMs] = [Date.now(), 900_000];
     const parts = [{ kind: SHARE_PARTS, last_leaf: 7 }];
@@ -115,8 +115,8 @@ describe('a change of tokens and packages', () => {
   });
 });
 
-describe('a log whose key was changed', () => {
-  it('is clean when the key from before is named as retired, and not without it', async () => {
+describe('fsck of a log with a rotated key', () => {
+  it('finds nothing when the earlier key is configured as retired, and reports it otherwise', async () => {
     const { env, directory } = await plantation.copy();
     const { LOG_VKEY: old = '' } = env;
     const { publicKey } = createSigningKey(join(directory, '..', 'next-log.pem'));
@@ -128,11 +128,11 @@ describe('a log whose key was changed', () => {
   });
 });
 
-describe('a check that is killed', () => {
-  it('goes on where it was, with what it had found', async () => {
+describe('a killed fsck run', () => {
+  it('resumes at its position with its findings', async () => {
     const { env, damage, directory: copy } = await plantation.copy();
     const stateFile = join(env['DATA_DIR'] ?? '', 'fsck.json');
-    // One before the place where it dies, and one behind.
+    // One before the position where it dies, and one after.
     for (const id of [sound.world.old[100]!, sound.world.fresh[35]!]) {
       await damage(`update svc.intake set salt = set_byte(salt, 1, get_byte(salt, 1) # 1)
         where proof_id = '${toUuid(id)}'`);
@@ -157,14 +157,14 @@ describe('a check that is killed', () => {
     expect(corrupt).toEqual({ intake_differs: 2 });
 
     await writeFile(stateFile, kept);
-    const anew = await checked(env, '--restart');
-    expect(anew.document['resumed_from']).toBe(0);
-    expect(anew.corrupt).toEqual({ intake_differs: 2 });
+    const restarted = await checked(env, '--restart');
+    expect(restarted.document['resumed_from']).toBe(0);
+    expect(restarted.corrupt).toEqual({ intake_differs: 2 });
 
-    // A run that came to its end leaves nothing to go on with.
+    // A finished run leaves no state to resume.
     expect((await checked(env)).document['resumed_from']).toBe(0);
 
-    // What it was of was rewritten since: nothing of it holds.
+    // The log was rewritten since, so the state is invalid.
     await writeFile(stateFile, kept);
     await damage(`update svc.tile set hashes = set_byte(hashes, 3, get_byte(hashes, 3) # 1)
       where level = 1`);
@@ -174,8 +174,8 @@ describe('a check that is killed', () => {
   });
 });
 
-describe('the exit code', () => {
-  it('is 2 for what is not understood or not configured, and says what to set', async () => {
+describe('the fsck exit code', () => {
+  it('is 2 for unknown options or missing settings, which the message names', async () => {
     const { env } = await plantation.copy();
     expect(await checked(env, '--only', 'facade')).toMatchObject({ code: 2 });
     expect(await checked(env, '--wait', 'long')).toMatchObject({ code: 2 });
@@ -195,13 +195,13 @@ describe('the exit code', () => {
     }
   });
 
-  it('is 3 when something cannot be read, which is no word on whether it is there', async () => {
+  it('is 3 when a file cannot be read, which is not reported as missing', async () => {
     const { env } = await plantation.copy();
     const server = await serve((path) => (path.startsWith('/tile/') ? 500 : path), env);
     try {
       const { code, err, document } = await checked(server.env);
       expect(code).toBe(3);
-      // In the format that was asked for, and never clean.
+      // In the requested format, and never clean.
       expect(document).toMatchObject({ clean: false, exit_code: 3 });
       expect(err).toMatch(/tile\/.* cannot be read.*resumes from the saved position/s);
     } finally {
@@ -210,8 +210,8 @@ describe('the exit code', () => {
   }, 60_000);
 });
 
-describe('a snapshot on a static origin', () => {
-  it('is checked like a directory, but for what it does not list', async () => {
+describe('fsck of a snapshot on a static origin', () => {
+  it('checks it like a directory, except unreferenced files', async () => {
     const { env, file } = await plantation.copy();
     const server = await serve((path) => path, env);
     try {
@@ -236,7 +236,7 @@ function killed(task: DyingCheck): Promise<NodeJS.Signals | null> {
   return new Promise((resolve) => child.once('close', (_code, signal) => resolve(signal)));
 }
 
-/** Serves a copy's files, or fails where it is told to. */
+/** Serves a copy's files, and fails for the given paths. */
 async function serve(
   answer: (path: string) => string | number,
   env: Record<string, string>,

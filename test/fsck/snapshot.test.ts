@@ -35,12 +35,12 @@ import { SNAPSHOT_NAME, testKey, type TestKey } from '../fixtures/snapshot.js';
 import { soundPlantation, type SoundPlantation } from '../fixtures/sound-plantation.js';
 import type { SoundRegistry } from '../fixtures/sound-registry.js';
 
-/** One thing is damaged in a copy of a sound snapshot, and just that is found. */
+/** Each case damages one thing in a copy of a sound snapshot and expects exactly its findings. */
 
 let planted: SoundPlantation;
 let sound: SoundRegistry;
 let plantation: Plantation;
-/** An earlier manifest, with all that it leads to. */
+/** An earlier manifest with all of its files. */
 const earlier = mkdtempSync(join(tmpdir(), 'svc-earlier-'));
 
 beforeAll(async () => {
@@ -62,7 +62,7 @@ async function manifestIn(folder: string): Promise<Manifest> {
   return openManifest(nativeVerify, await readFile(join(folder, MANIFEST_PATH)), trust()).manifest;
 }
 
-/** Puts a manifest there that somebody else than the publisher signed. */
+/** Writes a manifest signed with the given key. */
 async function sign(at: Planted, manifest: Manifest, key: TestKey): Promise<void> {
   const keyHash = keyId(nativeSha256, SNAPSHOT_NAME, key.publicKey);
   const signer = { name: SNAPSHOT_NAME, keyHash, sign: key.sign.bind(key) };
@@ -93,7 +93,7 @@ async function placeOf(at: Planted, kind: string, id: string): Promise<IndexRow>
   throw new Error(`${id} is not indexed`);
 }
 
-/** What somebody who has the snapshot key can do: other rows, under a manifest that verifies. */
+/** An attacker with the snapshot key: altered rows under a manifest that verifies. */
 async function reindexed(
   at: Planted,
   kind: string,
@@ -111,7 +111,7 @@ async function reindexed(
   return { ...manifest, generation: manifest.generation + 1, index_parts: pins };
 }
 
-/** An index part of these rows, which is there. */
+/** Writes an index segment of these rows. */
 async function partOf(at: Planted, kind: string, rows: IndexRow[]): Promise<IndexPartPin> {
   const columns = packRows(rows);
   const { bytes, residentBytes } = encodeIndexPart(nativeSha256, columns);
@@ -133,7 +133,7 @@ async function partOf(at: Planted, kind: string, rows: IndexRow[]): Promise<Inde
   };
 }
 
-/** Another text in the record of an id, of the same length, digested and indexed anew. */
+/** Replaces text of the same length in the record of an id, with new digests and index. */
 async function rewritten(
   at: Planted,
   kind: string,
@@ -181,7 +181,7 @@ const table: Row[] = [
     { segment_altered: 1 },
   ],
   [
-    'a segment that was cut short',
+    'a truncated segment',
     async (at) => {
       const { file } = await placeOf(at, PROOF_PARTS, sound.world.old[50]!);
       const bytes = await readFile(at.file(segmentPath(file)));
@@ -190,7 +190,7 @@ const table: Row[] = [
     { segment_altered: 1 },
   ],
   [
-    'a segment that is gone',
+    'a missing segment',
     async (at) => {
       const { file } = await placeOf(at, PROOF_PARTS, sound.world.old[50]!);
       await rm(at.file(segmentPath(file)));
@@ -198,7 +198,7 @@ const table: Row[] = [
     { segment_missing: 1 },
   ],
   [
-    'a flipped byte in an index part',
+    'a flipped byte in an index segment',
     async (at) => {
       const path = segmentPath((await partsOf(at, PROOF_PARTS))[0]!.sha256);
       await put(at, path, await flipped(at.file(path), -100));
@@ -206,7 +206,7 @@ const table: Row[] = [
     { part_altered: 1 },
   ],
   [
-    'an index part that is gone',
+    'a missing index segment',
     async (at) => rm(at.file(segmentPath((await partsOf(at, SHARE_PARTS))[0]!.sha256))),
     { segment_missing: 1 },
   ],
@@ -215,9 +215,9 @@ const table: Row[] = [
     async (at) => put(at, tile0, await flipped(at.file(tile0), 320)),
     { public_tile_altered: 1 },
   ],
-  ['a tile that is gone', (at) => rm(at.file(tile0)), { public_tile_missing: 1 }],
+  ['a missing tile', (at) => rm(at.file(tile0)), { public_tile_missing: 1 }],
   [
-    'a tile that goes on behind its end',
+    'a tile with trailing bytes',
     async (at) => {
       const folder = at.file('tile/0/001.p');
       const [name = ''] = (await readdir(folder)).sort((a, b) => Number(b) - Number(a));
@@ -231,20 +231,16 @@ const table: Row[] = [
     async (at) => put(at, bundle0, await flipped(at.file(bundle0), 40_000)),
     { bundle_altered: 1 },
   ],
-  [
-    'an entry bundle that was cut short',
-    (at) => truncate(at.file(bundle0), 40_000),
-    { bundle_altered: 1 },
-  ],
-  ['an entry bundle that is gone', (at) => rm(at.file(bundle0)), { bundle_missing: 1 }],
+  ['a truncated entry bundle', (at) => truncate(at.file(bundle0), 40_000), { bundle_altered: 1 }],
+  ['a missing entry bundle', (at) => rm(at.file(bundle0)), { bundle_missing: 1 }],
   [
     'a flipped byte in the manifest',
     async (at) => put(at, MANIFEST_PATH, await flipped(at.file(MANIFEST_PATH), 200)),
     { manifest_unverifiable: 1 },
   ],
-  ['a manifest that is gone', (at) => rm(at.file(MANIFEST_PATH)), { manifest_missing: 1 }],
+  ['a missing manifest', (at) => rm(at.file(MANIFEST_PATH)), { manifest_missing: 1 }],
   [
-    'a status that was changed, under a manifest of an attacker without the key',
+    'an altered status under a manifest signed with another key',
     async (at) => {
       const id = sound.world.old[5]!;
       const manifest = await rewritten(at, PROOF_PARTS, id, '"REVOKED"', '"VALID"  ');
@@ -253,18 +249,18 @@ const table: Row[] = [
     { manifest_unverifiable: 1 },
   ],
   [
-    'a revoked proof that asserts validity, under a manifest that the key signed',
+    'a revoked proof reported as valid, under a correctly signed manifest',
     async (at) => {
       const id = sound.world.old[5]!;
       const from = '"verification_status":"REVOKED","can_assert_validity":false';
       const to = '"verification_status":"VALID"  ,"can_assert_validity":true ';
       await byPublisher(at, await rewritten(at, PROOF_PARTS, id, from, to));
     },
-    // The passport has its own verification; a package shows what is published of its members.
+    // The passport has its own verification; a package shows the published status of its members.
     { body_asserts: 1 },
   ],
   [
-    'a proof that does not assert what it may',
+    'a valid proof that is not reported as valid',
     async (at) => {
       const id = sound.world.old[50]!;
       const from = '"verification_status":"VALID","can_assert_validity":true,"frontend';
@@ -274,7 +270,7 @@ const table: Row[] = [
     { body_differs: 1 },
   ],
   [
-    'a body with another fact',
+    'a body with an altered fact',
     async (at) => {
       const id = sound.world.old[50]!;
       await byPublisher(at, await rewritten(at, PROOF_PARTS, id, '"sandbox"', '"sendbox"'));
@@ -282,7 +278,7 @@ const table: Row[] = [
     { body_differs: 1 },
   ],
   [
-    'a history with an event that never happened',
+    'a history with an invented event',
     async (at) => {
       const id = sound.world.old[5]!;
       const manifest = await rewritten(
@@ -297,7 +293,7 @@ const table: Row[] = [
     { history_differs: 1 },
   ],
   [
-    'a proof that is not in the index',
+    'a proof missing from the index',
     async (at) => {
       const id = sound.world.old[50]!;
       const drop = (rows: IndexRow[]) => rows.filter((row) => row.id !== id);
@@ -306,7 +302,7 @@ const table: Row[] = [
     { record_missing: 1 },
   ],
   [
-    'a proof in the index that there is not',
+    'an unknown proof in the index',
     async (at) => {
       const add = (rows: IndexRow[]) =>
         rows.some((row) => row.id === sound.world.old[50])
@@ -317,7 +313,7 @@ const table: Row[] = [
     { record_unknown: 1 },
   ],
   [
-    'a row that leads to the record of another',
+    'a row that refers to another record',
     async (at) => {
       const [one, other] = [sound.world.old[50]!, sound.world.old[51]!];
       const place = await placeOf(at, PROOF_PARTS, other);
@@ -332,7 +328,7 @@ const table: Row[] = [
     { record_malformed: 1 },
   ],
   [
-    'a row with another leaf',
+    'a row with another leaf index',
     async (at) => {
       const move = (rows: IndexRow[]) =>
         rows.map((row) => (row.id === sound.world.old[50] ? { ...row, proofNumber: 7 } : row));
@@ -341,7 +337,7 @@ const table: Row[] = [
     { row_differs: 1 },
   ],
   [
-    'a manifest that counts other proofs',
+    'a manifest with another number of proofs',
     async (at) => {
       const manifest = await manifestIn(at.directory);
       await byPublisher(at, { ...manifest, proofs: manifest.proofs - 1 });
@@ -349,7 +345,7 @@ const table: Row[] = [
     { manifest_differs: 1 },
   ],
   [
-    'keys that the log does not have',
+    'served keys that are not in the log',
     async (at) => {
       const manifest = await manifestIn(at.directory);
       const file = await readFile(at.file(segmentPath(manifest.keys.sha256)), 'utf8');
@@ -361,7 +357,7 @@ const table: Row[] = [
     { keys_file_differs: 1 },
   ],
   [
-    'a compromise of a key that no entry states',
+    'a served key compromise without a log entry',
     async (at) => {
       const manifest = await manifestIn(at.directory);
       const file = await readFile(at.file(segmentPath(manifest.keys.sha256)), 'utf8');
@@ -373,9 +369,9 @@ const table: Row[] = [
     { keys_file_differs: 1 },
   ],
   [
-    'a token that ended and shows something again',
+    'a revoked token with a target',
     async (at) => {
-      // The record of a token that lives in place of that of one that ended.
+      // The record of an active token in place of that of a revoked one.
       const pins = await partsOf(at, SHARE_PARTS);
       const all = (await Promise.all(pins.map((pin) => rowsIn(at, pin)))).flat();
       const ended = all.reduce((a, b) => (a.length < b.length ? a : b));
@@ -389,10 +385,10 @@ const table: Row[] = [
     { share_record_differs: 1 },
   ],
   [
-    'a token that is not in the index',
+    'a token missing from the index',
     async (at) => {
-      // The first, whatever its hash. Without the row of the last change the parts say of themselves
-      // that they end before it, and it is taken for one that the next tick publishes.
+      // Always the first: without the row of the last change the segments would end before it,
+      // and the change would count as one for the next publish cycle.
       const id = toHex(tokenHash(nativeSha256, sound.world.tokens[0]!)).slice(0, 32);
       const drop = (rows: IndexRow[]) => rows.filter((row) => row.id !== id);
       await byPublisher(at, await reindexed(at, SHARE_PARTS, drop));
@@ -400,7 +396,7 @@ const table: Row[] = [
     { share_record_missing: 1 },
   ],
   [
-    'a package that says something else',
+    'an altered package',
     async (at) => {
       const id = sound.world.packages[0]!.slice('pkg_'.length);
       await byPublisher(at, await rewritten(at, PACKAGE_PARTS, id, '"sandbox"', '"sendbox"'));
@@ -408,22 +404,22 @@ const table: Row[] = [
     { package_record_differs: 1 },
   ],
   [
-    'an earlier manifest, which was put back',
+    'a restored earlier manifest',
     async (at) => cp(join(earlier, MANIFEST_PATH), at.file(MANIFEST_PATH)),
     { manifest_went_back: 1 },
   ],
   [
-    'a checkpoint that nobody pinned signed',
+    'a checkpoint without a pinned signature',
     async (at) => put(at, 'checkpoint', await flipped(at.file('checkpoint'), -20)),
     { public_checkpoint_unverifiable: 1 },
   ],
 ];
 
-describe('the snapshot half of fsck finds', () => {
+describe('fsck of the snapshot finds', () => {
   it.each(table)('%s', async (_what, plant, found) => {
     const copy = await plantation.copy();
     await plant(copy);
-    // The manifest is a minute behind for whoever has not seen a later one.
+    // Without a seen generation the earlier manifest is only a minute behind.
     await copy.damage(`update svc.checkpoint set created_at = created_at - interval '2 minutes'`);
     const { corrupt, code, findings, err } = await checked(copy.env);
     expect({ corrupt, err, findings }).toMatchObject({ corrupt: found, err: '' });
@@ -434,10 +430,10 @@ describe('the snapshot half of fsck finds', () => {
     }
   });
 
-  it('the same without the registry, as far as the log says it', async () => {
+  it('contradictions to the public log, without the registry', async () => {
     const copy = await plantation.copy();
     const id = sound.world.old[5]!;
-    // Its status is right, and it asserts all the same.
+    // Its status is right, but its body reports it as valid.
     const from = '"verification_status":"REVOKED","can_assert_validity":false';
     const to = '"verification_status":"REVOKED","can_assert_validity":true ';
     await byPublisher(copy, await rewritten(copy, PROOF_PARTS, id, from, to));
@@ -448,7 +444,7 @@ describe('the snapshot half of fsck finds', () => {
     expect(document['left_out']).toContain('the registry');
   });
 
-  it('tokens and packages that contradict what is published beside them, without the registry', async () => {
+  it('tokens and packages that contradict published records, without the registry', async () => {
     const copy = await plantation.copy();
     const env = { ...copy.env, DATABASE_URL: '' };
     expect(await checked(env, '--only', 'snapshot')).toMatchObject({ corrupt: {}, code: 0 });
@@ -466,12 +462,12 @@ describe('the snapshot half of fsck finds', () => {
     expect(corrupt).toEqual({ share_record_differs: 1, package_record_differs: 1 });
   });
 
-  it('of tokens and packages only what is in force, without the registry', async () => {
+  it('only findings of current token and package rows, without the registry', async () => {
     const copy = await plantation.copy();
     const manifest = await manifestIn(copy.directory);
     const pin = manifest.index_parts.find(({ kind }) => kind === SHARE_PARTS)!;
     const [a, b] = await rowsIn(copy, pin);
-    // What a token showed before, in an older part: of a row that a newer one shadows nobody is told.
+    // An older row of a token: rows that a newer one shadows are not reported.
     const old = await partOf(copy, SHARE_PARTS, [{ ...b!, id: a!.id, leafIndex: a!.leafIndex }]);
     const { generation, index_parts: pins } = manifest;
     const parts = [...pins.slice(0, pins.indexOf(pin)), old, ...pins.slice(pins.indexOf(pin))];
@@ -480,7 +476,7 @@ describe('the snapshot half of fsck finds', () => {
     expect(corrupt).toEqual({});
   });
 
-  it('a token whose package is not published, without the registry', async () => {
+  it('a token with an unpublished package, without the registry', async () => {
     const copy = await plantation.copy();
     const ids = sound.world.packages.map((id) => id.slice('pkg_'.length));
     const other = (rows: IndexRow[]) =>
@@ -493,7 +489,7 @@ describe('the snapshot half of fsck finds', () => {
     expect(expected.map((one) => one.expected)).toContain('a package that is published');
   });
 
-  it('an assertion of what does not verify, though verdict and snapshot say that it does', async () => {
+  it('a proof that fails here although verdict and snapshot report it as valid', async () => {
     const { env, damage } = await plantation.copy();
     await damage(`update svc.proof set aep = set_byte(aep, 40, get_byte(aep, 40) # 1)
       where proof_id = '${toUuid(sound.world.old[100]!)}'`);
@@ -501,7 +497,7 @@ describe('the snapshot half of fsck finds', () => {
     expect(corrupt).toEqual({ aep_altered: 1, verdict_passes: 1, body_asserts: 1 });
   });
 
-  it('a database that holds another log than the public one', async () => {
+  it('a database with another log than the public one', async () => {
     const { env, damage } = await plantation.copy();
     await damage(`delete from svc.checkpoint;
       update svc.log_entry set at = at + interval '1 second', body = convert_to(regexp_replace(
@@ -515,8 +511,8 @@ describe('the snapshot half of fsck finds', () => {
   });
 });
 
-describe('files that nothing refers to', () => {
-  it('are counted, apart when they are older than an hour, and are no corruption', async () => {
+describe('fsck of unreferenced files', () => {
+  it('counts them as notices, separately when older than an hour', async () => {
     const { env, file } = await plantation.copy();
     for (const [name, age] of [
       ['ab'.repeat(32), 0],
@@ -531,7 +527,7 @@ describe('files that nothing refers to', () => {
     }
     const { code, notices, findings } = await checked(env);
     expect(code).toBe(0);
-    // Beside what else a minute brings where tests go slowly: an admission waits, the snapshot is over.
+    // Slow test runs also give notices on a waiting admission and an expired snapshot.
     expect(notices).toMatchObject({ orphans: 1, orphans_young: 1 });
     expect(findings.find((one) => one.code === 'orphans')?.expected).toContain('found 2');
   });

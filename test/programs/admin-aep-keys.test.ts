@@ -172,7 +172,7 @@ describe('rotating the AEP key', () => {
   });
 
   it('does not reactivate a retired key', async () => {
-    expect((await admin('aep-key', 'activate', pem())).err).toContain('make a new one');
+    expect((await admin('aep-key', 'activate', pem())).err).toContain('generate a new one');
   });
 
   it('voids what a compromised key signed from a log position on, and nothing before', async () => {

@@ -54,8 +54,8 @@ describe('admin erase', () => {
       err: expect.stringContaining(`--confirm ${id}`) as string,
     });
     const none = registry.item().proofId;
-    expect((await erase('erase', ...line(none))).err).toMatch(/there is no admission/);
-    expect((await erase('erase', 'tenant', ...line('nobody'))).err).toMatch(/there is no tenant/);
+    expect((await erase('erase', ...line(none))).err).toMatch(/unknown admission/);
+    expect((await erase('erase', 'tenant', ...line('nobody'))).err).toMatch(/unknown tenant/);
   });
 
   it('rejects admissions without an outcome', async () => {
@@ -63,7 +63,7 @@ describe('admin erase', () => {
     await acceptIntake(registry.engine, [item]);
     expect(await erase('erase', ...line(item.proofId))).toMatchObject({
       code: 1,
-      err: expect.stringContaining('not settled yet') as string,
+      err: expect.stringContaining('still pending') as string,
     });
     await processAdmissions(registry.admit, [item.proofId]);
     expect((await erase('erase', ...line(item.proofId))).code).toBe(0);

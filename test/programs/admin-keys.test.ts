@@ -99,7 +99,7 @@ describe('admin key revoke', () => {
     await done(admin('key', 'revoke', String(keyId)));
     const { code, err } = await admin('key', 'expire', String(keyId), '3600');
     expect(code).toBe(1);
-    expect(err).toContain('is revoked');
+    expect(err).toContain('is already revoked');
   });
 
   it('takes effect with the next request', async () => {
@@ -193,7 +193,7 @@ describe('admin key rotate', () => {
     lock.release();
     const both = await rotating;
     expect(both.map(({ code }) => code).sort()).toEqual([0, 1]);
-    expect(both.map(({ err }) => err).join('')).toContain('was rotated already');
+    expect(both.map(({ err }) => err).join('')).toContain('was already rotated');
     for (const end of ['revoke', 'expire'] as const) {
       const { key_id: keyId } = await issue();
       await done(admin('key', end, String(keyId), ...(end === 'expire' ? ['0'] : [])));

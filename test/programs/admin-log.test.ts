@@ -143,7 +143,7 @@ describe('a restored database that lacks published leaves', () => {
   it('log end > fails until a publisher has recorded the loss', async () => {
     const { code, err } = await end(ORIGIN);
     expect(code).toBe(1);
-    expect(err).toContain('nothing shows that published leaves are lost');
+    expect(err).toContain('no publisher has reported a loss of published leaves');
     const stopped = await stopOf(publisherOn().runCycle());
     await recordPublisher((publisher) => publisher.failed(stopped, 1));
     await recordPublisher((publisher) =>
@@ -160,7 +160,7 @@ describe('a restored database that lacks published leaves', () => {
       ),
     );
     // A publisher that was restarted on the original database continued.
-    expect((await end(ORIGIN)).err).toContain('nothing shows');
+    expect((await end(ORIGIN)).err).toContain('no publisher has reported a loss');
     expect(await restored.sql`select from svc.ended_log`).toHaveLength(0);
     await recordPublisher((publisher) => publisher.failed(stopped, 1));
   });

@@ -134,7 +134,7 @@ describe.skipIf(skipsRedis)(`admin status in an outage${withoutRedis}`, () => {
     await programs['publisher']!.stop();
     const healthy = await admin(...end);
     expect(healthy.code).toBe(1);
-    expect(healthy.err).toContain('nothing shows that published leaves are lost');
+    expect(healthy.err).toContain('no publisher has reported a loss of published leaves');
 
     const signer = {
       name: LOG_ORIGIN,

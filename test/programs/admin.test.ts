@@ -101,14 +101,14 @@ describe('an invalid command line', () => {
 
 describe('a rejected command', () => {
   it.each([
-    [['tenant', 'allow', 'nobody'], 'there is no tenant nobody'],
-    [['tenant', 'limit', 'nobody', '5'], 'there is no tenant nobody'],
-    [['tenant', 'validity', 'nobody', '1', '1', '1', '1'], 'there is no tenant nobody'],
-    [['key', 'list', 'nobody'], 'there is no tenant nobody'],
-    [['key', 'revoke', 'k3f9a2m4x7q1'], 'there is no key k3f9a2m4x7q1'],
-    [['key', 'rotate', 'k3f9a2m4x7q1'], 'there is no key k3f9a2m4x7q1'],
-    [['key', 'expire', 'k3f9a2m4x7q1', '5'], 'there is no key k3f9a2m4x7q1'],
-    [['tenant', 'create', TENANT, 'live'], 'stays one'],
+    [['tenant', 'allow', 'nobody'], 'unknown tenant nobody'],
+    [['tenant', 'limit', 'nobody', '5'], 'unknown tenant nobody'],
+    [['tenant', 'validity', 'nobody', '1', '1', '1', '1'], 'unknown tenant nobody'],
+    [['key', 'list', 'nobody'], 'unknown tenant nobody'],
+    [['key', 'revoke', 'k3f9a2m4x7q1'], 'unknown key k3f9a2m4x7q1'],
+    [['key', 'rotate', 'k3f9a2m4x7q1'], 'unknown key k3f9a2m4x7q1'],
+    [['key', 'expire', 'k3f9a2m4x7q1', '5'], 'unknown key k3f9a2m4x7q1'],
+    [['tenant', 'create', TENANT, 'live'], 'which cannot change'],
     [['policy', 'put', '/nowhere'], '/nowhere cannot be read'],
     [['policy', 'put', '/etc/hostname'], 'not a directory'],
     [['policy', 'activate', 'abc'], 'is not the digest'],
@@ -122,7 +122,7 @@ describe('a rejected command', () => {
       ['aep-key', 'retire', `-${'A'.repeat(42)}`, '--confirm', `-${'A'.repeat(42)}`],
       'never activated',
     ],
-    [['revoke', '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', 'proof', '--reason', 'r'], 'there is no proof'],
+    [['revoke', '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', 'proof', '--reason', 'r'], 'unknown proof'],
   ])('exits with 1 and says why: %j', async (line: string[], say: string) => {
     const { code, err, out } = await admin(...line);
     expect({ code, out }).toEqual({ code: 1, out: '' });
@@ -160,7 +160,7 @@ describe('a rejected command', () => {
     [
       'the password is wrong',
       () => adminOn(db, { url: db.urlFor('svc_admin').replace(/:[^:@]+@/, ':no@') }),
-      /refuses the password/,
+      /rejected the password/,
     ],
     ['the role is another', () => adminOn(db, { url: db.urlFor('svc_worker') }), /as svc_admin/],
     ['the role is the owner', () => adminOn(db, { url: db.url }), /is a superuser/],

@@ -18,7 +18,7 @@ beforeEach(async () => {
 });
 afterEach(() => db.drop());
 
-/** Behind every trigger, as damage comes. */
+/** Runs without triggers, as damage from outside would. */
 async function damage(statement: string): Promise<void> {
   await db.sql.begin(async (tx) => {
     await tx`set local session_replication_role = replica`;
@@ -26,7 +26,7 @@ async function damage(statement: string): Promise<void> {
   });
 }
 
-/** One bit of the hash at place `at` of a tile. Done twice, it is mended. */
+/** Flips one bit of a tile's hash at `at`; a second call repairs it. */
 const flip = (level: number, index: number, at: number) =>
   damage(`
     update svc.tile set hashes = set_byte(hashes, ${at * 32}, get_byte(hashes, ${at * 32}) # 1)
@@ -46,7 +46,7 @@ async function append(count: number): Promise<void> {
   });
 }
 
-/** A log of so many leaves, of which only the last `rows` have entries. */
+/** A log of `size` leaves, of which only the last `rows` have entries. */
 async function growTo(size: number, rows: number): Promise<void> {
   const hashes = Array.from({ length: size }, (_, n) => leafHash(nativeSha256, body(n)));
   for (const tile of extendTiles(nativeSha256, 0, hashes, [])) {
@@ -71,7 +71,7 @@ async function expectTiles(size: number): Promise<void> {
 }
 
 async function expectRefused(appending: Promise<void>, tile: string): Promise<void> {
-  // It may be refused before anybody asks.
+  // It may reject before `expect` attaches its handler.
   appending.catch(() => undefined);
   const before = await treeSize(db.sql);
   await expect(appending).rejects.toThrow(TileDamagedError);
@@ -81,7 +81,7 @@ async function expectRefused(appending: Promise<void>, tile: string): Promise<vo
   expect(behind).toHaveLength(0);
 }
 
-describe('an append is refused, and what it was to build on can be mended,', () => {
+describe('append fails, and works again after a repair,', () => {
   it.each([0, 60, 99])('when hash %i of the tile that it extends is wrong', async (at) => {
     await append(100);
     await flip(0, 0, at);
@@ -102,7 +102,7 @@ describe('an append is refused, and what it was to build on can be mended,', () 
     await expectRefused(append(1), 'tile 0/1');
   });
 
-  it('when an entry under that tile is not what it was', async () => {
+  it('when an entry under that tile was altered', async () => {
     await append(300);
     await damage(`update svc.log_entry set body = 'other' where leaf_index = 299`);
     await expectRefused(append(1), 'tile 0/1');
@@ -110,7 +110,7 @@ describe('an append is refused, and what it was to build on can be mended,', () 
     await expectRefused(append(1), 'tile 0/1');
   });
 
-  it('when a tile that was found right before is not what it was', async () => {
+  it('when a tile was altered after an earlier check', async () => {
     await append(100);
     await append(20);
     await flip(0, 0, 60);
@@ -121,7 +121,7 @@ describe('an append is refused, and what it was to build on can be mended,', () 
     await expectRefused(append(1), 'tile 0/0');
   });
 
-  it('when the log has lost leaves that the tile was found right with', async () => {
+  it('when the log has lost leaves after an earlier check of the tile', async () => {
     await append(100);
     await append(1);
     await damage(`update svc.log_head set tree_size = 50`);
@@ -130,7 +130,7 @@ describe('an append is refused, and what it was to build on can be mended,', () 
     await expectRefused(append(1), 'tile 0/0');
   });
 
-  it('when an entry that was found right before is not what it was, before the tile is full', async () => {
+  it('when an entry was altered after an earlier check, at the latest when its tile gets full', async () => {
     await append(100);
     await append(20);
     await damage(`update svc.log_entry set body = 'other' where leaf_index = 10`);
@@ -138,7 +138,7 @@ describe('an append is refused, and what it was to build on can be mended,', () 
     await expectRefused(append(200), 'tile 0/0');
   });
 
-  it('when the last root above a full tile is wrong, as soon as another comes to it', async () => {
+  it('when the last root above a full tile is wrong and the next root is added', async () => {
     await append(600);
     await flip(1, 0, 1);
     await append(100); // nothing is added above the leaves
@@ -148,7 +148,7 @@ describe('an append is refused, and what it was to build on can be mended,', () 
     await expectTiles(800);
   });
 
-  it('when any root in a tile is wrong that it fills, before that goes into the level above', async () => {
+  it('when any root of a tile is wrong and the append fills the tile', async () => {
     const size = 65_535;
     await growTo(size, 255);
     await flip(1, 0, 3);
@@ -162,8 +162,8 @@ describe('an append is refused, and what it was to build on can be mended,', () 
   });
 });
 
-describe('an admission', () => {
-  it('waits while the tiles are damaged, and is proved when they are mended', async () => {
+describe('processAdmissions', () => {
+  it('leaves an admission pending while the tiles are damaged, and proves it after a repair', async () => {
     const registry = await openRegistry(db);
     await registry.admitAll([registry.item()]);
     const items = [registry.item(), registry.item()];
@@ -182,14 +182,14 @@ describe('an admission', () => {
   });
 });
 
-it('reads what is pending as each was accepted, whatever it shares with the others', async () => {
+it('loadPending > returns each admission as it was accepted when several share columns', async () => {
   const registry = await openRegistry(db);
   const lengths = [0, 1, 400, 3, 9_000];
   const items = lengths.map((length) => ({
     ...registry.item(),
     request: Buffer.alloc(length, length),
   }));
-  // Several times of acceptance, and one setting among them.
+  // Several acceptance times, and one changed setting.
   await acceptIntake(registry.engine, items.slice(0, 2));
   await db.sql`update svc.tenant set validity = '{"proof":7,"certificate":1,"passport":2,"trust":3}'`;
   await acceptIntake(registry.engine, items.slice(2));
@@ -198,9 +198,9 @@ it('reads what is pending as each was accepted, whatever it shares with the othe
   await acceptIntake(registry.engine, [settled]);
   await processAdmissions(registry.admit, [settled.proofId]);
 
-  const asked = [...ids.slice(2), registry.item().proofId, settled.proofId, ...ids.slice(0, 2)];
+  const requested = [...ids.slice(2), registry.item().proofId, settled.proofId, ...ids.slice(0, 2)];
   const pinned = [...ids]
     .sort()
     .map((id) => readPinnedIntake(registry.engine, registry.tenantNo, id));
-  expect(await loadPending(registry.admit.sql, asked)).toEqual(await Promise.all(pinned));
+  expect(await loadPending(registry.admit.sql, requested)).toEqual(await Promise.all(pinned));
 });

@@ -23,7 +23,7 @@ const ROOM = { admissions: 1_000_000, batches: 1_000_000, own: 1_000_000 };
 
 let db: TestDatabase;
 let registry: TestRegistry;
-/** Three tenants, the registry's own first. */
+/** Three tenants; the first is the registry's own. */
 let tenants: number[];
 let keyNo: number;
 
@@ -99,7 +99,7 @@ async function accepted(some: BatchItem[], given: Given = {}): Promise<string> {
   return outcome.batchId;
 }
 
-/** Whose turn it was, and which batch's, for each turn until there are none. */
+/** The tenant and batch of each lease, until no chunk waits. */
 async function turns(): Promise<{ tenant: number; size: number }[]> {
   const found: { tenant: number; size: number }[] = [];
   for (;;) {
@@ -114,8 +114,8 @@ async function turns(): Promise<{ tenant: number; size: number }[]> {
 const countIn = async (table: string): Promise<number> =>
   (await db.sql.unsafe<{ n: number }[]>(`select count(*)::int as n from svc.${table}`))[0]!.n;
 
-describe('a batch', () => {
-  it('is accepted as a whole or not at all', async () => {
+describe('acceptBatch', () => {
+  it('accepts a batch completely or not at all', async () => {
     const tables = [
       'batch',
       'batch_part',
@@ -127,7 +127,7 @@ describe('a batch', () => {
     ];
     const counts = async () => Promise.all(tables.map(countIn));
     const before = await counts();
-    // What is written last fails.
+    // The last insert fails.
     await db.sql.unsafe(`
       create or replace function public.in_the_way() returns trigger language plpgsql as $$ begin
         raise exception 'in the way'; end $$;
@@ -143,7 +143,7 @@ describe('a batch', () => {
     });
   });
 
-  it('is its tenant’s, and one however often it comes at once', async () => {
+  it('returns one batch per tenant for concurrent repeats', async () => {
     const some = items(3);
     const again = () => some.map((item) => ({ ...item, proofId: newId() }));
     const all = await Promise.all([accept(some), accept(again()), accept(again())]);
@@ -152,7 +152,7 @@ describe('a batch', () => {
     expect(await accept(again(), { tenantNo: tenants[1]! })).toMatchObject({ outcome: 'accepted' });
   });
 
-  it('waits in no circle with others that have its items in another order', async () => {
+  it('does not deadlock when concurrent batches share items in different orders', async () => {
     const some = items(400);
     const at = (order: BatchItem[]) =>
       order.map((item, index) => ({ ...item, index, proofId: newId() }));
@@ -187,7 +187,7 @@ describe('a batch', () => {
     expect(row?.n).toBe(400);
   });
 
-  it('keeps its items in their order, with the problems of those that have one', async () => {
+  it('keeps items in order, with the problems of invalid ones', async () => {
     const total = CHUNK_ITEMS + 7;
     const good = items(total - 2).map((item, at) => ({ ...item, index: at + (at >= 3 ? 1 : 0) }));
     const problems = new Map([
@@ -220,7 +220,7 @@ describe('a batch', () => {
     expect(await batchOutcomes(registry.engine, tenants[1]!, batchId, 0, 9)).toBeNull();
   });
 
-  it('that does not fit is not accepted, and binds no key', async () => {
+  it('rejects a batch beyond the queue limits, and binds no key', async () => {
     await accepted(items(10));
     for (const room of [{ own: 19 }, { batches: 19 }, { admissions: 19 }]) {
       const given = { room, idempotencyKey: 'does-not-fit' };
@@ -232,7 +232,7 @@ describe('a batch', () => {
     expect(bound).toHaveLength(0);
   });
 
-  it('is told how far it is by two rows, whatever it has in others', async () => {
+  it('lets readBatch read two rows, however many items the batch has', async () => {
     const batchId = await accepted(items(2));
     const hidden = ['batch_part', 'batch_turn', 'intake', 'intake_pending', 'proof', 'refusal'];
     for (const table of hidden)
@@ -247,8 +247,8 @@ describe('a batch', () => {
   });
 });
 
-describe('the progress of a batch', () => {
-  it('can only settle: nothing is counted twice, lost, or taken back', async () => {
+describe('batch progress', () => {
+  it('only grows: the database rejects counting twice, losing or undoing an outcome', async () => {
     const batchId = await accepted(items(3));
     const worker = registry.admit.sql;
     const share = { batchId, items: 2 };
@@ -281,20 +281,20 @@ describe('the progress of a batch', () => {
     }
   });
 
-  it('is counted in the transaction that settles, and in no other', async () => {
+  it('is counted in the transaction that commits the outcomes', async () => {
     const batchId = await accepted(items(4));
     const ids = (await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)) ?? [];
     const progress = () => readBatch(registry.engine, registry.tenantNo, batchId);
     await processAdmissions(registry.admit, ids.slice(0, 1));
     expect(await progress()).toMatchObject({ admitted: 1, pending: 3 });
-    // The same again, together with the next.
+    // The same ids again, together with the next.
     await processAdmissions(registry.admit, ids.slice(0, 2));
     expect(await progress()).toMatchObject({ admitted: 2, pending: 2 });
     await processAdmissions({ ...registry.admit, laneLocked: true }, ids.slice(2));
     expect(await progress()).toMatchObject({ admitted: 2, refused: 2, pending: 0 });
   });
 
-  it('counts one that could not be processed', async () => {
+  it('counts a rejected admission', async () => {
     const batchId = await accepted(items(2));
     const [first = ''] = (await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)) ?? [];
     await db.sql`update svc.intake set request = '{}' where proof_id = ${first}::uuid`;
@@ -305,7 +305,7 @@ describe('the progress of a batch', () => {
     });
   });
 
-  it('waits for admissions of others that its items point to', async () => {
+  it('counts an item of an earlier admission when that admission gets its outcome', async () => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);
     const requestHash = toHex(item.requestHash);
@@ -317,7 +317,7 @@ describe('the progress of a batch', () => {
     const batches = [await accepted(pointing()), await accepted(pointing())];
     expect((await resolveDuplicateItems(registry.admit.sql, 100)).settled).toBe(0);
     await processAdmissions(registry.admit, [item.proofId]);
-    // In pages, as many may be watched; and by two at once, of whom each is counted by one.
+    // In pages, and by two callers at once: only one of them counts a row.
     const [one, other] = await Promise.all([
       resolveDuplicateItems(registry.admit.sql, 1),
       resolveDuplicateItems(registry.admit.sql, 100),
@@ -334,21 +334,21 @@ describe('the progress of a batch', () => {
   });
 });
 
-describe('turns', () => {
-  it('go round by tenant, whoever came first and however much it brought', async () => {
+describe('chunk leases', () => {
+  it('alternate between tenants, whatever their order of arrival and number of items', async () => {
     const [a = 0, b = 0, c = 0] = tenants;
     await accepted(items(CHUNK_ITEMS * 4), { tenantNo: a });
     await accepted(items(CHUNK_ITEMS * 2), { tenantNo: a });
     await accepted(items(CHUNK_ITEMS * 2), { tenantNo: b });
     const first = await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
     expect(first).toHaveLength(CHUNK_ITEMS);
-    // One that comes later is next, and then waits its turn like the others.
+    // A new tenant is next, then waits like the others.
     await accepted(items(CHUNK_ITEMS * 3), { tenantNo: c });
     const order = (await turns()).map(({ tenant }) => tenant);
     expect(order).toEqual([b, c, a, b, c, a, c, a, a, a]);
   });
 
-  it('are not had sooner by sending many small batches', async () => {
+  it('are not granted sooner for many small batches', async () => {
     const [a = 0, b = 0] = tenants;
     await accepted(items(CHUNK_ITEMS * 4), { tenantNo: a });
     const order: number[] = [];
@@ -360,13 +360,13 @@ describe('turns', () => {
     expect(order).toEqual([a, b, a, b, a, b, a, b]);
   });
 
-  it('take several small batches of a tenant together, and never more than a part', async () => {
+  it('combine small batches of a tenant up to the size of a chunk', async () => {
     const [a = 0] = tenants;
     for (const size of [3, 4, CHUNK_ITEMS - 2, 5]) await accepted(items(size), { tenantNo: a });
     expect((await turns()).map(({ size }) => size)).toEqual([7, CHUNK_ITEMS - 2, 5]);
   });
 
-  it('are handed out once, by however many hand them out', async () => {
+  it('are granted once when several dispatchers run', async () => {
     await accepted(items(CHUNK_ITEMS * 4));
     const all = await Promise.all(
       Array.from({ length: 6 }, () => leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)),
@@ -376,16 +376,16 @@ describe('turns', () => {
     expect(new Set(ids).size).toBe(ids.length);
   });
 
-  it('come again when what they were for is not settled, and are over when it is', async () => {
+  it('are granted again while admissions are pending, and end when all have outcomes', async () => {
     const some = items(CHUNK_ITEMS + 5);
     await accepted(some);
     await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS);
     const second = (await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)) ?? [];
-    // Nothing is old yet.
+    // No lease is old enough yet.
     expect(await requeueExpiredLeases(registry.admit.sql, 60_000)).toEqual({ over: 0, again: 0 });
     await processAdmissions(registry.admit, second);
     expect(await requeueExpiredLeases(registry.admit.sql, 0)).toEqual({ over: 1, again: 1 });
-    // Handed out by a clock that was set back since, and lost.
+    // Leased before the clock was set back, and lost.
     expect(await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)).toHaveLength(CHUNK_ITEMS);
     await db.sql`update svc.batch_turn set handed_at = handed_at + interval '1 hour'`;
     expect(await requeueExpiredLeases(registry.admit.sql, 60_000)).toEqual({ over: 0, again: 1 });
@@ -397,7 +397,7 @@ describe('turns', () => {
     expect(await leaseNextChunk(registry.admit.sql, CHUNK_ITEMS)).toBeNull();
   });
 
-  it('are how a batch comes back: the sweep of what came alone does not look at it', async () => {
+  it('recover batches, which the requeue of single admissions skips', async () => {
     await db.sql`delete from svc.intake_pending`;
     await accepted(items(30));
     const alone = registry.item();

@@ -14,7 +14,7 @@ import { issueKey, workBatches } from '../fixtures/engine.js';
 import { ERASURE_ORDER, eraseProof } from '../fixtures/erase.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 
-/** What whoever has the role of erasing can take away by SQL of his own: what belongs to an erasure. */
+/** With arbitrary SQL the erase role can remove only data of erased admissions. */
 
 let db: TestDatabase;
 let registry: TestRegistry;
@@ -41,7 +41,7 @@ async function admit(key: string, fields = {}): Promise<ReturnType<TestRegistry[
   return item;
 }
 
-/** A batch of those items and one that is not valid. */
+/** A batch of these items and an invalid one. */
 async function batch(key: string, items: ReturnType<TestRegistry['item']>[]): Promise<string> {
   const batchId = `batch_${registry.item().proofId}`;
   const made = await acceptBatch(
@@ -73,15 +73,15 @@ const problemsOf = (batchId: string): PromiseLike<unknown> => db.sql`
     select items_hash is null as unhashed, problems is null as clear from svc.batch
     join svc.batch_part using (batch_id) where batch_id = ${toUuid(batchId.slice(6))}::uuid`;
 
-describe('the role that erases', () => {
-  // First: nothing of the tenant has been erased yet.
-  it('takes nothing of a batch without admissions while nothing of its tenant was erased', async () => {
+describe('erase role', () => {
+  // Must run first: the tenant has no erasure yet.
+  it('keeps a batch without admissions while its tenant has no erasure', async () => {
     const id = await batch('invalid-batch', []);
     await admit('kept');
     for (const change of ['batch set items_hash', 'batch_part set problems']) {
       await expect(asEraser(`update svc.${change} = null`)).rejects.toThrow(/was erased/);
     }
-    // The command passes over it, and does not fail.
+    // The command skips it and succeeds.
     const traces = () =>
       transaction(db.as('svc_erase'), (tx) => eraseTenantTraces(tx, registry.tenantNo));
     await traces();
@@ -93,7 +93,7 @@ describe('the role that erases', () => {
     expect(await keys()).toEqual(['kept']);
   });
 
-  it('deletes no idempotency key but of what was erased', async () => {
+  it('deletes only idempotency keys of erased admissions', async () => {
     const erased = await admit('erased');
     await admit('other');
     const open = { ...registry.item(), idempotencyKey: 'open' };
@@ -114,17 +114,17 @@ describe('the role that erases', () => {
     await asEraser('delete from svc.idempotency_key');
     expect(await keys()).toEqual(kept);
 
-    // Of the batch as well, when one of its items is.
+    // Also the batch's key after an erasure of one item.
     await eraseProof(db, item.proofId);
     expect(await keys()).toEqual(kept.filter((key) => key !== 'batch'));
-    // And of what is refused, when that is.
+    // Also the key of a rejected admission after its erasure.
     const [refused] = await db.sql<{ id: string }[]>`
       select replace(proof_id::text, '-', '') as id from svc.refusal`;
     await eraseProof(db, refused!.id);
     expect(await keys()).toEqual(['kept', 'open', 'other']);
   });
 
-  it('leaves the key of a body that was erased and is here again', async () => {
+  it('keeps the key of a body that was accepted again after its erasure', async () => {
     const first = await admit('again');
     await eraseProof(db, first.proofId);
     await registry.admitAll([{ ...first, proofId: registry.item().proofId }]);
@@ -132,7 +132,7 @@ describe('the role that erases', () => {
     expect(await keys()).toContain('again');
   });
 
-  it('takes no reason from a revocation that waits, which would never be appended', async () => {
+  it('keeps the reason of a pending revocation', async () => {
     const { proofId } = await admit('revoked');
     await eraseProof(db, proofId);
     const reason = {
@@ -156,7 +156,7 @@ describe('the role that erases', () => {
     );
   });
 
-  it('records no erasure of what is not settled, which no worker could settle any more', async () => {
+  it('cannot record an erasure of a pending admission', async () => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);
     const id = toUuid(item.proofId);

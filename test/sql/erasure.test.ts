@@ -35,8 +35,8 @@ async function admitOne(fields: { intent_id?: string; action?: string } = {}): P
   return id;
 }
 
-// First: nothing of the tenant has been erased yet.
-describe('what the role may', () => {
+// Must run first: the tenant has no erasure yet.
+describe('erase role', () => {
   const where = (id: string): string => `where proof_id = '${toUuid(id)}'`;
   const record = (id: string): string =>
     `insert into svc.erasure (proof_id, leaf_index, actor, reason_ref)
@@ -84,24 +84,20 @@ describe('what the role may', () => {
       /is not erased/,
     ],
     [
-      'an input of a tenant of whom nothing was erased',
+      'an input of a tenant without an erasure',
       () => `delete from svc.policy_input`,
       /append-only/,
     ],
-    [
-      'a batch of which nothing was erased',
-      () => `update svc.batch set items_hash = null`,
-      /was erased/,
-    ],
+    ['a batch without an erasure', () => `update svc.batch set items_hash = null`, /was erased/],
   ];
 
-  it.each(refused)('is not to erase or change %s', async (what, statements, why) => {
+  it.each(refused)('cannot erase or change %s', async (what, statements, why) => {
     const id = await admitOne();
     if (what.startsWith('a batch')) await batchOf([registry.item()]);
     await expect(run(statements(id))).rejects.toThrow(why);
   });
 
-  it('nobody puts payload back, or takes a record away', async () => {
+  it('rejects a restored payload and a deleted record', async () => {
     const id = await admitOne();
     await erase(id);
     await expect(run(`update svc.proof set aep = '\\x01' ${where(id)}`)).rejects.toThrow(
@@ -127,7 +123,7 @@ describe('what the role may', () => {
     },
   );
 
-  it('an admission comes with its payload, whoever takes it in', async () => {
+  it('does not change that an admission needs its payload on insert', async () => {
     await expect(
       db.sql`insert into svc.intake (proof_id, tenant_no, lane, environment, accepted_at, policy_digest)
         select gen_random_uuid(), tenant_no, lane, environment, accepted_at, policy_digest
@@ -136,8 +132,8 @@ describe('what the role may', () => {
   });
 });
 
-describe('an erasure', () => {
-  it('leaves the marks nowhere in the database, and the commitments where they are', async () => {
+describe('erasePayloads', () => {
+  it('removes the payload from every table and keeps the commitments', async () => {
     const item = registry.item({ intent_id: MARK, action: 'PAY_MARKWORTH' });
     const [first = ''] = await registry.admitAll([
       { ...item, idempotencyKey: `key-${MARK}`, proofId: item.proofId },
@@ -158,7 +154,7 @@ describe('an erasure', () => {
     expect(length).toBeGreaterThan(8);
 
     await erase(first);
-    // The other is decided on the same input, and keeps it.
+    // The other proof has the same input, which is kept.
     const [kept] = await db.sql`select from svc.policy_input where input like '%MARKWORTH%'::bytea`;
     expect(kept).toBeDefined();
     await erase(other.proofId);
@@ -166,7 +162,7 @@ describe('an erasure', () => {
     expect(await entries(first)).toContainEqual(entry);
   });
 
-  it('leaves nothing in statistics and dead rows either, by the statement that operators are given', async () => {
+  it('leaves no payload in statistics and dead rows after the documented vacuum statement', async () => {
     const manual = readFileSync(join(packageRoot, 'docs', 'operations.md'), 'utf8');
     const [, statement = ''] = /`(vacuum \(full, analyze\) [^`]+)`/.exec(manual) ?? [];
     const mark = 'SAMPLED_MARKWORTH';
@@ -202,7 +198,7 @@ describe('an erasure', () => {
     expect(tables.sort()).toEqual(erasable.map(({ name }) => name).sort());
   });
 
-  it('is recorded once, also when it is asked for again, and audited by the database', async () => {
+  it('writes one erasure record and audit record when repeated', async () => {
     const id = await admitOne();
     expect(await erase(id)).toMatchObject([{ isNew: true }]);
     expect(await erase(id)).toMatchObject([{ isNew: false }]);
@@ -215,7 +211,7 @@ describe('an erasure', () => {
     expect(audited).toEqual([{ db_role: 'svc_erase', operation: 'INSERT' }]);
   });
 
-  it('takes what came since as well, when it is asked for again', async () => {
+  it('erases data added since when repeated', async () => {
     const id = await admitOne();
     await erase(id);
     await appendRevocation(registry.admin, nativeSha256, {
@@ -230,7 +226,7 @@ describe('an erasure', () => {
     expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
   });
 
-  it('leaves what is not settled alone', async () => {
+  it('skips pending admissions', async () => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);
     expect(await erase(item.proofId)).toEqual([]);
@@ -239,7 +235,7 @@ describe('an erasure', () => {
     expect(row?.request).not.toBeNull();
   });
 
-  it('takes what was refused, and why', async () => {
+  it('erases a rejected admission and its rejection', async () => {
     await db.sql`update svc.tenant set allowlisted = false where tenant_no = ${registry.tenantNo}`;
     const [id = ''] = await registry.admitAll([registry.item({ intent_id: `${MARK}-refused` })]);
     await db.sql`update svc.tenant set allowlisted = true where tenant_no = ${registry.tenantNo}`;
@@ -251,7 +247,7 @@ describe('an erasure', () => {
     expect(row).toEqual({ leaf_index: null, detail: '' });
   });
 
-  it('gives the identity back: the same body is a new admission, under the same key too', async () => {
+  it('releases the deduplication key: the same body is a new admission, also with the same idempotency key', async () => {
     const item = { ...registry.item(), idempotencyKey: 'again' };
     await registry.admitAll([item]);
     await erase(item.proofId);
@@ -301,7 +297,7 @@ async function batchOf(
   return { itemsHash: itemsHash.toString('hex') };
 }
 
-it('is nobody’s parent any more, for nobody can say what it was', async () => {
+it('findParents > does not return an erased proof', async () => {
   const id = await admitOne();
   const parents = () => findParents(registry.engine, registry.tenantNo, [id]);
   expect(await parents()).toEqual([{ effect: 'ADMIT', kind: 'action' }]);

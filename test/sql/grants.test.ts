@@ -23,7 +23,7 @@ import { asTenants } from '#sql/db/tenant-scope';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 
-/** How changes of tokens and packages reach the publisher: numbered, in order, and nobody else. */
+/** Changes of tokens and packages reach the publisher numbered, in order, and reach no other role. */
 
 let db: TestDatabase;
 let registry: TestRegistry;
@@ -72,8 +72,8 @@ const last = async (): Promise<number> => {
   return row!.n;
 };
 
-describe('changes of tokens and packages', () => {
-  it('are what was made, revoked and over, in the order of their commits', async () => {
+describe('shareChangesSince', () => {
+  it('lists creations, revocations and expiries in commit order', async () => {
     const before = await last();
     const packageId = await bundle([proofs[1]!, proofs[0]!]);
     const one = await share(proof());
@@ -86,7 +86,7 @@ describe('changes of tokens and packages', () => {
     expect(await revoke()).toBe(true);
     await db.as('svc_verifier')`
       insert into svc.share_expiry (token_hash) values (${Buffer.from(two, 'hex')})`;
-    // Neither is a change: what is done already.
+    // Neither is a change: both are done already.
     await revoke();
     expect(await bundle([proofs[1]!, proofs[0]!])).toBe(packageId);
     const changes: ShareChange[] = [
@@ -100,7 +100,7 @@ describe('changes of tokens and packages', () => {
     expect(await shareChangesSince(publisher, before + 1, 2)).toEqual(changes.slice(1, 3));
   });
 
-  it('say what there is to say now, when asked', async () => {
+  it('leads to the current targets and members', async () => {
     const packageId = await bundle([proofs[2]!, proofs[0]!, proofs[1]!]);
     const [live, over, revoked] = [
       await share(proof()),
@@ -125,7 +125,7 @@ describe('changes of tokens and packages', () => {
         ] as [string, unknown][]
       ).sort(),
     );
-    // The end that was asked for is the verifier's to find: no clock decides it here.
+    // The verifier records the expiry: no clock is read here.
     await db.sql`alter table svc.share_token disable trigger append_only`;
     await db.sql`
       update svc.share_token set created_at = now() - interval '2 days', expires_at = now() - interval '1 day'
@@ -145,7 +145,7 @@ describe('changes of tokens and packages', () => {
     expect(await packagesWith(publisher, [proofs[3]!])).toEqual([]);
   });
 
-  it('wait for the number that an open transaction has, and take it when that is rolled back', async () => {
+  it('waits for the number of an open transaction, and reuses it after a rollback', async () => {
     const before = await last();
     const open = await registry.engine.reserve();
     await open`begin`;
@@ -168,7 +168,7 @@ describe('changes of tokens and packages', () => {
     ]);
   });
 
-  it('are not held up by a transaction that has not come to its commit', async () => {
+  it('is not blocked by a transaction before its commit', async () => {
     const open = await registry.engine.reserve();
     await open`begin`;
     await open`select set_config('svc.tenants', ${`{${registry.tenantNo}}`}, true)`;
@@ -178,7 +178,7 @@ describe('changes of tokens and packages', () => {
     open.release();
   });
 
-  it('have no gap and never appear behind one that was seen, whoever is at it and gives up', async () => {
+  it('has no gap and no late number under concurrent commits and rollbacks', async () => {
     const before = await last();
     const pools = Array.from({ length: 3 }, () => db.as('svc_engine'));
     let running = true;
@@ -221,8 +221,8 @@ describe('changes of tokens and packages', () => {
   });
 });
 
-describe('the ends of tokens', () => {
-  it('are remembered where the verifier finds them, of those that have one', async () => {
+describe('token expiries', () => {
+  it('are stored for the verifier when a token has one', async () => {
     const without = await share(proof());
     const at = Date.now() + 3_600_000;
     const having = await share(proof(), at);
@@ -234,28 +234,25 @@ describe('the ends of tokens', () => {
   });
 });
 
-describe('what is written beside tokens and packages', () => {
+describe('tables of share changes', () => {
   const TABLES = ['grant_head', 'grant_change', 'share_due', 'share_expiry', 'upkeep'];
 
-  it.each(['svc_engine', 'svc_worker', 'svc_admin'])(
-    '%s may neither see nor write',
-    async (role) => {
-      const sql = db.as(role);
-      for (const table of TABLES) {
-        for (const statement of [
-          `select from svc.${table}`,
-          `insert into svc.${table} default values`,
-          `delete from svc.${table}`,
-        ]) {
-          await expect(sql.unsafe(statement), statement).rejects.toThrow(/permission denied/);
-        }
+  it.each(['svc_engine', 'svc_worker', 'svc_admin'])('are closed to %s', async (role) => {
+    const sql = db.as(role);
+    for (const table of TABLES) {
+      for (const statement of [
+        `select from svc.${table}`,
+        `insert into svc.${table} default values`,
+        `delete from svc.${table}`,
+      ]) {
+        await expect(sql.unsafe(statement), statement).rejects.toThrow(/permission denied/);
       }
-      await expect(sql`select svc.number_grant_change()`).rejects.toThrow(/permission denied/);
-      await sql.end();
-    },
-  );
+    }
+    await expect(sql`select svc.number_grant_change()`).rejects.toThrow(/permission denied/);
+    await sql.end();
+  });
 
-  it('the publisher reads without learning whose anything is, and writes nothing of it', async () => {
+  it('let the publisher read without tenants, and write nothing', async () => {
     for (const column of ['tenant_no', 'key_no', 'created_at', 'expires_at']) {
       await expect(publisher.unsafe(`select ${column} from svc.share_token`)).rejects.toThrow(
         /permission denied/,
@@ -271,7 +268,7 @@ describe('what is written beside tokens and packages', () => {
     await expect(publisher`update svc.upkeep set done_at = now()`).rejects.toThrow(/permission/);
   });
 
-  it('grows only, for its owner too', async () => {
+  it('are append-only, also for the owner', async () => {
     await share(proof(), Date.now() + 60_000);
     await db.sql`
       insert into svc.share_expiry (token_hash)
@@ -306,7 +303,7 @@ describe('what is written beside tokens and packages', () => {
   });
 });
 
-describe('a database from before', () => {
+describe('migration of an older database', () => {
   const name = `before_${randomBytes(4).toString('hex')}`;
   const password = randomBytes(16).toString('hex');
   let superuser: postgres.Sql<{ bigint: number }>;
@@ -322,7 +319,7 @@ describe('a database from before', () => {
     return url.toString();
   };
 
-  // Its owner is no superuser, so forced row-level security hides the rows from the migration too.
+  // The owner is not a superuser, so forced row-level security hides the rows from the migration too.
   beforeAll(async () => {
     await db.sql.unsafe(`create role ${name} login createrole password '${password}'`);
     await db.sql.unsafe(`create database ${name} owner ${name}`);
@@ -343,7 +340,7 @@ describe('a database from before', () => {
     await db.sql.unsafe(`drop role ${name}`);
   });
 
-  it('has what is there already taken up, in the order in which it came about', async () => {
+  it('numbers existing tokens and packages in order of creation', async () => {
     const packageId = '019aa2c1-e07b-7c0f-8a3e-5d6b7c8d9e0f';
     const [one, two] = [Buffer.alloc(32, 1), Buffer.alloc(32, 2)];
     await superuser.begin(async (tx) => {
@@ -375,7 +372,7 @@ describe('a database from before', () => {
     expect(await superuser`select done_at from svc.upkeep`).toMatchObject([{ done_at: null }]);
   });
 
-  it('is guarded as before when that is done, and goes on counting for an owner like this', async () => {
+  it('restores row-level security, and keeps numbering for an unprivileged owner', async () => {
     const open = await superuser`
       select relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
       where n.nspname = 'svc' and relrowsecurity <> relforcerowsecurity`;

@@ -9,13 +9,13 @@ import type { Pool } from '#sql/db/transaction';
 import { migrate, MIGRATE_DEFAULTS } from '#sql/schema/migrate';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 
-/** Migrations that run outside of a transaction. */
+/** Migrations that run outside a transaction. */
 
 const MARK = '-- Found by it.\n-- outside a transaction: the table is large\n';
 
 let db: TestDatabase;
 let folder: string;
-/** How many migrations there are. */
+/** The number of migrations. */
 let count: number;
 let index: string;
 beforeAll(async () => {
@@ -55,7 +55,7 @@ const asTold = (what = 'a', unique = '') => ({
   recorded: true,
 });
 
-/** Somebody's transaction that wrote, and does not end by itself. */
+/** An open transaction that has written. */
 async function openTransaction(): Promise<() => Promise<void>> {
   const connection = await db.sql.reserve();
   await connection.unsafe('begin; insert into svc.later values (0)');
@@ -72,8 +72,8 @@ async function waiting(sql: Pool): Promise<void> {
   while ((await blocked()).length === 0) await sleep(5);
 }
 
-describe('a migration outside of a transaction', () => {
-  it('builds an index while rows are written, and waits for others, who do not wait for it', async () => {
+describe('runIndexStatement', () => {
+  it('builds an index during writes, waits for older transactions and blocks none', async () => {
     const name = await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
     let written = 0;
     let isOver = false;
@@ -97,7 +97,7 @@ describe('a migration outside of a transaction', () => {
     expect(await built()).toEqual(asTold());
   });
 
-  it('that fails is not recorded, and built anew by the next run', async () => {
+  it('does not record a failed build, and the next run repeats it', async () => {
     await db.sql`insert into svc.later values (7)`;
     await add(`${MARK}create unique index concurrently ${index} on svc.later (a);`);
     await expect(migrate(db.sql, folder)).rejects.toMatchObject({ code: '23505' });
@@ -107,8 +107,8 @@ describe('a migration outside of a transaction', () => {
     expect(await built()).toEqual(asTold('a', 'UNIQUE '));
   });
 
-  it('is as its text says also when an index of its name is there already', async () => {
-    // Whoever built it died before it was recorded; or made it by hand, of something else.
+  it('replaces an existing index of the same name', async () => {
+    // A run died before it recorded the index, or the index was created by hand.
     await db.sql.unsafe(`create index ${index} on svc.later (b)`);
     await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
     await migrate(db.sql, folder);
@@ -118,7 +118,7 @@ describe('a migration outside of a transaction', () => {
     expect(await built()).toBeUndefined();
   });
 
-  it('is made once by several starters, of whom none waits for the other in a circle', async () => {
+  it('runs once for concurrent starters, without deadlock', async () => {
     const name = await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
     const pools = [1, 2].map(() => connect(db.url, { application: 'test', max: 1 }));
     const end = await openTransaction();
@@ -131,7 +131,7 @@ describe('a migration outside of a transaction', () => {
     await Promise.all(pools.map((pool) => pool.end()));
   });
 
-  it('gives up in the end on a transaction that does not, and says what to do', async () => {
+  it('fails with the next step when an older transaction does not end', async () => {
     await add(`${MARK}create index concurrently ${index} on svc.later (a);`);
     const end = await openTransaction();
     const blocked = migrate(db.sql, folder, { lockTimeoutMs: 50, patienceMs: 300 });
@@ -145,16 +145,13 @@ describe('a migration outside of a transaction', () => {
   it.each([
     ['several statements', `create index concurrently x on svc.later (a); select 1;`],
     ['another statement', 'update svc.later set a = 1;'],
-    [
-      'what is content with any index of its name',
-      'create index concurrently if not exists x on svc.later (a);',
-    ],
-    ['an index that is not built so', 'create index x on svc.later (a);'],
-    ['an index elsewhere', 'create index concurrently x on public.svc_migration (name);'],
-    ['taking one away that need not be there any more', 'drop index concurrently svc.x;'],
-  ])('is not %s', async (_what, text) => {
+    ['"if not exists"', 'create index concurrently if not exists x on svc.later (a);'],
+    ['an index without "concurrently"', 'create index x on svc.later (a);'],
+    ['an index in another schema', 'create index concurrently x on public.svc_migration (name);'],
+    ['a drop without "if exists"', 'drop index concurrently svc.x;'],
+  ])('rejects %s', async (_what, text) => {
     const name = await add(`${MARK}${text}`);
-    await expect(migrate(db.sql, folder)).rejects.toThrow(/outside of a transaction/);
+    await expect(migrate(db.sql, folder)).rejects.toThrow(/runs outside a transaction/);
     await rm(join(folder, name));
   });
 });

@@ -29,16 +29,16 @@ const fresh = (item: IntakeItem): IntakeItem => ({ ...item, proofId: registry.it
 const refuse = (item: IntakeItem) =>
   processAdmissions({ ...registry.admit, laneLocked: true }, [item.proofId]);
 
-describe('groups that are accepted at once', () => {
+describe('acceptIntake of concurrent groups', () => {
   afterEach(async () => {
     await db.sql.unsafe('drop trigger if exists slow on svc.intake');
     await db.sql.unsafe('drop trigger if exists slow on svc.idempotency_key');
   });
 
   it.each(['intake', 'idempotency_key'])(
-    'never wait for each other in a circle, whatever order they come in (%s)',
+    'does not deadlock whatever their order (%s)',
     async (table) => {
-      // Every row takes its time, so that each group has its first when it comes to its second.
+      // Every insert is slow, so each group holds its first row when it inserts its second.
       await db.sql.unsafe(`
         create or replace function public.slow() returns trigger language plpgsql as $$ begin
           perform pg_sleep(0.1); return new; end $$;
@@ -60,8 +60,8 @@ describe('groups that are accepted at once', () => {
   );
 });
 
-describe('a group', () => {
-  it('is accepted as a whole or not at all', async () => {
+describe('acceptIntake of a group', () => {
+  it('accepts the group completely or not at all', async () => {
     const before = await pendingDepth(registry.engine, 1000);
     const keyed = { ...registry.item(), idempotencyKey: 'of-a-failed-group' };
     const broken = { ...registry.item(), salt: randomBytes(31) };
@@ -71,7 +71,7 @@ describe('a group', () => {
     expect(bound).toHaveLength(0);
   });
 
-  it('is answered item by item, in its own order', async () => {
+  it('returns an outcome per item, in order', async () => {
     const taken = { ...registry.item(), idempotencyKey: 'taken' };
     await accept(taken);
     const items = ['z', 'taken', 'a'].map((idempotencyKey) => ({
@@ -89,15 +89,15 @@ describe('a group', () => {
   });
 });
 
-describe('an idempotency key', () => {
-  it('leaves its admission what remains of the lock timeout', async () => {
+describe('acceptIntake with an idempotency key', () => {
+  it('leaves the rest of the lock timeout to the admission', async () => {
     const lockTimeoutMs = vi.fn(() => 1_000);
     const item = { ...registry.item(), idempotencyKey: 'waits-for-two-locks' };
     await acceptIntake(registry.engine, [item], lockTimeoutMs);
     expect(lockTimeoutMs).toHaveBeenCalledTimes(2);
   });
 
-  it('is its tenant’s alone, and its lane’s', async () => {
+  it('scopes the key to the tenant and the request type', async () => {
     const item = () => ({ ...registry.item(), idempotencyKey: 'everybody-has-one' });
     const outcomes = await accept(
       item(),
@@ -113,19 +113,19 @@ describe('an idempotency key', () => {
   });
 });
 
-describe('what was pinned', () => {
-  it('is read for its own tenant alone, also where row-level security does not stand behind it', async () => {
+describe('readPinnedIntake', () => {
+  it('returns only the tenant’s own admission, also without row-level security', async () => {
     const item = registry.item();
     await accept(item);
-    // The superuser is shown every row, so this is the query's own doing.
+    // A superuser sees every row, so the query itself filters.
     const own = await readPinnedIntake(db.sql, item.tenantNo, item.proofId);
     expect(own?.requestHash).toEqual(Buffer.from(item.requestHash));
     expect(await readPinnedIntake(db.sql, otherTenantNo, item.proofId)).toBeNull();
   });
 });
 
-describe('a repeat', () => {
-  it('points to an admission of its own tenant and lane only', async () => {
+describe('acceptIntake of a repeat', () => {
+  it('returns only an admission of the same tenant and request type', async () => {
     const mine = registry.item();
     const theirs = { ...fresh(mine), tenantNo: otherTenantNo };
     const otherLane: IntakeItem = { ...fresh(mine), lane: 2 };
@@ -137,7 +137,7 @@ describe('a repeat', () => {
     }
   });
 
-  it('points past what was refused, and takes nobody else’s place', async () => {
+  it('creates a new admission after a rejection', async () => {
     const [refused, other] = [registry.item(), registry.item()];
     await accept(refused, other);
     await refuse(refused);
@@ -149,10 +149,10 @@ describe('a repeat', () => {
     ]);
   });
 
-  it('of what is refused at that moment is a new admission', async () => {
+  it('creates a new admission when the first is rejected concurrently', async () => {
     const first = registry.item();
     await accept(first);
-    // The first is refused when it has been found in the way, and before it is asked for.
+    // The first is rejected after the conflict and before its lookup.
     const between = interposed(registry.engine, /asked\(tenant_no, lane, request_hash/, () =>
       refuse(first),
     );
@@ -163,7 +163,7 @@ describe('a repeat', () => {
   });
 });
 
-it('pins what ends as it is at the time, and by nothing that nothing ends', async () => {
+it('acceptIntake > pins the tenant’s validity, and null when it is unlimited', async () => {
   const stored = async ({ proofId }: IntakeItem): Promise<unknown> => {
     const [row] = await db.sql<{ validity: unknown }[]>`
       select validity from svc.intake where proof_id = ${toUuid(proofId)}::uuid`;
@@ -185,7 +185,7 @@ it('pins what ends as it is at the time, and by nothing that nothing ends', asyn
   expect(await Promise.all([before, between, after].map(read))).toEqual([none, some, none]);
 });
 
-/** A pool that does something else once, before the first statement that matches. */
+/** A pool that runs `first` once, before the first statement that matches. */
 function interposed(pool: Pool, statement: RegExp, first: () => Promise<void>): Pool {
   let done = false;
   const watch = <T extends object>(connection: T): T =>

@@ -16,18 +16,18 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 
-describe('the life of a key', () => {
+describe('appendKeyChange', () => {
   const key = () => ({
     keyId: registry.admit.keyId,
     publicKey: toBase64Url(registry.admit.signer.publicKey),
   });
 
-  it('begins once, so that a retired or compromised key can never come back', async () => {
+  it('activates a key once, so a retired or compromised key stays so', async () => {
     const again = appendKeyChange(registry.admin, nativeSha256, { ...key(), change: 'activate' });
     await expect(again).rejects.toThrow(AdministrationError);
   });
 
-  it('cannot end before it began', async () => {
+  it('rejects the end of a key that was never activated', async () => {
     const stranger = { keyId: 'A'.repeat(43), publicKey: 'A'.repeat(43) };
     for (const change of ['retire', 'compromise'] as const) {
       const ended = appendKeyChange(registry.admin, nativeSha256, {
@@ -40,10 +40,10 @@ describe('the life of a key', () => {
   });
 });
 
-describe('a revocation', () => {
+describe('appendRevocation', () => {
   const revocation = { artifactKind: 'proof' as const, reason: 'wrong', actor: 'auditor' };
 
-  it('keeps its reason in the database, and only the hash of it in the log', async () => {
+  it('stores the reason in the database and only its hash in the log', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await appendRevocation(registry.admin, nativeSha256, {
       ...revocation,
@@ -64,7 +64,7 @@ describe('a revocation', () => {
     expect(entry!.body.toString()).not.toContain('wrong');
   });
 
-  it('of a proof that is not there adds nothing to the log', async () => {
+  it('appends nothing for an unknown proof', async () => {
     const before = await treeSize(registry.engine);
     for (const proofId of ['0190f3c8a1b27d3e8f4a5b6c7d8e9f00', '0'.repeat(32), 'nonsense']) {
       const revoked = appendRevocation(registry.admin, nativeSha256, {

@@ -13,7 +13,7 @@ import { openRegistry } from '../fixtures/registry.js';
 
 let db: TestDatabase;
 let folder: string;
-/** How many migrations this version has. */
+/** The number of migrations of this version. */
 let known: number;
 beforeEach(async () => {
   db = await freshDatabase();
@@ -29,7 +29,7 @@ afterEach(async () => {
 const add = (places: number, text: string) =>
   writeFile(join(folder, `${String(known + places).padStart(4, '0')}_later.sql`), text);
 
-/** What a next version may do to tables that everything goes through. */
+/** A next version's migration of the busiest tables. */
 async function addExpandingMigrations(): Promise<void> {
   await add(
     1,
@@ -44,7 +44,7 @@ async function addExpandingMigrations(): Promise<void> {
   );
 }
 
-/** A request after the other, until told to stop; how each was answered, and after how long. */
+/** Sends requests one by one until stopped; returns each status and duration. */
 function drive(
   request: () => Promise<number>,
 ): () => Promise<{ statuses: number[]; ms: number[] }> {
@@ -65,8 +65,8 @@ function drive(
   };
 }
 
-describe('while the old version serves', () => {
-  it('a newer one migrates: no request fails, and none waits for whoever keeps a table from it', async () => {
+describe('migrate while the old version serves', () => {
+  it('fails no request, and delays none behind a lock that it waits for', async () => {
     const registry = await openRegistry(db);
     const engine = await startEngine(registry, { rateLimit: 1_000_000 });
     const headers = headersFor(await issueKey(registry));
@@ -85,7 +85,7 @@ describe('while the old version serves', () => {
     const stops = [execute, execute, read, read].map(drive);
     await addExpandingMigrations();
 
-    // A report, say: it reads a table for long, and a migration of that table cannot begin.
+    // A long read, such as a report, blocks a migration of its table.
     const reader = await db.sql.reserve();
     await reader.unsafe('begin; select count(*) from svc.proof');
     const migrating = migrate(connectedAsOwner(), folder);
@@ -98,52 +98,52 @@ describe('while the old version serves', () => {
     const driven = await Promise.all(stops.map((stop) => stop()));
     await engine.close();
     const statuses = driven.flatMap((one) => one.statuses);
-    // As many as a machine that is busy answers in four seconds.
+    // A busy machine answers at least this many in four seconds.
     expect(statuses.length).toBeGreaterThan(20);
     expect(new Set(statuses)).toEqual(new Set([200]));
-    // Behind a migration that waits for the reader it would be all of its four seconds.
+    // Queued behind a waiting migration a request would take all four seconds.
     expect(Math.max(...driven.flatMap((one) => one.ms))).toBeLessThan(2_500);
   }, 60_000);
 
-  it('programs of the old version start again on what the newer one only added to', async () => {
+  it('lets the old version start again after an additive migration', async () => {
     await addExpandingMigrations();
     await migrate(db.sql, folder);
     expect(await requireSchema(db.as('svc_engine'), known)).toEqual({ ahead: true });
     await assertDatabase(db.as('svc_engine'), 'engine');
     await assertDatabase(db.as('svc_publisher'), 'publisher');
-    // More rights to a table that it does know are refused as ever.
+    // Extra privileges on a known table are still rejected.
     await db.sql`grant delete on svc.tile to svc_engine`;
     await expect(assertDatabase(db.as('svc_engine'), 'engine')).rejects.toThrow(/DELETE tile/);
     await db.sql`revoke delete on svc.tile from svc_engine`;
   });
 
-  it('rights to an unknown table are refused where no later version made it', async () => {
+  it('does not accept privileges on an unknown table without a later migration', async () => {
     await db.sql.unsafe('create table svc.odd (a int); grant select on svc.odd to svc_engine');
     await expect(assertDatabase(db.as('svc_engine'), 'engine')).rejects.toThrow(/SELECT odd/);
   });
 
-  it('programs of the old version refuse what says that it breaks them', async () => {
+  it('stops the old version from starting after a breaking migration', async () => {
     await add(1, '-- The column is gone.\n-- breaking: intake.salt moved\nselect 1;');
     await migrate(db.sql, folder);
     const old = requireSchema(db.as('svc_worker'), known);
     await expect(old).rejects.toThrow(SchemaMismatchError);
     await expect(old).rejects.toThrow(/_later\.sql.*newer/);
     expect(await requireSchema(db.as('svc_worker'), known + 1)).toEqual({ ahead: false });
-    // It is said once; what comes after it is read by those who know it.
+    // Marked once; later migrations are for versions that know it.
     await add(2, 'select 1;');
     await migrate(db.sql, folder);
     expect(await requireSchema(db.as('svc_worker'), known + 1)).toEqual({ ahead: true });
   });
 
-  it('programs of the new version refuse to start before it has migrated', async () => {
+  it('stops the new version from starting before the migration', async () => {
     const tooNew = requireSchema(db.as('svc_verifier'), known + 1);
     await expect(tooNew).rejects.toThrow(SchemaMismatchError);
     await expect(tooNew).rejects.toThrow(/run migrate/);
   });
 });
 
-describe('a migration that cannot get its locks', () => {
-  it('gives up in the end, says what to do, and leaves nothing behind', async () => {
+describe('migrate without its locks', () => {
+  it('fails with the next step and changes nothing', async () => {
     await addExpandingMigrations();
     const reader = await db.sql.reserve();
     await reader.unsafe('begin; select count(*) from svc.proof');
@@ -155,7 +155,7 @@ describe('a migration that cannot get its locks', () => {
     expect(await migrate(db.sql, folder)).toHaveLength(2);
   });
 
-  it('is made by the next version on a list of before migrations could be breaking', async () => {
+  it('runs on a migration table from before the column "breaking"', async () => {
     await db.sql.unsafe(
       'alter table public.svc_migration drop column breaking; revoke select on public.svc_migration from public',
     );

@@ -7,7 +7,7 @@ import { packAep, unpackAep } from '#sql/proofs/packed-aep';
 import { anyAep } from '../fixtures/aep-arbitrary.js';
 import vectors from '../../protocol/vectors/aep.json' with { type: 'json' };
 
-/** The AEPs of the vectors, as they are stored. */
+/** The stored AEPs of the vectors. */
 const STORED: Record<string, string> = {
   admission:
     '01000000019aa2c1e07b7c0f8a3e5d6b7c8d9e0fd42c197677b4a58d15cc08e2903c10a330abd80ba38bf6c7' +
@@ -28,8 +28,8 @@ const STORED: Record<string, string> = {
     '34',
 };
 
-describe('a packed AEP', () => {
-  it('comes back byte for byte, and takes less room', () => {
+describe('packAep', () => {
+  it('restores the text byte for byte, and is smaller', () => {
     fc.assert(
       fc.property(anyAep, (aep) => {
         const bytes = aepBytes(aep);
@@ -41,7 +41,7 @@ describe('a packed AEP', () => {
     );
   });
 
-  it('that would not come back is stored as the text it is', () => {
+  it('stores an AEP as text when the template cannot restore it', () => {
     fc.assert(
       fc.property(anyAep, fc.string().filter(isWellFormed), (aep, text) => {
         expect(packAep(aep, text).equals(utf8(text))).toBe(true);
@@ -60,14 +60,14 @@ describe('a packed AEP', () => {
     expect(packAep(aep!, aepText(aep!)).equals(aepBytes(aep!))).toBe(true);
   });
 
-  it.each(vectors)('is a stored format: $name is read from these bytes for ever', (vector) => {
+  it.each(vectors)('keeps its storage format: unpackAep reads $name from fixed bytes', (vector) => {
     const stored = Buffer.from(STORED[vector.name] ?? '', 'hex');
     expect(unpackAep(stored).toString()).toBe(vector.canonical);
     const aep = aepSchema.parse(vector.aep);
     expect(packAep(aep, aepText(aep)).equals(stored)).toBe(true);
   });
 
-  it('that was damaged reads as something else, and never throws', () => {
+  it('never throws on a damaged AEP, which reads as another text', () => {
     fc.assert(
       fc.property(anyAep, fc.nat(), fc.integer({ min: 1, max: 255 }), (aep, place, mask) => {
         const text = Buffer.from(aepBytes(aep));

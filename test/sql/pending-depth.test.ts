@@ -8,8 +8,8 @@ import { migrate } from '#sql/schema/migrate';
 import { pendingDepth } from '#sql/admissions/outcomes';
 
 /**
- * In a database of somebody's own, whose owner is no superuser: there FORCE keeps even the owner from
- * every tenant's rows, and with it whatever runs in the owner's name.
+ * In a database whose owner is not a superuser: forced row-level security hides the tenants' rows from
+ * the owner, and from functions that run as the owner.
  */
 const name = `owned_${randomBytes(6).toString('hex')}`;
 let superuser: Sql;
@@ -42,8 +42,8 @@ afterAll(async () => {
   await superuser.end();
 });
 
-describe('the depth of the queue', () => {
-  it('is that of all tenants, counted no further than was asked, and the engine sees no row', async () => {
+describe('pendingDepth', () => {
+  it('counts all tenants up to the limit, without showing the engine a row', async () => {
     await createTenant(inside, { tenantId: 'one', environment: 'sandbox' });
     await createTenant(inside, { tenantId: 'two', environment: 'sandbox' });
     await inside.begin(async (tx) => {
@@ -56,7 +56,7 @@ describe('the depth of the queue', () => {
     expect(await engine`select from svc.intake_pending`).toHaveLength(0);
   });
 
-  it('is told of batches too, of everybody’s and of one tenant’s', async () => {
+  it('counts open batches of all tenants and of one', async () => {
     const tenants = await inside<{ no: number }[]>`
       select tenant_no as no from svc.tenant order by tenant_no limit 2`;
     const [one = 0, two = 0] = tenants.map(({ no }) => no);

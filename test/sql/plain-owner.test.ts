@@ -13,7 +13,7 @@ import { pendingDepth } from '#sql/admissions/outcomes';
 import type { TestDatabase } from '../fixtures/database.js';
 import { openRegistry } from '../fixtures/registry.js';
 
-// A superuser looks past row-level security, and in other tests the schema's owner is one.
+// A superuser bypasses row-level security, and other tests' schema owner is one.
 const name = `plain_${randomBytes(4).toString('hex')}`;
 const password = randomBytes(16).toString('hex');
 const pools: Pool[] = [];
@@ -63,7 +63,7 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 
-it('a registry whose owner is no superuser does all its work, and shows its owner nothing', async () => {
+it('a registry with an unprivileged owner > works, and shows its owner no tenant rows', async () => {
   const registry = await openRegistry(db);
   await assertRole(registry.engine, 'engine');
   const [id = ''] = await registry.admitAll([registry.item()]);

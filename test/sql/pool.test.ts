@@ -24,8 +24,8 @@ const notes = async () =>
     (row) => row.text,
   );
 
-describe('a server that has no connection left', () => {
-  it('is away: whoever waits is told, and what nobody waits for ends no program', async () => {
+describe('a pool on a server without free connections', () => {
+  it('reports DatabaseUnavailableError, without unhandled rejections', async () => {
     const role = `crowded_${db.name}`;
     await db.sql.unsafe(`create role ${role} login password 'x' connection limit 0`);
     const url = new URL(db.url);
@@ -44,13 +44,13 @@ describe('a server that has no connection left', () => {
   });
 });
 
-/** As a server does that is restarted, and an operator who ends what stands in the way. */
+/** Like a server restart, or an operator who terminates sessions. */
 async function endItself(tx: Transaction): Promise<void> {
   const [own] = await tx<{ pid: number }[]>`select pg_backend_pid() as pid`;
   await db.sql`select pg_terminate_backend(${own!.pid}::int)`;
 }
 
-// Nothing of these may come up as an uncaught exception either, which fails the whole run.
+// None of these may raise an uncaught exception, which fails the whole run.
 describe.each([1, 2])('a pool of %i whose connections the server ends', (max) => {
   let sql: Pool;
   beforeEach(async () => {
@@ -67,7 +67,7 @@ describe.each([1, 2])('a pool of %i whose connections the server ends', (max) =>
     expect(await notes()).toEqual(Array.from({ length: max + 1 }, (_, i) => String(i)));
   };
 
-  it('in the middle of a statement says so, and serves whoever comes next', async () => {
+  it('reports the loss during a statement, and serves the next caller', async () => {
     for (let time = 0; time <= max; time += 1) {
       const lost = transaction(sql, async (tx) => {
         await tx`insert into public.note values ('lost')`;
@@ -80,7 +80,7 @@ describe.each([1, 2])('a pool of %i whose connections the server ends', (max) =>
     await serves();
   });
 
-  it('between two statements never runs the second one outside the transaction', async () => {
+  it('never runs the second statement outside the transaction', async () => {
     const lost = transaction(sql, async (tx) => {
       await tx`insert into public.note values ('lost')`;
       await endItself(tx);
@@ -92,7 +92,7 @@ describe.each([1, 2])('a pool of %i whose connections the server ends', (max) =>
     await serves();
   });
 
-  it('with several statements on their way runs none of them outside the transaction', async () => {
+  it('runs no pipelined statement outside the transaction', async () => {
     const lost = transaction(sql, async (tx) => {
       const [own] = await tx<{ pid: number }[]>`select pg_backend_pid() as pid`;
       const names = ['a', 'b', 'c', 'd'];
@@ -113,7 +113,7 @@ describe.each([1, 2])('a pool of %i whose connections the server ends', (max) =>
     await serves();
   });
 
-  it('while the work is at something else, and it swallows that, is not committed', async () => {
+  it('does not commit when the work ignores the loss', async () => {
     const lost = transaction(sql, async (tx) => {
       await endItself(tx);
       await tx`select 1`.catch(() => undefined);
@@ -122,7 +122,7 @@ describe.each([1, 2])('a pool of %i whose connections the server ends', (max) =>
     await serves();
   });
 
-  it('before it is given back does not hand it on', async () => {
+  it('does not reuse a connection that was lost before its release', async () => {
     const connection = await sql.reserve();
     await endItself(connection);
     await sleep(50);
@@ -130,7 +130,7 @@ describe.each([1, 2])('a pool of %i whose connections the server ends', (max) =>
     await serves();
   });
 
-  it('while nobody uses them opens others', async () => {
+  it('opens new connections when idle ones were lost', async () => {
     await serves();
     await db.sql`delete from public.note`;
     await db.sql`
@@ -143,7 +143,7 @@ describe.each([1, 2])('a pool of %i whose connections the server ends', (max) =>
 });
 
 describe('a pool', () => {
-  it('has so many transactions at once and no more', async () => {
+  it('limits concurrent transactions', async () => {
     const sql = connect(db.url, { application: 'test', max: 2 });
     let [running, most] = [0, 0];
     const five = Array.from({ length: 5 }, () =>
@@ -158,7 +158,7 @@ describe('a pool', () => {
     await sql.end();
   });
 
-  it('fails a transaction that waits too long for a connection', async () => {
+  it('rejects a transaction after the longest wait for a connection', async () => {
     const sql = connect(db.url, { application: 'test', max: 1, waitMs: 20 });
     const held = await sql.reserve();
     await expect(transaction(sql, (tx) => tx`select 1`)).rejects.toThrow(DatabaseUnavailableError);
@@ -167,7 +167,7 @@ describe('a pool', () => {
     await sql.end();
   });
 
-  it('keeps a connection for the next transaction, until it is old', async () => {
+  it('reuses a connection until its maximum age', async () => {
     const open = (onclose: () => void) => postgres(db.url, { max: 1, types: {}, onclose }) as never;
     const used = async (lifetimeMs: number) => {
       const reservations = new TransactionPool(open, 1, 10_000, lifetimeMs);
@@ -185,7 +185,7 @@ describe('a pool', () => {
     expect(await used(0)).toBe(3);
   });
 
-  it('that ends waits for the transaction under way, and refuses the next', async () => {
+  it('waits at its end for the open transaction, and rejects the next', async () => {
     const sql = connect(db.url, { application: 'test', max: 1 });
     await db.sql`delete from public.note`;
     let ended: Promise<void> | undefined;
@@ -201,7 +201,7 @@ describe('a pool', () => {
     await expect(transaction(sql, (tx) => tx`select 1`)).rejects.toThrow(DatabaseUnavailableError);
   });
 
-  it('that ends does not wait longer than it is told', async () => {
+  it('waits at its end no longer than the timeout', async () => {
     const sql = connect(db.url, { application: 'test', max: 1 });
     const stuck = transaction(sql, (tx) => tx`select pg_sleep(5)`);
     const waiting = transaction(sql, (tx) => tx`select 1`);
@@ -214,7 +214,7 @@ describe('a pool', () => {
   });
 });
 
-describe('a database that', () => {
+describe('mapDbErrors', () => {
   const failWith = (code: string) =>
     mapDbErrors(() =>
       db.sql.unsafe(`do $$ begin raise exception using errcode = '${code}'; end $$`),
@@ -228,24 +228,24 @@ describe('a database that', () => {
     ['is starting up', '57P03'],
     ['took too long', '57014'],
     ['is a standby now', '25006'],
-  ])('%s could not be asked', async (_, code) => {
-    const asked = failWith(code);
-    await expect(asked).rejects.toThrow(DatabaseUnavailableError);
-    await expect(asked).rejects.toMatchObject({ cause: { code } });
+  ])('throws DatabaseUnavailableError when the database %s', async (_, code) => {
+    const query = failWith(code);
+    await expect(query).rejects.toThrow(DatabaseUnavailableError);
+    await expect(query).rejects.toMatchObject({ cause: { code } });
   });
 
   it.each([
-    ['that it is there already', '23505'],
-    ['that it is not allowed', '42501'],
-    ['that it may be tried again', '40001'],
-    ['that it is wrong', '22012'],
-  ])('said %s was asked', async (_, code) => {
-    const asked = failWith(code);
-    await expect(asked).rejects.toMatchObject({ code });
-    await expect(asked).rejects.not.toThrow(DatabaseUnavailableError);
+    ['a duplicate', '23505'],
+    ['a missing privilege', '42501'],
+    ['a serialization failure', '40001'],
+    ['an invalid value', '22012'],
+  ])('passes the error on when the database reports %s', async (_, code) => {
+    const query = failWith(code);
+    await expect(query).rejects.toMatchObject({ code });
+    await expect(query).rejects.not.toThrow(DatabaseUnavailableError);
   });
 
-  it('nobody listens for could not be asked', async () => {
+  it('throws DatabaseUnavailableError when no server listens', async () => {
     const sql = connect('postgres://nobody:x@127.0.0.1:1/none', { application: 'test', max: 1 });
     await expect(mapDbErrors(() => sql`select 1`)).rejects.toThrow(DatabaseUnavailableError);
     await sql.end();
@@ -258,7 +258,7 @@ describe('a database that', () => {
     'EPIPE',
     'ETIMEDOUT',
     'ENOTFOUND',
-  ])('the driver reports with %s could not be asked', (code) => {
+  ])('treats the driver error %s as an unavailable database', (code) => {
     expect(isUnavailable(Object.assign(new Error('no'), { code }))).toBe(true);
   });
 });

@@ -6,7 +6,7 @@ import type { Pool } from '#sql/db/transaction';
 import { assertRole, GRANTS, TooMuchPrivilegeError, type Program } from '#sql/db/roles';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 
-/** What each role can do, tried: by every table there is, whoever it belongs to. */
+/** Tries every privilege of every role on every table. */
 
 let db: TestDatabase;
 let relations: Relation[];
@@ -22,7 +22,7 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 
-/** One pool a role: the server has only so many connections. */
+/** One pool per role, because the server's connections are limited. */
 const pools = new Map<string, Pool>();
 function as(role: string): Pool {
   const pool = pools.get(role) ?? db.as(role);
@@ -61,7 +61,7 @@ async function rightsOn(role: string, { name, isSequence, columns }: Relation): 
   return rights.join(' ');
 }
 
-/** The least that each act takes. */
+/** The minimal statement for each privilege. */
 function attempts(table: string, columns: readonly string[], right: string): string[] {
   switch (right) {
     case 'SELECT':
@@ -93,8 +93,8 @@ async function refusalOf(sql: Pool, statement: string): Promise<string> {
   return 'done';
 }
 
-describe('the rights of every role', () => {
-  it('are those that are written down, on every table and sequence there is', async () => {
+describe('privileges of the roles', () => {
+  it('equal the fixture on every table and sequence', async () => {
     const found: string[] = [];
     for (const role of [...PROGRAM_ROLES].sort()) {
       for (const relation of relations) {
@@ -108,12 +108,12 @@ describe('the rights of every role', () => {
       join pg_roles r on r.rolname = any(${[...PROGRAM_ROLES]})
         and has_function_privilege(r.oid, p.oid, 'execute')`;
     found.push(...functions.map(({ line }) => line).sort());
-    // A right more is a line more there: after looking at it, vitest -u writes it.
+    // A new privilege is a new line in the fixture; review it, then run vitest -u.
     const file = join(packageRoot, 'test', 'fixtures', 'role-rights.txt');
     await expect(`${found.join('\n')}\n`).toMatchFileSnapshot(file);
   });
 
-  it.each([...PROGRAM_ROLES])('%s is refused everything else', async (role) => {
+  it.each([...PROGRAM_ROLES])('reject every other act of %s', async (role) => {
     const sql = as(role);
     const wrong: string[] = [];
     let tried = 0;
@@ -127,7 +127,7 @@ describe('the rights of every role', () => {
         for (const statement of attempts(relation.name, others, right)) {
           tried += 1;
           const code = await refusalOf(sql, statement);
-          // A column that is made by the database can be set by nobody.
+          // A generated column cannot be set.
           const isMade = code === '428C9' && right === 'UPDATE';
           if (code !== DENIED && !isMade) wrong.push(`${code}: ${statement}`);
         }
@@ -137,7 +137,7 @@ describe('the rights of every role', () => {
     expect(tried).toBeGreaterThan(200);
   });
 
-  it('end with tables: the public schema and the queue’s are nobody’s to make things in', async () => {
+  it('do not include creating objects in any schema', async () => {
     for (const role of PROGRAM_ROLES) {
       const [can] = await db.sql<{ made: string[] | null }[]>`
         select array_agg(nspname::text) as made from pg_namespace
@@ -147,10 +147,10 @@ describe('the rights of every role', () => {
   });
 });
 
-/** What no program has any use for, whoever it is. */
+/** Acts that no program needs. */
 const FORBIDDEN: readonly (readonly [string, string])[] = [
   ...PROGRAM_ROLES.map((role) => [`becoming ${role}`, `set local role ${role}`] as const),
-  ['becoming the owner', 'set local role postgres'],
+  ['assuming the owner role', 'set local role postgres'],
   ['taking another login', 'set session authorization postgres'],
   ['reading secrets of roles', 'select rolpassword from pg_authid'],
   ['reading a file of the server', `select pg_read_file('/etc/passwd')`],
@@ -170,15 +170,15 @@ const FORBIDDEN: readonly (readonly [string, string])[] = [
   ['making a function in public', 'create function public.own() returns int language sql return 1'],
   ['making an extension', 'create extension dblink'],
   ['making a role', 'create role own'],
-  ['raising itself', 'alter role current_user superuser'],
+  ['becoming a superuser', 'alter role current_user superuser'],
   ['joining another role', 'grant svc_worker to current_user'],
   [
     'setting the database',
     `do $$ begin execute format('alter database %I set fsync = off', current_database()); end $$`,
   ],
-  ['silencing triggers', 'set local session_replication_role = replica'],
-  ['taking triggers out', 'alter table svc.log_entry disable trigger all'],
-  ['taking row-level security off', 'alter table svc.intake disable row level security'],
+  ['disabling triggers for the session', 'set local session_replication_role = replica'],
+  ['disabling triggers of a table', 'alter table svc.log_entry disable trigger all'],
+  ['disabling row-level security', 'alter table svc.intake disable row level security'],
   ['dropping a table', 'drop table svc.verdict'],
   ['changing a function', 'alter function svc.refuse_change() owner to current_user'],
   [
@@ -198,10 +198,10 @@ const FORBIDDEN: readonly (readonly [string, string])[] = [
 ];
 
 describe.each([...PROGRAM_ROLES])('%s', (role) => {
-  it.each(FORBIDDEN)('is refused %s', async (what, statement) => {
+  it.each(FORBIDDEN)('is rejected %s', async (what, statement) => {
     if (statement === `set local role ${role}`) return;
     const code = await refusalOf(as(role), statement);
-    // Nobody says whether a file is there to one who may not look.
+    // The error must not reveal whether the file exists.
     expect([code, what]).toEqual([
       what === 'loading code' && code === '58P01' ? '58P01' : DENIED,
       what,
@@ -209,8 +209,8 @@ describe.each([...PROGRAM_ROLES])('%s', (role) => {
   });
 });
 
-describe('the functions of the registry', () => {
-  it('are called by nobody but those that were told', async () => {
+describe('functions of the registry', () => {
+  it('are executable only by the granted roles', async () => {
     const [open] = await db.sql<{ names: string[] | null }[]>`
       select array_agg(p.proname::text) as names
       from pg_proc p join pg_namespace n on n.oid = p.pronamespace and n.nspname = 'svc',
@@ -219,7 +219,7 @@ describe('the functions of the registry', () => {
     expect(open?.names).toBeNull();
   });
 
-  it('that act as their owner look nowhere but where they were told to', async () => {
+  it('have a fixed search_path when they are SECURITY DEFINER', async () => {
     const rows = await db.sql<{ name: string; config: string[] | null }[]>`
       select p.oid::regprocedure::text as name, p.proconfig as config
       from pg_proc p join pg_namespace n on n.oid = p.pronamespace
@@ -234,7 +234,7 @@ describe('the functions of the registry', () => {
   });
 });
 
-describe('a program', () => {
+describe('start-up of a program', () => {
   const programs = Object.keys(GRANTS) as Program[];
   const pairs = programs.flatMap((program) =>
     [...PROGRAM_ROLES, 'postgres']
@@ -242,7 +242,7 @@ describe('a program', () => {
       .map((role) => [program, role] as const),
   );
 
-  it.each(pairs)('%s does not start as %s', async (program, role) => {
+  it.each(pairs)('rejects %s with the role %s', async (program, role) => {
     const sql: Pool = role === 'postgres' ? db.sql : as(role);
     await expect(assertRole(sql, program)).rejects.toThrow(TooMuchPrivilegeError);
   });

@@ -32,7 +32,7 @@ describe('database roles', () => {
   });
   afterAll(() => db.drop());
 
-  it.each(programs)('%s has exactly the rights of its row', async (program) => {
+  it.each(programs)('give %s exactly the privileges of GRANTS', async (program) => {
     const expected = Object.entries(GRANTS[program]).flatMap(([privilege, tables]) =>
       tables.map((table) => `${privilege} ${table}`),
     );
@@ -41,7 +41,7 @@ describe('database roles', () => {
     );
   });
 
-  it.each(programs)('%s starts as its own role and as no other', async (program) => {
+  it.each(programs)('let %s start only with its own role', async (program) => {
     await assertRole(db.as(`svc_${program}`), program);
     await expect(assertRole(db.sql, program)).rejects.toThrow(TooMuchPrivilegeError);
     for (const other of programs.filter((one) => one !== program && one !== 'admin')) {
@@ -49,12 +49,12 @@ describe('database roles', () => {
     }
   });
 
-  describe('refuses a role that has the rights of a program and', () => {
+  describe('assertRole rejects a role with a program’s privileges that', () => {
     const name = `probe_${randomBytes(4).toString('hex')}`;
     const drop = () => db.sql.unsafe(`drop owned by ${name} cascade; drop role ${name}`);
     let sql: Pool;
     beforeEach(async () => {
-      // A role of this test's own: the programs' roles are the whole cluster's.
+      // A separate role, because the programs' roles belong to the whole cluster.
       await db.sql.unsafe(`
         create role ${name} login password '${name}'; grant usage on schema svc to ${name}`);
       for (const [privilege, tables] of Object.entries(GRANTS.verifier)) {
@@ -79,26 +79,26 @@ describe('database roles', () => {
           [
             `can reach files of the server by ${name}`,
             `grant execute on function ${name} to %`,
-            /may reach files of the server/,
+            /can read files of the server/,
           ] as const,
       ),
       ['is a superuser', 'alter role % superuser', /is a superuser/],
-      ['can make roles', 'alter role % createrole', /can create roles/],
-      ['passes by row-level security', 'alter role % bypassrls', /bypasses row-level security/],
+      ['can create roles', 'alter role % createrole', /can create roles/],
+      ['bypasses row-level security', 'alter role % bypassrls', /bypasses row-level security/],
       ['can replicate', 'alter role % replication', /can replicate/],
-      ['can make databases', 'alter role % createdb', /can create databases/],
+      ['can create databases', 'alter role % createdb', /can create databases/],
       [
-        'can silence triggers',
+        'can disable triggers',
         'grant set on parameter session_replication_role to %',
-        /may silence triggers/,
+        /can disable triggers/,
       ],
       [
-        'may make schemas',
+        'can create schemas',
         `do $$ begin execute format('grant create on database %I to #', current_database()); end $$`,
-        /may make schemas/,
+        /can create schemas/,
       ],
       [
-        'is another program, too, once it says so',
+        'can assume another program’s role',
         'grant svc_publisher to % with inherit false',
         /is a member of another role/,
       ],
@@ -107,17 +107,17 @@ describe('database roles', () => {
         'create table svc.own (a int); alter table svc.own owner to %',
         /owns tables/,
       ],
-      ['may make tables', 'grant create on schema svc to %', /may create things in the schema/],
-      ['may read one table more', 'grant select on svc.api_key to %', /SELECT api_key/],
+      ['can create tables', 'grant create on schema svc to %', /can create objects in the schema/],
+      ['can read an extra table', 'grant select on svc.api_key to %', /SELECT api_key/],
       [
-        'may change one column more',
+        'can change an extra column',
         'grant update (note) on svc.checkpoint to %',
         /UPDATE checkpoint/,
       ],
-      ['may set triggers', 'grant trigger on svc.verdict to %', /TRIGGER verdict/],
-      ['may empty a table', 'grant truncate on svc.log_entry to %', /TRUNCATE log_entry/],
+      ['can create triggers', 'grant trigger on svc.verdict to %', /TRIGGER verdict/],
+      ['can truncate a table', 'grant truncate on svc.log_entry to %', /TRUNCATE log_entry/],
       [
-        'may read a view of what it may not read',
+        'can read a forbidden table through a view',
         'create view svc.keys as select * from svc.api_key; grant select on svc.keys to %',
         /SELECT keys/,
       ],
@@ -129,7 +129,7 @@ describe('database roles', () => {
     });
   });
 
-  it('refuses a role that was granted one thing more', async () => {
+  it('reject a role with an extra privilege', async () => {
     await db.sql`grant delete on svc.tile to svc_publisher`;
     const sql = db.as('svc_publisher');
     await expect(assertRole(sql, 'publisher')).rejects.toThrow(/DELETE tile/);
@@ -149,7 +149,7 @@ describe('database roles', () => {
       ['checkpoint', 'note'],
       ['verdict', 'outcome'],
     ] as const) {
-      // Of payload one role may null it, with a record of that (erasure.test.ts).
+      // The erase role may null payload with an erasure record (erasure.test.ts).
       if (program === 'erase' && table === 'proof') continue;
       await expect(
         sql`update svc.${sql(table)} set ${sql(column)} = ${sql(column)}`,
@@ -157,7 +157,7 @@ describe('database roles', () => {
     }
   });
 
-  it('lets nobody but the verifier write verdicts, and the publisher see no payload', async () => {
+  it('let only the verifier write verdicts, and the publisher read no payload', async () => {
     for (const program of programs.filter((one) => one !== 'verifier')) {
       const sql = db.as(`svc_${program}`);
       await expect(sql`
@@ -197,8 +197,8 @@ describe('append-only tables', () => {
   });
   afterAll(() => db.drop());
 
-  // Even their owner meets the triggers; whoever takes those out is a superuser, and the verifier
-  // is there for that.
+  // The triggers also apply to the owner. A superuser can disable them, and the verifier then
+  // finds the change.
   it.each([
     ['log_entry', 'at = now()'],
     ['proof', 'aep = null'],
@@ -213,12 +213,12 @@ describe('append-only tables', () => {
     await expect(db.sql.unsafe(`delete from svc.${table}`)).rejects.toThrow(/append-only/);
   });
 
-  it.each(LOG_TABLES)('%s is not emptied, by its owner neither', async (table) => {
+  it.each(LOG_TABLES)('reject TRUNCATE of %s, also by its owner', async (table) => {
     const emptied = db.sql.unsafe(`truncate svc.${table} cascade`);
     await expect(emptied).rejects.toThrow(`svc.${table} is append-only`);
   });
 
-  it('lets a tile be extended and nothing else', async () => {
+  it('allow only to extend a tile', async () => {
     const set = (hashes: Buffer) => db.sql`update svc.tile set hashes = ${hashes} where level = 7`;
     const longer = Buffer.concat([Buffer.alloc(64, 1), Buffer.alloc(32, 2)]);
     await expect(set(Buffer.alloc(32, 1))).rejects.toThrow(/extended/);
@@ -235,14 +235,14 @@ describe('append-only tables', () => {
     await expect(db.sql`delete from svc.tile`).rejects.toThrow(/append-only/);
   });
 
-  it('lets nobody append behind the head, or move the head beyond the leaves', async () => {
+  it('reject leaves beyond the head, and a head beyond the leaves', async () => {
     const behind = db.sql`insert into svc.log_entry (leaf_index, kind, at, body)
       values (1, 3, now(), '\\x01')`;
     await expect(behind).rejects.toThrow(/behind the head/);
     await expect(db.sql`update svc.log_head set tree_size = 900`).rejects.toThrow(/no 900 leaves/);
   });
 
-  it('lets a worker append proofs only, and admin everything else', async () => {
+  it('let workers append only proofs, and admin only other kinds', async () => {
     const status = db.as('svc_worker')`insert into svc.log_entry (leaf_index, kind, at, body)
       values (2, 3, now(), '\\x01')`;
     await expect(status).rejects.toThrow(/may not append entries of kind 3/);
@@ -252,7 +252,7 @@ describe('append-only tables', () => {
     await expect(proof).rejects.toThrow(/may not append entries of kind 1/);
   });
 
-  it('has an intake behind everything that is pending or proved, and a tenant behind that', async () => {
+  it('require an intake row for pending and proved rows, and a tenant for each intake', async () => {
     const stranger = '0190aaaa-0000-7000-8000-000000000000';
     const points = (statement: string) =>
       expect(db.sql.unsafe(statement), statement).rejects.toMatchObject({ code: '23503' });
@@ -280,7 +280,7 @@ describe('append-only tables', () => {
     await expect(db.sql`update svc.tenant set tenant_no = default`).rejects.toThrow(/append-only/);
   });
 
-  it('checks all the leaves that a statement adds', async () => {
+  it('check every leaf of a statement', async () => {
     const [head] = await db.sql<{ size: number }[]>`select tree_size as size from svc.log_head`;
     const size = Number(head?.size);
     const both = db.sql`insert into svc.log_entry (leaf_index, kind, at, body)
@@ -288,7 +288,7 @@ describe('append-only tables', () => {
     await expect(both).rejects.toThrow(`leaf ${size - 1} is behind the head`);
   });
 
-  it('lets no worker fill a hole behind the head with a proof', async () => {
+  it('reject a proof in a gap below the head', async () => {
     const [lost] = await db.sql<{ leaf_index: string }[]>`
       select leaf_index from svc.log_entry where kind = 1 order by leaf_index limit 1`;
     const leaf = Number(lost?.leaf_index);
@@ -305,7 +305,7 @@ describe('append-only tables', () => {
     await expect(filled).rejects.toThrow(`leaf ${leaf} is behind the head`);
   });
 
-  it('never lets the log shrink, or stay while something is appended', async () => {
+  it('reject a log head that shrinks, or stays while leaves are added', async () => {
     for (const less of ['tree_size - 1', 'tree_size']) {
       const set = db.sql.unsafe(`update svc.log_head set tree_size = ${less}`);
       await expect(set).rejects.toThrow(/only grow/);
@@ -315,7 +315,7 @@ describe('append-only tables', () => {
     await expect(db.sql`insert into svc.log_head values (true, 0)`).rejects.toThrow(/unique/);
   });
 
-  it('have rows of the forms that the verifier and the publisher take for granted', async () => {
+  it('reject rows without the form that verifier and publisher rely on', async () => {
     const refused = (statement: string) =>
       expect(db.sql.unsafe(statement), statement).rejects.toThrow(/check constraint/);
     const entry = (values: string) =>

@@ -19,12 +19,12 @@ let db: TestDatabase;
 let registry: TestRegistry;
 let ours: number;
 let theirs: number;
-/** A proof of each tenant, and an admission of each that nobody has settled. */
+/** A proof and a pending admission of each tenant. */
 let ourProof: string;
 let theirProof: string;
 let ourBatch: string;
 let theirBatch: string;
-/** One of ours that nobody has settled. */
+/** Our pending admission. */
 let ourOpen: string;
 
 beforeAll(async () => {
@@ -66,7 +66,7 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 
-/** A proof of another tenant than the registry's own. */
+/** A proof of another tenant. */
 async function proofOf(tenantId: string, tenantNo: number): Promise<string> {
   const item = registry.item();
   const said = parseStrict(item.request) as Record<string, JsonValue>;
@@ -122,13 +122,13 @@ const count = async (tx: Pick<Transaction, 'unsafe'>, table: string): Promise<nu
   return rows[0]?.n ?? -1;
 };
 
-/** Those of which the engine has no business with any row. */
+/** Tenant tables that the engine must not read at all. */
 const kept = TENANT_TABLES.filter(
   (table) => GRANTS.engine.SELECT?.some((one) => one.split('(')[0] === table) !== true,
 );
 
-describe('the tables of tenants', () => {
-  it('are all that a tenant owns anything in, and all are guarded', async () => {
+describe('TENANT_TABLES', () => {
+  it('lists every table with tenant rows, each with row-level security', async () => {
     const found = await db.sql<{ name: string }[]>`
       with recursive owned as (
         select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace and n.nspname = 'svc'
@@ -143,7 +143,7 @@ describe('the tables of tenants', () => {
     expect(guarded.map(({ name }) => name)).toEqual([...TENANT_TABLES]);
   });
 
-  it.each(kept)('%s is closed to the engine, and would show it nothing', async (table) => {
+  it.each(kept)('%s is closed to the engine, by privilege and by policy', async (table) => {
     const look = () => asTenants(registry.engine, [ours, theirs], (tx) => count(tx, table));
     await expect(look()).rejects.toThrow(/permission denied/);
     await db.sql.unsafe(`grant select on svc.${table} to svc_engine`);
@@ -156,7 +156,7 @@ describe('the tables of tenants', () => {
   });
 
   const open = TENANT_TABLES.filter((table) => !kept.includes(table));
-  it.each(open)('%s shows the engine what is in scope and nothing else', async (table) => {
+  it.each(open)('%s shows the engine only rows of the tenants in scope', async (table) => {
     const all = await count(db.sql, table);
     const ofBoth = await asTenants(registry.engine, [ours, theirs], (tx) => count(tx, table));
     const ofOurs = await asTenants(registry.engine, [ours], (tx) => count(tx, table));
@@ -166,12 +166,12 @@ describe('the tables of tenants', () => {
     expect(ofOurs + ofTheirs).toBe(all);
     if (table !== 'intake_pending') expect(ofTheirs).toBeGreaterThan(0);
     expect(await asTenants(registry.engine, [], (tx) => count(tx, table))).toBe(0);
-    // Never set in the session, or left behind by a transaction that is over: nothing either way.
+    // Without a scope, or after a transaction with one, no row is visible.
     expect(await count(registry.engine, table)).toBe(0);
     expect(await count(db.as('svc_engine'), table)).toBe(0);
   });
 
-  it.each(TENANT_TABLES)('%s shows the programs that may read it every row', async (table) => {
+  it.each(TENANT_TABLES)('%s shows every row to the programs that can read it', async (table) => {
     const all = await count(db.sql, table);
     for (const program of ['worker', 'verifier', 'publisher', 'admin']) {
       const sql = db.as(`svc_${program}`);
@@ -182,7 +182,7 @@ describe('the tables of tenants', () => {
     }
   });
 
-  it('show their owner nothing, as it is forced', async () => {
+  it('shows the owner no row, because row-level security is forced', async () => {
     await db.sql`create role test_other_owner nologin`;
     await db.sql`grant usage on schema svc to test_other_owner`;
     const [owner] = await db.sql<{ name: string }[]>`
@@ -209,11 +209,11 @@ describe('the tables of tenants', () => {
   });
 });
 
-describe('the engine can write for a tenant only', () => {
+describe('the engine can write only', () => {
   const refused = /violates row-level security/;
   const hash = randomBytes(32);
 
-  it('what is of that tenant', async () => {
+  it('rows of the tenant in scope', async () => {
     const insert = asTenants(registry.engine, [ours], (tx) => fill(tx, theirs, theirProof));
     await expect(insert).rejects.toThrow(refused);
     const accepted = asTenants(
@@ -267,22 +267,22 @@ describe('the engine can write for a tenant only', () => {
         values (${theirBatch}::uuid, ${ours}, 0, 0, 0, 0, 0, 0, 0, now())`,
     ],
     [
-      'a turn of a batch',
+      'a chunk lease of a batch',
       (tx: Transaction) => tx`
         insert into svc.batch_turn values (${theirBatch}::uuid, 9, ${ours}, 1, null)`,
     ],
   ])('%s that points to what is of that tenant', async (_, insert) => {
     const foreignKeyAlone = asTenants(registry.engine, [ours], (tx) => insert(tx));
     await expect(foreignKeyAlone).rejects.toThrow(refused);
-    // Nor when both tenants are in scope, as in a group of admissions.
+    // Also not when both tenants are in scope, as in a group of admissions.
     await expect(asTenants(registry.engine, [ours, theirs], (tx) => insert(tx))).rejects.toThrow(
       refused,
     );
   });
 });
 
-describe('settlements', () => {
-  it('are told to the tenant of the admission, whoever shares the question', async () => {
+describe('readOutcomes', () => {
+  it('returns an outcome only to the tenant of the admission, also in a shared query', async () => {
     const asked = await readOutcomes(registry.engine, [
       { tenantNo: ours, id: ourProof },
       { tenantNo: ours, id: theirProof },
@@ -301,7 +301,7 @@ describe('settlements', () => {
   });
 });
 
-describe('the scope of a transaction', () => {
+describe('the tenant scope of a transaction that', () => {
   it.each([
     ['was committed', (sql: Pool) => asTenants(sql, [ours], () => Promise.resolve(1))],
     ['only read', (sql: Pool) => readAsTenants(sql, [ours], (tx) => tx`select 1`)],
@@ -323,7 +323,7 @@ describe('the scope of a transaction', () => {
   });
 });
 
-describe('an engine does not start', () => {
+describe('assertRole rejects an engine', () => {
   it.each([
     [
       'on a table without row-level security',
@@ -331,35 +331,35 @@ describe('an engine does not start', () => {
       'alter table svc.proof enable row level security',
     ],
     [
-      'on a table whose owner is let past it',
+      'on a table without forced row-level security',
       'alter table svc.proof no force row level security',
       'alter table svc.proof force row level security',
     ],
     [
-      'with a policy that lets everything through',
+      'with a policy that shows every row',
       'create policy wide on svc.proof to svc_engine using (true)',
       'drop policy wide on svc.proof',
     ],
     [
-      'with one that does so for everybody',
+      'with a policy that shows every row to all roles',
       'create policy wide on svc.proof using (true)',
       'drop policy wide on svc.proof',
     ],
-  ])('%s', async (_, break_, mend) => {
+  ])('%s', async (_, break_, repair) => {
     const engine = db.as('svc_engine');
     await db.sql.unsafe(break_);
     try {
-      await expect(assertRole(engine, 'engine')).rejects.toThrow(/every tenant's rows of proof/);
+      await expect(assertRole(engine, 'engine')).rejects.toThrow(/rows of every tenant in proof/);
     } finally {
-      await db.sql.unsafe(mend);
+      await db.sql.unsafe(repair);
     }
     await assertRole(engine, 'engine');
     await engine.end();
   });
 });
 
-describe('the policy', () => {
-  it('reads the scope once a statement, and keeps the indexes', async () => {
+describe('the row-level security policy', () => {
+  it('reads the scope once per statement, and uses the indexes', async () => {
     const plan = async (statement: string): Promise<string> =>
       asTenants(registry.engine, [ours], async (tx) => {
         const rows = await tx.unsafe<{ 'QUERY PLAN': string }[]>(`explain ${statement}`);

@@ -18,30 +18,30 @@ describe('schema', () => {
   });
   afterAll(() => db.drop());
 
-  it('is what sql/schema.txt says', async () => {
+  it('equals sql/schema.txt', async () => {
     const file = join(packageRoot, 'sql', 'schema.txt');
     const found = await describeSchema(db.sql);
     if (process.env['UPDATE_SCHEMA'] === '1') await writeFile(file, found);
     expect(found).toBe(await readFile(file, 'utf8'));
   });
 
-  it('is not migrated twice', async () => {
+  it('is migrated once', async () => {
     expect(await migrate(db.sql, migrations)).toEqual([]);
   });
 
-  it('is refused when a newer version made it', async () => {
+  it('is rejected when a newer version migrated it', async () => {
     await db.sql`insert into public.svc_migration (version, name, digest) values (9999, '9999_from_the_future.sql', '')`;
     await expect(migrate(db.sql, migrations)).rejects.toThrow(SchemaMismatchError);
     await db.sql`delete from public.svc_migration where version = 9999`;
   });
 
-  it('is refused when an applied migration had another text', async () => {
+  it('is rejected when an applied migration has a different text', async () => {
     await db.sql`update public.svc_migration set digest = 'other' where version = 1`;
-    await expect(migrate(db.sql, migrations)).rejects.toThrow(/another text/);
+    await expect(migrate(db.sql, migrations)).rejects.toThrow(/different text/);
   });
 });
 
-describe('a migration', () => {
+describe('migrate', () => {
   let db: TestDatabase;
   let folder: string;
   beforeEach(async () => {
@@ -54,7 +54,7 @@ describe('a migration', () => {
     await rm(folder, { recursive: true });
   });
   const add = (name: string, text: string) => writeFile(join(folder, name), text);
-  /** A name that many places after the last migration there is. */
+  /** The name of the nth migration after the last. */
   const after = async (places: number) => {
     const count = (await readdir(migrations)).length;
     return `${String(count + places).padStart(4, '0')}_more.sql`;
@@ -64,7 +64,7 @@ describe('a migration', () => {
       (row) => row.name,
     );
 
-  it('that fails leaves nothing of itself behind, and may be mended', async () => {
+  it('rolls a failed migration back, and applies its corrected text', async () => {
     const before = await describeSchema(db.sql);
     const next = await after(1);
     await add(next, 'create table svc.more (a int); select 1 / 0;');
@@ -75,14 +75,14 @@ describe('a migration', () => {
     expect(await migrate(db.sql, folder)).toEqual([next]);
   });
 
-  it('is made once by several starters at once, who leave no lock behind', async () => {
+  it('applies a migration once for concurrent starters, and leaves no lock', async () => {
     const next = await after(1);
     await add(next, 'create table svc.more (a int); select pg_sleep(0.2);');
     const pools = [1, 2, 3].map(() => connect(db.url, { application: 'test', max: 1 }));
     const made = await Promise.all(pools.map((pool) => migrate(pool, folder)));
     expect(made.flat()).toEqual([next]);
     expect((await applied()).filter((name) => name === next)).toHaveLength(1);
-    // Before they are closed, which would give it back.
+    // Before the connections close, which would release the lock.
     const locks = await db.sql`
       select from pg_locks where locktype = 'advisory'
         and database = (select oid from pg_database where datname = current_database())`;
@@ -90,7 +90,7 @@ describe('a migration', () => {
     await Promise.all(pools.map((pool) => pool.end()));
   });
 
-  it('follows the one before it without a gap', async () => {
+  it('rejects a gap in the sequence', async () => {
     const before = await applied();
     await add(await after(2), 'create table svc.more (a int);');
     await expect(migrate(db.sql, folder)).rejects.toThrow(/out of sequence/);

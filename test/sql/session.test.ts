@@ -11,11 +11,13 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 
-it('a connection whose settings did not arrive is refused, as through a pooler by the transaction', async () => {
+it('assertDatabase > rejects a connection without its settings, as through a transaction pooler', async () => {
   await expect(assertDatabase(db.as('svc_publisher'), 'publisher')).resolves.toBeUndefined();
-  // What is left of a connection when a pooler was told to ignore what programs send with it.
+  // Like a connection through a pooler that drops start-up parameters.
   const pooled = postgres(db.urlFor('svc_publisher'), { max: 1 }) as unknown as Pool;
   await expect(assertDatabase(pooled, 'publisher')).rejects.toThrow(DatabaseUnusableError);
-  await expect(assertDatabase(pooled, 'publisher')).rejects.toThrow('a pooler stands between');
+  await expect(assertDatabase(pooled, 'publisher')).rejects.toThrow(
+    'a connection pooler is in between',
+  );
   await pooled.end();
 });

@@ -10,8 +10,8 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 
-/** What a backend did shows when it says so: by itself it may take ten seconds. */
-const told = async (): Promise<void> => {
+/** A backend flushes its statistics on demand; otherwise it may take ten seconds. */
+const statisticsFlushed = async (): Promise<void> => {
   const lines = await Promise.all(Array.from({ length: 4 }, () => registry.engine.reserve()));
   for (const line of lines) {
     await line`select pg_stat_force_next_flush()`;
@@ -25,22 +25,22 @@ const scansOf = async (index: string): Promise<number> => {
   return row?.idx_scan ?? NaN;
 };
 
-// Until the table is first analyzed, each connection keeps the plan that it made while there was nothing in
-// it, and of one tenant there may be any number of proofs by then.
-it('is read by the ids of the proofs, also with a plan that was made of an empty table', async () => {
+// Until the table is first analyzed, each connection keeps the plan for an empty table, and a tenant may
+// have any number of proofs by then.
+it('readOutcomes > reads proofs by id, also with a plan from an empty table', async () => {
   const planned = registry.item().proofId;
   for (let i = 0; i < 10; i += 1) await registry.readOutcomes([planned]);
   const ids = await registry.admitAll(Array.from({ length: 30 }, () => registry.item()));
-  await told();
+  await statisticsFlushed();
   const tenants = await scansOf('proof_of_tenant');
   const found = await registry.readOutcomes(ids);
-  await told();
+  await statisticsFlushed();
   expect([...found.keys()].sort()).toEqual([...ids].sort());
   await expect.poll(() => scansOf('proof_pkey')).toBeGreaterThanOrEqual(ids.length);
   expect(await scansOf('proof_of_tenant')).toBe(tenants);
 });
 
-it('opens the proof of a denial only, which is where its reasons are', async () => {
+it('readOutcomes > reads the AEP of denials only, for their reasons', async () => {
   const [admitted = '', denied = ''] = await registry.admitAll([
     registry.item(),
     registry.item({ action: 'DELETE_AUDIT_LOG' }),

@@ -4,7 +4,7 @@ import { TenantBusyError, TenantConnections } from '#sql/db/tenant-connections';
 
 const LIMITS = { sql: {} as Pool, total: 2, perTenant: 1, maxWaiting: 2, timeoutMs: 60_000 };
 
-/** Work that goes on until it is finished, and the order in which pieces of it began. */
+/** Units of work that run until finished, and their start order. */
 function pieces(connections: TenantConnections) {
   const began: string[] = [];
   const finish = new Map<string, () => void>();
@@ -20,8 +20,8 @@ function pieces(connections: TenantConnections) {
   return { began, run, end };
 }
 
-describe('connections of tenants', () => {
-  it('serve tenants in turn, and no tenant above its limit', async () => {
+describe('TenantConnections', () => {
+  it('serves tenants round-robin, each up to its limit', async () => {
     const { began, run, end } = pieces(new TenantConnections(LIMITS));
     const all = [
       run(1, 'a1'),
@@ -37,7 +37,7 @@ describe('connections of tenants', () => {
     expect(began).toEqual(['a1', 'b1', 'a2', 'b2', 'c1', 'a3']);
   });
 
-  it('refuse what waits too long, and what would wait behind too much', async () => {
+  it('rejects work after the timeout, and at once when the queue is full', async () => {
     const { run, end, began } = pieces(new TenantConnections({ ...LIMITS, timeoutMs: 5 }));
     const first = run(1, 'a1');
     const waiting = [run(1, 'a2'), run(1, 'a3')];

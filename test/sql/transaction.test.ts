@@ -24,8 +24,8 @@ const notes = async () =>
     (row) => row.text,
   );
 
-describe('a transaction', () => {
-  /** Of one connection, so that what one transaction leaves behind is the next one's. */
+describe('transaction', () => {
+  /** One connection, so that the next transaction would see what one leaves behind. */
   let sql: Pool;
   beforeEach(async () => {
     await db.sql`delete from public.note`;
@@ -33,7 +33,7 @@ describe('a transaction', () => {
   });
   afterEach(() => sql.end());
 
-  it('is committed when its work returns, and its result is given', async () => {
+  it('commits when its work returns, and returns the result', async () => {
     const work = transaction(sql, async (tx) => {
       await tx`insert into public.note values ('a')`;
       expect(await notes()).toEqual([]);
@@ -43,7 +43,7 @@ describe('a transaction', () => {
     expect(await notes()).toEqual(['a']);
   });
 
-  it('takes in what is done within it, and takes it back with it', async () => {
+  it('includes joined work, and rolls it back too', async () => {
     const failing = transaction(sql, async (tx) => {
       await joinTransaction(tx, (same) => same`insert into public.note values ('a')`);
       expect(await notes()).toEqual([]);
@@ -55,7 +55,7 @@ describe('a transaction', () => {
     expect(await notes()).toEqual(['b']);
   });
 
-  it('is rolled back when its work throws, and the connection serves the next', async () => {
+  it('rolls back when its work throws, and reuses the connection', async () => {
     const failing = transaction(sql, async (tx) => {
       await tx`insert into public.note values ('a')`;
       throw new Error('changed my mind');
@@ -65,7 +65,7 @@ describe('a transaction', () => {
     expect(await notes()).toEqual(['b']);
   });
 
-  it('is rolled back when the database refuses a statement', async () => {
+  it('rolls back when a statement fails', async () => {
     const failing = transaction(sql, async (tx) => {
       await tx`insert into public.note values ('a')`;
       await tx`insert into public.note values ('a')`;
@@ -75,7 +75,7 @@ describe('a transaction', () => {
     expect(await notes()).toEqual(['b']);
   });
 
-  it('sends statements in one go, and is rolled back when all of them have ended', async () => {
+  it('pipelines statements, and rolls back after all have ended', async () => {
     const work = transaction(sql, (tx) =>
       pipeline(
         tx`insert into public.note values ('a')`,
@@ -92,7 +92,7 @@ describe('a transaction', () => {
     expect(both[1]).toBe('b');
   });
 
-  it('waits for what is under way before it is rolled back', async () => {
+  it('waits for statements in flight before the rollback', async () => {
     const work = transaction(sql, (tx) =>
       pipeline(
         Promise.reject(new Error('no')),
@@ -104,19 +104,19 @@ describe('a transaction', () => {
     expect(await notes()).toEqual([]);
   });
 
-  it('that went on after a refused statement is not committed, and does not say so', async () => {
+  it('throws and does not commit when its work ignored a failed statement', async () => {
     const work = transaction(sql, async (tx) => {
       await tx`insert into public.note values ('a')`;
       await tx`insert into public.note values ('a')`.catch(() => undefined);
     });
-    await expect(work).rejects.toThrow('nothing was committed');
+    await expect(work).rejects.toThrow('transaction rolled back');
     expect(await notes()).toEqual([]);
     await transaction(sql, (tx) => tx`insert into public.note values ('b')`);
     expect(await notes()).toEqual(['b']);
   });
 });
 
-describe('a transaction that begins with something', () => {
+describe('openedTransaction', () => {
   let sql: Pool;
   beforeEach(async () => {
     await db.sql`delete from public.note`;
@@ -124,7 +124,7 @@ describe('a transaction that begins with something', () => {
   });
   afterEach(() => sql.end());
 
-  it('hands it on, within the same transaction', async () => {
+  it('passes the opening’s result to the work, in the same transaction', async () => {
     const work = openedTransaction(
       sql,
       (tx) => tx<{ id: string }[]>`select pg_current_xact_id()::text as id`,
@@ -136,7 +136,7 @@ describe('a transaction that begins with something', () => {
     expect(await work).toBe(true);
   });
 
-  it('does nothing of its work when that fails, and the connection serves the next', async () => {
+  it('skips the work when the opening fails, and reuses the connection', async () => {
     let worked = false;
     const failing = openedTransaction(
       sql,
@@ -153,7 +153,7 @@ describe('a transaction that begins with something', () => {
   });
 });
 
-describe('a transaction that only reads', () => {
+describe('readTransaction', () => {
   let sql: Pool;
   beforeEach(async () => {
     await db.sql`delete from public.note`;
@@ -163,7 +163,7 @@ describe('a transaction that only reads', () => {
   afterEach(() => sql.end());
   const setting = (tx: Transaction) => tx`select set_config('svc.noted', 'yes', true)`;
 
-  it('reads with what is set for it, and leaves nothing of that behind', async () => {
+  it('reads with its setting, and resets the setting', async () => {
     const read = () =>
       readTransaction(
         sql,
@@ -180,7 +180,7 @@ describe('a transaction that only reads', () => {
     expect(after?.noted ?? '').toBe('');
   });
 
-  it('cannot write, and says which statement failed', async () => {
+  it('cannot write, and throws the first error', async () => {
     const writing = readTransaction(sql, setting, (tx) => tx`insert into public.note values ('b')`);
     await expect(writing).rejects.toMatchObject({ cause: { code: '25006' } });
     const wrong = readTransaction(sql, setting, (tx) => tx`select 1 / 0`);
@@ -189,7 +189,7 @@ describe('a transaction that only reads', () => {
     expect(await notes()).toEqual(['a', 'c']);
   });
 
-  it('never reads without what is set for it, also when a table changes under a prepared statement', async () => {
+  it('never reads without its setting, also when a table changes under a prepared statement', async () => {
     await db.sql`create table public.changing (text varchar(9))`;
     await db.sql`insert into public.changing values ('a')`;
     const read = (text: string) =>
@@ -202,7 +202,7 @@ describe('a transaction that only reads', () => {
       );
     expect(await read('a')).toHaveLength(1);
     await db.sql`alter table public.changing alter column text type text`;
-    await expect(read('a')).rejects.toThrow('nothing was read');
+    await expect(read('a')).rejects.toThrow('transaction rolled back');
     expect(await read('a')).toHaveLength(1);
   });
 });

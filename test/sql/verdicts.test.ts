@@ -17,7 +17,7 @@ beforeEach(async () => {
 });
 afterEach(() => db.drop());
 
-describe('the verdict in force', () => {
+describe('the effective verdict', () => {
   const verdict = (
     range: { first: number; last: number; treeSize: number },
     outcome: 'pass' | 'fail',
@@ -48,7 +48,7 @@ describe('the verdict in force', () => {
   const leaf = (index: number, treeSize: number, outcome: 'pass' | 'fail') =>
     verdict({ first: index, last: index, treeSize }, outcome);
 
-  it('is the one of the largest tree, and of those the last', async () => {
+  it('is the last one for the largest tree', async () => {
     await say(
       verdict({ first: 0, last: 1, treeSize: 2 }, 'pass', Buffer.alloc(32)),
       verdict({ first: 2, last: 4, treeSize: 5 }, 'pass', Buffer.alloc(64)),
@@ -56,7 +56,7 @@ describe('the verdict in force', () => {
     expect(await inForce()).toEqual(['pass', 'pass', 'pass', 'pass', 'pass', null]);
     await say(leaf(0, 5, 'fail'), leaf(3, 5, 'fail'));
     expect(await inForce()).toEqual(['fail', 'pass', 'pass', 'fail', 'pass', null]);
-    // Whoever saw a smaller tree comes too late, however late.
+    // A verdict for a smaller tree never wins, however late.
     await say(leaf(0, 4, 'pass'));
     expect(await inForce()).toEqual(['fail', 'pass', 'pass', 'fail', 'pass', null]);
     await say(leaf(0, 5, 'pass'), leaf(3, 6, 'pass'), leaf(4, 5, 'fail'));
@@ -65,7 +65,7 @@ describe('the verdict in force', () => {
     expect(await inForce()).toEqual(['pass', 'pass', 'pass', 'fail', 'fail', null]);
   });
 
-  it('has no gap to hide in: no place of the prefix is said twice', async () => {
+  it('cannot be hidden: range verdicts must be contiguous without overlap', async () => {
     await say(verdict({ first: 0, last: 1, treeSize: 2 }, 'pass', Buffer.alloc(32)));
     const again = say(verdict({ first: 0, last: 1, treeSize: 2 }, 'fail', Buffer.alloc(32)));
     await expect(again).rejects.toThrow(/verdict_frontier/);
