@@ -16,7 +16,7 @@ const proved: Settlement = {
 };
 
 /** A registry in which `settled` may be written; it remembers what it was asked for. */
-function registry(options: { firstAskMs?: number; longestAskMs?: number } = {}) {
+function registry(options: { firstPollMs?: number; longestPollMs?: number } = {}) {
   const settled = new Map<string, Settlement>();
   const questions: string[][] = [];
   let fails = false;
@@ -51,7 +51,7 @@ const after = (ms: number): Promise<void> => new Promise((resolve) => setTimeout
 
 describe('waiting for a settlement', () => {
   it('asks the registry when it is woken, and believes only the registry', async () => {
-    const { settled, questions, waiting } = registry({ firstAskMs: 10_000 });
+    const { settled, questions, waiting } = registry({ firstPollMs: 10_000 });
     const answer = waiting.settlement(own('a'), { timeoutMs: 5_000 });
     waiting.wake(['a']);
     await after(10);
@@ -91,7 +91,7 @@ describe('waiting for a settlement', () => {
   });
 
   it('answers everyone who waits for the same one', async () => {
-    const { settled, waiting } = registry({ firstAskMs: 10_000 });
+    const { settled, waiting } = registry({ firstPollMs: 10_000 });
     const answers = [1, 2, 3].map(() => waiting.settlement(own('a'), { timeoutMs: 5_000 }));
     settled.set('a', proved);
     waiting.wake(['a']);
@@ -99,17 +99,17 @@ describe('waiting for a settlement', () => {
   });
 
   it('is told for one tenant only', async () => {
-    const { settled, waiting } = registry({ firstAskMs: 10_000 });
+    const { settled, waiting } = registry({ firstPollMs: 10_000 });
     const answer = waiting.settlement(own('a'), { timeoutMs: 5_000 });
     const stranger = waiting.settlement({ tenantNo: 2, id: 'a' }, { timeoutMs: 5_000 });
-    await expect(stranger).rejects.toThrow(/whose is a/);
+    await expect(stranger).rejects.toThrow(/two tenants wait for a/);
     settled.set('a', proved);
     waiting.wake(['a']);
     expect(await answer).toBe(proved);
   });
 
   it('asks at once for what may be settled already', async () => {
-    const { settled, waiting } = registry({ firstAskMs: 10_000 });
+    const { settled, waiting } = registry({ firstPollMs: 10_000 });
     settled.set('a', proved);
     expect(await waiting.settlement(own('a'), { timeoutMs: 5_000, checkImmediately: true })).toBe(
       proved,
@@ -117,7 +117,7 @@ describe('waiting for a settlement', () => {
   });
 
   it('outlives a registry that cannot be asked for a while', async () => {
-    const { settled, waiting, failing } = registry({ firstAskMs: 20 });
+    const { settled, waiting, failing } = registry({ firstPollMs: 20 });
     failing(true);
     const answer = waiting.settlement(own('a'), { timeoutMs: 5_000 });
     await after(80);
@@ -127,7 +127,7 @@ describe('waiting for a settlement', () => {
   });
 
   it('ends when the client goes, and asks no more', async () => {
-    const { questions, waiting } = registry({ firstAskMs: 20 });
+    const { questions, waiting } = registry({ firstPollMs: 20 });
     const client = new FakeResponse();
     const answer = waiting.settlement(own('a'), { timeoutMs: 5_000, response: client });
     client.close();
