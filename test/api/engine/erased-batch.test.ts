@@ -26,7 +26,7 @@ afterAll(async () => {
   await db.drop();
 });
 
-it('the results of a batch whose tenant was erased are complete, and say nothing of its items', async () => {
+it('batch results > have every index and no item data when the tenant was erased', async () => {
   const key = await issueKey(registry);
   const items = [...executeBodies(2), { intent_id: 'Maria Markworth' }, ...executeBodies(1)];
   const { batch_id: batchId } = batchIn(await engine.call(batchCall(key, items)));

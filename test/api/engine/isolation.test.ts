@@ -256,8 +256,8 @@ async function expectListsWithout(engine: TestEngine): Promise<void> {
   expect(await tellingLists(engine)).toEqual([]);
 }
 
-describe('the matrix', () => {
-  it('has every route that names something of a tenant', () => {
+describe('tenant isolation matrix', () => {
+  it('covers every route with an id of a tenant’s resource', () => {
     const routes = new Set(cases.map(({ spec }) => spec.id));
     for (const { spec } of OPERATIONS) {
       if (/proof_id|package_id|token_hash|batch_id/.test(spec.path))
@@ -268,7 +268,7 @@ describe('the matrix', () => {
   });
 });
 
-describe("another tenant's", () => {
+describe('another tenant’s resource', () => {
   it.each(cases)('$name is absent', async (asked) => {
     await withEngine(registry.engine, (engine) => expectAbsent(engine, asked));
   });
@@ -276,7 +276,7 @@ describe("another tenant's", () => {
   it('is in no list', () => withEngine(registry.engine, expectListsWithout));
 });
 
-describe("another tenant's, with row-level security as the only guard,", () => {
+describe('another tenant’s resource, with only row-level security,', () => {
   it.each(cases)('$name is absent', async (asked) => {
     await withEngine(unfiltered(registry.engine), (engine) => expectAbsent(engine, asked));
   });
@@ -284,7 +284,7 @@ describe("another tenant's, with row-level security as the only guard,", () => {
   it('is in no list', () => withEngine(unfiltered(registry.engine), expectListsWithout));
 });
 
-describe("another tenant's, with the queries as the only guard,", () => {
+describe('another tenant’s resource, with only the queries’ conditions,', () => {
   it('is absent', async () => {
     await withoutRowLevelSecurity(() =>
       withEngine(registry.engine, async (engine) => {
@@ -296,8 +296,8 @@ describe("another tenant's, with the queries as the only guard,", () => {
 });
 
 // What shows that the two before say something: with both guards gone, nothing is left.
-describe('without either guard', () => {
-  it('every route tells', async () => {
+describe('another tenant’s resource, without either guard,', () => {
+  it('is visible on every route', async () => {
     const silent: string[] = [];
     await withoutRowLevelSecurity(() =>
       withEngine(unfiltered(registry.engine), async (engine) => {

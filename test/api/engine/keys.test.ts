@@ -63,8 +63,8 @@ function load(strands: number, keyNow: () => string) {
   };
 }
 
-describe('a key that is revoked', () => {
-  it('is refused within a second in a running engine, under load', async () => {
+describe('revoked API key', () => {
+  it('gets 401 within a second under load', async () => {
     const key = await issueKey(registry);
     const running = load(8, () => key);
     await expect.poll(() => running.replies.length).toBeGreaterThan(20);
@@ -85,7 +85,7 @@ describe('a key that is revoked', () => {
     }
   });
 
-  it.each(lanes)('holds for what it asked and nobody has signed yet: $name', async (lane) => {
+  it.each(lanes)('rejects its unsigned admissions: $name', async (lane) => {
     const key = await issueKey(registry);
     const body = lane.body();
     engine.worker.rests = true;
@@ -103,7 +103,7 @@ describe('a key that is revoked', () => {
     expect(again.headers['idempotent-replayed']).toBeUndefined();
   });
 
-  it('is told so where a 202 is followed', async () => {
+  it('gets api_key_revoked when it polls a 202', async () => {
     const [key, other] = [await issueKey(registry), await issueKey(registry)];
     const shortWait = await startEngine(registry, { waitMs: 50 });
     shortWait.worker.rests = true;
@@ -119,8 +119,8 @@ describe('a key that is revoked', () => {
   });
 });
 
-describe('a key that expires', () => {
-  it('after it asked changes nothing of what it asked', async () => {
+describe('expired API key', () => {
+  it('does not affect its accepted admissions', async () => {
     const key = await issueKey(registry);
     engine.worker.rests = true;
     const waiting = send(key);
@@ -133,8 +133,8 @@ describe('a key that expires', () => {
   });
 });
 
-describe('rotation', () => {
-  it('loses no request under load: both keys are good while they overlap', async () => {
+describe('API key rotation', () => {
+  it('loses no request under load', async () => {
     let current = await issueKey(registry);
     const running = load(8, () => current);
     await expect.poll(() => running.replies.length).toBeGreaterThan(20);
