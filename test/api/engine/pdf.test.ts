@@ -75,7 +75,7 @@ describe('PDF export', () => {
     expect(Object.keys(attachments)).toEqual([`${admitted.proofId}.json`]);
     expect(Buffer.from(attachments[`${admitted.proofId}.json`]!)).toEqual(Buffer.from(json));
     expect(pages[0]!.replaceAll('\n', ' ')).toContain(
-      `The file ${admitted.proofId}.json inside this PDF is the proof itself`,
+      `The attached file ${admitted.proofId}.json is the proof itself`,
     );
     const source = Buffer.from(await render()).toString('latin1');
     expect(source).toMatch(/\/AFRelationship \/Data/);
@@ -185,8 +185,8 @@ describe('PDF user text', () => {
       expect(joined).toContain(escape);
     }
     expect(joined).not.toMatch(/[\u0590-\u08ff\u202e]/);
-    expect(text).toContain('it stands for the one character');
-    expect(await textOf()).not.toContain('it stands for the one character');
+    expect(text).toContain('It replaces the character with');
+    expect(await textOf()).not.toContain('It replaces the character with');
   });
 
   it('fits at maximum length', async () => {
