@@ -37,7 +37,7 @@ afterAll(async () => {
   await db.drop();
 });
 
-/** Sends it to a worker that rests, changes something, and lets the worker go on. */
+/** Sends the request while the worker is paused, applies a change and resumes the worker. */
 async function whileItWaits(body: Record<string, unknown>, change: () => Promise<unknown>) {
   engine.worker.rests = true;
   const waiting = admit(body);
@@ -164,7 +164,7 @@ describe('agent admission checks', () => {
       expectProblem(await engine.call(request), status, code);
       await mend();
     }
-    // The shipped policy permits the sandbox only: this far, and then the policy decides.
+    // All checks pass here; the shipped policy permits only the sandbox.
     expectProblem(await engine.call(request), 403, 'policy_denied');
     await setLane(registry.admin, 'live', false);
   });

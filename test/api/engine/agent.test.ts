@@ -182,7 +182,7 @@ describe('idempotency key of an agent admission', () => {
     expect(first.status).toBe(200);
     expect((await admit(body, headers)).bytes).toEqual(first.bytes);
     expectProblem(await admit(admissionEnvelope(), headers), 422, 'idempotency_conflict');
-    // The other lane has an identity space of its own: the same key means another body there.
+    // Idempotency keys are scoped by request type.
     const execute = (fields = executeBody()) =>
       engine.call({ headers: { ...headersFor(key), ...headers }, body: JSON.stringify(fields) });
     expect((await execute()).status).toBe(200);

@@ -165,7 +165,7 @@ describe('batch headers', () => {
     expect(batchIn(await send(items, headers)).batch_id).toBe(first);
     const other = await send(executeBodies(1), headers);
     expect([other.status, other.json['code']]).toEqual([422, 'idempotency_conflict']);
-    // A lane's keys are its own.
+    // Idempotency keys are scoped by request type.
     const single = await engine.call({
       headers: { ...headersFor(key), ...headers },
       body: JSON.stringify(executeBody()),
@@ -231,10 +231,10 @@ describe('batch limits', () => {
         '2',
       ]);
       expect(await pendingDepth(registry.engine, 1_000)).toBe(before + 6);
-      // Nothing of it is left, its key included.
+      // The rejection left no rows, not even the idempotency key.
       expect((await small.call(batchCall(key, executeBodies(4), headers))).status).toBe(202);
       expect((await small.call(batchCall(key, first))).headers['idempotent-replayed']).toBe('true');
-      // There is room for who sends alone.
+      // Single admissions still fit.
       small.worker.rests = false;
       const single = await small.call({
         headers: headersFor(key),

@@ -133,7 +133,7 @@ describe('POST /v1/batches', () => {
     const before = await treeSize(registry.engine);
     const items = executeBodies(20);
     const replies = await Promise.all([send(items), send(items), send(items)]);
-    // Two of one tenant are taken in at a time: the third is told to come again.
+    // Two concurrent batches per tenant: the third gets 503 and is retried.
     const accepted = replies.filter(({ status }) => status === 202);
     expect(new Set(accepted.map((reply) => batchIn(reply).batch_id)).size).toBe(1);
     expect(accepted.filter(({ headers }) => 'idempotent-replayed' in headers)).toHaveLength(

@@ -17,7 +17,7 @@ let db: TestDatabase;
 let registry: TestRegistry;
 let engine: TestEngine;
 let key: string;
-/** One connection: what a bad body leaves behind in it meets the next request. */
+/** One connection, so that leftover bytes of a bad body would break the next request. */
 let agent: Agent;
 
 beforeAll(async () => {
@@ -37,7 +37,7 @@ afterAll(async () => {
 
 const good = () => ({ headers: headersFor(key), agent, body: JSON.stringify(executeBody()) });
 
-/** A good body with one member put in as it stands. */
+/** A valid body with one raw member added. */
 function withMember(member: string): string {
   return JSON.stringify(executeBody()).replace(/}$/, `,${member}}`);
 }

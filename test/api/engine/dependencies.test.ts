@@ -48,7 +48,7 @@ describe('engine without its database', () => {
     const unavailable = { status: 503, code: 'database_unavailable' };
     const replies = [
       await ask(),
-      // Not a word on whether the key is good: that is not known now.
+      // The response must not reveal whether the key is valid.
       await ask({ ...headersFor(key), 'X-Svc-Api-Key': 'malformed' }),
       await read(`/v1/proofs/${'0'.repeat(32)}`),
       await read(`/v1/admissions/${'0'.repeat(32)}`),

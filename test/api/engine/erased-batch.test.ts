@@ -37,7 +37,7 @@ it('batch results > have every index and no item data when the tenant was erased
   const erase = adminOn(db, { url: db.urlFor('svc_erase') });
   await done(erase('erase', 'tenant', TENANT, '--reason', 'CASE-1', '--confirm', TENANT));
   const after = await resultsOf(engine, key, batchId);
-  // Whoever follows a batch holds its results against the number of its items.
+  // Clients compare the number of results with the number of items.
   expect(after.map(({ index }) => index)).toEqual([0, 1, 2, 3]);
   for (const [index, result] of after.entries()) {
     const { state, status, proof_id, problem } = batchResultSchema.parse(result);

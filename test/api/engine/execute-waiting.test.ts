@@ -136,7 +136,7 @@ describe('slow admission', () => {
     const waiting = execute();
     await expect.poll(() => engine.worker.jobs.length).toBe(1);
     engine.worker.rests = false;
-    // A worker elsewhere, of which this engine hears nothing.
+    // A worker whose events do not reach this engine.
     const [ids = []] = engine.worker.jobs.splice(0);
     await processAdmissions(registry.admit, ids);
     const started = performance.now();

@@ -147,7 +147,7 @@ describe('invalid API key', () => {
   });
 
   it('gets 401 when only the key id is right', async () => {
-    // As if only the id were looked at: a good checksum over somebody else's secret.
+    // Valid id and checksum, but another secret.
     const forged = formatApiKey({ keyId: key.slice(7, 19), secret: new Uint8Array(32).fill(7) });
     expectProblem(
       await execute(executeBody(), { 'X-Svc-Api-Key': forged }),
@@ -218,7 +218,7 @@ describe('execution checks', () => {
       expectProblem(await engine.call(request), status, code);
       await mend();
     }
-    // The shipped policy permits the sandbox only: this far, and then the policy decides.
+    // All checks pass here; the shipped policy permits only the sandbox.
     expectProblem(await engine.call(request), 403, 'policy_denied');
     await setLane(registry.admin, 'live', false);
   });

@@ -199,7 +199,7 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
       await tx`set local session_replication_role = replica`;
       await tx`update svc.proof set aep = set_byte(aep, 40, get_byte(aep, 40) # 1)
         where replace(proof_id::text, '-', '') = ${altered}`;
-      // Gone, and nobody took it away: that is a loss.
+      // Missing without a recorded erasure: a loss.
       await tx`update svc.proof set aep = null, signature = null
         where replace(proof_id::text, '-', '') = ${lost}`;
     });

@@ -62,7 +62,7 @@ const ask = (key: string): Promise<Reply> =>
     body: JSON.stringify(executeBody()),
   });
 
-/** Each is what it is named for and nothing else: its form and its checksum are right where they can be. */
+/** Each key has exactly the fault in its name: form and checksum are otherwise valid. */
 const KEYS: Record<string, () => Promise<string>> = {
   good: () => Promise.resolve(good),
   'without form': () => Promise.resolve('svc_sk_nonsense'),
@@ -87,7 +87,7 @@ describe('API key check', () => {
     expect(done.compared).toEqual([[32, 32]]);
     expect(done.lookedUp).toHaveLength(1);
     expect(done.lookedUp[0]).toHaveLength(1);
-    // What is asked for is public; of the secret nothing leaves the process.
+    // The query has only the public key id, never the secret.
     expect(done.lookedUp[0]![0]).toMatch(/^[a-z0-9]{12}$/);
   });
 

@@ -43,7 +43,7 @@ const lanes = [
 const send = (apiKey: string, lane: (typeof lanes)[number] = lanes[0], body = lane.body()) =>
   engine.call({ path: lane.path, headers: headersFor(apiKey), body: JSON.stringify(body) });
 
-/** One request after the other, in so many strands, until it is told to stop. */
+/** Sends sequential requests in parallel strands until stopped. */
 function load(strands: number, keyNow: () => string) {
   let isOver = false;
   const replies: (Reply & { sentAt: number })[] = [];
@@ -79,7 +79,7 @@ describe('revoked API key', () => {
     await running.stop();
     expect(new Set(later())).toEqual(new Set([401]));
     for (const reply of running.replies) {
-      // What was under way at that moment is told so in its own words; nothing else happens.
+      // Requests in flight at that moment may get api_key_revoked, and nothing else.
       expect([200, 401, 403]).toContain(reply.status);
       if (reply.status === 403) expectProblem(reply, 403, 'api_key_revoked');
     }
@@ -97,7 +97,7 @@ describe('revoked API key', () => {
     engine.worker.rests = false;
     expectProblem(await waiting, 403, 'api_key_revoked');
     expect(await treeSize(registry.engine)).toBe(before);
-    // What was refused has no proof, so another key may ask for the same.
+    // A rejected admission has no proof, so another key may send it again.
     const again = await send(await issueKey(registry), lane, body);
     expect(again.status).toBe(200);
     expect(again.headers['idempotent-replayed']).toBeUndefined();

@@ -5,8 +5,8 @@ import { clientOf, revocationBody, type Client } from '../../fixtures/lifecycle.
 import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
 
 /**
- * What one tenant has is not there for another: once with row-level security behind the queries,
- * and once without, so that a query that forgets its tenant is found out.
+ * Tenant isolation of lifecycle resources, with and without row-level security: without it, a query
+ * that lacks the tenant condition fails the test.
  */
 describe.each([{ rowSecurity: true }, { rowSecurity: false }])(
   'another tenant, with row-level security $rowSecurity,',

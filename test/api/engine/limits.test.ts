@@ -89,7 +89,7 @@ describe('rate limit', { retry: 2 }, () => {
       expect(reply.headers['retry-after']).toBe('1');
       expect(reply.headers['ratelimit']).toBe('"tenant";r=0;t=1');
     }
-    // What was refused left nothing: sent again it is admitted, once.
+    // A rejected request leaves nothing: sent again, it is admitted once.
     await sleep(WINDOW_MS);
     const again = await Promise.all(
       bodies.filter((_, i) => replies[i]?.status === 429).map((body) => execute(engine, body)),
@@ -241,7 +241,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
     const places = await Promise.all(Array.from({ length: 20 }, () => counter.count(1)));
     expect(places.map(({ used }) => used)).toEqual(places.map((_, i) => i + 1));
     expect(performance.now() - began).toBeLessThan(600);
-    // And now it is left alone for a while.
+    // The engine does not retry Redis for a while.
     const later = performance.now();
     await counter.count(1);
     expect(performance.now() - later).toBeLessThan(100);

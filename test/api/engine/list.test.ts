@@ -357,7 +357,7 @@ describe('invalid query parameter', () => {
 describe('rare filter', () => {
   it('returns empty pages with a cursor until it finds an old proof', async () => {
     const [rare] = await registry.admitAll([registry.item({ action: 'RARE' })]);
-    // What is between them is made of whole cloth: the list reads columns.
+    // Synthetic rows in between: the list reads only columns.
     await db.sql.begin(async (tx) => {
       await tx`set local session_replication_role = replica`;
       const start = (await treeSize(db.sql)) + 1;

@@ -11,7 +11,7 @@ const shown = (text: string): string =>
     .map((piece) => (piece.escaped ? `[${piece.text}]` : piece.text))
     .join('');
 
-/** What somebody who knows the legend reads off the paper. */
+/** Text that a reader decodes with the legend. */
 const readBack = (pieces: readonly Piece[]): string =>
   pieces
     .map(({ text, escaped }) =>

@@ -149,7 +149,7 @@ describe('GET /v1/proofs/{proof_id}', () => {
     await alter();
     const reply = await get(`/v1/proofs/${id}`);
     expect(reply.json).toMatchObject({ status: 500, code: 'integrity_failure' });
-    // A damaged log takes nothing more on: the same bit once more, and it is whole again.
+    // A damaged log accepts no entries: flipping the same bit again repairs it.
     if (table === 'log_entry') await alter();
   });
 

@@ -35,7 +35,7 @@ beforeAll(async () => {
   const admittedIds = await registry.admitAll([...items, ...items.map(() => registry.item())]);
   await registry.verifyAll();
   await testLog(db).publish();
-  // One that nobody has verified yet.
+  // A proof that is not verified yet.
   const late = await registry.admitAll([registry.item()]);
   const ids = [...admittedIds, ...late];
 

@@ -123,7 +123,7 @@ describe('POST /v1/share-tokens', () => {
 
   it('stores the token neither in the database nor in the logs', async () => {
     const token = String((await create()).json['share_token']);
-    // Also when somebody puts it where its hash belongs.
+    // Also when a client sends it in place of its hash.
     expectProblem(await client.delete(`${PATH}/${token}`), 404, 'share_token_not_found');
     const encoded = token.replace('_', '%5f');
     expectProblem(await client.delete(`${PATH}/${encoded}`), 404, 'share_token_not_found');

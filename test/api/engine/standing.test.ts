@@ -58,7 +58,7 @@ describe('statementOf', () => {
       can_assert_validity: true,
       artifacts: { ...ALL, certificate: 'REVOKED', trust: 'REVOKED' },
       verified_at: '2026-11-20T00:00:00.009Z',
-      // To revoke what is revoked says nothing new, so the log is not spoken for up to there.
+      // A repeated revocation has no effect, so it does not extend log_size.
       log_size: 9,
     });
     expect(verdictStatementSchema.parse(said)).toEqual(said);

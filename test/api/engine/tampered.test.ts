@@ -19,7 +19,7 @@ let engine: TestEngine;
 let log: TestLog;
 let key: string;
 
-// The log takes nothing more on once it is damaged, so each test has one of its own.
+// A damaged log accepts no entries, so each test has its own.
 beforeEach(async () => {
   db = await freshDatabase();
   registry = await openRegistry(db);
@@ -186,7 +186,7 @@ describe('altered database rows', () => {
   it('assert nothing of an erased proof, also for a kept copy', async () => {
     const document = await exported(await admitOne());
     await eraseProof(db, document.proof_id);
-    // At once, and not when the verification system comes to say so.
+    // At once, before the verification system records it.
     const known = await verdictOn(byId(document.proof_id));
     expect(known).toMatchObject({ status: 'INVALID', cause: 'erased' });
     expect(known.checks.filter(({ result }) => result === 'fail')).toEqual([]);

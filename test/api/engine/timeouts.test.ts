@@ -132,7 +132,7 @@ describe('public API', () => {
 
 describe('idle connection', () => {
   it('is closed', async () => {
-    // Not for what else takes long on a machine that is busy.
+    // Excludes other delays of a busy machine.
     const server = await serve({ idleMs: 200, headersMs: 20_000, requestMs: 20_000 });
     const began = performance.now();
     expect(await exchange(server, 'GET /slow HTTP/1.1\r\nHost: h\r\n\r\n')).toBe('');

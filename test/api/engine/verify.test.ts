@@ -141,7 +141,7 @@ describe('POST /v1/proofs/verify', () => {
       expect(checkOf(verdict, 'submitted_verdict')).not.toBe('fail');
       expect(checkOf(verdict, 'not_revoked')).toBe('fail');
     }
-    // What the registry said before the revocation it cannot have said under a log that has it.
+    // The registry cannot have made the earlier statement under a log with the revocation.
     const after = await exported(before.proof_id);
     const lied = { ...after, verdict: { ...before.verdict, log_size: after.verdict.log_size } };
     const verdict = await verdictOn(lied);

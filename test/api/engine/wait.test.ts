@@ -15,7 +15,7 @@ const proved: Settlement = {
   acceptedAt: 0,
 };
 
-/** A registry in which `settled` may be written; it remembers what it was asked for. */
+/** A fake registry: tests write `settled`, and it records the queries. */
 function registry(options: { firstPollMs?: number; longestPollMs?: number } = {}) {
   const settled = new Map<string, Settlement>();
   const questions: string[][] = [];
