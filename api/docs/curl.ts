@@ -1,7 +1,7 @@
 import type { OpenApiOperation } from '../openapi/types.js';
 import type { Shell } from './reader.js';
 
-/** A call that works when pasted into a shell. */
+/** A curl command to paste into a shell. */
 export function curlOf(
   method: string,
   path: string,
@@ -25,7 +25,7 @@ export function curlOf(
   ].join('\n');
 }
 
-/** JSON inside an unquoted here-document, where the shell puts in the reader's own values. */
+/** JSON in an unquoted here-document, where the shell expands the reader's variables. */
 function inShell(body: unknown, shell: Shell): string {
   if (Array.isArray(body)) {
     const items = body.map((item) => inShell(item, shell).replaceAll(/^/gm, '  '));

@@ -3,7 +3,7 @@ import { html, prose, type Html } from './html.js';
 
 type Schemas = Record<string, JsonObject>;
 
-/** A document's members in a table, or the alternatives that a document has, each with its own. */
+/** Table of a document's members, or one for each alternative. */
 export function fieldsOf(schema: JsonObject, schemas: Schemas): Html {
   const node = resolved(schema, schemas);
   const options = node['oneOf'] ?? node['anyOf'];
@@ -19,10 +19,10 @@ export function fieldsOf(schema: JsonObject, schemas: Schemas): Html {
   }
   const properties = Object.entries((node['properties'] ?? {}) as Schemas);
   const required = (node['required'] ?? []) as string[];
-  const said =
+  const description =
     typeof node['description'] === 'string' && html`<p>${prose(node['description'])}</p>`;
-  if (properties.length === 0) return html`${said}`;
-  return html`${said}
+  if (properties.length === 0) return html`${description}`;
+  return html`${description}
     <div class="scroll" tabindex="0" role="region" aria-label="Fields">
       <table>
         <thead>
@@ -47,7 +47,7 @@ export function fieldsOf(schema: JsonObject, schemas: Schemas): Html {
     </div>`;
 }
 
-/** What may stand in one place, in words. */
+/** Type and constraints of a value, in words. */
 export function valueOf(schema: JsonObject, schemas: Schemas): Html {
   const id = componentOf(schema);
   const node = resolved(schema, schemas);
@@ -63,7 +63,7 @@ export function valueOf(schema: JsonObject, schemas: Schemas): Html {
   }
   return html`${typeOf(node, schemas)}${constraintsOf(node).map((text) => html`, ${text}`)}${
     typeof node['description'] === 'string' &&
-    html`<br /><span class="said">${prose(node['description'])}</span>`
+    html`<br /><span class="description">${prose(node['description'])}</span>`
   }`;
 }
 
@@ -85,26 +85,27 @@ function typeOf(node: JsonObject, schemas: Schemas): Html {
 
 function constraintsOf(node: JsonObject): Html[] {
   const { minimum, maximum, minLength, maxLength, minItems, maxItems } = node;
-  const said: Html[] = [];
-  // What a sentence says already, and better.
+  const constraints: Html[] = [];
+  // A description covers length and pattern in words.
   const isDescribed = typeof node['description'] === 'string';
   if (!isDescribed && (typeof minLength === 'number' || typeof maxLength === 'number')) {
-    said.push(html`${range(minLength, maxLength)} characters`);
+    constraints.push(html`${range(minLength, maxLength)} characters`);
   }
   if (typeof minItems === 'number' || typeof maxItems === 'number') {
-    said.push(html`${range(minItems, maxItems)} of them`);
+    constraints.push(html`${range(minItems, maxItems)} items`);
   }
-  if (typeof minimum === 'number') said.push(html`at least ${minimum}`);
+  if (typeof minimum === 'number') constraints.push(html`at least ${minimum}`);
   if (typeof maximum === 'number' && maximum < Number.MAX_SAFE_INTEGER) {
-    said.push(html`at most ${maximum}`);
+    constraints.push(html`at most ${maximum}`);
   }
-  if (node['uniqueItems'] === true) said.push(html`no two the same`);
+  if (node['uniqueItems'] === true) constraints.push(html`unique items`);
   if (!isDescribed && typeof node['pattern'] === 'string') {
-    said.push(html`<code class="pattern">${node['pattern']}</code>`);
+    constraints.push(html`<code class="pattern">${node['pattern']}</code>`);
   }
-  if (typeof node['format'] === 'string') said.push(html`${node['format']}`);
-  if ('default' in node) said.push(html`default <code>${JSON.stringify(node['default'])}</code>`);
-  return said;
+  if (typeof node['format'] === 'string') constraints.push(html`${node['format']}`);
+  if ('default' in node)
+    constraints.push(html`default <code>${JSON.stringify(node['default'])}</code>`);
+  return constraints;
 }
 
 function range(least: unknown, most: unknown): string {
@@ -134,14 +135,14 @@ function resolved(schema: JsonObject, schemas: Schemas): JsonObject {
   const id = componentOf(schema);
   if (id === null) return schema;
   const component = schemas[id] ?? {};
-  // What the place says of it first, then what is true of it everywhere.
-  const said = [schema['description'], component['description']].filter(
+  // The description of this use first, then that of the component.
+  const descriptions = [schema['description'], component['description']].filter(
     (text) => typeof text === 'string',
   );
   return {
     ...component,
     ...schema,
-    ...(said.length > 0 && { description: said.join(' ') }),
+    ...(descriptions.length > 0 && { description: descriptions.join(' ') }),
     $ref: undefined,
   };
 }

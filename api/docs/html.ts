@@ -1,11 +1,11 @@
-/** Text that is HTML already; everything else is escaped when it is put into HTML. */
+/** Trusted markup. The `html` tag escapes everything else. */
 export class Html {
   constructor(readonly text: string) {}
 }
 
 type Part = string | number | Html | readonly Html[] | null | false;
 
-/** Puts parts into HTML: nothing but what `html` made itself is ever taken for markup. */
+/** Builds HTML. Only results of `html` itself are inserted unescaped. */
 export function html(strings: TemplateStringsArray, ...parts: Part[]): Html {
   return new Html(strings.reduce((text, string, at) => text + rendered(parts[at - 1]) + string));
 }
@@ -26,7 +26,7 @@ function escapeHtml(text: string): string {
     .replaceAll("'", '&#39;');
 }
 
-/** A line of prose: backticks mark code, `[text](/path)` leads to another place here. */
+/** Renders `code` in backticks and `[text](/path)` links within this site. */
 export function prose(text: string): Html {
   const pieces = text.split(/(`[^`]+`|\[[^\]]+\]\([/#][^)]*\))/);
   return html`${pieces.map((piece) => {

@@ -12,7 +12,7 @@ import { fieldsOf, valueOf } from './fields.js';
 import { html, paragraphs, prose, type Html } from './html.js';
 import type { ReaderText } from './reader.js';
 
-/** One operation: what it does, what it takes, how to try it, and everything it can answer. */
+/** Section of one operation: description, parameters, body, curl examples, responses. */
 export function operationSection(
   method: string,
   path: string,
@@ -22,21 +22,21 @@ export function operationSection(
 ): Html {
   const { schemas } = document.components;
   const { operationId: id, parameters, requestBody } = operation;
-  const taken = [...text.credentialsOf(operation), ...parameters];
+  const inputs = [...text.credentialsOf(operation), ...parameters];
   const body = requestBody?.content['application/json'];
   return html`<section class="operation" id="${id}" aria-labelledby="${id}-title">
     <h3 id="${id}-title">${operation.summary}</h3>
     <p class="call">
       <span class="method ${method.toLowerCase()}">${method}</span> <code>${breakable(path)}</code>
     </p>
-    ${paragraphs(operation.description)} ${taken.length > 0 && parametersOf(taken, schemas)}
+    ${paragraphs(operation.description)} ${inputs.length > 0 && parametersOf(inputs, schemas)}
     ${
       body?.schema !== undefined &&
       html`<h4>Body</h4>
         ${fieldsOf(body.schema, schemas)}`
     }
     ${examplesOf(method, path, operation, body, text)}
-    <h4>Answers</h4>
+    <h4>Responses</h4>
     <dl class="answers">
       ${Object.entries(operation.responses).map(([status, response]) =>
         answerOf(status, response, operation, document),
@@ -45,7 +45,7 @@ export function operationSection(
   </section>`;
 }
 
-/** A long path may break after a slash, on a narrow screen. */
+/** Allows a line break after each slash, for narrow screens. */
 function breakable(path: string): Html {
   return html`${path.split(/(?<=\/)/).map((piece) => html`${piece}<wbr />`)}`;
 }
@@ -122,9 +122,9 @@ function answerOf(
   );
   const isProblem = own.length === 0 && response.content !== undefined;
   const [first] = Object.values(operation.responses);
-  // A header that every answer has is told of with the first.
-  const told = isProblem ? Object.keys(first?.headers ?? {}) : [];
-  const headers = Object.entries(response.headers).filter(([name]) => !told.includes(name));
+  // Headers of the first response are not repeated in problems.
+  const shown = isProblem ? Object.keys(first?.headers ?? {}) : [];
+  const headers = Object.entries(response.headers).filter(([name]) => !shown.includes(name));
   return html`<div>
     <dt class="s${status.charAt(0)}">${status}</dt>
     <dd>
@@ -141,7 +141,7 @@ function codesOf({ description }: OpenApiResponse): Html {
   </ul>`;
 }
 
-/** Headers of this answer alone; those that many have are told of once. */
+/** Headers of this response, without the shared ones. */
 function headersOf(headers: OpenApiResponse['headers'], document: OpenApiDocument): Html {
   const own = Object.entries(headers).filter(
     (entry): entry is [string, OpenApiHeader] =>

@@ -5,11 +5,11 @@ import { html, prose, type Html } from './html.js';
 import { codeBlock, operationSection } from './operation.js';
 import type { ReaderText } from './reader.js';
 
-/** Nothing but our own style sheet is loaded, and nothing is run. */
+/** Allows only the page's own style sheet, and no scripts. */
 export const PAGE_POLICY =
   "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/** The document as a page for people: it needs no script. */
+/** Renders the OpenAPI document as an HTML page without scripts. */
 export function renderDocs(document: OpenApiDocument, text: ReaderText): string {
   const { info, tags } = document;
   const { guide, problems, shell } = text;
@@ -34,10 +34,10 @@ export function renderDocs(document: OpenApiDocument, text: ReaderText): string 
         <link rel="stylesheet" href="/docs/style.css" />
       </head>
       <body>
-        <a class="skip" href="#main">Skip to the text</a>
+        <a class="skip" href="#main">Skip to content</a>
         <header>
           <h1>${info.title}</h1>
-          <p>${info.summary} The same as <a href="/openapi.json">OpenAPI 3.1</a>.</p>
+          <p>${info.summary} Also available as <a href="/openapi.json">OpenAPI 3.1</a>.</p>
         </header>
         <div class="layout">
           <nav aria-label="Contents">
@@ -125,7 +125,6 @@ function codesSection(problems: ProblemTable): Html {
   </section>`;
 }
 
-/** The documents that the operations mention, each once. */
 function schemasSection({ components: { schemas } }: OpenApiDocument): Html {
   const documents = Object.entries(schemas).filter(
     ([, schema]) => schema['type'] === 'object' || 'oneOf' in schema || 'anyOf' in schema,

@@ -1,27 +1,27 @@
 import type { GuideSection, ProblemTable } from '../openapi/description.js';
 import type { OpenApiOperation, OpenApiParameter } from '../openapi/types.js';
 
-/** What a reader's shell has, so that the examples work when they are pasted. */
+/** Shell variables and values that make the examples work when pasted. */
 export interface Shell {
-  /** Said above `setup`. */
+  /** Text above `setup`. */
   about: string;
-  /** What a reader puts in once. */
+  /** Variables that the reader sets once. */
   setup: string;
-  /** What stands in a path, by the parameter's name. */
+  /** Values of path parameters, by name. */
   inPath: Record<string, string>;
-  /** What follows the path, by operation, where the call says nothing without it. */
+  /** Query strings for operations that need one, by operation id. */
   queries: Record<string, string>;
-  /** The arguments that an operation's headers are. */
+  /** curl arguments for an operation's headers. */
   headersOf(operation: OpenApiOperation): string[];
-  /** The reader's own values in a body that is written as indented JSON. */
+  /** Replaces values in an indented JSON body by the reader's variables. */
   inBody: readonly (readonly [RegExp, string])[];
 }
 
-/** What the page of an API shows beside its OpenAPI document. */
+/** Content of the page besides the OpenAPI document. */
 export interface ReaderText {
   guide: readonly GuideSection[];
   problems: ProblemTable;
   shell: Shell;
-  /** What identifies the caller, which OpenAPI does not list among an operation's parameters. */
+  /** Credential headers, which OpenAPI lists as security schemes instead of parameters. */
   credentialsOf(operation: OpenApiOperation): OpenApiParameter[];
 }

@@ -1,4 +1,4 @@
-/** The page's style sheet: served from a path of its own, so that no inline style is needed. */
+/** Style sheet of the page. A separate resource, so that the CSP needs no inline styles. */
 export const STYLE = `:root {
   color-scheme: light dark;
   --text: #1c2026;
@@ -72,7 +72,7 @@ th, td { text-align: left; vertical-align: top; padding: 0.45rem 0.75rem 0.45rem
 thead th { font-size: 0.8rem; color: var(--quiet); }
 tbody th { min-width: 11rem; }
 .need { display: block; font-size: 0.8rem; color: var(--quiet); }
-.said { color: var(--quiet); }
+.description { color: var(--quiet); }
 .pattern { font-size: 0.8em; }
 .option { border-left: 3px solid var(--line); padding-left: 1rem; margin: 0.75rem 0; }
 .name { font-weight: 600; margin-bottom: 0.2rem; }

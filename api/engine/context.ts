@@ -9,51 +9,50 @@ import type { EngineMetrics } from './metrics.js';
 import type { TenantConnections } from '#sql/db/tenant-connections';
 import type { OutcomeWaiter } from './admission/wait.js';
 
-/** Everything the engine uses, made and closed by whoever starts it. */
+/** Dependencies and settings of the engine. The program that starts it opens and closes them. */
 export interface EngineContext {
-  /** Connections for admissions and for authentication: nothing else that a tenant requests uses them. */
+  /** Connections for admissions and authentication only, so that reads cannot starve them. */
   sql: Pool;
-  /** Connections for everything else that tenants request. */
+  /** Connections for every other request of a tenant. */
   tenantSql: TenantConnections;
-  /** What wakes the workers. It carries ids only, and losing it loses nothing. */
+  /** Wakes the workers. Jobs carry ids only, so a lost job loses no data. */
   queue: Pick<AdmitQueue, 'add' | 'addBatches' | 'addRevocations' | 'ping'>;
   waiting: OutcomeWaiter;
-  /** The same for revocations, by request id. */
+  /** Waits for revocations, by request id. */
   revocations: OutcomeWaiter<RevocationSettlement>;
   log: Logger;
   clock: Clock;
-  /** From ADMISSIONS_PAUSED: no lane is open, whatever the database contains. */
+  /** From ADMISSIONS_PAUSED: locks every environment, overriding the database. */
   admissionsPaused: boolean;
-  /** How long an admission is waited for before it is answered with 202. */
+  /** Wait for an outcome before the engine responds with 202. */
   waitMs: number;
-  /** Admissions in flight travel together for at most so long, and at most so many. */
+  /** Longest wait and largest group when concurrent admissions share a transaction. */
   coalesceMs: number;
   coalesceItems: number;
-  /** The largest request body, in bytes. */
+  /** Largest request body, in bytes. */
   bodyLimit: number;
-  /** The largest body of a batch; each of its items is a body like any other. */
+  /** Largest batch body, in bytes. `bodyLimit` applies to each item. */
   batchLimit: number;
-  /** Batches that are made durable at a time. Bodies in memory have room for so many of the largest. */
+  /** Concurrent batch commits. The memory budget for batch bodies is this times `batchLimit`. */
   batchesAtOnce: number;
-  /** Batches of one tenant at a time: each is in memory until it is durable. */
+  /** Concurrent batches per tenant: each is in memory until it is durable. */
   batchesOfOneTenant: number;
-  /** The log's C2SP verifier key, which exports name; null when this engine was not told. */
+  /** The log's C2SP verifier key for exports; null if not configured. */
   logVkey: string | null;
-  /** Log keys of before, named in exports under checkpoints that they signed. */
+  /** Former log keys, for exports under checkpoints that they signed. */
   retiredLogVkeys: readonly string[];
-  /** Aborted once the program is told to stop: from then on it is not ready. */
+  /** Aborted when shutdown begins. The engine is not ready from then on. */
   stopping?: AbortSignal;
-  /** Lays out papers, away from the event loop. */
+  /** Renders PDF exports off the event loop. */
   pdf: PdfRenderer;
-  /** Where the public API is reached, without a slash at the end: papers lead there. */
+  /** Base URL of the public API without a trailing slash, for links in PDF exports. */
   publicUrl: string;
-  /** Requests a second of a tenant that has no limit of its own. */
+  /** Default rate limit of a tenant, in requests per second. */
   rateLimit: number;
-  /** Where all engines count requests together; null: this one counts for itself. */
+  /** Shared rate-limit counters; null: this process counts locally. */
   redis: RedisClient | null;
-  /** Admissions waiting to be settled from which on no more are accepted. */
+  /** Undecided admissions at which the engine stops accepting more. */
   maxQueuedAdmissions: number;
-  /** Absent: nothing is counted. */
   metrics?: EngineMetrics;
 }
 
@@ -61,15 +60,15 @@ export const ENGINE_DEFAULTS = {
   waitMs: 10_000,
   coalesceMs: 2,
   coalesceItems: 256,
-  // More than the longest valid body of either lane needs, every character of it escaped. The rest
-  // could only be white space, which is kept as received and read again by worker and verifier.
+  // Fits the longest valid body with every character escaped. More could only be white space, which
+  // is stored as received and parsed again by worker and verifier.
   bodyLimit: 32 * 1024,
   batchLimit: 32 * 1024 * 1024,
   batchesAtOnce: 4,
   batchesOfOneTenant: 2,
   logVkey: null,
   retiredLogVkeys: [],
-  // Half of what one log takes: one tenant alone never leaves the others without.
+  // Half the throughput of one log, so that one tenant cannot use it up.
   rateLimit: 5_000,
   redis: null,
   maxQueuedAdmissions: 100_000,

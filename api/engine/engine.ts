@@ -13,7 +13,7 @@ import { OPERATIONS } from './operations.js';
 import { Problem, sendProblem, type ProblemCode } from './http/problem.js';
 import { createSubmit } from './admission/submit.js';
 
-/** The engine API (spec 4.2). It owns nothing: what it uses is opened and closed by the caller. */
+/** The engine API (spec 4.2). The caller opens and closes every resource. */
 export function createEngine(ctx: EngineContext): Express {
   const deps: EngineDeps = {
     ctx,
@@ -31,12 +31,12 @@ export function createEngine(ctx: EngineContext): Express {
   app.set('query parser', 'simple');
   app.use(requestContext(ctx));
   app.use(router);
-  app.use(nothingHere);
+  app.use(notFound);
   app.use(toProblem(ctx));
   return app;
 }
 
-/** One route a path, so that every method that is not served there is told which are. */
+/** One route per path, so that an unsupported method gets 405 with `Allow`. */
 function routerOf(operations: readonly Operation[], deps: EngineDeps): express.Router {
   const router = express.Router({ caseSensitive: true, strict: true });
   const paths = new Map<string, Operation[]>();
@@ -58,7 +58,7 @@ function routerOf(operations: readonly Operation[], deps: EngineDeps): express.R
   return router;
 }
 
-/** `/v1/proofs/verify` is not the proof of that id. */
+/** Literal segments first: `/v1/proofs/verify` must not match `/v1/proofs/:proof_id`. */
 function writtenOutFirst([a]: [string, unknown], [b]: [string, unknown]): number {
   const [first, second] = [a, b].map((path) => path.replaceAll(/:\w+/g, '\uffff'));
   return first! < second! ? -1 : 1;
@@ -78,21 +78,18 @@ function only(...methods: string[]): RequestHandler {
   };
 }
 
-const nothingHere: RequestHandler = () => {
-  throw new Problem(
-    'route_not_found',
-    'The path is not one of the engine API: /docs has them all.',
-  );
+const notFound: RequestHandler = () => {
+  throw new Problem('route_not_found', 'The engine API has no such path. See /docs for all paths.');
 };
 
-/** Refusals that tenants cause with their own load: the access log has their status. */
-const OF_TENANT_LOAD: ReadonlySet<ProblemCode> = new Set(['tenant_busy', 'too_many_batches']);
+/** 503s that a tenant causes with its own load. The access log has their status, so they are not errors. */
+const CAUSED_BY_TENANT: ReadonlySet<ProblemCode> = new Set(['tenant_busy', 'too_many_batches']);
 
-/** Where every error ends: its own problem, or one that says nothing of the inside. */
+/** Maps every error to a problem. Unknown errors reveal nothing of the internals. */
 function toProblem({ log }: EngineContext): ErrorRequestHandler {
   return (error, req, res, _next) => {
     const problem = problemOf(error);
-    if (problem.status >= 500 && !OF_TENANT_LOAD.has(problem.code)) {
+    if (problem.status >= 500 && !CAUSED_BY_TENANT.has(problem.code)) {
       log.error({ err: error as unknown, request_id: requestIdOf(res), code: problem.code });
     }
     if (res.headersSent || res.destroyed) {
@@ -108,7 +105,7 @@ function problemOf(error: unknown): Problem {
   if (isUnavailable(error)) {
     return new Problem(
       'database_unavailable',
-      'Try again. To admit again is safe: the same body is admitted once.',
+      'The engine cannot reach the database. Send the request again: the same body is admitted once.',
       {
         headers: { 'Retry-After': '1' },
         cause: error,
@@ -118,27 +115,38 @@ function problemOf(error: unknown): Problem {
   if (error instanceof TenantBusyError || isLockTimeout(error)) {
     return new Problem(
       'tenant_busy',
-      'The request waited too long for a connection or a lock. Nothing was changed; sending it again is safe.',
+      'The request waited too long for a connection or a lock. Nothing was changed. Send it again.',
       { headers: { 'Retry-After': '1' }, cause: error },
     );
   }
   if (error instanceof PolicyMissingError) {
-    return new Problem('policy_missing', 'Nothing was admitted. An operator must activate one.', {
-      headers: { 'Retry-After': '30' },
-      cause: error,
-    });
+    return new Problem(
+      'policy_missing',
+      'No policy is active, so nothing was admitted. The operator must activate a policy.',
+      {
+        headers: { 'Retry-After': '30' },
+        cause: error,
+      },
+    );
   }
   if (error instanceof DamagedEntryError) {
     return new Problem(
       'integrity_failure',
-      'What the log says of this proof cannot be told any more. Nothing was changed.',
+      'The stored status history of this proof is damaged. Nothing was changed. Contact the operator.',
       { cause: error },
     );
   }
   if (error instanceof URIError) {
-    return new Problem('malformed_path', 'The path is not valid percent-encoding.');
+    return new Problem(
+      'malformed_path',
+      'The path is not valid percent-encoding. Encode it as RFC 3986 requires.',
+    );
   }
-  return new Problem('internal_error', 'The engine failed. Nothing is known to be admitted.', {
-    cause: error,
-  });
+  return new Problem(
+    'internal_error',
+    'The engine failed and cannot confirm an admission. Send the request again: the same body is admitted once.',
+    {
+      cause: error,
+    },
+  );
 }

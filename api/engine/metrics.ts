@@ -1,11 +1,11 @@
 import type { Lane } from '#sql/admissions/accept';
 
-/** What an admission that was sent came to, as far as the engine knows. */
+/** Outcome of an admission request at the engine. */
 export type AdmissionOutcome = 'accepted' | 'replayed' | 'refused';
 
-/** What is counted of the engine API. Routes are the documented ones: no path that was sent is among them. */
+/** Metrics of the engine API. Labels use documented routes, never client-sent paths. */
 export interface EngineMetrics {
-  /** `status`: null when the client went before it was answered; `route`: null when there is none. */
+  /** `status`: null if the client disconnected first; `route`: null for an unknown path. */
   answered(route: string | null, method: string, status: number | null, ms: number): void;
   admissions(lane: Lane | 'batch', outcome: AdmissionOutcome, count: number): void;
 }

@@ -9,23 +9,22 @@ import type { OpenApiDocument } from '../openapi/types.js';
 import type { ProblemCode } from './http/problem.js';
 import type { Submit } from './admission/submit.js';
 
-/** What the handlers share, made once per engine. */
+/** Shared by all handlers, created once per engine. */
 export interface EngineDeps {
   ctx: EngineContext;
   authenticate: Authenticate;
   backpressure: Backpressure;
   submit: Submit;
   answer: Answer;
-  /** What is served, as OpenAPI. */
   openApi: OpenApiDocument;
 }
 
-/** One operation as it is documented. The served OpenAPI is made of these and of nothing else. */
+/** Specification of one operation. The OpenAPI document is generated from these alone. */
 export interface OperationSpec extends DescribedOperation<ProblemCode> {
   tag: 'Admission' | 'Proofs' | 'Verification' | 'Lifecycle' | 'Service';
-  /** A key with any one of them will do; none: no key is asked for. */
+  /** Any one of them is enough. Empty: no API key needed. */
   scopes: readonly Scope[];
-  /** Media types of the successful answer, the preferred one first. */
+  /** Media types of the successful response, the preferred one first. */
   produces: readonly [string, ...string[]];
 }
 
@@ -66,7 +65,7 @@ const WITH_BODY: readonly ProblemCode[] = [
   'invalid_field',
 ];
 
-/** Every problem that an operation can answer with: what its kind has, and its own. */
+/** All problems of an operation: those of its kind and its own. */
 export function problemsOf(spec: OperationSpec): ProblemCode[] {
   return [
     ...new Set([
@@ -78,7 +77,7 @@ export function problemsOf(spec: OperationSpec): ProblemCode[] {
   ];
 }
 
-/** A path as the router writes it: `/v1/proofs/:proof_id`. */
+/** The path in Express syntax: `/v1/proofs/:proof_id`. */
 export function routePath(spec: OperationSpec): string {
   return spec.path.replaceAll(/\{(\w+)\}/g, ':$1');
 }

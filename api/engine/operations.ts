@@ -24,9 +24,7 @@ import { verifyOperation } from './operations/verify-proof.js';
 import { revokeArtifactOperation } from './operations/revoke-artifact.js';
 import { revokeShareTokenOperation } from './operations/revoke-share-token.js';
 
-/**
- * All that the engine API can do: what is not here is neither served nor documented.
- */
+/** All operations of the engine API: routes and OpenAPI document are generated from this list. */
 export const OPERATIONS: readonly Operation[] = [
   executeOperation,
   agentAdmissionOperation,

@@ -8,13 +8,13 @@ export interface ProblemMember {
 
 export interface ProblemOptions {
   errors?: ProblemMember[];
-  /** Members of the document besides the standard ones. */
+  /** Extension members of the document. */
   members?: Record<string, unknown>;
   headers?: Record<string, string>;
   cause?: unknown;
 }
 
-/** An answer that is an error, thrown from wherever it is found out. Each API has codes of its own. */
+/** An error response (RFC 9457), thrown by any handler. Each API defines its own codes. */
 export abstract class ApiProblem<Code extends string> extends Error {
   override readonly name = 'Problem';
   readonly status: number;
@@ -30,7 +30,7 @@ export abstract class ApiProblem<Code extends string> extends Error {
     [this.status, this.title] = table[code];
   }
 
-  /** RFC 9457. `type` is a name, not an address: it stays true wherever the API is deployed. */
+  /** RFC 9457. `type` is a URN, because a URL would change with the deployment. */
   document(requestId?: string): Record<string, unknown> {
     const { code, status, title, message, options } = this;
     return {

@@ -1,15 +1,15 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { UnreadAnswer, UnreadReason } from '#runtime/http/server';
 
-/** What is said to a request that never came as far as a route. */
+/** Problem details of requests that fail before routing. */
 export const UNREAD_DETAILS: Record<UnreadReason, string> = {
-  malformed_request: 'This is not an HTTP request that can be read.',
-  incomplete_body: 'The connection ended before the body did.',
-  request_timeout: 'The request did not arrive in time. Send it again.',
-  headers_too_large: 'Send fewer or shorter headers.',
+  malformed_request: 'The request is not valid HTTP. Correct it before sending it again.',
+  incomplete_body: 'The connection closed before the body was complete. Send the request again.',
+  request_timeout: 'The request did not arrive within the time limit. Send it again.',
+  headers_too_large: 'The headers exceed the size limit. Send fewer or shorter headers.',
 };
 
-/** The answer to it: a problem like every other. */
+/** Builds the problem response of a request that failed before routing. */
 export function unreadAnswer(
   document: Record<string, unknown>,
   headers: Record<string, string>,
@@ -24,24 +24,20 @@ export function unreadAnswer(
   };
 }
 
-/** A body of known length up to this is simply read to its end, and the connection lives on. */
+/** Bodies of known length up to this are drained, which keeps the connection reusable. */
 const READ_TO_THE_END = 1024 * 1024;
 const DISCARD_AT_MOST = 8 * 1024 * 1024;
 const LINGER_MS = 2_000;
 
-/** Whether an answer is given before the request's body is read, and the body is too long to read. */
+/** True when the body is unread and too long to drain. */
 export function leavesLongBody(req: IncomingMessage): boolean {
   return !req.complete && !bodyIsShort(req);
 }
 
 /**
- * Ends an answer that was decided before the request's body was read, and that says
- * `Connection: close`.
- *
- * A connection that is closed with unread bytes in it is reset, and a reset throws away an answer
- * that is still on its way. So when the rest of the body is too long to keep the connection, the
- * answer is sent, the client is told that the connection closes, and what it still sends is thrown
- * away for a bounded time before it does.
+ * Ends a `Connection: close` response that was sent before the body was read. Closing a socket with
+ * unread bytes resets it, and a reset destroys a response in flight: so the server discards what
+ * the client still sends, for a bounded time, before it closes.
  */
 export function endDiscarding(req: IncomingMessage, res: ServerResponse, body: Uint8Array): void {
   res.write(body);

@@ -6,14 +6,14 @@ import type { ApiDescription, DescribedProblems } from './description.js';
 import { COMPONENT, componentOf, type JsonObject } from './types.js';
 import type { OperationSpec } from './operation-spec.js';
 
-/** The JSON Schemas of an API: one component a document, and one for each part they share. */
+/** JSON Schemas of an API: one component per document and per shared part. */
 export interface Components {
   schemas: Record<string, JsonObject>;
-  /** How an answer mentions a schema. */
+  /** Reference to a schema in a response. */
   refTo(schema: z.ZodType): JsonObject;
-  /** How a request body mentions it. */
+  /** Reference to a schema in a request body. */
   bodyRefTo(schema: z.ZodType): JsonObject;
-  /** The members of an operation's query, as they are sent. */
+  /** Query parameters of an operation, before transformation. */
   query(spec: OperationSpec): { properties: Record<string, JsonObject>; required: string[] };
 }
 
@@ -47,7 +47,7 @@ export function componentsOf(
     answered.has(id) &&
     !fixed.has(id) &&
     JSON.stringify(schemas[id]).includes('"additionalProperties":false');
-  /** What is sent is closed: where an answer of that name is not, the body has another name. */
+  /** Request schemas are closed: one whose response form is open gets its own name. */
   const sentName = (id: string): string =>
     answered.has(id) && [...reachable(schemas, [id])].some(gains) ? `Submitted${id}` : id;
   const named = Object.fromEntries([
@@ -72,7 +72,7 @@ export function componentsOf(
   };
 }
 
-/** The schemas of an operation's bodies, with the name that each has if it has no better one. */
+/** Body schemas of an operation, each with a fallback name. */
 function bodiesOf(spec: OperationSpec): [z.ZodType, string][] {
   const { body } = spec;
   const sent: [z.ZodType, string][] =
@@ -92,10 +92,7 @@ function answersOf(spec: OperationSpec): [z.ZodType, string][] {
   return bodies;
 }
 
-/**
- * A document is called what the kernel calls it; one that the kernel does not export, by its
- * `schema_version`; and what has neither, after its operation.
- */
+/** Names a schema after its export in `protocol/schemas`, its `schema_version` or its operation, in this order. */
 function nameSchemas(
   specs: readonly OperationSpec[],
   members: readonly { code: string; schema: z.ZodType }[],
@@ -137,11 +134,11 @@ function convert(registry: Registry, io: 'input' | 'output'): Record<string, Jso
   const { schemas } = z.toJSONSchema(registry, {
     io,
     uri: (id) => COMPONENT + id,
-    // A query may turn text into something else; what it turns into is nobody's business here.
+    // Query schemas may transform text; the document describes only the text.
     unrepresentable: 'any',
     override: ({ zodSchema, jsonSchema }) => tidy(zodSchema, jsonSchema as JsonObject),
   });
-  // Said once for the whole document, or meant for schemas that stand alone.
+  // The document declares its dialect once; `$id` is for standalone schemas.
   for (const schema of Object.values(schemas)) {
     delete schema.$schema;
     delete schema.$id;
@@ -151,14 +148,14 @@ function convert(registry: Registry, io: 'input' | 'output'): Record<string, Jso
 
 const FORMATS: readonly unknown[] = ['date-time', 'uri', 'uuid'];
 
-/** Keeps in words what the keywords cannot say, and leaves out formats that only zod knows. */
+/** Describes refinements in words, and drops zod-only formats. */
 function tidy(zodSchema: z.core.$ZodType, jsonSchema: JsonObject): void {
   if ('format' in jsonSchema && !FORMATS.includes(jsonSchema['format']))
     delete jsonSchema['format'];
   const rules = (zodSchema._zod.def.checks ?? []).flatMap(ruleOf);
   if (rules.length === 0 || '$ref' in jsonSchema) return;
-  const said = jsonSchema['description'];
-  const words = [...(typeof said === 'string' ? [said] : []), ...rules];
+  const description = jsonSchema['description'];
+  const words = [...(typeof description === 'string' ? [description] : []), ...rules];
   jsonSchema['description'] = [...new Set(words)].join(' ');
 }
 
@@ -188,7 +185,7 @@ function reachable(schemas: Record<string, JsonObject>, roots: readonly string[]
   return found;
 }
 
-/** The same without a word on members that it does not name. */
+/** Without `additionalProperties: false`. */
 function opened(schema: JsonObject): JsonObject {
   return revived(schema, (name, value) =>
     name === 'additionalProperties' && value === false ? undefined : value,

@@ -2,7 +2,7 @@ import type * as z from 'zod';
 import type { JsonObject, OpenApiHeader, OpenApiParameter } from './types.js';
 import type { OperationSpec } from './operation-spec.js';
 
-/** What a reader has to know besides the operations: shown on the page and told in the document. */
+/** A section of the guide, on the page and in the OpenAPI description. */
 export interface GuideSection {
   id: string;
   title: string;
@@ -10,7 +10,7 @@ export interface GuideSection {
   text: readonly string[];
 }
 
-/** What examples are put together from wherever a schema has one of its parts. */
+/** Consistent sample values for generated examples. */
 export interface WorkedExample {
   /** Whole documents, by the name of their component. */
   documents: Record<string, unknown>;
@@ -23,41 +23,40 @@ export interface WorkedExample {
 /** Status and title of each problem, by its code. */
 export type ProblemTable = Record<string, readonly [status: number, title: string]>;
 
-/** The errors of an API. */
 export interface DescribedProblems<Spec> {
   table: ProblemTable;
-  /** What all of them have. */
+  /** Schema of the common members. */
   schema: z.ZodType;
-  /** What some carry besides, by code. */
+  /** Additional members, by code. */
   members: Partial<Record<string, z.ZodObject>>;
-  /** Headers that come with some, each with what it says. */
+  /** Response headers with descriptions, by code. */
   headers: Partial<Record<string, Record<string, string>>>;
-  /** Every problem that an operation can answer with. */
+  /** All problems of an operation. */
   of(spec: Spec): readonly string[];
   example(code: string, members?: Record<string, unknown>): unknown;
 }
 
-/** What an API says of itself besides its operations. */
+/** Description of an API besides its operations. */
 export interface ApiDescription<Spec extends OperationSpec> {
   title: string;
   summary: string;
   guide: readonly GuideSection[];
-  /** Clients ignore members that they do not know, except in what is signed or hashed. */
+  /** Clients must ignore unknown members, except in signed or hashed documents. */
   answersMayGainMembers: boolean;
-  /** What each tag is about, in the order in which they are shown. */
+  /** Tag descriptions in display order. */
   tags: Record<string, string>;
   problems: DescribedProblems<Spec>;
-  /** What may stand in a path, by the parameter's name. */
+  /** Path parameters, by name. */
   inPath: Record<string, { description?: string; schema?: JsonObject }>;
   /** Schemas of request headers that are more than a string, by name. */
   headerSchemas: Record<string, JsonObject>;
-  /** Request headers that operations of a kind have in common. */
+  /** Common request headers of an operation. */
   requestHeadersOf(spec: Spec): OpenApiParameter[];
-  /** Headers that answers of many operations have. */
+  /** Shared response headers. */
   commonHeaders: Record<string, OpenApiHeader>;
-  /** Which of those an answer has. */
+  /** Names of the shared headers of a response. */
   commonHeadersOf(spec: Spec, status: number): readonly string[];
-  /** What an operation asks of its caller: in words, and as members of the OpenAPI operation. */
+  /** Authorization of an operation, in words and as OpenAPI members. */
   access(spec: Spec): { words: string | null; members: JsonObject };
   securitySchemes: JsonObject | null;
   worked: WorkedExample;

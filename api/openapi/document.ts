@@ -12,10 +12,7 @@ import {
   valuesOf,
 } from './types.js';
 
-/**
- * OpenAPI 3.1 of an API, from the specs of its operations and what it says of itself, and nothing
- * else. Not cheap: once at start will do.
- */
+/** Generates the OpenAPI 3.1 document. Expensive: call once at start. */
 export function openApiDocument<Spec extends OperationSpec>(
   specs: readonly Spec[],
   api: ApiDescription<Spec>,
@@ -36,7 +33,7 @@ export function openApiDocument<Spec extends OperationSpec>(
       description: api.guide.map(markdownOf).join('\n\n'),
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
     },
-    servers: [{ url: '/', description: 'Where this document was served.' }],
+    servers: [{ url: '/', description: 'The host that serves this document.' }],
     tags: Object.entries(api.tags)
       .filter(([name]) => specs.some(({ tag }) => tag === name))
       .map(([name, description]) => ({ name, description })),

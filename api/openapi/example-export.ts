@@ -1,6 +1,6 @@
 import type { ProofExport } from '#protocol/schemas/proof-export';
 
-/** What examples in the documentation are made of: the worked vector `proof-export.json`. */
+/** Source of the documentation examples: the test vector `proof-export.json`. */
 export const exampleExport: ProofExport = {
   schema_version: 'svc.registry.proof_export/1.0',
   proof_id: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f',

@@ -1,20 +1,20 @@
 import type * as z from 'zod';
 
-/** A body as one media type has it: a document's schema, or bytes that no schema describes. */
+/** Schema of a body in one media type, or bytes without a schema. */
 export type Content = z.ZodType | 'text' | 'binary';
 
 export interface ResponseSpec {
   description: string;
-  /** By media type; absent when the answer has no body. */
+  /** By media type; absent without a body. */
   content?: Record<string, Content>;
-  /** Headers that only this answer has, each with what it says. */
+  /** Headers of this response only, with descriptions. */
   headers?: Record<string, string>;
   example?: unknown;
-  /** In place of `example` where one does not show it, by name. */
+  /** Several named examples instead of `example`. */
   examples?: Record<string, unknown>;
 }
 
-/** One operation as it is documented. What is served as OpenAPI is made of these and of nothing else. */
+/** Specification of one operation. The OpenAPI document is generated from these alone. */
 export interface OperationSpec<Code extends string = string> {
   /** operationId */
   id: string;
@@ -24,24 +24,24 @@ export interface OperationSpec<Code extends string = string> {
   tag: string;
   summary: string;
   description?: string;
-  /** Members are strings, as they are sent. */
+  /** Members are strings, before transformation. */
   query?: z.ZodObject;
-  /** Request headers besides those that every operation takes. */
+  /** Request headers besides the common ones, with descriptions. */
   headers?: Record<string, string>;
-  /** Headers that any answer may have, problems too, each with what it says. */
+  /** Headers of any response, including problems, with descriptions. */
   answerHeaders?: Record<string, string>;
   body?: {
     schema: z.ZodType;
     examples: Record<string, unknown>;
-    /** The largest one, in bytes; absent: the API's own limit. */
+    /** Size limit in bytes; absent: the API's default. */
     limit?: number;
-    /** Other media types that are taken, with what is sent in them. */
+    /** Other supported media types. */
     alsoAs?: Record<string, Content>;
-    /** What can be wrong with it, if that is not what can be wrong with any body. */
+    /** Replaces the default problems of bodies. */
     problems?: readonly Code[];
   };
-  /** Every answer that is not a problem, by status. */
+  /** Successful responses, by status. */
   responses: Record<number, ResponseSpec>;
-  /** Problems of its own, besides those that its kind of operation has. */
+  /** Problems besides those of every operation of its kind. */
   problems: readonly Code[];
 }

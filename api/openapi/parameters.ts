@@ -59,10 +59,10 @@ export function headerParameter(
 
 const IF_NONE_MATCH = headerParameter(
   'If-None-Match',
-  'An `ETag` that you have: 304 if it still holds.',
+  'A known `ETag`: 304 if it is still current.',
 );
 
-/** A string's type and pattern, as a parameter has them. */
+/** Type and pattern of a string schema. */
 export function plainSchema(schema: z.ZodType): JsonObject {
   const { type, pattern } = z.toJSONSchema(schema);
   return { type, pattern };

@@ -8,7 +8,7 @@ import {
 import type { Making } from './making.js';
 import type { Content, OperationSpec, ResponseSpec } from './operation-spec.js';
 
-/** Every status that an operation can answer with: its own answers, and its problems by status. */
+/** All responses of an operation: successful ones, and problems grouped by status. */
 export function responsesOf<Spec extends OperationSpec>(
   spec: Spec,
   making: Making<Spec>,
@@ -31,7 +31,7 @@ function entryOf<Spec extends OperationSpec>(
   { api }: Making<Spec>,
 ): readonly [status: number, title: string] {
   const entry = api.problems.table[code];
-  if (entry === undefined) throw new Error(`there is no problem ${code}`);
+  if (entry === undefined) throw new Error(`unknown problem code ${code}`);
   return entry;
 }
 
@@ -55,7 +55,7 @@ function responseOf<Spec extends OperationSpec>(
     headers: {
       ...common(api.commonHeadersOf(spec, status)),
       ...(status !== 401 && described(spec.answerHeaders)),
-      ...(status === 304 && described({ ETag: 'The one that still holds.' })),
+      ...(status === 304 && described({ ETag: 'The ETag that is still current.' })),
       ...described(spec.responses[status === 304 ? 200 : status]?.headers),
       ...Object.fromEntries(
         codes.flatMap((code) => Object.entries(described(api.problems.headers[code]))),
@@ -112,7 +112,7 @@ function mediaOf<Spec extends OperationSpec>(
   };
 }
 
-/** The problems of one status: which codes there are, and what each carries. */
+/** Schema and examples of all problems of one status. */
 function problemContent<Spec extends OperationSpec>(
   status: number,
   codes: readonly string[],

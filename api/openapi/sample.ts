@@ -1,10 +1,7 @@
 import type { WorkedExample } from './description.js';
 import { componentOf, type JsonObject } from './types.js';
 
-/**
- * A document of a schema, put together from the worked example wherever one of its parts is in it,
- * and otherwise from the first thing that the schema allows.
- */
+/** Generates an example from the worked example where it has a value, otherwise the first that the schema allows. */
 export function sampler(
   components: Record<string, JsonObject>,
   worked: Pick<WorkedExample, 'documents' | 'members'>,

@@ -1,6 +1,6 @@
 import * as z from 'zod';
 
-/** What a reader can rely on; the rest is the OpenAPI Specification's own affair. */
+/** The members that clients may rely on. The OpenAPI Specification defines the rest. */
 export const openApiSchema = z
   .looseObject({
     openapi: z.literal('3.1.1'),
@@ -8,7 +8,7 @@ export const openApiSchema = z
     paths: z.record(z.string(), z.looseObject({})),
     components: z.looseObject({}),
   })
-  .meta({ description: 'An OpenAPI 3.1 document: this one.' });
+  .meta({ description: 'This OpenAPI 3.1 document.' });
 
 export function exampleOpenApi(title: string): z.infer<typeof openApiSchema> {
   return { openapi: '3.1.1', info: { title, version: '1.0.0' }, paths: {}, components: {} };

@@ -1,4 +1,4 @@
-/** The parts of OpenAPI 3.1 that the document uses. */
+/** The subset of OpenAPI 3.1 in use. */
 export interface OpenApiDocument extends JsonObject {
   info: JsonObject & { title: string; version: string; summary: string };
   tags: { name: string; description: string }[];
@@ -17,7 +17,7 @@ export interface OpenApiOperation extends JsonObject {
   parameters: OpenApiParameter[];
   requestBody?: { required: true; content: Record<string, OpenApiContent> };
   responses: Record<string, OpenApiResponse>;
-  /** A key with any one of them will do; absent in an API that knows no keys. */
+  /** Any one of them is enough. Absent in an API without keys. */
   'x-scopes'?: readonly string[];
 }
 
@@ -37,7 +37,7 @@ export interface OpenApiHeader extends JsonObject {
 export type OpenApiExamples = Record<string, { value: unknown }>;
 
 export interface OpenApiContent extends JsonObject {
-  /** Absent for bytes that no schema describes. */
+  /** Absent for bytes without a schema. */
   schema?: JsonObject;
   examples?: OpenApiExamples;
 }
@@ -46,11 +46,10 @@ export interface OpenApiResponse extends JsonObject {
   description: string;
   headers: Record<string, OpenApiHeader | { $ref: string }>;
   content?: Record<string, OpenApiContent>;
-  /** The `code`s of the problems among the answers of this status. */
+  /** Problem codes with this status. */
   'x-codes'?: string[];
 }
 
-/** A JSON object that is put together member by member. */
 export type JsonObject = Record<string, unknown>;
 
 export const COMPONENT = '#/components/schemas/';
@@ -64,7 +63,7 @@ export function componentOf(schema: unknown): string | null {
     : null;
 }
 
-/** Named examples as OpenAPI has them. */
+/** Named examples in OpenAPI form. */
 export function valuesOf(values: Record<string, unknown>): OpenApiExamples {
   return Object.fromEntries(Object.entries(values).map(([name, value]) => [name, { value }]));
 }

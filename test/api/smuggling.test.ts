@@ -33,7 +33,7 @@ async function answerTo(server: { port: number }, request: string): Promise<stri
 }
 
 describe.each(Object.entries(APIS))('%s', (_, server) => {
-  it.each(SMUGGLED)('refuses %s, and hears nothing of what comes after', async (name, request) => {
+  it.each(SMUGGLED)('rejects %s and ignores the bytes after it', async (name, request) => {
     const answer = await answerTo(server(), request);
     const statuses = statusesOf(answer);
     expect(answer).not.toContain('"status":"ok"');
@@ -44,7 +44,7 @@ describe.each(Object.entries(APIS))('%s', (_, server) => {
     if (statuses[0] === 400) expect(answer).toContain("frame-ancestors 'none'");
   });
 
-  it('answers a request of the plainest form', async () => {
+  it('responds to a minimal request', async () => {
     const request = 'GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n';
     expect(statusesOf(await answerTo(server(), request))).toEqual([200]);
     const old = 'GET /healthz HTTP/1.0\r\n\r\n';

@@ -2,8 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { Semaphore } from '#api/public/snapshot/semaphore';
 import { PieceCache } from '#api/public/snapshot/piece-cache';
 
-describe('the pieces that are kept', () => {
-  it('are the last used, up to their memory, what each costs besides its bytes included', () => {
+describe('kept pieces', () => {
+  it('are the most recently used within the memory limit, overhead included', () => {
     const cache = new PieceCache(100 * 1024);
     for (let i = 0; i < 1000; i++) cache.put(`piece ${i}`, new Uint8Array(1));
     const kept = Array.from({ length: 1000 }, (_, i) => cache.get(`piece ${i}`) !== undefined);
@@ -12,7 +12,7 @@ describe('the pieces that are kept', () => {
     expect(kept.filter(Boolean).length).toBeLessThanOrEqual(200);
   });
 
-  it('do not count twice', () => {
+  it('are counted once', () => {
     const cache = new PieceCache(10 * 1024);
     for (let i = 0; i < 100; i++) cache.put('the same', new Uint8Array(1024));
     cache.put('another', new Uint8Array(1024));
@@ -26,8 +26,8 @@ describe('the pieces that are kept', () => {
   });
 });
 
-describe('lanes', () => {
-  it('turn away at its turn who has waited too long, and serve the next', async () => {
+describe('Semaphore', () => {
+  it('rejects a waiter after its timeout and serves the next', async () => {
     const lanes = (patienceMs: number): Semaphore =>
       new Semaphore({ width: 1, room: 5, patienceMs, busy: () => new Error('busy') });
     const wait = (): Promise<string> => new Promise((resolve) => setTimeout(resolve, 5, 'done'));

@@ -54,7 +54,7 @@ beforeAll(async () => {
     readOutcomes: (ids) => settledRevocations(registry.engine, ids),
     log,
     // Long, so that an answer in time shows that the queue's event triggered it.
-    firstAskMs: 5_000,
+    firstPollMs: 5_000,
   });
   queue = openAdmitQueue({ databaseUrl: db.urlFor('svc_engine'), redisUrl: null }, { log });
   events = openAdmitEvents(

@@ -27,7 +27,7 @@ import type { AdmissionBody, AdmissionLane } from './lanes.js';
 export interface AdmissionOperation<Body extends AdmissionBody> {
   spec: OperationSpec;
   lane: AdmissionLane<Body>;
-  /** 422: what the registry has to say about the body. */
+  /** 422 if the body references a proof that it cannot have as parent. */
   validateReferences?: (caller: Caller, body: Body) => Promise<void>;
 }
 
@@ -37,7 +37,7 @@ interface Accepted {
   isRepeat: boolean;
 }
 
-/** The order of the steps is the order in which a bad request is refused. */
+/** The order of the checks is documented in the OpenAPI guide. */
 export function admit<Body extends AdmissionBody>(
   { ctx, authenticate, backpressure, submit, answer }: EngineDeps,
   {
@@ -85,7 +85,7 @@ export function admit<Body extends AdmissionBody>(
     });
     ctx.metrics?.admissions(lane, isRepeat ? 'replayed' : 'accepted', 1);
     addLogFields(res, { proofId });
-    // The line of the request is written already, and without the id that leads on from here.
+    // The access log line was written at disconnect, without the proof id.
     if (res.closed) ctx.log.info({ request_id: requestIdOf(res), proof_id: proofId }, 'accepted');
     if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
 
@@ -101,18 +101,16 @@ export function admit<Body extends AdmissionBody>(
 export function idempotencyConflict(): Problem {
   return new Problem(
     'idempotency_conflict',
-    'This X-Svc-Idempotency-Key was sent with another body before. Use a new key for a new body.',
+    'This X-Svc-Idempotency-Key was sent with another body before. Send a new key with a new body.',
   );
 }
 
 export const ADMISSION_HEADERS: Record<string, string> = {
-  'X-Svc-Idempotency-Key':
-    'Optional. Enforced when sent: the same key with another body is refused.',
+  'X-Svc-Idempotency-Key': 'Optional. The engine rejects the same key with another body.',
 };
 
-/** A repeat is told so, and the body's token comes back, whatever the answer is. */
 export const ADMISSION_ANSWER_HEADERS: Record<string, string> = {
-  'Idempotent-Replayed': '`true` when this body was accepted before.',
+  'Idempotent-Replayed': '`true` if this body was accepted before.',
   'X-Svc-Idempotency-Key': 'The `idempotency_key` of the body, echoed.',
 };
 
@@ -123,9 +121,9 @@ export function admissionResponses(receipt: z.ZodType): Record<number, ResponseS
       content: { 'application/json': receipt },
     },
     202: {
-      description: 'Accepted and durable, not yet decided: follow `Location`.',
+      description: 'Accepted and durable, not decided yet: follow `Location`.',
       content: { 'application/json': admissionStatusSchema },
-      headers: { Location: 'Where the answer will be.', 'Retry-After': 'Seconds.' },
+      headers: { Location: 'Path of the admission.', 'Retry-After': 'Seconds.' },
     },
   };
 }
@@ -143,23 +141,23 @@ export const ADMISSION_PROBLEMS: readonly ProblemCode[] = [
   'policy_missing',
 ];
 
-/** 422: the parent that is named must be one that the envelope can have. */
+/** 422 unless an envelope of this kind can have this parent. */
 export function parentProblem(kind: AgentEnvelope['kind'], parent: Parent | null): Problem | null {
   const fault = parentFault(kind, parent);
   if (fault === null) return null;
-  return new Problem(fault, DETAILS[fault], {
-    errors: [{ pointer: '/parent_proof_id', detail: POINTED_AT[fault] }],
+  return new Problem(fault, PARENT_DETAILS[fault], {
+    errors: [{ pointer: '/parent_proof_id', detail: POINTER_DETAILS[fault] }],
   });
 }
 
-const DETAILS = {
+const PARENT_DETAILS = {
   parent_not_found:
-    'This tenant has no proof of the id in parent_proof_id. One that was answered with 202 has to be settled first.',
+    'This tenant has no proof with the id in parent_proof_id. If its admission is pending, wait until it is decided.',
   parent_not_admitted:
-    'An outcome is that of an admitted action: its parent is neither a denial nor an outcome itself.',
+    'The parent of an outcome must be an admitted action, not a denial or another outcome. Send the proof id of the admission.',
 } as const;
 
-const POINTED_AT = {
+const POINTER_DETAILS = {
   parent_not_found: 'must be the id of a proof of this tenant',
   parent_not_admitted: 'must be the id of an admitted action',
 } as const;

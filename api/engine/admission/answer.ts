@@ -11,10 +11,7 @@ import { Problem } from '../http/problem.js';
 import { sendJson } from '../http/send-json.js';
 import { erased } from '../proofs/stored-proof.js';
 
-/**
- * How an admission is answered, by POST and by every later question about it alike. Only a
- * committed proof with the effect ADMIT is a 200.
- */
+/** Responses of the POST and of GET /v1/admissions. Only a committed proof with effect ADMIT is a 200. */
 export interface Answer {
   settled(res: Response, proofId: string, settlement: Settlement): Promise<void>;
   pending(res: Response, proofId: string): void;
@@ -27,7 +24,7 @@ export function createAnswer(ctx: EngineContext): Answer {
   return {
     async settled(res, proofId, settlement) {
       if (settlement.state === 'erased') throw erased();
-      if (settlement.state === 'refused') throw refusal(settlement);
+      if (settlement.state === 'refused') throw rejection(settlement);
       if (settlement.effect === 'DENY') {
         const known = await policyAnnotations(ctx.sql, settlement.policyDigest);
         throw denial(proofId, settlement, known);
@@ -60,7 +57,7 @@ export function receiptOf(proofId: string, settlement: Proved) {
   });
 }
 
-/** A denial is an answer too, with a receipt; its status stops a client that looks at nothing else. */
+/** A policy denial has a receipt. It is a 403, so that a client that checks only the status stops. */
 export function denial(
   proofId: string,
   settlement: Proved,
@@ -73,34 +70,37 @@ export function denial(
       return sentence === undefined ? [] : [[policy, sentence]];
     }),
   );
-  const said = Object.values(sentences);
+  const explanation = Object.values(sentences).join(' ');
   const because =
     reasons.length === 0 ? 'No policy permits this action.' : `Denied by ${reasons.join(', ')}.`;
-  return new Problem('policy_denied', said.length > 0 ? said.join(' ') : because, {
+  return new Problem('policy_denied', explanation === '' ? because : explanation, {
     members: { receipt: receiptOf(proofId, settlement), reasons, sentences },
   });
 }
 
-/** Accepted, but closed before it was signed: by a gate, or because it could not be processed. */
-export function refusal({ code }: Refused): Problem {
+/** An accepted admission that was not signed: a check failed since, or processing failed. */
+export function rejection({ code }: Refused): Problem {
   switch (code) {
     case 'lane_locked':
-      return new Problem(code, 'The lane was locked before this was signed. Nothing was admitted.');
+      return new Problem(
+        code,
+        'The environment was locked before the proof was signed. Nothing was admitted. Send a new request later.',
+      );
     case 'tenant_not_allowlisted':
       return new Problem(
         code,
-        'The tenant left the allowlist before this was signed. Nothing was admitted.',
+        'The tenant left the allowlist before the proof was signed. Nothing was admitted. Contact the operator.',
       );
     case 'api_key_revoked':
       return new Problem(
         code,
-        'The API key that sent this was revoked before this was signed. Nothing was admitted.',
+        'The API key was revoked before the proof was signed. Nothing was admitted. Send the request with another key.',
       );
     default:
-      // The detail of a culprit is for the operator, who has it in the registry and in the log.
+      // Internal errors are for the operator, who finds them in the registry and the log.
       return new Problem(
         'admission_failed',
-        'This could not be processed and was set aside. Nothing was admitted.',
+        'The engine could not process the admission and quarantined it. Nothing was admitted. Contact the operator.',
       );
   }
 }

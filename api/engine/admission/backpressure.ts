@@ -4,62 +4,60 @@ import { pendingDepth } from '#sql/admissions/outcomes';
 import { Problem } from '../http/problem.js';
 
 export interface Backpressure {
-  /** 503 while more is accepted than the workers keep up with. */
+  /** 503 while the queue is full. */
   requireCapacity(): Promise<void>;
 }
 
 export interface BackpressureOptions {
   sql: Db;
   log: Pick<Logger, 'warn'>;
-  /** Admissions accepted and not yet settled, of all tenants, from which on no more are accepted. */
+  /** Undecided admissions of all tenants at which the queue is full. */
   maxQueuedAdmissions: number;
 }
 
-const ASK_EVERY_MS = 500;
-/** What was found so long ago says nothing about now. */
+const COUNT_EVERY_MS = 500;
+/** Age at which a count is no longer used. */
 const STALE_MS = 2_000;
 const RETRY_AFTER_S = '2';
 
 /**
- * Knows how deep the queue is from a count that its own traffic has made in the background: under
- * load no request waits for one, and an idle engine asks nothing. So the limit is held to within
- * what arrives between two counts. When the count fails nobody is refused for it: whether an
- * admission can be made durable is for the insert to find out.
+ * Limits the queue by a count that requests trigger in the background: under load no request waits
+ * for it, and an idle engine runs no queries. Arrivals between two counts may exceed the limit.
+ * A failed count rejects nothing: the insert decides whether an admission is durable.
  */
 export function createBackpressure(options: BackpressureOptions): Backpressure {
   const { sql, log, maxQueuedAdmissions } = options;
-  let foundAt = -Infinity;
-  let isTooDeep = false;
-  let asking: Promise<void> | null = null;
+  let countedAt = -Infinity;
+  let isFull = false;
+  let counting: Promise<void> | null = null;
 
-  async function ask(): Promise<void> {
+  async function count(): Promise<void> {
     try {
-      isTooDeep = (await pendingDepth(sql, maxQueuedAdmissions)) >= maxQueuedAdmissions;
+      isFull = (await pendingDepth(sql, maxQueuedAdmissions)) >= maxQueuedAdmissions;
     } catch (error) {
-      isTooDeep = false;
-      log.warn({ err: error }, 'the depth of the queue cannot be read');
+      isFull = false;
+      log.warn({ err: error }, 'queue depth unknown, admissions are accepted without a limit');
     }
-    foundAt = performance.now();
-    asking = null;
+    countedAt = performance.now();
+    counting = null;
   }
 
   return {
     async requireCapacity() {
-      const age = performance.now() - foundAt;
-      if (age > ASK_EVERY_MS) {
-        asking ??= ask();
-        if (age > STALE_MS) await asking;
+      const age = performance.now() - countedAt;
+      if (age > COUNT_EVERY_MS) {
+        counting ??= count();
+        if (age > STALE_MS) await counting;
       }
-      if (isTooDeep) throw tooDeep();
+      if (isFull) throw queueFull();
     },
   };
 }
 
-/** 503 */
-export function tooDeep(): Problem {
+export function queueFull(): Problem {
   return new Problem(
     'queue_too_deep',
-    'More is waiting than can be settled soon. Nothing was accepted; send it again later.',
+    'The queue of undecided admissions is full. Nothing was accepted. Send the request again after Retry-After.',
     { headers: { 'Retry-After': RETRY_AFTER_S } },
   );
 }

@@ -10,22 +10,22 @@ import { executeRequestSchema, type ExecuteRequest } from '#protocol/schemas/exe
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { Lane } from '#sql/admissions/accept';
 
-/** What every body that asks for an admission says. */
+/** Members common to all admission bodies. */
 export interface AdmissionBody {
   tenant_id: string;
   idempotency_key?: string;
 }
 
-/** Where the admission lanes differ; everything else is the same code. */
+/** Differences between the request types (execute, agent). */
 export interface AdmissionLane<Body extends AdmissionBody> {
   lane: Lane;
   schema: z.ZodType<Body>;
-  /** Reads what is plain without the schema, which then decides of the rest. */
+  /** Fast path for plain bodies; null: the schema decides. */
   readPlain: (value: JsonValue) => PlainRequest<Body> | null;
-  /** The `schema_version` that is served there. */
+  /** The supported `schema_version`. */
   version: string;
   fixtureRef?: (body: Body) => string | undefined;
-  /** The proof that the body follows from, which the registry must have. */
+  /** The parent proof that the body names. */
   parentOf?: (body: Body) => NamedParent | null;
 }
 

@@ -6,9 +6,9 @@ import { TenantLimiter } from '#sql/db/tenant-connections';
 import type { EngineContext } from '../context.js';
 import { newUuidHex } from '../http/new-id.js';
 
-/** One admission before it has an identity of its own. */
+/** An admission without its proof id and salt. */
 export type Submission = Omit<IntakeItem, 'proofId' | 'salt'> & {
-  /** Of the request that brings it: the worker names it where it has something to say. */
+  /** Request id, for the worker's log lines. */
   requestId: string;
 };
 
@@ -17,35 +17,31 @@ type Unsalted = Submission & { proofId: string };
 const SALT_BYTES = 32;
 
 export interface Submit {
-  /** Resolves once the admission is durable in the registry, whatever becomes of the queue. */
+  /** Resolves once the admission is durable in the registry, even if the queue fails. */
   (submission: Submission): Promise<IntakeOutcome>;
 }
 
-/**
- * While one commits, the next one gathers. With more of them groups are smaller, and everything that is
- * done for a group, in three programs, is done more often.
- */
-const GROUPS_AT_ONCE = 1;
+/** One group commits while the next one gathers. More would make groups smaller and add work per item. */
+const MAX_RUNNING_GROUPS = 1;
 
 /**
- * How long a group waits for another transaction that brings one of its admissions, such as the same
- * item of a batch. Then its admissions go on apart, so that one tenant's lock delays no other tenant.
+ * Longest wait of a group for a lock, such as that of a batch with the same item. After it the items
+ * are submitted one by one, so that one tenant's lock does not delay other tenants.
  */
 const groupLockTimeoutMs = (): number => 20;
 
-/** How long an admission waits for locks, and for the connections of the two stages below, in all. */
+/** Longest wait of an admission for locks and connections, over all stages. */
 const TIMEOUT_MS = 10_000;
 
-/** Admissions that go on apart, each in a transaction of its own. */
-const APART = { total: 3, perTenant: 2, maxWaiting: 1_000, timeoutMs: TIMEOUT_MS };
-/** Those of them that waited for a lock there too. */
+/** First stage after a lock timeout: single transactions with the group's short lock timeout. */
+const SINGLE = { total: 3, perTenant: 2, maxWaiting: 1_000, timeoutMs: TIMEOUT_MS };
+/** Second stage: single transactions that wait for the lock until the deadline. */
 const LOCKED = { total: 4, perTenant: 2, maxWaiting: 1_000, timeoutMs: TIMEOUT_MS };
 
 /**
- * Makes admissions durable. Those in flight share one transaction, and one job wakes a worker for
- * all of them. When a group fails, its items are retried one by one, except when the database is
- * away. When a group waits for a lock, its items go on apart. So do the new ones of a tenant that
- * waits for a lock there.
+ * Makes admissions durable. Concurrent admissions share one transaction and one job. If a group
+ * fails, its items are retried one by one, unless the database is unavailable. After a lock timeout
+ * the items of the group, and new items of the blocked tenant, use single transactions.
  */
 export function createSubmit(ctx: EngineContext): Submit {
   const run = async (
@@ -58,12 +54,12 @@ export function createSubmit(ctx: EngineContext): Submit {
       salt: salts.subarray(i * SALT_BYTES, (i + 1) * SALT_BYTES),
     }));
     const outcomes = await acceptIntake(ctx.sql, items, lockTimeoutMs);
-    // From here the admissions are durable: the answer no longer depends on the queue.
+    // The admissions are durable: the response no longer depends on the queue.
     const accepted: string[] = [];
     const requests: string[] = [];
-    for (const [at, one] of outcomes.entries()) {
-      if (one.outcome !== 'accepted') continue;
-      accepted.push(one.proofId);
+    for (const [at, outcome] of outcomes.entries()) {
+      if (outcome.outcome !== 'accepted') continue;
+      accepted.push(outcome.proofId);
       requests.push(unsalted[at]?.requestId ?? '');
     }
     if (accepted.length > 0) void enqueue(ctx, accepted, requests);
@@ -74,21 +70,21 @@ export function createSubmit(ctx: EngineContext): Submit {
   const submitTogether = coalesce<Unsalted, IntakeOutcome>({
     maxWaitMs: ctx.coalesceMs,
     maxItems: ctx.coalesceItems,
-    maxRunning: GROUPS_AT_ONCE,
+    maxRunning: MAX_RUNNING_GROUPS,
     isRetryAlone,
     run: (items) => run(items, groupLockTimeoutMs),
   });
-  const apart = new TenantLimiter(APART);
+  const single = new TenantLimiter(SINGLE);
   const locked = new TenantLimiter(LOCKED);
-  /** How many admissions of a tenant wait in `locked`. */
+  /** Number of admissions in `locked`, by tenant. */
   const waiting = new Map<number, number>();
 
-  async function submitApart(item: Unsalted, deadline: number): Promise<IntakeOutcome> {
+  async function submitSingly(item: Unsalted, deadline: number): Promise<IntakeOutcome> {
     const { tenantNo } = item;
-    // Postgres reads 0 as no limit.
+    // PostgreSQL reads 0 as no limit.
     const leftMs = (): number => Math.max(1, Math.ceil(deadline - performance.now()));
     try {
-      return await apart.run(tenantNo, () => runOne(item, groupLockTimeoutMs), leftMs());
+      return await single.run(tenantNo, () => runOne(item, groupLockTimeoutMs), leftMs());
     } catch (error) {
       if (!isLockTimeout(error)) throw error;
     }
@@ -104,28 +100,31 @@ export function createSubmit(ctx: EngineContext): Submit {
 
   async function runOne(item: Unsalted, lockTimeoutMs: () => number): Promise<IntakeOutcome> {
     const [outcome] = await run([item], lockTimeoutMs);
-    if (outcome === undefined) throw new Error('an admission was left without an outcome');
+    if (outcome === undefined) throw new Error('an admission has no outcome');
     return outcome;
   }
 
   return async (submission) => {
     const item = { ...submission, proofId: newUuidHex() };
     const deadline = performance.now() + TIMEOUT_MS;
-    if (waiting.has(item.tenantNo)) return submitApart(item, deadline);
+    if (waiting.has(item.tenantNo)) return submitSingly(item, deadline);
     try {
       return await submitTogether(item);
     } catch (error) {
       if (!isLockTimeout(error)) throw error;
-      return submitApart(item, deadline);
+      return submitSingly(item, deadline);
     }
   };
 }
 
-/** A queue that is away costs time, never an admission: the sweeper enqueues what was not. */
+/** Best effort: the requeue of stale admissions delivers what the queue lost. */
 async function enqueue(ctx: EngineContext, proofIds: string[], requests: string[]): Promise<void> {
   try {
     await ctx.queue.add(proofIds, requests);
   } catch (error) {
-    ctx.log.warn({ err: error, admissions: proofIds.length }, 'the queue cannot be reached');
+    ctx.log.warn(
+      { err: error, admissions: proofIds.length },
+      'queue unavailable, admissions are left to the requeue',
+    );
   }
 }

@@ -3,27 +3,27 @@ import type { Settlement } from '#sql/admissions/outcomes';
 import type { OwnId } from '#sql/db/tenant-scope';
 
 /**
- * Waits for admissions to settle. The registry is asked and nobody else is believed: an event from
- * the queue only says that now is a good time to ask, and when none comes, it is asked anyway.
+ * Waits for the outcome of admissions. Only the registry is authoritative: queue events just trigger
+ * a query, and polling covers lost events.
  */
 export interface OutcomeWaiter<T = Settlement> {
-  /** The settlement, or null when there was none in time or the client has gone. */
+  /** The outcome, or null after the timeout or when the client disconnects. */
   settlement(admission: OwnId, options: WaitOptions): Promise<T | null>;
-  /** The queue says that these are done. */
+  /** Queries these admissions now, after a queue event. */
   wake(proofIds: Iterable<string>): void;
-  /** For a server that is stopping: nobody waits longer than `ms` from now. */
+  /** Limits all waits to `ms` from now, for shutdown. */
   capDeadline(ms: number): void;
 }
 
 export interface WaitOptions {
   timeoutMs: number;
-  /** Ask at once: the admission is older than the request that waits for it. */
+  /** Query now: the admission is older than the request and may be decided already. */
   checkImmediately?: boolean;
-  /** What the client is answered with: when it is closed before that, nobody waits any more. */
+  /** Ends the wait when it closes. */
   response?: AwaitedResponse;
 }
 
-/** Of Node's `ServerResponse`, what matters here. */
+/** The part of Node's `ServerResponse` that is used. */
 export interface AwaitedResponse {
   readonly closed: boolean;
   readonly writableFinished: boolean;
@@ -34,33 +34,33 @@ export interface AwaitedResponse {
 export interface WaitingOptions<T = Settlement> {
   readOutcomes: (admissions: OwnId[]) => Promise<Map<string, T>>;
   log: Logger;
-  /** With no event, the registry is first asked after so long, then at doubling intervals. */
-  firstAskMs?: number;
-  longestAskMs?: number;
+  /** Polling: first interval, doubled up to the longest. */
+  firstPollMs?: number;
+  longestPollMs?: number;
 }
 
 interface Watched<T> {
   tenantNo: number;
   answer: Set<(settlement: T | null) => void>;
-  askAt: number;
+  pollAt: number;
   interval: number;
 }
 
 const TICK_MS = 25;
 
 export function createOutcomeWaiter<T = Settlement>(options: WaitingOptions<T>): OutcomeWaiter<T> {
-  const { readOutcomes, log, firstAskMs = 100, longestAskMs = 500 } = options;
+  const { readOutcomes, log, firstPollMs = 100, longestPollMs = 500 } = options;
   const watched = new Map<string, Watched<T>>();
   const due = new Set<string>();
-  let asking = false;
+  let isQuerying = false;
   let failing = false;
   let ticker: NodeJS.Timeout | null = null;
   let stopBy = Infinity;
 
-  // One query at a time for everyone: while it is under way, the next one gathers its ids.
-  async function ask(): Promise<void> {
-    if (asking) return;
-    asking = true;
+  // One query at a time: ids that arrive while it runs share the next one.
+  async function queryDue(): Promise<void> {
+    if (isQuerying) return;
+    isQuerying = true;
     while (due.size > 0) {
       const admissions = [...due].flatMap((id): OwnId[] => {
         const entry = watched.get(id);
@@ -72,12 +72,12 @@ export function createOutcomeWaiter<T = Settlement>(options: WaitingOptions<T>):
         for (const [id, settlement] of await readOutcomes(admissions)) deliver(id, settlement);
         failing = false;
       } catch (error) {
-        // The intake is durable, so there is nothing to undo; the next tick asks again.
-        if (!failing) log.warn({ err: error }, 'the registry cannot be asked for settlements');
+        // The intake is durable; the next tick queries again.
+        if (!failing) log.warn({ err: error }, 'registry unavailable, responses wait for outcomes');
         failing = true;
       }
     }
-    asking = false;
+    isQuerying = false;
   }
 
   function deliver(id: string, settlement: T): void {
@@ -87,24 +87,26 @@ export function createOutcomeWaiter<T = Settlement>(options: WaitingOptions<T>):
   function tick(): void {
     const now = performance.now();
     for (const [id, entry] of watched) {
-      if (entry.askAt > now) continue;
-      entry.interval = Math.min(entry.interval * 2, longestAskMs);
-      entry.askAt = now + entry.interval;
+      if (entry.pollAt > now) continue;
+      entry.interval = Math.min(entry.interval * 2, longestPollMs);
+      entry.pollAt = now + entry.interval;
       due.add(id);
     }
-    void ask();
+    void queryDue();
   }
 
   function watch({ tenantNo, id }: OwnId): Watched<T> {
     const known = watched.get(id);
-    // An answer goes to whoever waits for the id, so an id is never two tenants'.
-    if (known !== undefined && known.tenantNo !== tenantNo) throw new Error(`whose is ${id}?`);
+    // Everyone who waits for an id gets its outcome, so two tenants must never share an id.
+    if (known !== undefined && known.tenantNo !== tenantNo) {
+      throw new Error(`two tenants wait for ${id}`);
+    }
     if (known !== undefined) return known;
     const entry: Watched<T> = {
       tenantNo,
       answer: new Set(),
-      askAt: performance.now() + firstAskMs,
-      interval: firstAskMs,
+      pollAt: performance.now() + firstPollMs,
+      interval: firstPollMs,
     };
     watched.set(id, entry);
     ticker ??= setInterval(tick, TICK_MS);
@@ -118,7 +120,7 @@ export function createOutcomeWaiter<T = Settlement>(options: WaitingOptions<T>):
     ticker = null;
   }
 
-  const hurried = new Set<(by: number) => void>();
+  const deadlineCaps = new Set<(by: number) => void>();
 
   return {
     settlement(admission, { timeoutMs, checkImmediately = false, response }) {
@@ -127,7 +129,7 @@ export function createOutcomeWaiter<T = Settlement>(options: WaitingOptions<T>):
       return new Promise((resolve) => {
         const entry = watch(admission);
         const giveUp = (): void => finish(null);
-        const leave = (): void => {
+        const onClose = (): void => {
           if (response?.writableFinished !== true) giveUp();
         };
         const arm = (by: number): NodeJS.Timeout =>
@@ -142,30 +144,30 @@ export function createOutcomeWaiter<T = Settlement>(options: WaitingOptions<T>):
         };
         const finish = (settlement: T | null): void => {
           clearTimeout(timer);
-          response?.off('close', leave);
-          hurried.delete(capDeadline);
+          response?.off('close', onClose);
+          deadlineCaps.delete(capDeadline);
           entry.answer.delete(finish);
           if (entry.answer.size === 0) unwatch(id);
           resolve(settlement);
         };
         entry.answer.add(finish);
-        hurried.add(capDeadline);
-        response?.once('close', leave);
+        deadlineCaps.add(capDeadline);
+        response?.once('close', onClose);
         if (checkImmediately) {
           due.add(id);
-          void ask();
+          void queryDue();
         }
       });
     },
 
     wake(proofIds) {
       for (const id of proofIds) if (watched.has(id)) due.add(id);
-      void ask();
+      void queryDue();
     },
 
     capDeadline(ms) {
       stopBy = performance.now() + ms;
-      for (const capDeadline of [...hurried]) capDeadline(stopBy);
+      for (const capDeadline of [...deadlineCaps]) capDeadline(stopBy);
     },
   };
 }

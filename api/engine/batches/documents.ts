@@ -8,7 +8,7 @@ import type { ProblemDocument } from '#protocol/schemas/problem';
 import { formatTime } from '#protocol/time';
 import type { Settlement } from '#sql/admissions/outcomes';
 import { type Batch, type ItemOutcome, readBatch } from '#sql/batches/read';
-import { denial, receiptOf, refusal } from '../admission/answer.js';
+import { denial, receiptOf, rejection } from '../admission/answer.js';
 import type { EngineContext } from '../context.js';
 import type { Caller } from '../http/authenticate.js';
 import { Problem, type ProblemCode } from '../http/problem.js';
@@ -28,15 +28,15 @@ export function batchDocument(batch: Batch): BatchDocument {
   };
 }
 
-/** To a tenth; what took no time took a millisecond. */
+/** Items per second, to a tenth. */
 function rateOf({ settled, elapsedMs }: Batch): number {
   return Math.round((settled * 10_000) / Math.max(1, elapsedMs)) / 10;
 }
 
-/** The sentences of a policy set to people, by policy. */
+/** Human-readable sentences of a policy set, by policy id. */
 export type Sentences = (policyDigest: Buffer) => Promise<Map<string, string>>;
 
-/** What an item became, as `results` shows it: the answer of its lane, had it been sent alone. */
+/** The result of an item: the response that a single request for it would get. */
 export async function resultOf(
   item: ItemOutcome,
   requestId: string,
@@ -71,7 +71,7 @@ async function problemOf(
   sentences: Sentences,
 ): Promise<Problem> {
   if (settlement.state === 'erased') return erased();
-  if (settlement.state === 'refused') return refusal(settlement);
+  if (settlement.state === 'refused') return rejection(settlement);
   return denial(proofId, settlement, await sentences(settlement.policyDigest));
 }
 
@@ -85,10 +85,7 @@ function failed(
   return { index, state, status: problem.status, problem: document as ProblemDocument };
 }
 
-/**
- * A result's canonical bytes. Those without a problem are most, and are put in order here, which is
- * several times faster: a page has a thousand.
- */
+/** Canonical bytes. Results without a problem are built in order, several times faster than by sorting. */
 export function resultBytes(result: BatchResult): Uint8Array {
   const { index, problem, proof_id, receipt, replayed, state, status } = result;
   if (problem !== undefined) return canonicalBytes(result as unknown as JsonValue);
@@ -102,18 +99,18 @@ export function resultBytes(result: BatchResult): Uint8Array {
   });
 }
 
-/** The tenant's batch that a path names, or 404. */
+/** The tenant's batch with the id in the path, or 404. */
 export async function requireBatch(
   { tenantSql }: Pick<EngineContext, 'tenantSql'>,
   { tenantNo }: Caller,
-  named: unknown,
+  id: unknown,
 ): Promise<Batch> {
-  const batchId = String(named);
+  const batchId = String(id);
   const batch = isBatchId(batchId)
     ? await tenantSql.run(tenantNo, (sql) => readBatch(sql, tenantNo, batchId))
     : null;
   if (batch === null) {
-    throw new Problem('batch_not_found', 'This tenant has no batch of that id.');
+    throw new Problem('batch_not_found', 'This tenant has no batch with that id. Check the id.');
   }
   return batch;
 }

@@ -15,17 +15,17 @@ import type { BatchUpload } from './uploads.js';
 export const JSON_ARRAY = 'application/json';
 export const JSON_LINES = 'application/x-ndjson';
 
-/** With the id that its proof would have. */
+/** With the id of its future proof. */
 export type IdentifiedItem = ReadItem & { proofId: string };
 
-/** A batch as it was sent: every item is among `items` or among `problems`, by its index. */
+/** A parsed batch: every item is in `items` or in `problems`, by index. */
 export interface ReadBatch {
   total: number;
   items: Map<number, IdentifiedItem>;
   problems: Map<number, Problem>;
-  /** The identity of the items in their order, however they were written down. */
+  /** Deduplication key: hash of the items in order, independent of formatting. */
   itemsHash: Buffer;
-  /** What is wrong with the body as a whole: for the step that refuses bodies. */
+  /** Fault of the whole body, thrown by a later check. */
   fault: Problem | null;
 }
 
@@ -35,15 +35,15 @@ export interface ReadBatchLimits {
   items: number;
 }
 
-/** The longest that items are read without letting others on the event loop. */
-const AT_A_STRETCH_MS = 5;
+/** Longest parsing before yielding to the event loop. */
+const YIELD_AFTER_MS = 5;
 
 /**
- * Reads a batch while it comes, each item as its lane would, with limits enforced on the way. An
- * item that is at fault is set aside with its problem.
+ * Parses a batch while it streams in and enforces the limits. Rejects an invalid item with its
+ * problem, by the rules of single requests.
  *
- * @throws Problem for a body that is refused unread: its type, its length, too many items, no end,
- *   too slow an upload, no memory for it
+ * @throws Problem for the whole body: type, length, too many items, incomplete, slow upload, no
+ *   memory
  */
 export async function readBatch(
   req: IncomingMessage,
@@ -80,7 +80,7 @@ function createReading(limits: ReadBatchLimits, caller: Caller) {
     if (total > limits.items) {
       throw new Problem(
         'too_many_items',
-        `A batch has at most ${String(limits.items)} items. Nothing was accepted; send several.`,
+        `A batch has at most ${String(limits.items)} items. Nothing was accepted. Split it into several batches.`,
       );
     }
     try {
@@ -97,7 +97,7 @@ function createReading(limits: ReadBatchLimits, caller: Caller) {
   async function take(found: SplitItem[]): Promise<void> {
     for (const item of found) {
       read(item);
-      if (performance.now() - began < AT_A_STRETCH_MS) continue;
+      if (performance.now() - began < YIELD_AFTER_MS) continue;
       await setImmediate();
       began = performance.now();
     }
@@ -118,27 +118,27 @@ function createReading(limits: ReadBatchLimits, caller: Caller) {
       if (error instanceof SplitError) return unsplittable(error);
       throw error;
     }
-    return total > 0 ? null : new Problem('empty_batch', 'A batch has at least one item.');
+    return total > 0 ? null : new Problem('empty_batch', 'A batch must have at least one item.');
   }
 }
 
 const INVALID = 0;
 
-/** Keeps apart what is hashed on one lane, on the other, and as bytes that are neither. */
+/** Domain separation in the items hash: request type, or invalid bytes. */
 const tag = (kind: number): Buffer => Buffer.of(kind);
 
 const sha256 = (bytes: Buffer): Buffer => createHash('sha256').update(bytes).digest();
 
 function unsplittable(error: SplitError): Problem {
-  return new Problem(error.code, `The body is refused: ${error.message}.`, {
+  return new Problem(error.code, `The body cannot be split into items: ${error.message}.`, {
     errors: [{ pointer: '', detail: error.message }],
     cause: error,
   });
 }
 
-const ASKED_AT_ONCE = 1_000;
+const PARENTS_PER_QUERY = 1_000;
 
-/** The items whose parent is not one that they can have, by index, each with its problem. */
+/** Problems of the items with an invalid parent, by index. */
 export async function missingParents(
   tenantSql: TenantConnections,
   tenantNo: number,
@@ -148,8 +148,8 @@ export async function missingParents(
     parent === null ? [] : [{ index, ...parent }],
   );
   const found = new Map<number, Problem>();
-  for (let start = 0; start < children.length; start += ASKED_AT_ONCE) {
-    const some = children.slice(start, start + ASKED_AT_ONCE);
+  for (let start = 0; start < children.length; start += PARENTS_PER_QUERY) {
+    const some = children.slice(start, start + PARENTS_PER_QUERY);
     const proofIds = some.map(({ proofId }) => proofId);
     const parents = await tenantSql.run(tenantNo, (sql) => findParents(sql, tenantNo, proofIds));
     some.forEach(({ index, kind }, at) => {

@@ -15,36 +15,32 @@ import { parseDocument, parseJson, unknownVersion } from '../http/parse-body.js'
 import { Problem } from '../http/problem.js';
 import type { SplitItem } from './split.js';
 
-/** An item that could be sent alone, as far as it says itself. */
+/** A valid item, except for references that need a query. */
 export interface ReadItem {
   lane: Lane;
   request: Buffer;
   /** Lower-case hex. */
   requestHash: string;
   fixtureRef: string | null;
-  /** What the registry has to be asked before it is accepted. */
+  /** The parent to check in the registry before acceptance. */
   parent: NamedParent | null;
 }
 
-/**
- * Reads an item as its lane reads a body, with the same problems in the same order.
- *
- * @throws Problem
- */
+/** @throws Problem the one that a single request with this body would get */
 export function readItem(item: SplitItem, limit: number, caller: Caller): ReadItem {
   if ('tooLong' in item) {
     throw new Problem('body_too_large', `An item must not be longer than ${String(limit)} bytes.`);
   }
   const value = parseJson(item.bytes);
   const version = isObject(value) ? value['schema_version'] : undefined;
-  if (version === EXECUTE_LANE.version) return readOn(EXECUTE_LANE, item.bytes, value, caller);
+  if (version === EXECUTE_LANE.version) return readAs(EXECUTE_LANE, item.bytes, value, caller);
   if (version !== AGENT_LANE.version) {
     throw unknownVersion(value, [EXECUTE_LANE.version, AGENT_LANE.version]);
   }
-  return readOn(AGENT_LANE, item.bytes, value, caller);
+  return readAs(AGENT_LANE, item.bytes, value, caller);
 }
 
-function readOn<Body extends AdmissionBody>(
+function readAs<Body extends AdmissionBody>(
   { lane, schema, readPlain, version, fixtureRef, parentOf }: AdmissionLane<Body>,
   request: Buffer,
   value: JsonValue,

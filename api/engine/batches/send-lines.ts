@@ -5,10 +5,7 @@ import { clientGone } from '../http/client-gone.js';
 
 const NEWLINE = utf8('\n');
 
-/**
- * Sends one line for each of the bytes in `parts`, as fast as they are taken: while a client reads
- * slowly nothing more is asked of `parts`, and once it is gone nothing at all.
- */
+/** Streams `parts` as lines with backpressure. Stops pulling when the client disconnects. */
 export async function sendLines(
   res: ServerResponse,
   parts: AsyncIterable<readonly Uint8Array[]>,

@@ -1,9 +1,9 @@
 import { createHash, type Hash } from 'node:crypto';
 
-/** The bytes of one item; of one that is longer than an item may be, only their hash. */
+/** The bytes of an item, or the hash of an item above the limit. */
 export type SplitItem = { bytes: Buffer } | { tooLong: Buffer };
 
-/** Why a body has no items: it is refused as a whole. */
+/** The body cannot be split into items. */
 export class SplitError extends Error {
   override readonly name = 'SplitError';
 
@@ -15,12 +15,12 @@ export class SplitError extends Error {
   }
 }
 
-/** Cuts a body into its items while it comes. What is inside an item is looked at by who reads it. */
+/** Splits a body into items while it streams in. Does not parse the items. */
 export interface Splitter {
-  /** The items that this piece completes. Nothing any more once the body is found to have none. */
+  /** Items that this piece completes; none after a fault. */
   push(piece: Buffer): SplitItem[];
   /**
-   * The items that the end completes.
+   * Items that the end completes.
    *
    * @throws SplitError
    */
@@ -30,7 +30,7 @@ export interface Splitter {
 const isSpace = (code: number | undefined): boolean =>
   code === 0x20 || code === 0x0a || code === 0x0d || code === 0x09;
 
-/** The bytes of the item at hand, in pieces, and no more of them than an item may have. */
+/** Collects the bytes of the current item, at most `limit` of them. */
 class ItemBytes {
   private pieces: Buffer[] = [];
   private length = 0;
@@ -49,7 +49,7 @@ class ItemBytes {
     }
   }
 
-  /** What was added since the last time; null when that was nothing but white space. */
+  /** Returns the item and resets; null for only white space. */
   take(): SplitItem | null {
     const { hash, pieces, length } = this;
     this.pieces = [];
@@ -73,9 +73,8 @@ function trimStart(bytes: Buffer): Buffer {
 }
 
 /**
- * The items of a JSON array. It knows strings and how deep brackets are, and nothing else of JSON:
- * what stands between two commas of the array is an item, and whether it is JSON is its own affair.
- * No byte of a longer UTF-8 sequence is one of those that are looked for here.
+ * Splits a JSON array at its top-level commas by tracking strings and nesting only. Invalid JSON
+ * within an item is the item's problem. Byte-wise is safe: UTF-8 continuation bytes are not ASCII.
  */
 export function arraySplitter(itemLimit: number): Splitter {
   const item = new ItemBytes(itemLimit);
@@ -132,7 +131,7 @@ export function arraySplitter(itemLimit: number): Splitter {
         if (code === undefined) break;
         const found = item.take();
         if (found !== null) items.push(found);
-        // An array that has nothing in it is one all the same.
+        // `[]` is a valid array.
         else if (any || code !== 0x5d) broken('expected a value', at);
         if (code === 0x7d) broken("expected ',' or ']'", at);
         any = true;
@@ -151,7 +150,7 @@ export function arraySplitter(itemLimit: number): Splitter {
   };
 }
 
-/** The items of lines, one a line. Lines of white space are none. */
+/** Splits lines, one item per line. Skips blank lines. */
 export function lineSplitter(itemLimit: number): Splitter {
   const item = new ItemBytes(itemLimit);
   return {

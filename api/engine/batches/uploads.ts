@@ -1,7 +1,7 @@
 import { Problem } from '../http/problem.js';
 
 export interface BatchUploadsOptions {
-  /** Uploads of one tenant at a time, until the batch is durable or refused. */
+  /** Concurrent uploads per tenant, until the batch is durable or rejected. */
   perTenant: number;
   /** Bytes of all bodies in memory, not counting the first MiB of each. */
   budget: number;
@@ -9,7 +9,7 @@ export interface BatchUploadsOptions {
 
 /** The body of a batch in memory. */
 export interface BatchUpload {
-  /** Fires when the upload was too slow and another upload needs its memory. */
+  /** Aborts when the upload is too slow and another upload needs its memory. */
   readonly evicted: AbortSignal;
   /**
    * Counts bytes of the body, and waits while the budget is used up.
@@ -35,15 +35,15 @@ interface Upload {
 }
 
 const MIB = 1024 * 1024;
-/** An upload that receives less than 1 MiB in so many milliseconds may be evicted. */
+/** An upload that receives less than 1 MiB in this many milliseconds may be evicted. */
 const SLOW_MS = 1_000;
-/** Longest wait for memory, and how often the upload looks for it, in milliseconds. */
+/** Longest wait for memory and interval between attempts, in milliseconds. */
 const WAIT_MS = 2_000;
 const POLL_MS = 50;
 
 /**
- * Bounds the memory that bodies take while clients send them. The first MiB of an upload is always
- * free, so that no tenant's uploads keep out another tenant's small batches.
+ * Bounds the memory of bodies during upload. The first MiB of an upload is free, so that one tenant's
+ * uploads cannot block another tenant's small batches.
  */
 export class BatchUploads {
   private readonly uploads = new Set<Upload>();
@@ -124,7 +124,7 @@ const overFree = (bytes: number): number => Math.max(0, bytes - MIB);
 export function tooManyBatches(cause?: unknown): Problem {
   return new Problem(
     'too_many_batches',
-    'Other batches are being taken in. Nothing was accepted; send it again later.',
+    'Other batches use all upload capacity. Nothing was accepted. Send the batch again after Retry-After.',
     { headers: { 'Retry-After': '1' }, cause },
   );
 }
@@ -132,7 +132,7 @@ export function tooManyBatches(cause?: unknown): Problem {
 function uploadTooSlow(): Problem {
   return new Problem(
     'upload_too_slow',
-    'Less than 1 MiB of the body arrived within a second while other batches waited. Nothing was accepted; send it again later or in smaller batches.',
+    'Less than 1 MiB of the body arrived within a second while other batches waited. Nothing was accepted. Send it again later or in smaller batches.',
     // The rest of the body is not read.
     { headers: { 'Retry-After': '1', Connection: 'close' } },
   );

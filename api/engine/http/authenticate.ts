@@ -10,7 +10,7 @@ import { addLogFields } from './request-context.js';
 import { Problem } from './problem.js';
 import { createRequestCounter, requireWithinRate } from './rate-limit.js';
 
-/** Who asks, as the database says at this moment: nothing of it is ever remembered. */
+/** The authenticated caller. Read from the database for every request, so revocation takes effect at once. */
 export interface Caller extends Omit<
   Credential,
   'secretHash' | 'expiresAt' | 'revokedAt' | 'rateLimit'
@@ -20,16 +20,15 @@ export interface Caller extends Omit<
 
 export type Authenticate = (req: Request, res: Response) => Promise<Caller>;
 
-// Compared with when there is nothing to compare with. No id of this form is ever issued.
-const NOBODY = { keyId: '0'.repeat(12), secret: new Uint8Array(32) };
+// Stand-in for unknown keys, so that they take the same time. Ids of this form are never issued.
+const UNKNOWN_KEY = { keyId: '0'.repeat(12), secret: new Uint8Array(32) };
 const NO_HASH = Buffer.alloc(32);
 
 /**
- * Reads the caller from X-Svc-Api-Key. Malformed, unknown, wrong, expired and revoked keys go the
- * same way, through the same query and the same comparison, to the same answer: nobody learns from
- * the body or the time which of them it was. Only a good key counts towards its tenant's rate: who
- * has none cannot use it up. A database that cannot be asked is neither a refusal nor a permit; its
- * error passes through.
+ * Reads the caller from X-Svc-Api-Key. Malformed, unknown, wrong, expired and revoked keys take the
+ * same query and the same constant-time comparison and get the same 401, so neither body nor timing
+ * reveals the reason. Only valid keys count towards the tenant's rate limit. Database errors pass
+ * through: they are neither a 401 nor a permit.
  */
 export function createAuthenticate(ctx: EngineContext): Authenticate {
   const lookUp = coalesce<string, Credential | undefined>({
@@ -48,7 +47,7 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
     const sent = req.get('x-svc-api-key');
     if (sent === undefined) throw unauthenticated();
     const key = parseApiKey(sent);
-    const { keyId, secret } = key ?? NOBODY;
+    const { keyId, secret } = key ?? UNKNOWN_KEY;
     const found = await lookUp(keyId);
     const matches = timingSafeEqual(
       apiKeySecretHash(nativeSha256, secret),
@@ -62,7 +61,7 @@ export function createAuthenticate(ctx: EngineContext): Authenticate {
     if (key === null || found === undefined || !matches || !inForce) throw unauthenticated();
     addLogFields(res, { keyId, tenantId: found.tenantId });
     const { keyNo, tenantNo, tenantId, environment, allowlisted, laneOpen, scopes } = found;
-    // Here, so that no operation can forget it, and what is refused for anything else counts too.
+    // Here rather than in the operations, so that rejected requests count as well.
     requireWithinRate(res, found.rateLimit ?? ctx.rateLimit, await counter.count(tenantNo));
     return { keyId, keyNo, tenantNo, tenantId, environment, allowlisted, laneOpen, scopes };
   };

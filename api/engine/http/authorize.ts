@@ -8,10 +8,7 @@ import {
 } from './gates.js';
 import type { EngineDeps, OperationSpec } from '../operation.js';
 
-/**
- * The gates in front of every operation that admits nothing, in the order in which a request is
- * refused: 401, 429, 403, 400, 406.
- */
+/** Checks of every operation except admissions, in the order 401, 429, 403, 400, 406. */
 export async function authorize(
   { authenticate }: EngineDeps,
   spec: OperationSpec,

@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http';
 
-/** Fires when the client goes away before it is answered: that ends the waiting, and nothing else. */
+/** Aborts when the client disconnects before the response is complete. */
 export function clientGone(res: ServerResponse): AbortSignal {
   const gone = new AbortController();
   res.once('close', () => {

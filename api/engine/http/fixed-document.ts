@@ -7,7 +7,7 @@ export interface FixedDocument {
   headers?: Record<string, string>;
 }
 
-/** Serves bytes that never change while the process lives, to anybody, with their ETag. */
+/** Serves a public document that is constant for the life of the process, with an ETag. */
 export function serveFixed({ contentType, bytes, headers = {} }: FixedDocument): RequestHandler {
   const digest = createHash('sha256').update(bytes).digest('base64url').slice(0, 27);
   return (req: Request, res: Response) => {

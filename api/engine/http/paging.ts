@@ -3,10 +3,10 @@ import * as z from 'zod';
 import { Problem } from './problem.js';
 
 const DEFAULT_LIMIT = 50;
-/** The end of the year 9999: what comes later is no time in any document. */
+/** End of the year 9999 in epoch milliseconds: the latest time that a document can have. */
 const LATEST = 253_402_300_799_999;
 
-/** The query of lists that are in the order of their making, newest first. */
+/** Query of the lists in order of creation, newest first. */
 export const pageQuerySchema = z.strictObject({
   limit: z
     .string()
@@ -18,11 +18,11 @@ export const pageQuerySchema = z.strictObject({
     .exactOptional(),
 });
 
-/** A place in such a list, between one member and the next. */
+/** Position after a member of such a list. */
 export interface Place {
   /** Epoch milliseconds. */
   createdAt: number;
-  /** What tells members of one millisecond apart. */
+  /** Orders members of the same millisecond. */
   id: string;
 }
 
@@ -31,16 +31,13 @@ export interface Page {
   after: Place | null;
 }
 
-/** A page as it was asked for; `id` is what the members' ids look like. */
+/** Parses the query; `id` is the pattern of the members' ids. */
 export function pageOf(query: z.infer<typeof pageQuerySchema>, id: RegExp): Page {
   const { limit, cursor } = query;
   return { limit: Number(limit), after: cursor === undefined ? null : parseCursor(cursor, id) };
 }
 
-/**
- * Asks for one member more than the page has, which tells whether there is a next page, and returns
- * the page and where the next one begins.
- */
+/** Reads one member more than the page has, to know whether a next page exists. */
 export async function readPage<T>(
   page: Page,
   placeOf: (member: T) => Place,
@@ -53,7 +50,7 @@ export async function readPage<T>(
   return { members, nextCursor: isLast ? null : formatCursor(placeOf(last)) };
 }
 
-/** Opaque to clients: what is in it may change. It tells them nothing that the list does not. */
+/** Opaque to clients. Contains nothing that the list does not show. */
 function formatCursor({ createdAt, id }: Place): string {
   return Buffer.from(`${String(createdAt)}:${id}`).toString('base64url');
 }
@@ -63,19 +60,22 @@ function parseCursor(cursor: string, id: RegExp): Place {
     .toString('latin1')
     .split(':');
   if (!/^[0-9]{1,15}$/.test(createdAt) || Number(createdAt) > LATEST || !id.test(rest)) {
-    throw new Problem('invalid_query', 'The parameter "cursor" is not one that was given here.');
+    throw new Problem(
+      'invalid_query',
+      'The parameter "cursor" does not belong to this list. Send next_cursor unchanged.',
+    );
   }
   return { createdAt: Number(createdAt), id: rest };
 }
 
-/** The query by its schema, or the 400 that names the parameter. Repeated and unknown ones are refused. */
+/** Parses the query. Throws a 400 that names an invalid, unknown or repeated parameter. */
 export function parseQuery<T>(schema: z.ZodType<T>, req: Request): T {
   for (const [name, value] of Object.entries(req.query)) {
-    // No text in the database can have it, so none can be asked for.
+    // PostgreSQL cannot store U+0000 and would fail the query.
     if ([value].flat().some((one) => typeof one === 'string' && one.includes('\u0000'))) {
       throw new Problem(
         'invalid_query',
-        `The parameter ${quoted(name)} is refused: it has the character U+0000.`,
+        `The parameter ${quoted(name)} contains the character U+0000. Remove it.`,
       );
     }
   }
@@ -83,15 +83,18 @@ export function parseQuery<T>(schema: z.ZodType<T>, req: Request): T {
   if (result.success) return result.data;
   const [issue] = result.error.issues;
   if (issue?.code === 'unrecognized_keys') {
-    throw new Problem('invalid_query', `The parameter ${quoted(issue.keys[0])} is not known here.`);
+    throw new Problem(
+      'invalid_query',
+      `The parameter ${quoted(issue.keys[0])} is unknown. Remove it.`,
+    );
   }
   throw new Problem(
     'invalid_query',
-    `The parameter ${quoted(issue?.path[0])} is refused: ${issue?.message ?? 'it is not valid'}.`,
+    `The parameter ${quoted(issue?.path[0])} is invalid: ${issue?.message ?? 'unexpected value'}.`,
   );
 }
 
-/** A name that somebody else chose must not fill the answer. */
+/** Truncated: the client chose the name, and it must not fill the response. */
 function quoted(name: PropertyKey | undefined): string {
   return `"${String(name ?? '').slice(0, 64)}"`;
 }

@@ -7,20 +7,21 @@ import type { ProblemMember } from '../../http/problem.js';
 import { Problem, type ProblemCode, PROBLEMS } from './problem.js';
 
 export interface ParsedBody<T> {
-  /** As sent: what is canonicalized and hashed. */
+  /** As sent: canonicalized and hashed. */
   value: JsonValue;
-  /** The same, as its schema understands it. */
+  /** Parsed by the schema. */
   document: T;
 }
 
-// What a hostile body may put into its own answer.
+// Bounds on what a hostile body can put into the error response.
 const MOST_ERRORS = 20;
 const LONGEST_POINTER = 512;
 
 /**
- * A body that has one meaning and the shape of `schema`, or the 400 that says what is wrong where.
- * `version` is for a schema that comes in several kinds: of a document whose kind is unknown it says
- * nothing about the `schema_version`, which is what most likely is wrong.
+ * Parses strict JSON by `schema`, or throws a 400 with a pointer to each fault.
+ *
+ * @param version the expected `schema_version`. A union schema reports only that no alternative
+ *   matches, although the version is the likely fault.
  */
 export function parseBody<T>(
   schema: z.ZodType<T>,
@@ -31,7 +32,7 @@ export function parseBody<T>(
   return { value, document: parseDocument(schema, value, version) };
 }
 
-/** The second half of `parseBody`, for a body whose schema depends on what it says. */
+/** Validation step of `parseBody`, for a body whose schema depends on its content. */
 export function parseDocument<T>(schema: z.ZodType<T>, value: JsonValue, version?: string): T {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
@@ -40,14 +41,14 @@ export function parseDocument<T>(schema: z.ZodType<T>, value: JsonValue, version
   throw violation([...(unversioned ? versionFindings(value, version) : []), ...found]);
 }
 
-/** The first half: JSON that has one meaning. */
+/** Strict JSON step of `parseBody`. */
 export function parseJson(bytes: Uint8Array): JsonValue {
   try {
     return parseStrict(bytes);
   } catch (error) {
     if (!(error instanceof ProtocolError) || !isProblemCode(error.code)) throw error;
     const detail = bytes.length === 0 ? 'the body is empty' : error.message;
-    throw new Problem(error.code, `The body is refused: ${detail}.`, {
+    throw new Problem(error.code, `The body is not acceptable JSON: ${detail}.`, {
       errors: [{ pointer: bounded(error.pointer ?? ''), detail }],
       cause: error,
     });
@@ -107,7 +108,7 @@ function missing(path: readonly (string | number)[]): Finding {
   return { code: 'missing_field', pointer: pointerOf(path), detail: 'is required' };
 }
 
-/** One code for the whole: a document of another version may differ in everything else. */
+/** The code of the problem. The version comes first: all other faults may follow from it. */
 const PRECEDENCE: readonly ViolationCode[] = [
   'unsupported_schema_version',
   'unknown_field',
@@ -115,10 +116,7 @@ const PRECEDENCE: readonly ViolationCode[] = [
   'invalid_field',
 ];
 
-/**
- * The same for a body that may be of several versions, and is of none of them: what else is wrong
- * with it cannot be told.
- */
+/** For a body that matches none of `versions`: other faults cannot be determined. */
 export function unknownVersion(value: JsonValue, versions: readonly string[]): Problem {
   if (value === null || typeof value !== 'object' || Array.isArray(value)) {
     const detail = 'Invalid input: expected object';
@@ -137,16 +135,17 @@ export function unknownVersion(value: JsonValue, versions: readonly string[]): P
 }
 
 const SUMMARIES: Record<ViolationCode, string> = {
-  unsupported_schema_version: 'The body has a schema_version that is not served here.',
-  unknown_field: 'The body has a field that is not known.',
-  missing_field: 'The body lacks a field that is required.',
-  invalid_field: 'The body has a field that is not valid.',
+  unsupported_schema_version:
+    'The schema_version of the body is not supported. See errors for the supported one.',
+  unknown_field: 'The body has an unknown field. Remove the fields listed in errors.',
+  missing_field: 'The body lacks a required field. Add the fields listed in errors.',
+  invalid_field: 'The body has an invalid field. Correct the fields listed in errors.',
 };
 
 function violation(found: Finding[]): Problem {
   const code =
     PRECEDENCE.find((one) => found.some((finding) => finding.code === one)) ?? 'invalid_field';
-  // The member that gave the code leads, so that a reader of the first one is told the same.
+  // The fault that determines the code comes first, so that clients may show only the first.
   const ordered = [
     ...found.filter((finding) => finding.code === code),
     ...found.filter((finding) => finding.code !== code),
@@ -170,13 +169,13 @@ function pointerOf(path: readonly (string | number)[]): string {
   return bounded(path.map(pointerStep).join(''));
 }
 
-/** A pointer that is too long is cut to its deepest ancestor that is not. */
+/** Truncates a long pointer to its deepest ancestor within the bound. */
 function bounded(pointer: string): string {
   if (pointer.length <= LONGEST_POINTER) return pointer;
   return pointer.slice(0, pointer.lastIndexOf('/', LONGEST_POINTER));
 }
 
-/** The body's bytes as they were sent, at most `limit` of them. */
+/** Reads the body, at most `limit` bytes. */
 export async function readBody(req: IncomingMessage, limit: number): Promise<Buffer> {
   try {
     return await readJsonBody(req, limit);

@@ -13,78 +13,75 @@ import {
 } from '../../http/unread-request.js';
 import { requestIdOf, SECURITY_HEADERS } from './request-context.js';
 
-/**
- * Every error of the engine, by its code: what a client may switch on. The texts are for people
- * and may change; status and code may not.
- */
+/** Status and title of every engine error. Clients switch on code and status, which never change. */
 export const PROBLEMS = {
-  malformed_path: [400, 'The path is not valid percent-encoding'],
-  invalid_query: [400, 'A query parameter is not valid'],
-  malformed_request: [400, 'The request is malformed'],
-  duplicate_header: [400, 'A header was sent more than once'],
-  unsupported_api_version: [400, 'The API version is not supported'],
-  invalid_idempotency_key: [400, 'The idempotency key is not valid'],
-  incomplete_body: [400, 'The body ended early'],
-  invalid_utf8: [400, 'The body is not UTF-8'],
-  malformed_json: [400, 'The body is not JSON'],
-  duplicate_key: [400, 'A member name is repeated'],
-  lone_surrogate: [400, 'A string has half of a surrogate pair'],
-  nul_character: [400, 'A string has the character U+0000'],
-  integer_out_of_range: [400, 'A number cannot be represented exactly'],
-  too_deep: [400, 'The body is nested too deeply'],
-  unsupported_schema_version: [400, 'The schema version is not supported'],
-  missing_field: [400, 'A required field is missing'],
-  unknown_field: [400, 'A field is not known'],
-  invalid_field: [400, 'A field is not valid'],
-  empty_batch: [400, 'The batch has no items'],
-  unauthenticated: [401, 'The API key is missing or not valid'],
-  tenant_header_missing: [403, 'The tenant header is missing'],
-  tenant_mismatch: [403, 'The API key belongs to another tenant'],
-  scope_missing: [403, 'The API key has not the scope for this'],
-  tenant_not_allowlisted: [403, 'The tenant is not allowlisted'],
-  tenant_body_mismatch: [403, 'The body names another tenant'],
-  api_key_revoked: [403, 'The API key was revoked'],
-  policy_denied: [403, 'The policy denies this action'],
-  route_not_found: [404, 'There is nothing here'],
-  admission_not_found: [404, 'There is no such admission'],
-  proof_not_found: [404, 'There is no such proof'],
-  revocation_not_found: [404, 'There is no such revocation'],
-  share_token_not_found: [404, 'There is no such share token'],
-  package_not_found: [404, 'There is no such package'],
-  batch_not_found: [404, 'There is no such batch'],
-  method_not_allowed: [405, 'The method is not allowed here'],
-  not_acceptable: [406, 'No representation is acceptable'],
-  request_timeout: [408, 'The request did not arrive in time'],
+  malformed_path: [400, 'Invalid path encoding'],
+  invalid_query: [400, 'Invalid query parameter'],
+  malformed_request: [400, 'Malformed request'],
+  duplicate_header: [400, 'Duplicate header'],
+  unsupported_api_version: [400, 'Unsupported API version'],
+  invalid_idempotency_key: [400, 'Invalid idempotency key'],
+  incomplete_body: [400, 'Incomplete body'],
+  invalid_utf8: [400, 'Body not in UTF-8'],
+  malformed_json: [400, 'Malformed JSON'],
+  duplicate_key: [400, 'Duplicate member name'],
+  lone_surrogate: [400, 'Lone surrogate in a string'],
+  nul_character: [400, 'Character U+0000 in a string'],
+  integer_out_of_range: [400, 'Integer out of range'],
+  too_deep: [400, 'Body nested too deeply'],
+  unsupported_schema_version: [400, 'Unsupported schema version'],
+  missing_field: [400, 'Missing field'],
+  unknown_field: [400, 'Unknown field'],
+  invalid_field: [400, 'Invalid field'],
+  empty_batch: [400, 'Empty batch'],
+  unauthenticated: [401, 'Missing or invalid API key'],
+  tenant_header_missing: [403, 'Missing tenant header'],
+  tenant_mismatch: [403, 'API key of another tenant'],
+  scope_missing: [403, 'API key lacks scope'],
+  tenant_not_allowlisted: [403, 'Tenant not allowlisted'],
+  tenant_body_mismatch: [403, 'Another tenant in the body'],
+  api_key_revoked: [403, 'API key revoked'],
+  policy_denied: [403, 'Action denied by policy'],
+  route_not_found: [404, 'Not found'],
+  admission_not_found: [404, 'Admission not found'],
+  proof_not_found: [404, 'Proof not found'],
+  revocation_not_found: [404, 'Revocation not found'],
+  share_token_not_found: [404, 'Share token not found'],
+  package_not_found: [404, 'Package not found'],
+  batch_not_found: [404, 'Batch not found'],
+  method_not_allowed: [405, 'Method not allowed'],
+  not_acceptable: [406, 'Not acceptable'],
+  request_timeout: [408, 'Request timeout'],
   upload_too_slow: [408, 'Slow upload'],
-  pending_verdict: [409, 'The proof is not yet verified'],
-  payload_erased: [410, 'The payload of the proof was erased'],
-  pending_checkpoint: [409, 'The proof is not yet under a checkpoint'],
-  body_too_large: [413, 'The body is too large'],
-  too_many_items: [413, 'The batch has too many items'],
-  unsupported_media_type: [415, 'The body is not of a type that is taken'],
-  unsupported_content_encoding: [415, 'The body must not be encoded'],
+  pending_verdict: [409, 'Proof not yet verified'],
+  payload_erased: [410, 'Payload erased'],
+  pending_checkpoint: [409, 'No checkpoint covers the proof yet'],
+  body_too_large: [413, 'Body too large'],
+  too_many_items: [413, 'Too many items'],
+  unsupported_media_type: [415, 'Unsupported media type'],
+  unsupported_content_encoding: [415, 'Unsupported content encoding'],
   rate_limited: [429, 'Too many requests'],
-  policy_unknown: [422, 'There is no policy set of that digest'],
-  idempotency_conflict: [422, 'The idempotency key belongs to another body'],
-  parent_not_found: [422, 'There is no such parent proof'],
-  parent_not_admitted: [422, 'The parent proof is not an admitted action'],
-  artifact_absent: [422, 'The proof has no such artifact'],
-  share_target_unknown: [422, 'There is nothing of that id to share'],
-  expiry_over: [422, 'The expiry is not in the future'],
-  package_member_unfit: [422, 'A proof cannot be in a package'],
-  lane_locked: [423, 'The lane is locked'],
-  headers_too_large: [431, 'The headers are too large'],
-  internal_error: [500, 'The engine failed'],
-  admission_failed: [500, 'The admission failed'],
-  revocation_failed: [500, 'The revocation failed'],
-  integrity_failure: [500, 'The stored proof does not verify'],
-  database_unavailable: [503, 'The database cannot be reached'],
+  policy_unknown: [422, 'Unknown policy set'],
+  idempotency_conflict: [422, 'Idempotency key used for another body'],
+  parent_not_found: [422, 'Parent proof not found'],
+  parent_not_admitted: [422, 'Parent proof not an admitted action'],
+  artifact_absent: [422, 'Artifact absent'],
+  share_target_unknown: [422, 'Unknown share target'],
+  expiry_over: [422, 'Expiry not in the future'],
+  package_member_unfit: [422, 'Proof not eligible for a package'],
+  lane_locked: [423, 'Environment locked'],
+  headers_too_large: [431, 'Headers too large'],
+  internal_error: [500, 'Internal error'],
+  admission_failed: [500, 'Failed admission'],
+  revocation_failed: [500, 'Failed revocation'],
+  integrity_failure: [500, 'Integrity failure'],
+  database_unavailable: [503, 'Database unavailable'],
   tenant_busy: [503, 'Too many concurrent requests'],
-  queue_too_deep: [503, 'Too much is waiting'],
-  too_many_batches: [503, 'Too many batches are being taken in'],
-  renderer_busy: [503, 'Too many documents are being rendered'],
-  render_timeout: [503, 'The document was not rendered in time'],
-  policy_missing: [503, 'No policy is active'],
+  queue_too_deep: [503, 'Queue full'],
+  too_many_batches: [503, 'Too many concurrent batches'],
+  renderer_busy: [503, 'PDF renderer busy'],
+  render_timeout: [503, 'PDF rendering timeout'],
+  policy_missing: [503, 'No active policy'],
 } as const satisfies Record<string, readonly [number, string]>;
 
 export type ProblemCode = keyof typeof PROBLEMS;
@@ -110,35 +107,37 @@ export function sendProblem(req: Request, res: Response, problem: Problem): void
   } else res.end(body);
 }
 
-/** What some problems carry besides the members that all of them have. */
+/** Members that a problem adds to the common ones. */
 export const PROBLEM_MEMBERS: Partial<Record<ProblemCode, z.ZodObject>> = {
   policy_denied: z.looseObject({
-    /** A denial is signed and in the log like an admission; its receipt says so. */
+    /** A denial is signed and logged like an admission, so it has a receipt. */
     receipt: z.union([executeReceiptSchema, agentReceiptSchema]),
-    /** The policies that decided, sorted. */
+    /** Ids of the policies that decided, sorted. */
     reasons: z.array(z.string()),
-    /** What some of them say to people, by policy. */
+    /** Human-readable sentences, by policy id. */
     sentences: z.record(z.string(), z.string()),
   }),
 };
 
-/** Headers that come with a problem, each with what it says. */
+/** Response headers of a problem, each with its description. */
 export const PROBLEM_HEADERS: Partial<Record<ProblemCode, Record<string, string>>> = {
   unauthenticated: { 'WWW-Authenticate': 'How to authenticate: `ApiKey`.' },
-  unsupported_media_type: { Accept: 'The media type that is taken.' },
-  unsupported_content_encoding: { 'Accept-Encoding': '`identity`: send the body as it is.' },
-  pending_checkpoint: { 'Retry-After': 'Seconds to wait before asking again.' },
+  unsupported_media_type: { Accept: 'The supported media types.' },
+  unsupported_content_encoding: {
+    'Accept-Encoding': '`identity`: send the body without encoding.',
+  },
+  pending_checkpoint: { 'Retry-After': 'Seconds to wait before retrying.' },
   rate_limited: { 'Retry-After': 'Seconds until the next request is allowed.' },
-  database_unavailable: { 'Retry-After': 'Seconds to wait before trying again.' },
-  tenant_busy: { 'Retry-After': 'Seconds to wait before trying again.' },
+  database_unavailable: { 'Retry-After': 'Seconds to wait before retrying.' },
+  tenant_busy: { 'Retry-After': 'Seconds to wait before retrying.' },
   upload_too_slow: {
-    'Retry-After': 'Seconds to wait before trying again.',
+    'Retry-After': 'Seconds to wait before retrying.',
     Connection: '`close`: the rest of the body is not read.',
   },
-  policy_missing: { 'Retry-After': 'Seconds to wait before trying again.' },
+  policy_missing: { 'Retry-After': 'Seconds to wait before retrying.' },
 };
 
-/** The answer to what never came as far as a route. */
+/** Response to a request that failed before routing. */
 export function unreadProblem(reason: UnreadReason): UnreadAnswer {
   const requestId = uuidv7();
   const problem = new Problem(reason, UNREAD_DETAILS[reason]);

@@ -5,69 +5,70 @@ import type { RedisClient } from '#runtime/queue/redis';
 import { withTimeout } from '#runtime/concurrency/promises';
 import { Problem } from './problem.js';
 
-/** One request's place in its tenant's window of a second. */
-export interface Place {
-  /** The how manieth of the window this request is, from 1. */
+/** One request's position in its tenant's one-second window. */
+export interface WindowPosition {
+  /** Number of this request in the window, from 1. */
   used: number;
   /** Milliseconds until the window ends. */
   resetMs: number;
 }
 
-/** Counts requests by tenant. It only counts: what is too many is for `requireWithinRate` to say. */
+/** Counts requests by tenant. `requireWithinRate` enforces the limit. */
 export interface RequestCounter {
-  count(tenantNo: number): Promise<Place>;
+  count(tenantNo: number): Promise<WindowPosition>;
 }
 
 export interface RequestCounterOptions {
-  /** Where all engines count together; null: each counts for itself. */
+  /** Shared by all engines; null: this process counts locally. */
   redis: RedisClient | null;
   log: Pick<Logger, 'warn'>;
 }
 
 const WINDOW_S = 1;
 const PREFIX = '{svc}:rate';
-/** A counter that has not answered by then is away: no request waits for it any longer. */
+/** Longest wait for Redis before this process counts locally. */
 const TIMEOUT_MS = 250;
-/** A counter that was away is left alone for so long. */
-const REST_MS = 1_000;
+/** Pause after a failure before Redis is tried again. */
+const RETRY_AFTER_MS = 1_000;
 
 type Counted = Pick<RateLimiterRes, 'consumedPoints' | 'msBeforeNext'>;
 
 /**
- * The requests of a tenant that arrive while its count is under way are counted together by the
- * next one, so that under load a request costs a fraction of a round trip. Without Redis, or while
- * it is away, this process counts for itself: a limit that is too generous for a while, but never
- * none, and never an outage.
+ * Counts requests in groups: requests that arrive during a round trip to Redis share the next one.
+ * Without Redis, or during its outage, each process counts locally: the limit is then more generous,
+ * but still enforced, and requests do not fail.
  */
 export function createRequestCounter({ redis, log }: RequestCounterOptions): RequestCounter {
   const limits = { points: Number.MAX_SAFE_INTEGER, duration: WINDOW_S, keyPrefix: PREFIX };
-  const own = new RateLimiterMemory(limits);
+  const local = new RateLimiterMemory(limits);
   const shared =
     redis === null
       ? null
       : new RateLimiterRedis({ ...limits, storeClient: redis, rejectIfRedisNotReady: true });
-  let restsUntil = -Infinity;
-  let wasAway = false;
+  let retryAt = -Infinity;
+  let isFailing = false;
 
   async function add(key: string, requests: number): Promise<Counted> {
-    if (shared === null || performance.now() < restsUntil) return own.penalty(key, requests);
+    if (shared === null || performance.now() < retryAt) return local.penalty(key, requests);
     try {
-      const counted = await withTimeout(shared.penalty(key, requests), TIMEOUT_MS, tooLate);
-      wasAway = false;
+      const counted = await withTimeout(shared.penalty(key, requests), TIMEOUT_MS, timedOut);
+      isFailing = false;
       return counted;
     } catch (error) {
-      restsUntil = performance.now() + REST_MS;
-      if (!wasAway) log.warn({ err: error }, 'Redis is away: this engine limits rates by itself');
-      wasAway = true;
-      return own.penalty(key, requests);
+      retryAt = performance.now() + RETRY_AFTER_MS;
+      if (!isFailing) {
+        log.warn({ err: error }, 'Redis unavailable, this engine counts rate limits locally');
+      }
+      isFailing = true;
+      return local.penalty(key, requests);
     }
   }
 
-  // An entry means that a count is under way, or about to be; its list is who came for the next one.
-  const gathering = new Map<number, ((place: Place) => void)[]>();
+  // By tenant: resolvers of the requests that the next round trip counts. Present while one is running.
+  const gathering = new Map<number, ((position: WindowPosition) => void)[]>();
 
   async function countAll(tenantNo: number): Promise<void> {
-    // Whose keys were looked up together come together.
+    // Requests whose keys were looked up together share one round trip.
     await nextTick();
     for (;;) {
       const group = gathering.get(tenantNo) ?? [];
@@ -75,8 +76,8 @@ export function createRequestCounter({ redis, log }: RequestCounterOptions): Req
       gathering.set(tenantNo, []);
       const { consumedPoints, msBeforeNext } = await add(String(tenantNo), group.length);
       const before = consumedPoints - group.length;
-      group.forEach((tell, index) => {
-        tell({ used: before + index + 1, resetMs: Math.max(0, msBeforeNext) });
+      group.forEach((resolve, index) => {
+        resolve({ used: before + index + 1, resetMs: Math.max(0, msBeforeNext) });
       });
     }
     gathering.delete(tenantNo);
@@ -85,9 +86,9 @@ export function createRequestCounter({ redis, log }: RequestCounterOptions): Req
   return {
     count: (tenantNo) =>
       new Promise((resolve, reject) => {
-        const others = gathering.get(tenantNo);
-        if (others !== undefined) {
-          others.push(resolve);
+        const waiting = gathering.get(tenantNo);
+        if (waiting !== undefined) {
+          waiting.push(resolve);
           return;
         }
         gathering.set(tenantNo, [resolve]);
@@ -96,23 +97,26 @@ export function createRequestCounter({ redis, log }: RequestCounterOptions): Req
   };
 }
 
-/** When all that can go on by now has gone on. */
 const nextTick = (): Promise<void> => new Promise((resolve) => process.nextTick(resolve));
 
-const tooLate = (): Error => new Error(`no answer in ${String(TIMEOUT_MS)} ms`);
+const timedOut = (): Error => new Error(`no answer in ${String(TIMEOUT_MS)} ms`);
 
 /**
- * 429 past the tenant's limit. Every answer from here on says what is left, in the fields of
- * draft-ietf-httpapi-ratelimit-headers-10.
+ * 429 above the tenant's limit. Sets the fields of draft-ietf-httpapi-ratelimit-headers-10 on every
+ * response.
  */
-export function requireWithinRate(res: Response, limit: number, { used, resetMs }: Place): void {
+export function requireWithinRate(
+  res: Response,
+  limit: number,
+  { used, resetMs }: WindowPosition,
+): void {
   const resetS = Math.max(1, Math.ceil(resetMs / 1000));
   res.setHeader('RateLimit-Policy', `"tenant";q=${limit};w=${WINDOW_S}`);
   res.setHeader('RateLimit', `"tenant";r=${Math.max(0, limit - used)};t=${resetS}`);
   if (used <= limit) return;
   throw new Problem(
     'rate_limited',
-    `This tenant may send ${limit} requests a second. Nothing was done; send it again later.`,
+    `This tenant may send ${limit} requests per second. The request had no effect. Send it again after Retry-After.`,
     { headers: { 'Retry-After': String(resetS) } },
   );
 }

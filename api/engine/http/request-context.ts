@@ -4,11 +4,11 @@ import { isRequestId } from '#runtime/http/request-ids';
 import { securityHeaders } from '../../http/security-headers.js';
 import type { EngineContext } from '../context.js';
 
-/** On every answer. What tenants are told is for their own programs, not for pages of others. */
+/** `same-origin`: tenants' data must not load into pages of other origins. */
 export const SECURITY_HEADERS = securityHeaders('same-origin');
-const ALWAYS_NAMES = Object.keys(SECURITY_HEADERS) as (keyof typeof SECURITY_HEADERS)[];
+const SECURITY_HEADER_NAMES = Object.keys(SECURITY_HEADERS) as (keyof typeof SECURITY_HEADERS)[];
 
-/** What is remembered of a request while it is answered, for the answer and for the access log. */
+/** Request state for the response and the access log. */
 interface Locals {
   requestId: string;
   keyId?: string;
@@ -16,7 +16,7 @@ interface Locals {
   proofId?: string;
   batchId?: string;
   revocationId?: string;
-  /** The documented path that was asked, if it is one. */
+  /** The documented path; absent for an unknown one. */
   route?: string;
 }
 
@@ -28,12 +28,12 @@ export function requestIdOf(res: Response): string {
   return localsOf(res).requestId;
 }
 
-/** Adds to what the access log says of this request. Never a secret, never payload. */
-export function addLogFields(res: Response, note: Partial<Omit<Locals, 'requestId'>>): void {
-  Object.assign(localsOf(res), note);
+/** Adds fields to the request's access log line. Never secrets, never payload. */
+export function addLogFields(res: Response, fields: Partial<Omit<Locals, 'requestId'>>): void {
+  Object.assign(localsOf(res), fields);
 }
 
-/** First in line: gives the request an id, the headers that every answer has, and a log line. */
+/** First middleware: request id, common headers, metrics and the access log line. */
 export function requestContext({
   log,
   metrics,
@@ -44,7 +44,7 @@ export function requestContext({
     const locals = localsOf(res);
     locals.requestId = sent !== undefined && isRequestId(sent) ? sent : uuidv7();
     res.setHeader('X-Request-Id', locals.requestId);
-    for (const name of ALWAYS_NAMES) res.setHeader(name, SECURITY_HEADERS[name]);
+    for (const name of SECURITY_HEADER_NAMES) res.setHeader(name, SECURITY_HEADERS[name]);
     res.setHeader('Cache-Control', 'no-store');
     res.once('close', () => {
       const status = res.headersSent ? res.statusCode : null;
@@ -53,7 +53,7 @@ export function requestContext({
         {
           request_id: locals.requestId,
           method: req.method,
-          // Never the path itself: a client may put a share token there, in any spelling.
+          // Never the raw path: a client may put a share token into it.
           route: locals.route ?? null,
           ...(res.headersSent ? { status: res.statusCode } : { disconnected: true }),
           ms: Math.round((performance.now() - started) * 10) / 10,

@@ -5,10 +5,7 @@ export function sendJson(res: Response, status: number, body: Uint8Array): void 
   send(res, status, 'application/json', body);
 }
 
-/**
- * Sends a representation that a client may keep and ask about again: with a strong ETag of its
- * bytes, and as 304 when the client has them. Private to the tenant, so no shared cache keeps it.
- */
+/** Sends a response with a strong ETag, or 304. `private`: shared caches must not store it. */
 export function sendRevalidatable(
   req: Request,
   res: Response,

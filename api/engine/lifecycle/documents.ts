@@ -6,7 +6,11 @@ import type { ListedShareToken } from '#protocol/schemas/lifecycle';
 import type { ArtifactKind } from '#protocol/status';
 import { formatTime } from '#protocol/time';
 import type { TrustPackage } from '#sql/lifecycle/packages';
-import type { RevocationRefusal, RevocationSettlement, StandingRevocation } from '#sql/lifecycle/revocations';
+import type {
+  RevocationRefusal,
+  RevocationSettlement,
+  StandingRevocation,
+} from '#sql/lifecycle/revocations';
 import type { ShareTarget, ShareToken } from '#sql/lifecycle/share-tokens';
 import { Problem, type ProblemCode } from '../http/problem.js';
 import { sendJson } from '../http/send-json.js';
@@ -39,7 +43,7 @@ export interface RevokedArtifact {
   artifactKind: ArtifactKind;
 }
 
-/** What either of the two operations about a revocation can be refused with. */
+/** Problems of both revocation operations. */
 export const REVOCATION_PROBLEMS: readonly ProblemCode[] = [
   'api_key_revoked',
   'revocation_failed',
@@ -49,9 +53,9 @@ export const REVOCATION_PROBLEMS: readonly ProblemCode[] = [
 export const revocationPath = ({ proofId, artifactKind }: RevokedArtifact): string =>
   `/v1/proofs/${proofId}/revocations/${artifactKind}`;
 
-/** Only what the log says is a revocation. */
-export function standingOrThrow(settlement: RevocationSettlement): StandingRevocation {
-  if (settlement.state === 'refused') throw refusal(settlement.code);
+/** The logged revocation. Throws if the request was rejected. */
+export function loggedRevocation(settlement: RevocationSettlement): StandingRevocation {
+  if (settlement.state === 'refused') throw rejection(settlement.code);
   return settlement;
 }
 
@@ -84,17 +88,17 @@ export function sendPendingRevocation(res: Response, artifact: RevokedArtifact):
   sendJson(res, 202, body);
 }
 
-function refusal(code: RevocationRefusal): Problem {
+function rejection(code: RevocationRefusal): Problem {
   switch (code) {
     case 'api_key_revoked':
       return new Problem(
         code,
-        'The API key that asked for this was revoked before it was done. Nothing was revoked.',
+        'The API key was revoked before the revocation was logged. Nothing was revoked. Send the request with another key.',
       );
     case 'processing_failed':
       return new Problem(
         'revocation_failed',
-        'This could not be processed and was set aside. Nothing was revoked.',
+        'The engine could not process the revocation and quarantined it. Nothing was revoked. Contact the operator.',
       );
   }
 }

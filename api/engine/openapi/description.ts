@@ -20,18 +20,18 @@ const EXAMPLE_REQUEST_ID = '019aa2c1-e07b-7c0f-8a3e-5d6b7c8d9e0f';
 
 const REQUEST_ID = headerParameter(
   'X-Request-Id',
-  'An id of yours for this exchange; it comes back.',
+  'Your id for this request. The response echoes it.',
 );
 const KEYED = [
   {
     ...headerParameter(
       'X-Svc-Tenant-Id',
-      'The tenant that the key belongs to.',
+      'Your tenant id, which must match the API key.',
       plainSchema(tenantIdSchema),
     ),
     required: true,
   },
-  headerParameter('svc-api-version', 'The contract version. Absent means `v1`.', {
+  headerParameter('svc-api-version', 'The contract version. Default: `v1`.', {
     type: 'string',
     enum: ['v1'],
   }),
@@ -40,7 +40,7 @@ const KEYED = [
 export function engineDescription(): ApiDescription<OperationSpec> {
   return {
     title: 'Engine API',
-    summary: 'Admits executions, signs what was decided, and keeps the proofs.',
+    summary: 'Admits executions, signs the decisions and keeps the proofs.',
     guide: GUIDE,
     answersMayGainMembers: true,
     tags: TAGS,
@@ -66,16 +66,16 @@ export function engineDescription(): ApiDescription<OperationSpec> {
     requestHeadersOf: ({ scopes }) => [...(scopes.length > 0 ? KEYED : []), REQUEST_ID],
     commonHeaders: {
       'X-Request-Id': {
-        description: 'The id of this exchange: yours, if you sent a usable one.',
+        description: 'The id of this request: yours, if you sent a valid one.',
         schema: { type: 'string', pattern: '^[A-Za-z0-9._~:@/+=-]{1,128}$' },
       },
       RateLimit: {
-        description: 'How much of the quota is left, and for how many seconds.',
+        description: 'Remaining quota, and seconds until it resets.',
         schema: { type: 'string' },
       },
       'RateLimit-Policy': { description: 'The tenant’s quota.', schema: { type: 'string' } },
     },
-    // Past 401 it is known who asks, and so is the quota.
+    // The quota is known once the caller is authenticated.
     commonHeadersOf: ({ scopes }, status) => [
       'X-Request-Id',
       ...(scopes.length > 0 && status !== 401 ? RATE_HEADERS : []),
@@ -84,9 +84,9 @@ export function engineDescription(): ApiDescription<OperationSpec> {
       words:
         scopes.length > 0
           ? `Scope: ${scopes.map((scope) => `\`${scope}\``).join(' or ')}.`
-          : 'No key is asked for.',
+          : 'No API key needed.',
       members: {
-        // Alternatives: any one of these scopes will do, and `admin` is all of them.
+        // Alternatives: any one of these scopes is enough, and `admin` includes all.
         security:
           scopes.length > 0
             ? [...new Set([...scopes, 'admin'])].map((scope) => ({ ApiKey: [scope] }))

@@ -11,16 +11,16 @@ const API_KEY: OpenApiParameter = {
   schema: { type: 'string' },
 };
 
-/** What the page has beside the engine's OpenAPI document. */
+/** Texts of the documentation page that are not in the OpenAPI document. */
 export const READER_TEXT: ReaderText = {
   guide: GUIDE,
   problems: PROBLEMS,
   credentialsOf: ({ 'x-scopes': scopes = [] }) => (scopes.length > 0 ? [API_KEY] : []),
   shell: {
     about:
-      'Put in your own values once, ids as answers give them; the examples below can then be ' +
-      'pasted as they are. Those that hold a whole document or a policy digest show the form: ' +
-      'the registry does not know what they hold, and says so.',
+      'Set your own values once, with ids from responses. Then paste the examples below unchanged. ' +
+      'Examples with a complete document or a policy digest only show the format: the registry ' +
+      'does not contain these and responds accordingly.',
     setup: `export SVC_URL=http://127.0.0.1:8080
 export SVC_API_KEY=svc_sk_…
 export SVC_TENANT_ID=demo

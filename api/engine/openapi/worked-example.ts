@@ -10,10 +10,7 @@ import { nativeSha256 as sha256 } from '#runtime/crypto/node';
 import type { WorkedExample } from '../../openapi/description.js';
 import { exampleExport } from '../../openapi/example-export.js';
 
-/**
- * The documents around one worked proof, derived from its export, so that what the documentation
- * shows fits together: hashes, signatures and path verify.
- */
+/** Documents derived from one exported proof, so that hashes, signatures and path in the examples verify. */
 export function workedExample(): WorkedExample {
   const { aep, entry, envelope, inclusion, proof_record: record, proof_id } = exampleExport;
   const { checkpoint, leaf_index, path, tree_size } = inclusion;
@@ -80,7 +77,7 @@ export function workedExample(): WorkedExample {
       policy_digest: aep.policy.digest,
       input_hash: aep.policy.input_hash,
       log_vkey: exampleExport.log_vkey,
-      // What the next page is asked for with is the server's own affair.
+      // Cursors are opaque, so the example has none.
       next_cursor: null,
     },
     texts: {

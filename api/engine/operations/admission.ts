@@ -15,16 +15,16 @@ const spec: OperationSpec = {
   method: 'get',
   path: '/v1/admissions/{proof_id}',
   tag: 'Admission',
-  summary: 'Follow an admission that was answered with 202',
+  summary: 'Retrieve an admission',
   scopes: ['admit', 'read'],
   produces: ['application/json'],
   responses: {
     200: {
-      description: 'Admitted: what the POST would have answered, had it waited.',
+      description: 'Admitted: the receipt that the POST returns for a decided admission.',
       content: { 'application/json': z.union([executeReceiptSchema, agentReceiptSchema]) },
     },
     202: {
-      description: 'Accepted and durable, not yet decided.',
+      description: 'Accepted and durable, not decided yet.',
       content: { 'application/json': admissionStatusSchema },
       headers: { Location: 'This address.', 'Retry-After': 'Seconds.' },
     },
@@ -42,10 +42,7 @@ const spec: OperationSpec = {
 
 export const admissionOperation: Operation = { spec, handler: admission };
 
-/**
- * What the POST would have answered, had it waited until now. So a
- * client that follows a 202 handles the same statuses, and only a 200 is an admission.
- */
+/** Responds like the POST would have after waiting until now. Only a 200 is an admission. */
 function admission(deps: EngineDeps) {
   const { ctx, answer } = deps;
   return async (req: Request, res: Response): Promise<void> => {
@@ -57,7 +54,10 @@ function admission(deps: EngineDeps) {
         )
       : null;
     if (state === null) {
-      throw new Problem('admission_not_found', 'This tenant has no admission of that id.');
+      throw new Problem(
+        'admission_not_found',
+        'This tenant has no admission with that id. Check the id in the Location header of the 202.',
+      );
     }
     addLogFields(res, { proofId });
     if (state === 'pending') answer.pending(res, proofId);

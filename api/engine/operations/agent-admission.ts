@@ -30,9 +30,9 @@ const spec: OperationSpec = {
   method: 'post',
   path: '/v1/agent/admissions',
   tag: 'Admission',
-  summary: 'Admit an action of an agent, or record what became of one',
+  summary: 'Admit an agent action or record its outcome',
   description:
-    'An envelope of kind `admission` asks whether the agent may act; its arguments stay with the agent, and only their hash is sent. An envelope of kind `outcome` says what became of an admitted action and names its proof, so that a decision is not taken for a deed. The same envelope again is answered with the first receipt, byte for byte, and `Idempotent-Replayed: true`.',
+    'An envelope of kind `admission` requests a decision before the agent acts. The arguments stay with the agent: the envelope carries only their hash. An envelope of kind `outcome` reports the result of an admitted action and names its proof. A decision is no evidence that the action was carried out; an outcome records the report. Sending the same envelope again returns the first receipt, byte for byte, with `Idempotent-Replayed: true`.',
   scopes: ['admit'],
   headers: ADMISSION_HEADERS,
   answerHeaders: ADMISSION_ANSWER_HEADERS,

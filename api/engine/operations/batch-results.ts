@@ -18,7 +18,7 @@ import type { EngineDeps, Operation, OperationSpec } from '../operation.js';
 
 const DEFAULT_PAGE = 100;
 const LARGEST_PAGE = 1_000;
-/** Items that are read and rendered at a time, whatever was asked for. */
+/** Items read and rendered at a time, which bounds memory for any `limit`. */
 const AT_A_TIME = 250;
 
 const querySchema = z.strictObject({
@@ -27,13 +27,13 @@ const querySchema = z.strictObject({
     .regex(/^(?:[1-9][0-9]{0,2}|1000)$/, 'expected 1 to 1000')
     .meta({
       description:
-        'The most items in one answer, 1 to 1000. Absent: 100 on a page of JSON, and all of them as lines.',
+        'Maximum number of items in the response, 1 to 1000. Default: 100 for JSON, all items for lines.',
     })
     .exactOptional(),
   cursor: z
     .string()
     .regex(/^[A-Za-z0-9_-]{1,128}$/, 'expected the next_cursor of a page')
-    .meta({ description: '`next_cursor` of the page before, as it is.' })
+    .meta({ description: '`next_cursor` of the previous page, unchanged.' })
     .exactOptional(),
 });
 
@@ -42,15 +42,15 @@ const spec: OperationSpec = {
   method: 'get',
   path: '/v1/batches/{batch_id}/results',
   tag: 'Admission',
-  summary: 'What became of the items of a batch',
+  summary: 'List batch results',
   description:
-    'In the order in which they were sent, each with the status of the same item sent alone and its receipt or its problem; items that are not decided yet are `pending`. As `application/json` a page, as `application/x-ndjson` all of them, one `BatchResult` a line.',
+    'Results are in the order of the items. Each has the status that a single request for the item would have, with its receipt or its problem. Items that are not decided yet are `pending`. `application/json` returns a page; `application/x-ndjson` returns all results, one `BatchResult` per line.',
   scopes: ['admit', 'read'],
   query: querySchema,
   produces: ['application/json', JSON_LINES],
   responses: {
     200: {
-      description: 'A page of them, or all as lines.',
+      description: 'A page of results as JSON, or all results as lines.',
       content: { 'application/json': batchResultsSchema, [JSON_LINES]: 'text' },
     },
   },
@@ -70,7 +70,7 @@ function results(deps: EngineDeps) {
       tenantNo: caller.tenantNo,
       filters: { batch_id: batch.batchId },
     };
-    const from = cursor === undefined ? 0 : placeOf(cursors, cursor);
+    const from = cursor === undefined ? 0 : positionOf(cursors, cursor);
     const most = limit === undefined ? null : Number(limit);
     res.vary('Accept');
     const read = (until: number) => outcomesOf(ctx, caller.tenantNo, batch, from, until);
@@ -87,18 +87,18 @@ function results(deps: EngineDeps) {
   };
 }
 
-function placeOf(cursors: CursorList, cursor: string): number {
-  const place = parseCursor(cursors, cursor);
-  if (place === null || !/^[0-9]{1,5}$/.test(place)) {
+function positionOf(cursors: CursorList, cursor: string): number {
+  const position = parseCursor(cursors, cursor);
+  if (position === null || !/^[0-9]{1,5}$/.test(position)) {
     throw new Problem(
       'invalid_query',
-      'The parameter "cursor" is refused: it is not of these results. Send next_cursor as it was.',
+      'The parameter "cursor" does not belong to these results. Send next_cursor unchanged.',
     );
   }
-  return Number(place);
+  return Number(position);
 }
 
-/** The results from `from` on and before `until`, some at a time: nobody holds all of them. */
+/** Yields the results in [from, until) in small groups, so that memory stays bounded. */
 async function* outcomesOf(
   ctx: EngineContext,
   tenantNo: number,
@@ -122,7 +122,7 @@ async function* outcomesOf(
   }
 }
 
-/** Asked once for each policy set, however many it denied. */
+/** Caches the sentences by policy set: one query per set. */
 function sentencesOf({ sql }: EngineContext): Sentences {
   const known = new Map<string, ReturnType<Sentences>>();
   return (digest) => {
@@ -135,7 +135,7 @@ function sentencesOf({ sql }: EngineContext): Sentences {
 
 const COMMA = utf8(',');
 
-/** Canonical, like every document: its members in order, around items that are. */
+/** Canonical JSON: members in order, around items that are canonical already. */
 function pageBytes({ batchId }: Batch, found: Uint8Array[], next: string | null): Uint8Array {
   const head = `{"batch_id":"${batchId}","next_cursor":${JSON.stringify(next)},"results":[`;
   const items = found.flatMap((item, at) => (at === 0 ? [item] : [COMMA, item]));

@@ -8,7 +8,7 @@ import { acceptBatch, type BatchItem, type Room } from '#sql/batches/accept';
 import { readBatch as readStored } from '#sql/batches/read';
 import { TenantBusyError, TenantLimiter } from '#sql/db/tenant-connections';
 import { ADMISSION_HEADERS, idempotencyConflict } from '../admission/admit.js';
-import { tooDeep } from '../admission/backpressure.js';
+import { queueFull } from '../admission/backpressure.js';
 import { batchDocument } from '../batches/documents.js';
 import { JSON_LINES, missingParents, readBatch, type ReadBatch } from '../batches/read-batch.js';
 import { BatchUploads, tooManyBatches } from '../batches/uploads.js';
@@ -34,15 +34,15 @@ const spec: OperationSpec = {
   method: 'post',
   path: '/v1/batches',
   tag: 'Admission',
-  summary: 'Admit up to 10,000 executions and agent envelopes at once',
+  summary: 'Admit a batch of up to 10,000 items',
   description: [
-    'Takes what would be sent alone to `POST /v1/intents/execute` and `POST /v1/agent/admissions`, in any mixture; the `schema_version` of each item says which. As `application/json` it is an array, as `application/x-ndjson` one item a line. The answer comes when all of it is durable; what becomes of each item is at `Location`.',
-    'Items are independent: one that is at fault is not accepted, and its problem, with its index, is among the results. A body that cannot be cut into items is refused whole. The same items again, in the same order and however they are written, are the first batch: `Idempotent-Replayed: true`. An item that was admitted before, in this batch or earlier, gets the first receipt.',
-    'A batch counts as one request of your quota. It waits behind nobody who sends alone, nor do they behind it; tenants with batches take turns. All batches together may fill half of what the deployment lets wait, and those of one tenant half of that: one that does not fit is 503, and nothing of it is accepted.',
+    'Items are bodies of `POST /v1/intents/execute` and `POST /v1/agent/admissions` in any mixture; `schema_version` selects the type of each. `application/json` takes an array, `application/x-ndjson` one item per line. The engine responds once the batch is durable. `Location` has the results.',
+    'Items are independent: the engine rejects an invalid item and lists its problem, with its index, among the results. It rejects a body that it cannot split into items. Sending the same items in the same order, in any formatting, returns the first batch with `Idempotent-Replayed: true`. An item that was admitted before, in this batch or earlier, gets the first receipt.',
+    'A batch counts as one request of the quota. Batches and single admissions do not delay each other, and the workers process the batches of all tenants in rotation. All batches together may fill half of the admission queue, and the batches of one tenant a quarter. A batch that does not fit gets 503, and none of its items is accepted.',
   ].join('\n\n'),
   scopes: ['admit'],
   headers: ADMISSION_HEADERS,
-  answerHeaders: { 'Idempotent-Replayed': '`true` when these items were accepted before.' },
+  answerHeaders: { 'Idempotent-Replayed': '`true` if these items were accepted before.' },
   body: {
     schema: batchRequestSchema,
     limit: ENGINE_DEFAULTS.batchLimit,
@@ -82,7 +82,7 @@ const spec: OperationSpec = {
     202: {
       description: 'Accepted and durable: follow `Location`.',
       content: { 'application/json': batchSchema },
-      headers: { Location: 'Where the batch is.' },
+      headers: { Location: 'Path of the batch.' },
     },
   },
   problems: [
@@ -99,10 +99,10 @@ const spec: OperationSpec = {
 
 export const createBatchOperation: Operation = { spec, handler: createBatch };
 
-/** Longest wait of a complete batch for those that are made durable, in milliseconds. */
+/** Longest wait of a complete batch for a free commit slot, in milliseconds. */
 const COMMIT_TIMEOUT_MS = 2_000;
 
-/** The order of the steps is that of the admission lanes. */
+/** Rejects in the same order as single admissions. */
 function createBatch({ ctx, authenticate, backpressure }: EngineDeps) {
   const perTenant = ctx.batchesOfOneTenant;
   const uploads = new BatchUploads({ perTenant, budget: ctx.batchesAtOnce * ctx.batchLimit });
@@ -116,7 +116,7 @@ function createBatch({ ctx, authenticate, backpressure }: EngineDeps) {
   const limits = {
     body: ctx.batchLimit,
     item: ctx.bodyLimit,
-    // One that could never fit is not asked to come again.
+    // A batch that can never fit gets 413, not a 503 that invites a retry.
     items: Math.min(BATCH_ITEMS_MAX, room.own),
   };
   return async (req: Request, res: Response): Promise<void> => {
@@ -139,12 +139,12 @@ function createBatch({ ctx, authenticate, backpressure }: EngineDeps) {
       isAccepted = true;
       addLogFields(res, { batchId });
       const stored = await readStored(ctx.sql, caller.tenantNo, batchId);
-      if (stored === null) throw new Error('a batch that was accepted is not there');
+      if (stored === null) throw new Error('an accepted batch is missing');
       if (isRepeat) res.setHeader('Idempotent-Replayed', 'true');
       res.setHeader('Location', `/v1/batches/${batchId}`);
       sendJson(res, 202, canonicalBytes(batchDocument(stored)));
     } catch (error) {
-      // How many items were in it is not known, or does not matter: none of them came in.
+      // Counts as one: the number of items may be unknown, and none was accepted.
       if (!isAccepted) ctx.metrics?.admissions('batch', 'refused', 1);
       throw error;
     } finally {
@@ -154,8 +154,8 @@ function createBatch({ ctx, authenticate, backpressure }: EngineDeps) {
 }
 
 /**
- * Half of what may wait is for batches, so that they never keep out who sends alone, and half of
- * that for one tenant, so that it never keeps out the others' batches.
+ * Batches may fill half of the queue, so that single admissions always find space; one tenant's
+ * batches half of that, so that other tenants' batches do.
  */
 function roomOf({ maxQueuedAdmissions }: EngineContext): Room {
   const batches = Math.floor(maxQueuedAdmissions / 2);
@@ -198,7 +198,7 @@ async function accept(
     case 'idempotency_conflict':
       throw idempotencyConflict();
     case 'no_room':
-      throw tooDeep();
+      throw queueFull();
     case 'repeat':
       ctx.metrics?.admissions('batch', 'replayed', total);
       return { batchId: outcome.batchId, isRepeat: true };
@@ -210,16 +210,19 @@ async function accept(
   }
 }
 
-/** What is kept of a problem is what is not the same for all of its code. */
+/** Stores only the members that the code does not imply. */
 function stored({ code, message: detail, options: { errors } }: Problem): string {
   return JSON.stringify({ code, detail, ...(errors && { errors }) });
 }
 
-/** A queue that is away costs time, never a batch: workers look for what waits. */
+/** Best effort: workers poll for waiting batches, so a lost job delays a batch and loses none. */
 async function wakeWorkers(ctx: EngineContext, batchHex: string, requestId: string): Promise<void> {
   try {
     await ctx.queue.addBatches([batchHex], [requestId]);
   } catch (error) {
-    ctx.log.warn({ err: error, request_id: requestId }, 'the queue cannot be reached');
+    ctx.log.warn(
+      { err: error, request_id: requestId },
+      'queue unavailable, waiting batch is left to polling',
+    );
   }
 }

@@ -19,8 +19,8 @@ const spec: OperationSpec = {
   tag: 'Lifecycle',
   summary: 'Create a trust package',
   description:
-    'Proofs of admissions to be shown together. A package never changes: the same proofs in the ' +
-    'same order are the same package, so the same body again is answered with the first one.',
+    'A package groups proofs of admissions and never changes. The same proofs in the same order ' +
+    'are the same package: sending the same body again returns the first one.',
   scopes: ['lifecycle'],
   body: {
     schema: packageRequestSchema,
@@ -34,14 +34,14 @@ const spec: OperationSpec = {
   produces: ['application/json'],
   responses: {
     200: {
-      description: 'Created before.',
+      description: 'Existing package with the same proofs.',
       content: { 'application/json': packageSchema },
       headers: { 'Idempotent-Replayed': '`true`: nothing was added.' },
     },
     201: {
       description: 'Created.',
       content: { 'application/json': packageSchema },
-      headers: { Location: 'Where it can be read again.' },
+      headers: { Location: 'Path of the package.' },
     },
   },
   problems: ['package_member_unfit'],
@@ -50,8 +50,8 @@ const spec: OperationSpec = {
 export const createPackageOperation: Operation = { spec, handler: createPackage };
 
 const FAULTS: Record<MemberFault, string> = {
-  unknown: 'is no proof of this tenant',
-  denied: 'is a denial, which has nothing to show but itself',
+  unknown: 'is not the id of a proof of this tenant',
+  denied: 'is a denial, not an admission',
   outcome: 'is the outcome of an action, not its admission',
   erased: 'has been erased',
 };
@@ -80,11 +80,11 @@ function createPackage(deps: EngineDeps) {
   };
 }
 
-/** Another tenant's proof is as unknown as one that never was. */
+/** Another tenant's proof is indistinguishable from one that does not exist. */
 function unfit(faults: Map<number, MemberFault>): Problem {
   return new Problem(
     'package_member_unfit',
-    'A package is made of the proofs of this tenant’s own admitted actions.',
+    'A package takes only proofs of this tenant’s own admitted actions. Remove the proofs listed in errors.',
     {
       errors: [...faults].map(([place, fault]) => ({
         pointer: `/proof_ids/${String(place)}`,

@@ -29,11 +29,10 @@ const spec: OperationSpec = {
   tag: 'Lifecycle',
   summary: 'Create a share token',
   description:
-    'The token is shown in this answer and never again: only its SHA-256 is stored. So the same ' +
-    'body again makes another token, and one whose answer was lost is best revoked by its hash, ' +
-    'which the list has. `/api/public/verify/share/{token}` of the public API shows what it is for ' +
-    'about two seconds later, and nothing any more once it is revoked or over. The link for ' +
-    'people is `/?id={token}` there.',
+    'Only this response shows the token: the registry stores its SHA-256. Sending the same body ' +
+    'again creates another token. If the response is lost, revoke the token by its hash from the ' +
+    'list. `/api/public/verify/share/{token}` of the public API resolves the token about two ' +
+    'seconds later, until it is revoked or expires. `/?id={token}` is the page for people.',
   scopes: ['lifecycle'],
   body: {
     schema: shareTokenRequestSchema,
@@ -54,7 +53,7 @@ const spec: OperationSpec = {
   produces: ['application/json'],
   responses: {
     201: {
-      description: 'Created. The only answer that ever shows the token.',
+      description: 'Created. Only this response shows the token.',
       content: { 'application/json': createdShareTokenSchema },
     },
   },
@@ -81,7 +80,7 @@ function createShareToken(deps: EngineDeps) {
         expiresAt,
       }),
     );
-    if (created.outcome !== 'created') throw refusal(created.outcome, target);
+    if (created.outcome !== 'created') throw rejection(created.outcome, target);
     const answer: CreatedShareToken = {
       schema_version: SCHEMA.shareToken,
       share_token: token,
@@ -100,7 +99,7 @@ function targetOf(request: ShareTokenRequest): ShareTarget {
     : { artifactKind: request.artifact_kind, proofId: request.proof_id };
 }
 
-function refusal(
+function rejection(
   outcome: 'unknown_target' | 'absent_artifact' | 'expiry_over',
   { artifactKind }: ShareTarget,
 ): Problem {
@@ -110,20 +109,32 @@ function refusal(
         ? unknownTarget('/package_id', 'package')
         : unknownTarget('/proof_id', 'proof');
     case 'absent_artifact':
-      return new Problem('artifact_absent', 'A denial or an outcome has only its proof to share.', {
-        errors: [
-          { pointer: '/artifact_kind', detail: 'must be proof: this is a denial or an outcome' },
-        ],
-      });
+      return new Problem(
+        'artifact_absent',
+        'A denial or an outcome has no artifact except its proof. Share the proof instead.',
+        {
+          errors: [
+            { pointer: '/artifact_kind', detail: 'must be proof: this is a denial or an outcome' },
+          ],
+        },
+      );
     case 'expiry_over':
-      return new Problem('expiry_over', 'A token must have some time to be used in.', {
-        errors: [{ pointer: '/expires_at', detail: 'must be in the future' }],
-      });
+      return new Problem(
+        'expiry_over',
+        'The token would expire at once. Send a later expires_at.',
+        {
+          errors: [{ pointer: '/expires_at', detail: 'must be in the future' }],
+        },
+      );
   }
 }
 
 function unknownTarget(pointer: string, what: string): Problem {
-  return new Problem('share_target_unknown', `This tenant has no ${what} of that id.`, {
-    errors: [{ pointer, detail: `must be the id of a ${what} of this tenant` }],
-  });
+  return new Problem(
+    'share_target_unknown',
+    `This tenant has no ${what} with that id. Check the id.`,
+    {
+      errors: [{ pointer, detail: `must be the id of a ${what} of this tenant` }],
+    },
+  );
 }

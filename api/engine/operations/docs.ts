@@ -5,9 +5,9 @@ import { serveFixed } from '../http/fixed-document.js';
 import { READER_TEXT } from '../openapi/reader.js';
 import type { Operation, OperationSpec } from '../operation.js';
 
-const responses = (what: string, type: string): OperationSpec['responses'] => ({
+const responses = (description: string, type: string): OperationSpec['responses'] => ({
   200: {
-    description: what,
+    description,
     content: { [type]: 'text' },
     headers: { ETag: 'Strong; send it back in `If-None-Match`.' },
   },
@@ -20,10 +20,10 @@ export const docsOperation: Operation = {
     method: 'get',
     path: '/docs',
     tag: 'Service',
-    summary: 'This description, as a page',
+    summary: 'Show the documentation page',
     scopes: [],
     produces: ['text/html'],
-    responses: responses('A page that needs no script.', 'text/html'),
+    responses: responses('The page, which needs no script.', 'text/html'),
     problems: [],
   },
   handler: ({ openApi }) =>
@@ -40,7 +40,7 @@ export const docsStyleOperation: Operation = {
     method: 'get',
     path: '/docs/style.css',
     tag: 'Service',
-    summary: 'The style sheet of that page',
+    summary: 'Get the style sheet of the documentation page',
     scopes: [],
     produces: ['text/css'],
     responses: responses('The style sheet.', 'text/css'),

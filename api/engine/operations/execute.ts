@@ -17,7 +17,7 @@ const spec: OperationSpec = {
   tag: 'Admission',
   summary: 'Admit an execution',
   description:
-    'Accepts the execution, has it decided, signed and appended to the log, and answers with the receipt. The same body again is answered with the first receipt, byte for byte, and `Idempotent-Replayed: true`.',
+    'Accepts the execution, waits until it is decided, signed and appended to the log, and returns the receipt. Sending the same body again returns the first receipt, byte for byte, with `Idempotent-Replayed: true`.',
   scopes: ['admit'],
   headers: ADMISSION_HEADERS,
   answerHeaders: ADMISSION_ANSWER_HEADERS,

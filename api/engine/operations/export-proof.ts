@@ -17,7 +17,7 @@ import { sendRevalidatable } from '../http/send-json.js';
 type Bytes = Uint8Array;
 
 interface Format {
-  /** Media types, the preferred one first: a representation has one content, whatever it is called. */
+  /** Media types of the same bytes, the preferred one first. */
   types: readonly [string, ...string[]];
   fileName: (proofId: string) => string;
   make: (deps: EngineDeps, caller: Caller, proofId: string) => Promise<Bytes>;
@@ -55,24 +55,24 @@ const spec: OperationSpec = {
   tag: 'Proofs',
   summary: 'Export a proof',
   description:
-    '`json` has everything that is needed to check the proof offline, with what the registry says ' +
-    'of it; `aep-json` is the signed AEP, byte for byte as it was hashed; `pdf` is a paper for ' +
-    'people, with what `json` gives inside it as a file. `curl -OJ` saves each under its name.',
+    '`json` contains everything needed to verify the proof offline, and its current verdict; ' +
+    '`aep-json` is the signed AEP, byte for byte as it was hashed; `pdf` is a document for people ' +
+    'with the `json` export attached. `curl -OJ` saves the file under its name.',
   scopes: ['export'],
   query: querySchema,
   produces: ['application/json', AEP_PAYLOAD_TYPE, 'application/pdf'],
   responses: {
     200: {
-      description: 'The proof, to be kept as a file.',
+      description: 'The proof as a file.',
       content: {
-        // The AEP too goes by this name, for who accepts no other.
+        // Clients that accept only application/json get the AEP under this type.
         'application/json': z.union([proofExportSchema, aepSchema]),
         [AEP_PAYLOAD_TYPE]: aepSchema,
         'application/pdf': 'binary',
       },
       headers: {
         ETag: 'Strong; send it back in `If-None-Match`.',
-        'Content-Disposition': 'An attachment, with a file name of the proof id.',
+        'Content-Disposition': 'Attachment with a file name made from the proof id.',
       },
     },
     304: { description: 'Not changed since the ETag that was sent.' },

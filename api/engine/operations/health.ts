@@ -17,12 +17,12 @@ export const healthzOperation: Operation = {
     method: 'get',
     path: '/healthz',
     tag: 'Service',
-    summary: 'Whether the process answers',
+    summary: 'Check liveness',
     scopes: [],
     produces: ['application/json'],
     responses: {
       200: {
-        description: 'It does.',
+        description: 'The process is running.',
         content: { 'application/json': z.strictObject({ status: z.literal('ok') }) },
       },
     },
@@ -37,7 +37,7 @@ export const readyzOperation: Operation = {
     method: 'get',
     path: '/readyz',
     tag: 'Service',
-    summary: 'Whether to send requests here, and which dependency is down',
+    summary: 'Check readiness',
     scopes: [],
     produces: ['application/json'],
     responses: {
@@ -46,7 +46,7 @@ export const readyzOperation: Operation = {
         content: { 'application/json': readinessSchema },
       },
       503: {
-        description: 'The database is down, or this engine was told to stop.',
+        description: 'The database is down, or this engine is shutting down.',
         content: { 'application/json': readinessSchema },
         headers: { 'Retry-After': 'Seconds.' },
       },
@@ -56,15 +56,13 @@ export const readyzOperation: Operation = {
   handler: readyz,
 };
 
-/** The process answers. Nothing that it depends on is asked. */
 function healthz(_req: Request, res: Response): void {
   sendJson(res, 200, Buffer.from('{"status":"ok"}'));
 }
 
 /**
- * Without the database
- * nothing can be answered. Without the queue admissions are still durable and proofs still read,
- * and every other engine has the same queue, so that is `degraded` and no reason to send them away.
+ * Without the database the engine can serve nothing. Without the queue it still accepts admissions
+ * and reads proofs, and all engines share one queue: `degraded`, but ready.
  */
 export function engineReadiness({
   sql,

@@ -26,13 +26,13 @@ const spec: OperationSpec = {
   method: 'get',
   path: '/v1/proofs/{proof_id}/inclusion',
   tag: 'Proofs',
-  summary: 'Check that a proof is in the log',
-  description: 'As JSON or, for `Accept: text/plain`, as a C2SP tlog-proof.',
+  summary: 'Get the inclusion proof',
+  description: 'Returns JSON or, for `Accept: text/plain`, a C2SP tlog-proof.',
   scopes: ['read'],
   produces: ['application/json', 'text/plain'],
   responses: {
     200: {
-      description: 'Where the proof is in the log, and under which signed checkpoint.',
+      description: 'The leaf of the proof and its path to a signed checkpoint.',
       content: { 'application/json': inclusionResponseSchema, 'text/plain': 'text' },
       headers: { ETag: 'Strong; send it back in `If-None-Match`.' },
     },
@@ -101,12 +101,16 @@ function answerOf(
   };
 }
 
-/** A tlog-proof has no way to say "not yet", so that is an error here and an answer in JSON. */
+/** A tlog-proof cannot express "pending", so text/plain gets an error where JSON has a state. */
 function tlogProof({ leafIndex }: StoredProof, { under }: ProvenInclusion): Uint8Array {
   if (under === null) {
-    throw new Problem('pending_checkpoint', 'No signed checkpoint covers this proof yet.', {
-      headers: { 'Retry-After': '1' },
-    });
+    throw new Problem(
+      'pending_checkpoint',
+      'No signed checkpoint covers this proof yet. Retry after the publisher has signed one.',
+      {
+        headers: { 'Retry-After': '1' },
+      },
+    );
   }
   const { checkpoint, path } = under;
   return utf8(formatTlogProof({ index: leafIndex, path, checkpoint: checkpoint.note }));

@@ -15,13 +15,13 @@ const spec: OperationSpec = {
   method: 'get',
   path: '/v1/batches',
   tag: 'Admission',
-  summary: "List the tenant's batches",
+  summary: 'List batches',
   description: 'Newest first.',
   scopes: ['admit', 'read'],
   query: pageQuerySchema,
   produces: ['application/json'],
   responses: {
-    200: { description: 'A page of them.', content: { 'application/json': batchListSchema } },
+    200: { description: 'A page of batches.', content: { 'application/json': batchListSchema } },
   },
   problems: ['invalid_query'],
 };

@@ -22,7 +22,7 @@ const spec: OperationSpec = {
   produces: ['application/json'],
   responses: {
     200: {
-      description: 'A page of them.',
+      description: 'A page of packages.',
       content: { 'application/json': packageListSchema },
     },
   },

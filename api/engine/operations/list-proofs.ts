@@ -17,43 +17,44 @@ import { sendJson } from '../http/send-json.js';
 const LANES = { execute: 1, agent: 2 } as const;
 const DEFAULT_PAGE = 50;
 
-/** What a proof itself can be; certificate, passport and trust have statuses of their own. */
+/** Statuses of the proof itself. Certificate, passport and trust have other statuses. */
 const LISTED_STATUSES = ['VALID', 'REVOKED', 'EXPIRED', 'BACKEND_LOOKUP_REQUIRED'] as const;
 
 const querySchema = z.strictObject({
   limit: z
     .string()
     .regex(/^(?:[1-9][0-9]?|1[0-9][0-9]|200)$/, 'expected 1 to 200')
-    .meta({ description: 'The most proofs in one page, 1 to 200; 50 when absent.' })
+    .meta({ description: 'Maximum number of proofs in a page, 1 to 200. Default: 50.' })
     .exactOptional(),
   cursor: z
     .string()
     .regex(/^[A-Za-z0-9_-]{1,128}$/, 'expected the next_cursor of a page')
     .meta({
       description:
-        '`next_cursor` of the page before, as it is. It holds for the same tenant and the same filters.',
+        '`next_cursor` of the previous page, unchanged. It is valid for the same tenant and filters.',
     })
     .exactOptional(),
   action: actionSchema
-    .meta({ description: 'Exactly this action. Outcomes have none and are left out.' })
+    .meta({
+      description: 'Proofs with exactly this action. Outcomes have no action and never match.',
+    })
     .exactOptional(),
   status: z
     .enum(LISTED_STATUSES, `expected one of ${LISTED_STATUSES.join(', ')}`)
     .meta({
       description:
-        'Status of the proof itself at the time of asking. `BACKEND_LOOKUP_REQUIRED`: not verified yet, or no longer verifying.',
+        'Current status of the proof itself. `BACKEND_LOOKUP_REQUIRED`: not verified yet, or verification failed.',
     })
     .exactOptional(),
-  effect: effectSchema.meta({ description: 'What was decided.' }).exactOptional(),
+  effect: effectSchema.meta({ description: 'The decision.' }).exactOptional(),
   lane: z
     .enum(['execute', 'agent'], 'expected execute or agent')
     .meta({
-      description:
-        'Where it was admitted: `POST /v1/intents/execute` or `POST /v1/agent/admissions`.',
+      description: 'Request type: `POST /v1/intents/execute` or `POST /v1/agent/admissions`.',
     })
     .exactOptional(),
   intent_id: textSchema
-    .meta({ description: 'Exactly this `intent_id`. The agent lane has none.' })
+    .meta({ description: 'Proofs with exactly this `intent_id`. Agent admissions have none.' })
     .exactOptional(),
   from: timeSchema.meta({ description: 'Accepted at this time or later.' }).exactOptional(),
   to: timeSchema.meta({ description: 'Accepted before this time.' }).exactOptional(),
@@ -65,9 +66,9 @@ const spec: OperationSpec = {
   method: 'get',
   path: '/v1/proofs',
   tag: 'Proofs',
-  summary: "List the tenant's proofs",
+  summary: 'List proofs',
   description:
-    'The newest first, in the order of the log. Proofs that are appended while a client reads page after page change none of the pages that it has yet to read. Filters are joined by "and". One request looks at a bounded part of the registry, so a page under a rare filter may be short, or empty, while `next_cursor` says that there is more.',
+    'Newest first, in log order. Proofs appended while a client reads pages do not change the remaining pages. Filters combine with "and". One request scans a bounded part of the registry: with a rare filter, a page may be short or empty although `next_cursor` is not null.',
   scopes: ['read'],
   query: querySchema,
   produces: ['application/json'],
@@ -92,7 +93,7 @@ function list(deps: EngineDeps) {
       listProofs(sql, {
         tenantNo: caller.tenantNo,
         filter: filterOf(query),
-        below: cursor === undefined ? null : placeOf(cursors, cursor),
+        below: cursor === undefined ? null : positionOf(cursors, cursor),
         limit: limit === undefined ? DEFAULT_PAGE : Number(limit),
         status: query.status,
       }),
@@ -117,15 +118,15 @@ function filterOf({ lane, effect, action, intent_id, from, to }: ListProofsQuery
   };
 }
 
-function placeOf(cursors: CursorList, cursor: string): number {
-  const place = parseCursor(cursors, cursor);
-  if (place === null || !/^[0-9]{1,15}$/.test(place)) {
+function positionOf(cursors: CursorList, cursor: string): number {
+  const position = parseCursor(cursors, cursor);
+  if (position === null || !/^[0-9]{1,15}$/.test(position)) {
     throw new Problem(
       'invalid_query',
-      'The parameter "cursor" is refused: it is not of this list. Send next_cursor as it was, with the same filters.',
+      'The parameter "cursor" does not belong to this list. Send next_cursor unchanged, with the same filters.',
     );
   }
-  return Number(place);
+  return Number(position);
 }
 
 function listed(proof: ProofInList): ListedProof {

@@ -17,13 +17,13 @@ const spec: OperationSpec = {
   path: '/v1/share-tokens',
   tag: 'Lifecycle',
   summary: 'List share tokens',
-  description: 'Newest first, by their hashes: no token is ever shown again.',
+  description: 'Newest first. The list has the hashes of the tokens, never the tokens.',
   scopes: ['read', 'lifecycle'],
   query: pageQuerySchema,
   produces: ['application/json'],
   responses: {
     200: {
-      description: 'A page of them, the expired and revoked among them.',
+      description: 'A page of share tokens, including expired and revoked ones.',
       content: { 'application/json': shareTokenListSchema },
     },
   },

@@ -9,13 +9,13 @@ export const openApiOperation: Operation = {
     method: 'get',
     path: '/openapi.json',
     tag: 'Service',
-    summary: 'This description',
-    description: 'The same is on [/docs](/docs) for people.',
+    summary: 'Get the OpenAPI document',
+    description: '[/docs](/docs) shows the same as a page.',
     scopes: [],
     produces: ['application/json'],
     responses: {
       200: {
-        description: 'OpenAPI 3.1 of everything that is served here.',
+        description: 'OpenAPI 3.1 document of all operations.',
         content: { 'application/json': openApiSchema },
         headers: { ETag: 'Strong; send it back in `If-None-Match`.' },
         example: exampleOpenApi('Engine API'),

@@ -11,13 +11,13 @@ const spec: OperationSpec = {
   method: 'get',
   path: '/v1/batches/{batch_id}',
   tag: 'Admission',
-  summary: 'How far a batch is',
-  description: 'Costs the same however large the batch is: ask as often as you like.',
+  summary: 'Retrieve a batch',
+  description: 'Cheap for a batch of any size: poll as often as needed.',
   scopes: ['admit', 'read'],
   produces: ['application/json'],
   responses: {
     200: {
-      description: 'Its counts, and whether it is completed.',
+      description: 'Counts and state of the batch.',
       content: { 'application/json': batchSchema },
     },
   },

@@ -15,16 +15,16 @@ const spec: OperationSpec = {
   method: 'get',
   path: '/v1/packages/{package_id}',
   tag: 'Lifecycle',
-  summary: 'Read a trust package',
+  summary: 'Retrieve a trust package',
   scopes: ['read', 'lifecycle'],
   produces: ['application/json'],
   responses: {
     200: {
-      description: 'The package, as it always was.',
+      description: 'The package, which never changes.',
       content: { 'application/json': packageSchema },
       headers: { ETag: 'Strong; send it back in `If-None-Match`.' },
     },
-    304: { description: 'The one whose ETag was sent.' },
+    304: { description: 'Not changed since the ETag that was sent.' },
   },
   problems: ['package_not_found'],
 };
@@ -41,7 +41,10 @@ function readPackage(deps: EngineDeps) {
         )
       : null;
     if (found === null) {
-      throw new Problem('package_not_found', 'This tenant has no package of that id.');
+      throw new Problem(
+        'package_not_found',
+        'This tenant has no package with that id. Check the id.',
+      );
     }
     const document = { schema_version: SCHEMA.package, ...packageMembers(found) };
     sendRevalidatable(req, res, 'application/json', canonicalBytes(document));

@@ -21,13 +21,13 @@ const spec: OperationSpec = {
   method: 'get',
   path: '/v1/proofs/{proof_id}',
   tag: 'Proofs',
-  summary: 'Read a proof',
+  summary: 'Retrieve a proof',
   scopes: ['read'],
   produces: ['application/json'],
   responses: {
     200: {
       description:
-        'The proof record, everything that it belongs to, what the registry says of it now, and how that came about.',
+        'The proof record with its AEP, receipt and log entry, its current verdict and its status history.',
       content: { 'application/json': proofViewSchema },
       headers: { ETag: 'Strong; send it back in `If-None-Match`.' },
     },
@@ -51,11 +51,11 @@ function readProof(deps: EngineDeps) {
   };
 }
 
-/** The caller's own proof of that id; another tenant's is as absent as one that never was. */
+/** 404 for another tenant's proof exactly as for one that does not exist. */
 export async function findProof(sql: Pool, caller: Caller, proofId: string): Promise<StoredProof> {
   const stored = isProofId(proofId) ? await readStoredProof(sql, caller.tenantNo, proofId) : null;
   if (stored === null) {
-    throw new Problem('proof_not_found', 'This tenant has no proof of that id.');
+    throw new Problem('proof_not_found', 'This tenant has no proof with that id. Check the id.');
   }
   return stored;
 }

@@ -11,7 +11,7 @@ import {
   REVOCATION_PROBLEMS,
   sendPendingRevocation,
   sendRevocation,
-  standingOrThrow,
+  loggedRevocation,
 } from '../lifecycle/documents.js';
 
 const spec: OperationSpec = {
@@ -19,19 +19,19 @@ const spec: OperationSpec = {
   method: 'get',
   path: '/v1/proofs/{proof_id}/revocations/{artifact_kind}',
   tag: 'Lifecycle',
-  summary: 'Read the revocation of an artifact, or follow one that was answered with 202',
+  summary: 'Retrieve a revocation',
   description:
-    'Of the artifact itself: whether it is revoked with something that it rests on is for its ' +
-    'verdict to say.',
+    'Covers revocations of the artifact itself. The verdict also covers revocations of artifacts ' +
+    'that it depends on.',
   scopes: ['read', 'lifecycle'],
   produces: ['application/json'],
   responses: {
     200: {
-      description: 'Revoked: what the log says.',
+      description: 'Revoked: the revocation in the log.',
       content: { 'application/json': revocationSchema },
     },
     202: {
-      description: 'Asked for and durable, not yet in the log.',
+      description: 'Requested and durable, not in the log yet.',
       content: { 'application/json': revocationStatusSchema },
       headers: { Location: 'This address.', 'Retry-After': 'Seconds.' },
     },
@@ -55,11 +55,11 @@ function readRevocation(deps: EngineDeps) {
     if (state === null || artifactKind === undefined) {
       throw new Problem(
         'revocation_not_found',
-        'Nobody has asked to revoke such an artifact of a proof of this tenant.',
+        'This tenant has requested no revocation of that artifact. Check the proof id and the artifact kind.',
       );
     }
     addLogFields(res, { proofId });
     if (state === 'pending') sendPendingRevocation(res, { proofId, artifactKind });
-    else sendRevocation(res, 200, standingOrThrow(state));
+    else sendRevocation(res, 200, loggedRevocation(state));
   };
 }

@@ -36,11 +36,11 @@ const spec: OperationSpec = {
   method: 'post',
   path: '/v1/proofs/replay',
   tag: 'Verification',
-  summary: 'Take the decision of a proof again',
+  summary: 'Replay a decision',
   description:
-    'Derives the AEP again from the request as it was accepted, with the policy set, time and salt ' +
-    'that were pinned then. With `policy_digest`, says besides what that set would have decided. ' +
-    'What differs is named to any key, and shown to one with the scope read or export.',
+    'Derives the AEP again from the accepted request, with the policy set, time and salt pinned at ' +
+    'admission. With `policy_digest`, also reports what that policy set would have decided. The ' +
+    'response names every difference; values need a key with the scope read or export.',
   scopes: ['verify'],
   body: {
     schema: replayBodySchema,
@@ -58,7 +58,7 @@ const spec: OperationSpec = {
   produces: ['application/json'],
   responses: {
     200: {
-      description: 'Whether it came out the same, and where not.',
+      description: 'The result of the replay, with all differences.',
       content: { 'application/json': replaySchema },
     },
   },
@@ -90,7 +90,7 @@ async function replayed(
   if (stored.isErased) throw erased();
   const intake = await readPinnedIntake(sql, caller.tenantNo, stored.proofId);
   if (intake === null) throw altered(stored, 'the intake');
-  // Read and hashed each time: what was changed in the database since must show.
+  // Read and hashed on every replay, so that tampering with the stored policy shows.
   const set = await readPolicySet(sql, intake.policyDigest);
   if (set === null) throw altered(stored, 'the policy set');
   const policy = await policies(set);
@@ -102,7 +102,7 @@ async function replayed(
   });
   const recordedVersion = recordedEngine(aep) ?? CEDAR_VERSION;
   const sameEngine = policy.sameEngine && recordedVersion === CEDAR_VERSION;
-  const asked = 'policy_digest' in body ? body.policy_digest : undefined;
+  const otherDigest = 'policy_digest' in body ? body.policy_digest : undefined;
   const answer: Replay = {
     schema_version: SCHEMA.replay,
     proof_id: stored.proofId,
@@ -118,17 +118,19 @@ async function replayed(
     policy_digest: toHex(intake.policyDigest),
     input_hash: outcome.inputHash,
     counterfactual:
-      asked === undefined ? null : await counterfactual(sql, asked, policies, outcome, aep),
+      otherDigest === undefined
+        ? null
+        : await counterfactual(sql, otherDigest, policies, outcome, aep),
   };
   return answer as unknown as JsonValue;
 }
 
-/** Else a submission that is wrong in every member would be answered with the whole AEP. */
+/** With values, a submission that is wrong in every member would reveal the whole AEP. */
 function withoutValues({ pointer }: ReplayDifference): ReplayDifference {
   return { pointer };
 }
 
-/** As it is stored, whatever became of it: what cannot be read any more differs in everything. */
+/** The stored AEP. Bytes that do not parse are a string, which differs in every member. */
 function recordedAep({ aep }: StoredProof): JsonValue {
   if (aep === null) return null;
   try {
@@ -152,9 +154,13 @@ async function counterfactual(
 ): Promise<Counterfactual | null> {
   const set = await readPolicySet(sql, fromHex(digest));
   if (set === null) {
-    throw new Problem('policy_unknown', 'No policy set of that digest was ever stored here.', {
-      errors: [{ pointer: '/policy_digest', detail: 'is not known' }],
-    });
+    throw new Problem(
+      'policy_unknown',
+      'No policy set with that digest is stored. Check policy_digest.',
+      {
+        errors: [{ pointer: '/policy_digest', detail: 'is not known' }],
+      },
+    );
   }
   if (input === null) return null;
   const decision = (await policies(set)).decide(input);

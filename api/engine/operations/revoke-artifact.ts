@@ -27,7 +27,7 @@ import {
   revocationPath,
   sendPendingRevocation,
   sendRevocation,
-  standingOrThrow,
+  loggedRevocation,
 } from '../lifecycle/documents.js';
 
 const spec: OperationSpec = {
@@ -35,12 +35,12 @@ const spec: OperationSpec = {
   method: 'post',
   path: '/v1/proofs/{proof_id}/revocations',
   tag: 'Lifecycle',
-  summary: 'Revoke a proof, passport, certificate or trust',
+  summary: 'Revoke an artifact',
   description:
-    'For ever, and with it everything that rests on it, in the order proof, passport, ' +
-    'certificate, trust. Answered once the log says so. What is revoked already stays revoked ' +
-    'for the reason that was given first: asking again changes nothing and is answered with what ' +
-    'stands. A locked lane and a tenant off the allowlist do not stop a revocation.',
+    'Revokes a proof, passport, certificate or trust permanently, with every artifact that ' +
+    'depends on it, in the order proof, passport, certificate, trust. Responds once the ' +
+    'revocation is in the log. Revoking again changes nothing and returns the first revocation. ' +
+    'Revocation also works in a locked environment and for a tenant off the allowlist.',
   scopes: ['lifecycle'],
   body: {
     schema: revocationRequestSchema,
@@ -56,19 +56,19 @@ const spec: OperationSpec = {
   produces: ['application/json'],
   responses: {
     200: {
-      description: 'Revoked before this was asked: what the log said first, which stands.',
+      description: 'Revoked before: the first revocation in the log.',
       content: { 'application/json': revocationSchema },
       headers: { 'Idempotent-Replayed': '`true`: nothing was added.' },
     },
     201: {
       description: 'Revoked: it is in the log.',
       content: { 'application/json': revocationSchema },
-      headers: { Location: 'Where this can be read again.' },
+      headers: { Location: 'Path of the revocation.' },
     },
     202: {
-      description: 'Asked for and durable, not yet in the log: follow `Location`.',
+      description: 'Requested and durable, not in the log yet: follow `Location`.',
       content: { 'application/json': revocationStatusSchema },
-      headers: { Location: 'Where the answer will be.', 'Retry-After': 'Seconds.' },
+      headers: { Location: 'Path of the revocation.', 'Retry-After': 'Seconds.' },
     },
   },
   problems: ['proof_not_found', 'artifact_absent', ...REVOCATION_PROBLEMS],
@@ -101,21 +101,21 @@ function revokeArtifact(deps: EngineDeps) {
       document: reason,
     };
     addLogFields(res, { proofId });
-    const standing = await settled(ctx, caller, res, item);
-    if (standing === null) {
+    const revocation = await requestRevocation(ctx, caller, res, item);
+    if (revocation === null) {
       sendPendingRevocation(res, artifact);
       return;
     }
-    // Somebody else may have been first between the question and the append.
-    const isOwn = standing.entry.reason_hash === reasonHash.toString('hex');
+    // Another request may have appended its revocation first.
+    const isOwn = revocation.entry.reason_hash === reasonHash.toString('hex');
     if (isOwn) res.setHeader('Location', revocationPath(artifact));
     else res.setHeader('Idempotent-Replayed', 'true');
-    sendRevocation(res, isOwn ? 201 : 200, standing);
+    sendRevocation(res, isOwn ? 201 : 200, revocation);
   };
 }
 
-/** What the log says in the end; null when it says nothing yet and has been waited for. */
-async function settled(
+/** The revocation in the log, or null if it is not logged within the wait. */
+async function requestRevocation(
   ctx: EngineContext,
   caller: Caller,
   res: Response,
@@ -124,42 +124,49 @@ async function settled(
   const { tenantNo } = caller;
   const until = performance.now() + ctx.waitMs;
   for (;;) {
-    const asked = await ctx.tenantSql.run(tenantNo, (sql) => askRevocation(sql, tenantNo, item));
-    if (asked.outcome === 'unknown_proof') throw proofNotFound();
-    if (asked.outcome === 'absent_artifact') throw artifactAbsent();
-    if (asked.outcome === 'revoked') return asked.standing;
-    const isOwn = asked.outcome === 'asked';
-    addLogFields(res, { revocationId: asked.requestId });
-    if (isOwn) void enqueue(ctx, asked.requestId, requestIdOf(res));
+    const request = await ctx.tenantSql.run(tenantNo, (sql) => askRevocation(sql, tenantNo, item));
+    if (request.outcome === 'unknown_proof') throw proofNotFound();
+    if (request.outcome === 'absent_artifact') throw artifactAbsent();
+    if (request.outcome === 'revoked') return request.standing;
+    const isOwn = request.outcome === 'asked';
+    addLogFields(res, { revocationId: request.requestId });
+    if (isOwn) void enqueue(ctx, request.requestId, requestIdOf(res));
     const timeoutMs = Math.max(0, until - performance.now());
     const settlement = await ctx.revocations.settlement(
-      { tenantNo, id: asked.requestId },
+      { tenantNo, id: request.requestId },
       { timeoutMs, checkImmediately: !isOwn, response: res },
     );
     if (settlement === null) return null;
-    // Refused for what somebody else asked, or for the key that it was asked with: it gave way.
+    // The earlier request was rejected, for example for its revoked key: submit this one again.
     if (!isOwn && settlement.state === 'refused') continue;
-    return standingOrThrow(settlement);
+    return loggedRevocation(settlement);
   }
 }
 
-/** A queue that is away costs time, never a revocation: the sweeper enqueues what was not. */
+/** Best effort: the requeue of stale revocations delivers what the queue lost. */
 async function enqueue(ctx: EngineContext, revocationId: string, requestId: string): Promise<void> {
   try {
     await ctx.queue.addRevocations([revocationId], [requestId]);
   } catch (error) {
-    ctx.log.warn({ err: error, request_id: requestId }, 'the queue cannot be reached');
+    ctx.log.warn(
+      { err: error, request_id: requestId },
+      'queue unavailable, revocation is left to the requeue',
+    );
   }
 }
 
 function artifactAbsent(): Problem {
-  return new Problem('artifact_absent', 'A denial or an outcome has only its proof to revoke.', {
-    errors: [
-      { pointer: '/artifact_kind', detail: 'must be proof: this is a denial or an outcome' },
-    ],
-  });
+  return new Problem(
+    'artifact_absent',
+    'A denial or an outcome has no artifact except its proof. Revoke the proof instead.',
+    {
+      errors: [
+        { pointer: '/artifact_kind', detail: 'must be proof: this is a denial or an outcome' },
+      ],
+    },
+  );
 }
 
 function proofNotFound(): Problem {
-  return new Problem('proof_not_found', 'This tenant has no proof of that id.');
+  return new Problem('proof_not_found', 'This tenant has no proof with that id. Check the id.');
 }

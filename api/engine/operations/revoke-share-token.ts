@@ -12,11 +12,11 @@ const spec: OperationSpec = {
   tag: 'Lifecycle',
   summary: 'Revoke a share token',
   description:
-    'For ever: a token cannot come back, only another one be made. The artifact that it shows ' +
-    'is not touched. Revoking again changes nothing.',
+    'Revokes the token permanently. The shared artifact does not change. Revoking again changes ' +
+    'nothing.',
   scopes: ['lifecycle'],
   produces: ['application/json'],
-  responses: { 204: { description: 'It is revoked.' } },
+  responses: { 204: { description: 'Revoked.' } },
   problems: ['share_token_not_found'],
 };
 
@@ -35,7 +35,10 @@ function revokeShareToken(deps: EngineDeps) {
         }),
       ));
     if (!revoked) {
-      throw new Problem('share_token_not_found', 'This tenant has no share token of that hash.');
+      throw new Problem(
+        'share_token_not_found',
+        'This tenant has no share token with that hash. Check the hash in the list of share tokens.',
+      );
     }
     res.statusCode = 204;
     res.end();

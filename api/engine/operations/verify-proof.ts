@@ -12,7 +12,7 @@ import { sendJson } from '../http/send-json.js';
 import { submissionOf } from '../verification/submission.js';
 import { verification } from '../verification/verification.js';
 
-/** An export repeats its AEP three times, twice in base64: six kilobytes, and many times that with long names. */
+/** Bytes. An export contains its AEP three times, twice in base64: about 6 KiB, far more with long names. */
 export const SUBMISSION_LIMIT = 256 * 1024;
 
 const spec: OperationSpec = {
@@ -22,9 +22,9 @@ const spec: OperationSpec = {
   tag: 'Verification',
   summary: 'Verify a proof',
   description:
-    'Takes an export in JSON as it is (the file inside a PDF is one), or an AEP with its envelope, ' +
-    'or a proof id. Every check is answered by name. A proof that this registry does not have for ' +
-    'this tenant is NOT_FOUND, whoever has it.',
+    'Takes an unchanged JSON export (the file attached to a PDF is one), an AEP with its envelope, ' +
+    'or a proof id. The response lists every check by name. A proof of another tenant is ' +
+    'NOT_FOUND, like one that does not exist.',
   scopes: ['verify'],
   body: {
     schema: verifyBodySchema,
@@ -42,7 +42,7 @@ const spec: OperationSpec = {
   produces: ['application/json'],
   responses: {
     200: {
-      description: 'The verdict, whatever it is: look at `can_assert_validity`.',
+      description: 'The verdict, positive or negative: check `can_assert_validity`.',
       content: { 'application/json': verdictSchema },
     },
   },

@@ -16,7 +16,7 @@ const ID_OF = {
   trust: ID_PREFIX.trust_id,
 } as const satisfies Record<ArtifactKind, string>;
 
-/** What was built on the proof: of a denial or an outcome, only the proof itself. */
+/** The proof's artifacts; for a denial or an outcome only the proof itself. */
 export function artifactRows({ aep, proof_id, verdict }: ProofExport): ArtifactRow[] {
   const ends: Partial<Record<ArtifactKind, string | null>> = aep.valid_until;
   return ARTIFACT_KINDS.filter((kind) => kind in ends).map((kind) => ({

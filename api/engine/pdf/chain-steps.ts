@@ -5,18 +5,17 @@ import { canAssertValidity, trustChainOf, type TRUST_CHAIN } from '#protocol/sta
 
 type StepName = (typeof TRUST_CHAIN)['FULL']['sequence'][number];
 
-/** One step of the trust chain as it is drawn. */
 export interface ChainStep {
   name: string;
-  /** What the registry says of it, in a word. */
+  /** Status in a word. */
   state: string;
-  /** False: it is crossed out, and what leads to it is broken. */
-  stands: boolean;
-  /** The id or hash that it goes by, or why there is none. */
+  /** False: drawn crossed out, with a broken link. */
+  isAsserted: boolean;
+  /** Id or hash, or the reason why it is absent. */
   reference: { exact: string } | { words: string };
 }
 
-/** The steps in the documented order; those of a denial or an outcome end with the third. */
+/** Steps in documented order. A denial or an outcome has only the first three. */
 export function chainSteps(document: ProofExport): ChainStep[] {
   const { sequence } = trustChainOf(decidedIn(document.aep));
   return sequence.map((name) => ({ name: name.replaceAll('_', ' '), ...stepOf(name, document) }));
@@ -24,30 +23,30 @@ export function chainSteps(document: ProofExport): ChainStep[] {
 
 function stepOf(name: StepName, document: ProofExport): Omit<ChainStep, 'name'> {
   const { aep, entry, proof_id, verdict } = document;
-  const judged = (status: string) => ({ state: status, stands: canAssertValidity(status) });
+  const statusOf = (status: string) => ({ state: status, isAsserted: canAssertValidity(status) });
   switch (name) {
     case 'execution':
-      return { state: 'recorded', stands: true, reference: { exact: aep.execution_id } };
+      return { state: 'recorded', isAsserted: true, reference: { exact: aep.execution_id } };
     case 'evidence':
-      return { ...evidenceOf(aep.evidence), stands: true };
+      return { ...evidenceOf(aep.evidence), isAsserted: true };
     case 'verification':
       return {
-        ...judged(verdict.verification_status),
+        ...statusOf(verdict.verification_status),
         reference: { exact: `aep ${entry.aep_hash}` },
       };
     case 'passport':
       return {
-        ...judged(verdict.artifacts.passport),
+        ...statusOf(verdict.artifacts.passport),
         reference: { exact: ID_PREFIX.passport_id + proof_id },
       };
     case 'certificate':
       return {
-        ...judged(verdict.artifacts.certificate),
+        ...statusOf(verdict.artifacts.certificate),
         reference: { exact: ID_PREFIX.certificate_id + proof_id },
       };
     case 'trust_established':
       return {
-        ...judged(verdict.artifacts.trust),
+        ...statusOf(verdict.artifacts.trust),
         reference: { exact: ID_PREFIX.trust_id + proof_id },
       };
   }
@@ -56,12 +55,12 @@ function stepOf(name: StepName, document: ProofExport): Omit<ChainStep, 'name'> 
 function evidenceOf({
   fixture_hash,
   fixture_ref,
-}: ProofExport['aep']['evidence']): Omit<ChainStep, 'name' | 'stands'> {
+}: ProofExport['aep']['evidence']): Omit<ChainStep, 'name' | 'isAsserted'> {
   if (fixture_hash !== null) return { state: 'bound', reference: { exact: fixture_hash } };
   return fixture_ref === null
     ? { state: 'none named', reference: { words: 'The request named no evidence.' } }
     : {
         state: 'unresolved',
-        reference: { words: 'The evidence that the request named was not known to the registry.' },
+        reference: { words: 'The registry does not know the evidence that the request named.' },
       };
 }

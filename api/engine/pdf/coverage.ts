@@ -1,11 +1,11 @@
-/** Whether a font has a glyph of its own for a code point. */
+/** Whether a font has a glyph for a code point. */
 export type Covers = (codePoint: number) => boolean;
 
 const UNICODE_FULL = { platform: 3, encoding: 10, format: 12 } as const;
 
 /**
- * Reads which code points a TrueType font maps to a glyph (OpenType `cmap`, format 12). Asked
- * before anything is set: a font answers a character that it lacks with an empty box or nothing.
+ * Reads the code points of a TrueType font (OpenType `cmap`, format 12), because a missing character
+ * would silently render as an empty box or nothing.
  */
 export function coverageOf(font: Uint8Array): Covers {
   const view = new DataView(font.buffer, font.byteOffset, font.byteLength);
@@ -35,7 +35,7 @@ function subtableOf(view: DataView, cmap: number): number {
     const subtable = cmap + view.getUint32(record + 4);
     if (view.getUint16(subtable) === format) return subtable;
   }
-  throw new Error('the font has no map of all Unicode');
+  throw new Error('the font has no cmap of format 12');
 }
 
 /** In ascending order, without overlap. */

@@ -7,7 +7,7 @@ export function partyFields({ aep }: ProofExport): Field[] {
     field('Tenant', exact(aep.tenant_id)),
     field(
       'Environment',
-      words(aep.environment === 'sandbox' ? 'sandbox: nothing live was decided' : 'live'),
+      words(aep.environment === 'sandbox' ? 'sandbox: not a live decision' : 'live'),
     ),
     ...subjectFields(aep.subject),
   ];
@@ -53,7 +53,7 @@ export function decisionFields({ aep }: ProofExport): Field[] {
   ];
 }
 
-/** Numbered, because a long one takes several lines. */
+/** Numbered, because a long reason wraps. */
 function reasonFields(reasons: readonly string[], denied: boolean): Field[] {
   const { length } = reasons;
   if (length === 0) {

@@ -17,7 +17,6 @@ const COLUMNS = [
   { title: 'Identifier', x: 297, of: ({ id }: ArtifactRow) => id, style: TEXT.exact },
 ] as const;
 
-/** Each artifact with its status and the end of its validity. */
 export function drawArtifacts(sheet: PageWriter, rows: readonly ArtifactRow[]): void {
   drawHeading(sheet, 'Validity', (rows.length + 1) * (TEXT.exact.leading + 3));
   sheet.block('P', () => {
@@ -45,7 +44,7 @@ const RADIUS = 7.5;
 const NAME_X = 26;
 const REFERENCE_X = 148;
 
-/** The steps from top to bottom. A step that does not stand is crossed out, its link is broken. */
+/** Draws the steps from top to bottom. A step that is not asserted is crossed out, its link broken. */
 export function drawChain(
   sheet: PageWriter,
   steps: readonly ChainStep[],
@@ -58,8 +57,8 @@ export function drawChain(
   sheet.aside(() => {
     steps.forEach((step, at) => {
       const y = top + at * STEP;
-      if (at > 0) link(sheet, x, y - STEP + RADIUS, y - RADIUS, step.stands);
-      node(sheet, x, y, at + 1, step.stands);
+      if (at > 0) link(sheet, x, y - STEP + RADIUS, y - RADIUS, step.isAsserted);
+      node(sheet, x, y, at + 1, step.isAsserted);
     });
   });
   steps.forEach((step, at) => drawStep(sheet, step, at + 1, top + at * STEP));
@@ -67,17 +66,17 @@ export function drawChain(
   if (end !== null) drawWords(sheet, end);
 }
 
-function link(sheet: PageWriter, x: number, from: number, to: number, stands: boolean): void {
+function link(sheet: PageWriter, x: number, from: number, to: number, isAsserted: boolean): void {
   const { doc } = sheet;
-  if (!stands) doc.dash(2, { space: 2.5 });
+  if (!isAsserted) doc.dash(2, { space: 2.5 });
   sheet.rule(x, from, x, to, 1.2, INK);
   doc.undash();
 }
 
-function node(sheet: PageWriter, x: number, y: number, number: number, stands: boolean): void {
+function node(sheet: PageWriter, x: number, y: number, number: number, isAsserted: boolean): void {
   const { doc } = sheet;
   doc.lineWidth(1).circle(x, y, RADIUS);
-  if (stands) {
+  if (isAsserted) {
     doc.fillAndStroke(INK, INK);
     const width = sheet.widthOf(TEXT.label, String(number));
     sheet.write(TEXT.label, String(number), x - width / 2, y - 4.7, '#ffffff');
@@ -98,7 +97,7 @@ function drawStep(sheet: PageWriter, step: ChainStep, number: number, y: number)
     () => {
       sheet.mark(() => {
         sheet.write(TEXT.label, step.name, sheet.left + NAME_X, y - 10.5);
-        const style = step.stands ? TEXT.words : TEXT.label;
+        const style = step.isAsserted ? TEXT.words : TEXT.label;
         sheet.write(style, step.state, sheet.left + NAME_X, y + 1);
         lines.forEach((line, at) => {
           sheet.put(line, sheet.left + REFERENCE_X, firstLine + at * TEXT.exact.leading);
@@ -113,7 +112,7 @@ const LABEL_WIDTH = 92;
 const AFTER_FIELD = 3;
 const LEADING = TEXT.words.leading;
 
-/** A heading stays with what it is the heading of. */
+/** Keeps the heading on the same page as `keepWith` points of its content. */
 export function drawHeading(sheet: PageWriter, title: string, keepWith = 40): void {
   sheet.y += 13;
   sheet.need(TEXT.heading.leading + 6 + keepWith);
@@ -132,9 +131,9 @@ export function drawSection(sheet: PageWriter, section: Section): void {
 }
 
 const LEGEND =
-  'is not in the text: on grey, it stands for the one character of that Unicode number, which this paper cannot show as it is, which would change how its neighbours look, or which looks like another. The file inside this PDF has the text itself.';
+  'on grey is not part of the text. It replaces the character with that Unicode number, which this PDF cannot show, which would change the look of its neighbours, or which looks like another character. The attached file has the original text.';
 
-/** Says what an escape is, where the first one has just been seen. */
+/** Explains escapes, after the first one. */
 export function drawLegend(sheet: PageWriter): void {
   const sample = [{ text: '\\u{\u2026}', escaped: true }];
   sheet.y += 2;
@@ -151,7 +150,7 @@ export function drawLegend(sheet: PageWriter): void {
   sheet.y += AFTER_FIELD;
 }
 
-/** A paragraph of the paper's own words. */
+/** A paragraph of fixed text. */
 export function drawWords(sheet: PageWriter, text: string): void {
   sheet.block('P', () => {
     for (const line of sheet.wrapWords(TEXT.words, text, sheet.width)) {
@@ -163,12 +162,12 @@ export function drawWords(sheet: PageWriter, text: string): void {
   sheet.y += AFTER_FIELD;
 }
 
-/** Label to the left, values to the right, each beginning on a line of its own. */
+/** Label to the left, values to the right, each on a new line. */
 export function drawField(sheet: PageWriter, field: Field, x: number, width: number): void {
   const lines = fieldLines(sheet, field, width);
   sheet.block('P', () => {
     lines.forEach((line, at) => {
-      // A label is never left behind with less than it can have.
+      // Keeps the label on one page with up to two lines of its value.
       const isNewPage = sheet.need(LEADING * (at === 0 ? Math.min(lines.length, 2) : 1));
       sheet.mark(() => {
         if (at === 0) sheet.write(TEXT.label, field.label, x, sheet.y);
@@ -199,7 +198,7 @@ const QR_SIDE = 96;
 const GAP = 18;
 const PAD = 11;
 
-/** What is seen first: which proof, where to look it up, and the verdict. */
+/** Head of the first page: proof, lookup and verdict. */
 export function drawHead(sheet: PageWriter, paper: PdfModel): void {
   const top = sheet.y;
   drawQr(sheet, paper.lookupUrl, sheet.left + sheet.width - QR_SIDE, top);
@@ -216,7 +215,7 @@ export function drawHead(sheet: PageWriter, paper: PdfModel): void {
     }
   });
   sheet.y = Math.max(sheet.y, top + QR_SIDE) + 2;
-  labelled(sheet, 'Current standing, open to anyone', paper.lookupUrl, sheet.width, true);
+  labelled(sheet, 'Current status, public lookup', paper.lookupUrl, sheet.width, true);
   sheet.y += 8;
   drawVerdict(sheet, paper);
 }
@@ -260,7 +259,7 @@ function drawQr(sheet: PageWriter, url: string, x: number, y: number): void {
   sheet.block('Figure', () => sheet.mark(draw), `QR code of ${url}`);
 }
 
-/** In a frame; white on black where nothing is asserted, so that no copy can lose it. */
+/** Framed. White on black if nothing is asserted, so that black-and-white copies keep it. */
 function drawVerdict(sheet: PageWriter, { headline, verdict }: PdfModel): void {
   const inner = sheet.width - 2 * PAD;
   const lines = sheet.wrapWords(TEXT.headline, headline.text, inner);
@@ -292,7 +291,7 @@ function drawVerdict(sheet: PageWriter, { headline, verdict }: PdfModel): void {
 const HEADER_Y = 40;
 const FOOTER_Y = PAGE.height - 46;
 
-/** On every page: which proof it is of, its standing where it has none, and "n of m". */
+/** Header and footer of every page: headline, proof id and "n of m". */
 export function drawMargins(sheet: PageWriter, { headline, proofId }: PdfModel): void {
   const { doc } = sheet;
   const right = sheet.left + sheet.width;
@@ -301,14 +300,13 @@ export function drawMargins(sheet: PageWriter, { headline, proofId }: PdfModel):
     doc.switchToPage(start + n - 1);
     doc.markContent('Artifact', { type: 'Pagination' });
     if (n > 1 || !headline.asserts) {
-      const standing = headline.text;
-      const width = sheet.widthOf(TEXT.label, standing);
+      const width = sheet.widthOf(TEXT.label, headline.text);
       if (!headline.asserts) {
         doc.rect(right - width - 6, HEADER_Y - 3, width + 12, 15).fill(INK);
       }
       sheet.write(
         TEXT.label,
-        standing,
+        headline.text,
         right - width,
         HEADER_Y,
         headline.asserts ? GREY : '#ffffff',

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { coverageOf, type Covers } from './coverage.js';
 
-/** What the paper is set in: its own words in `sans`, everything that a document says in `mono`. */
+/** Fonts of the PDF: fixed text in `sans`, text of the document in `mono`. */
 export const FONT_FILES = {
   sans: 'DejaVuSans.ttf',
   sansBold: 'DejaVuSans-Bold.ttf',
@@ -14,14 +14,14 @@ export type FontName = keyof typeof FONT_FILES;
 
 export interface Fonts {
   files: Record<FontName, Uint8Array>;
-  /** Whether a character of a document can be shown, plain and emphasised. */
+  /** Whether the mono fonts have a character. */
   covers: Covers;
 }
 
-/** Every character of the monospaced fonts is so wide, in units of the font size. */
+/** Character width of the monospaced fonts, in units of the font size. */
 export const MONO_ADVANCE = 1233 / 2048;
 
-/** Reads the fonts from the package that ships them; never from the machine, whose own may differ. */
+/** Reads the fonts from their package: system fonts could differ and change the bytes. */
 export function loadFonts(): Fonts {
   const { resolve } = createRequire(import.meta.url);
   const read = (name: FontName): Uint8Array =>

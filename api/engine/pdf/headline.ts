@@ -2,15 +2,15 @@ import type { AepSubject } from '#protocol/schemas/aep';
 import type { ProofExport } from '#protocol/schemas/proof-export';
 import { ARTIFACT_KINDS, canAssertValidity } from '#protocol/status';
 
-/** What the paper says first, in words of its own. */
+/** Headline of the PDF, in fixed text. */
 export interface Headline {
   text: string;
-  /** False: set so that nobody can take it for a valid one, in black and white too. */
+  /** False: set in white on black, so that it cannot pass for valid, even in a copy. */
   asserts: boolean;
-  /** What is asserted, and that it is over where it is. */
-  says: string[];
-  /** What a reader might take it to say as well. */
-  doesNotSay: string[];
+  /** What the PDF asserts, or why it asserts nothing. */
+  asserted: string[];
+  /** What a reader might wrongly infer. */
+  notAsserted: string[];
 }
 
 export function headlineOf({ aep, verdict }: ProofExport): Headline {
@@ -26,15 +26,17 @@ export function headlineOf({ aep, verdict }: ProofExport): Headline {
         `proof ${denied ? 'of the denial ' : ''}${status}`,
         ...firstEnded(verdict),
       ]
-    : [STANDING[status] ?? 'NOT ASSERTED', ...sandbox, effect];
+    : [ENDED[status] ?? 'NOT ASSERTED', ...sandbox, effect];
   return {
     text: text.join(' · '),
     asserts,
-    says: asserts ? [decided(aep.subject, denied), ...laterEnded(verdict)] : [notAny(status)],
-    doesNotSay: [
-      notSaid(aep.subject, denied),
-      ...(sandbox.length > 0 ? ['Anything about live execution: it was made in a sandbox.'] : []),
-      'What has become of it since: look that up, as said above.',
+    asserted: asserts ? [decided(aep.subject, denied), ...laterEnded(verdict)] : [notAny(status)],
+    notAsserted: [
+      notInferable(aep.subject, denied),
+      ...(sandbox.length > 0
+        ? ['Anything about live execution: the decision was made in a sandbox.']
+        : []),
+      'Later changes of its status: use the public lookup above.',
     ],
   };
 }
@@ -46,30 +48,30 @@ function effectOf(subject: AepSubject, denied: boolean): string {
     : effect;
 }
 
-const STANDING: Partial<Record<string, string>> = { REVOKED: 'REVOKED', EXPIRED: 'EXPIRED' };
+const ENDED: Partial<Record<string, string>> = { REVOKED: 'REVOKED', EXPIRED: 'EXPIRED' };
 
 function notAny(status: string): string {
   switch (status) {
     case 'REVOKED':
-      return 'This proof was revoked. It asserts nothing any more, and never will again. What follows is what it recorded.';
+      return 'This proof was revoked permanently. It no longer asserts anything. The fields below show what it recorded.';
     case 'EXPIRED':
-      return 'The validity of this proof is over. It asserts nothing any more. What follows is what it recorded.';
+      return 'This proof has expired. It no longer asserts anything. The fields below show what it recorded.';
     default:
-      return 'The verification system does not vouch for this proof. Nothing on this paper is to be relied on.';
+      return 'The verification system does not confirm this proof. Do not rely on anything in this PDF.';
   }
 }
 
 function decided(subject: AepSubject, denied: boolean): string {
-  const what =
+  const object =
     subject.kind === 'outcome'
       ? 'the report on how an admitted action ended'
       : 'the action named below';
   return denied
-    ? `By the policy in force when it was accepted, ${what} was denied. That denial is recorded, signed and in the log.`
-    : `By the policy in force when it was accepted, ${what} was admitted. That decision is recorded, signed and in the log.`;
+    ? `By the policy in force when it was accepted, ${object} was denied. That denial is recorded, signed and in the log.`
+    : `By the policy in force when it was accepted, ${object} was admitted. That decision is recorded, signed and in the log.`;
 }
 
-function notSaid(subject: AepSubject, denied: boolean): string {
+function notInferable(subject: AepSubject, denied: boolean): string {
   if (subject.kind === 'outcome') {
     return 'That the report is true: it records what was reported.';
   }
@@ -78,21 +80,19 @@ function notSaid(subject: AepSubject, denied: boolean): string {
     : 'That the action was carried out, or how it ended: it records a decision.';
 }
 
-/** A proof may stand while what was built on it does not any more. */
+/** Artifacts of a valid proof may be revoked or expired. */
 function endedArtifacts({ artifacts }: ProofExport['verdict']): string[] {
-  return ARTIFACT_KINDS.filter((kind) => STANDING[artifacts[kind]] !== undefined).map(
+  return ARTIFACT_KINDS.filter((kind) => ENDED[artifacts[kind]] !== undefined).map(
     (kind) => `${kind} ${artifacts[kind]}`,
   );
 }
 
-/** What comes after it has ended with it. */
+/** Only the first in the chain: later artifacts depend on it and have ended with it. */
 function firstEnded(verdict: ProofExport['verdict']): string[] {
   return endedArtifacts(verdict).slice(0, 1);
 }
 
 function laterEnded(verdict: ProofExport['verdict']): string[] {
   const ended = endedArtifacts(verdict);
-  return ended.length === 0
-    ? []
-    : [`Not everything built on this proof stands any more: ${ended.join(', ')}.`];
+  return ended.length === 0 ? [] : [`Artifacts of this proof have ended: ${ended.join(', ')}.`];
 }

@@ -8,7 +8,7 @@ import type { ProofExport } from '#protocol/schemas/proof-export';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { exact, field, words, type Field, type Value } from './field.js';
 
-/** The text of the signed note, unverified: whoever checks the paper brings the key. */
+/** Parses the note without verifying it: the reader verifies it with an independently obtained key. */
 export function checkpointOf({ inclusion }: ProofExport): Checkpoint {
   const { checkpoint: note } = inclusion;
   return parseCheckpoint(note.slice(0, note.lastIndexOf('\n\n') + 1));
@@ -34,7 +34,7 @@ export function logFields(document: ProofExport): Field[] {
   ];
 }
 
-/** Lines, so that what the note breaks is broken here; the empty one divides text and signatures. */
+/** Keeps the line breaks of the note; the empty line separates text and signatures. */
 function noteLines(note: string): Value[] {
   return note
     .replace(/\n$/, '')
@@ -62,7 +62,7 @@ export function keyFields({ aep, envelope, keys, log_vkey }: ProofExport): Field
     field('Log key', log_vkey === null ? words('not stated by the engine') : exact(log_vkey)),
     field(
       'Trust',
-      words('They say which keys to look for. Take the keys themselves from elsewhere.'),
+      words('These fields only identify the keys. Obtain the keys from an independent source.'),
     ),
   ];
 }

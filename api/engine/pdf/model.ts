@@ -6,7 +6,7 @@ import { exact, field, words, type Field, type Section } from './field.js';
 import { headlineOf, type Headline } from './headline.js';
 import { checkpointOf, hashFields, keyFields, logFields } from './log-fields.js';
 
-/** Everything that is printed, before anybody knows where on which page. */
+/** Content of the PDF, before layout. */
 export interface PdfModel {
   proofId: string;
   lookupUrl: string;
@@ -17,14 +17,14 @@ export interface PdfModel {
   decision: Section;
   artifacts: ArtifactRow[];
   chain: ChainStep[];
-  /** What the chain does not have, and why. */
+  /** Explains missing steps of the chain. */
   chainEnd: string | null;
   log: Section;
   hashes: Section;
   keys: Section;
 }
 
-/** @param json the export document's bytes, which go along with the paper */
+/** @param json bytes of the attached export */
 export function buildPdfModel(
   document: ProofExport,
   json: Uint8Array,
@@ -35,9 +35,9 @@ export function buildPdfModel(
     proofId: proof_id,
     lookupUrl,
     howToCheck:
-      `The file ${proof_id}.json inside this PDF is the proof itself: take it out, send it to ` +
-      'POST /v1/proofs/verify, and hold what is printed here against it; where they differ, ' +
-      'this paper is wrong.',
+      `The attached file ${proof_id}.json is the proof itself. Extract it, send it to ` +
+      'POST /v1/proofs/verify and compare it with these pages. Where they differ, the pages are ' +
+      'wrong.',
     headline: headlineOf(document),
     verdict: verdictFields(document),
     parties: { title: 'Parties', fields: partyFields(document) },
@@ -49,7 +49,7 @@ export function buildPdfModel(
     hashes: {
       title: 'Hashes',
       intro:
-        'SHA-256 in hexadecimal, of canonical bytes (RFC 8785). Those of the policy are with the decision.',
+        'SHA-256 of canonical bytes (RFC 8785), in hexadecimal. The section Decision has the policy hashes.',
       fields: hashFields(document, json),
     },
     keys: { title: 'Signature and keys', fields: keyFields(document) },
@@ -58,7 +58,7 @@ export function buildPdfModel(
 
 function chainEndOf({ decision, subject }: ProofExport['aep']): string | null {
   if (decision.effect === 'DENY') {
-    return 'The chain of a denial ends here: what is denied has no passport, certificate or trust.';
+    return 'The chain of a denial ends here: a denied action has no passport, certificate or trust.';
   }
   return subject.kind === 'outcome'
     ? 'The chain of an outcome ends here: only the admission of an action has a passport, certificate and trust.'
@@ -69,13 +69,13 @@ function verdictFields(document: ProofExport): Field[] {
   const { verdict } = document;
   const headline = headlineOf(document);
   return [
-    field(headline.asserts ? 'Asserted' : 'Standing', ...headline.says.map(words)),
+    field(headline.asserts ? 'Asserted' : 'Status', ...headline.asserted.map(words)),
     field('By', words('the verification system of the log'), exact(checkpointOf(document).origin)),
     field('As of', words(`the first ${verdict.log_size} entries of the log`)),
     field(
       'Verified at',
       verdict.verified_at === null ? words('not verified yet') : exact(verdict.verified_at),
     ),
-    field('Does not say', ...headline.doesNotSay.map(words)),
+    field('Not asserted', ...headline.notAsserted.map(words)),
   ];
 }

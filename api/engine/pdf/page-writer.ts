@@ -4,16 +4,16 @@ import { safeText, wrapPieces, type Piece } from './safe-text.js';
 type Doc = PDFKit.PDFDocument;
 type Element = ReturnType<Doc['struct']>;
 
-/** A4 in points, and what stays free of it. */
+/** A4 and its margins, in points. */
 export const PAGE = { width: 595.28, height: 841.89, side: 56, top: 72, bottom: 68 } as const;
 
 export const INK = '#000000';
 export const GREY = '#555555';
 export const HAIRLINE = '#999999';
-/** Behind what is written as its code point. */
+/** Background of escapes. */
 const ESCAPE_GROUND = '#d9d9d9';
 
-/** Sizes and the distance from line to line. */
+/** Font sizes and line heights, in points. */
 export const TEXT = {
   words: { font: 'sans', size: 8.5, leading: 12 },
   label: { font: 'sansBold', size: 8, leading: 12 },
@@ -30,17 +30,17 @@ export interface TextStyle {
   leading: number;
 }
 
-/** A line that fits, ready to be put down anywhere. */
+/** A wrapped line. */
 export type Line =
   { kind: 'words'; style: TextStyle; text: string } | { kind: 'exact'; pieces: Piece[] };
 
 /**
- * Pages, and a place on them that moves down. Whatever is drawn is either part of the document's
- * structure (`block`) or marked as having no meaning (`aside`).
+ * Writes tagged pages from top to bottom. Content is either part of the document structure (`block`)
+ * or an artifact that screen readers skip (`aside`).
  */
 export class PageWriter {
   y: number = PAGE.top;
-  /** Something was written as its code point, which asks for a legend. */
+  /** An escape was written, so the legend is needed. */
   hasEscapes = false;
   readonly left = PAGE.side;
   readonly width = PAGE.width - 2 * PAGE.side;
@@ -56,7 +56,7 @@ export class PageWriter {
     doc.addPage();
   }
 
-  /** One element of the structure, on as many pages as it takes. */
+  /** One structure element, which may span pages. */
   block(type: string, draw: () => void, alt?: string): void {
     const element = this.doc.struct(type, alt === undefined ? {} : { alt });
     this.root.add(element);
@@ -66,21 +66,21 @@ export class PageWriter {
     element.end();
   }
 
-  /** Content of the current block, all of it on the current page. */
+  /** Content of the current block on the current page. */
   mark(draw: () => void): void {
-    if (this.block_ === null) throw new Error('content is drawn within a block');
+    if (this.block_ === null) throw new Error('content must be drawn within a block');
     this.block_.add(this.doc.markStructureContent('Span'));
     draw();
     this.doc.endMarkedContent();
   }
 
-  /** Makes a part of the current block lead to a URL. */
+  /** Links an area of the current block to a URL. */
   link(url: string, x: number, y: number, width: number, height: number): void {
     const option = { structParent: this.block_ };
     this.doc.link(x, y, width, height, url, option as PDFKit.Mixins.AnnotationOption);
   }
 
-  /** Lines, frames and what repeats on every page: nothing that a reader aloud would read. */
+  /** Lines, frames and repeated content, which screen readers skip. */
   aside(draw: () => void): void {
     this.doc.markContent('Artifact', { type: 'Layout' });
     draw();
@@ -91,7 +91,7 @@ export class PageWriter {
     this.root.end();
   }
 
-  /** Goes on to the next page unless so much room is left on this one; whether it did. */
+  /** Starts a new page if less than `height` is left. Returns whether it did. */
   need(height: number): boolean {
     if (this.y + height <= PAGE.height - PAGE.bottom) return false;
     this.doc.addPage();
@@ -103,7 +103,7 @@ export class PageWriter {
     return this.doc.font(style.font).fontSize(style.size).widthOfString(text);
   }
 
-  /** The paper's own words, broken between words. */
+  /** Wraps fixed text between words. */
   wrapWords(style: TextStyle, text: string, width: number): Line[] {
     const lines: string[] = [];
     for (const word of text.split(' ')) {
@@ -114,7 +114,7 @@ export class PageWriter {
     return lines.map((line) => ({ kind: 'words', style, text: line }));
   }
 
-  /** A text of the document, broken wherever the line is full. */
+  /** Wraps text of the document at any character. */
   wrapExact(text: string, width: number): Line[] {
     const columns = Math.floor(width / (TEXT.exact.size * MONO_ADVANCE) + 1e-6);
     return wrapPieces(safeText(text, this.fonts.covers), columns).map((pieces) => ({
@@ -123,7 +123,7 @@ export class PageWriter {
     }));
   }
 
-  /** Puts a line down with its upper left corner there; within `mark` or `aside`. */
+  /** Draws a line with its upper left corner at (x, y), within `mark` or `aside`. */
   put(line: Line, x: number, y: number, colour: string = INK): void {
     if (line.kind === 'words') this.write(line.style, line.text, x, y, colour);
     else this.putPieces(line.pieces, x, y, colour);

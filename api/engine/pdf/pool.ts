@@ -3,24 +3,22 @@ import { Piscina } from 'piscina';
 import { packageRoot } from '#runtime/process/package-root';
 import type { PdfRequest } from './render.js';
 
-/** Every thread is busy and as many requests wait as may: nothing is wrong with this one. */
+/** The queue, or the tenant's share of it, is full. */
 export class RendererBusyError extends Error {
   override readonly name = 'RendererBusyError';
 }
 
-/** The document was not rendered in time. */
 export class RenderTimeoutError extends Error {
   override readonly name = 'RenderTimeoutError';
 }
 
 export interface PdfRenderer {
   /**
-   * @param asker who it is for: nobody gets more than half of all places, so that one who asks for
-   *   paper after paper does not leave the others without
+   * @param tenantNo gets at most half of all slots, so that one tenant cannot block others
    * @throws {@link RendererBusyError}, {@link RenderTimeoutError}
    */
-  render(request: PdfRequest, asker?: number): Promise<Uint8Array>;
-  /** Lets what was taken on be rendered; nothing more is. */
+  render(request: PdfRequest, tenantNo?: number): Promise<Uint8Array>;
+  /** Waits for accepted requests and rejects new ones. */
   close(): Promise<void>;
 }
 
@@ -28,30 +26,27 @@ export interface PdfRendererOptions {
   threads: number;
   /** Requests that may wait for a thread. */
   queued: number;
-  /** From the request to the document, waiting included. */
+  /** Per request, including the wait for a thread. */
   timeoutMs: number;
-  /** What the threads run. */
+  /** Worker script. */
   file?: string;
 }
 
 export const PDF_DEFAULTS = { threads: 2, queued: 32, timeoutMs: 15_000 } as const;
 
-/** A thread with nothing to do is kept for so long. */
+/** Time until an idle thread ends. */
 const IDLE_MS = 30_000;
 const THREAD_MEMORY_MB = 256;
 
-/** Threads run what was built, also where this file itself is run from source. */
+/** Threads run the built file even if this one runs from source. */
 const BUILT = join(packageRoot, 'dist', 'api', 'engine', 'pdf', 'thread.js');
 
-/**
- * Renders in threads of its own, so that laying out pages never keeps the API from answering. They
- * are started by the first request: an engine that is asked for no PDF has none.
- */
+/** Renders in worker threads, so that layout does not block the event loop. Threads start on demand. */
 export function createPdfRenderer(options: PdfRendererOptions): PdfRenderer {
   const { file = BUILT, queued, threads, timeoutMs } = options;
-  const taken = new Map<Promise<Uint8Array>, number | undefined>();
-  const places = threads + queued;
-  const share = Math.ceil(places / 2);
+  const accepted = new Map<Promise<Uint8Array>, number | undefined>();
+  const slots = threads + queued;
+  const share = Math.ceil(slots / 2);
   let pool: Piscina<PdfRequest, Uint8Array> | null = null;
   let closed = false;
 
@@ -62,11 +57,10 @@ export function createPdfRenderer(options: PdfRendererOptions): PdfRenderer {
       maxThreads: threads,
       idleTimeout: IDLE_MS,
       resourceLimits: { maxOldGenerationSizeMb: THREAD_MEMORY_MB },
-      // Rendering needs nothing of the environment, least of all the database's address.
+      // Rendering parses untrusted text: keep the environment's secrets out of the threads.
       env: {},
     });
-    // Of a thread that works for nobody any more, such as one that ran out of memory when its time was up:
-    // whoever waited has been told. Unheard, it would end the engine.
+    // A thread can fail after its request timed out. Without a listener the event ends the process.
     opened.on('error', () => undefined);
     return opened;
   };
@@ -82,29 +76,29 @@ export function createPdfRenderer(options: PdfRendererOptions): PdfRenderer {
     }
   }
 
-  const takenBy = (asker: number): number =>
-    [...taken.values()].filter((one) => one === asker).length;
+  const acceptedOf = (tenantNo: number): number =>
+    [...accepted.values()].filter((one) => one === tenantNo).length;
 
   return {
-    async render(request, asker) {
-      // Counted here: the pool's own limit leaves out tasks that can be aborted.
-      if (closed || taken.size >= places) {
+    async render(request, tenantNo) {
+      // Piscina's own limit does not count abortable tasks.
+      if (closed || accepted.size >= slots) {
         throw new RendererBusyError(closed ? 'the renderer is closed' : 'the queue is full');
       }
-      if (asker !== undefined && takenBy(asker) >= share) {
-        throw new RendererBusyError('this tenant has its share of the queue');
+      if (tenantNo !== undefined && acceptedOf(tenantNo) >= share) {
+        throw new RendererBusyError('the tenant’s share of the queue is full');
       }
       const rendering = run(request);
-      taken.set(rendering, asker);
+      accepted.set(rendering, tenantNo);
       try {
         return await rendering;
       } finally {
-        taken.delete(rendering);
+        accepted.delete(rendering);
       }
     },
     async close() {
       closed = true;
-      await Promise.allSettled(taken.keys());
+      await Promise.allSettled(accepted.keys());
       await pool?.destroy();
     },
   };

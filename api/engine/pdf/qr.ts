@@ -13,10 +13,10 @@ export interface QrSymbol {
   dark: DarkRun[];
 }
 
-/** Light modules that a reader needs around the symbol (ISO/IEC 18004). */
+/** Light modules required around the symbol (ISO/IEC 18004). */
 export const QUIET_ZONE = 4;
 
-/** The QR code of a URL as runs of dark modules, to be drawn as vectors. */
+/** QR code of a URL as runs of dark modules, for vector drawing. */
 export function qrOf(url: string): QrSymbol {
   const { modules } = qrcode.create(url, { errorCorrectionLevel: 'M' });
   const { size } = modules;

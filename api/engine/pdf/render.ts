@@ -18,16 +18,13 @@ import { buildPdfModel, type PdfModel } from './model.js';
 import { PageWriter } from './page-writer.js';
 
 export interface PdfRequest {
-  /** An export document, as `format=json` gives it. */
+  /** The export document of `format=json`. */
   json: Uint8Array;
-  /** Where the public is told of the proof's current standing. */
+  /** Public lookup of the proof's current status. */
   lookupUrl: string;
 }
 
-/**
- * The paper of one export document. What is printed is read from the bytes that go along inside,
- * and nothing else is looked at, no clock either: the same request gives the same bytes.
- */
+/** Renders one export as a PDF. Deterministic: reads only the attached bytes, and no clock. */
 export async function renderPdf(
   { json, lookupUrl }: PdfRequest,
   fonts: Fonts,
@@ -55,15 +52,15 @@ function openDocument(
     margin: 0,
     autoFirstPage: false,
     bufferPages: true,
-    // Compressed bytes differ between versions of zlib and between processors.
+    // zlib output differs between versions and processors.
     compress: false,
     pdfVersion: '1.7',
     tagged: true,
     lang: 'en',
     displayTitle: true,
-    // No font but those that are registered below.
+    // No default font: only those registered below.
     font: '',
-    // The file's id is made of these, so it depends on the document and on nothing else.
+    // PDFKit derives the file id from these, so they must depend only on the document.
     info: {
       Title: `Autonomous Execution Proof ${proof_id}`,
       Subject: `sha256:${hashHex(nativeSha256, json)}`,

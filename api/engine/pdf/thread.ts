@@ -3,7 +3,7 @@ import { renderPdf, type PdfRequest } from './render.js';
 
 const fonts = loadFonts();
 
-/** What a thread of the renderer runs, again and again. */
+/** Task of a renderer thread. */
 export default function render(request: PdfRequest): Promise<Uint8Array> {
   return renderPdf(request, fonts);
 }

@@ -19,9 +19,8 @@ import { statementOf } from './standing.js';
 import { altered, documentsOf, erased } from './stored-proof.js';
 
 /**
- * Everything about one of the caller's proofs that its holder needs without the service. The
- * checkpoint is the first that covers all that the verdict speaks for, so the same proof with the
- * same verdict is the same document, however much the log has grown since.
+ * Exports a proof for offline verification. The checkpoint is the first that covers the log size of
+ * the verdict, so the same proof with the same verdict always gives the same document.
  *
  * @throws Problem proof_not_found, payload_erased, pending_verdict, pending_checkpoint,
  *   integrity_failure
@@ -46,9 +45,13 @@ async function readExport(
   const history = await proofHistory(sql, stored);
   const verdict = statementOf(stored, history);
   if (verdict.verified_at === null) {
-    throw new Problem('pending_verdict', 'The verification system has not looked at it yet.', {
-      headers: { 'Retry-After': '1' },
-    });
+    throw new Problem(
+      'pending_verdict',
+      'The verification system has not verified this proof yet. Retry after Retry-After.',
+      {
+        headers: { 'Retry-After': '1' },
+      },
+    );
   }
   const inclusion = await inclusionOf(sql, stored, entry, verdict.log_size);
   return {
@@ -99,9 +102,13 @@ async function inclusionOf(
     throw error;
   });
   if (under === null) {
-    throw new Problem('pending_checkpoint', 'No signed checkpoint covers this proof yet.', {
-      headers: { 'Retry-After': '1' },
-    });
+    throw new Problem(
+      'pending_checkpoint',
+      'No signed checkpoint covers this proof yet. Retry after the publisher has signed one.',
+      {
+        headers: { 'Retry-After': '1' },
+      },
+    );
   }
   const { checkpoint, path } = under;
   return {
@@ -112,7 +119,7 @@ async function inclusionOf(
   };
 }
 
-/** From the log, like every key: the AEP only names it. */
+/** From the log: the AEP contains only the key id. */
 function publicKeyOf({ keys }: ProofHistory, stored: StoredProof, keyId: string): string {
   const { publicKey } = keyStateAt(keys ?? [], keyId, stored.leafIndex, Number.MAX_SAFE_INTEGER);
   if (publicKey === null) throw altered(stored, 'key_id');

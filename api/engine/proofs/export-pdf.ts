@@ -6,7 +6,7 @@ import { RendererBusyError, RenderTimeoutError } from '../pdf/pool.js';
 import { Problem } from '../http/problem.js';
 
 /**
- * The paper of what `format=json` gives, with those bytes inside it.
+ * Renders the JSON export as a PDF with the export attached.
  *
  * @throws Problem as `exportDocument`, renderer_busy, render_timeout
  */
@@ -29,7 +29,7 @@ function problemOf(cause: unknown): unknown {
   if (cause instanceof RendererBusyError) {
     return new Problem(
       'renderer_busy',
-      'Try again shortly. The formats json and aep-json do not wait.',
+      'All PDF renderers are busy. Retry after Retry-After, or use the format json or aep-json.',
       {
         headers: { 'Retry-After': '2' },
         cause,
@@ -37,10 +37,14 @@ function problemOf(cause: unknown): unknown {
     );
   }
   if (cause instanceof RenderTimeoutError) {
-    return new Problem('render_timeout', 'Try again. The formats json and aep-json do not wait.', {
-      headers: { 'Retry-After': '5' },
-      cause,
-    });
+    return new Problem(
+      'render_timeout',
+      'Rendering exceeded the time limit. Retry after Retry-After, or use the format json or aep-json.',
+      {
+        headers: { 'Retry-After': '5' },
+        cause,
+      },
+    );
   }
   return cause;
 }

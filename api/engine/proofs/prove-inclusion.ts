@@ -18,15 +18,14 @@ export interface ProvenInclusion {
   under: { checkpoint: StoredCheckpoint; path: Uint8Array[] } | null;
 }
 
-/** The tiles, the checkpoint and the leaf do not fit each other. */
+/** Tiles, checkpoint and leaf are inconsistent. */
 export class InclusionMismatchError extends Error {
   override readonly name = 'InclusionMismatchError';
 }
 
 /**
- * Proves a leaf under a signed checkpoint, the latest unless another is asked for, from a handful of
- * tiles whatever the size of the log, and checks the proof as its receiver will before anybody
- * receives it.
+ * Proves a leaf under a signed checkpoint, by default the latest, from O(log n) tiles. Verifies the
+ * proof before returning it.
  */
 export async function proveInclusion(
   sql: Db,
@@ -50,23 +49,23 @@ export async function proveInclusion(
   const claim = { index: leafIndex, size: treeSize, leafHash: hash, path, root };
   if (!verifyInclusion(nativeSha256, claim)) {
     throw new InclusionMismatchError(
-      `leaf ${leafIndex} does not lead to the root of checkpoint ${treeSize}`,
+      `the path of leaf ${leafIndex} does not give the root of checkpoint ${treeSize}`,
     );
   }
   return { leafHash: hash, under: { checkpoint, path } };
 }
 
-/** The columns beside a note must be what the note says, since the note is what is handed out. */
+/** Clients get the note, so the columns used for the proof must equal its content. */
 function requireNoteOf({ note, treeSize, root }: StoredCheckpoint): void {
   const { size, root: signed } = parseCheckpoint(note.slice(0, note.lastIndexOf('\n\n') + 1));
   if (size !== treeSize || !equalBytes(signed, root)) {
-    throw new InclusionMismatchError(`the note of checkpoint ${treeSize} says something else`);
+    throw new InclusionMismatchError(`the note of checkpoint ${treeSize} differs from its columns`);
   }
 }
 
 /**
- * The log key to check a checkpoint with: a log that changed its key keeps checkpoints of both. For
- * a checkpoint by none that this engine was told of it is the one in use.
+ * The log key that signed a checkpoint: after a key rotation, older checkpoints verify with a retired
+ * key. Falls back to the current key.
  */
 export function vkeyFor(
   note: string,

@@ -14,32 +14,34 @@ import {
 import { formatTime } from '#protocol/time';
 import type { ProofHistory } from '#sql/proofs/history';
 
-type Told = Pick<ProofHistory, 'verdicts' | 'revocations' | 'isDamaged' | 'isErased' | 'voidedAt'>;
+type StatusHistory = Pick<
+  ProofHistory,
+  'verdicts' | 'revocations' | 'isDamaged' | 'isErased' | 'voidedAt'
+>;
 
 /**
- * What the registry says of a proof now: the verdict in force, every revocation in the log, and the
- * compromise that voids it. Where one of the revocations cannot be told any more, nothing is asserted, whatever was found before; nor of
- * what was erased or voided, whether or not the verification system has come to say so.
+ * Current statement about a proof, from the latest verdict, all logged revocations and the key
+ * compromise that voids it. Asserts nothing when a stored revocation is damaged, the payload is
+ * erased or the proof is voided, even before the verification system records it.
  */
-export function statementOf(decided: Decided, history: Told): VerdictStatement {
+export function statementOf(decided: Decided, history: StatusHistory): VerdictStatement {
   const { isDamaged = false, isErased = false, voidedAt = null, revocations, verdicts } = history;
   const last = verdicts.at(-1);
-  const instead: Outcome | null = isDamaged ? 'fail' : isErased ? 'erased' : null;
-  const verdict = last === undefined || instead === null ? last : { ...last, outcome: instead };
+  const override: Outcome | null = isDamaged ? 'fail' : isErased ? 'erased' : null;
+  const verdict = last === undefined || override === null ? last : { ...last, outcome: override };
   return statement(decided, verdict, {
     revocations: firstOfEachKind(revocations),
-    // With a revocation lost, nothing is reported as revoked either.
+    // With a damaged revocation, REVOKED is not reliable either.
     voidedAt: isDamaged ? null : voidedAt,
   });
 }
 
 /**
- * Every statement that the registry could ever have made of a proof once it was verified: each
- * verdict while it was in force, with the revocations and the compromise of each prefix of the log
- * that holds all that were there when the verdict was made. A statement that was exported is genuine
- * if and only if it is one of these.
+ * Every statement that the registry can have made about a verified proof: each effective verdict,
+ * combined with the revocations and compromise in each log prefix from its tree size on. An exported
+ * statement is genuine if and only if it is one of these.
  */
-export function statementsOf(decided: Decided, history: Told): VerdictStatement[] {
+export function statementsOf(decided: Decided, history: StatusHistory): VerdictStatement[] {
   const { voidedAt = null } = history;
   const revocations = firstOfEachKind(history.revocations);
   const changes = [...revocations.map(({ leafIndex }) => leafIndex), ...asList(voidedAt)];
@@ -57,7 +59,7 @@ export function statementsOf(decided: Decided, history: Told): VerdictStatement[
 
 const asList = (leafIndex: number | null): number[] => (leafIndex === null ? [] : [leafIndex]);
 
-/** What the log has about a proof besides its entry. */
+/** Log entries about a proof besides its own. */
 interface LogChanges {
   /** In log order, the first of each kind. */
   revocations: readonly RevocationInHistory[];
@@ -96,7 +98,7 @@ function statement(
   };
 }
 
-/** To revoke what is revoked changes nothing, so only the first of a kind counts. */
+/** Later revocations of the same kind have no effect. */
 function firstOfEachKind(revocations: readonly RevocationInHistory[]): RevocationInHistory[] {
   const kinds = new Set<ArtifactKind>();
   return revocations.filter(({ kind }) => !kinds.has(kind) && kinds.add(kind));

@@ -20,16 +20,16 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import type { StoredProof } from '#sql/proofs/read';
 import { Problem } from '../http/problem.js';
 
-/** The documents of one proof, derived again from what is stored. */
+/** Documents of a proof, derived from the stored rows. */
 export interface ProofDocuments {
   entry: ProofEntry;
-  /** Null when the payload has been erased: what the log commits to remains. */
+  /** Null after erasure: only the commitments in the log remain. */
   payload: { aep: Aep; record: ProofRecord; receipt: Receipt } | null;
 }
 
 /**
- * Derives a proof's documents and holds them against the hashes that the log commits to. What was
- * altered in the database is never served as if it had been signed.
+ * Derives a proof's documents and checks them against the hashes in the log, so that altered rows
+ * are never served as signed.
  */
 export function documentsOf(stored: StoredProof): ProofDocuments {
   if (!stored.isLogged) throw altered(stored, 'the log entry');
@@ -49,8 +49,8 @@ export function documentsOf(stored: StoredProof): ProofDocuments {
 function payloadOf(stored: StoredProof): ProofDocuments['payload'] {
   const { aep, signature, keyId, requestHash } = stored;
   if (aep === null || signature === null || requestHash === null) {
-    // Gone without a record it is lost, and nobody is told that it was meant to be.
-    if (!stored.isErased) throw altered(stored, 'the payload, which is missing,');
+    // A missing payload without a recorded erasure is a loss, not an erasure.
+    if (!stored.isErased) throw altered(stored, 'the missing payload');
     return null;
   }
   const facts: ReceiptFacts = {
@@ -69,17 +69,17 @@ function payloadOf(stored: StoredProof): ProofDocuments['payload'] {
   return { aep: document, record, receipt: buildReceipt(nativeSha256, facts) };
 }
 
-/** Whether the columns that are shown, or that statements are made from, are what the AEP says. */
-export function isRowOf(stored: StoredProof, { subject, ...said }: Aep): boolean {
+/** Whether the columns used in responses and statements equal the AEP. */
+export function isRowOf(stored: StoredProof, { subject, ...aep }: Aep): boolean {
   return (
-    stored.tenantId === said.tenant_id &&
-    stored.effect === said.decision.effect &&
+    stored.tenantId === aep.tenant_id &&
+    stored.effect === aep.decision.effect &&
     stored.isOutcome === (subject.kind === 'outcome') &&
-    stored.environment === said.environment &&
+    stored.environment === aep.environment &&
     stored.lane === (requestTypeOf(subject) === 'execute' ? 1 : 2) &&
-    stored.keyId === said.key_id &&
-    (stored.isErased || hexOf(stored.requestHash) === said.request_hash) &&
-    formatTime(stored.acceptedAt) === said.accepted_at
+    stored.keyId === aep.key_id &&
+    (stored.isErased || hexOf(stored.requestHash) === aep.request_hash) &&
+    formatTime(stored.acceptedAt) === aep.accepted_at
   );
 }
 
@@ -87,22 +87,28 @@ function hexOf(hash: Uint8Array | null): string | null {
   return hash === null ? null : toHex(hash);
 }
 
-/** What needs the payload, and cannot be had any more. */
 export function erased(): Problem {
-  return new Problem('payload_erased', 'Only the commitments of this proof are left, in the log.');
+  return new Problem(
+    'payload_erased',
+    'The payload of this proof was erased. Only its commitments in the log remain.',
+  );
 }
 
-/** What is stored is not what the log commits to; the cause says for the operator what differs. */
+/** The stored rows differ from the log. The cause, for the operator, names what differs. */
 export function altered(stored: StoredProof, what: string, cause?: Error): Problem {
   const { proofId, leafIndex } = stored;
   return new Problem(
     'integrity_failure',
-    'What is stored for this proof is not what the log commits to. It is not served.',
-    { cause: new Error(`proof ${proofId} at leaf ${leafIndex}: ${what} does not fit`, { cause }) },
+    'The stored proof differs from the commitments in the log, so it is not served. Contact the operator.',
+    {
+      cause: new Error(`proof ${proofId} at leaf ${leafIndex}: ${what} does not match the log`, {
+        cause,
+      }),
+    },
   );
 }
 
-/** What the log says of a key for a signature at `leafIndex`, and where it says so. */
+/** State of a key for a signature at `leafIndex`, with the entries that define it. */
 export function keyOf(
   entries: readonly KeyedEntry[],
   keyId: string,

@@ -17,12 +17,12 @@ import type { StoredCheckpoint } from '#sql/log/checkpoints';
 import type { StoredProof } from '#sql/proofs/read';
 import { passOr } from './verify-checks.js';
 
-/** What somebody sent in to be verified. */
+/** Evidence submitted for verification. */
 export interface Submission {
   proofId: string;
   /** Null when only the id was sent. */
   signed: { aep: Aep; envelope: DsseEnvelope; open: OpenEnvelope } | null;
-  /** The rest of it, when it is a whole export. */
+  /** Null unless a complete export was submitted. */
   exported: ProofExport | null;
 }
 
@@ -41,25 +41,22 @@ function signedOf(aep: Aep, envelope: DsseEnvelope): Submission['signed'] {
   return { aep, envelope, open: parseEnvelope(envelope) };
 }
 
-/** What the registry has to hold a submission against. */
+/** The registry's own record of the proof, for comparison. */
 export interface Registered {
   stored: StoredProof;
   /** The canonical log entry. */
   entry: Uint8Array;
-  /** As the log has it; null when the log knows no such key. */
+  /** From the log; null if the log has no such key. */
   publicKey: Uint8Array | null;
-  /** Every statement that the registry could ever have made of it. */
+  /** Every statement that the registry can have made about the proof. */
   statements: VerdictStatement[];
-  /** The checkpoint that was signed for the tree size that is submitted, if any was. */
+  /** The signed checkpoint of the submitted tree size, or null. */
   checkpoint: StoredCheckpoint | null;
-  /** What an export with that checkpoint names now. */
+  /** The log key that an export with that checkpoint names now. */
   logVkey: string | null;
 }
 
-/**
- * Holds each part of a submission against what the registry itself would say. The log's commitments
- * decide what is genuine: a part is, or it differs; how it differs does not matter.
- */
+/** Compares each part of a submission with the registry. The log's commitments decide what is genuine. */
 export function submittedChecks(submission: Submission, registered: Registered): VerifyCheck[] {
   const { signed, exported } = submission;
   const record = signed === null ? null : rebuilt(signed, registered.stored);
@@ -103,12 +100,12 @@ export function submittedChecks(submission: Submission, registered: Registered):
     ifExported(
       'submitted_inclusion',
       (document) => isIncluded(document.inclusion, registered),
-      'the checkpoint was not signed like that, or the path does not lead to it from this leaf',
+      'this log did not sign the checkpoint, or the path does not connect the leaf to its root',
     ),
     ifExported(
       'submitted_keys',
       (document) => areKeys(document, registered),
-      'a key is not the one that the log has, or not the one that signed the checkpoint',
+      'a key differs from the one in the log, or from the one that signed the checkpoint',
     ),
     ifExported(
       'submitted_verdict',
@@ -119,10 +116,10 @@ export function submittedChecks(submission: Submission, registered: Registered):
 }
 
 function notSubmitted(name: VerifyCheck['name']): VerifyCheck {
-  return { name, result: 'not_applicable', detail: 'it is not part of the submission' };
+  return { name, result: 'not_applicable', detail: 'not part of the submission' };
 }
 
-/** The record that a submitted AEP and signature would have in the log. */
+/** The proof record derived from the submitted AEP and signature. */
 function rebuilt(signed: NonNullable<Submission['signed']>, stored: StoredProof): ProofRecord {
   const { aep, open } = signed;
   return buildProofRecord(nativeSha256, {
@@ -166,7 +163,7 @@ function areKeys(document: ProofExport, { publicKey, logVkey }: Registered): boo
   );
 }
 
-/** An export may name a log key that has been replaced since: it is the one that signed its checkpoint. */
+/** An export may name a log key that was rotated since: accept the key that signed its checkpoint. */
 function signedBy(note: string, vkey: string | null): boolean {
   if (vkey === null) return false;
   try {

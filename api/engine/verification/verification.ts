@@ -29,17 +29,16 @@ import { isRowOf, keyOf } from '../proofs/stored-proof.js';
 import { vkeyFor } from '../proofs/prove-inclusion.js';
 import { statementOf, statementsOf } from '../proofs/standing.js';
 import { submittedChecks, type Submission } from './submission.js';
-import { causeOf, completed, passOr, standingChecks, statusOf } from './verify-checks.js';
+import { causeOf, completed, passOr, statusChecks, statusOf } from './verify-checks.js';
 
 const crypto = { sha256: nativeSha256, verify: nativeVerify };
 
-/** Ids of keys under which anybody can sign anything: no log should ever have one. */
+/** Ids of small-order keys: anyone can produce signatures that verify under them. */
 const SMALL_ORDER = new Set(smallOrderPublicKeys().map((key) => jwkThumbprint(nativeSha256, key)));
 
 /**
- * What the registry says of a submission. Another tenant's proof is not looked for: it goes the
- * same way as one that never was, through the same queries, and no check is made of it that would
- * come out differently.
+ * Verifies a submission against the registry. Another tenant's proof takes the same queries and gets
+ * the same response as one that does not exist.
  */
 export async function verification(
   ctx: EngineContext,
@@ -48,12 +47,12 @@ export async function verification(
   submission: Submission,
 ): Promise<Verdict> {
   const stored = await readProof(sql, caller.tenantNo, submission.proofId);
-  const made =
+  const findings =
     stored === null
-      ? await absent(sql, submission)
-      : await present(ctx, sql, caller, submission, stored);
-  const { checks, effect, key, verdict, logSize } = made;
-  const smallOrder = key !== null && (SMALL_ORDER.has(key.key_id) || made.unusableKey);
+      ? await verifyAbsent(sql, submission)
+      : await verifyStored(ctx, sql, caller, submission, stored);
+  const { checks, effect, key, verdict, logSize } = findings;
+  const smallOrder = key !== null && (SMALL_ORDER.has(key.key_id) || findings.unusableKey);
   const keyFound = { state: key?.state ?? 'unknown', smallOrder } as const;
   const cause = causeOf(checks, keyFound, stored?.isErased ?? false);
   const status = statusOf(cause, verdict);
@@ -71,20 +70,20 @@ export async function verification(
   };
 }
 
-interface Made extends Pick<Verdict, 'checks' | 'effect' | 'key' | 'verdict'> {
+interface Findings extends Pick<Verdict, 'checks' | 'effect' | 'key' | 'verdict'> {
   logSize: number;
-  /** The log has the key, and nothing that is signed under it means anything. */
+  /** The key in the log is not a usable Ed25519 key: its signatures prove nothing. */
   unusableKey: boolean;
 }
 
-const NOT_HERE = 'this registry has no such proof of this tenant to hold it against';
+const NOT_REGISTERED = 'the registry has no such proof of this tenant';
 
-async function absent(sql: Db, { signed }: Submission): Promise<Made> {
+async function verifyAbsent(sql: Db, { signed }: Submission): Promise<Findings> {
   const [logSize, keys] = await Promise.all([treeSize(sql), keysInLog(sql)]);
   const key = signed === null ? null : keyOf(keys ?? [], signed.aep.key_id, logSize, logSize);
-  const registered = passOr('registered', false, NOT_HERE);
+  const registered = passOr('registered', false, NOT_REGISTERED);
   return {
-    checks: completed([registered, ...(key === null ? [] : [keyCheck(key.state)])], NOT_HERE),
+    checks: completed([registered, ...(key === null ? [] : [keyCheck(key.state)])], NOT_REGISTERED),
     effect: null,
     key,
     verdict: null,
@@ -94,20 +93,20 @@ async function absent(sql: Db, { signed }: Submission): Promise<Made> {
 }
 
 function keyCheck(state: string): VerifyCheck {
-  return passOr('signing_key', state === 'active', `by the log the key is ${state}`);
+  return passOr('signing_key', state === 'active', `the state of the key in the log is ${state}`);
 }
 
-async function present(
+async function verifyStored(
   ctx: EngineContext,
   sql: Pool,
   caller: Caller,
   submission: Submission,
   stored: StoredProof,
-): Promise<Made> {
+): Promise<Findings> {
   const { signed, exported } = submission;
   const { leafIndex } = stored;
   const logged = loggedAep(signed?.open.payload ?? null, stored) ?? loggedAep(stored.aep, stored);
-  // Of a row that was changed no statement is made: what was signed is in the AEP.
+  // Statements follow the signed AEP, because the columns may have been altered.
   const decided = logged === null ? stored : decidedIn(logged);
   const signedBy = logged?.key_id ?? stored.keyId;
   const history = await proofHistory(sql, { ...stored, keyId: signedBy });
@@ -143,7 +142,7 @@ async function present(
         });
   const verdict = statementOf(decided, history);
   const made: VerifyCheck[] = [
-    passOr('registered', true, NOT_HERE),
+    passOr('registered', true, NOT_REGISTERED),
     ...derived.map((check) => withoutTree(check, inclusion)),
     ...rowChecks(stored, logged),
     ...submittedChecks(submission, {
@@ -154,10 +153,10 @@ async function present(
       checkpoint,
       logVkey: checkpoint === null ? ctx.logVkey : vkeyFor(checkpoint.note, ctx),
     }),
-    ...standingChecks(history),
+    ...statusChecks(history),
   ];
   return {
-    checks: completed(made, 'it could not be made'),
+    checks: completed(made, 'the check was not possible'),
     effect: decided.effect,
     key: keyOf(keys, keyId, leafIndex, logSize),
     verdict,
@@ -166,7 +165,7 @@ async function present(
   };
 }
 
-/** Gone on purpose it cannot be checked; gone without a record it is lost. */
+/** A recorded erasure makes the check inapplicable; a missing AEP without one is a loss. */
 function withoutPayload({ isErased }: StoredProof): Check {
   return isErased
     ? { name: 'aep_hash', result: 'not_applicable', detail: 'the payload has been erased' }
@@ -174,8 +173,8 @@ function withoutPayload({ isErased }: StoredProof): Check {
 }
 
 /**
- * The leaf's path to the root that the verification system computed itself; null while its prefix
- * does not reach the leaf. A damaged tile leads nowhere, and that is a finding.
+ * Inclusion in the root that the verification system computed; null while the verified prefix does
+ * not cover the leaf. A damaged tile fails the check.
  */
 async function inclusionOf(sql: Db, leafIndex: number): Promise<ProofEvidence['inclusion'] | null> {
   const prefix = await verifiedPrefix(sql);
@@ -195,7 +194,7 @@ async function inclusionOf(sql: Db, leafIndex: number): Promise<ProofEvidence['i
   }
 }
 
-/** The AEP of these bytes, when they are those that the log commits to. */
+/** Parses the AEP if the log commits to these bytes. */
 function loggedAep(bytes: Uint8Array | null, { aepHash }: StoredProof): Aep | null {
   if (bytes === null || hashHex(nativeSha256, bytes) !== toHex(aepHash)) return null;
   try {
@@ -205,7 +204,7 @@ function loggedAep(bytes: Uint8Array | null, { aepHash }: StoredProof): Aep | nu
   }
 }
 
-/** Without the AEP that was logged nobody can say what the columns should be. */
+/** The columns can only be checked against the logged AEP. */
 function rowChecks(stored: StoredProof, logged: Aep | null): VerifyCheck[] {
   if (logged === null && stored.isLogged) return [];
   const fits = stored.isLogged && (logged === null || isRowOf(stored, logged));
@@ -215,6 +214,6 @@ function rowChecks(stored: StoredProof, logged: Aep | null): VerifyCheck[] {
 function withoutTree(check: Check, inclusion: ProofEvidence['inclusion'] | null): VerifyCheck {
   const { name, ...found } = check;
   if (name !== 'inclusion' || inclusion !== null) return { name, ...found };
-  const detail = 'the verification system has not come to this leaf yet';
+  const detail = 'the verification system has not verified this leaf yet';
   return { name, result: 'not_applicable', detail };
 }

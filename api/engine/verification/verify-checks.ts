@@ -13,7 +13,7 @@ export function passOr(name: VerifyCheck['name'], passed: boolean, otherwise: st
   return passed ? { name, result: 'pass' } : { name, result: 'fail', detail: otherwise };
 }
 
-/** All checks by name, in their one order: what was not made could not be, and says why. */
+/** All checks in their documented order. Missing ones are not_applicable, with the reason. */
 export function completed(made: readonly VerifyCheck[], whyNot: string): VerifyCheck[] {
   return VERIFY_CHECK_NAMES.map(
     (name) =>
@@ -25,21 +25,21 @@ export function completed(made: readonly VerifyCheck[], whyNot: string): VerifyC
   );
 }
 
-/** What the verification system and the log say of the registry's own proof. */
-export function standingChecks({
+/** Checks of the verdict, revocations and expiry of the registered proof. */
+export function statusChecks({
   isDamaged = false,
   revocations,
   verdicts,
   voidedAt = null,
 }: ProofHistory): VerifyCheck[] {
-  const unseen = 'the verification system has not looked at it yet';
+  const unverified = 'the verification system has not verified the proof yet';
   const verdict = verdicts.at(-1);
   const revoked = revocations.some(({ kind }) => kind === 'proof');
   return [
     verdict === undefined
-      ? { name: 'verdict', result: 'not_applicable', detail: unseen }
+      ? { name: 'verdict', result: 'not_applicable', detail: unverified }
       : isDamaged
-        ? { name: 'verdict', result: 'fail', detail: 'a revocation is not the one in the log' }
+        ? { name: 'verdict', result: 'fail', detail: 'a stored revocation differs from the log' }
         : verdict.outcome === 'erased'
           ? {
               name: 'verdict',
@@ -47,20 +47,24 @@ export function standingChecks({
               detail: 'the payload was erased: nothing is asserted',
             }
           : verdict.outcome === 'pass' && voidedAt !== null
-            ? { name: 'verdict', result: 'fail', detail: 'the log voids what its key signed' }
+            ? {
+                name: 'verdict',
+                result: 'fail',
+                detail: 'the log records a compromise of the signing key',
+              }
             : passOr('verdict', verdict.outcome === 'pass', failedIn(verdict.failedChecks)),
     passOr('not_revoked', !revoked, 'the log has a revocation of the proof'),
     verdict === undefined
-      ? { name: 'not_expired', result: 'not_applicable', detail: unseen }
-      : passOr('not_expired', !verdict.expired.includes('proof'), 'its validity is over'),
+      ? { name: 'not_expired', result: 'not_applicable', detail: unverified }
+      : passOr('not_expired', !verdict.expired.includes('proof'), 'the proof has expired'),
   ];
 }
 
 function failedIn(checks: readonly string[]): string {
-  return `the verification system found it wrong${checks.length > 0 ? `: ${checks.join(', ')}` : ''}`;
+  return `the verification system found a fault${checks.length > 0 ? `: ${checks.join(', ')}` : ''}`;
 }
 
-/** The first thing that is wrong, from what an attacker would do to what happens to any proof. */
+/** The most severe fault: forgery before damage, damage before revocation and expiry. */
 export function causeOf(
   checks: readonly VerifyCheck[],
   key: { state: VerdictKey['state']; smallOrder: boolean },
@@ -77,11 +81,12 @@ export function causeOf(
   );
   if (failed('signature') && (otherSignature || submittedAsLogged)) return 'bad_signature';
   if (!submittedAsLogged) return 'altered';
-  // Of what was erased no check failed; whoever kept it can still hold it against the log.
+  // No check fails for an erased proof: a kept copy still matches the log.
   if (isErased) return failed('not_revoked') ? 'revoked' : 'erased';
   if (result.get('verdict') === 'not_applicable') return 'not_verified_yet';
-  const standing = new Set<string>(['not_revoked', 'not_expired']);
-  if (checks.some(({ name }) => failed(name) && !standing.has(name))) return 'failed_verification';
+  const statusCheckNames = new Set<string>(['not_revoked', 'not_expired']);
+  if (checks.some(({ name }) => failed(name) && !statusCheckNames.has(name)))
+    return 'failed_verification';
   if (failed('not_revoked')) return 'revoked';
   if (failed('not_expired')) return 'expired';
   return null;
@@ -93,12 +98,12 @@ const PUBLIC_STATUS: Partial<Record<VerdictCause, VerificationStatus>> = {
   expired: 'EXPIRED',
 };
 
-/** The public vocabulary where it has a word, and INVALID, which only the engine says, for the rest. */
+/** A public status where one applies; otherwise INVALID, which only the engine uses. */
 export function statusOf(
   cause: VerdictCause | null,
   statement: VerdictStatement | null,
 ): Verdict['status'] {
   if (cause !== null) return PUBLIC_STATUS[cause] ?? 'INVALID';
-  // Never more than the registry itself says now.
+  // Never more positive than the registry's current statement.
   return statement?.verification_status ?? 'INVALID';
 }

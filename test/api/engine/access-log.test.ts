@@ -14,7 +14,7 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 
-it('is one line a request, with who and what became of it, and neither secrets nor payload', async () => {
+it('access log > writes one line per request with caller and outcome, without secrets and payload', async () => {
   const lines: Record<string, unknown>[] = [];
   const log = pino(
     { level: 'trace' },
@@ -55,7 +55,7 @@ it('is one line a request, with who and what became of it, and neither secrets n
   await engine.close();
 });
 
-it('has one line, and no error, for a batch refused with too_many_batches', async () => {
+it('access log > writes one line and no error when a batch gets too_many_batches', async () => {
   const lines: string[] = [];
   const log = pino({ level: 'trace' }, { write: (line: string) => void lines.push(line) });
   const engine = await startEngine(registry, { log, batchesOfOneTenant: 0 });
@@ -69,7 +69,7 @@ it('has one line, and no error, for a batch refused with too_many_batches', asyn
   ]);
 });
 
-it('has no share token, however a path spells it', async () => {
+it('access log > omits share tokens in any spelling of the path', async () => {
   const lines: string[] = [];
   const log = pino({ level: 'trace' }, { write: (line: string) => void lines.push(line) });
   const engine = await startEngine(registry, { log });

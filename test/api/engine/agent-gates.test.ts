@@ -37,7 +37,7 @@ afterAll(async () => {
   await db.drop();
 });
 
-/** Sends it to a worker that rests, changes something, and lets the worker go on. */
+/** Sends the request while the worker is paused, applies a change and resumes the worker. */
 async function whileItWaits(body: Record<string, unknown>, change: () => Promise<unknown>) {
   engine.worker.rests = true;
   const waiting = admit(body);
@@ -48,7 +48,7 @@ async function whileItWaits(body: Record<string, unknown>, change: () => Promise
   return waiting;
 }
 
-describe('an envelope that is malformed', () => {
+describe('agent envelope validation', () => {
   const outcome = outcomeEnvelope('019aa2c1e07b7c0f8a3e5d6b7c8d9e0f');
   it.each<[string, Record<string, unknown>, string, string]>([
     ['of the other lane', executeBody(), 'unsupported_schema_version', '/schema_version'],
@@ -99,8 +99,8 @@ describe('an envelope that is malformed', () => {
   });
 });
 
-describe('the gates of the agent lane', () => {
-  it('are asked in one order: mending one fault at a time walks through them', async () => {
+describe('agent admission checks', () => {
+  it('run in the documented order', async () => {
     const tenant = 'walker';
     await createTenant(registry.admin, { tenantId: tenant, environment: 'live' });
     const walker = await issueKey(registry, { tenantId: tenant, scopes: ['read'] });
@@ -164,12 +164,12 @@ describe('the gates of the agent lane', () => {
       expectProblem(await engine.call(request), status, code);
       await mend();
     }
-    // The shipped policy permits the sandbox only: this far, and then the policy decides.
+    // All checks pass here; the shipped policy permits only the sandbox.
     expectProblem(await engine.call(request), 403, 'policy_denied');
     await setLane(registry.admin, 'live', false);
   });
 
-  it('lock the lane at once, also for what is already waiting', async () => {
+  it('reject waiting envelopes when the environment is locked', async () => {
     const reply = await whileItWaits(admissionEnvelope(), async () => {
       await setLane(registry.admin, 'sandbox', false);
       expectProblem(await admit(admissionEnvelope()), 423, 'lane_locked');
@@ -178,7 +178,7 @@ describe('the gates of the agent lane', () => {
     expectProblem(reply, 423, 'lane_locked');
   });
 
-  it('are locked by the environment whatever the database says', async () => {
+  it('reject everything when ADMISSIONS_PAUSED is set', async () => {
     const locked = await startEngine(registry, { admissionsPaused: true });
     const reply = await locked.call({
       path: '/v1/agent/admissions',
@@ -189,7 +189,7 @@ describe('the gates of the agent lane', () => {
     await locked.close();
   });
 
-  it('hold for what is waiting when the tenant leaves the allowlist', async () => {
+  it('reject waiting envelopes when the tenant leaves the allowlist', async () => {
     const body = admissionEnvelope();
     const reply = await whileItWaits(body, async () => {
       await setAllowlisted(registry.admin, TENANT, false);

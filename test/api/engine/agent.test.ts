@@ -62,8 +62,8 @@ async function executed(fields: Record<string, unknown> = {}): Promise<string> {
   return String(receipt['registry_proof_id']);
 }
 
-describe('an action of an agent that is admitted', () => {
-  it('is answered 200 with the receipt of its lane', async () => {
+describe('admitted agent action', () => {
+  it('gets 200 with an agent receipt', async () => {
     const body = admissionEnvelope({ idempotency_key: 'opaque ~1' });
     const reply = await admit(body, { 'svc-api-version': 'v1' });
     expect(reply.status).toBe(200);
@@ -82,7 +82,7 @@ describe('an action of an agent that is admitted', () => {
     expect(reply.bytes.toString()).toBe(canonicalize(receipt));
   });
 
-  it('has in its AEP what the agent said, and of its arguments the hash alone', async () => {
+  it('records the envelope in the AEP, with only the hash of the arguments', async () => {
     const parent = await proved();
     const body = admissionEnvelope({ parent_proof_id: parent });
     const proofId = await proved(body);
@@ -103,7 +103,7 @@ describe('an action of an agent that is admitted', () => {
     expect(aep['evidence']).toEqual({ fixture_ref: null, fixture_hash: null });
   });
 
-  it('sent again is answered with the first receipt, byte for byte', async () => {
+  it('gets the first receipt, byte for byte, when sent again', async () => {
     const body = admissionEnvelope();
     const before = await treeSize(registry.engine);
     const replies = await Promise.all(Array.from({ length: 8 }, () => admit(body)));
@@ -116,7 +116,7 @@ describe('an action of an agent that is admitted', () => {
     expect(await treeSize(registry.engine)).toBe(before + 1);
   });
 
-  it('may be as long as its fields can be, however they are written', async () => {
+  it('is accepted at maximum field lengths in any escaping', async () => {
     const emoji = '\u{1f600}'.repeat(512);
     const longest = admissionEnvelope({
       agent: { id: emoji, framework: emoji },
@@ -134,13 +134,13 @@ describe('an action of an agent that is admitted', () => {
     expect((await admit(escaped)).status).toBe(200);
   });
 
-  it('with another nonce is another admission', async () => {
+  it('is another admission when the nonce differs', async () => {
     const body = admissionEnvelope();
     const first = await proved(body);
     expect(await proved({ ...body, nonce: 'another-nonce-0123456789' })).not.toBe(first);
   });
 
-  it('is answered 202 when it takes too long, and by the same receipt later', async () => {
+  it('gets 202 when it is slow, and the same receipt later', async () => {
     const shortWait = await startEngine(registry, { waitMs: 100 });
     shortWait.worker.rests = true;
     const body = JSON.stringify(admissionEnvelope());
@@ -161,8 +161,8 @@ describe('an action of an agent that is admitted', () => {
   });
 });
 
-describe('an action of an agent that is denied', () => {
-  it('is answered 403 with its receipt, and stays denied', async () => {
+describe('denied agent action', () => {
+  it('gets 403 with its receipt, also when sent again', async () => {
     const body = admissionEnvelope({ action: 'DELETE_AUDIT_LOG' });
     const reply = await admit(body);
     expectProblem(reply, 403, 'policy_denied');
@@ -174,15 +174,15 @@ describe('an action of an agent that is denied', () => {
   });
 });
 
-describe('an idempotency key', () => {
-  it('is enforced when it is sent, on this lane alone', async () => {
+describe('idempotency key of an agent admission', () => {
+  it('is enforced only among agent admissions', async () => {
     const headers = { 'X-Svc-Idempotency-Key': 'lane-key' };
     const body = admissionEnvelope();
     const first = await admit(body, headers);
     expect(first.status).toBe(200);
     expect((await admit(body, headers)).bytes).toEqual(first.bytes);
     expectProblem(await admit(admissionEnvelope(), headers), 422, 'idempotency_conflict');
-    // The other lane has an identity space of its own: the same key means another body there.
+    // Idempotency keys are scoped by request type.
     const execute = (fields = executeBody()) =>
       engine.call({ headers: { ...headersFor(key), ...headers }, body: JSON.stringify(fields) });
     expect((await execute()).status).toBe(200);
@@ -190,8 +190,8 @@ describe('an idempotency key', () => {
   });
 });
 
-describe('an outcome', () => {
-  it('is linked to the action that was admitted, on either lane', async () => {
+describe('outcome envelope', () => {
+  it('is linked to an admitted action of either request type', async () => {
     for (const parent of [await proved(), await executed()]) {
       const body = outcomeEnvelope(parent, { result: 'failed', result_hash: 'a'.repeat(64) });
       const proofId = await proved(body);
@@ -209,7 +209,7 @@ describe('an outcome', () => {
     }
   });
 
-  it('is recorded under a policy that admits one tool only', async () => {
+  it('is recorded under a policy that admits only one tool', async () => {
     const tool = 'search';
     const parent = await proved(admissionEnvelope({ tool }));
     const before = await activePolicy(registry.admin);
@@ -232,13 +232,13 @@ describe('an outcome', () => {
     }
   });
 
-  it('of nothing that there is, is refused', async () => {
+  it('gets 422 when the parent does not exist', async () => {
     const reply = await admit(outcomeEnvelope('019aa2c1e07b7c0f8a3e5d6b7c8d9e0f'));
     expectProblem(reply, 422, 'parent_not_found');
     expect(reply.json['errors']).toMatchObject([{ pointer: '/parent_proof_id' }]);
   });
 
-  it('of another tenant’s action is refused as if there were none', async () => {
+  it('gets the same 422 when the parent belongs to another tenant', async () => {
     const parent = await proved();
     await createTenant(registry.admin, { tenantId: 'rival', environment: 'sandbox' });
     await setAllowlisted(registry.admin, 'rival', true);
@@ -249,7 +249,7 @@ describe('an outcome', () => {
     }
   });
 
-  it('of a denial is refused, of either lane', async () => {
+  it('gets 422 when the parent is a denial of either request type', async () => {
     const denial = await admit(admissionEnvelope({ action: 'DELETE_AUDIT_LOG' }));
     const { registry_proof_id: parent } = agentReceiptSchema.parse(denial.json['receipt']);
     expectProblem(await admit(outcomeEnvelope(parent)), 422, 'parent_not_admitted');
@@ -257,14 +257,14 @@ describe('an outcome', () => {
     expectProblem(await admit(outcomeEnvelope(other)), 422, 'parent_not_admitted');
   });
 
-  it('of an outcome is refused', async () => {
+  it('gets 422 when the parent is an outcome', async () => {
     const outcome = await proved(outcomeEnvelope(await proved()));
     expectProblem(await admit(outcomeEnvelope(outcome)), 422, 'parent_not_admitted');
     // An admission may follow from anything that happened.
     await proved(admissionEnvelope({ parent_proof_id: outcome }));
   });
 
-  it('of an admission that is not settled yet is refused until it is', async () => {
+  it('gets 422 until the parent is decided', async () => {
     engine.worker.rests = true;
     const waiting = admit(admissionEnvelope());
     await expect.poll(() => engine.worker.jobs.length).toBe(1);
@@ -277,7 +277,7 @@ describe('an outcome', () => {
     expect((await admit(outcome)).status).toBe(200);
   });
 
-  it('leaves nothing behind when it is refused', async () => {
+  it('leaves no rows when it is rejected', async () => {
     const body = outcomeEnvelope('019aa2c1e07b7c0f8a3e5d6b7c8d9e0f');
     const before = await treeSize(registry.engine);
     await admit(body, { 'X-Svc-Idempotency-Key': 'unused' });
@@ -288,13 +288,13 @@ describe('an outcome', () => {
   });
 });
 
-describe('an admission that names a parent', () => {
-  it('is refused when there is none', async () => {
+describe('agent admission with a parent', () => {
+  it('gets 422 when the parent does not exist', async () => {
     const body = admissionEnvelope({ parent_proof_id: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f' });
     expectProblem(await admit(body), 422, 'parent_not_found');
   });
 
-  it('may name a denial', async () => {
+  it('is accepted when the parent is a denial', async () => {
     const denied = await executed({ action: 'DELETE_AUDIT_LOG' });
     await proved(admissionEnvelope({ parent_proof_id: denied }));
   });

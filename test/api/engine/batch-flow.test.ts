@@ -30,8 +30,8 @@ function requestOf(pieces: Buffer[], type = 'application/json'): IncomingMessage
 
 const uploads = new BatchUploads({ perTenant: 1, budget: LIMITS.body });
 
-describe('reading a batch', () => {
-  it('lets others on the event loop, however much of it comes at once', async () => {
+describe('readBatch', () => {
+  it('yields to the event loop during a large chunk', async () => {
     let others = 0;
     let reading = true;
     const tick = (): void => {
@@ -60,8 +60,8 @@ function cut(splitter: Splitter, body: Buffer, size: number): string[] {
 
 const space = fc.stringMatching(/^[ \t\n\r]{0,3}$/);
 
-describe('cutting a body', () => {
-  it('gives the items of an array, whatever is in them and wherever the pieces end', () => {
+describe('batch body splitter', () => {
+  it('returns the items of an array for any chunking', () => {
     const spaced = fc.array(fc.tuple(space, fc.jsonValue(), space), { minLength: 1, maxLength: 6 });
     fc.assert(
       fc.property(spaced, fc.integer({ min: 1, max: 7 }), (items, size) => {
@@ -75,7 +75,7 @@ describe('cutting a body', () => {
     );
   });
 
-  it('gives the items of lines, wherever the pieces end', () => {
+  it('returns the items of lines for any chunking', () => {
     fc.assert(
       fc.property(
         fc.array(fc.jsonValue(), { maxLength: 6 }),
@@ -89,7 +89,7 @@ describe('cutting a body', () => {
     );
   });
 
-  it('keeps no more of an item than an item may have', () => {
+  it('buffers no item beyond the item limit', () => {
     const body = Buffer.from(`[1,"${'x'.repeat(50)}",2]`);
     for (const size of [1, 7, 1_000]) {
       expect(cut(arraySplitter(20), body, size)).toEqual(['1', 'too long', '2']);
@@ -97,14 +97,14 @@ describe('cutting a body', () => {
   });
 });
 
-describe('sending lines', () => {
+describe('sendLines', () => {
   let server: Server | undefined;
   afterEach(() => {
     server?.closeAllConnections();
     server?.close();
   });
 
-  it('asks for no more while nobody takes them, and for nothing once nobody will', async () => {
+  it('stops pulling under backpressure and after a disconnect', async () => {
     let asked = 0;
     let ended = false;
     async function* endless(): AsyncGenerator<Uint8Array[]> {

@@ -58,7 +58,7 @@ async function admitted(body: unknown, headers: Record<string, string> = {}) {
 const problemIn = (result: BatchResult | undefined): Record<string, unknown> =>
   result?.problem ?? {};
 
-describe('one bad item', () => {
+describe('invalid batch item', () => {
   const cases: [string, string, string][] = [
     ['malformed_json', '{"a" 1}', '/a'],
     ['duplicate_key', '{"a":1,"a":2}', '/a'],
@@ -81,7 +81,7 @@ describe('one bad item', () => {
   ];
 
   it.each(cases)(
-    '(%s: %s) never fails its neighbours, and has its pointer',
+    '(%s: %s) gets a problem with a pointer and does not affect other items',
     async (code, bad, pointer) => {
       const [first, last] = [JSON.stringify(executeBody()), JSON.stringify(executeBody())];
       for (const [body, headers] of [
@@ -95,7 +95,7 @@ describe('one bad item', () => {
     },
   );
 
-  it('that is not UTF-8, or longer than a body may be, is set aside like any other', async () => {
+  it('is rejected when it is not UTF-8 or exceeds the body limit', async () => {
     const good = Buffer.from(JSON.stringify(executeBody()));
     const long = Buffer.from(JSON.stringify({ text: 'x'.repeat(40_000), more: '],}{"' }));
     const body = Buffer.concat([
@@ -119,7 +119,7 @@ describe('one bad item', () => {
     expect(batchIn(await send(other)).batch_id).not.toBe(batchIn(await send(body)).batch_id);
   });
 
-  it('is kept with its problem, whoever asks and however often', async () => {
+  it('keeps the same problem in repeated results', async () => {
     const { batchId, reply } = await admitted([{ wrong: 1 }, executeBody()]);
     const [first] = await resultsOf(engine, key, batchId);
     expect(problemIn(first)['request_id']).toBe(reply.headers['x-request-id']);
@@ -127,7 +127,7 @@ describe('one bad item', () => {
   });
 });
 
-describe('a body that cannot be cut into items', () => {
+describe('unsplittable batch body', () => {
   it.each([
     ['', 'malformed_json'],
     ['{}', 'invalid_field'],
@@ -151,21 +151,21 @@ describe('a body that cannot be cut into items', () => {
     expect(await pendingDepth(registry.engine, 1_000)).toBe(before);
   });
 
-  it('is one without lines, as lines', async () => {
+  it('gets 400 when it has no lines', async () => {
     const reply = await send(' \n\n', LINES);
     expect([reply.status, reply.json['code']]).toEqual([400, 'empty_batch']);
   });
 });
 
-describe('a header of a batch', () => {
-  it('that makes it idempotent is enforced', async () => {
+describe('batch headers', () => {
+  it('enforce the idempotency key', async () => {
     const headers = { 'X-Svc-Idempotency-Key': 'nightly' };
     const items = executeBodies(2);
     const first = batchIn(await send(items, headers)).batch_id;
     expect(batchIn(await send(items, headers)).batch_id).toBe(first);
     const other = await send(executeBodies(1), headers);
     expect([other.status, other.json['code']]).toEqual([422, 'idempotency_conflict']);
-    // A lane's keys are its own.
+    // Idempotency keys are scoped by request type.
     const single = await engine.call({
       headers: { ...headersFor(key), ...headers },
       body: JSON.stringify(executeBody()),
@@ -173,7 +173,7 @@ describe('a header of a batch', () => {
     expect(single.status).toBe(200);
   });
 
-  it('is looked at before its body, and after its length', async () => {
+  it('are checked after the body length and before the body', async () => {
     const refused = async (body: string, headers: Record<string, string>) => {
       const reply = await send(body, headers);
       return [reply.status, reply.json['code']];
@@ -188,7 +188,7 @@ describe('a header of a batch', () => {
   });
 });
 
-describe('limits', () => {
+describe('batch limits', () => {
   const withLimits = async (overrides: object, work: (small: TestEngine) => Promise<void>) => {
     const small = await startEngine(registry, overrides);
     try {
@@ -198,7 +198,7 @@ describe('limits', () => {
     }
   };
 
-  it('of bytes hold while the body is read, whatever its length was said to be', async () => {
+  it('reject a body that exceeds the byte limit during streaming', async () => {
     await withLimits({ batchLimit: 1_000 }, async (small) => {
       const body = JSON.stringify(executeBodies(10));
       const told = await small.call(batchCall(key, body));
@@ -208,7 +208,7 @@ describe('limits', () => {
     });
   });
 
-  it('of items are what one tenant may have waiting at most', async () => {
+  it('reject more items than one tenant may queue', async () => {
     await withLimits({ maxQueuedAdmissions: 40 }, async (small) => {
       const over = await small.call(batchCall(key, executeBodies(11)));
       expect([over.status, over.json['code']]).toEqual([413, 'too_many_items']);
@@ -216,7 +216,7 @@ describe('limits', () => {
     });
   });
 
-  it('of what waits refuse a batch that does not fit, whole, and not one that came before', async () => {
+  it('reject a batch that exceeds the queue limit, but not a repeated one', async () => {
     const before = await pendingDepth(registry.engine, 1_000);
     await withLimits({ maxQueuedAdmissions: 40 }, async (small) => {
       small.worker.rests = true;
@@ -231,10 +231,10 @@ describe('limits', () => {
         '2',
       ]);
       expect(await pendingDepth(registry.engine, 1_000)).toBe(before + 6);
-      // Nothing of it is left, its key included.
+      // The rejection left no rows, not even the idempotency key.
       expect((await small.call(batchCall(key, executeBodies(4), headers))).status).toBe(202);
       expect((await small.call(batchCall(key, first))).headers['idempotent-replayed']).toBe('true');
-      // There is room for who sends alone.
+      // Single admissions still fit.
       small.worker.rests = false;
       const single = await small.call({
         headers: headersFor(key),
@@ -245,7 +245,7 @@ describe('limits', () => {
     });
   });
 
-  it('of batches at a time are per tenant too, and are given back', async () => {
+  it('bound concurrent batches per tenant and release their slots', async () => {
     await withLimits({ batchesOfOneTenant: 0 }, async (small) => {
       const reply = await small.call(batchCall(key, executeBodies(1)));
       expect([reply.status, reply.json['code'], reply.headers['retry-after']]).toEqual([
@@ -261,7 +261,7 @@ describe('limits', () => {
     });
   });
 
-  it('of the rate count a batch as one request', async () => {
+  it('count a batch as one request of the rate limit', async () => {
     await withLimits({ rateLimit: 1 }, async (small) => {
       const reply = await small.call(batchCall(key, executeBodies(5)));
       expect(reply.status).toBe(202);

@@ -21,8 +21,8 @@ async function receive(upload: BatchUpload, mib: number): Promise<void> {
 /** Gives uploads that wait for memory all the time that they have. */
 const waitForTimeouts = () => vi.advanceTimersByTimeAsync(10_000);
 
-describe('uploads of batches', () => {
-  it('hold no more than the budget and the first MiB of each', async () => {
+describe('BatchUploads', () => {
+  it('holds at most the budget plus 1 MiB per upload', async () => {
     const uploads = openUploads();
     const held = Array.from({ length: 10 }, () => 0);
     const most: number[] = [];
@@ -47,7 +47,7 @@ describe('uploads of batches', () => {
     expect(Math.max(...most)).toBe(BUDGET);
   });
 
-  it('are evicted, the longest silent first, when another needs memory', async () => {
+  it('evicts the upload without progress for longest when another needs memory', async () => {
     const uploads = openUploads();
     const silent = uploads.start(1);
     await receive(silent, 4);
@@ -65,7 +65,7 @@ describe('uploads of batches', () => {
     await expect(silent.received(1)).rejects.toMatchObject({ code: 'upload_too_slow' });
   });
 
-  it('are never evicted once they are complete', async () => {
+  it('never evicts a complete upload', async () => {
     const uploads = openUploads();
     const complete = uploads.start(1);
     await receive(complete, 9);
@@ -78,7 +78,7 @@ describe('uploads of batches', () => {
     expect(complete.evicted.aborted).toBe(false);
   });
 
-  it('wait for memory and have it as soon as another upload ends', async () => {
+  it('grants memory to a waiting upload when another ends', async () => {
     const uploads = openUploads();
     const first = uploads.start(1);
     await receive(first, 9);
@@ -89,7 +89,7 @@ describe('uploads of batches', () => {
     await second;
   });
 
-  it('are limited by tenant', () => {
+  it('limits concurrent uploads per tenant', () => {
     const uploads = openUploads();
     const first = uploads.start(1);
     uploads.start(1);

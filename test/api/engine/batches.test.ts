@@ -72,8 +72,8 @@ async function admitted(body: unknown, headers: Record<string, string> = {}) {
 const problemIn = (result: BatchResult | undefined): Record<string, unknown> =>
   result?.problem ?? {};
 
-describe('a batch', () => {
-  it('is accepted with where it is, and each item gets the answer that it gets alone', async () => {
+describe('POST /v1/batches', () => {
+  it('gives each item the result of a single request', async () => {
     const items = [
       executeBody(),
       executeBody({ action: 'DELETE_AUDIT_LOG' }),
@@ -118,7 +118,7 @@ describe('a batch', () => {
     ]);
   });
 
-  it('may come as lines, and is the same batch as the array of the same items', async () => {
+  it('returns the same batch for lines and for an array', async () => {
     const items = executeBodies(3);
     const first = await admitted(`\n${lines(...items)}\r\n\n  \n`, LINES);
     expect(first.results.map(({ state }) => state)).toEqual(['admitted', 'admitted', 'admitted']);
@@ -129,11 +129,11 @@ describe('a batch', () => {
     expect(batchIn(otherOrder).batch_id).not.toBe(first.batchId);
   });
 
-  it('is one log entry an item, and no more when it is sent again, also at once', async () => {
+  it('logs each item once when sent again or concurrently', async () => {
     const before = await treeSize(registry.engine);
     const items = executeBodies(20);
     const replies = await Promise.all([send(items), send(items), send(items)]);
-    // Two of one tenant are taken in at a time: the third is told to come again.
+    // Two concurrent batches per tenant: the third gets 503 and is retried.
     const accepted = replies.filter(({ status }) => status === 202);
     expect(new Set(accepted.map((reply) => batchIn(reply).batch_id)).size).toBe(1);
     expect(accepted.filter(({ headers }) => 'idempotent-replayed' in headers)).toHaveLength(
@@ -145,7 +145,7 @@ describe('a batch', () => {
     expect(await treeSize(registry.engine)).toBe(before + 20);
   });
 
-  it('counts what is pending, and says which items are', async () => {
+  it('counts and lists pending items', async () => {
     engine.worker.rests = true;
     const reply = await send([...executeBodies(2), { schema_version: 'x' }]);
     const { batch_id: batchId } = batchIn(reply);
@@ -169,7 +169,7 @@ describe('a batch', () => {
     expect(json['rate']).toBeGreaterThan(0);
   });
 
-  it('of nothing but faults is completed at once', async () => {
+  it('completes at once when all items are invalid', async () => {
     const { reply } = await admitted([{}, 1]);
     expect(batchIn(reply)).toMatchObject({
       state: 'completed',
@@ -179,8 +179,8 @@ describe('a batch', () => {
   });
 });
 
-describe('items that are the same', () => {
-  it('within a batch are one admission, and the later ones are marked', async () => {
+describe('duplicate batch items', () => {
+  it('share one admission and mark later items as replayed', async () => {
     const twice = executeBody();
     const { results, batchId } = await admitted([
       twice,
@@ -198,7 +198,7 @@ describe('items that are the same', () => {
     });
   });
 
-  it('as one that was admitted before point to it, settled or not', async () => {
+  it('refer to an earlier admission, pending or decided', async () => {
     const [settled, open] = [executeBody(), executeBody()];
     const receipt = await alone('/v1/intents/execute', settled);
     engine.worker.rests = true;
@@ -215,7 +215,7 @@ describe('items that are the same', () => {
     });
   });
 
-  it('that are refused are refused for whoever points to them', async () => {
+  it('share a rejection', async () => {
     engine.worker.rests = true;
     const shared = executeBody();
     const [first, second] = [await send([shared]), await send([executeBody(), shared])].map(
@@ -239,8 +239,8 @@ describe('items that are the same', () => {
   });
 });
 
-describe('results', () => {
-  it('come in pages that follow each other, in canonical form', async () => {
+describe('batch results', () => {
+  it('are consecutive pages of canonical JSON', async () => {
     const items = [...executeBodies(7), {}, executeBody({ action: 'DELETE_AUDIT_LOG' })];
     const { batchId, results } = await admitted(items);
     const found: BatchResult[] = [];
@@ -260,7 +260,7 @@ describe('results', () => {
     expect(found).toEqual(results);
   });
 
-  it('as lines are each in canonical form, and can be told to be fewer', async () => {
+  it('are canonical lines and respect limit', async () => {
     const { batchId } = await admitted([...executeBodies(3), {}]);
     const reply = await read(`${BATCHES}/${batchId}/results?limit=4`, {
       Accept: LINES['Content-Type'],
@@ -275,14 +275,14 @@ describe('results', () => {
     expect(two.bytes.toString().split('\n')).toHaveLength(3);
   });
 
-  it('take no cursor of other results', async () => {
+  it('reject a cursor of another batch', async () => {
     const [one, other] = [await admitted(executeBodies(3)), await admitted(executeBodies(3))];
     const page = await read(`${BATCHES}/${one.batchId}/results?limit=1`);
     const path = `${BATCHES}/${other.batchId}/results?cursor=${String(page.json['next_cursor'])}`;
     expect((await read(path)).json['code']).toBe('invalid_query');
   });
 
-  it('are of a batch that the tenant has', async () => {
+  it('are 404 for unknown batches', async () => {
     for (const id of ['batch_019aa2c1e07b7c0f8a3e5d6b7c8d9e0f', 'batch_x', 'x']) {
       for (const path of [`${BATCHES}/${id}`, `${BATCHES}/${id}/results`]) {
         const reply: Reply = await read(path);
@@ -292,8 +292,8 @@ describe('results', () => {
   });
 });
 
-describe('the list', () => {
-  it('has every batch, newest first, in pages', async () => {
+describe('GET /v1/batches', () => {
+  it('lists all batches in pages, newest first', async () => {
     const made: string[] = [];
     for (let i = 0; i < 3; i += 1) made.unshift((await admitted(executeBodies(1))).batchId);
     const first = await read(`${BATCHES}?limit=2`);

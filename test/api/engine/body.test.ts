@@ -17,7 +17,7 @@ let db: TestDatabase;
 let registry: TestRegistry;
 let engine: TestEngine;
 let key: string;
-/** One connection: what a bad body leaves behind in it meets the next request. */
+/** One connection, so that leftover bytes of a bad body would break the next request. */
 let agent: Agent;
 
 beforeAll(async () => {
@@ -37,7 +37,7 @@ afterAll(async () => {
 
 const good = () => ({ headers: headersFor(key), agent, body: JSON.stringify(executeBody()) });
 
-/** A good body with one member put in as it stands. */
+/** A valid body with one raw member added. */
 function withMember(member: string): string {
   return JSON.stringify(executeBody()).replace(/}$/, `,${member}}`);
 }
@@ -78,8 +78,8 @@ const table: [what: string, code: string, pointer: string, body: string | Uint8A
   ['__proto__', 'unknown_field', '/__proto__', withMember('"__proto__":{"action":"X"}')],
 ];
 
-describe('a body with', () => {
-  it.each(table)('%s is refused as %s at %j', async (_, code, pointer, body) => {
+describe('request body with', () => {
+  it.each(table)('%s gets %s at %j', async (_, code, pointer, body) => {
     const before = await treeSize(registry.engine);
     const reply = await engine.call({ headers: headersFor(key), agent, body });
     expect(reply.json).toMatchObject({ status: 400, code });
@@ -89,7 +89,7 @@ describe('a body with', () => {
     expect((await engine.call(good())).status).toBe(200);
   });
 
-  it('several faults lists them', async () => {
+  it('several faults gets all of them', async () => {
     const reply = await engine.call({
       headers: headersFor(key),
       body: JSON.stringify(executeBody({ action: 'x', intent_id: '', extra: 1 })),
@@ -103,7 +103,7 @@ describe('a body with', () => {
     ).toEqual(['/action', '/extra', '/intent_id']);
   });
 
-  it('very many faults is not answered at great length', async () => {
+  it('very many faults gets a bounded list', async () => {
     const many = Object.fromEntries(Array.from({ length: 2_000 }, (_, i) => [`f${i}`, 0]));
     const long = { ['x'.repeat(20_000)]: 0 };
     for (const extra of [many, long]) {
@@ -115,10 +115,10 @@ describe('a body with', () => {
   });
 });
 
-describe('a body that is too large', () => {
+describe('oversized request body', () => {
   const tooLarge = 'x'.repeat(2 * 1024 * 1024);
 
-  it('by its Content-Length is refused, and the connection closed after the answer', async () => {
+  it('gets 413 and a closed connection when Content-Length exceeds the limit', async () => {
     const reply = await engine.call({ headers: headersFor(key), agent, body: tooLarge });
     expect(reply.status).toBe(413);
     expect(reply.json).toMatchObject({ code: 'body_too_large' });
@@ -126,13 +126,13 @@ describe('a body that is too large', () => {
     expect((await engine.call(good())).status).toBe(200);
   });
 
-  it('and sent to somebody who may not is refused as cleanly', async () => {
+  it('gets 401 and a clean close with an invalid key', async () => {
     const headers = { ...headersFor(key), 'X-Svc-Api-Key': 'wrong' };
     expect((await engine.call({ headers, agent, body: tooLarge })).status).toBe(401);
     expect((await engine.call(good())).status).toBe(200);
   });
 
-  it('is refused while it still streams in', async () => {
+  it('gets 413 while it streams', async () => {
     let sent = 0;
     const status = await new Promise<number | undefined>((resolve, reject) => {
       const request = httpRequest(
@@ -157,7 +157,7 @@ describe('a body that is too large', () => {
     expect(sent).toBeLessThan(8 * 1024 * 1024);
   });
 
-  it('is not: one of exactly the limit is read', async () => {
+  it('is accepted at exactly the limit', async () => {
     const body = JSON.stringify(executeBody());
     const padded = body + ' '.repeat(32 * 1024 - body.length);
     expect((await engine.call({ headers: headersFor(key), agent, body: padded })).status).toBe(200);

@@ -30,8 +30,8 @@ beforeAll(async () => {
 });
 afterAll(() => db.drop());
 
-describe('without its database the engine', () => {
-  it('answers 503 to everyone, is not ready, says so, and recovers', async () => {
+describe('engine without its database', () => {
+  it('responds with 503, is not ready, and recovers', async () => {
     const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
     const sql = connect(way.url, { application: 'test', max: 4, connectTimeoutMs: 1_000 });
     const engine = await startEngine(registry, { sql });
@@ -48,7 +48,7 @@ describe('without its database the engine', () => {
     const unavailable = { status: 503, code: 'database_unavailable' };
     const replies = [
       await ask(),
-      // Not a word on whether the key is good: that is not known now.
+      // The response must not reveal whether the key is valid.
       await ask({ ...headersFor(key), 'X-Svc-Api-Key': 'malformed' }),
       await read(`/v1/proofs/${'0'.repeat(32)}`),
       await read(`/v1/admissions/${'0'.repeat(32)}`),
@@ -73,7 +73,7 @@ describe('without its database the engine', () => {
     way.close();
   });
 
-  it('goes on waiting for what is accepted, and answers when the database is back', async () => {
+  it('keeps waiting for accepted admissions and responds after recovery', async () => {
     const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
     const sql = connect(way.url, { application: 'test', max: 4, connectTimeoutMs: 1_000 });
     const engine = await startEngine(registry, { sql });
@@ -91,8 +91,8 @@ describe('without its database the engine', () => {
   });
 });
 
-describe('without its queue the engine', () => {
-  it('is degraded, which is no reason to send requests elsewhere', async () => {
+describe('engine without its queue', () => {
+  it('is degraded but ready', async () => {
     const engine = await startEngine(registry);
     engine.worker.fails = new Error('away');
     const reply = await engine.call({ method: 'GET', path: '/readyz' });
@@ -105,8 +105,8 @@ describe('without its queue the engine', () => {
   });
 });
 
-describe('without an active policy the engine', () => {
-  it('accepts nothing', async () => {
+describe('engine without an active policy', () => {
+  it('rejects admissions with policy_missing', async () => {
     const empty = await freshDatabase();
     const admin = empty.as('svc_admin');
     await createTenant(admin, { tenantId: TENANT, environment: 'sandbox' });
@@ -124,8 +124,8 @@ describe('without an active policy the engine', () => {
   });
 });
 
-describe('with the queue that is in the database', () => {
-  it('the engine and a worker settle admissions, each once', async () => {
+describe('queue in the database', () => {
+  it('delivers each admission once from engine to worker', async () => {
     const log = logger('test', 'silent');
     const engineQueue = { databaseUrl: db.urlFor('svc_engine'), redisUrl: null };
     const workerQueue = { databaseUrl: db.urlFor('svc_worker'), redisUrl: null };

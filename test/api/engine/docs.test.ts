@@ -16,17 +16,17 @@ afterAll(() => world.close());
 
 checkDocs(() => world.engine.url, PROBLEMS);
 
-describe('what is put into HTML', () => {
-  it('is escaped, whatever it is', () => {
+describe('html tag', () => {
+  it('escapes every inserted value', () => {
     expect(html`<p title="${'"><script>'}">${"<b>'&"}</p>`.text).toBe(
       '<p title="&quot;&gt;&lt;script&gt;">&lt;b&gt;&#39;&amp;</p>',
     );
   });
 });
 
-describe('an example on the page', () => {
+describe('curl example on the documentation page', () => {
   it.skipIf(!hasCurl)(
-    'works as it is pasted',
+    'works when pasted',
     async () => {
       const id = await established(world);
       const made = async (operation: string): Promise<Record<string, unknown>> =>

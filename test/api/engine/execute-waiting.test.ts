@@ -50,8 +50,8 @@ function execute(
   });
 }
 
-describe('requests in flight together', () => {
-  it('travel together: few jobs for many, each answered from its own item', async () => {
+describe('concurrent executions', () => {
+  it('share few jobs and each get their own receipt', async () => {
     const patient = await startEngine(registry, { coalesceMs: 200, coalesceItems: 64 });
     patient.worker.rests = true;
     const bodies = Array.from({ length: 128 }, () => executeBody());
@@ -70,7 +70,7 @@ describe('requests in flight together', () => {
     await patient.close();
   });
 
-  it('do not share the fate of a bad one', async () => {
+  it('succeed when another in the group fails', async () => {
     await db.sql.unsafe(`
       create function public.poison() returns trigger language plpgsql as $$ begin
         if encode(new.request, 'escape') like '%POISON%' then raise exception 'poison'; end if;
@@ -92,8 +92,8 @@ describe('requests in flight together', () => {
   });
 });
 
-describe('an admission that takes too long', () => {
-  it('is answered 202, never says admitted, and completes exactly once', async () => {
+describe('slow admission', () => {
+  it('gets 202 and completes exactly once', async () => {
     const shortWait = await startEngine(registry, { waitMs: 150 });
     shortWait.worker.rests = true;
     const before = await treeSize(registry.engine);
@@ -131,12 +131,12 @@ describe('an admission that takes too long', () => {
     await shortWait.close();
   });
 
-  it('is answered from the registry when no event comes', async () => {
+  it('is read from the registry when no event arrives', async () => {
     engine.worker.rests = true;
     const waiting = execute();
     await expect.poll(() => engine.worker.jobs.length).toBe(1);
     engine.worker.rests = false;
-    // A worker elsewhere, of which this engine hears nothing.
+    // A worker whose events do not reach this engine.
     const [ids = []] = engine.worker.jobs.splice(0);
     await processAdmissions(registry.admit, ids);
     const started = performance.now();
@@ -144,7 +144,7 @@ describe('an admission that takes too long', () => {
     expect(performance.now() - started).toBeLessThan(5_000);
   });
 
-  it('is not lost when its client goes away', async () => {
+  it('completes when the client disconnects', async () => {
     engine.worker.rests = true;
     const gone = new AbortController();
     const body = executeBody();
@@ -165,7 +165,7 @@ describe('an admission that takes too long', () => {
     expect(reply.headers['idempotent-replayed']).toBe('true');
   });
 
-  it('because the queue is away is still durable, and settles when it is swept', async () => {
+  it('completes after the requeue when the queue fails', async () => {
     engine.worker.fails = new Error('ECONNREFUSED');
     const before = await treeSize(registry.engine);
     const waiting = execute();
@@ -181,7 +181,7 @@ describe('an admission that takes too long', () => {
     expect(await treeSize(registry.engine)).toBe(before + 1);
   });
 
-  it('because it cannot be processed is set aside, without telling how', async () => {
+  it('is quarantined without details when processing fails', async () => {
     engine.worker.rests = true;
     const waiting = execute();
     await expect.poll(() => engine.worker.jobs.length).toBe(1);

@@ -52,8 +52,8 @@ function execute(
   });
 }
 
-describe('an execution that is admitted', () => {
-  it('is answered 200 with the seven fields of the receipt', async () => {
+describe('admitted execution', () => {
+  it('gets 200 with the seven fields of the receipt', async () => {
     const body = executeBody({ idempotency_key: 'opaque token ~1' });
     const reply = await execute(body, { 'svc-api-version': 'v1' });
     expect(reply.status).toBe(200);
@@ -71,7 +71,7 @@ describe('an execution that is admitted', () => {
     expect(response_hash).toBe(hashHex(nobleSha256, utf8(canonicalize(rest))));
   });
 
-  it('has its hash of the canonical body, however it was written', async () => {
+  it('has the hash of the canonical body for any formatting', async () => {
     const body = executeBody();
     const spaced = JSON.stringify(Object.fromEntries(Object.entries(body).reverse()), null, 2);
     const first = await execute(spaced);
@@ -80,7 +80,7 @@ describe('an execution that is admitted', () => {
     expect(again.headers['idempotent-replayed']).toBe('true');
   });
 
-  it('carries the headers of a well-behaved API', async () => {
+  it('gets the common response headers', async () => {
     const reply = await execute(executeBody(), { 'X-Request-Id': 'trace-1' });
     expect(reply.headers).toMatchObject({
       'x-request-id': 'trace-1',
@@ -94,8 +94,8 @@ describe('an execution that is admitted', () => {
   });
 });
 
-describe('an execution that is denied by policy', () => {
-  it('is answered 403 with the receipt, the policies and their sentences', async () => {
+describe('denied execution', () => {
+  it('gets 403 with the receipt, the policies and their sentences', async () => {
     const body = executeBody({ action: 'DELETE_AUDIT_LOG', idempotency_key: 'mine' });
     const reply = await execute(body);
     expectProblem(reply, 403, 'policy_denied');
@@ -113,8 +113,8 @@ describe('an execution that is denied by policy', () => {
   });
 });
 
-describe('a key that is not good', () => {
-  it('is answered 401 in the same words, whatever is wrong with it', async () => {
+describe('invalid API key', () => {
+  it('gets the same 401 for every fault', async () => {
     const revoked = await issueKey(registry);
     await revokeApiKey(registry.admin, revoked.slice(7, 19));
     const expired = await issueKey(registry, { expiresAt: Date.now() - 1 });
@@ -146,8 +146,8 @@ describe('a key that is not good', () => {
     expect(answers.size).toBe(1);
   });
 
-  it('of the right form but another secret does not pass for the one with that id', async () => {
-    // As if only the id were looked at: a good checksum over somebody else's secret.
+  it('gets 401 when only the key id is right', async () => {
+    // Valid id and checksum, but another secret.
     const forged = formatApiKey({ keyId: key.slice(7, 19), secret: new Uint8Array(32).fill(7) });
     expectProblem(
       await execute(executeBody(), { 'X-Svc-Api-Key': forged }),
@@ -156,7 +156,7 @@ describe('a key that is not good', () => {
     );
   });
 
-  it('stops working at the moment it is revoked', async () => {
+  it('gets 401 as soon as it is revoked', async () => {
     const shortLived = await issueKey(registry);
     const headers = { 'X-Svc-Api-Key': shortLived };
     expect((await execute(executeBody(), headers)).status).toBe(200);
@@ -165,8 +165,8 @@ describe('a key that is not good', () => {
   });
 });
 
-describe('the gates', () => {
-  it('are asked in one order: mending one fault at a time walks through them', async () => {
+describe('execution checks', () => {
+  it('run in the documented order', async () => {
     const tenant = 'walker';
     await createTenant(registry.admin, { tenantId: tenant, environment: 'live' });
     const walker = await issueKey(registry, { tenantId: tenant, scopes: ['read'] });
@@ -218,19 +218,19 @@ describe('the gates', () => {
       expectProblem(await engine.call(request), status, code);
       await mend();
     }
-    // The shipped policy permits the sandbox only: this far, and then the policy decides.
+    // All checks pass here; the shipped policy permits only the sandbox.
     expectProblem(await engine.call(request), 403, 'policy_denied');
     await setLane(registry.admin, 'live', false);
   });
 
-  it('are locked by the environment whatever the database says', async () => {
+  it('reject everything when ADMISSIONS_PAUSED is set', async () => {
     const locked = await startEngine(registry, { admissionsPaused: true });
     const reply = await locked.call({ headers: headersFor(key), body: '{}' });
     expectProblem(reply, 423, 'lane_locked');
     await locked.close();
   });
 
-  it('close at once in a running engine, also for what is already waiting', async () => {
+  it('reject new and waiting executions when the environment is locked', async () => {
     engine.worker.rests = true;
     const waiting = execute();
     await expect.poll(() => engine.worker.jobs.length).toBe(1);
@@ -245,7 +245,7 @@ describe('the gates', () => {
     }
   });
 
-  it('hold for what is waiting when the tenant leaves the allowlist', async () => {
+  it('reject waiting executions when the tenant leaves the allowlist', async () => {
     engine.worker.rests = true;
     const body = executeBody();
     const waiting = execute(body);
@@ -264,13 +264,13 @@ describe('the gates', () => {
   });
 });
 
-describe('headers', () => {
-  it('that are repeated are refused rather than joined', async () => {
+describe('request headers', () => {
+  it('are rejected when repeated', async () => {
     const twice = { 'X-Svc-Idempotency-Key': ['a', 'b'] };
     expectProblem(await execute(executeBody(), twice), 400, 'duplicate_header');
   });
 
-  it('bind an idempotency key to its body, for this tenant', async () => {
+  it('bind an idempotency key to one body of the tenant', async () => {
     const body = executeBody();
     const headers = { 'X-Svc-Idempotency-Key': 'k-1' };
     const first = await execute(body, headers);
@@ -282,7 +282,7 @@ describe('headers', () => {
     expect(first.headers['x-svc-idempotency-key']).toBeUndefined();
   });
 
-  it.each(['', 'x'.repeat(256), 'tab\there'])('refuse the idempotency key %j', async (value) => {
+  it.each(['', 'x'.repeat(256), 'tab\there'])('reject the idempotency key %j', async (value) => {
     const reply = await execute(executeBody(), { 'X-Svc-Idempotency-Key': value });
     expectProblem(reply, 400, 'invalid_idempotency_key');
   });
@@ -295,20 +295,20 @@ describe('headers', () => {
     expectProblem(await execute(executeBody(), { 'Content-Type': type }), 415, code);
   });
 
-  it('refuse an encoded body, and say which encoding is taken', async () => {
+  it('reject an encoded body and name the supported encoding', async () => {
     const reply = await execute(executeBody(), { 'Content-Encoding': 'gzip' });
     expectProblem(reply, 415, 'unsupported_content_encoding');
     expect(reply.headers['accept-encoding']).toBe('identity');
   });
 
-  it('take JSON with its charset written out', async () => {
+  it('accept JSON with a charset parameter', async () => {
     const type = 'Application/JSON; charset="UTF-8"';
     expect((await execute(executeBody(), { 'Content-Type': type })).status).toBe(200);
   });
 });
 
 describe('idempotency', () => {
-  it('makes one proof of twenty equal requests at once', async () => {
+  it('creates one proof for twenty concurrent equal requests', async () => {
     const before = await treeSize(registry.engine);
     const body = executeBody();
     const replies = await Promise.all(Array.from({ length: 20 }, () => execute(body)));

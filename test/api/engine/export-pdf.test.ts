@@ -61,7 +61,7 @@ describe('GET /v1/proofs/{proof_id}/export?format=pdf', () => {
     proofId = await established({ intent_id: '预订航班 حجز 😀' });
   });
 
-  it('answers with a file of the proof’s name', async () => {
+  it('returns a file named after the proof', async () => {
     const { bytes, headers, status } = await exported(proofId, 'pdf');
     expect(status).toBe(200);
     expect(headers).toMatchObject({
@@ -78,7 +78,7 @@ describe('GET /v1/proofs/{proof_id}/export?format=pdf', () => {
     expect(links).toEqual([`https://registry.example/api/public/verify/proof/${proofId}`]);
   });
 
-  it('is the same file again, and says so to those who have it', async () => {
+  it('returns the same file again, or 304', async () => {
     const first = await exported(proofId, 'pdf');
     const later = await established();
     expect(later).not.toBe(proofId);
@@ -90,7 +90,7 @@ describe('GET /v1/proofs/{proof_id}/export?format=pdf', () => {
     expect(unchanged.headers.etag).toBe(first.headers.etag);
   });
 
-  it('answers HEAD with the headers alone', async () => {
+  it('responds to HEAD without a body', async () => {
     const whole = await exported(proofId, 'pdf');
     const head = await exported(proofId, 'pdf', {}, engine, 'HEAD');
     expect(head.status).toBe(200);
@@ -99,7 +99,7 @@ describe('GET /v1/proofs/{proof_id}/export?format=pdf', () => {
     expect(head.headers.etag).toBe(whole.headers.etag);
   });
 
-  it('has the JSON export inside it, which verifies', async () => {
+  it('attaches a JSON export that verifies', async () => {
     const [{ bytes }, json] = await Promise.all([
       exported(proofId, 'pdf'),
       exported(proofId, 'json'),
@@ -117,13 +117,13 @@ describe('GET /v1/proofs/{proof_id}/export?format=pdf', () => {
     expect(verdict.json).toMatchObject({ status: 'VALID', can_assert_validity: true });
   });
 
-  it('is refused to those who take no PDF, and to other tenants', async () => {
+  it('rejects requests that accept no PDF, and other tenants', async () => {
     expect((await exported(proofId, 'pdf', { Accept: 'application/json' })).status).toBe(406);
     expect((await exported(proofId, 'pdf', { Accept: 'application/pdf' })).status).toBe(200);
     expect((await exported('0'.repeat(32), 'pdf')).status).toBe(404);
   });
 
-  it('says Denied, REVOKED and EXPIRED', async () => {
+  it('shows Denied, REVOKED and EXPIRED', async () => {
     const head = async (id: string) => (await readPdf((await exported(id, 'pdf')).bytes)).pages[0];
     const denied = await established({ action: 'DELETE_AUDIT_LOG' });
     expect(await head(denied)).toContain('Sandbox · Denied · proof of the denial VALID');
@@ -147,8 +147,8 @@ describe('GET /v1/proofs/{proof_id}/export?format=pdf', () => {
   });
 });
 
-describe('while papers are rendered', () => {
-  it('the API goes on answering', async () => {
+describe('engine during PDF rendering', () => {
+  it('responds to other requests', async () => {
     const ids = await registry.admitAll(Array.from({ length: 12 }, () => registry.item()));
     await registry.verifyAll();
     await log.publish();

@@ -68,7 +68,7 @@ function offline(document: unknown) {
 
 describe('GET /v1/proofs/{proof_id}/export', () => {
   it.each(['BOOK_RESERVATION', 'DELETE_AUDIT_LOG'])(
-    'gives all that is needed to check a proof of %s without the service',
+    'contains everything to verify a proof of %s offline',
     async (action) => {
       const id = await published(action);
       const reply = await get(id);
@@ -91,7 +91,7 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
     },
   );
 
-  it('is the same document while the verdict is, however much the log grows', async () => {
+  it('returns the same document while the verdict is unchanged and the log grows', async () => {
     const id = await published();
     const first = await get(id);
     await published();
@@ -104,7 +104,7 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
     expect(again.bytes).toHaveLength(0);
   });
 
-  it('says at once what was revoked, under a checkpoint that has it', async () => {
+  it('shows a revocation at once, under a checkpoint that covers it', async () => {
     const id = await published();
     const before = await get(id);
     const at = await appendRevocation(registry.admin, nativeSha256, {
@@ -127,7 +127,7 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
     expect(document.inclusion.tree_size).toBe(at + 1);
   });
 
-  it('gives the AEP byte for byte as it was hashed', async () => {
+  it('returns the AEP byte for byte as it was hashed', async () => {
     const id = await published();
     const document = proofExportSchema.parse((await get(id)).json);
     const reply = await get(id, '?format=aep-json');
@@ -140,7 +140,7 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
     expect(asJson.bytes).toEqual(reply.bytes);
   });
 
-  it('asks to wait for a verdict, and then for a checkpoint', async () => {
+  it('gets 409 before the verdict and before the checkpoint', async () => {
     const id = await admitOne();
     for (const code of ['pending_verdict', 'pending_checkpoint']) {
       const reply = await get(id);
@@ -155,7 +155,7 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
   });
 
   it.each(['?format=xml', '?format=', '?format=json&format=json', '?fromat=json', '?format=JSON'])(
-    'refuses %s',
+    'rejects %s',
     async (query) => {
       const reply = await get(await published(), query);
       expect(reply.status).toBe(400);
@@ -164,13 +164,13 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
     },
   );
 
-  it('is 406 for a media type that the format has not', async () => {
+  it('responds with 406 for an unsupported media type', async () => {
     const reply = await get(await published(), '', { Accept: AEP_PAYLOAD_TYPE });
     expect(reply.status).toBe(406);
     expect(reply.json['code']).toBe('not_acceptable');
   });
 
-  it('has nothing of another tenant, and nothing that never was', async () => {
+  it('responds with 404 for other tenants’ and unknown proofs', async () => {
     await createTenant(registry.admin, { tenantId: 'other', environment: 'sandbox' });
     await setAllowlisted(registry.admin, 'other', true);
     const others = await issueKey(registry, { tenantId: 'other', scopes: ['export'] });
@@ -184,14 +184,14 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
     }
   });
 
-  it('needs the scope', async () => {
+  it('requires the scope export', async () => {
     const reader = await issueKey(registry, { scopes: ['admit', 'read'] });
     const reply = await get(await published(), '', headersFor(reader));
     expect(reply.status).toBe(403);
     expect(reply.json['code']).toBe('scope_missing');
   });
 
-  it('serves nothing that was altered in the database, and says what was erased', async () => {
+  it('responds with 500 for altered and 410 for erased proofs', async () => {
     const altered = await published();
     const erased = await published();
     const lost = await published();
@@ -199,7 +199,7 @@ describe('GET /v1/proofs/{proof_id}/export', () => {
       await tx`set local session_replication_role = replica`;
       await tx`update svc.proof set aep = set_byte(aep, 40, get_byte(aep, 40) # 1)
         where replace(proof_id::text, '-', '') = ${altered}`;
-      // Gone, and nobody took it away: that is a loss.
+      // Missing without a recorded erasure: a loss.
       await tx`update svc.proof set aep = null, signature = null
         where replace(proof_id::text, '-', '') = ${lost}`;
     });

@@ -23,7 +23,7 @@ function methodsOf(path: string): string[] {
 
 describe('HEAD', () => {
   it.each(specs.filter(({ method }) => method === 'get').map(({ id }) => id))(
-    'of %s is its GET without the body',
+    'of %s equals GET without the body',
     async (id) => {
       const call = await SCENARIOS[id]!.good(world);
       const get = await world.engine.call(call);
@@ -42,7 +42,7 @@ describe.each(paths)('%s', (path) => {
   const address = path.replaceAll(/\{\w+\}/g, 'x');
   const allowed = methodsOf(path);
 
-  it('answers OPTIONS with what it allows', async () => {
+  it('responds to OPTIONS with Allow', async () => {
     const reply = await world.engine.call({ method: 'OPTIONS', path: address });
     expect(reply.status).toBe(204);
     expectSecurityHeaders(reply.headers, 'engine');
@@ -50,7 +50,7 @@ describe.each(paths)('%s', (path) => {
   });
 
   it.each(METHODS.filter((method) => !allowed.includes(method)))(
-    'answers %s with 405 and what it allows',
+    'responds to %s with 405 and Allow',
     async (method) => {
       const reply = await world.engine.call({ method, path: address });
       expect(reply.status).toBe(405);
@@ -61,10 +61,13 @@ describe.each(paths)('%s', (path) => {
     },
   );
 
-  it.each([`${address}/`, address.toUpperCase(), `${address}/y/z`])('is not %s', async (other) => {
-    const reply = await send(world.engine.url, { method: 'GET', path: other });
-    expect(reply.json).toMatchObject({ status: 404, code: 'route_not_found' });
-    expect(reply.json['detail']).toContain('/docs');
-    expectSecurityHeaders(reply.headers, 'engine');
-  });
+  it.each([`${address}/`, address.toUpperCase(), `${address}/y/z`])(
+    'does not match %s',
+    async (other) => {
+      const reply = await send(world.engine.url, { method: 'GET', path: other });
+      expect(reply.json).toMatchObject({ status: 404, code: 'route_not_found' });
+      expect(reply.json['detail']).toContain('/docs');
+      expectSecurityHeaders(reply.headers, 'engine');
+    },
+  );
 });

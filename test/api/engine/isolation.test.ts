@@ -21,7 +21,7 @@ import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
 import { testLog } from '../../fixtures/checkpoints.js';
 import { unfiltered } from '../../fixtures/unfiltered.js';
 
-/** Two tenants: one has everything that a tenant can have, the other asks for it. */
+/** Two tenants: the owner has one resource of every kind, the stranger requests them. */
 const OWNER = 'owner';
 const STRANGER = 'stranger';
 const ALL_SCOPES = ['admit', 'read', 'export', 'verify', 'lifecycle'];
@@ -111,7 +111,7 @@ afterAll(() => db.drop());
 
 const hexId = (): string => uuidv7().replaceAll('-', '');
 
-/** Ids of the same forms that nobody has. */
+/** Well-formed ids of no resource. */
 function nobodys(): Ids {
   return {
     proof_id: hexId(),
@@ -231,7 +231,7 @@ async function withoutRowLevelSecurity<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** A stranger's question about what is there is answered as one about what is not. */
+/** A stranger's request for an existing resource gets the response for an unknown one. */
 async function expectAbsent(engine: TestEngine, asked: Case): Promise<void> {
   const about = await ask(engine, asked, theirs);
   const unknown = await ask(engine, asked, nobodys());
@@ -239,7 +239,7 @@ async function expectAbsent(engine: TestEngine, asked: Case): Promise<void> {
   if (asked.spec.path.includes('{')) expect(about.status).toBe(404);
 }
 
-/** The lists in which the stranger finds anything of the owner's. */
+/** The lists that show the stranger a resource of the owner. */
 async function tellingLists(engine: TestEngine): Promise<string[]> {
   const telling: string[] = [];
   for (const { path } of lists) {
@@ -256,8 +256,8 @@ async function expectListsWithout(engine: TestEngine): Promise<void> {
   expect(await tellingLists(engine)).toEqual([]);
 }
 
-describe('the matrix', () => {
-  it('has every route that names something of a tenant', () => {
+describe('tenant isolation matrix', () => {
+  it('covers every route with an id of a tenant’s resource', () => {
     const routes = new Set(cases.map(({ spec }) => spec.id));
     for (const { spec } of OPERATIONS) {
       if (/proof_id|package_id|token_hash|batch_id/.test(spec.path))
@@ -268,7 +268,7 @@ describe('the matrix', () => {
   });
 });
 
-describe("another tenant's", () => {
+describe('another tenant’s resource', () => {
   it.each(cases)('$name is absent', async (asked) => {
     await withEngine(registry.engine, (engine) => expectAbsent(engine, asked));
   });
@@ -276,7 +276,7 @@ describe("another tenant's", () => {
   it('is in no list', () => withEngine(registry.engine, expectListsWithout));
 });
 
-describe("another tenant's, with row-level security as the only guard,", () => {
+describe('another tenant’s resource, with only row-level security,', () => {
   it.each(cases)('$name is absent', async (asked) => {
     await withEngine(unfiltered(registry.engine), (engine) => expectAbsent(engine, asked));
   });
@@ -284,7 +284,7 @@ describe("another tenant's, with row-level security as the only guard,", () => {
   it('is in no list', () => withEngine(unfiltered(registry.engine), expectListsWithout));
 });
 
-describe("another tenant's, with the queries as the only guard,", () => {
+describe('another tenant’s resource, with only the queries’ conditions,', () => {
   it('is absent', async () => {
     await withoutRowLevelSecurity(() =>
       withEngine(registry.engine, async (engine) => {
@@ -295,9 +295,9 @@ describe("another tenant's, with the queries as the only guard,", () => {
   });
 });
 
-// What shows that the two before say something: with both guards gone, nothing is left.
-describe('without either guard', () => {
-  it('every route tells', async () => {
+// Control: without both guards the stranger sees everything, so the tests above can fail.
+describe('another tenant’s resource, without either guard,', () => {
+  it('is visible on every route', async () => {
     const silent: string[] = [];
     await withoutRowLevelSecurity(() =>
       withEngine(unfiltered(registry.engine), async (engine) => {

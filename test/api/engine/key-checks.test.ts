@@ -62,7 +62,7 @@ const ask = (key: string): Promise<Reply> =>
     body: JSON.stringify(executeBody()),
   });
 
-/** Each is what it is named for and nothing else: its form and its checksum are right where they can be. */
+/** Each key has exactly the fault in its name: form and checksum are otherwise valid. */
 const KEYS: Record<string, () => Promise<string>> = {
   good: () => Promise.resolve(good),
   'without form': () => Promise.resolve('svc_sk_nonsense'),
@@ -79,22 +79,19 @@ const KEYS: Record<string, () => Promise<string>> = {
   expired: () => issueKey(registry, { expiresAt: Date.now() - 1 }),
 };
 
-describe('a key', () => {
-  it.each(Object.keys(KEYS))(
-    '%s takes one query by its id and one comparison of hashes',
-    async (name) => {
-      const key = await KEYS[name]!();
-      const { status } = await ask(key);
-      expect(status === 401).toBe(name !== 'good');
-      expect(done.compared).toEqual([[32, 32]]);
-      expect(done.lookedUp).toHaveLength(1);
-      expect(done.lookedUp[0]).toHaveLength(1);
-      // What is asked for is public; of the secret nothing leaves the process.
-      expect(done.lookedUp[0]![0]).toMatch(/^[a-z0-9]{12}$/);
-    },
-  );
+describe('API key check', () => {
+  it.each(Object.keys(KEYS))('runs one query and one hash comparison for %s', async (name) => {
+    const key = await KEYS[name]!();
+    const { status } = await ask(key);
+    expect(status === 401).toBe(name !== 'good');
+    expect(done.compared).toEqual([[32, 32]]);
+    expect(done.lookedUp).toHaveLength(1);
+    expect(done.lookedUp[0]).toHaveLength(1);
+    // The query has only the public key id, never the secret.
+    expect(done.lookedUp[0]![0]).toMatch(/^[a-z0-9]{12}$/);
+  });
 
-  it('that is refused is refused in the same bytes, whatever was wrong with it', async () => {
+  it('returns the same bytes for every invalid key', async () => {
     const answers = new Map<string, string>();
     for (const [name, make] of Object.entries(KEYS)) {
       if (name === 'good') continue;

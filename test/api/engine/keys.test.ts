@@ -43,7 +43,7 @@ const lanes = [
 const send = (apiKey: string, lane: (typeof lanes)[number] = lanes[0], body = lane.body()) =>
   engine.call({ path: lane.path, headers: headersFor(apiKey), body: JSON.stringify(body) });
 
-/** One request after the other, in so many strands, until it is told to stop. */
+/** Sends sequential requests in parallel strands until stopped. */
 function load(strands: number, keyNow: () => string) {
   let isOver = false;
   const replies: (Reply & { sentAt: number })[] = [];
@@ -63,8 +63,8 @@ function load(strands: number, keyNow: () => string) {
   };
 }
 
-describe('a key that is revoked', () => {
-  it('is refused within a second in a running engine, under load', async () => {
+describe('revoked API key', () => {
+  it('gets 401 within a second under load', async () => {
     const key = await issueKey(registry);
     const running = load(8, () => key);
     await expect.poll(() => running.replies.length).toBeGreaterThan(20);
@@ -79,13 +79,13 @@ describe('a key that is revoked', () => {
     await running.stop();
     expect(new Set(later())).toEqual(new Set([401]));
     for (const reply of running.replies) {
-      // What was under way at that moment is told so in its own words; nothing else happens.
+      // Requests in flight at that moment may get api_key_revoked, and nothing else.
       expect([200, 401, 403]).toContain(reply.status);
       if (reply.status === 403) expectProblem(reply, 403, 'api_key_revoked');
     }
   });
 
-  it.each(lanes)('holds for what it asked and nobody has signed yet: $name', async (lane) => {
+  it.each(lanes)('rejects its unsigned admissions: $name', async (lane) => {
     const key = await issueKey(registry);
     const body = lane.body();
     engine.worker.rests = true;
@@ -97,13 +97,13 @@ describe('a key that is revoked', () => {
     engine.worker.rests = false;
     expectProblem(await waiting, 403, 'api_key_revoked');
     expect(await treeSize(registry.engine)).toBe(before);
-    // What was refused has no proof, so another key may ask for the same.
+    // A rejected admission has no proof, so another key may send it again.
     const again = await send(await issueKey(registry), lane, body);
     expect(again.status).toBe(200);
     expect(again.headers['idempotent-replayed']).toBeUndefined();
   });
 
-  it('is told so where a 202 is followed', async () => {
+  it('gets api_key_revoked when it polls a 202', async () => {
     const [key, other] = [await issueKey(registry), await issueKey(registry)];
     const shortWait = await startEngine(registry, { waitMs: 50 });
     shortWait.worker.rests = true;
@@ -119,8 +119,8 @@ describe('a key that is revoked', () => {
   });
 });
 
-describe('a key that expires', () => {
-  it('after it asked changes nothing of what it asked', async () => {
+describe('expired API key', () => {
+  it('does not affect its accepted admissions', async () => {
     const key = await issueKey(registry);
     engine.worker.rests = true;
     const waiting = send(key);
@@ -133,8 +133,8 @@ describe('a key that expires', () => {
   });
 });
 
-describe('rotation', () => {
-  it('loses no request under load: both keys are good while they overlap', async () => {
+describe('API key rotation', () => {
+  it('loses no request under load', async () => {
     let current = await issueKey(registry);
     const running = load(8, () => current);
     await expect.poll(() => running.replies.length).toBeGreaterThan(20);

@@ -5,11 +5,11 @@ import { clientOf, revocationBody, type Client } from '../../fixtures/lifecycle.
 import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
 
 /**
- * What one tenant has is not there for another: once with row-level security behind the queries,
- * and once without, so that a query that forgets its tenant is found out.
+ * Tenant isolation of lifecycle resources, with and without row-level security: without it, a query
+ * that lacks the tenant condition fails the test.
  */
 describe.each([{ rowSecurity: true }, { rowSecurity: false }])(
-  'with row-level security $rowSecurity, another tenant',
+  'another tenant, with row-level security $rowSecurity,',
   ({ rowSecurity }) => {
     let db: TestDatabase;
     let registry: TestRegistry;
@@ -58,7 +58,7 @@ describe.each([{ rowSecurity: true }, { rowSecurity: false }])(
       await db.drop();
     });
 
-    it('finds nothing by an id of it, and is told the same as of an id of nobody', async () => {
+    it('gets the response of an unknown id', async () => {
       const asked = [
         (id: string) => stranger.get(`/v1/proofs/${id}/revocations/trust`),
         (id: string) => stranger.post(`/v1/proofs/${id}/revocations`, revocationBody()),
@@ -76,7 +76,7 @@ describe.each([{ rowSecurity: true }, { rowSecurity: false }])(
       }
     });
 
-    it('can neither share nor bundle it', async () => {
+    it('cannot share or bundle the proof', async () => {
       const asked = [
         (proof: string) =>
           stranger.post('/v1/share-tokens', shareBody({ artifact_kind: 'proof', proof_id: proof })),
@@ -97,7 +97,7 @@ describe.each([{ rowSecurity: true }, { rowSecurity: false }])(
       }
     });
 
-    it('sees none of it in a list, and the owner still has all of it', async () => {
+    it('sees nothing in lists, and the owner loses nothing', async () => {
       const lists = async (client: Client) => [
         (await client.get('/v1/packages')).json['packages'],
         (await client.get('/v1/share-tokens')).json['share_tokens'],

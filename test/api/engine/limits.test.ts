@@ -75,8 +75,8 @@ const statuses = (replies: Reply[], status: number): number =>
   replies.filter((reply) => reply.status === status).length;
 
 // A window is a second of real time: on a machine that stalls for as long, a test meets two of them.
-describe('the rate limit', { retry: 2 }, () => {
-  it('refuses what is over it with 429, says when to come back, and lets go then', async () => {
+describe('rate limit', { retry: 2 }, () => {
+  it('responds with 429 and Retry-After above the limit, and recovers', async () => {
     const engine = await started();
     const before = await treeSize(registry.engine);
     const bodies = Array.from({ length: LIMIT + 4 }, () => executeBody());
@@ -89,7 +89,7 @@ describe('the rate limit', { retry: 2 }, () => {
       expect(reply.headers['retry-after']).toBe('1');
       expect(reply.headers['ratelimit']).toBe('"tenant";r=0;t=1');
     }
-    // What was refused left nothing: sent again it is admitted, once.
+    // A rejected request leaves nothing: sent again, it is admitted once.
     await sleep(WINDOW_MS);
     const again = await Promise.all(
       bodies.filter((_, i) => replies[i]?.status === 429).map((body) => execute(engine, body)),
@@ -99,7 +99,7 @@ describe('the rate limit', { retry: 2 }, () => {
     expect(await treeSize(registry.engine)).toBe(before + bodies.length);
   });
 
-  it('is each tenant’s own', async () => {
+  it('applies to each tenant separately', async () => {
     const engine = await started();
     expect(statuses(await burst(engine, LIMIT * 2), 429)).toBe(LIMIT);
     const rivals = Array.from({ length: LIMIT }, () => executeBody({ tenant_id: 'rival' }));
@@ -107,7 +107,7 @@ describe('the rate limit', { retry: 2 }, () => {
     expect(statuses(replies, 200)).toBe(LIMIT);
   });
 
-  it('is of the tenant, not of one of its keys', async () => {
+  it('is shared by all keys of a tenant', async () => {
     const engine = await started();
     const second = await issueKey(registry);
     const replies = await Promise.all([
@@ -117,7 +117,7 @@ describe('the rate limit', { retry: 2 }, () => {
     expect(statuses(replies.flat(), 429)).toBe(LIMIT);
   });
 
-  it('is the one that the tenant was given, from the next request on', async () => {
+  it('changes with the tenant’s setting from the next request on', async () => {
     const engine = await started();
     await db.sql`update svc.tenant set rate_limit = 3 where tenant_id = ${TENANT}`;
     try {
@@ -129,7 +129,7 @@ describe('the rate limit', { retry: 2 }, () => {
     }
   });
 
-  it('counts what is refused for something else, on every route', async () => {
+  it('counts rejected requests on every route', async () => {
     const engine = await started();
     const headers = headersFor(key);
     const bad: Call[] = [
@@ -151,7 +151,7 @@ describe('the rate limit', { retry: 2 }, () => {
     expectProblem(await execute(engine), 429, 'rate_limited');
   });
 
-  it('cannot be used up by somebody without a good key', async () => {
+  it('does not count requests with an invalid key', async () => {
     const engine = await started();
     const forged = key.slice(0, -7) + (key.at(-7) === 'A' ? 'B' : 'A') + key.slice(-6);
     const replies = await burst(engine, LIMIT * 3, { headers: headersFor(forged), body: '{}' });
@@ -160,7 +160,7 @@ describe('the rate limit', { retry: 2 }, () => {
     expect((await execute(engine)).headers['ratelimit']).toBe(`"tenant";r=${LIMIT - 1};t=1`);
   });
 
-  it('is said with every answer, and in problems too', async () => {
+  it('is in the headers of every response', async () => {
     const engine = await started();
     for (const reply of [await execute(engine), await execute(engine, { tenant_id: TENANT })]) {
       expect(reply.headers['ratelimit-policy']).toBe(`"tenant";q=${LIMIT};w=1`);
@@ -177,7 +177,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
   afterAll(() => redis.close());
   const ready = (client: RedisClient) => expect.poll(() => client.status).toBe('ready');
 
-  it('the limit is one for all engines together', async () => {
+  it('shares one limit among all engines', async () => {
     const [first, second] = [redisAt(redis.url), redisAt(redis.url)];
     await Promise.all([ready(first), ready(second)]);
     const pair = [await started({ redis: first }), await started({ redis: second })];
@@ -186,7 +186,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
     expect(statuses(replies.flat(), 400)).toBe(LIMIT);
   });
 
-  it('requests in flight together are counted together, each in its place', async () => {
+  it('counts concurrent requests together, each with its position', async () => {
     const client = redisAt(redis.url);
     await ready(client);
     await client.flushall();
@@ -204,7 +204,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
     expect(calls).toBeLessThanOrEqual(3);
   });
 
-  it('while it is away every engine limits by itself, and nobody waits or is turned away', async () => {
+  it('falls back to local limits during an outage', async () => {
     const client = redisAt(redis.url);
     await ready(client);
     const engine = await started({ redis: client });
@@ -223,7 +223,7 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
     expect(await client.keys('*rate*')).toHaveLength(1);
   });
 
-  it('one that takes connections and never answers holds nobody up for long', async () => {
+  it('does not delay requests when Redis hangs', async () => {
     const client = redisAt('redis://127.0.0.1:1');
     const counter = createRequestCounter({
       // As if the connection had been good until a moment ago.
@@ -241,15 +241,15 @@ describe.skipIf(skipsRedis)(`counted in Redis${withoutRedis}`, { retry: 2 }, () 
     const places = await Promise.all(Array.from({ length: 20 }, () => counter.count(1)));
     expect(places.map(({ used }) => used)).toEqual(places.map((_, i) => i + 1));
     expect(performance.now() - began).toBeLessThan(600);
-    // And now it is left alone for a while.
+    // The engine does not retry Redis for a while.
     const later = performance.now();
     await counter.count(1);
     expect(performance.now() - later).toBeLessThan(100);
   });
 });
 
-describe('when too much is waiting', () => {
-  it('both lanes answer 503, nothing else does, and what waits is settled', async () => {
+describe('full queue', () => {
+  it('responds with 503 to admissions only, and drains', async () => {
     const engine = await started({ rateLimit: 1_000, maxQueuedAdmissions: 3, waitMs: 50 });
     engine.worker.rests = true;
     const body = executeBody();
@@ -279,7 +279,7 @@ describe('when too much is waiting', () => {
     expect((await execute(engine, body)).headers['idempotent-replayed']).toBe('true');
   });
 
-  it('a count of long ago is not believed', async () => {
+  it('does not use a stale count', async () => {
     const engine = await started({ rateLimit: 1_000, maxQueuedAdmissions: 1, waitMs: 50 });
     engine.worker.rests = true;
     expect((await execute(engine)).status).toBe(202);
@@ -291,7 +291,7 @@ describe('when too much is waiting', () => {
     expect([200, 202]).toContain((await execute(engine)).status);
   });
 
-  it('a count that fails refuses nobody', async () => {
+  it('rejects nothing when the count fails', async () => {
     const engine = await started();
     await db.sql.unsafe('revoke execute on function svc.pending_depth(integer) from svc_engine');
     try {
@@ -301,7 +301,7 @@ describe('when too much is waiting', () => {
     }
   });
 
-  it('is not before a hundred thousand, unless the operator says so', () => {
+  it('starts at 100,000 admissions by default', () => {
     expect(ENGINE_DEFAULTS.maxQueuedAdmissions).toBe(100_000);
   });
 });

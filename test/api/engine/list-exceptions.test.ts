@@ -42,7 +42,7 @@ async function revoke(proofId: string): Promise<void> {
 
 describe('list of proofs with a status filter', () => {
   // More than a request scans of a list without one.
-  it('has in its first page what lies below 4,100 valid proofs', async () => {
+  it('finds an exception below 4,100 valid proofs in the first page', async () => {
     const [revoked = ''] = await registry.admitAll([registry.item()]);
     await revoke(revoked);
     for (let admitted = 0; admitted < 4_100; admitted += 820) {

@@ -49,8 +49,8 @@ const newestFirst = (some: string[]): string[] => [...some].reverse();
 const at = (...places: number[]): string[] =>
   newestFirst(places.sort((a, b) => a - b).map((place) => ids[place]!));
 
-describe('the list', () => {
-  it('is newest first, with what was decided', async () => {
+describe('GET /v1/proofs', () => {
+  it('lists proofs newest first with their decisions', async () => {
     const { proofs, next_cursor: next } = await page();
     expect(idsOf(proofs)).toEqual(newestFirst(ids));
     expect(next).toBeNull();
@@ -68,17 +68,17 @@ describe('the list', () => {
     });
   });
 
-  it.each(['1', '2', '3', '4', '9', '10', '200'])('has pages of %s', async (limit) => {
+  it.each(['1', '2', '3', '4', '9', '10', '200'])('paginates by %s', async (limit) => {
     expect(idsOf(await all({ limit }))).toEqual(newestFirst(ids));
     expect((await page({ limit })).proofs).toHaveLength(Math.min(Number(limit), ids.length));
   });
 
-  it('ends with the last full page', async () => {
+  it('has no cursor after a full last page', async () => {
     const { next_cursor: next } = await page({ limit: String(ids.length) });
     expect(next).toBeNull();
   });
 
-  it('answers HEAD as it answers GET, without the body', async () => {
+  it('responds to HEAD like GET without the body', async () => {
     const got = await list();
     const reply = await engine.call({
       method: 'HEAD',
@@ -90,7 +90,7 @@ describe('the list', () => {
     expect(reply.bytes).toHaveLength(0);
   });
 
-  it('is of the caller only, and empty for a tenant without proofs', async () => {
+  it('lists only the caller’s proofs', async () => {
     await createTenant(registry.admin, { tenantId: 'newcomer', environment: 'sandbox' });
     const theirs = await issueKey(registry, { tenantId: 'newcomer' });
     const reply = await engine.call({
@@ -101,13 +101,13 @@ describe('the list', () => {
     expect(reply.json).toMatchObject({ proofs: [], next_cursor: null });
   });
 
-  it('needs the scope read', async () => {
+  it('requires the scope read', async () => {
     const admitOnly = await issueKey(registry, { scopes: ['admit'] });
     expect((await list({}, admitOnly)).json).toMatchObject({ code: 'scope_missing' });
   });
 });
 
-describe('a filter', () => {
+describe('filter of GET /v1/proofs', () => {
   it.each([
     ['action', { action: 'GET_USER_DETAILS' }, [8]],
     ['effect', { effect: 'DENY' }, [7]],
@@ -122,7 +122,7 @@ describe('a filter', () => {
     expect(idsOf(await all(query))).toEqual(at(...places));
   });
 
-  it('by time takes the start and leaves the end', async () => {
+  it('by time includes the start and excludes the end', async () => {
     const [later] = await registry.admitAll([registry.item()]);
     const { proofs } = await page({ limit: '1' });
     expect(proofs[0]?.proof_id).toBe(later);
@@ -135,21 +135,21 @@ describe('a filter', () => {
 
   // The database's calendar has no year 0.
   it.each(['0000-01-01T00:00:00.000Z', '0001-01-01T00:00:00.000Z'])(
-    'by a time before all time: %s',
+    'accepts the minimum time %s',
     async (time) => {
       expect(idsOf(await all({ from: time }))).toEqual(newestFirst(ids));
       expect(await all({ to: time })).toEqual([]);
     },
   );
 
-  it('by time does not stop at a checkpoint that may be too young to tell', async () => {
+  it('by time does not stop at a too recent checkpoint', async () => {
     const since = (await page({ limit: '200' })).proofs.at(-1)!.accepted_at;
     await db.sql`insert into svc.checkpoint (tree_size, root, note)
       values (${await treeSize(db.sql)}, ${randomBytes(32)}, 'x')`;
     expect(idsOf(await all({ from: since }))).toEqual(newestFirst(ids));
   });
 
-  it('by time looks no further back than a checkpoint that is older', async () => {
+  it('by time stops at an older checkpoint', async () => {
     const hourAgo = new Date(Date.now() - 3_600_000);
     await db.sql`insert into svc.checkpoint (tree_size, root, note, created_at)
       values (${(await treeSize(db.sql)) - 2}, ${randomBytes(32)}, 'x', ${hourAgo})`;
@@ -159,8 +159,8 @@ describe('a filter', () => {
   });
 });
 
-describe('the status', () => {
-  it('is what the verification system says at that moment', async () => {
+describe('listed status', () => {
+  it('equals the current verdict', async () => {
     await registry.verifyAll();
     const statusOf = async () =>
       new Map((await all()).map((proof) => [proof.proof_id, proof.verification_status]));
@@ -196,7 +196,7 @@ describe('the status', () => {
     expect(idsOf(await all({ status: 'VALID', limit: '2' }))).toEqual(at(0, 1, 3, 6, 7, 8, 9));
   });
 
-  it('and its history are what reading the proof shows', async () => {
+  it('equals the status and history of GET /v1/proofs/{proof_id}', async () => {
     const view = async (place: number) => {
       const reply = await engine.call({
         method: 'GET',
@@ -263,7 +263,7 @@ describe('the status', () => {
     expect((await page({ limit: '1' })).proofs[0]?.verification_status).toBe('REVOKED');
   });
 
-  it('has no history but that of its making while nobody has verified it', async () => {
+  it('has only the creation in its history before verification', async () => {
     const [id] = await registry.admitAll([registry.item()]);
     const reply = await engine.call({
       method: 'GET',
@@ -280,8 +280,8 @@ describe('the status', () => {
   });
 });
 
-describe('a cursor', () => {
-  it('is stable while others append', async () => {
+describe('cursor of GET /v1/proofs', () => {
+  it('is stable during appends', async () => {
     const first = await page({ limit: '4' });
     const appended = await registry.admitAll([registry.item(), registry.item()]);
     const second = await page({ limit: '200', cursor: first.next_cursor! });
@@ -290,7 +290,7 @@ describe('a cursor', () => {
     expect(idsOf(await all({ limit: '5' }))).toEqual(newestFirst(ids));
   });
 
-  it('goes on with another size of page, and with no other filter', async () => {
+  it('is valid with another limit and invalid with other filters', async () => {
     const { next_cursor: cursor } = await page({ limit: '2', effect: 'ADMIT' });
     expect((await list({ limit: '1', effect: 'ADMIT', cursor: cursor! })).status).toBe(200);
     for (const other of [{}, { effect: 'DENY' }, { effect: 'ADMIT', lane: 'execute' }]) {
@@ -301,7 +301,7 @@ describe('a cursor', () => {
     }
   });
 
-  it('is of no use to another tenant', async () => {
+  it('is invalid for another tenant', async () => {
     const { next_cursor: cursor } = await page({ limit: '2' });
     await createTenant(registry.admin, { tenantId: 'other', environment: 'sandbox' });
     await setAllowlisted(registry.admin, 'other', true);
@@ -315,7 +315,7 @@ describe('a cursor', () => {
     expect(reply.json).toMatchObject({ code: 'invalid_query' });
   });
 
-  it('that was changed anywhere is refused', async () => {
+  it('is invalid after any change', async () => {
     const cursor = (await page({ limit: '2' })).next_cursor!;
     for (let i = 0; i < cursor.length; i += 1) {
       const other = cursor[i] === 'A' ? 'B' : 'A';
@@ -328,7 +328,7 @@ describe('a cursor', () => {
   });
 });
 
-describe('a query parameter that is not valid', () => {
+describe('invalid query parameter', () => {
   it.each([
     ['limit', 'limit=0'],
     ['limit', 'limit=201'],
@@ -354,10 +354,10 @@ describe('a query parameter that is not valid', () => {
   });
 });
 
-describe('a rare filter', () => {
-  it('gives empty pages that go on, and finds what is far back', async () => {
+describe('rare filter', () => {
+  it('returns empty pages with a cursor until it finds an old proof', async () => {
     const [rare] = await registry.admitAll([registry.item({ action: 'RARE' })]);
-    // What is between them is made of whole cloth: the list reads columns.
+    // Synthetic rows in between: the list reads only columns.
     await db.sql.begin(async (tx) => {
       await tx`set local session_replication_role = replica`;
       const start = (await treeSize(db.sql)) + 1;

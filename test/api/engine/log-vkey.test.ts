@@ -7,13 +7,13 @@ import { checkpoint, logVkey, ORIGIN } from '../../fixtures/worked-log.js';
 
 const newer = formatVkey(nativeSha256, ORIGIN, testKey().publicKey);
 
-describe('the log key that an export names', () => {
-  it('is the one that signed its checkpoint, also when another has followed it', () => {
+describe('vkeyFor', () => {
+  it('returns the key that signed the checkpoint after a rotation', () => {
     expect(vkeyFor(checkpoint, { logVkey: newer, retiredLogVkeys: [logVkey] })).toBe(logVkey);
     expect(vkeyFor(checkpoint, { logVkey, retiredLogVkeys: [newer] })).toBe(logVkey);
   });
 
-  it('is the one in use where this engine cannot tell', () => {
+  it('returns the current key when no known key signed', () => {
     expect(vkeyFor(checkpoint, { logVkey: newer, retiredLogVkeys: [] })).toBe(newer);
     expect(vkeyFor(checkpoint, { logVkey: newer, retiredLogVkeys: ['nonsense'] })).toBe(newer);
     expect(vkeyFor(checkpoint, { logVkey: null, retiredLogVkeys: [] })).toBeNull();

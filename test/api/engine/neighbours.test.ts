@@ -300,7 +300,7 @@ describe('batches beside other tenants at their limits', () => {
     return { request, status };
   }
 
-  it('get the memory of uploads that sent almost all and fell silent', async () => {
+  it('get the memory of stalled uploads', async () => {
     await startUploads(hostileKeys.slice(0, 2), `[${' '.repeat(batchLimit - 2)}`);
     const answered: (number | undefined)[] = [];
     for (const { status } of uploads) {
@@ -321,14 +321,14 @@ describe('batches beside other tenants at their limits', () => {
     );
   });
 
-  it('are accepted while every upload of other tenants has only begun', async () => {
+  it('are accepted while other tenants’ uploads have just begun', async () => {
     await startUploads(hostileKeys, '[');
     expect((await small.call(batchCall(key, executeBodies(1)))).status).toBe(202);
   });
 });
 
-describe('a complete batch', () => {
-  it('waits until those of other tenants are durable', async () => {
+describe('complete batch', () => {
+  it('waits for a commit slot', async () => {
     const narrow = await startEngine(registry, { batchesAtOnce: 1, sql: enginePool });
     const open = await holdLock(db.sql, `select pg_advisory_xact_lock(${String(GATE)})`);
     const items = executeBodies(1, { tenant_id: HOSTILE });

@@ -12,14 +12,14 @@ const { schemas } = document.components;
 
 checkOpenApi('Engine API', document, specs);
 
-describe('the OpenAPI document of the engine', () => {
-  it('knows how a key is sent', () => {
+describe('engine OpenAPI document', () => {
+  it('declares the API key header', () => {
     expect(document).toMatchObject({
       components: { securitySchemes: { ApiKey: { type: 'apiKey', in: 'header' } } },
     });
   });
 
-  it('asks for a key where the operation does, with any one of its scopes', () => {
+  it('requires any one scope of the operation', () => {
     for (const { operation } of api.operations) {
       const scopes = operation['x-scopes']!;
       const tenant = operation.parameters.find(({ name }) => name === 'X-Svc-Tenant-Id');
@@ -31,7 +31,7 @@ describe('the OpenAPI document of the engine', () => {
     }
   });
 
-  it('lets answers gain members, and no body, no receipt and nothing signed', () => {
+  it('opens responses, but not bodies, receipts and signed documents', () => {
     const isClosed = (id: string): boolean =>
       JSON.stringify(schemas[id]).includes('"additionalProperties":false');
     const reachable = (refs: unknown, found = new Set<string>()): Set<string> => {
@@ -59,7 +59,7 @@ describe('the OpenAPI document of the engine', () => {
     }
   });
 
-  it('keeps in words what JSON Schema cannot say', () => {
+  it('describes refinements in words', () => {
     expect(schemas['Text']).toMatchObject({ minLength: 1, maxLength: 512 });
     expect(schemas['Time']).toMatchObject({ format: 'date-time' });
     expect(schemas['Aep']!['description']).toContain('`execution_id`: exec_ and the proof id.');

@@ -47,7 +47,7 @@ function expectProblem(reply: Reply, status: number, code: string, pointers?: st
 }
 
 describe('POST /v1/packages', () => {
-  it('makes a package of proofs in their order: 201', async () => {
+  it('creates a package in the given order: 201', async () => {
     const ids = [proofs[2]!, proofs[0]!, proofs[1]!];
     const reply = await create(ids);
     expect(reply.status).toBe(201);
@@ -59,7 +59,7 @@ describe('POST /v1/packages', () => {
     expect(read.json).toEqual(made);
   });
 
-  it('asked again is the same package: 200; in another order it is another', async () => {
+  it('returns the same package for the same order: 200', async () => {
     const ids = [proofs[3]!, proofs[4]!];
     const replies = await Promise.all([1, 2, 3, 4].map(() => create(ids)));
     expect(replies.map(({ status }) => status).sort()).toEqual([200, 200, 200, 201]);
@@ -69,7 +69,7 @@ describe('POST /v1/packages', () => {
     expect((await create([...ids].reverse())).status).toBe(201);
   });
 
-  it('stays what it is when a member of it is erased, which no other package takes any more', async () => {
+  it('keeps a package whose member is erased, but rejects the member in new ones', async () => {
     const own = await registry.admitAll([registry.item(), registry.item()]);
     const made = await create(own);
     expect(made.status).toBe(201);
@@ -82,13 +82,13 @@ describe('POST /v1/packages', () => {
     expect(JSON.stringify(reply.json)).toContain('has been erased');
   });
 
-  it('takes a hundred, and not one more', async () => {
+  it('accepts at most 100 proofs', async () => {
     expect((await create(proofs.slice(0, 100))).status).toBe(201);
     expectProblem(await create(proofs), 400, 'invalid_field', ['/proof_ids']);
     expectProblem(await create([]), 400, 'invalid_field', ['/proof_ids']);
   });
 
-  it('refuses every member that is not an admission of the tenant: 422, with their places', async () => {
+  it('rejects members that are not the tenant’s admissions: 422 with pointers', async () => {
     const [denied = ''] = await registry.admitAll([registry.item({ action: 'DELETE_AUDIT_LOG' })]);
     const [outcome = ''] = await registry.admitAll([
       agentItem(registry, outcomeEnvelope(proofs[0]!)),
@@ -100,14 +100,14 @@ describe('POST /v1/packages', () => {
     expect(row).toBeUndefined();
   });
 
-  it("takes another tenant's proof for none", async () => {
+  it("treats another tenant's proof as unknown", async () => {
     const others = await create([proofs[0]!], stranger);
     const nobodys = await create([NOBODYS], stranger);
     expectProblem(others, 422, 'package_member_unfit', ['/proof_ids/0']);
     expect(others.json['errors']).toEqual(nobodys.json['errors']);
   });
 
-  it('refuses a proof that is there twice', async () => {
+  it('rejects a repeated proof', async () => {
     const reply = await create([proofs[0]!, proofs[1]!, proofs[0]!]);
     expectProblem(reply, 400, 'invalid_field', ['/proof_ids/2']);
   });
@@ -129,7 +129,7 @@ describe('POST /v1/packages', () => {
 });
 
 describe('GET /v1/packages/{package_id}', () => {
-  it('may be kept, and asked about again: 304', async () => {
+  it('revalidates with an ETag: 304', async () => {
     const { location = '' } = (await create([proofs[5]!])).headers;
     const { etag = '' } = (await client.get(location)).headers;
     const again = await client.get(location, { 'If-None-Match': etag });
@@ -139,7 +139,7 @@ describe('GET /v1/packages/{package_id}', () => {
     });
   });
 
-  it('of what is not the tenant’s own is 404, whoever else may have it', async () => {
+  it('responds with 404 for other tenants’ packages', async () => {
     const { location = '' } = (await create([proofs[6]!])).headers;
     for (const path of [location, `${PATH}/pkg_${NOBODYS}`, `${PATH}/x`, `${PATH}/%00`]) {
       expectProblem(await stranger.get(path), 404, 'package_not_found');
@@ -148,7 +148,7 @@ describe('GET /v1/packages/{package_id}', () => {
 });
 
 describe('GET /v1/packages', () => {
-  it('lists newest first, page by page, the own ones only', async () => {
+  it('lists only own packages in pages, newest first', async () => {
     expect((await stranger.get(PATH)).json).toMatchObject({ packages: [], next_cursor: null });
     const all = packageListSchema.parse((await client.get(`${PATH}?limit=200`)).json);
     expect(all.packages.length).toBeGreaterThan(3);
@@ -168,7 +168,7 @@ describe('GET /v1/packages', () => {
     expect(times).toEqual([...times].sort().reverse());
   });
 
-  it('refuses a cursor of another list: 400', async () => {
+  it('rejects a cursor of another list: 400', async () => {
     const [proofId = ''] = await registry.admitAll([registry.item()]);
     const token = (): Promise<Reply> =>
       client.post('/v1/share-tokens', {

@@ -15,7 +15,7 @@ import { renderPdf } from '#api/engine/pdf/render';
 import { pdfRequestFor } from '../../fixtures/papers.js';
 import { unhandledIn } from '../../fixtures/unhandled.js';
 
-describe('the renderer', () => {
+describe('PDF renderer', () => {
   let folder: string;
   /** Tasks that end when `json[0]` milliseconds are over, which no thread spends computing. */
   let slow: string;
@@ -34,7 +34,7 @@ describe('the renderer', () => {
 
   const task = (tens: number) => ({ json: Uint8Array.of(tens), lookupUrl: '' });
 
-  it('gives in its threads what is rendered here', async () => {
+  it('renders the same bytes in its threads', async () => {
     const renderer = createPdfRenderer(PDF_DEFAULTS);
     const [first, second] = await Promise.all([
       renderer.render(pdfRequestFor()),
@@ -47,7 +47,7 @@ describe('the renderer', () => {
     await renderer.close();
   });
 
-  it('starts no thread before it is asked for something', async () => {
+  it('starts no thread before the first request', async () => {
     let started = 0;
     const count = (): void => void (started += 1);
     process.on('worker', count);
@@ -60,7 +60,7 @@ describe('the renderer', () => {
     process.off('worker', count);
   });
 
-  it('takes on as many as there are threads and places to wait, and refuses the next', async () => {
+  it('accepts as many requests as threads and queue slots', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
     const taken = [renderer.render(task(20)), renderer.render(task(0)), renderer.render(task(0))];
     await expect(renderer.render(task(0))).rejects.toThrow(RendererBusyError);
@@ -69,7 +69,7 @@ describe('the renderer', () => {
     await renderer.close();
   });
 
-  it('leaves places to others when one asks for more than its share', async () => {
+  it('limits one tenant to its share of the queue', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 3, timeoutMs: 20_000, file: slow });
     const taken = [renderer.render(task(20), 1), renderer.render(task(0), 1)];
     await expect(renderer.render(task(0), 1)).rejects.toThrow(RendererBusyError);
@@ -79,7 +79,7 @@ describe('the renderer', () => {
     await renderer.close();
   });
 
-  it('gives up what takes too long, running or waiting, and goes on', async () => {
+  it('times out running and waiting requests and recovers', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 500, file: slow });
     const stuck = [renderer.render(task(255)), renderer.render(task(255))];
     await Promise.all(stuck.map((one) => expect(one).rejects.toThrow(RenderTimeoutError)));
@@ -98,7 +98,7 @@ describe('the renderer', () => {
     await patient.close();
   });
 
-  it('ends what it has taken on when it is closed, and takes no more', async () => {
+  it('completes accepted requests on close and accepts no more', async () => {
     const renderer = createPdfRenderer({ threads: 1, queued: 2, timeoutMs: 20_000, file: slow });
     const taken = [renderer.render(task(10)), renderer.render(task(1))];
     const closed = renderer.close();
@@ -107,13 +107,13 @@ describe('the renderer', () => {
     await closed;
   });
 
-  it('keeps the environment from its threads', async () => {
+  it('hides the environment from its threads', async () => {
     const renderer = createPdfRenderer({ ...PDF_DEFAULTS, file: slow });
     expect([...(await renderer.render(task(0)))]).toEqual([0]);
     await renderer.close();
   });
 
-  it('survives a thread that fails in the moment in which its time is up', async () => {
+  it('survives a thread failure at the timeout', async () => {
     const [failing, begun] = [join(folder, 'failing.mjs'), join(folder, 'begun')];
     await writeFile(
       failing,
@@ -138,7 +138,7 @@ describe('the renderer', () => {
     await renderer.close();
   });
 
-  it('says what went wrong in a thread, and goes on', async () => {
+  it('reports an error of a thread and recovers', async () => {
     const renderer = createPdfRenderer(PDF_DEFAULTS);
     const broken = renderer.render({ json: Buffer.from('{"a'), lookupUrl: '' });
     await expect(broken).rejects.toThrow();

@@ -11,7 +11,7 @@ const shown = (text: string): string =>
     .map((piece) => (piece.escaped ? `[${piece.text}]` : piece.text))
     .join('');
 
-/** What somebody who knows the legend reads off the paper. */
+/** Text that a reader decodes with the legend. */
 const readBack = (pieces: readonly Piece[]): string =>
   pieces
     .map(({ text, escaped }) =>
@@ -19,8 +19,8 @@ const readBack = (pieces: readonly Piece[]): string =>
     )
     .join('');
 
-describe('a text on paper', () => {
-  it('stands as it is where everybody reads it the same', () => {
+describe('safeText', () => {
+  it('keeps unambiguous text', () => {
     for (const text of [
       'заказ 7 от клиента',
       '½ … ™',
@@ -66,7 +66,7 @@ describe('a text on paper', () => {
     expect(shown(text)).toBe(expected);
   });
 
-  it('loses nothing and invents nothing, in any order and on lines of any width', () => {
+  it('is lossless for any text and line width', () => {
     fc.assert(
       fc.property(
         fc.string({ unit: 'binary' }),
@@ -84,7 +84,7 @@ describe('a text on paper', () => {
     );
   });
 
-  it('never leaves a space at the edge of a line', () => {
+  it('leaves no space at the edge of a line', () => {
     const pieces = safeText(`${'a'.repeat(11)} ${'b'.repeat(12)} c`, fonts.covers);
     for (const line of wrapPieces(pieces, 12)) {
       const text = line.map((piece) => (piece.escaped ? '#' : piece.text)).join('');
@@ -92,7 +92,7 @@ describe('a text on paper', () => {
     }
   });
 
-  it('copied from the paper reads in one way only', () => {
+  it('is unambiguous when copied', () => {
     const plain = (text: string) =>
       safeText(text, fonts.covers)
         .map((piece) => piece.text)
@@ -128,21 +128,21 @@ function opened(file: Uint8Array): FontInside {
   return (doc as unknown as { _font: { font: FontInside } })._font.font;
 }
 
-describe('every character that is shown as itself', () => {
+describe('unescaped characters', () => {
   const characters = Array.from({ length: 0x110000 }, (_, point) => point)
     .filter((point) => point < 0xd800 || point > 0xdfff)
     .filter((point) => fonts.covers(point))
     .map((point) => String.fromCodePoint(point))
     .filter((character) => safeText(character, fonts.covers)[0]?.escaped === false);
 
-  it('are those of the alphabets that the font is for', () => {
+  it('belong to the supported scripts', () => {
     expect(characters.length).toBeGreaterThan(1_500);
     for (const expected of ['A', 'z', '~', 'ß', 'Ÿ', 'Ω', 'Я', '€', '→', '✓']) {
       expect(characters).toContain(expected);
     }
   });
 
-  it('are drawn like no character of ASCII', () => {
+  it('do not look like ASCII characters', () => {
     const font = opened(fonts.files.mono);
     const drawn = new Map<string, string>();
     const alike: string[] = [];
@@ -155,7 +155,7 @@ describe('every character that is shown as itself', () => {
     expect(alike).toEqual([]);
   });
 
-  it.each(['mono', 'monoBold'] as const)('has one glyph of ink and of one width in %s', (name) => {
+  it.each(['mono', 'monoBold'] as const)('have one visible glyph of one width in %s', (name) => {
     // Escapes alone are set in bold, and they are ASCII.
     const set = name === 'mono' ? characters : characters.filter((one) => one < '\u0080');
     const font = opened(fonts.files[name]);

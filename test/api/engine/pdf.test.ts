@@ -24,8 +24,8 @@ const render = (options: PaperOptions = {}) => renderPdf(pdfRequestFor(options),
 const read = async (options: PaperOptions = {}) => readPdf(await render(options));
 const textOf = async (options: PaperOptions = {}) => (await read(options)).pages.join('\n');
 
-describe('the paper', () => {
-  it('has every fact of the proof, each hash in one piece or in lines that add up', async () => {
+describe('PDF export', () => {
+  it('contains every fact of the proof', async () => {
     const document = documentFor();
     const text = await textOf();
     const { aep, entry, inclusion, envelope } = document;
@@ -61,7 +61,7 @@ describe('the paper', () => {
     expect(text.split('\n')).toContain(sha256);
   });
 
-  it('numbers its pages and names the proof on each', async () => {
+  it('has page numbers and the proof id on each page', async () => {
     const { pages } = await read();
     pages.forEach((page, at) => {
       expect(page).toContain(`${at + 1} of ${pages.length}`);
@@ -69,20 +69,20 @@ describe('the paper', () => {
     });
   });
 
-  it('has the export inside it, byte for byte, and says so', async () => {
+  it('attaches the export byte for byte', async () => {
     const { json } = pdfRequestFor();
     const { attachments, pages } = await read();
     expect(Object.keys(attachments)).toEqual([`${admitted.proofId}.json`]);
     expect(Buffer.from(attachments[`${admitted.proofId}.json`]!)).toEqual(Buffer.from(json));
     expect(pages[0]!.replaceAll('\n', ' ')).toContain(
-      `The file ${admitted.proofId}.json inside this PDF is the proof itself`,
+      `The attached file ${admitted.proofId}.json is the proof itself`,
     );
     const source = Buffer.from(await render()).toString('latin1');
     expect(source).toMatch(/\/AFRelationship \/Data/);
     expect(source).toMatch(/\/Subtype \/application#2[fF]json/);
   });
 
-  it('has its language, title and structure for those who have it read to them', async () => {
+  it('has language, title and structure for screen readers', async () => {
     const { info } = await read();
     expect(info).toMatchObject({ Title: `Autonomous Execution Proof ${admitted.proofId}` });
     const source = Buffer.from(await render()).toString('latin1');
@@ -92,7 +92,7 @@ describe('the paper', () => {
     expect(source).toMatch(/\/DisplayDocTitle true/);
   });
 
-  it('leads to the public lookup', async () => {
+  it('links to the public lookup', async () => {
     expect((await read()).links).toEqual([LOOKUP_URL]);
     // A symbol as the standard has it: finder patterns in three corners, dark at their borders.
     const { dark, size } = qrOf(LOOKUP_URL);
@@ -103,7 +103,7 @@ describe('the paper', () => {
   });
 });
 
-describe('the verdict', () => {
+describe('PDF verdict', () => {
   const headline = async (options: PaperOptions) => {
     const { pages } = await read(options);
     return { first: pages[0]!, rest: pages.slice(1) };
@@ -129,13 +129,13 @@ describe('the verdict', () => {
       },
       'Admitted: a report that an action failed · proof VALID',
     ],
-  ])('of %s is what is said first, and on every page', async (_what, options, expected) => {
+  ])('of %s is the headline of every page', async (_what, options, expected) => {
     const { first, rest } = await headline(options);
     expect(first.split('\n')).toContain(expected);
     for (const page of rest) expect(page.split('\n')).toContain(expected);
   });
 
-  it('is set in white on black where nothing is asserted', async () => {
+  it('is white on black when nothing is asserted', async () => {
     const band = /^56 [\d.]+ 483[\d.]* [\d.]+ re\n\/DeviceRGB cs\n0 0 0 scn\nf$/m;
     const source = async (options: PaperOptions) =>
       Buffer.from(await render(options)).toString('latin1');
@@ -146,26 +146,26 @@ describe('the verdict', () => {
     expect(await source({ verdict: 'fail' })).toMatch(band);
   });
 
-  it('says what it does not say', async () => {
+  it('lists what it does not assert', async () => {
     expect(await textOf()).toContain('That the action was carried out, or how it ended');
     expect(await textOf({ effect: 'DENY' })).toContain('That the action was not carried out');
     expect(await textOf({ environment: 'sandbox' })).toContain('Anything about live execution');
   });
 });
 
-describe('the trust chain', () => {
+describe('PDF trust chain', () => {
   const steps = async (options: PaperOptions) => {
     const text = await textOf(options);
     return text.slice(text.indexOf('Trust chain'), text.indexOf('Place in the log')).split('\n');
   };
 
-  it('goes from execution to trust, in order', async () => {
+  it('lists the steps from execution to trust', async () => {
     const names = ['execution', 'evidence', 'verification', 'passport', 'certificate'];
     const all = [...names, 'trust established'];
     expect((await steps({})).filter((line) => all.includes(line))).toEqual(all);
   });
 
-  it('of a denial ends with the verification', async () => {
+  it('ends with the verification for a denial', async () => {
     const lines = await steps({ effect: 'DENY' });
     expect(lines).toContain('verification');
     for (const name of ['passport', 'certificate', 'trust established']) {
@@ -175,8 +175,8 @@ describe('the trust chain', () => {
   });
 });
 
-describe('what somebody else chose', () => {
-  it('is there with every character, and the legend says how to read it', async () => {
+describe('PDF user text', () => {
+  it('keeps every character and explains escapes', async () => {
     const text = await textOf({
       subject: { kind: 'execute', intent_id: '预订 حجز 😀 \u202Ex', action: 'BOOK' },
     });
@@ -185,11 +185,11 @@ describe('what somebody else chose', () => {
       expect(joined).toContain(escape);
     }
     expect(joined).not.toMatch(/[\u0590-\u08ff\u202e]/);
-    expect(text).toContain('it stands for the one character');
-    expect(await textOf()).not.toContain('it stands for the one character');
+    expect(text).toContain('It replaces the character with');
+    expect(await textOf()).not.toContain('It replaces the character with');
   });
 
-  it('may be as long as it may be', async () => {
+  it('fits at maximum length', async () => {
     const reasons = Array.from({ length: 20 }, (_, i) => `${String(i).padStart(2, '0')}-policy`);
     const intent_id = '\u{1F600}'.repeat(512);
     const { pages } = await read({
@@ -204,8 +204,8 @@ describe('what somebody else chose', () => {
   });
 });
 
-describe('the same proof and verdict', () => {
-  it('give the same bytes, in another process of another time zone too', async () => {
+describe('PDF determinism', () => {
+  it('gives the same bytes in another process and time zone', async () => {
     const once = Buffer.from(await render());
     expect(Buffer.from(await render()).equals(once)).toBe(true);
 
@@ -229,7 +229,7 @@ describe('the same proof and verdict', () => {
     }
   });
 
-  it('have an id of their own', async () => {
+  it('gives a document id per export', async () => {
     const ids = await Promise.all(
       [{}, { revoked: ['proof'] as const }, { reasons: ['other'] }].map(
         async (options) => (await read(options)).fingerprint,
@@ -238,7 +238,7 @@ describe('the same proof and verdict', () => {
     expect(new Set(ids).size).toBe(3);
   });
 
-  it('carry the time of the verdict and no other', async () => {
+  it('uses only the time of the verdict', async () => {
     const { info } = await read();
     expect(info).toMatchObject({
       CreationDate: 'D:20261122080000Z',

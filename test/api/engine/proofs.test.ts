@@ -76,7 +76,7 @@ async function admitOne(action = 'BOOK_RESERVATION'): Promise<string> {
 }
 
 describe('GET /v1/proofs/{proof_id}', () => {
-  it('shows the record with everything that its hashes are of', async () => {
+  it('returns the record with all hashed documents', async () => {
     const id = await admitOne();
     const reply = await get(`/v1/proofs/${id}`);
     expect(reply.status).toBe(200);
@@ -89,7 +89,7 @@ describe('GET /v1/proofs/{proof_id}', () => {
     expect(view.receipt!.response_hash).toBe(view.proof_record!.response_hash);
   });
 
-  it('shows a denial as what it is', async () => {
+  it('returns a denial', async () => {
     const view = proofViewSchema.parse(
       (await get(`/v1/proofs/${await admitOne('DELETE_AUDIT_LOG')}`)).json,
     );
@@ -97,7 +97,7 @@ describe('GET /v1/proofs/{proof_id}', () => {
     expect(view.aep!.decision.reasons).toEqual(['audit-log-is-kept']);
   });
 
-  it('may be kept, and asked about again', async () => {
+  it('revalidates with an ETag', async () => {
     const path = `/v1/proofs/${await admitOne()}`;
     const first = await get(path);
     expect(first.headers['cache-control']).toBe('private, no-cache');
@@ -110,7 +110,7 @@ describe('GET /v1/proofs/{proof_id}', () => {
     expect(head.headers.etag).toBe(first.headers.etag);
   });
 
-  it('of an id that is no proof of the tenant is 404, whoever else may have it', async () => {
+  it('responds with 404 for other tenants’ proofs', async () => {
     const id = await admitOne();
     await createTenant(registry.admin, { tenantId: 'other', environment: 'sandbox' });
     await setAllowlisted(registry.admin, 'other', true);
@@ -127,9 +127,12 @@ describe('GET /v1/proofs/{proof_id}', () => {
     expect(admission.json).toMatchObject({ status: 404, code: 'admission_not_found' });
   });
 
-  it.each(['x', 'F'.repeat(32), '0'.repeat(32), "'--", '%00'])('takes %s for no id', async (id) => {
-    expect((await get(`/v1/proofs/${id}`)).json).toMatchObject({ code: 'proof_not_found' });
-  });
+  it.each(['x', 'F'.repeat(32), '0'.repeat(32), "'--", '%00'])(
+    'responds with 404 for the id %s',
+    async (id) => {
+      expect((await get(`/v1/proofs/${id}`)).json).toMatchObject({ code: 'proof_not_found' });
+    },
+  );
 
   it.each([
     ['the AEP', 'proof', 'aep = set_byte(aep, 5, get_byte(aep, 5) # 1)'],
@@ -146,11 +149,11 @@ describe('GET /v1/proofs/{proof_id}', () => {
     await alter();
     const reply = await get(`/v1/proofs/${id}`);
     expect(reply.json).toMatchObject({ status: 500, code: 'integrity_failure' });
-    // A damaged log takes nothing more on: the same bit once more, and it is whole again.
+    // A damaged log accepts no entries: flipping the same bit again repairs it.
     if (table === 'log_entry') await alter();
   });
 
-  it('shows what remains of one whose payload was erased', async () => {
+  it('returns the commitments of an erased proof', async () => {
     const id = await admitOne();
     await eraseProof(db, id);
     const view = proofViewSchema.parse((await get(`/v1/proofs/${id}`)).json);
@@ -165,7 +168,7 @@ describe('GET /v1/proofs/{proof_id}', () => {
 });
 
 describe('GET /v1/proofs/{proof_id}/inclusion', () => {
-  it('says so while no checkpoint covers the proof', async () => {
+  it('reports pending_checkpoint while no checkpoint covers the proof', async () => {
     const path = `/v1/proofs/${await admitOne()}/inclusion`;
     const reply = await get(path);
     expect(reply.status).toBe(200);
@@ -175,7 +178,7 @@ describe('GET /v1/proofs/{proof_id}/inclusion', () => {
     expect(text.headers['retry-after']).toBe('1');
   });
 
-  it('proves the leaf under the signed checkpoint, in JSON and as a tlog-proof', async () => {
+  it('proves the leaf under a signed checkpoint, as JSON and tlog-proof', async () => {
     const ids = await registry.admitAll(Array.from({ length: 300 }, () => registry.item()));
     await publishCheckpoint();
     for (const id of [ids[0]!, ids[150]!, ids[299]!]) {
@@ -207,7 +210,7 @@ describe('GET /v1/proofs/{proof_id}/inclusion', () => {
     }
   });
 
-  it('is checked before it is given: no proof leads from an altered tile or leaf', async () => {
+  it('responds with 500 when a tile or leaf was altered', async () => {
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     await publishCheckpoint();
     const path = `/v1/proofs/${ids[0]!}/inclusion`;
@@ -233,7 +236,7 @@ describe('GET /v1/proofs/{proof_id}/inclusion', () => {
     }
   });
 
-  it('is not given with a note that is not the one of its checkpoint', async () => {
+  it('responds with 500 when the note is of another checkpoint', async () => {
     const id = await admitOne();
     await publishCheckpoint();
     const swap = `
@@ -246,7 +249,7 @@ describe('GET /v1/proofs/{proof_id}/inclusion', () => {
     expect(reply.json).toMatchObject({ status: 500, code: 'integrity_failure' });
   });
 
-  it('is not given under a checkpoint with another root, though its note says the same', async () => {
+  it('responds with 500 when the root column differs from the note', async () => {
     const id = await admitOne();
     await publishCheckpoint(true);
     const reply = await get(`/v1/proofs/${id}/inclusion`);
@@ -254,9 +257,9 @@ describe('GET /v1/proofs/{proof_id}/inclusion', () => {
   });
 });
 
-describe('reading', () => {
+describe('read operations', () => {
   it.each(['/v1/proofs/%s', '/v1/proofs/%s/inclusion', '/v1/admissions/%s'])(
-    '%s passes its gates in order',
+    'checks of %s run in order',
     async (route) => {
       const path = route.replace('%s', await admitOne());
       const reader = await issueKey(registry, { scopes: ['export'] });
@@ -283,7 +286,7 @@ describe('reading', () => {
     },
   );
 
-  it('needs no open lane and no allowlist: what was proved can be read', async () => {
+  it('work in a locked environment and off the allowlist', async () => {
     const path = `/v1/proofs/${await admitOne()}`;
     const locked = await startEngine(registry, { admissionsPaused: true });
     expect((await locked.call({ method: 'GET', path, headers: headersFor(key) })).status).toBe(200);
@@ -291,15 +294,15 @@ describe('reading', () => {
   });
 });
 
-describe('what is not there', () => {
+describe('unknown path', () => {
   it.each(['/', '/v1', '/v1/proofs/', '/V1/intents/execute', '/v1/intents/execute/'])(
-    '%s is 404',
+    '%s gets 404',
     async (path) => {
       expect((await get(path)).json).toMatchObject({ status: 404, code: 'route_not_found' });
     },
   );
 
-  it('is a path that cannot be decoded', async () => {
+  it('gets 400 when it cannot be decoded', async () => {
     expect((await get('/v1/proofs/%zz')).json).toMatchObject({
       status: 400,
       code: 'malformed_path',

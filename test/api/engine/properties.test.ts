@@ -35,7 +35,7 @@ beforeAll(async () => {
   const admittedIds = await registry.admitAll([...items, ...items.map(() => registry.item())]);
   await registry.verifyAll();
   await testLog(db).publish();
-  // One that nobody has verified yet.
+  // A proof that is not verified yet.
   const late = await registry.admitAll([registry.item()]);
   const ids = [...admittedIds, ...late];
 
@@ -101,9 +101,9 @@ afterAll(async () => {
   await db.drop();
 });
 
-describe('a client that knows nothing but the served OpenAPI', () => {
+describe('random requests generated from the OpenAPI document', () => {
   it.each(OPERATIONS.map(({ spec }) => spec.id))(
-    'gets from %s what is documented, and no 5xx, whatever it sends',
+    'get only documented responses and no 5xx from %s',
     async (id) => {
       const operation = api.operations.find((one) => one.id === id)!;
       const statuses = new Map<number, number>();
@@ -124,7 +124,7 @@ describe('a client that knows nothing but the served OpenAPI', () => {
     TIMEOUT_MS,
   );
 
-  it('got both sides of what it asked for', () => {
+  it('got both successes and problems', () => {
     const seen = (from: number, to: number) =>
       [...answered.values()].filter((statuses) =>
         [...statuses.keys()].some((status) => status >= from && status < to),

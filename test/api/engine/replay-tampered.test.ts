@@ -85,11 +85,11 @@ async function changeTexts(change: (files: PolicyFiles) => void): Promise<void> 
   );
 }
 
-describe('replay of what was tampered with', () => {
+describe('replay after tampering', () => {
   beforeEach(open);
   afterEach(close);
 
-  it('names the policy digest when a text was changed by hand, and the decision with it', async () => {
+  it('reports the policy digest and the decision when a policy text was changed', async () => {
     const id = await admitOne();
     const before = await replayOf(byId(id));
     await changeTexts((files) => {
@@ -115,7 +115,7 @@ describe('replay of what was tampered with', () => {
     ]);
   });
 
-  it('denies under texts that cannot be used', async () => {
+  it('denies under unusable policy texts', async () => {
     const id = await admitOne();
     await changeTexts((files) => {
       files.policies['sandbox-tenants-may-act'] = 'permit (principal, action';
@@ -130,7 +130,7 @@ describe('replay of what was tampered with', () => {
     });
   });
 
-  it('never calls it a match when another engine decided', async () => {
+  it('reports engine_version_differs when another engine decided', async () => {
     const id = await admitOne();
     const intake = await readPinnedIntake(registry.engine, registry.tenantNo, id);
     const set = await readPolicySet(registry.engine, intake!.policyDigest);
@@ -162,7 +162,7 @@ describe('replay of what was tampered with', () => {
     });
   });
 
-  it('does not take the word of a changed manifest on which engine decided', async () => {
+  it('does not trust the engine version of a changed manifest', async () => {
     const id = await admitOne();
     await changeTexts((files) => {
       files.policies['sandbox-tenants-may-act'] += '\n// changed';
@@ -201,7 +201,7 @@ describe('replay of what was tampered with', () => {
     expect(replay.differences.map((difference) => difference.pointer)).toContain(pointer);
   });
 
-  it('holds a changed AEP against the log, even when everything else was changed to fit', async () => {
+  it('detects a changed AEP although the other columns were changed to match', async () => {
     const rewrite = (proofId: string, change: (text: string) => string) =>
       byHand(async (tx) => {
         const [row] = await tx<{ aep: Buffer }[]>`
@@ -230,23 +230,20 @@ describe('replay of what was tampered with', () => {
     ]);
   });
 
-  it.each(['null', 'no JSON'])(
-    'does not take %s in place of an AEP for an erased one',
-    async (text) => {
-      const id = await admitOne();
-      await byHand(
-        (tx) => tx`
+  it.each(['null', 'no JSON'])('does not treat %s in place of an AEP as erased', async (text) => {
+    const id = await admitOne();
+    await byHand(
+      (tx) => tx`
       update svc.proof set aep = convert_to(${text}, 'UTF8')
       where replace(proof_id::text, '-', '') = ${id}`,
-      );
-      expect(await replayOf(byId(id))).toMatchObject({
-        result: 'divergence',
-        differences: [{ pointer: '', recorded: text }],
-      });
-    },
-  );
+    );
+    expect(await replayOf(byId(id))).toMatchObject({
+      result: 'divergence',
+      differences: [{ pointer: '', recorded: text }],
+    });
+  });
 
-  it('compares with the log what is left of a proof that lost its AEP', async () => {
+  it('compares a proof without its AEP with the log', async () => {
     const id = await admitOne();
     await byHand(
       (tx) => tx`
@@ -256,7 +253,7 @@ describe('replay of what was tampered with', () => {
     expect(await replayOf(byId(id))).toMatchObject({ result: 'match', differences: [] });
   });
 
-  it('says of an erased proof that nothing is left to decide on', async () => {
+  it('responds with payload_erased for an erased proof', async () => {
     const id = await admitOne();
     await eraseProof(db, id);
     const reply = await engine.call({

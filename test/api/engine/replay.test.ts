@@ -73,11 +73,11 @@ const admitOne = (action?: string) => admittedProof(registry, action);
 
 const exported = (id: string) => exportedProof({ registry, log, engine, key }, id);
 
-describe('replay of what was decided', () => {
+describe('POST /v1/proofs/replay', () => {
   beforeAll(open);
   afterAll(close);
 
-  it('matches for every proof of the demonstration', async () => {
+  it('matches for every proof of the demo', async () => {
     const text = await readFile(join(packageRoot, 'examples', 'agent-actions.ndjson'), 'utf8');
     const actions = text.split('\n').filter((line) => line !== '');
     expect(actions.length).toBeGreaterThan(10);
@@ -96,7 +96,7 @@ describe('replay of what was decided', () => {
     expect(effects).toEqual(new Set(['ADMITTED', 'DENIED']));
   });
 
-  it('matches for an admission and an outcome of the agent lane', async () => {
+  it('matches for an agent admission and its outcome', async () => {
     const admission = {
       schema_version: 'svc.agent.admission.envelope/1.0',
       kind: 'admission',
@@ -121,7 +121,7 @@ describe('replay of what was decided', () => {
     }
   });
 
-  it('matches for an export, and names what was changed in one', async () => {
+  it('matches for an export and names changes in one', async () => {
     const document = await exported(await admitOne());
     const replay = await replayOf(document);
     expect(replay).toMatchObject({
@@ -146,7 +146,7 @@ describe('replay of what was decided', () => {
     expect(seen).toBeGreaterThan(25);
   });
 
-  it('says what another policy set would have decided, and claims no match for it', async () => {
+  it('reports the decision of another policy set', async () => {
     const files = await readPolicyFolder(join(packageRoot, 'policy', 'default'));
     const strict = await makePolicySet({
       ...files,
@@ -177,13 +177,13 @@ describe('replay of what was decided', () => {
     });
   });
 
-  it('knows no policy set that was never stored', async () => {
+  it('responds with 422 for an unknown policy set', async () => {
     const reply = await post(byId(await admitOne(), '00'.repeat(32)));
     expect(reply.status).toBe(422);
     expect(reply.json['code']).toBe('policy_unknown');
   });
 
-  it('has nothing of another tenant, and nothing that never was', async () => {
+  it('responds with 404 for other tenants’ and unknown proofs', async () => {
     await createTenant(registry.admin, { tenantId: 'other', environment: 'sandbox' });
     await setAllowlisted(registry.admin, 'other', true);
     const others = await issueKey(registry, { tenantId: 'other', scopes: ['verify'] });
@@ -195,7 +195,7 @@ describe('replay of what was decided', () => {
     }
   });
 
-  it('names what differs to a key that may not read the proof, and shows it nothing', async () => {
+  it('names differences without values for a key without read scope', async () => {
     const item = registry.item({ intent_id: 'between-us' });
     const [id = ''] = await registry.admitAll([item]);
     const document = await exported(id);
@@ -225,7 +225,7 @@ describe('replay of what was decided', () => {
     }
   });
 
-  it('needs the scope, a body of its own form, and no more than 256 KiB', async () => {
+  it('requires the scope, a valid body and at most 256 KiB', async () => {
     const reader = await issueKey(registry, { scopes: ['admit', 'read', 'export'] });
     const id = await admitOne();
     expect((await post(byId(id), reader)).json['code']).toBe('scope_missing');

@@ -65,7 +65,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect(again.bytes).toEqual(reply.bytes);
   });
 
-  it('asked again is answered with what stands, whatever the reason now: 200', async () => {
+  it('returns the first revocation when sent again with another reason: 200', async () => {
     const first = await revoke();
     const before = await treeSize(registry.engine);
     for (const body of [revocationBody(), revocationBody({ reason: 'another', actor: 'me' })]) {
@@ -77,7 +77,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect(await treeSize(registry.engine)).toBe(before);
   });
 
-  it('asked many times at once is one entry, and one of them made it', async () => {
+  it('creates one entry for concurrent requests', async () => {
     const before = await treeSize(registry.engine);
     const replies = await Promise.all(
       Array.from({ length: 8 }, (_, n) => revoke(revocationBody({ reason: `reason ${n}` }))),
@@ -90,14 +90,14 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect(await treeSize(registry.engine)).toBe(before + 1);
   });
 
-  it('cannot be undone: there is no way back in the API', async () => {
+  it('cannot be undone by any operation', async () => {
     await revoke();
     const path = `/v1/proofs/${proofId}/revocations/proof`;
     expectProblem(await client.delete(path), 405, 'method_not_allowed');
     expect((await read()).status).toBe(200);
   });
 
-  it('revoked by an administrator is answered with that: 200', async () => {
+  it('returns an administrator’s earlier revocation: 200', async () => {
     const leafIndex = await appendRevocation(registry.admin, nativeSha256, {
       proofId,
       artifactKind: 'proof',
@@ -110,7 +110,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect(reply.json).toMatchObject({ leaf_index: leafIndex });
   });
 
-  it('keeps the reason from the public: the log has the hash of a document with a salt of its own', async () => {
+  it('logs only the salted hash of the reason', async () => {
     const salts = new Set<string>();
     for (const kind of ['proof', 'trust']) {
       const { json } = await revoke(revocationBody({ artifact_kind: kind }));
@@ -127,7 +127,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect(salts.size).toBe(2);
   });
 
-  it('works while the lane is locked and the tenant is off the allowlist', async () => {
+  it('works in a locked environment and off the allowlist', async () => {
     await setLane(registry.admin, 'sandbox', false);
     await setAllowlisted(registry.admin, TENANT, false);
     const reply = await revoke();
@@ -136,7 +136,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect(reply.status).toBe(201);
   });
 
-  it('that takes too long is followed: 202, and the same answer later', async () => {
+  it('responds with 202 when slow, and the same revocation later', async () => {
     engine.worker.rests = true;
     const reply = await revoke();
     expect(reply.status).toBe(202);
@@ -154,7 +154,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect((await revoke()).status).toBe(200);
   });
 
-  it('does not need the queue to be there', async () => {
+  it('completes without the queue', async () => {
     engine.worker.fails = new Error('the queue is away');
     const reply = await revoke();
     engine.worker.fails = null;
@@ -166,7 +166,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect((await read()).status).toBe(200);
   });
 
-  it('asked with a key that is revoked before it is done: 403, and nothing is revoked', async () => {
+  it('revokes nothing when the key is revoked first: 403', async () => {
     const stolen = await clientOf(db, registry, engine);
     engine.worker.rests = true;
     const asked = revoke(revocationBody(), stolen);
@@ -180,7 +180,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect((await revoke()).status).toBe(201);
   });
 
-  it('is asked again for who waited for a request that was refused for its key: 201', async () => {
+  it('submits again after the awaited request was rejected for its key: 201', async () => {
     const stolen = await clientOf(db, registry, engine);
     engine.worker.rests = true;
     const first = revoke(revocationBody(), stolen);
@@ -211,7 +211,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect((await revoke(revocationBody({ artifact_kind: 'trust' }))).status).toBe(200);
   });
 
-  it('that cannot be processed is said to be: 500', async () => {
+  it('responds with 500 when processing fails', async () => {
     engine.worker.rests = true;
     const asked = revoke();
     await expect.poll(() => engine.worker.revocations.length).toBe(1);
@@ -226,7 +226,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expectProblem(await read(), 500, 'revocation_failed');
   });
 
-  it('of a denial or an outcome is of the proof and nothing else: 422', async () => {
+  it('rejects other artifacts of a denial or an outcome: 422', async () => {
     const [denied = ''] = await registry.admitAll([registry.item({ action: 'DELETE_AUDIT_LOG' })]);
     const [outcome = ''] = await registry.admitAll([
       agentItem(registry, outcomeEnvelope(proofId, { result: 'failed' })),
@@ -240,7 +240,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     }
   });
 
-  it("of another tenant's proof, or of none, is 404", async () => {
+  it("responds with 404 for another tenant's and unknown proofs", async () => {
     const stranger = await clientOf(db, registry, engine, { tenantId: 'stranger' });
     const before = await treeSize(registry.engine);
     for (const about of [proofId, '0190f3c8a1b27d3e8f4a5b6c7d8e9f00', 'x', '0'.repeat(32), '%00']) {
@@ -253,7 +253,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
     expect(await treeSize(registry.engine)).toBe(before + 1);
   });
 
-  it('needs the scope', async () => {
+  it('requires the scope lifecycle', async () => {
     const reader = await clientOf(db, registry, engine, { scopes: ['read', 'admit', 'export'] });
     expectProblem(await revoke(revocationBody(), reader), 403, 'scope_missing');
     expect((await read('proof', reader)).status).toBe(404);
@@ -274,7 +274,7 @@ describe('POST /v1/proofs/{proof_id}/revocations', () => {
 });
 
 describe('GET /v1/proofs/{proof_id}/revocations/{artifact_kind}', () => {
-  it('of what nobody asked to revoke, and of no artifact, is 404', async () => {
+  it('responds with 404 without a revocation or for an unknown artifact', async () => {
     await revoke(revocationBody({ artifact_kind: 'passport' }));
     for (const kind of ['proof', 'certificate', 'trust', 'package', 'PASSPORT', '%00']) {
       expectProblem(await read(kind), 404, 'revocation_not_found');

@@ -81,7 +81,7 @@ async function listed(
 }
 
 describe('POST /v1/share-tokens', () => {
-  it('shows a new token this once: 201', async () => {
+  it('shows a new token once: 201', async () => {
     const reply = await create();
     expect(reply.status).toBe(201);
     expect(reply.headers['cache-control']).toBe('no-store');
@@ -91,14 +91,17 @@ describe('POST /v1/share-tokens', () => {
     expect(created.token_hash).toBe(createHash('sha256').update(created.share_token).digest('hex'));
   });
 
-  it.each(['proof', 'passport', 'certificate', 'trust'])('for a %s', async (kind) => {
-    const expires_at = inFuture();
-    const reply = await create(body({ artifact_kind: kind, expires_at }));
-    expect(reply.status).toBe(201);
-    expect(reply.json).toMatchObject({ artifact_kind: kind, proof_id: proofId, expires_at });
-  });
+  it.each(['proof', 'passport', 'certificate', 'trust'])(
+    'creates a token for a %s',
+    async (kind) => {
+      const expires_at = inFuture();
+      const reply = await create(body({ artifact_kind: kind, expires_at }));
+      expect(reply.status).toBe(201);
+      expect(reply.json).toMatchObject({ artifact_kind: kind, proof_id: proofId, expires_at });
+    },
+  );
 
-  it('for a package', async () => {
+  it('creates a token for a package', async () => {
     const reply = await create(forPackage());
     expect(reply.status).toBe(201);
     expect(createdShareTokenSchema.parse(reply.json)).toMatchObject({
@@ -107,7 +110,7 @@ describe('POST /v1/share-tokens', () => {
     });
   });
 
-  it('never gives one token twice, and no token follows from another', async () => {
+  it('creates random tokens', async () => {
     const tokens = await Promise.all(
       Array.from({ length: 20 }, async () => String((await create()).json['share_token'])),
     );
@@ -118,9 +121,9 @@ describe('POST /v1/share-tokens', () => {
     }
   });
 
-  it('keeps the token nowhere: not in the database, not in the logs', async () => {
+  it('stores the token neither in the database nor in the logs', async () => {
     const token = String((await create()).json['share_token']);
-    // Also when somebody puts it where its hash belongs.
+    // Also when a client sends it in place of its hash.
     expectProblem(await client.delete(`${PATH}/${token}`), 404, 'share_token_not_found');
     const encoded = token.replace('_', '%5f');
     expectProblem(await client.delete(`${PATH}/${encoded}`), 404, 'share_token_not_found');
@@ -138,7 +141,7 @@ describe('POST /v1/share-tokens', () => {
     expect(logged).toContain(PATH);
   });
 
-  it('of what the tenant does not have is 422, whoever else may have it', async () => {
+  it('rejects targets of other tenants: 422', async () => {
     expectProblem(await create(body(), stranger), 422, 'share_target_unknown', '/proof_id');
     expectProblem(await create(forPackage(), stranger), 422, 'share_target_unknown', '/package_id');
     const none = '0190f3c8a1b27d3e8f4a5b6c7d8e9f00';
@@ -148,7 +151,7 @@ describe('POST /v1/share-tokens', () => {
     expect((await listed(stranger)).share_tokens).toEqual([]);
   });
 
-  it('of a denial or an outcome is of the proof and nothing else: 422', async () => {
+  it('rejects other artifacts of a denial or an outcome: 422', async () => {
     const [outcome = ''] = await registry.admitAll([
       agentItem(registry, outcomeEnvelope(proofId, { result: 'failed' })),
     ]);
@@ -159,12 +162,12 @@ describe('POST /v1/share-tokens', () => {
     }
   });
 
-  it.each([-1, -60_000, 0])('that ends %d ms from now is 422', async (ms) => {
+  it.each([-1, -60_000, 0])('rejects an expiry %d ms from now: 422', async (ms) => {
     const reply = await create(body({ expires_at: formatTime(Date.now() + ms) }));
     expectProblem(reply, 422, 'expiry_over', '/expires_at');
   });
 
-  it('that ended before all time is 422', async () => {
+  it('rejects an expiry at the minimum time: 422', async () => {
     const reply = await create(body({ expires_at: '0000-01-01T00:00:00.000Z' }));
     expectProblem(reply, 422, 'expiry_over', '/expires_at');
   });
@@ -185,7 +188,7 @@ describe('POST /v1/share-tokens', () => {
     expectProblem(await create(body(overrides)), 400, code, pointer);
   });
 
-  it('needs the scope', async () => {
+  it('requires the scope lifecycle', async () => {
     const reader = await clientOf(db, registry, engine, { scopes: ['read'] });
     expectProblem(await create(body(), reader), 403, 'scope_missing');
     expectProblem(await reader.delete(`${PATH}/${'0'.repeat(64)}`), 403, 'scope_missing');
@@ -196,7 +199,7 @@ describe('POST /v1/share-tokens', () => {
 });
 
 describe('GET /v1/share-tokens', () => {
-  it('lists by hash, newest first, page by page, and never a token', async () => {
+  it('lists hashes in pages, newest first, and no tokens', async () => {
     const own = await clientOf(db, registry, engine, { tenantId: 'lister' });
     const [other = ''] = await registry.admitAll([registry.item()]);
     await db.sql.begin(async (tx) => {
@@ -253,7 +256,7 @@ describe('GET /v1/share-tokens', () => {
 });
 
 describe('DELETE /v1/share-tokens/{token_hash}', () => {
-  it('revokes, for ever, as often as it is asked: 204', async () => {
+  it('revokes permanently and repeatably: 204', async () => {
     const hash = String((await create()).json['token_hash']);
     const find = async () =>
       (await listed()).share_tokens.find(({ token_hash }) => token_hash === hash);
@@ -275,7 +278,7 @@ describe('DELETE /v1/share-tokens/{token_hash}', () => {
     );
   });
 
-  it('of a token that is not the tenant’s own is 404, and leaves it alone', async () => {
+  it('responds with 404 for another tenant’s token and keeps it', async () => {
     const hash = String((await create()).json['token_hash']);
     for (const name of [hash, '0'.repeat(64), 'x', hash.toUpperCase()]) {
       expectProblem(await stranger.delete(`${PATH}/${name}`), 404, 'share_token_not_found');

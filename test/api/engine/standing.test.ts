@@ -32,8 +32,8 @@ const ALL = {
   trust: 'TRUST_ESTABLISHED',
 };
 
-describe('what the registry says of a proof', () => {
-  it('is nothing before anybody has verified it', () => {
+describe('statementOf', () => {
+  it('asserts nothing before verification', () => {
     expect(statementOf(ADMIT, { verdicts: [], revocations: [revoked(4, 'trust')] })).toEqual({
       verification_status: 'BACKEND_LOOKUP_REQUIRED',
       can_assert_validity: false,
@@ -49,7 +49,7 @@ describe('what the registry says of a proof', () => {
     expect(statementsOf(ADMIT, { verdicts: [], revocations: [] })).toEqual([]);
   });
 
-  it('is the last verdict, with every revocation in the log at once', () => {
+  it('combines the last verdict with every revocation in the log', () => {
     const verdicts = [frontier(3), verdict(9, { expired: ['trust'] })];
     const revocations = [revoked(5, 'certificate'), revoked(12, 'certificate')];
     const said = statementOf(ADMIT, { verdicts, revocations });
@@ -58,7 +58,7 @@ describe('what the registry says of a proof', () => {
       can_assert_validity: true,
       artifacts: { ...ALL, certificate: 'REVOKED', trust: 'REVOKED' },
       verified_at: '2026-11-20T00:00:00.009Z',
-      // To revoke what is revoked says nothing new, so the log is not spoken for up to there.
+      // A repeated revocation has no effect, so it does not extend log_size.
       log_size: 9,
     });
     expect(verdictStatementSchema.parse(said)).toEqual(said);
@@ -70,14 +70,14 @@ describe('what the registry says of a proof', () => {
     });
   });
 
-  it('asserts a denial as a proof and as nothing else', () => {
+  it('asserts only the proof of a denial', () => {
     expect(statementOf(DENY, { verdicts: [frontier(3)], revocations: [] })).toMatchObject({
       verification_status: 'VALID',
       artifacts: { proof: 'VALID', passport: 'BACKEND_LOOKUP_REQUIRED' },
     });
   });
 
-  it('has been what each verdict said with the revocations that came to it', () => {
+  it('statementsOf combines each verdict with later revocations', () => {
     const verdicts = [frontier(3), verdict(9, { expired: ['trust'] })];
     const revocations = [revoked(5, 'passport'), revoked(12, 'proof')];
     const said = statementsOf(ADMIT, { verdicts, revocations });
@@ -96,7 +96,7 @@ describe('what the registry says of a proof', () => {
     expect(said).toContainEqual(statementOf(ADMIT, { verdicts, revocations }));
   });
 
-  it('was never VALID for a leaf that failed in the same breath as the frontier passed it', () => {
+  it('statementsOf has no VALID for a leaf that failed in the same transaction', () => {
     const failed = verdict(3, { outcome: 'fail', verdictId: 4 });
     const statuses = (verdicts: VerdictInHistory[]) =>
       statementsOf(ADMIT, { verdicts, revocations: [] }).map((one) => one.verification_status);

@@ -46,24 +46,24 @@ const table = specs.map((spec) => {
   return { id: spec.id, documented, scenarios };
 });
 
-describe('the served OpenAPI', () => {
-  it('is the one that the scenarios were held against', () => {
+describe('engine scenarios', () => {
+  it('use the served OpenAPI document', () => {
     expect(served.document).toEqual(JSON.parse(JSON.stringify(built.document)));
   });
 
-  it('has no operation without scenarios, and no scenarios are of anything else', () => {
+  it('cover exactly the documented operations', () => {
     expect(Object.keys(SCENARIOS).sort()).toEqual(served.operations.map(({ id }) => id).sort());
   });
 });
 
 describe.each(table)('$id', ({ id, documented, scenarios }) => {
-  it('documents exactly the answers that it has a scenario for', () => {
+  it('documents exactly the responses of its scenarios', () => {
     const producible = [...scenarios].filter(([, scenario]) => scenario !== null);
     expect(producible.map(([answer]) => answer).sort()).toEqual([...documented].sort());
   });
 
   it.each([...scenarios].filter(([, scenario]) => scenario !== null))(
-    'answers %s',
+    'responds with %s',
     async (answer, scenario) => {
       const [status, what] = answer.split(' ');
       const reply = await scenario!(world);

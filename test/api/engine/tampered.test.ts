@@ -19,7 +19,7 @@ let engine: TestEngine;
 let log: TestLog;
 let key: string;
 
-// The log takes nothing more on once it is damaged, so each test has one of its own.
+// A damaged log accepts no entries, so each test has its own.
 beforeEach(async () => {
   db = await freshDatabase();
   registry = await openRegistry(db);
@@ -83,7 +83,7 @@ function replacedInBody(from: string, to: string): string {
   return `convert_to(replace(convert_from(body, 'UTF8'), ${from}, ${to}), 'UTF8')`;
 }
 
-describe('rows that were changed behind the back of the registry', () => {
+describe('altered database rows', () => {
   it.each([
     ['svc.proof', `effect = 'ADMIT'`],
     ['svc.proof', `environment = 'live'`],
@@ -109,7 +109,7 @@ describe('rows that were changed behind the back of the registry', () => {
     }
   });
 
-  it('gives no proof to a tenant that its row was moved to', async () => {
+  it('hide a proof from the tenant that its row was moved to', async () => {
     const document = await exported(await admitOne());
     await createTenant(registry.admin, { tenantId: 'rival', environment: 'sandbox' });
     for (const table of ['proof', 'intake']) {
@@ -154,7 +154,7 @@ describe('rows that were changed behind the back of the registry', () => {
     expect((await exported(document.proof_id)).verdict.can_assert_validity).toBe(false);
   });
 
-  it('says of a proof that lost its payload what is missing, and blames no signature', async () => {
+  it('report a lost payload, not a bad signature', async () => {
     const documents = [await exported(await admitOne()), await exported(await admitOne())];
     for (const [n, lost] of ['aep = null, signature = null', 'signature = null'].entries()) {
       const document = documents[n]!;
@@ -170,7 +170,7 @@ describe('rows that were changed behind the back of the registry', () => {
     }
   });
 
-  it('finds no place in the log where the tree has lost its tiles, and says so', async () => {
+  it('fail inclusion when tiles are lost', async () => {
     const document = await exported(await admitOne());
     await db.sql.begin(async (tx) => {
       await tx`set local session_replication_role = replica`;
@@ -183,10 +183,10 @@ describe('rows that were changed behind the back of the registry', () => {
     }
   });
 
-  it('asserts nothing of an erased proof, whoever kept it, and says that this is why', async () => {
+  it('assert nothing of an erased proof, also for a kept copy', async () => {
     const document = await exported(await admitOne());
     await eraseProof(db, document.proof_id);
-    // At once, and not when the verification system comes to say so.
+    // At once, before the verification system records it.
     const known = await verdictOn(byId(document.proof_id));
     expect(known).toMatchObject({ status: 'INVALID', cause: 'erased' });
     expect(known.checks.filter(({ result }) => result === 'fail')).toEqual([]);

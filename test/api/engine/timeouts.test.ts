@@ -64,8 +64,8 @@ function expectProblem(received: string, status: number, code: string): void {
 
 const POST = 'POST / HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n';
 
-describe('a request that never arrives', () => {
-  it('is answered 408 when its headers take too long', async () => {
+describe('incomplete request', () => {
+  it('gets 408 when its headers are slow', async () => {
     const server = await serve();
     expectProblem(
       await exchange(server, 'GET / HTTP/1.1\r\nHost: h\r\nX-'),
@@ -74,13 +74,13 @@ describe('a request that never arrives', () => {
     );
   });
 
-  it('is answered 408 when its body takes too long, although a handler waits for it', async () => {
+  it('gets 408 when its body is slow', async () => {
     const server = await serve();
     const received = await exchange(server, `${POST}Content-Length: 10\r\n\r\n`, '{"a":');
     expectProblem(received, 408, 'request_timeout');
   });
 
-  it('is answered 400 when it is not HTTP', async () => {
+  it('gets 400 when it is not HTTP', async () => {
     expectProblem(
       await exchange(await serve(), 'EHLO example.org\r\n\r\n'),
       400,
@@ -88,17 +88,17 @@ describe('a request that never arrives', () => {
     );
   });
 
-  it('is answered 400 when its body has two lengths', async () => {
+  it('gets 400 when its body has two lengths', async () => {
     const lengths = 'Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}';
     expectProblem(await exchange(await serve(), POST + lengths), 400, 'malformed_request');
   });
 
-  it('is answered 431 when its headers are too long', async () => {
+  it('gets 431 when its headers are too long', async () => {
     const long = `GET / HTTP/1.1\r\nHost: h\r\nX-Long: ${'x'.repeat(20_000)}\r\n\r\n`;
     expectProblem(await exchange(await serve(), long), 431, 'headers_too_large');
   });
 
-  it('gets no second answer into a first that is half way', async () => {
+  it('gets no second response within a partial one', async () => {
     const socket = connect((await serve()).port, '127.0.0.1');
     sockets.push(socket);
     let received = '';
@@ -113,7 +113,7 @@ describe('a request that never arrives', () => {
   });
 });
 
-describe('the public API', () => {
+describe('public API', () => {
   it.each([
     ['malformed_request', 400],
     ['incomplete_body', 400],
@@ -130,9 +130,9 @@ describe('the public API', () => {
   });
 });
 
-describe('a connection on which nothing moves', () => {
-  it('is cut', async () => {
-    // Not for what else takes long on a machine that is busy.
+describe('idle connection', () => {
+  it('is closed', async () => {
+    // Excludes other delays of a busy machine.
     const server = await serve({ idleMs: 200, headersMs: 20_000, requestMs: 20_000 });
     const began = performance.now();
     expect(await exchange(server, 'GET /slow HTTP/1.1\r\nHost: h\r\n\r\n')).toBe('');

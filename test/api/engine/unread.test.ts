@@ -60,7 +60,7 @@ function problemIn(answer: string): { status: number; code: string } {
 
 const HEAD = 'POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n';
 
-describe('a request that cannot be read', () => {
+describe('unreadable request', () => {
   it.each([
     ['no HTTP at all', 'hello\r\n\r\n', 400, 'malformed_request'],
     ['a space in a header name', 'GET / HTTP/1.1\r\nA B: c\r\n\r\n', 400, 'malformed_request'],
@@ -87,26 +87,26 @@ describe('a request that cannot be read', () => {
     expect(problemIn(await exchange(await serve(), bytes))).toEqual({ status, code });
   });
 
-  it('for a body that stops coming is answered 408', async () => {
+  it('gets 408 when the body stalls', async () => {
     const server = await serve((req) => void readJsonBody(req, 1_000).catch(() => undefined));
     const answer = await exchange(server, `${HEAD}Content-Length: 100\r\n\r\n{`);
     expect(problemIn(answer)).toEqual({ status: 408, code: 'request_timeout' });
   });
 
-  it('for a body that ends early is answered 400', async () => {
+  it('gets 400 when the body ends early', async () => {
     const server = await serve((req) => void readJsonBody(req, 1_000).catch(() => undefined));
     const bytes = `${HEAD}Content-Length: 100\r\n\r\n{`;
     const answer = await exchange(server, bytes, { thenEnd: true });
     expect(problemIn(answer)).toEqual({ status: 400, code: 'incomplete_body' });
   });
 
-  it('for a chunk that is none is answered 400', async () => {
+  it('gets 400 for an invalid chunk', async () => {
     const server = await serve((req) => void readJsonBody(req, 1_000).catch(() => undefined));
     const answer = await exchange(server, `${HEAD}Transfer-Encoding: chunked\r\n\r\nzz\r\n`);
     expect(problemIn(answer)).toEqual({ status: 400, code: 'malformed_request' });
   });
 
-  it('never takes the place of the answer to the one before it', async () => {
+  it('does not replace the response to the previous request', async () => {
     let answer: (() => void) | null = null;
     const server = await serve((_req, res) => {
       answer = () => res.end('admitted');
@@ -118,7 +118,7 @@ describe('a request that cannot be read', () => {
     expect(await reply).toMatch(/^HTTP\/1.1 200 OK[^]*admitted/);
   });
 
-  it('is not one that asks for something unheard of', async () => {
+  it('does not include an unknown expectation', async () => {
     const bytes = 'GET / HTTP/1.1\r\nHost: x\r\nExpect: tea\r\nConnection: close\r\n\r\n';
     expect(await exchange(await serve(), bytes)).toMatch(/^HTTP\/1.1 200 OK[^]*answered/);
   });

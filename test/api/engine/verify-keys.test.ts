@@ -62,7 +62,7 @@ function newKey(): ForgersKey & { keyId: string; publicKeyText: string } {
   };
 }
 
-describe('a proof that is not here', () => {
+describe('unregistered proof', () => {
   let elsewhere: TestDatabase;
   let foreign: ProofExport;
 
@@ -84,7 +84,7 @@ describe('a proof that is not here', () => {
   });
   afterAll(() => elsewhere.drop());
 
-  it('is not found, though it is genuine elsewhere', async () => {
+  it('is NOT_FOUND although it is genuine elsewhere', async () => {
     for (const body of allWays(foreign)) {
       const verdict = await verdictOn(body);
       expect(verdict).toMatchObject({
@@ -98,7 +98,7 @@ describe('a proof that is not here', () => {
     }
   });
 
-  it('is answered alike whether another tenant has it or nobody', async () => {
+  it('gets the same response as another tenant’s proof', async () => {
     const mine = await exported(await admitOne());
     await createTenant(registry.admin, { tenantId: 'rival', environment: 'sandbox' });
     await setAllowlisted(registry.admin, 'rival', true);
@@ -120,8 +120,8 @@ describe('a proof that is not here', () => {
   });
 });
 
-describe('the signing key', () => {
-  it('is the one in the log, whatever the submission brings along', async () => {
+describe('signing key', () => {
+  it('is taken from the log, not from the submission', async () => {
     const document = await exported(await admitOne());
     const own = newKey();
     for (const changes of [{}, { decision: { effect: 'ADMIT' as const, reasons: ['mine'] } }]) {
@@ -138,7 +138,7 @@ describe('the signing key', () => {
     }
   });
 
-  it('does not verify what it did not sign', async () => {
+  it('does not verify another signature', async () => {
     const document = await exported(await admitOne());
     const sig = Buffer.from(document.envelope.signatures[0].sig, 'base64');
     sig[3]! ^= 1;
@@ -151,7 +151,7 @@ describe('the signing key', () => {
     }
   });
 
-  it('does not make what it signed later the proof that was logged', async () => {
+  it('does not validate another AEP that it signed', async () => {
     const document = await exported(await admitOne('DELETE_AUDIT_LOG'));
     const admitting = {
       decision: { effect: 'ADMIT' as const, reasons: document.aep.decision.reasons },
@@ -166,7 +166,7 @@ describe('the signing key', () => {
     }
   });
 
-  it('counts for nothing once it is retired', async () => {
+  it('verifies nothing signed after its retirement', async () => {
     const retired = newKey();
     const change = { keyId: retired.keyId, publicKey: retired.publicKeyText };
     await appendKeyChange(registry.admin, nativeSha256, { ...change, change: 'activate' });
@@ -187,7 +187,7 @@ describe('the signing key', () => {
     });
   });
 
-  it('takes its proofs with it when it is compromised, at once', async () => {
+  it('voids its proofs at once when compromised', async () => {
     const lost = newKey();
     const change = { keyId: lost.keyId, publicKey: lost.publicKeyText };
     await appendKeyChange(registry.admin, nativeSha256, { ...change, change: 'activate' });
@@ -210,7 +210,7 @@ describe('the signing key', () => {
     expect((await verdictOn(kept)).status).toBe('VALID');
   });
 
-  it('is never one of small order, were it in the log', async () => {
+  it('is rejected when it is of small order, even in the log', async () => {
     const document = await exported(await admitOne());
     // A is the neutral element, so [S]B = R + [k]A holds for S = 1, R = B and any message.
     const neutral = fromHex(`01${'00'.repeat(31)}`);
@@ -255,7 +255,7 @@ describe('the signing key', () => {
     expect(checkOf(verdict, 'signature')).toBe('fail');
   });
 
-  it('cannot be activated when it is of small order or not canonical', async () => {
+  it('cannot be activated when of small order or not canonical', async () => {
     expect(smallOrderPublicKeys()).toHaveLength(14);
     for (const publicKey of smallOrderPublicKeys()) {
       await expect(

@@ -67,7 +67,7 @@ async function revoke(proofId: string, artifactKind: 'proof' | 'certificate' | '
 
 describe('POST /v1/proofs/verify', () => {
   it.each(['BOOK_RESERVATION', 'DELETE_AUDIT_LOG'])(
-    'finds a proof of %s valid, however it is sent in',
+    'reports a proof of %s as valid in every submission form',
     async (action) => {
       const document = await exported(await admitOne(action));
       for (const body of allWays(document)) {
@@ -92,7 +92,7 @@ describe('POST /v1/proofs/verify', () => {
     },
   );
 
-  it('notices any one change in an export', async () => {
+  it('detects any single change in an export', async () => {
     const id = await admitOne();
     await admitOne('DELETE_AUDIT_LOG');
     await revoke(id, 'certificate');
@@ -118,7 +118,7 @@ describe('POST /v1/proofs/verify', () => {
     expect(judged).toBeGreaterThan(140);
   });
 
-  it('notices any one change in an AEP or its envelope', async () => {
+  it('detects any single change in an AEP or its envelope', async () => {
     const body = byAep(await exported(await admitOne()));
     expect((await verdictOn(body)).status).toBe('VALID');
     for (const { what, document: altered } of alterations(asJson(body), WORDS)) {
@@ -128,7 +128,7 @@ describe('POST /v1/proofs/verify', () => {
     }
   });
 
-  it('does not take the word of an older export for what is revoked since', async () => {
+  it('reports a revocation that an older export lacks', async () => {
     const before = await exported(await admitOne());
     await revoke(before.proof_id, 'proof');
     for (const body of allWays(before)) {
@@ -141,7 +141,7 @@ describe('POST /v1/proofs/verify', () => {
       expect(checkOf(verdict, 'submitted_verdict')).not.toBe('fail');
       expect(checkOf(verdict, 'not_revoked')).toBe('fail');
     }
-    // What the registry said before the revocation it cannot have said under a log that has it.
+    // The registry cannot have made the earlier statement under a log with the revocation.
     const after = await exported(before.proof_id);
     const lied = { ...after, verdict: { ...before.verdict, log_size: after.verdict.log_size } };
     const verdict = await verdictOn(lied);
@@ -149,7 +149,7 @@ describe('POST /v1/proofs/verify', () => {
     expect(checkOf(verdict, 'submitted_verdict')).toBe('fail');
   });
 
-  it('accepts no statement that leaves out a revocation which its verdict has seen', async () => {
+  it('rejects a statement without a revocation that its verdict covers', async () => {
     const id = await admitOne();
     await revoke(id, 'trust');
     const document = await exported(id);
@@ -164,7 +164,7 @@ describe('POST /v1/proofs/verify', () => {
     expect(verdict).toMatchObject({ status: 'INVALID', cause: 'altered' });
   });
 
-  it('says when the validity is over', async () => {
+  it('reports expiry', async () => {
     await setValidity(registry.admin, TENANT, { ...NO_END, proof: 3600 });
     const document = await exported(await admitOne());
     await setValidity(registry.admin, TENANT, NO_END);
@@ -179,7 +179,7 @@ describe('POST /v1/proofs/verify', () => {
     expect((await verdictOn(await exported(document.proof_id))).status).toBe('EXPIRED');
   });
 
-  it('says when nobody has verified it yet', async () => {
+  it('reports not_verified_yet', async () => {
     const verdict = await verdictOn(byId(await admitOne()));
     expect(verdict).toMatchObject({
       status: 'INVALID',
@@ -191,7 +191,7 @@ describe('POST /v1/proofs/verify', () => {
     expect(checkOf(verdict, 'signature')).toBe('pass');
   });
 
-  it('says when the verification system found it wrong', async () => {
+  it('reports failed_verification', async () => {
     const document = await exported(await admitOne());
     await db.sql.begin(async (tx) => {
       await tx`set local session_replication_role = replica`;
@@ -206,7 +206,7 @@ describe('POST /v1/proofs/verify', () => {
     );
   });
 
-  it('checks stored bytes itself, whatever the last verdict on them was', async () => {
+  it('checks stored bytes independently of the last verdict', async () => {
     const document = await exported(await admitOne());
     await db.sql.begin(async (tx) => {
       await tx`set local session_replication_role = replica`;
@@ -220,7 +220,7 @@ describe('POST /v1/proofs/verify', () => {
   });
 });
 
-describe('what is no submission', () => {
+describe('invalid submission', () => {
   it.each([
     ['nothing', { schema_version: REQUEST }, 'invalid_field'],
     ['an AEP alone', { schema_version: REQUEST, aep: {} }, 'missing_field'],
@@ -233,13 +233,13 @@ describe('what is no submission', () => {
     expect(reply.json['code']).toBe(code);
   });
 
-  it('is refused when an id comes with an AEP', async () => {
+  it('is rejected when an id comes with an AEP', async () => {
     const document = await exported(await admitOne());
     const reply = await post({ ...byAep(document), proof_id: document.proof_id });
     expect(reply.status).toBe(400);
   });
 
-  it('may be as long as an export can get, and no longer', async () => {
+  it('is rejected only above the size of the largest export', async () => {
     const body = JSON.stringify(byId(NOBODYS));
     const most = await post(body + ' '.repeat(256 * 1024 - body.length));
     expect(most.status).toBe(200);
@@ -248,7 +248,7 @@ describe('what is no submission', () => {
     expect(more.json['code']).toBe('body_too_large');
   });
 
-  it('needs the scope', async () => {
+  it('requires the scope verify', async () => {
     const reader = await issueKey(registry, { scopes: ['admit', 'read', 'export'] });
     const reply = await post(byId(NOBODYS), reader);
     expect(reply.status).toBe(403);

@@ -132,8 +132,8 @@ const EXPECTED = {
   },
 };
 
-describe('the engine, of proofs that a compromised key signed', () => {
-  it('asserts nothing as soon as the log has the compromise', async () => {
+describe('proofs of a compromised key', () => {
+  it('are not asserted once the log has the compromise', async () => {
     expect(await statuses()).toEqual(EXPECTED);
     // As with a revocation, an export waits for the checkpoint that covers the entry.
     for (const format of ['json', 'pdf']) {
@@ -142,7 +142,7 @@ describe('the engine, of proofs that a compromised key signed', () => {
     }
   });
 
-  it('exports the same before and after the verifier has verified the proofs again', async () => {
+  it('export the same before and after re-verification', async () => {
     await registry.verifyAll();
     await log.publish();
     expect(await exportStatuses()).toEqual(EXPECTED.views);

@@ -15,8 +15,8 @@ const proved: Settlement = {
   acceptedAt: 0,
 };
 
-/** A registry in which `settled` may be written; it remembers what it was asked for. */
-function registry(options: { firstAskMs?: number; longestAskMs?: number } = {}) {
+/** A fake registry: tests write `settled`, and it records the queries. */
+function registry(options: { firstPollMs?: number; longestPollMs?: number } = {}) {
   const settled = new Map<string, Settlement>();
   const questions: string[][] = [];
   let fails = false;
@@ -49,9 +49,9 @@ class FakeResponse extends EventEmitter {
 const own = (id: string) => ({ tenantNo: 1, id });
 const after = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
-describe('waiting for a settlement', () => {
-  it('asks the registry when it is woken, and believes only the registry', async () => {
-    const { settled, questions, waiting } = registry({ firstAskMs: 10_000 });
+describe('createOutcomeWaiter', () => {
+  it('queries the registry when woken and trusts only the registry', async () => {
+    const { settled, questions, waiting } = registry({ firstPollMs: 10_000 });
     const answer = waiting.settlement(own('a'), { timeoutMs: 5_000 });
     waiting.wake(['a']);
     await after(10);
@@ -62,7 +62,7 @@ describe('waiting for a settlement', () => {
     expect(questions).toEqual([['a'], ['a']]);
   });
 
-  it('does not rest on being woken', async () => {
+  it('polls when not woken', async () => {
     const { settled, waiting } = registry();
     const started = performance.now();
     const answer = waiting.settlement(own('a'), { timeoutMs: 5_000 });
@@ -71,7 +71,7 @@ describe('waiting for a settlement', () => {
     expect(performance.now() - started).toBeLessThan(3_000);
   });
 
-  it('asks for everyone who waits in one question, ever less often', async () => {
+  it('polls for all waiters in one query with increasing intervals', async () => {
     vi.useFakeTimers();
     try {
       const { questions, waiting } = registry();
@@ -90,34 +90,34 @@ describe('waiting for a settlement', () => {
     }
   });
 
-  it('answers everyone who waits for the same one', async () => {
-    const { settled, waiting } = registry({ firstAskMs: 10_000 });
+  it('delivers an outcome to all waiters', async () => {
+    const { settled, waiting } = registry({ firstPollMs: 10_000 });
     const answers = [1, 2, 3].map(() => waiting.settlement(own('a'), { timeoutMs: 5_000 }));
     settled.set('a', proved);
     waiting.wake(['a']);
     expect(await Promise.all(answers)).toEqual([proved, proved, proved]);
   });
 
-  it('is told for one tenant only', async () => {
-    const { settled, waiting } = registry({ firstAskMs: 10_000 });
+  it('rejects a second tenant for the same id', async () => {
+    const { settled, waiting } = registry({ firstPollMs: 10_000 });
     const answer = waiting.settlement(own('a'), { timeoutMs: 5_000 });
     const stranger = waiting.settlement({ tenantNo: 2, id: 'a' }, { timeoutMs: 5_000 });
-    await expect(stranger).rejects.toThrow(/whose is a/);
+    await expect(stranger).rejects.toThrow(/two tenants wait for a/);
     settled.set('a', proved);
     waiting.wake(['a']);
     expect(await answer).toBe(proved);
   });
 
-  it('asks at once for what may be settled already', async () => {
-    const { settled, waiting } = registry({ firstAskMs: 10_000 });
+  it('queries at once with checkImmediately', async () => {
+    const { settled, waiting } = registry({ firstPollMs: 10_000 });
     settled.set('a', proved);
     expect(await waiting.settlement(own('a'), { timeoutMs: 5_000, checkImmediately: true })).toBe(
       proved,
     );
   });
 
-  it('outlives a registry that cannot be asked for a while', async () => {
-    const { settled, waiting, failing } = registry({ firstAskMs: 20 });
+  it('survives a registry outage', async () => {
+    const { settled, waiting, failing } = registry({ firstPollMs: 20 });
     failing(true);
     const answer = waiting.settlement(own('a'), { timeoutMs: 5_000 });
     await after(80);
@@ -126,8 +126,8 @@ describe('waiting for a settlement', () => {
     expect(await answer).toBe(proved);
   });
 
-  it('ends when the client goes, and asks no more', async () => {
-    const { questions, waiting } = registry({ firstAskMs: 20 });
+  it('ends and stops polling when the client disconnects', async () => {
+    const { questions, waiting } = registry({ firstPollMs: 20 });
     const client = new FakeResponse();
     const answer = waiting.settlement(own('a'), { timeoutMs: 5_000, response: client });
     client.close();
@@ -138,7 +138,7 @@ describe('waiting for a settlement', () => {
     expect(await waiting.settlement(own('a'), { timeoutMs: 5_000, response: client })).toBeNull();
   });
 
-  it('is cut short for those who wait and those who come when the server stops', async () => {
+  it('caps current and later waits at shutdown', async () => {
     const { waiting } = registry();
     const started = performance.now();
     const before = waiting.settlement(own('a'), { timeoutMs: 5_000 });
