@@ -15,22 +15,22 @@ export function publicMetrics(registry: Registry): PublicMetrics {
     ['status'],
   );
   const statuses = new Map(STATUSES.map((status) => [status as string, lookups.of({ status })]));
-  // What no status is called: a snapshot that was rendered by another version.
+  // For a status of a snapshot that another version rendered.
   const other = lookups.of({ status: 'other' });
   return {
-    answered: (route, method, status) => http.counted(route, method, status),
-    took: (route, ms) => http.took(route, ms),
-    told: (status) => {
+    countRequest: (route, method, status) => http.counted(route, method, status),
+    observeDuration: (route, ms) => http.took(route, ms),
+    countVerdict: (status) => {
       (statuses.get(status) ?? other).n += 1;
     },
   };
 }
 
-/** What is told of the snapshot that a facade serves. */
+/** Gauges of the served snapshot. */
 export function servedGauges(
   registry: Registry,
   clock: Clock,
-  follower: Pick<SnapshotPoller, 'current'>,
+  poller: Pick<SnapshotPoller, 'current'>,
 ): void {
-  snapshotGauges(registry, clock, () => follower.current?.opened ?? null);
+  snapshotGauges(registry, clock, () => poller.current?.opened ?? null);
 }

@@ -5,14 +5,14 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { idsOf } from '#protocol/ids';
 import { canonicalJson, executeIntentHttp, exportProofHttp } from '#sdk/index';
 import { breakNetwork, type BrokenNetwork } from '../fixtures/broken-network.js';
-import { openFacades, type Facades } from '../fixtures/facades.js';
+import { openPublicServers, type PublicServers } from '../fixtures/public-servers.js';
 import { intent, openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
 import { svc, svcOnTerminal } from '../fixtures/svc.js';
 
 const UNKNOWN = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
 
 let world: SdkWorld;
-let facades: Facades;
+let facades: PublicServers;
 let network: BrokenNetwork;
 let folder: string;
 let env: Record<string, string>;
@@ -22,7 +22,7 @@ let denied: string;
 
 beforeAll(async () => {
   world = await openSdkWorld();
-  facades = await openFacades();
+  facades = await openPublicServers();
   network = await breakNetwork(facades.good.server.url);
   folder = await mkdtemp(join(tmpdir(), 'svc-cli-'));
   const { apiKey, engineUrl, tenantId } = world.options;

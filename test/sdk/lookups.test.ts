@@ -11,17 +11,17 @@ import {
   type PublicOptions,
 } from '#sdk/index';
 import { breakNetwork, type BrokenNetwork } from '../fixtures/broken-network.js';
-import { openFacades, type Facades } from '../fixtures/facades.js';
+import { openPublicServers, type PublicServers } from '../fixtures/public-servers.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { FAST } from '../fixtures/sdk-world.js';
 
 const UNKNOWN = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
 
-let facades: Facades;
+let facades: PublicServers;
 let network: BrokenNetwork;
 let options: PublicOptions;
 beforeAll(async () => {
-  facades = await openFacades();
+  facades = await openPublicServers();
   network = await breakNetwork(facades.good.server.url);
   options = { publicUrl: network.url, retry: FAST };
 });
