@@ -129,13 +129,13 @@ describe('trust package view', () => {
       const wrong = published(plain, {}, { leaf_index });
       await expect(
         trustPackageOf(ctx, publicServer.poller.current!, wrong.facade, wrong.resolved),
-      ).rejects.toThrow(`leaf ${leaf_index} is not the entry`);
+      ).rejects.toThrow(`leaf ${leaf_index} does not match the record`);
     }
     for (const name of ['aep_hash', 'proof_record_hash']) {
       const wrong = published(plain, {}, { [name]: '0'.repeat(64) });
       await expect(
         trustPackageOf(ctx, publicServer.poller.current!, wrong.facade, wrong.resolved),
-      ).rejects.toThrow('is not the entry');
+      ).rejects.toThrow('does not match the record');
     }
     source.close();
   });
