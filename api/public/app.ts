@@ -8,7 +8,7 @@ import { OPERATIONS } from './operations.js';
 import { unreadable } from './snapshot/serving.js';
 import { decoded, handleLookup } from './lookup/routes.js';
 
-/** The whole public API. Works without the listener's shortcut to the lookups, only slower. */
+/** The public API as an Express app. It also serves lookups, which the server's fast path normally takes. */
 export function createApp(ctx: PublicContext): Express {
   const app = express();
   app.disable('x-powered-by');
@@ -21,7 +21,7 @@ export function createApp(ctx: PublicContext): Express {
   app.use((req) => {
     throw new Problem(
       'route_not_found',
-      `There is no ${req.path} in the public API: /docs has all that is.`,
+      `The public API has no route ${req.path}. See /docs for all routes.`,
     );
   });
   const onError: ErrorRequestHandler = (error: unknown, req, res, next) => {
@@ -44,7 +44,7 @@ function byPath(operations: readonly Operation[]): Served[] {
   return [...paths.values()];
 }
 
-/** One route a path, so that every method that is not served there is told which are. */
+/** Mounts one Express route for each path, so that 405 and OPTIONS can list its methods. */
 function mount(ctx: PublicContext, app: Express, served: Served): void {
   const [{ spec: shared }] = served;
   const route = app.route(pathPattern(shared));
@@ -62,19 +62,19 @@ function mount(ctx: PublicContext, app: Express, served: Served): void {
     .join(', ');
   route.options((req, res) => answerOptions(ctx, req, res, allow));
   route.all((req, res) => {
-    const detail = `${req.path} answers ${allow}.`;
+    const detail = `${req.path} supports ${allow}.`;
     const problem = new Problem('method_not_allowed', detail, { headers: { Allow: allow } });
     sendProblem(ctx, req, res, problem);
   });
 }
 
-/** What stands in place of a path's last parameter, when it is at the end. */
+/** The decoded value of the last path parameter; '' without one. */
 function lastOf(path: string, req: Request): string {
   const at = path.indexOf('{');
   return at < 0 ? '' : decoded(req.path.slice(at));
 }
 
-/** What the path answers, also for a browser that asks before a request of another origin. */
+/** Answers OPTIONS, including CORS preflight requests. */
 function answerOptions(
   ctx: PublicContext,
   req: IncomingMessage,

@@ -6,20 +6,19 @@ import type { PublicMetrics } from './metrics.js';
 import type { SnapshotPoller } from './snapshot/poller.js';
 import type { SnapshotSource } from './snapshot/source.js';
 
-/** What an operation of the public API may use: a snapshot, and no database, queue or secret. */
+/** The dependencies of the public API operations: a snapshot, but no database, queue or secret. */
 export interface PublicContext {
   source: SnapshotSource;
-  follower: SnapshotPoller;
-  /** Generic lookups answer for at most this many of the latest proofs. */
+  poller: SnapshotPoller;
+  /** Generic lookups cover at most this many recent proofs. */
   recentLookupLimit: number;
-  /** The base of links that leave this service, without a slash at its end; null when not known. */
+  /** The public base URL for shared links, without a trailing slash; null when unknown. */
   publicUrl: string | null;
   sha256: Sha256;
   verify: Ed25519Verify;
   clock: Clock;
   log: Logger;
-  /** Absent: nothing is counted. */
   metrics?: PublicMetrics;
-  /** Aborted once the program is told to stop. */
+  /** Aborted when shutdown begins. */
   stopping?: AbortSignal;
 }

@@ -1,8 +1,8 @@
-/** What is counted of the public API. Routes are the documented ones: no path that was sent is among them. */
+/** Metrics of the public API. Routes are documented paths, never request paths: those may have tokens. */
 export interface PublicMetrics {
-  /** A request was answered. On the way of every lookup, where it may do no more than count. */
-  answered(route: string | null, method: string, status: number | null): void;
-  took(route: string | null, ms: number): void;
-  /** A lookup was answered with this `verification_status`. */
-  told(status: string): void;
+  /** Runs on the hot path of every lookup: increment only. */
+  countRequest(route: string | null, method: string, status: number | null): void;
+  observeDuration(route: string | null, ms: number): void;
+  /** Counts a lookup by its `verification_status`. */
+  countVerdict(status: string): void;
 }

@@ -3,7 +3,7 @@ import type { OperationSpec } from '../openapi/operation-spec.js';
 import type { PublicContext } from './context.js';
 import type { ProblemCode } from './http/problem.js';
 
-/** `last` is what the path has in place of its last parameter, decoded; '' when it has none. */
+/** `last` is the decoded value of the last path parameter; '' without one. */
 export type Handler = (
   ctx: PublicContext,
   req: IncomingMessage,
@@ -11,13 +11,13 @@ export type Handler = (
   last: string,
 ) => void | Promise<void>;
 
-/** One operation as it is documented. Router and OpenAPI are made of these and of nothing else. */
+/** One documented operation: both the router and the OpenAPI document are built from it. */
 export interface PublicSpec extends OperationSpec<ProblemCode> {
   method: 'get' | 'post';
   tag: 'Verification' | 'Artifacts' | 'Log' | 'Page' | 'Service';
-  /** The last parameter takes the rest of the path, slashes and all; it may be empty. */
+  /** The last parameter matches the rest of the path, with slashes; it may be empty. */
   takesRest?: true;
-  /** The answer is drawn from a snapshot, whose headers it has. */
+  /** Responses have the snapshot headers. */
   fromSnapshot?: true;
 }
 
@@ -43,12 +43,11 @@ const WITH_BODY: readonly ProblemCode[] = [
   'unsupported_content_encoding',
 ];
 
-/** Every problem that an operation can answer with. */
 export function problemsOf({ body, problems }: PublicSpec): ProblemCode[] {
   return [...new Set([...(body === undefined ? [] : WITH_BODY), ...problems])];
 }
 
-/** Matches the paths of an operation as they are sent, before anything is decoded. */
+/** Matches the raw, still encoded path of a request. */
 export function pathPattern({ path, takesRest }: PublicSpec): RegExp {
   const last = path.lastIndexOf('{');
   const source = path

@@ -6,7 +6,7 @@ import type { Operation } from './operation.js';
 import { PAGE_OPERATIONS } from './page/operations.js';
 import { VIEW_OPERATIONS } from './views/operations.js';
 
-/** All that the public API can do: what is not here is neither served nor documented. */
+/** Every operation of the public API, for the router and the OpenAPI document. */
 export const OPERATIONS: readonly Operation[] = [
   ...LOOKUP_OPERATIONS,
   ...VIEW_OPERATIONS,

@@ -2,11 +2,11 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { toHex, utf8 } from '#protocol/bytes';
 import { CACHE_NEVER, CACHE_PRIVATE, CACHE_VERDICT, send, type Answer } from './http/answer.js';
 import type { PublicContext } from './context.js';
-import { lookupUrl, MAX_IDENTIFIER } from './page/ask.js';
+import { lookupUrl, MAX_IDENTIFIER } from './page/urls.js';
 import { renderPage, type SnapshotFacts } from './page/document.js';
-import { homeView, refusedView, TOO_LONG, unavailableView } from './page/plain-views.js';
+import { homeView, rejectedView, TOO_LONG, unavailableView } from './page/plain-views.js';
 import { ICON } from './page/icon.js';
-import { retell } from './page/retell.js';
+import { loadVerdictPage } from './page/model.js';
 import { SCRIPT } from './page/script.js';
 import { STYLE } from './page/style.js';
 import { verdictView } from './page/verdict-view.js';
@@ -17,7 +17,6 @@ import type { Snapshot } from './snapshot/snapshot.js';
 import { QUERY_NAMES } from './lookup/generic.js';
 import { originForm } from './lookup/routes.js';
 
-/** A style sheet, an icon and a script of our own; no inline ones, no other origin, no frame. */
 const CONTENT_POLICY = [
   "default-src 'none'",
   "style-src 'self'",
@@ -30,26 +29,26 @@ const CONTENT_POLICY = [
 
 const PAGE_HEADERS = { 'X-Robots-Tag': 'noindex' };
 
-/** GET /: a form, and with `?id=`, or another name of the JSON lookup, the verdict that the JSON route gives, as a page. */
+/** GET /: the search form, or with an identifier the verdict of the JSON route as a page. */
 export async function getPage(
   ctx: PublicContext,
   req: IncomingMessage,
   res: ServerResponse,
 ): Promise<void> {
-  const identifier = askedIn(originForm(req.url ?? '/'));
+  const identifier = identifierIn(originForm(req.url ?? '/'));
   try {
     if (identifier === null)
-      throw new Problem('identifier_ambiguous', 'Ask for one identifier at a time.');
+      throw new Problem('identifier_ambiguous', 'Enter one identifier at a time.');
     if (identifier.length > MAX_IDENTIFIER) throw new Problem('invalid_field', TOO_LONG);
     if (identifier === '') sendHome(ctx, req, res);
     else await sendVerdict(ctx, req, res, identifier);
   } catch (error) {
-    sendTrouble(ctx, req, res, identifier, error);
+    sendError(ctx, req, res, identifier, error);
   }
 }
 
-/** The identifier in the URL, without the spaces that pasting brings; null for more than one. */
-function askedIn(url: string): string | null {
+/** The trimmed identifier of the URL; '' without one, null with more than one. */
+function identifierIn(url: string): string | null {
   const query = url.indexOf('?');
   const parameters = new URLSearchParams(query < 0 ? '' : url.slice(query + 1));
   const given = QUERY_NAMES.flatMap((name) => parameters.getAll(name));
@@ -59,7 +58,7 @@ function askedIn(url: string): string | null {
 function sendHome(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
   const snapshot = currentValidSnapshot(ctx);
   const page = { ...homeView(), asked: '', snapshot: factsOf(ctx, snapshot) };
-  // A mistyped link may hold a token under a name that nobody reads.
+  // A mistyped link may have a share token under an unknown parameter name.
   const cache = mayHoldToken(req.url ?? '') ? CACHE_PRIVATE : CACHE_VERDICT;
   sendPage(ctx, req, res, snapshot, 200, cache, renderPage(page));
 }
@@ -71,10 +70,10 @@ async function sendVerdict(
   identifier: string,
 ): Promise<void> {
   const jsonUrl = lookupUrl(identifier);
-  const { snapshot, answer, ...told } = await retell(ctx, jsonUrl);
+  const { snapshot, answer, ...model } = await loadVerdictPage(ctx, jsonUrl);
   const { manifest } = snapshot.opened;
   const view = verdictView({
-    ...told,
+    ...model,
     identifier,
     jsonUrl,
     base: ctx.publicUrl,
@@ -86,8 +85,8 @@ async function sendVerdict(
   sendPage(ctx, req, res, snapshot, answer.status, answer.cache, page);
 }
 
-/** Whatever went wrong, the page asserts nothing, and looks like no verdict. */
-function sendTrouble(
+/** Sends an error page that cannot be mistaken for a verdict. */
+function sendError(
   ctx: PublicContext,
   req: IncomingMessage,
   res: ServerResponse,
@@ -95,11 +94,11 @@ function sendTrouble(
   error: unknown,
 ): void {
   const problem = error instanceof Problem ? error : unreadable(ctx, error);
-  // The URL is not logged: it may hold a share token.
+  // Never log the URL: it may contain a share token.
   if (problem !== error) ctx.log.error({ err: error }, problem.message);
-  const { current } = ctx.follower;
+  const { current } = ctx.poller;
   const view =
-    problem.status === 503 ? unavailableView(problem.message) : refusedView(problem.message);
+    problem.status === 503 ? unavailableView(problem.message) : rejectedView(problem.message);
   const asked = identifier === null || identifier.length > MAX_IDENTIFIER ? '' : identifier;
   const snapshot = current && factsOf(ctx, current);
   const page = renderPage({ ...view, asked, snapshot });
@@ -135,7 +134,7 @@ function factsOf(ctx: PublicContext, { opened }: Snapshot): SnapshotFacts {
   };
 }
 
-/** Files of the page's own: they change with the program only, and are asked for again soon after. */
+/** Short, so that clients fetch new assets soon after a deployment. */
 const CACHE_ASSET = 'public, max-age=60';
 
 function asset(type: string, text: string) {

@@ -1,7 +1,7 @@
 import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import express from 'express';
-import { createFacade } from '#api/public/facade';
+import { createPublicServer } from '#api/public/server';
 import { directorySource } from '#api/public/snapshot/source';
 import { executeRequestSchema } from '#protocol/schemas/execute';
 import { systemClock } from '#runtime/process/clock';
@@ -37,7 +37,7 @@ async function listenerOf(task: PeerTask, stopping: AbortSignal): Promise<Reques
     };
   }
   // The public API without the listener that answers lookups in front of Express.
-  const facade = createFacade({
+  const publicServer = createPublicServer({
     snapshotSource: directorySource(task.snapshotDir),
     logVkey: task.vkeys.log,
     snapshotVkey: task.vkeys.snapshot,
@@ -45,9 +45,9 @@ async function listenerOf(task: PeerTask, stopping: AbortSignal): Promise<Reques
     clock: systemClock,
     log: logger('facade', 'warn'),
   });
-  await facade.start();
-  stopping.addEventListener('abort', () => facade.close());
-  return facade.app as RequestListener;
+  await publicServer.start();
+  stopping.addEventListener('abort', () => publicServer.close());
+  return publicServer.app as RequestListener;
 }
 
 /** Parses and validates an execute body with the engine's own schema, and echoes it. */

@@ -1,4 +1,4 @@
-import { createFacade } from '#api/public/facade';
+import { createPublicServer } from '#api/public/server';
 import { httpSource } from '#api/public/snapshot/http-source';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import { unreadProblem } from '#api/public/http/unread-request';
@@ -17,8 +17,8 @@ function sourceOf({ snapshotDir, snapshotUrl }: FacadeConfig): SnapshotSource {
 /** Serves the public API in this process, and resolves with its URL. */
 export async function serve(config: FacadeConfig, program: ProgramContext): Promise<string> {
   const ops = await openOps('facade', config.ops, program);
-  const facade = pinning('LOG_VKEY or SNAPSHOT_VKEY', () =>
-    createFacade({
+  const publicServer = pinning('LOG_VKEY or SNAPSHOT_VKEY', () =>
+    createPublicServer({
       snapshotSource: sourceOf(config),
       logVkey: config.logVkeys,
       snapshotVkey: config.snapshotVkeys,
@@ -30,11 +30,11 @@ export async function serve(config: FacadeConfig, program: ProgramContext): Prom
       stopping: program.signal,
     }),
   );
-  if (ops.registry !== null) servedGauges(ops.registry, systemClock, facade.follower);
-  program.onStop(() => facade.close());
-  ops.readyWhen(() => facade.readiness());
-  await facade.start();
-  const server = await listen(facade.handler, {
+  if (ops.registry !== null) servedGauges(ops.registry, systemClock, publicServer.poller);
+  program.onStop(() => publicServer.close());
+  ops.readyWhen(() => publicServer.readiness());
+  await publicServer.start();
+  const server = await listen(publicServer.handler, {
     host: config.bind,
     port: config.port,
     portVariable: 'PUBLIC_PORT',

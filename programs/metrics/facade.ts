@@ -18,9 +18,9 @@ export function publicMetrics(registry: Registry): PublicMetrics {
   // For unknown statuses: another version rendered the snapshot.
   const other = lookups.of({ status: 'other' });
   return {
-    answered: (route, method, status) => http.counted(route, method, status),
-    took: (route, ms) => http.took(route, ms),
-    told: (status) => {
+    countRequest: (route, method, status) => http.counted(route, method, status),
+    observeDuration: (route, ms) => http.took(route, ms),
+    countVerdict: (status) => {
       (statuses.get(status) ?? other).n += 1;
     },
   };
@@ -30,7 +30,7 @@ export function publicMetrics(registry: Registry): PublicMetrics {
 export function servedGauges(
   registry: Registry,
   clock: Clock,
-  follower: Pick<SnapshotPoller, 'current'>,
+  poller: Pick<SnapshotPoller, 'current'>,
 ): void {
-  snapshotGauges(registry, clock, () => follower.current?.opened ?? null);
+  snapshotGauges(registry, clock, () => poller.current?.opened ?? null);
 }

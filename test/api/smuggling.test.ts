@@ -1,19 +1,19 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { startEngine, type TestEngine } from '../fixtures/engine.js';
-import { openFacades, type Facades } from '../fixtures/facades.js';
+import { openPublicServers, type PublicServers } from '../fixtures/public-servers.js';
 import { RawClient, statusesOf } from '../fixtures/raw-client.js';
 import { openRegistry } from '../fixtures/registry.js';
 import { SMUGGLED } from '../fixtures/smuggled.js';
 
 let db: TestDatabase;
 let engine: TestEngine;
-let facades: Facades;
+let facades: PublicServers;
 
 beforeAll(async () => {
   db = await freshDatabase();
   engine = await startEngine(await openRegistry(db));
-  facades = await openFacades();
+  facades = await openPublicServers();
 });
 afterAll(async () => {
   await engine.close();

@@ -27,15 +27,15 @@ describe('kept pieces', () => {
 });
 
 describe('Semaphore', () => {
-  it('rejects a waiter after its timeout and serves the next', async () => {
-    const lanes = (patienceMs: number): Semaphore =>
-      new Semaphore({ width: 1, room: 5, patienceMs, busy: () => new Error('busy') });
+  it('rejects a caller that waited longer than maxWaitMs and runs the next one', async () => {
+    const semaphore = (maxWaitMs: number): Semaphore =>
+      new Semaphore({ limit: 1, maxQueue: 5, maxWaitMs, busy: () => new Error('busy') });
     const wait = (): Promise<string> => new Promise((resolve) => setTimeout(resolve, 5, 'done'));
-    const impatient = lanes(1);
+    const impatient = semaphore(1);
     const outcomes = await Promise.allSettled([1, 2, 3].map(() => impatient.run(wait)));
     expect(outcomes.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'rejected']);
     expect(await impatient.run(wait)).toBe('done');
-    const patient = lanes(10_000);
+    const patient = semaphore(10_000);
     expect(await Promise.all([1, 2, 3].map(() => patient.run(wait)))).toHaveLength(3);
     await expect(patient.run(() => Promise.reject(new Error('failed')))).rejects.toThrow('failed');
     expect(await patient.run(wait)).toBe('done');

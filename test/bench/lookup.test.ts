@@ -42,7 +42,7 @@ beforeAll(async () => {
   proofs = snapshot.registry.addProofs(PROOFS);
   snapshot.registry.verify();
   await snapshot.publisher({ recentLookupLimit: RECENT }).runCycle();
-  url = (await snapshot.serve(snapshot.facade())).url;
+  url = (await snapshot.serve(snapshot.publicServer())).url;
   samples = await takeSamples(published, url, { dir, recentLookupLimit: RECENT, count: COUNT });
 });
 afterAll(async () => {

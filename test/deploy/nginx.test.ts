@@ -15,8 +15,8 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     const id = registry.addProof();
     registry.verify();
     await publisher.runCycle();
-    const facade = snapshot.facade();
-    const direct = await snapshot.serve(facade);
+    const publicServer = snapshot.publicServer();
+    const direct = await snapshot.serve(publicServer);
     const cache = await startPublicCache(direct.port);
     snapshot.onClose(cache.close);
     const path = `/api/public/verify/proof/${id}`;
@@ -40,7 +40,7 @@ describe.skipIf(skipsNginx)(`deploy/nginx${withoutNginx}`, () => {
     registry.addProof();
     registry.verify();
     await publisher.runCycle();
-    await facade.follower.refresh();
+    await publicServer.poller.refresh();
     const replaced = await nextThroughCache();
     expect(snapshotHeaders(replaced)).toEqual(snapshotHeaders(await fetch(direct.url + path)));
     expect(snapshotHeaders(replaced)).not.toEqual(snapshotHeaders(unchanged));

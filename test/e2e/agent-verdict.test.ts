@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createFacade, type Facade } from '#api/public/facade';
+import { createPublicServer, type PublicServer } from '#api/public/server';
 import { directorySource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
 import { facadeSchema } from '#protocol/schemas/facade';
@@ -34,7 +34,7 @@ let registry: TestRegistry;
 let engine: TestEngine;
 let key: string;
 let publisher: Publisher;
-let facade: Facade;
+let publicServer: PublicServer;
 let server: HttpServer;
 const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
 const [logKey, snapshotKey] = [testKey(), testKey()];
@@ -49,18 +49,18 @@ beforeAll(async () => {
   engine = await startEngine(registry);
   key = await issueKey(registry);
   publisher = sqlPublisher(db.as('svc_publisher'), { directory, logKey, snapshotKey });
-  facade = createFacade({
+  publicServer = createPublicServer({
     snapshotSource: directorySource(directory),
     logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
     snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
     clock: systemClock,
     log: logger('facade', 'silent'),
   });
-  server = await listen(facade.handler, { host: '127.0.0.1', port: 0 });
+  server = await listen(publicServer.handler, { host: '127.0.0.1', port: 0 });
 });
 afterAll(async () => {
   await server.close(0);
-  facade.close();
+  publicServer.close();
   await publisher.close();
   await engine.close();
   await db.drop();
@@ -105,7 +105,7 @@ describe('an agent admission with its verdict', () => {
     await registry.verifyAll();
     expect(await db.sql`select from svc.verdict where outcome = 'fail'`).toHaveLength(0);
     await publisher.runCycle();
-    await facade.follower.refresh();
+    await publicServer.poller.refresh();
 
     const body = await publicBody(`proof/${parent}`);
     expect(statusOf(body)).toBe('VALID');
@@ -151,7 +151,7 @@ describe('an agent admission with its verdict', () => {
     await registry.verifyAll();
     expect(await db.sql`select from svc.verdict where outcome = 'fail'`).toHaveLength(1);
     await publisher.runCycle();
-    await facade.follower.refresh();
+    await publicServer.poller.refresh();
     expect(statusOf(await publicBody(`proof/${proofId}`))).toBe('BACKEND_LOOKUP_REQUIRED');
   });
 });

@@ -6,7 +6,7 @@ import { skipsNginx, withoutNginx } from '../fixtures/nginx.js';
 import { asLine, faultsIn, readAnswer } from '../fixtures/public-answers.js';
 import { casesOf, titleOf, type Case } from '../fixtures/public-cases.js';
 import { openPublicStack, type FedFrom, type PublicStack } from '../fixtures/public-stack.js';
-import { bringAbout, tokenName, type PublicStates } from '../fixtures/public-states.js';
+import { createPublicStates, tokenName, type PublicStates } from '../fixtures/public-states.js';
 import {
   KINDS,
   LOOKUPS,
@@ -54,7 +54,7 @@ let followed: Map<string, Promise<Followed>[]>;
 beforeAll(async () => {
   stack = await openPublicStack();
   // Starts before the expiry: only a reported validity can be seen to end in time.
-  states = await bringAbout(stack, (fading) => {
+  states = await createPublicStates(stack, (fading) => {
     followed = new Map(
       Object.entries(fading).map(([what, { path, last }]) => [
         what,
@@ -84,7 +84,7 @@ for (const [from, isAway, note] of SOURCES) {
         const replies = await ask(cases);
         const answers = replies.map((reply) => readAnswer(row, reply));
         expect(cases.map(({ asked }, i) => `${asked}: ${asLine(answers[i]!)}`)).toEqual(
-          cases.map(({ asked, told }) => `${asked}: ${told}`),
+          cases.map(({ asked, expected }) => `${asked}: ${expected}`),
         );
         for (const { status, asserts } of answers) {
           expect(asserts).toBe(ASSERTING.includes(status));

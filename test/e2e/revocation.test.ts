@@ -5,7 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ENGINE_DEFAULTS } from '#api/engine/context';
 import { createOutcomeWaiter } from '#api/engine/admission/wait';
-import { createFacade, type Facade } from '#api/public/facade';
+import { createPublicServer, type PublicServer } from '#api/public/server';
 import { directorySource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
 import type { Facade as FacadeBody } from '#protocol/schemas/facade';
@@ -40,7 +40,7 @@ let queue: AdmitQueue;
 let events: Running;
 let worker: AdmitWorker;
 let publisher: Publisher;
-let facade: Facade;
+let publicServer: PublicServer;
 let server: HttpServer;
 /** Jobs that the engine enqueues successfully and that are lost. */
 let losesJobs = false;
@@ -81,18 +81,18 @@ beforeAll(async () => {
   const logKey = testKey();
   const snapshotKey = testKey();
   publisher = sqlPublisher(db.as('svc_publisher'), { directory, logKey, snapshotKey, log });
-  facade = createFacade({
+  publicServer = createPublicServer({
     snapshotSource: directorySource(directory),
     logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
     snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
     clock: systemClock,
     log,
   });
-  server = await listen(facade.handler, { host: '127.0.0.1', port: 0 });
+  server = await listen(publicServer.handler, { host: '127.0.0.1', port: 0 });
 });
 afterAll(async () => {
   await server.close(0);
-  facade.close();
+  publicServer.close();
   await publisher.close();
   await engine.close();
   await worker.close();
@@ -105,8 +105,8 @@ afterAll(async () => {
 async function publish(): Promise<void> {
   await registry.verifyAll();
   await publisher.runCycle();
-  await facade.follower.refresh();
-  expect(facade.follower.refusal).toBeNull();
+  await publicServer.poller.refresh();
+  expect(publicServer.poller.rejection).toBeNull();
 }
 
 /** The public statuses of the four artifacts of a proof. */

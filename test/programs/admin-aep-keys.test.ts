@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createFacade, type Facade } from '#api/public/facade';
+import { createPublicServer, type PublicServer } from '#api/public/server';
 import { directorySource } from '#api/public/snapshot/source';
 import { toBase64Url } from '#protocol/bytes';
 import { jwkThumbprint } from '#protocol/keys';
@@ -30,7 +30,7 @@ let db: TestDatabase;
 let registry: TestRegistry;
 let admin: AdminLine;
 let publisher: Publisher;
-let facade: Facade;
+let publicServer: PublicServer;
 let server: HttpServer;
 let folder: string;
 beforeAll(async () => {
@@ -40,18 +40,18 @@ beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), 'svc-aep-keys-'));
   const [logKey, snapshotKey] = [testKey(), testKey()];
   publisher = sqlPublisher(db.as('svc_publisher'), { directory: folder, logKey, snapshotKey });
-  facade = createFacade({
+  publicServer = createPublicServer({
     snapshotSource: directorySource(folder),
     logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
     snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
     clock: systemClock,
     log: logger('facade', 'silent'),
   });
-  server = await listen(facade.handler, { host: '127.0.0.1', port: 0 });
+  server = await listen(publicServer.handler, { host: '127.0.0.1', port: 0 });
 });
 afterAll(async () => {
   await server.close(0);
-  facade.close();
+  publicServer.close();
   await publisher.close();
   rmSync(folder, { recursive: true });
   await db.drop();
@@ -62,8 +62,8 @@ async function publish(): Promise<void> {
   await registry.verifyAll();
   while ((await scrub(registry.verify, 1000)).urgent);
   await publisher.runCycle();
-  await facade.follower.refresh();
-  expect(facade.follower.refusal).toBeNull();
+  await publicServer.poller.refresh();
+  expect(publicServer.poller.rejection).toBeNull();
 }
 
 async function publicStatus(proofId: string): Promise<string> {

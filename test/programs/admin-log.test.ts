@@ -3,7 +3,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createFacade } from '#api/public/facade';
+import { createPublicServer } from '#api/public/server';
 import { directorySource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
 import { DatabaseClaim } from '#publisher/registry/lease';
@@ -206,21 +206,21 @@ describe('a restored database that lacks published leaves', () => {
     await registry.verifyAll();
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 9 });
     await publisher.close();
-    const facade = createFacade({
+    const publicServer = createPublicServer({
       snapshotSource: directorySource(directory),
       logVkey: formatVkey(nativeSha256, NEXT_ORIGIN, logKey.publicKey),
       snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, keys.snapshotKey.publicKey),
       clock: systemClock,
       log: logger('facade', 'silent'),
     });
-    await facade.start();
-    const server = await listen(facade.handler, { host: '127.0.0.1', port: 0 });
+    await publicServer.start();
+    const server = await listen(publicServer.handler, { host: '127.0.0.1', port: 0 });
     const status = async (id: string) =>
       (await fetch(`${server.url}/api/public/verify/proof/${id}`)).status;
     for (const id of kept) expect(await status(id)).toBe(200);
     expect(await status(lost[0]!)).toBe(404);
     await server.close(0);
-    facade.close();
+    publicServer.close();
     const vkeys = {
       log: formatVkey(nativeSha256, NEXT_ORIGIN, logKey.publicKey),
       snapshot: formatVkey(nativeSha256, SNAPSHOT_NAME, keys.snapshotKey.publicKey),

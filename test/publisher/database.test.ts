@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
-import { createFacade, type Facade } from '#api/public/facade';
+import { createPublicServer, type PublicServer } from '#api/public/server';
 import { directorySource } from '#api/public/snapshot/source';
 import { utf8 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/canonical-json';
@@ -37,7 +37,7 @@ import { sqlPublisher } from '../fixtures/sql-publisher.js';
 
 let db: TestDatabase;
 let registry: TestRegistry;
-let facade: Facade;
+let publicServer: PublicServer;
 let server: HttpServer;
 const directory = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
 const logKey = testKey();
@@ -62,14 +62,14 @@ function publisherIn(where: string): Publisher {
 beforeAll(async () => {
   db = await freshDatabase();
   registry = await openRegistry(db);
-  facade = createFacade({
+  publicServer = createPublicServer({
     snapshotSource: directorySource(directory),
     logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
     snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
     clock: systemClock,
     log: logger('facade', 'silent'),
   });
-  server = await listen(facade.handler, { host: '127.0.0.1', port: 0 });
+  server = await listen(publicServer.handler, { host: '127.0.0.1', port: 0 });
 });
 afterEach(async () => {
   for (const publisher of publishers.splice(0)) await publisher.close();
@@ -77,14 +77,14 @@ afterEach(async () => {
 });
 afterAll(async () => {
   await server.close(0);
-  facade.close();
+  publicServer.close();
   rmSync(directory, { recursive: true });
   await db.drop();
 });
 
 async function statusOf(path: string): Promise<string> {
-  await facade.follower.refresh();
-  expect(facade.follower.refusal).toBeNull();
+  await publicServer.poller.refresh();
+  expect(publicServer.poller.rejection).toBeNull();
   const response = await fetch(`${server.url}/api/public/verify/${path}`);
   const body = (await response.json()) as Pick<FacadeBody, 'verification'> & { result?: string };
   return body.result ?? body.verification.verification_status;

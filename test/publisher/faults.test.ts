@@ -8,7 +8,7 @@ import { leafHash } from '#protocol/merkle';
 import { runLookup } from '#protocol/snapshot/find';
 import { recordBody } from '#protocol/snapshot/record';
 import { directorySource } from '#api/public/snapshot/source';
-import type { Facade } from '#api/public/facade';
+import type { PublicServer } from '#api/public/server';
 import {
   decodeEntryBundle,
   entriesPath,
@@ -29,7 +29,7 @@ import { ORIGIN, TestSnapshot } from '../fixtures/snapshot.js';
 let snapshot: TestSnapshot;
 let old: string[];
 let fresh: string[];
-let lived: Facade;
+let lived: PublicServer;
 
 beforeEach(async () => {
   snapshot = new TestSnapshot();
@@ -39,12 +39,12 @@ beforeEach(async () => {
   const publisher = snapshot.publisher();
   await publisher.runCycle();
   await publisher.close();
-  lived = snapshot.facade();
-  await lived.follower.refresh();
+  lived = snapshot.publicServer();
+  await lived.poller.refresh();
   // A tick with everything in it: full and partial tiles, bodies, merged parts, changed verdicts.
   fresh = registry.addProofs(300);
   registry.revoke(old[5]!);
-  registry.judge(old[6]!, { outcome: 'fail' });
+  registry.recordVerdict(old[6]!, { outcome: 'fail' });
   registry.verify();
   snapshot.clock.at += 1000;
 });
@@ -64,8 +64,8 @@ function dying(at: number, persisted: boolean): { step: WriteStep; writes: strin
   return { step, writes };
 }
 
-function statusIn(facade: Facade, proofId: string): string {
-  const current = facade.follower.current!;
+function statusIn(publicServer: PublicServer, proofId: string): string {
+  const current = publicServer.poller.current!;
   const source = directorySource(snapshot.directory);
   try {
     const found = runLookup(current.proof(proofId, 0), (wanted) => source.read(wanted));
@@ -103,20 +103,22 @@ async function auditAsOutsider(): Promise<number> {
   );
   expect(equalBytes(root, checkpoint.root)).toBe(true);
 
-  const young = snapshot.facade();
-  for (const facade of [young, lived]) {
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toBeNull();
-    const { manifest } = facade.follower.current!.opened;
+  const young = snapshot.publicServer();
+  for (const publicServer of [young, lived]) {
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toBeNull();
+    const { manifest } = publicServer.poller.current!.opened;
     expect(manifest.tree_size).toBeLessThanOrEqual(size);
     const grown = manifest.tree_size > 261;
-    expect(old.filter((id) => statusIn(facade, id) === 'VALID').length).toBe(grown ? 258 : 260);
-    expect(statusIn(facade, old[5]!)).toBe(grown ? 'REVOKED' : 'VALID');
-    expect(statusIn(facade, old[6]!)).toBe(grown ? 'BACKEND_LOOKUP_REQUIRED' : 'VALID');
+    expect(old.filter((id) => statusIn(publicServer, id) === 'VALID').length).toBe(
+      grown ? 258 : 260,
+    );
+    expect(statusIn(publicServer, old[5]!)).toBe(grown ? 'REVOKED' : 'VALID');
+    expect(statusIn(publicServer, old[6]!)).toBe(grown ? 'BACKEND_LOOKUP_REQUIRED' : 'VALID');
     const expected = grown ? 'VALID' : 'NOT_FOUND';
-    expect(fresh.every((id) => statusIn(facade, id) === expected)).toBe(true);
+    expect(fresh.every((id) => statusIn(publicServer, id) === expected)).toBe(true);
   }
-  return young.follower.current!.opened.manifest.tree_size;
+  return young.poller.current!.opened.manifest.tree_size;
 }
 
 async function writesOfATick(): Promise<string[]> {
@@ -204,12 +206,12 @@ describe('a registry that fails', () => {
     'verdictChangesSince',
   ] as const)('at %s leaves the published snapshot as it was', async (question) => {
     const publisher = snapshot.publisher();
-    snapshot.registry.asked = (what) => {
+    snapshot.registry.onCall = (what) => {
       if (what === question) throw new Killed(what);
     };
     await expect(publisher.runCycle()).rejects.toThrow(Killed);
     expect(await auditAsOutsider()).toBe(261);
-    snapshot.registry.asked = () => undefined;
+    snapshot.registry.onCall = () => undefined;
     await publisher.runCycle();
     expect(await auditAsOutsider()).toBe(562);
   });

@@ -221,7 +221,7 @@ describe('a snapshot', () => {
     const { registry } = snapshot;
     const packageId = registry.bundle(ids.slice(0, 2));
     await tick();
-    registry.judge(ids[0]!, { outcome: 'fail' });
+    registry.recordVerdict(ids[0]!, { outcome: 'fail' });
     await tick();
     await expect(tick()).resolves.toMatchObject({ outcome: 'published' });
     expect(await published.statusOf(packageId)).toBe('BACKEND_LOOKUP_REQUIRED');
@@ -257,12 +257,12 @@ describe('a snapshot', () => {
     registry.bundle(ids.slice(2, 4));
     become(snapshot.registry, ids[0]!, 'over');
     const before = readFileSync(join(snapshot.directory, 'lookup/manifest'));
-    registry.asked = (what) => {
+    registry.onCall = (what) => {
       if (what === question) throw new Error('the database is away');
     };
     await expect(tick()).rejects.toThrow('the database is away');
     expect(readFileSync(join(snapshot.directory, 'lookup/manifest'))).toEqual(before);
-    registry.asked = () => undefined;
+    registry.onCall = () => undefined;
     await tick();
     expect(await published.statusOf(old)).toBe('EXPIRED');
     expect(await published.share(token)).not.toBeNull();

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createFacade } from '#api/public/facade';
+import { createPublicServer } from '#api/public/server';
 import { directorySource } from '#api/public/snapshot/source';
 import type { VerdictInHistory } from '#protocol/history';
 import { formatVkey } from '#protocol/note';
@@ -85,19 +85,19 @@ describe('the registry in Postgres', () => {
     };
 
     const [, second] = memory.addProofs(3);
-    memory.judge(second!, { outcome: 'fail', failedChecks: ['signature', 'inclusion'] });
+    memory.recordVerdict(second!, { outcome: 'fail', failedChecks: ['signature', 'inclusion'] });
     memory.verify();
     await say(rows(4).range(0), rows(4).leaf(2, { failed: ['signature', 'inclusion'] }));
     const [, fifth, sixth] = memory.addProofs(3);
     memory.verify();
     await say(rows(7).range(4));
-    memory.judge(second!, { outcome: 'pass', failedChecks: [] });
+    memory.recordVerdict(second!, { outcome: 'pass', failedChecks: [] });
     await say(rows(7).leaf(2));
-    memory.judge(fifth!, { expired: ['passport'] });
+    memory.recordVerdict(fifth!, { expired: ['passport'] });
     await say(rows(7).leaf(5, { expired: ['passport'] }));
-    memory.judge(sixth!, { outcome: 'fail', failedChecks: ['aep_hash'] });
+    memory.recordVerdict(sixth!, { outcome: 'fail', failedChecks: ['aep_hash'] });
     await say(rows(7).leaf(6, { failed: ['aep_hash'] }));
-    memory.judge(fifth!, { outcome: 'fail', expired: ['passport'], failedChecks: [] });
+    memory.recordVerdict(fifth!, { outcome: 'fail', expired: ['passport'], failedChecks: [] });
     await say({ ...rows(7).leaf(5, { expired: ['passport'] }), outcome: 'fail' });
     memory.addProof();
 
@@ -206,7 +206,7 @@ describe('what became of a proof', () => {
   };
   /** As a facade finds it that has just started. */
   const record = async (proofId: string): Promise<Uint8Array> => {
-    const facade = createFacade({
+    const publicServer = createPublicServer({
       snapshotSource: directorySource(directory),
       logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
       snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
@@ -214,9 +214,9 @@ describe('what became of a proof', () => {
       log: logger('facade', 'silent'),
     });
     try {
-      return await publishedRecord(facade, directory, proofId);
+      return await publishedRecord(publicServer, directory, proofId);
     } finally {
-      facade.close();
+      publicServer.close();
     }
   };
 

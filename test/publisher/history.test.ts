@@ -14,7 +14,7 @@ import {
   historyIn,
   proofBodyIn,
   publishedRecord,
-  toldIn,
+  eventLines,
   unsized,
 } from '../fixtures/public-history.js';
 import { START, TestSnapshot } from '../fixtures/snapshot.js';
@@ -38,14 +38,14 @@ function pass(ms = 1000): void {
 }
 
 function record(proofId: string): Promise<Uint8Array> {
-  return publishedRecord(snapshot.facade(), snapshot.directory, proofId);
+  return publishedRecord(snapshot.publicServer(), snapshot.directory, proofId);
 }
 
 async function recorded(proofId: string): Promise<PublicEvent[] | null> {
   return historyIn(await record(proofId), proofId);
 }
 
-const told = async (proofId: string): Promise<string[]> => toldIn(await recorded(proofId));
+const told = async (proofId: string): Promise<string[]> => eventLines(await recorded(proofId));
 
 async function bodyOf(proofId: string) {
   return proofBodyIn(await record(proofId), proofId);
@@ -57,7 +57,7 @@ async function readable(proofId: string): Promise<PublicEvent[]> {
 
 function questions(): (keyof RegistryView)[] {
   const asked: (keyof RegistryView)[] = [];
-  snapshot.registry.asked = (what) => asked.push(what);
+  snapshot.registry.onCall = (what) => asked.push(what);
   return asked;
 }
 
@@ -81,7 +81,7 @@ describe('a proof of which nothing more became than that it was verified', () =>
 
     // Not for its neighbours' sake either, and not when it is found right once more.
     registry.revoke(other!);
-    registry.judge(id!, { outcome: 'pass' });
+    registry.recordVerdict(id!, { outcome: 'pass' });
     registry.verify();
     expect(await publisher.runCycle()).toMatchObject({ changedRecords: 1 });
     expect(await record(id!)).toEqual(before);
@@ -143,11 +143,11 @@ describe('the history of a published proof', () => {
     registry.verify();
     await publisher.runCycle();
     pass();
-    registry.judge(id, { expired: ['certificate'] });
+    registry.recordVerdict(id, { expired: ['certificate'] });
     await publisher.runCycle();
     expect(await told(id)).toEqual(['verified 0', 'expired 1000 certificate']);
     pass();
-    registry.judge(id, { expired: ['certificate', 'passport', 'proof'] });
+    registry.recordVerdict(id, { expired: ['certificate', 'passport', 'proof'] });
     await publisher.runCycle();
     expect(await told(id)).toEqual([
       'verified 0',
@@ -165,18 +165,18 @@ describe('the history of a published proof', () => {
   it('has what failed, and that it was mended', async () => {
     const { registry } = snapshot;
     const [atFirst, later] = registry.addProofs(2);
-    registry.judge(atFirst!, { outcome: 'fail', failedChecks: ['signature', 'inclusion'] });
+    registry.recordVerdict(atFirst!, { outcome: 'fail', failedChecks: ['signature', 'inclusion'] });
     registry.verify();
     await publisher.runCycle();
     expect(await told(atFirst!)).toEqual(['failed 0 signature,inclusion']);
     expect(await recorded(later!)).toBeNull();
     pass();
-    registry.judge(later!, { outcome: 'fail', failedChecks: ['aep_hash'] });
+    registry.recordVerdict(later!, { outcome: 'fail', failedChecks: ['aep_hash'] });
     await publisher.runCycle();
     expect(await told(later!)).toEqual(['verified 0', 'failed 1000 aep_hash']);
     for (const id of [atFirst!, later!]) {
       pass();
-      registry.judge(id, { outcome: 'pass' });
+      registry.recordVerdict(id, { outcome: 'pass' });
     }
     await publisher.runCycle();
     expect(await told(atFirst!)).toEqual(['failed 0 signature,inclusion', 'verified 2000']);
@@ -191,7 +191,7 @@ describe('the history of a published proof', () => {
     registry.verify();
     await publisher.runCycle();
     pass();
-    registry.judge(id, { outcome: 'fail' });
+    registry.recordVerdict(id, { outcome: 'fail' });
     expect(await publisher.runCycle()).toMatchObject({ changedRecords: 1 });
     expect((await bodyOf(id)).verification.verification_status).toBe('REVOKED');
     const events = ['revoked 0 proof', 'failed 1000 aep_hash'];
@@ -199,7 +199,7 @@ describe('the history of a published proof', () => {
     const before = await record(id);
     for (let round = 0; round < 3; round++) {
       pass();
-      registry.judge(id, { outcome: 'fail' });
+      registry.recordVerdict(id, { outcome: 'fail' });
       expect(await publisher.runCycle()).toMatchObject({ changedRecords: 0 });
     }
     expect(await record(id)).toEqual(before);
@@ -212,7 +212,7 @@ describe('the history of a published proof', () => {
     await publisher.runCycle();
     pass();
     registry.revoke(id, 'trust');
-    registry.judge(id, { outcome: 'fail' });
+    registry.recordVerdict(id, { outcome: 'fail' });
     await publisher.runCycle();
     expect(await told(id)).toEqual(['verified 0', 'failed 1000 aep_hash']);
     registry.verify();
@@ -227,13 +227,13 @@ describe('the history of a published proof', () => {
     await publisher.runCycle();
     const late = registry.addProof();
     pass();
-    registry.judge(known!, { expired: ['trust'] });
+    registry.recordVerdict(known!, { expired: ['trust'] });
     registry.revoke(late, 'trust');
     registry.verify();
     const found = new Set([late, known!]);
-    registry.asked = (what) => {
+    registry.onCall = (what) => {
       if (what !== 'verdictHistories') return;
-      for (const id of found) registry.judge(id, { outcome: 'fail' });
+      for (const id of found) registry.recordVerdict(id, { outcome: 'fail' });
       found.clear();
     };
     await publisher.runCycle();
@@ -271,7 +271,7 @@ describe('the history of a published proof', () => {
     registry.corruptTile(0, 1, 5);
     registry.addProof();
     registry.verify();
-    registry.judge(ids[3]!, { outcome: 'fail' });
+    registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     await expect(publisher.runCycle()).rejects.toThrow(FatalPublishError);
     expect(await told(ids[3]!)).toEqual(['verified 0', 'failed 1000 aep_hash']);
   });
@@ -281,7 +281,7 @@ describe('a proof that fails and is mended again and again', () => {
   async function flap(proofId: string, times: number): Promise<void> {
     for (let i = 0; i < times; i++) {
       pass();
-      snapshot.registry.judge(proofId, { outcome: i % 2 === 0 ? 'fail' : 'pass' });
+      snapshot.registry.recordVerdict(proofId, { outcome: i % 2 === 0 ? 'fail' : 'pass' });
     }
     await publisher.runCycle();
   }
@@ -328,7 +328,7 @@ describe('what was told', () => {
     registry.verify();
     await publisher.runCycle();
     pass();
-    registry.judge(eventful!, { outcome: 'fail' });
+    registry.recordVerdict(eventful!, { outcome: 'fail' });
     registry.revoke(eventful!, 'passport');
     registry.verify();
     await publisher.runCycle();
@@ -347,7 +347,7 @@ describe('what was told', () => {
     };
     registry.statusEntriesOf = () => Promise.resolve([]);
     for (const id of [plain!, eventful!]) {
-      registry.judge(id, { outcome: 'fail', expired: ['trust'] });
+      registry.recordVerdict(id, { outcome: 'fail', expired: ['trust'] });
     }
     await publisher.runCycle();
     expect(await told(plain!)).toEqual([
@@ -374,7 +374,7 @@ describe('what was told', () => {
         else {
           if ((i + round) % 3 === 1) over.set(id, [...new Set([...(over.get(id) ?? []), kind])]);
           const outcome = (i * round) % 2 === 0 ? 'pass' : 'fail';
-          registry.judge(id, { outcome, expired: over.get(id) ?? [] });
+          registry.recordVerdict(id, { outcome, expired: over.get(id) ?? [] });
         }
       }
       ids.push(registry.addProof());

@@ -44,8 +44,8 @@ describe('the janitor', () => {
     for (const name of stale) expect(segments()).not.toContain(name);
     for (const name of partsNow()) expect(segments()).toContain(name);
     // Bodies are still read through the parts that are left.
-    const facade = snapshot.facade();
-    const server = await snapshot.serve(facade);
+    const publicServer = snapshot.publicServer();
+    const server = await snapshot.serve(publicServer);
     for (const leaf of snapshot.registry.all) {
       if (leaf.kind !== 'proof') continue;
       const response = await fetch(`${server.url}/api/public/verify/proof/${leaf.proofId}`);

@@ -1,7 +1,7 @@
 import { cpSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { createFacade, type Facade } from '#api/public/facade';
+import { createPublicServer, type PublicServer } from '#api/public/server';
 import { directorySource } from '#api/public/snapshot/source';
 import { openCheckpoint } from '#protocol/checkpoint';
 import { formatVkey } from '#protocol/note';
@@ -16,7 +16,7 @@ import { ORIGIN, SNAPSHOT_NAME, testKey, TestSnapshot } from '../fixtures/snapsh
 /** Changing the keys that sign checkpoints and snapshots, as docs/operations.md says it is done. */
 
 let snapshot: TestSnapshot;
-const facades: Facade[] = [];
+const facades: PublicServer[] = [];
 beforeEach(async () => {
   snapshot = new TestSnapshot();
   snapshot.registry.addProofs(3);
@@ -26,7 +26,7 @@ beforeEach(async () => {
   await publisher.close();
 });
 afterEach(async () => {
-  facades.splice(0).forEach((facade) => facade.close());
+  facades.splice(0).forEach((publicServer) => publicServer.close());
   await snapshot.close();
 });
 
@@ -46,16 +46,16 @@ const rotated = (overrides: Parameters<TestSnapshot['publisher']>[0] = {}): Publ
     ...overrides,
   });
 
-function facadePinning(log: string[], snapshotVkeys: string[]): Facade {
-  const facade = createFacade({
+function facadePinning(log: string[], snapshotVkeys: string[]): PublicServer {
+  const publicServer = createPublicServer({
     snapshotSource: directorySource(snapshot.directory),
     logVkey: log,
     snapshotVkey: snapshotVkeys,
     clock: snapshot.clock,
     log: logger('facade', 'silent'),
   });
-  facades.push(facade);
-  return facade;
+  facades.push(publicServer);
+  return publicServer;
 }
 const pinningBoth = () =>
   facadePinning([newLogVkey, snapshot.logVkey], [newSnapshotVkey, snapshot.snapshotVkey]);
@@ -164,27 +164,27 @@ describe('a standby with the old keys', () => {
   it('leads if it knows the new ones as well, for readers that pin both', async () => {
     const leader = rotated();
     await grow(leader);
-    const facade = pinningBoth();
-    const { url } = await snapshot.serve(facade);
+    const publicServer = pinningBoth();
+    const { url } = await snapshot.serve(publicServer);
     await leader.close();
     const standby = snapshot.publisher({
       retired: { log: [newLogVkey], snapshot: [newSnapshotVkey] },
     });
     const id = await grow(standby);
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toBeNull();
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toBeNull();
     expect(await statusAt(url, id)).toBe(200);
   });
 });
 
 describe('a facade', () => {
   it('that pins old and new follows across the change, and proves consistency', async () => {
-    const facade = pinningBoth();
-    const { url } = await snapshot.serve(facade);
+    const publicServer = pinningBoth();
+    const { url } = await snapshot.serve(publicServer);
     const publisher = rotated();
     const id = await grow(publisher);
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toBeNull();
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toBeNull();
     expect(await statusAt(url, id)).toBe(200);
     const keys: unknown = await (await fetch(`${url}/api/public/keys`)).json();
     expect(keys).toMatchObject({
@@ -194,9 +194,9 @@ describe('a facade', () => {
   });
 
   it('that pins both refuses a fork that begins with the change', async () => {
-    const facade = pinningBoth();
-    await facade.follower.refresh();
-    const before = facade.follower.current;
+    const publicServer = pinningBoth();
+    await publicServer.poller.refresh();
+    const before = publicServer.poller.current;
     // Whoever holds the new keys and another log, larger than the one that was served.
     const other = new TestSnapshot();
     other.registry.addProof({ aepHash: 'f'.repeat(64) });
@@ -206,42 +206,45 @@ describe('a facade', () => {
     const forger = other.publisher({ logKey: newLogKey, snapshotKey: newSnapshotKey });
     await forger.runCycle();
     cpSync(other.directory, snapshot.directory, { recursive: true });
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toContain('does not extend');
-    expect(facade.follower.current).toBe(before);
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toContain('does not extend');
+    expect(publicServer.poller.current).toBe(before);
     await other.close();
   });
 
   it('that pins the old alone keeps the last good snapshot until its end', async () => {
-    const facade = snapshot.facade();
-    const { url } = await snapshot.serve(facade);
+    const publicServer = snapshot.publicServer();
+    const { url } = await snapshot.serve(publicServer);
     const old = snapshot.registry.all.find((leaf) => leaf.kind === 'proof')!;
     const publisher = rotated();
     const id = await grow(publisher);
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toContain('no signature by a pinned key');
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toContain('no signature by a pinned key');
     expect(await statusAt(url, old.proofId)).toBe(200);
     expect(await statusAt(url, id)).toBe(404);
-    snapshot.clock.at = facade.follower.current!.opened.validUntil;
+    snapshot.clock.at = publicServer.poller.current!.opened.validUntil;
     expect(await statusAt(url, old.proofId)).toBe(503);
   });
 
   it('that pins the new alone serves from the first snapshot that is signed with it', async () => {
-    const facade = pinningNew();
-    const { url } = await snapshot.serve(facade);
+    const publicServer = pinningNew();
+    const { url } = await snapshot.serve(publicServer);
     const old = snapshot.registry.all.find((leaf) => leaf.kind === 'proof')!;
     expect(await statusAt(url, old.proofId)).toBe(503);
     await rotated().runCycle();
-    await facade.follower.refresh();
+    await publicServer.poller.refresh();
     expect(await statusAt(url, old.proofId)).toBe(200);
   });
 
   it('goes by the log key as well as the snapshot key', async () => {
-    const facade = facadePinning([snapshot.logVkey], [newSnapshotVkey, snapshot.snapshotVkey]);
-    await facade.follower.refresh();
+    const publicServer = facadePinning(
+      [snapshot.logVkey],
+      [newSnapshotVkey, snapshot.snapshotVkey],
+    );
+    await publicServer.poller.refresh();
     await grow(rotated());
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toContain('no signature by a pinned key');
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toContain('no signature by a pinned key');
   });
 
   it('pins keys of one log only', () => {

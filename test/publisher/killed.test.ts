@@ -3,7 +3,7 @@ import { cp, readdir, rm, utimes } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { createFacade, type Facade } from '#api/public/facade';
+import { createPublicServer, type PublicServer } from '#api/public/server';
 import { directorySource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
 import type { Manifest } from '#protocol/snapshot/manifest';
@@ -51,7 +51,7 @@ const snapshotVkey = formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicK
 const baseline = join(home, 'baseline');
 const reference = join(home, 'reference');
 const clock = new TestClock(Date.now());
-const facades: Facade[] = [];
+const facades: PublicServer[] = [];
 const publishers: Publisher[] = [];
 
 let db: TestDatabase;
@@ -78,20 +78,27 @@ function publisherIn(directory: string): Publisher {
 }
 
 /** `errors` are what it finds wrong with what is published, whenever it looks; its end is not. */
-function facadeOn(directory: string, errors: unknown[] = []): Facade {
+function facadeOn(directory: string, errors: unknown[] = []): PublicServer {
   const log = logger('facade', 'silent');
   log.error = (fields: unknown, said?: string) => {
-    if (said?.includes('the snapshot is over') !== true) errors.push(fields);
+    if (said?.includes('snapshot expired') !== true) errors.push(fields);
   };
   const snapshotSource = directorySource(directory);
-  const facade = createFacade({ snapshotSource, logVkey, snapshotVkey, clock, log, pollMs: 2 });
-  facades.push(facade);
-  return facade;
+  const publicServer = createPublicServer({
+    snapshotSource,
+    logVkey,
+    snapshotVkey,
+    clock,
+    log,
+    pollMs: 2,
+  });
+  facades.push(publicServer);
+  return publicServer;
 }
 
-function seenBy(facade: Facade, directory: string): Promise<Seen> {
+function seenBy(publicServer: PublicServer, directory: string): Promise<Seen> {
   const { old, fresh, packages, tokens } = world;
-  return facadeSees(facade, directory, { proofs: [...old, ...fresh], packages, tokens });
+  return facadeSees(publicServer, directory, { proofs: [...old, ...fresh], packages, tokens });
 }
 
 /** The database as it was before the tick: a publication writes nothing there but its checkpoint. */
@@ -132,7 +139,7 @@ beforeAll(async () => {
 
 afterEach(async () => {
   for (const publisher of publishers.splice(0)) await publisher.close();
-  for (const facade of facades.splice(0)) facade.close();
+  for (const publicServer of facades.splice(0)) publicServer.close();
 });
 afterAll(async () => {
   dying.close();
@@ -145,7 +152,7 @@ interface Killed {
   directory: string;
   fate: Fate;
   /** A facade that followed the directory all the time. */
-  lived: Facade;
+  lived: PublicServer;
   errors: unknown[];
 }
 
@@ -169,9 +176,9 @@ async function requireConsistent({ directory, lived }: Killed): Promise<Manifest
   const manifest = await auditSnapshot({ directory, logVkey, snapshotVkey });
   const isAfter = manifest.tree_size !== BEFORE;
   const young = facadeOn(directory);
-  for (const facade of [young, lived]) {
-    expect(await seenBy(facade, directory)).toEqual(isAfter ? after : before);
-    expect(facade.follower.current!.opened.manifest).toEqual(manifest);
+  for (const publicServer of [young, lived]) {
+    expect(await seenBy(publicServer, directory)).toEqual(isAfter ? after : before);
+    expect(publicServer.poller.current!.opened.manifest).toEqual(manifest);
   }
   return manifest;
 }

@@ -198,7 +198,7 @@ describe('a publisher whose directory cannot be written', () => {
 
   it('goes on alone, and logs the cause once', async () => {
     let cycles = 0;
-    snapshot.registry.asked = (what) => void (cycles += Number(what === 'verifiedPrefix'));
+    snapshot.registry.onCall = (what) => void (cycles += Number(what === 'verifiedPrefix'));
     run(snapshot.publisher());
     await expect.poll(() => cycles, { timeout: 20_000 }).toBeGreaterThan(3);
     rmSync(obstacle);

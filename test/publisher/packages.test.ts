@@ -58,7 +58,7 @@ describe('a package', () => {
   it('has the facade of a trust artifact, with its members in their order', async () => {
     const [second, first] = [ids[4]!, ids[1]!];
     const at = snapshot.clock.at + 500;
-    snapshot.registry.judge(second, { verifiedAt: at, expired: ['trust'] });
+    snapshot.registry.recordVerdict(second, { verifiedAt: at, expired: ['trust'] });
     const packageId = snapshot.registry.bundle([second, first]);
     await tick();
     const member = (
@@ -139,14 +139,14 @@ describe('a package', () => {
     become(snapshot.registry, ids[0]!, 'failed');
     await tick();
     expect(await published.statusOf(packageId)).toBe('BACKEND_LOOKUP_REQUIRED');
-    snapshot.registry.judge(ids[0]!, { outcome: 'pass' });
+    snapshot.registry.recordVerdict(ids[0]!, { outcome: 'pass' });
     await tick();
     expect(await published.statusOf(packageId)).toBe('TRUST_ESTABLISHED');
     become(snapshot.registry, ids[1]!, 'revoked');
     await tick();
     become(snapshot.registry, ids[1]!, 'failed');
     await tick();
-    snapshot.registry.judge(ids[1]!, { outcome: 'pass' });
+    snapshot.registry.recordVerdict(ids[1]!, { outcome: 'pass' });
     await tick();
     expect(await published.statusOf(packageId)).toBe('REVOKED');
   });
@@ -253,7 +253,7 @@ describe('a package', () => {
     snapshot.registry.bundle(ids.slice(0, 2));
     await tick();
     for (let round = 0; round < 6; round++) {
-      snapshot.registry.judge(ids[0]!, { outcome: round % 2 === 0 ? 'fail' : 'pass' });
+      snapshot.registry.recordVerdict(ids[0]!, { outcome: round % 2 === 0 ? 'fail' : 'pass' });
       expect(await tick()).toMatchObject({ changedRecords: 1, grants: 0 });
       expect(await published.bookmark()).toBe(1);
     }
@@ -321,7 +321,7 @@ describe('a publisher that stops because the registry contradicts itself', () =>
     await tick();
     // The registry hides that the package is to be told of anew.
     registry.packagesWith = () => Promise.resolve([]);
-    registry.judge(ids[0]!, { outcome: 'pass' });
+    registry.recordVerdict(ids[0]!, { outcome: 'pass' });
     await tick();
     expect(await published.statusOf(withheld)).toBe('BACKEND_LOOKUP_REQUIRED');
     registry.packagesWith = () => Promise.resolve(registry.bundles.map((one) => one.packageId));

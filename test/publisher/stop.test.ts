@@ -95,7 +95,7 @@ describe('a publisher stops, and says how to go on,', () => {
     await publisher.runCycle();
     const proofId = snapshot.registry.addProof();
     snapshot.registry.verify();
-    snapshot.registry.judge(proofId, { expired: ['proof'] });
+    snapshot.registry.recordVerdict(proofId, { expired: ['proof'] });
     await publisher.runCycle();
     await publisher.runCycle();
     const before = manifest();
@@ -189,7 +189,7 @@ describe('a publisher stops, and says how to go on,', () => {
   });
 
   it('when its log was ended', async () => {
-    snapshot.registry.endedLogs.push(ORIGIN);
+    snapshot.registry.retiredLogs.push(ORIGIN);
     const { code, message } = await stop(snapshot.publisher().runCycle());
     expect(code).toBe('log_ended');
     expect(message).toContain('LOG_ORIGIN');
@@ -296,7 +296,7 @@ describe('a publisher stops, and says how to go on,', () => {
     const bytes = readFileSync(path);
     for (let at = 0; at < bytes.length; at += 48) bytes[at]! ^= 1;
     writeFileSync(path, bytes);
-    snapshot.registry.judge(id!, { outcome: 'fail' });
+    snapshot.registry.recordVerdict(id!, { outcome: 'fail' });
     const { code, message } = await stop(publisher.runCycle());
     expect(code).toBe('snapshot_damaged');
     expect(message).toContain('Delete');

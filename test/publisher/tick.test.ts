@@ -28,7 +28,7 @@ function manifest() {
 
 /** What an outsider sees of a proof, through a facade that has just started. */
 async function look(path: string): Promise<{ status: number; body: FacadeBody }> {
-  const server = await snapshot.serve(snapshot.facade());
+  const server = await snapshot.serve(snapshot.publicServer());
   const response = await fetch(`${server.url}/api/public/verify/${path}`);
   return { status: response.status, body: (await response.json()) as FacadeBody };
 }
@@ -186,7 +186,7 @@ describe('a tick', () => {
     expect(await status(`certificate/cert_${fresh}`)).toBe('REVOKED');
 
     // A later verdict does not undo it.
-    registry.judge(published!, { outcome: 'pass' });
+    registry.recordVerdict(published!, { outcome: 'pass' });
     await publisher.runCycle();
     expect(await status(`proof/${published}`)).toBe('REVOKED');
   });
@@ -197,8 +197,8 @@ describe('a tick', () => {
     registry.verify();
     const publisher = snapshot.publisher();
     await publisher.runCycle();
-    registry.judge(one!, { expired: ['certificate'] });
-    registry.judge(two!, { outcome: 'fail' });
+    registry.recordVerdict(one!, { expired: ['certificate'] });
+    registry.recordVerdict(two!, { outcome: 'fail' });
     expect(await publisher.runCycle()).toMatchObject({ changedRecords: 2 });
     expect(await status(`passport/pass_${one}`)).toBe('PASS');
     expect(await status(`certificate/cert_${one}`)).toBe('EXPIRED');
@@ -212,13 +212,13 @@ describe('a tick', () => {
     });
     expect(failed.body.trust_chain).toEqual({ available: false, sequence: [] });
 
-    registry.judge(two!, { outcome: 'pass' });
+    registry.recordVerdict(two!, { outcome: 'pass' });
     await publisher.runCycle();
     const again = await look(`proof/${two}`);
     expect(again.body.verification.verification_status).toBe('VALID');
     expect(again.body.trust_chain.available).toBe(true);
     // The same verdict once more is no change.
-    registry.judge(two!, { outcome: 'pass' });
+    registry.recordVerdict(two!, { outcome: 'pass' });
     expect(await publisher.runCycle()).toMatchObject({ changedRecords: 0 });
   });
 
@@ -230,7 +230,7 @@ describe('a tick', () => {
     await publisher.runCycle();
     const leaf = registry.all[1]!;
     if (leaf.kind === 'proof') leaf.aepHash = 'f'.repeat(64);
-    registry.judge(id, { outcome: 'fail' });
+    registry.recordVerdict(id, { outcome: 'fail' });
     await publisher.runCycle();
     const { body } = await look(`proof/${id}`);
     expect(body.verification.verification_status).toBe('BACKEND_LOOKUP_REQUIRED');
@@ -263,7 +263,7 @@ describe('a tick', () => {
       await publisher.runCycle();
     }
     expect(manifest().manifest.index_parts.length).toBeLessThan(10);
-    const server = await snapshot.serve(snapshot.facade());
+    const server = await snapshot.serve(snapshot.publicServer());
     for (const [i, id] of ids.entries()) {
       const response = await fetch(`${server.url}/api/public/verify/proof/${id}`);
       const { verification } = (await response.json()) as FacadeBody;
@@ -279,7 +279,7 @@ describe('a tick', () => {
     registry.addKeyEntry('compromise', 2);
     registry.verify();
     await snapshot.publisher().runCycle();
-    const server = await snapshot.serve(snapshot.facade());
+    const server = await snapshot.serve(snapshot.publicServer());
     const response = await fetch(`${server.url}/api/public/keys`);
     expect(await response.json()).toMatchObject({
       aep: [{ kty: 'OKP', crv: 'Ed25519', activated_at: 0, retired_at: 3, compromised_from: 2 }],
@@ -295,7 +295,7 @@ describe('a tick', () => {
     registry.addKeyEntry('retire');
     registry.addKeyEntry('compromise', 2);
     expect(await snapshot.publisher().runCycle()).toMatchObject({ treeSize: 4 });
-    const server = await snapshot.serve(snapshot.facade());
+    const server = await snapshot.serve(snapshot.publicServer());
     const response = await fetch(`${server.url}/api/public/keys`);
     expect(await response.json()).toMatchObject({
       aep: [{ retired_at: null, compromised_from: 2 }],

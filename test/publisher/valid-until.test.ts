@@ -82,7 +82,7 @@ describe('a verifier that is silent', () => {
 
   it('is asked before everything that it might have found', async () => {
     const asked: string[] = [];
-    snapshot.registry.asked = (what) => asked.push(what);
+    snapshot.registry.onCall = (what) => asked.push(what);
     await tick();
     expect(asked[0]).toBe('expiryScanDoneAt');
   });
@@ -98,7 +98,7 @@ describe('a verifier that is silent', () => {
     registry.addProof();
     registry.verify();
     registry.verifierCheckedAt = clock.at;
-    registry.asked = (what) => {
+    registry.onCall = (what) => {
       if (what === 'leaves') clock.at += VALID_FOR;
     };
     const began = clock.at;
@@ -119,8 +119,8 @@ describe('more changes than one tick takes up', () => {
   it('of verdicts: nothing asserts for longer until they are all in, nor for ever', async () => {
     const { registry, clock } = snapshot;
     const until = await ends();
-    for (let i = 0; i < 40_000; i++) registry.judge(ids[0]!);
-    registry.judge(ids[1]!, { expired: ['proof'] });
+    for (let i = 0; i < 40_000; i++) registry.recordVerdict(ids[0]!);
+    registry.recordVerdict(ids[1]!, { expired: ['proof'] });
     await tick();
     expect(await ends()).toBe(until);
     // The end of what it had said is there meanwhile: it goes on all the same, and asserts nothing.
@@ -136,9 +136,9 @@ describe('more changes than one tick takes up', () => {
     registry.addKeyEntry('compromise', 3);
     registry.verify();
     for (let i = 0; i < 40_000; i++) {
-      registry.judge(ids[2]!, { outcome: 'fail', failedChecks: ['signing_key'] });
+      registry.recordVerdict(ids[2]!, { outcome: 'fail', failedChecks: ['signing_key'] });
     }
-    registry.judge(ids[0]!, { expired: ['proof'] });
+    registry.recordVerdict(ids[0]!, { expired: ['proof'] });
     await tick();
     expect(await ends()).toBe(clock.at + VALID_FOR);
     const { verdict_cursor: cursor } = await published.manifest();
@@ -160,7 +160,7 @@ describe('more changes than one tick takes up', () => {
     await tick();
     const until = await ends();
     for (let i = 0; i < 20_001; i++) {
-      registry.judge(ofOtherKey, { outcome: 'fail', failedChecks: ['signing_key'] });
+      registry.recordVerdict(ofOtherKey, { outcome: 'fail', failedChecks: ['signing_key'] });
     }
     await tick();
     expect(await ends()).toBe(until);

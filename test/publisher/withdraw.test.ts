@@ -53,11 +53,11 @@ function damage(): void {
 
 describe('a publisher that stops because the registry contradicts itself', () => {
   it('withdraws what fails, and leaves the rest as it is published', async () => {
-    const facade = snapshot.facade();
-    const server = await snapshot.serve(facade);
+    const publicServer = snapshot.publicServer();
+    const server = await snapshot.serve(publicServer);
     const before = manifest();
     damage();
-    snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
+    snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     snapshot.clock.at += 60_000;
     await expectStopped();
 
@@ -68,45 +68,45 @@ describe('a publisher that stops because the registry contradicts itself', () =>
       index_parts: [],
     });
     expect(after.manifest.generation).toBeGreaterThan(before.manifest.generation);
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toBeNull();
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toBeNull();
     expect(await statusOf(server, ids[3]!)).toBe('BACKEND_LOOKUP_REQUIRED');
     for (const id of [ids[2]!, ids[4]!]) expect(await statusOf(server, id)).toBe('VALID');
   });
 
   it('does so too when the contradiction shows only in a new leaf', async () => {
-    const server = await snapshot.serve(snapshot.facade());
+    const server = await snapshot.serve(snapshot.publicServer());
     const id = snapshot.registry.addProof();
     snapshot.registry.verify();
     const leaf = snapshot.registry.all.at(-1)!;
     if (leaf.kind === 'proof') leaf.aepHash = '0'.repeat(64);
-    snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
+    snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     await expectStopped();
-    const again = await snapshot.serve(snapshot.facade());
+    const again = await snapshot.serve(snapshot.publicServer());
     expect(await statusOf(server, ids[3]!)).toBe('VALID'); // this one has not looked yet
     expect(await statusOf(again, ids[3]!)).toBe('BACKEND_LOOKUP_REQUIRED');
     expect((await fetch(`${again.url}/api/public/verify/proof/${id}`)).status).toBe(404);
   });
 
   it('makes nothing assert again or for longer, and goes on from where it was when mended', async () => {
-    snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
+    snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     await publisher.runCycle();
     const before = manifest();
     damage();
-    snapshot.registry.judge(ids[3]!, { outcome: 'pass' });
-    snapshot.registry.judge(ids[4]!, { outcome: 'pass', expired: ['proof'] });
+    snapshot.registry.recordVerdict(ids[3]!, { outcome: 'pass' });
+    snapshot.registry.recordVerdict(ids[4]!, { outcome: 'pass', expired: ['proof'] });
     await expectStopped();
     expect(manifest()).toEqual(before);
-    snapshot.registry.judge(ids[5]!, { outcome: 'fail' });
+    snapshot.registry.recordVerdict(ids[5]!, { outcome: 'fail' });
     await expectStopped();
-    const server = await snapshot.serve(snapshot.facade());
+    const server = await snapshot.serve(snapshot.publicServer());
     expect(await statusOf(server, ids[3]!)).toBe('BACKEND_LOOKUP_REQUIRED');
     expect(await statusOf(server, ids[4]!)).toBe('VALID');
     expect(await statusOf(server, ids[5]!)).toBe('BACKEND_LOOKUP_REQUIRED');
 
     snapshot.registry.corruptTile(0, 1, 5);
     await publisher.runCycle();
-    const mended = await snapshot.serve(snapshot.facade());
+    const mended = await snapshot.serve(snapshot.publicServer());
     expect(await statusOf(mended, ids[3]!)).toBe('VALID');
     expect(await statusOf(mended, ids[4]!)).toBe('EXPIRED');
     expect(await statusOf(mended, ids[5]!)).toBe('BACKEND_LOOKUP_REQUIRED');
@@ -115,16 +115,16 @@ describe('a publisher that stops because the registry contradicts itself', () =>
 
   it('writes each withdrawal once, however often it is started again', async () => {
     damage();
-    snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
+    snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     await expectStopped();
     const once = manifestBytes();
     await publisher.close();
     publisher = snapshot.publisher();
     await expectStopped();
     expect(manifestBytes()).toEqual(once);
-    snapshot.registry.judge(ids[4]!, { outcome: 'fail' });
+    snapshot.registry.recordVerdict(ids[4]!, { outcome: 'fail' });
     await expectStopped();
-    const server = await snapshot.serve(snapshot.facade());
+    const server = await snapshot.serve(snapshot.publicServer());
     for (const id of [ids[3]!, ids[4]!]) {
       expect(await statusOf(server, id)).toBe('BACKEND_LOOKUP_REQUIRED');
     }
@@ -135,10 +135,10 @@ describe('a publisher that stops because the registry contradicts itself', () =>
     snapshot.registry.verify();
     await publisher.runCycle();
     damage();
-    snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
+    snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     snapshot.registry.statusEntriesOf = () => Promise.resolve([]);
     await expectStopped();
-    const server = await snapshot.serve(snapshot.facade());
+    const server = await snapshot.serve(snapshot.publicServer());
     expect(await statusOf(server, ids[3]!)).toBe('REVOKED');
   });
 
@@ -148,10 +148,10 @@ describe('a publisher that stops because the registry contradicts itself', () =>
     registry.verdictChangesSince = (since, limit) => all(since, Math.min(limit, 2));
     damage();
     for (const id of [ids[0]!, ids[1]!, ids[0]!, ids[7]!, ids[399]!]) {
-      registry.judge(id, { outcome: 'fail' });
+      registry.recordVerdict(id, { outcome: 'fail' });
     }
     await expectStopped();
-    const server = await snapshot.serve(snapshot.facade());
+    const server = await snapshot.serve(snapshot.publicServer());
     for (const id of [ids[0]!, ids[1]!, ids[7]!, ids[399]!]) {
       expect(await statusOf(server, id)).toBe('BACKEND_LOOKUP_REQUIRED');
     }
@@ -161,7 +161,7 @@ describe('a publisher that stops because the registry contradicts itself', () =>
   it('writes nothing once the snapshot is over', async () => {
     const before = manifestBytes();
     damage();
-    snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
+    snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     snapshot.clock.at = manifest().validUntil;
     await expectStopped();
     expect(manifestBytes()).toEqual(before);
@@ -169,7 +169,7 @@ describe('a publisher that stops because the registry contradicts itself', () =>
 
   it('comes back if that could not be written or asked, and stops only then', async () => {
     damage();
-    snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
+    snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     const before = manifestBytes();
     const asked = snapshot.registry.verdictHistories.bind(snapshot.registry);
     snapshot.registry.verdictHistories = () => Promise.reject(new Error('the database is away'));
@@ -191,7 +191,7 @@ describe('a publisher that stops', () => {
       snapshot.registry.addProof({ acceptedAt: snapshot.clock.at + 10_000 + i });
     }
     snapshot.registry.verify();
-    snapshot.registry.judge(ids[3]!, { outcome: 'fail' });
+    snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     await expectStopped('log_forked');
     expect(manifestBytes()).toEqual(before);
   });

@@ -2,15 +2,15 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { idsOf } from '#protocol/ids';
 import type { JsonValue } from '#protocol/json';
 import * as sdk from '#sdk/index';
-import { openFacades, type Facades } from '../fixtures/facades.js';
+import { openPublicServers, type PublicServers } from '../fixtures/public-servers.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { intent, openSdkWorld, type SdkWorld } from '../fixtures/sdk-world.js';
 
 let world: SdkWorld;
-let facades: Facades;
+let facades: PublicServers;
 let proof: { proof_id: string };
 beforeAll(async () => {
-  [world, facades] = await Promise.all([openSdkWorld(), openFacades()]);
+  [world, facades] = await Promise.all([openSdkWorld(), openPublicServers()]);
   const receipt = await sdk.executeIntentHttp(world.options, intent());
   proof = { proof_id: receipt.registry_proof_id };
   await world.registry.verifyAll();

@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import type { Facade } from '#api/public/facade';
+import type { PublicServer } from '#api/public/server';
 import type { Publisher } from '#publisher/publisher';
 import { waitForVerdictHttp, type PublicOptions } from '#sdk/index';
 import { breakNetwork, type BrokenNetwork } from '../fixtures/broken-network.js';
-import { listenAs } from '../fixtures/facades.js';
+import { listenAs } from '../fixtures/public-servers.js';
 import { sdkError } from '../fixtures/sdk-error.js';
 import { FAST } from '../fixtures/sdk-world.js';
 import { TestSnapshot } from '../fixtures/snapshot.js';
@@ -13,7 +13,7 @@ const UNKNOWN = { proof_id: '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f' };
 const snapshot = new TestSnapshot();
 const { registry } = snapshot;
 let publisher: Publisher;
-let facade: Facade;
+let publicServer: PublicServer;
 let network: BrokenNetwork;
 let options: PublicOptions;
 let revoked: string;
@@ -21,16 +21,16 @@ let revoked: string;
 async function publish(): Promise<void> {
   registry.verify();
   await publisher.runCycle();
-  await facade.follower.refresh();
+  await publicServer.poller.refresh();
 }
 
 beforeAll(async () => {
   revoked = registry.addProof();
   registry.revoke(revoked);
   publisher = snapshot.publisher();
-  facade = snapshot.facade();
+  publicServer = snapshot.publicServer();
   await publish();
-  const server = await listenAs(snapshot, facade.handler);
+  const server = await listenAs(snapshot, publicServer.handler);
   network = await breakNetwork(server.url);
   options = { publicUrl: network.url, retry: FAST };
 });
@@ -58,11 +58,11 @@ describe('waitForVerdictHttp', () => {
   it('waits while a published proof is not verified', async () => {
     const unverified = registry.addProof();
     registry.verify();
-    registry.judge(unverified, { outcome: 'fail' });
+    registry.recordVerdict(unverified, { outcome: 'fail' });
     await publish();
     const waiting = waitForVerdictHttp(options, { proof_id: unverified });
     await expect.poll(() => network.seen.length).toBeGreaterThan(1);
-    registry.judge(unverified);
+    registry.recordVerdict(unverified);
     await publish();
     expect(await waiting).toMatchObject({ verification_status: 'VALID' });
   });

@@ -2,7 +2,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createFacade } from '#api/public/facade';
+import { createPublicServer } from '#api/public/server';
 import { directorySource } from '#api/public/snapshot/source';
 import { idsOf } from '#protocol/ids';
 import { formatVkey } from '#protocol/note';
@@ -75,22 +75,22 @@ function routesOf(proofId: string, packageId: string, token: string): string[] {
 
 /** Asks a facade of what is published now. */
 async function ask(paths: string[]): Promise<Reply[]> {
-  const facade = createFacade({
+  const publicServer = createPublicServer({
     snapshotSource: directorySource(directory),
     logVkey: formatVkey(nativeSha256, ORIGIN, logKey.publicKey),
     snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
     clock: systemClock,
     log: logger('facade', 'silent'),
   });
-  await facade.follower.refresh();
-  const server = await listen(facade.handler, { host: '127.0.0.1', port: 0 });
+  await publicServer.poller.refresh();
+  const server = await listen(publicServer.handler, { host: '127.0.0.1', port: 0 });
   try {
     const replies: Reply[] = [];
     for (const path of paths) replies.push(await callAt(server, path));
     return replies;
   } finally {
     await server.close(0);
-    facade.close();
+    publicServer.close();
   }
 }
 

@@ -6,27 +6,25 @@ import { Problem } from './problem.js';
 import { mayHoldToken } from './secrets.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
 
-/** A verdict may change with the next snapshot, so nobody may keep it for longer than about that. */
+/** A verdict can change with the next snapshot. */
 export const CACHE_VERDICT = 'public, max-age=1';
-/** What can never change under its address. */
 export const CACHE_IMMUTABLE = 'public, max-age=31536000, immutable';
 export const CACHE_NEVER = 'no-store';
-/** For what only the bearer of a secret may know. */
+/** For responses to a share token. */
 export const CACHE_PRIVATE = 'private, no-store';
 
 export const JSON_TYPE = 'application/json; charset=utf-8';
 
-/** Any page may read any answer; no answer depends on who asks, so none varies with `Origin`. */
+/** CORS for every origin: no response depends on the client, so none varies with `Origin`. */
 export const READABLE_ANYWHERE = {
   'Access-Control-Allow-Origin': '*',
   'Access-Control-Expose-Headers':
     'Allow, ETag, Retry-After, X-Svc-Tree-Size, X-Svc-Snapshot-Generation, X-Svc-Snapshot-Issued-At',
 };
 
-/** On every answer: readable from any page, and never taken for anything but what it is. */
 export const SECURITY_HEADERS = { ...READABLE_ANYWHERE, ...securityHeaders('cross-origin') };
 
-/** As they are written, made once for what is answered most. */
+/** Precomputed for the hot path. */
 const PLAIN = Object.entries(SECURITY_HEADERS).flat();
 
 function withPolicy(policy: string): string[] {
@@ -37,19 +35,16 @@ export interface Answer {
   status: number;
   type: string;
   cache: string;
-  /** A string is sent as Latin-1: one byte a character. */
+  /** A string is sent as Latin-1. */
   body: Uint8Array | string;
-  /** Names the body; without quotes. */
+  /** Without quotes. */
   etag?: string;
   /** The Content-Security-Policy of a page. */
   policy?: string;
   headers?: Record<string, string>;
 }
 
-/**
- * Sends an answer that was drawn from `snapshot`, whose identity and time travel beside it. A
- * request that has the answer already gets 304.
- */
+/** Sends an answer with the headers of its snapshot, or 304 when If-None-Match matches. */
 export function send(
   ctx: PublicContext,
   req: IncomingMessage,
@@ -71,7 +66,7 @@ export function send(
     );
   }
   if (answer.headers !== undefined) headers.push(...Object.entries(answer.headers).flat());
-  // What a POST is answered with is no representation of its address, which is what a tag is of.
+  // No ETag on POST: the response is not a representation of the URL (RFC 9110 §8.8.3).
   if (answer.etag !== undefined && req.method !== 'POST') {
     const etag = tagOf(snapshot, answer.etag);
     headers.push('ETag', etag);
@@ -94,14 +89,14 @@ export function send(
 }
 
 /**
- * A validator of body and headers. On a 304 a cache such as nginx keeps the headers that it has, so one of
+ * Includes the generation: on a 304, caches such as nginx keep the stored snapshot headers, so the tag of
  * another snapshot must not match.
  */
 function tagOf(snapshot: Snapshot | null, body: string): string {
   return snapshot === null ? `"${body}"` : `"${snapshot.opened.manifest.generation}-${body}"`;
 }
 
-/** `secret`: whether the request may have been about a share token, when its URL does not say. */
+/** @param secret whether the request may contain a share token outside its URL */
 export function sendProblem(
   ctx: PublicContext,
   req: IncomingMessage,
@@ -119,10 +114,9 @@ export function sendProblem(
 }
 
 /**
- * Answers with what was thrown. What was not meant for clients is logged, and they get what
- * `otherwise` makes of it.
+ * Sends a thrown problem. Logs any other error and sends the problem that `otherwise` makes of it.
  *
- * @param template the documented path; null where Express has matched it
+ * @param template the documented path; null where Express matched the route
  */
 export function sendFailure(
   ctx: PublicContext,
@@ -138,7 +132,7 @@ export function sendFailure(
     return;
   }
   const problem = otherwise(ctx, error);
-  // Never the URL: a client may put a share token there, in any spelling.
+  // Never log the URL: it may contain a share token in any encoding.
   const { locals } = res as { locals?: Partial<Record<'route', string>> };
   const route = template ?? locals?.route ?? null;
   ctx.log.error({ err: error, route }, problem.message);
@@ -146,7 +140,7 @@ export function sendFailure(
   else sendProblem(ctx, req, res, problem, secret);
 }
 
-/** RFC 9110 §13.1.2; the comparison of tags is weak there. */
+/** RFC 9110 §13.1.2 requires weak comparison. */
 function has(ifNoneMatch: string | undefined, etag: string): boolean {
   if (ifNoneMatch === undefined) return false;
   if (ifNoneMatch.trim() === '*') return true;

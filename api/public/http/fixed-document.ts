@@ -2,10 +2,10 @@ import { toHex, utf8 } from '#protocol/bytes';
 import type { Handler } from '../operation.js';
 import { send } from './answer.js';
 
-/** It changes with the program only, and is asked for again soon after. */
+/** Short, so that clients fetch new documents soon after a deployment. */
 const CACHE_FIXED = 'public, max-age=60';
 
-/** Serves a text that never changes while the process lives, made when it is first asked for. */
+/** Serves a constant text that is rendered on the first request. */
 export function serveFixed(type: string, text: () => string, policy?: string): Handler {
   let made: { body: Uint8Array; etag: string } | undefined;
   return (ctx, req, res) => {

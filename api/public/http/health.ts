@@ -8,9 +8,9 @@ import { CACHE_NEVER, JSON_TYPE, send } from './answer.js';
 const healthSchema = z.strictObject({ status: z.literal('ok') });
 
 const readinessMembers = {
-  source: z.enum(['directory', 'http']).meta({ description: 'Where snapshots are read from.' }),
+  source: z.enum(['directory', 'http']).meta({ description: 'The kind of snapshot source.' }),
   refusal: z.string().nullable().meta({
-    description: 'Why the newest snapshot is not the one that is served; null when it is.',
+    description: 'Why the newest snapshot is not served; null when it is.',
   }),
 };
 
@@ -19,7 +19,10 @@ const servedMembers = {
   generation: z.int().nonnegative(),
   tree_size: logIndexSchema,
   proofs: z.int().nonnegative(),
-  window: z.int().nonnegative().meta({ description: 'How many proofs generic lookups cover.' }),
+  window: z
+    .int()
+    .nonnegative()
+    .meta({ description: 'How many recent proofs generic lookups cover.' }),
   issued_at: timeSchema,
   valid_until: timeSchema,
   age_ms: z.int().nonnegative(),
@@ -31,7 +34,6 @@ const notReadySchema = z.discriminatedUnion('status', [
   z.strictObject({ status: z.literal('snapshot expired'), ...servedMembers }),
 ]);
 
-/** Soon enough for a snapshot that is on its way. */
 const RETRY_AFTER_S = '2';
 
 const healthz: PublicSpec = {
@@ -39,10 +41,10 @@ const healthz: PublicSpec = {
   method: 'get',
   path: '/healthz',
   tag: 'Service',
-  summary: 'Whether the process answers',
+  summary: 'Check that the process responds',
   fromSnapshot: true,
   responses: {
-    200: { description: 'It does.', content: { 'application/json': healthSchema } },
+    200: { description: 'The process responds.', content: { 'application/json': healthSchema } },
   },
   problems: [],
 };
@@ -52,14 +54,14 @@ const readyz: PublicSpec = {
   method: 'get',
   path: '/readyz',
   tag: 'Service',
-  summary: 'Whether verdicts are given, and from which snapshot',
+  summary: 'Check that lookups return verdicts',
   description:
-    'Ready as long as the served snapshot is within its signed end, also while a newer one is ' +
-    'refused or cannot be read: `refusal` says why then.',
+    'Ready until the served snapshot expires, also while a newer one is rejected or cannot be read: ' +
+    '`refusal` then has the reason.',
   fromSnapshot: true,
   responses: {
     200: {
-      description: 'They are.',
+      description: 'Lookups return verdicts from this snapshot.',
       content: { 'application/json': readySchema },
       example: {
         status: 'ready',
@@ -75,7 +77,8 @@ const readyz: PublicSpec = {
       },
     },
     503: {
-      description: 'There is no snapshot yet, it is past its end, or this facade was told to stop.',
+      description:
+        'No snapshot is loaded, the snapshot is expired, or the server is shutting down.',
       content: { 'application/json': notReadySchema },
       headers: { 'Retry-After': 'Seconds.' },
       example: {
@@ -88,17 +91,15 @@ const readyz: PublicSpec = {
   problems: [],
 };
 
-/** The process answers. Nothing that it depends on is asked. */
 function getHealth(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
   const state: z.infer<typeof healthSchema> = { status: 'ok' };
   sendState(ctx, req, res, 200, state);
 }
 
-/** Whether verdicts are given, and from which snapshot. */
 export function publicReadiness(
-  ctx: Pick<PublicContext, 'follower' | 'source' | 'clock' | 'recentLookupLimit' | 'stopping'>,
+  ctx: Pick<PublicContext, 'poller' | 'source' | 'clock' | 'recentLookupLimit' | 'stopping'>,
 ): PublicReadiness {
-  const { current, refusal } = ctx.follower;
+  const { current, rejection: refusal } = ctx.poller;
   const source = ctx.source.kind;
   if (ctx.stopping?.aborted === true) {
     return { ready: false, says: { status: 'stopping', source, refusal } };
@@ -140,7 +141,7 @@ function sendState(
   status: 200 | 503,
   state: State,
 ): void {
-  send(ctx, req, res, ctx.follower.current, {
+  send(ctx, req, res, ctx.poller.current, {
     status,
     type: JSON_TYPE,
     cache: CACHE_NEVER,

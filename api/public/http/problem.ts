@@ -2,34 +2,34 @@ import type { IncomingMessage } from 'node:http';
 import { BodyRefusedError, readJsonBody } from '#runtime/http/json-body';
 import { ApiProblem, type ProblemOptions } from '../../http/problem.js';
 
-/** Every error of the public API, by its code: status and code are stable, the texts are not. */
+/** Status and title of every problem code. Statuses and codes are stable; titles are not. */
 export const PROBLEMS = {
-  malformed_request: [400, 'The request is malformed'],
-  incomplete_body: [400, 'The body ended early'],
-  invalid_utf8: [400, 'The body is not UTF-8'],
-  malformed_json: [400, 'The body is not JSON'],
-  duplicate_key: [400, 'A member name is repeated'],
-  lone_surrogate: [400, 'A string has half of a surrogate pair'],
-  nul_character: [400, 'A string has the character U+0000'],
-  integer_out_of_range: [400, 'A number cannot be represented exactly'],
-  too_deep: [400, 'The body is nested too deeply'],
-  unsupported_schema_version: [400, 'The schema version is not supported'],
-  unknown_field: [400, 'A field is not known'],
-  invalid_field: [400, 'A field is not valid'],
-  identifier_missing: [400, 'Nothing to look up was given'],
-  identifier_ambiguous: [400, 'More than one thing to look up was given'],
-  route_not_found: [404, 'There is nothing here'],
-  log_file_not_found: [404, 'The log has no such file'],
-  leaf_not_found: [404, 'The log has no such leaf'],
-  method_not_allowed: [405, 'The method is not allowed here'],
-  request_timeout: [408, 'The request did not arrive in time'],
-  body_too_large: [413, 'The body is too large'],
-  unsupported_media_type: [415, 'The body must be application/json in UTF-8'],
-  unsupported_content_encoding: [415, 'The body must not be encoded'],
-  headers_too_large: [431, 'The headers are too large'],
-  snapshot_missing: [503, 'No snapshot has been loaded yet'],
-  snapshot_expired: [503, 'The snapshot is too old to assert anything'],
-  snapshot_unreadable: [503, 'The snapshot cannot be read'],
+  malformed_request: [400, 'Malformed request'],
+  incomplete_body: [400, 'Incomplete body'],
+  invalid_utf8: [400, 'Invalid UTF-8 in the body'],
+  malformed_json: [400, 'Malformed JSON'],
+  duplicate_key: [400, 'Duplicate member name'],
+  lone_surrogate: [400, 'Lone surrogate in a string'],
+  nul_character: [400, 'U+0000 in a string'],
+  integer_out_of_range: [400, 'Number out of range'],
+  too_deep: [400, 'Too many levels of nesting'],
+  unsupported_schema_version: [400, 'Unsupported schema version'],
+  unknown_field: [400, 'Unknown field'],
+  invalid_field: [400, 'Invalid field'],
+  identifier_missing: [400, 'Missing identifier'],
+  identifier_ambiguous: [400, 'More than one identifier'],
+  route_not_found: [404, 'Not found'],
+  log_file_not_found: [404, 'Log file not found'],
+  leaf_not_found: [404, 'Leaf not found'],
+  method_not_allowed: [405, 'Method not allowed'],
+  request_timeout: [408, 'Request timeout'],
+  body_too_large: [413, 'Body too large'],
+  unsupported_media_type: [415, 'Unsupported media type'],
+  unsupported_content_encoding: [415, 'Unsupported content encoding'],
+  headers_too_large: [431, 'Headers too large'],
+  snapshot_missing: [503, 'No snapshot loaded'],
+  snapshot_expired: [503, 'Snapshot expired'],
+  snapshot_unreadable: [503, 'Snapshot unreadable'],
 } as const satisfies Record<string, readonly [number, string]>;
 
 export type ProblemCode = keyof typeof PROBLEMS;
@@ -40,10 +40,9 @@ export class Problem extends ApiProblem<ProblemCode> {
   }
 }
 
-/** The largest lookup request, in bytes: one identifier and some room. */
+/** Limit of a lookup request in bytes. */
 export const BODY_LIMIT = 16 * 1024;
 
-/** The body of a lookup request as it was sent. */
 export async function readBody(req: IncomingMessage): Promise<Buffer> {
   try {
     return await readJsonBody(req, BODY_LIMIT);

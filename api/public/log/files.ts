@@ -20,7 +20,7 @@ import type { Snapshot } from '../snapshot/snapshot.js';
 const TEXT_TYPE = 'text/plain; charset=utf-8';
 const BYTES_TYPE = 'application/octet-stream';
 
-/** GET /log/checkpoint: the one that the served snapshot was made under. */
+/** GET /log/checkpoint: the checkpoint of the served snapshot. */
 export function getCheckpoint(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
   const snapshot = loadedSnapshot(ctx);
   send(ctx, req, res, snapshot, {
@@ -34,7 +34,7 @@ export function getCheckpoint(ctx: PublicContext, req: IncomingMessage, res: Ser
 /** `tile/<level or entries>/<index in groups of three>[.p/<width>]` (C2SP tlog-tiles). */
 const TILE = /^(entries|0|[1-9][0-9]?)\/((?:x[0-9]{3}\/)*[0-9]{3})(?:\.p\/([1-9][0-9]{0,2}))?$/;
 
-/** GET /log/tile/…: hash tiles and entry bundles, which never change. */
+/** GET /log/tile/…: immutable hash tiles and entry bundles. */
 export async function getTile(
   ctx: PublicContext,
   req: IncomingMessage,
@@ -44,26 +44,26 @@ export async function getTile(
   const match = TILE.exec(path);
   const index = Number((match?.[2] ?? '').replaceAll(/[x/]/g, ''));
   const width = match?.[3] === undefined ? TILE_WIDTH : Number(match[3]);
-  const spelled = match?.[3] === undefined || width < TILE_WIDTH;
+  const isCanonicalWidth = match?.[3] === undefined || width < TILE_WIDTH;
   const level = match?.[1] === 'entries' ? null : Number(match?.[1]);
-  if (match === null || !spelled || !Number.isSafeInteger(index) || Number(level) > 63) {
+  if (match === null || !isCanonicalWidth || !Number.isSafeInteger(index) || Number(level) > 63) {
     throw noSuchFile();
   }
-  // Leading groups of zeros would be a second name for the same tile.
+  // Leading zero groups would give one tile two URLs.
   if (/^x000\//.test(match[2]!)) throw noSuchFile();
   const bytes =
     level === null
       ? await readEntries(ctx.source, index, width)
       : await readTile(ctx.source, level, index, width);
-  const { current } = ctx.follower;
+  const { current } = ctx.poller;
   if (bytes === null) {
-    // What the served tree ends in, and every full tile of it, has been published and stays.
+    // A tile of the served tree was published and never disappears: report a read error, not 404.
     const size = current?.opened.checkpoint.size ?? 0;
     if (width === tileWidth(level ?? 0, index, size)) throw malformed(`${path} cannot be read`);
     throw noSuchFile();
   }
   if (level !== null && bytes.length !== width * HASH_BYTES) {
-    throw malformed(`${path} has another length than ${width} hashes`);
+    throw malformed(`${path} is not ${width} hashes long`);
   }
   send(ctx, req, res, current, {
     status: 200,
@@ -73,7 +73,7 @@ export async function getTile(
   });
 }
 
-/** GET /log/entry/{leaf_index}: one entry out of its bundle, checked against the checkpoint. */
+/** GET /log/entry/{leaf_index}: one entry, verified against the checkpoint before it is sent. */
 export async function getEntry(
   ctx: PublicContext,
   req: IncomingMessage,
@@ -89,7 +89,7 @@ export async function getEntry(
   });
 }
 
-/** The entry at a leaf index below the snapshot's tree size, shown to be under its checkpoint. */
+/** Reads an entry and verifies its inclusion under the checkpoint of the snapshot. */
 export async function entryAt(
   ctx: PublicContext,
   snapshot: Snapshot,
@@ -122,7 +122,6 @@ export async function getInclusionProof(
   });
 }
 
-/** Inclusion of a leaf under the snapshot's own checkpoint, as a C2SP tlog-proof. */
 export async function tlogProofAt(
   ctx: PublicContext,
   snapshot: Snapshot,
@@ -132,7 +131,7 @@ export async function tlogProofAt(
   return formatTlogProof({ index, path, checkpoint: snapshot.opened.manifest.checkpoint });
 }
 
-/** The inclusion path of a leaf, which is shown to lead to the signed root before it is given out. */
+/** Builds the inclusion path of a leaf and verifies it against the signed root: tiles may be damaged. */
 async function inclusionPathOf(
   ctx: PublicContext,
   snapshot: Snapshot,
@@ -152,7 +151,7 @@ async function inclusionPathOf(
     expected ?? hashAt(ctx.sha256, { level: 0, index }, size, read),
   ]);
   if (!verifyInclusion(ctx.sha256, { index, size, leafHash: leaf, path, root })) {
-    throw malformed(`the tiles do not lead from leaf ${index} to the root of the checkpoint`);
+    throw malformed(`the tiles do not prove leaf ${index} under the root of the checkpoint`);
   }
   return path;
 }
@@ -161,9 +160,12 @@ function leafIn(snapshot: Snapshot, text: string): number {
   const index = /^(0|[1-9][0-9]{0,15})$/.test(text) ? Number(text) : Infinity;
   const { size } = snapshot.opened.checkpoint;
   if (index < size) return index;
-  throw new Problem('leaf_not_found', `The log has the leaves 0 to ${size - 1}.`);
+  throw new Problem('leaf_not_found', `The leaf index must be between 0 and ${size - 1}.`);
 }
 
 function noSuchFile(): Problem {
-  return new Problem('log_file_not_found', 'The log has no such tile or entry bundle (yet).');
+  return new Problem(
+    'log_file_not_found',
+    'The log has no such tile or entry bundle. It may be published later.',
+  );
 }

@@ -7,9 +7,8 @@ import { loadedSnapshot } from '../snapshot/serving.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
 
 /**
- * GET /api/public/keys: AEP keys with the log positions they are good for, as the log has them, the
- * keys that signed what this facade serves, and those that signed before them. Whoever verifies
- * should pin the latter two from elsewhere.
+ * GET /api/public/keys: the AEP keys with the log ranges they are valid for, and the current and retired
+ * log and snapshot keys. Verifiers must pin log and snapshot keys from another channel.
  */
 export function getKeys(ctx: PublicContext, req: IncomingMessage, res: ServerResponse): void {
   const snapshot = loadedSnapshot(ctx);
@@ -21,7 +20,6 @@ export function getKeys(ctx: PublicContext, req: IncomingMessage, res: ServerRes
   });
 }
 
-/** The document of the keys of one snapshot. */
 export function keysOf(ctx: PublicContext, snapshot: Snapshot): PublicKeys {
   const { signedBy } = snapshot.opened;
   const { aep, retired = { log: [], snapshot: [] } } = snapshot.keys;

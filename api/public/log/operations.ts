@@ -6,7 +6,7 @@ import type { Operation } from '../operation.js';
 import { getCheckpoint, getEntry, getInclusionProof, getTile } from './files.js';
 import { getKeys } from './keys.js';
 
-/** The log as anybody may read it: `/log` is the prefix that C2SP tlog-tiles clients are given. */
+/** The public log. `/log` is the monitoring prefix for C2SP tlog-tiles clients. */
 export const LOG_OPERATIONS: readonly Operation[] = [
   {
     spec: {
@@ -14,10 +14,10 @@ export const LOG_OPERATIONS: readonly Operation[] = [
       method: 'get',
       path: '/api/public/keys',
       tag: 'Log',
-      summary: 'The keys that signed what is served',
+      summary: 'List the public keys',
       description:
-        'AEP keys as JWKs with the log positions that their signatures count at, log and snapshot ' +
-        'keys as C2SP verifier keys. Pin the latter two from elsewhere before you believe them.',
+        'AEP keys as JWKs with the log ranges that they are valid for, log and snapshot keys as C2SP ' +
+        'verifier keys. Pin the log and snapshot keys from another channel.',
       fromSnapshot: true,
       responses: {
         200: {
@@ -36,8 +36,8 @@ export const LOG_OPERATIONS: readonly Operation[] = [
       method: 'get',
       path: '/log/checkpoint',
       tag: 'Log',
-      summary: 'The signed checkpoint',
-      description: 'C2SP tlog-checkpoint: the one that the served snapshot was made under.',
+      summary: 'Get the signed checkpoint',
+      description: 'The C2SP tlog-checkpoint of the served snapshot.',
       fromSnapshot: true,
       responses: {
         200: {
@@ -56,15 +56,15 @@ export const LOG_OPERATIONS: readonly Operation[] = [
       method: 'get',
       path: '/log/tile/{tile}',
       tag: 'Log',
-      summary: 'A tile of hashes, or a bundle of entries',
+      summary: 'Get a hash tile or an entry bundle',
       description:
-        'C2SP tlog-tiles. The slashes within `tile` are sent as they are, like in ' +
+        'C2SP tlog-tiles. Send the slashes within `tile` unencoded, as in ' +
         '`/log/tile/entries/x001/234.p/56`. A tile never changes.',
       takesRest: true,
       fromSnapshot: true,
       responses: {
         200: {
-          description: 'Hashes of 32 bytes, or entries, each after its length.',
+          description: 'Hashes of 32 bytes, or length-prefixed entries.',
           content: { 'application/octet-stream': 'binary' },
         },
       },
@@ -78,12 +78,13 @@ export const LOG_OPERATIONS: readonly Operation[] = [
       method: 'get',
       path: '/log/entry/{leaf_index}',
       tag: 'Log',
-      summary: 'One entry of the log',
-      description: 'Shown to be under the served checkpoint before it is given out.',
+      summary: 'Get a log entry',
+      description:
+        'The server verifies the inclusion under the served checkpoint before it sends the entry.',
       fromSnapshot: true,
       responses: {
         200: {
-          description: 'The bytes of the entry: SHA-256 of 0x00 and these is the leaf hash.',
+          description: 'The bytes of the entry. The leaf hash is SHA-256 of 0x00 and these bytes.',
           content: { 'application/json': logEntrySchema },
           example: exampleExport.entry,
         },
@@ -98,14 +99,15 @@ export const LOG_OPERATIONS: readonly Operation[] = [
       method: 'get',
       path: '/log/proof/{leaf_index}',
       tag: 'Log',
-      summary: 'Inclusion of an entry under the served checkpoint',
-      description: 'A C2SP tlog-proof: index, path and signed checkpoint.',
+      summary: 'Get an inclusion proof',
+      description:
+        'A C2SP tlog-proof under the served checkpoint: index, path and signed checkpoint.',
       fromSnapshot: true,
       responses: {
         200: {
-          description: 'A file for a client of C2SP tlog-proof.',
+          description: 'A C2SP tlog-proof file.',
           content: { 'text/plain': 'text' },
-          headers: { 'Content-Disposition': 'A name for the file.' },
+          headers: { 'Content-Disposition': 'The file name.' },
           example: exampleTlogProof,
         },
       },

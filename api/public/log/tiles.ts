@@ -8,12 +8,11 @@ import {
 } from '#protocol/tiles';
 import type { SnapshotSource } from '../snapshot/source.js';
 
-/** What of a source the log is read through. */
 type LogFiles = Pick<SnapshotSource, 'logFile'>;
 
 /**
- * A tile at the given width, or null. Partial tiles are taken away some time after the full one is
- * there; their content is its beginning, so their paths work for ever.
+ * Reads a tile at the given width, or null. The publisher deletes partial tiles once the full tile
+ * exists; a partial tile is a prefix of the full one, so old URLs keep working.
  */
 export async function readTile(
   source: LogFiles,
@@ -27,7 +26,7 @@ export async function readTile(
   return full === null ? null : full.subarray(0, width * HASH_BYTES);
 }
 
-/** An entry bundle, likewise. */
+/** Reads an entry bundle at the given width, or null; see {@link readTile}. */
 export async function readEntries(
   source: LogFiles,
   index: number,

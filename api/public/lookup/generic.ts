@@ -5,7 +5,7 @@ import { LOOKUP_FIELDS, type LookupField } from '#protocol/schemas/lookup';
 import { Problem, PROBLEMS, type ProblemCode } from '../http/problem.js';
 import { PACKAGE_KIND, SHARED, type VerdictRoute } from './resolve.js';
 
-/** The ids that a generic lookup matches (spec 4.1), and what each stands for. */
+/** The ids that a generic lookup matches (spec 4.1), and the artifact that each one names. */
 const MATCHES = {
   proof_id: 'proof',
   registry_entry_id: 'proof',
@@ -20,10 +20,10 @@ const MATCHES = {
 
 export const genericRoute: VerdictRoute = { matches: MATCHES, windowed: true, unmatched: 'proof' };
 
-/** What the identifier of a lookup by query may be called. */
+/** The query parameter and its aliases. */
 export const QUERY_NAMES = ['identifier', 'q', 'id'] as const;
 
-/** The identifier that a query names, by `identifier` or one of its aliases, exactly once. */
+/** The identifier of a query. Throws unless exactly one of {@link QUERY_NAMES} is given once. */
 export function requestedByQuery(query: string): string {
   const parameters = new URLSearchParams(query);
   const given = QUERY_NAMES.flatMap((name) => parameters.getAll(name));
@@ -31,16 +31,19 @@ export function requestedByQuery(query: string): string {
   if (given.length > 1) {
     throw new Problem(
       'identifier_ambiguous',
-      'Give one of identifier, q and id, and give it once.',
+      'Send exactly one of the parameters identifier, q and id.',
     );
   }
   if (requested === '') {
-    throw new Problem('identifier_missing', 'Give what to look up, as ?identifier= (or q, or id).');
+    throw new Problem(
+      'identifier_missing',
+      'Send the identifier to look up as ?identifier= (or q, or id).',
+    );
   }
   return requested;
 }
 
-/** What the body of a POST lookup (spec 2.3) asks for, and how. */
+/** The route and identifier of a POST lookup body (spec 2.3). */
 export function requestedByBody(body: Uint8Array): { route: VerdictRoute; requested: string } {
   const document = parseBody(body);
   const members = memberMap(document);
@@ -49,7 +52,7 @@ export function requestedByBody(body: Uint8Array): { route: VerdictRoute; reques
   }
   for (const name of members.keys()) {
     if (name !== 'schema_version' && !isLookupField(name)) {
-      throw invalid('unknown_field', pointerTo(name), 'No such field.');
+      throw invalid('unknown_field', pointerTo(name), 'Unknown field. Remove it.');
     }
   }
   const [field, second] = LOOKUP_FIELDS.filter((name) => members.has(name));
@@ -66,7 +69,7 @@ export function requestedByBody(body: Uint8Array): { route: VerdictRoute; reques
   return { route: routeFor(field), requested };
 }
 
-/** `identifier` matches every kind of id; a field of its own kind matches that kind only. */
+/** `identifier` matches every kind of id; any other field matches only its kind. */
 function routeFor(field: LookupField): VerdictRoute {
   if (field === 'identifier') return genericRoute;
   const matches = { [field]: MATCHES[field] };

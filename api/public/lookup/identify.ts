@@ -1,17 +1,17 @@
 import { isPackageId, isShareToken, resolveIdentifier, type IdField } from '#protocol/ids';
 
-/** What a lookup can find something by. */
+/** The kinds of id that a lookup matches. */
 export type LookupName = IdField | 'share_token' | 'package_id';
 
 export interface Identified {
   field: LookupName;
-  /** The uuid in it, as hex; a share token whole. */
+  /** The UUID as hex, or the whole share token. */
   key: string;
 }
 
 const PACKAGE_PREFIX = 'pkg_';
 
-/** Which kind of id a string is; null for every other string. Purely syntactic. */
+/** Classifies an id by its syntax; null for any other text. */
 export function identify(text: string): Identified | null {
   const ofProof = resolveIdentifier(text);
   if (ofProof !== null) return { field: ofProof.matched_on, key: ofProof.proof_id };

@@ -6,44 +6,44 @@ import type { ResponseSpec } from '../../openapi/operation-spec.js';
 import { BODY_LIMIT, Problem, type ProblemCode } from '../http/problem.js';
 import {
   EXAMPLE_ID,
-  exampleFacade,
-  examplePackageFacade,
+  exampleResponse,
+  examplePackageResponse,
   exampleUnresolved,
 } from '../openapi/examples.js';
 import type { Handler, Operation, PublicSpec } from '../operation.js';
 import { postLookup } from './post.js';
 import { VERIFY } from './routes.js';
 
-/** What any answer that is drawn from a snapshot may be instead. */
+/** Problems of every operation that needs a valid snapshot. */
 export const SNAPSHOT_PROBLEMS: readonly ProblemCode[] = [
   'snapshot_missing',
   'snapshot_expired',
   'snapshot_unreadable',
 ];
 
-/** Every lookup is taken by `handleLookup`, which listener and app ask before any route. */
+/** Reached only by a path that `handleLookup` rejects: it runs before every route and handles all lookups. */
 export const handledByFastPath: Handler = (_ctx, req) => {
   throw new Problem(
     'route_not_found',
-    `There is no ${req.url ?? ''} in the public API: /docs has all that is.`,
+    `The public API has no route ${req.url ?? ''}. See /docs for all routes.`,
   );
 };
 
 export const ETAG = { ETag: 'Strong; send it back in `If-None-Match`.' };
-const NOT_CHANGED: ResponseSpec = { description: 'Not changed since the ETag that was sent.' };
+const NOT_CHANGED: ResponseSpec = { description: 'Not modified since the sent ETag.' };
 
 type Examples = Record<string, unknown>;
 
-const facade = (description: string, examples: Examples): ResponseSpec => ({
+const verdictResponse = (description: string, examples: Examples): ResponseSpec => ({
   description,
   content: { 'application/json': facadeSchema },
   examples,
 });
 
-const WHATEVER = 'The verdict, whatever it is: look at `can_assert_validity`.';
+const ANY_VERDICT = 'The verdict, positive or not: check `can_assert_validity`.';
 
 interface PathLookup {
-  /** The path's last segment before the identifier, and after `verify/`. */
+  /** The path segment between `verify/` and the identifier. */
   name: string;
   id: string;
   parameter: string;
@@ -59,8 +59,8 @@ const LOOKUPS: readonly PathLookup[] = [
     parameter: 'certificate_id',
     summary: 'Verify a certificate',
     description: 'Also matched: `cert_id`, `certificate_ref`, `trust_asset_id`.',
-    response: facade(WHATEVER, {
-      resolved: exampleFacade('certificate', 'certificate_id'),
+    response: verdictResponse(ANY_VERDICT, {
+      resolved: exampleResponse('certificate', 'certificate_id'),
       unresolved: exampleUnresolved('certificate', 'cert_unknown'),
     }),
   },
@@ -70,8 +70,8 @@ const LOOKUPS: readonly PathLookup[] = [
     parameter: 'passport_id',
     summary: 'Verify a passport',
     description: 'Also matched: `passport_ref`, `execution_passport_id`.',
-    response: facade(WHATEVER, {
-      resolved: exampleFacade('passport', 'passport_id'),
+    response: verdictResponse(ANY_VERDICT, {
+      resolved: exampleResponse('passport', 'passport_id'),
       unresolved: exampleUnresolved('passport', 'pass_unknown'),
     }),
   },
@@ -81,8 +81,8 @@ const LOOKUPS: readonly PathLookup[] = [
     parameter: 'trust_id',
     summary: 'Verify a trust artifact',
     description: 'Also matched: `trust_ref`, `trust_asset_id`.',
-    response: facade(WHATEVER, {
-      resolved: exampleFacade('trust', 'trust_id'),
+    response: verdictResponse(ANY_VERDICT, {
+      resolved: exampleResponse('trust', 'trust_id'),
       unresolved: exampleUnresolved('trust', 'trust_unknown'),
     }),
   },
@@ -91,8 +91,10 @@ const LOOKUPS: readonly PathLookup[] = [
     id: 'verifyTrustAsset',
     parameter: 'trust_asset_id',
     summary: 'Verify a trust asset',
-    description: 'The trust artifact of the same proof.',
-    response: facade(WHATEVER, { resolved: exampleFacade('trust', 'trust_asset_id') }),
+    description: 'Returns the trust artifact of the same proof.',
+    response: verdictResponse(ANY_VERDICT, {
+      resolved: exampleResponse('trust', 'trust_asset_id'),
+    }),
   },
   {
     name: 'package',
@@ -100,11 +102,11 @@ const LOOKUPS: readonly PathLookup[] = [
     parameter: 'package_id',
     summary: 'Verify a trust package',
     description:
-      'A package is as good as its members: REVOKED when one of them is, else ' +
-      'BACKEND_LOOKUP_REQUIRED when one of them is, else EXPIRED when one of them is, and ' +
-      'TRUST_ESTABLISHED when all of them are.',
-    response: facade('The verdict on the package, with that on each member.', {
-      resolved: examplePackageFacade,
+      'A package has the worst status of its members: REVOKED when any member is, else ' +
+      'BACKEND_LOOKUP_REQUIRED when any member is, else EXPIRED when any member is, and ' +
+      'TRUST_ESTABLISHED when all members are.',
+    response: verdictResponse('The verdict on the package and on each member.', {
+      resolved: examplePackageResponse,
       unresolved: exampleUnresolved('trust', 'pkg_unknown'),
     }),
   },
@@ -117,12 +119,15 @@ const proofLookup: PublicSpec = {
   tag: 'Verification',
   summary: 'Verify a proof',
   description:
-    'Over the whole history. Whatever is no identifier of a published proof is answered with the ' +
-    'not-found record; NOT_FOUND holds as of the log size in `X-Svc-Tree-Size`.',
+    'Covers the whole history. Any text that is not the identifier of a published proof returns the ' +
+    'not-found record; NOT_FOUND is valid as of the log size in `X-Svc-Tree-Size`.',
   takesRest: true,
   fromSnapshot: true,
   responses: {
-    200: { ...facade(WHATEVER, { resolved: exampleFacade('proof', 'proof_id') }), headers: ETAG },
+    200: {
+      ...verdictResponse(ANY_VERDICT, { resolved: exampleResponse('proof', 'proof_id') }),
+      headers: ETAG,
+    },
     304: NOT_CHANGED,
     404: {
       description: 'The registry has no such proof.',
@@ -139,7 +144,7 @@ const byPath = LOOKUPS.map(
     path: `${VERIFY}/${name}/{${parameter}}`,
     tag: 'Verification',
     summary,
-    description: `${description} Over the whole history.`,
+    description: `${description} Covers the whole history.`,
     fromSnapshot: true,
     responses: { 200: { ...response, headers: ETAG }, 304: NOT_CHANGED },
     problems: SNAPSHOT_PROBLEMS,
@@ -151,14 +156,14 @@ const shareLookup: PublicSpec = {
   method: 'get',
   path: `${VERIFY}/share/{share_token}`,
   tag: 'Verification',
-  summary: 'Verify what a share token shows',
+  summary: 'Verify a shared artifact',
   description:
-    'The facade of the artifact or package that the token was made for, over the whole history. ' +
-    'Nothing tells a token that never was from one that has ended. No cache may keep the answer.',
+    'Returns the lookup response of the artifact or package that the token shares, over the whole ' +
+    'history. An unknown token and an ended one get the same response. Caches must not store it.',
   fromSnapshot: true,
   responses: {
-    200: facade(WHATEVER, {
-      resolved: exampleFacade('proof', 'share_token'),
+    200: verdictResponse(ANY_VERDICT, {
+      resolved: exampleResponse('proof', 'share_token'),
       unresolved: exampleUnresolved('proof', 'share_unknown'),
     }),
   },
@@ -172,23 +177,23 @@ const aliases = (['certificate', 'passport', 'trust'] as const).map((name): Publ
     method: 'get',
     path: `/api/public/${name}/{${lookup.parameter}}`,
     tag: 'Artifacts',
-    summary: `${lookup.summary}, by its short path`,
-    description: `The same answer as that of \`${VERIFY}/${name}/{${lookup.parameter}}\`, byte for byte.`,
+    summary: `${lookup.summary} by its short path`,
+    description: `The same response as \`${VERIFY}/${name}/{${lookup.parameter}}\`, byte for byte.`,
     fromSnapshot: true,
     responses: { 200: { ...lookup.response, headers: ETAG }, 304: NOT_CHANGED },
     problems: SNAPSHOT_PROBLEMS,
   };
 });
 
-const asked = (alias: string) => z.string().optional().meta({ description: alias });
+const optionalText = (alias: string) => z.string().optional().meta({ description: alias });
 
 const GENERIC_NOTE =
   'Matched: `proof_id`, `registry_entry_id`, `execution_id`, `certificate_id`, `passport_id`, ' +
-  '`trust_id`, `trust_asset_id`, `share_token`, `package_id`, among the latest proofs only: an ' +
-  'older artifact answers BACKEND_LOOKUP_REQUIRED here, and its verdict on the path of its kind.';
+  '`trust_id`, `trust_asset_id`, `share_token`, `package_id`, among recent proofs only. For an older ' +
+  'artifact this route returns BACKEND_LOOKUP_REQUIRED; the path of its kind returns the verdict.';
 
 const GENERIC_EXAMPLES = {
-  resolved: exampleFacade('proof', 'execution_id'),
+  resolved: exampleResponse('proof', 'execution_id'),
   unresolved: exampleUnresolved('proof', 'anything'),
 };
 
@@ -200,12 +205,15 @@ const genericGet: PublicSpec = {
   summary: 'Verify by any identifier',
   description: `Give exactly one of the parameters. ${GENERIC_NOTE}`,
   query: z.object({
-    identifier: asked('What to look up.'),
-    q: asked('The same, by another name.'),
-    id: asked('The same, by another name.'),
+    identifier: optionalText('The identifier to look up.'),
+    q: optionalText('Alias of `identifier`.'),
+    id: optionalText('Alias of `identifier`.'),
   }),
   fromSnapshot: true,
-  responses: { 200: { ...facade(WHATEVER, GENERIC_EXAMPLES), headers: ETAG }, 304: NOT_CHANGED },
+  responses: {
+    200: { ...verdictResponse(ANY_VERDICT, GENERIC_EXAMPLES), headers: ETAG },
+    304: NOT_CHANGED,
+  },
   problems: ['identifier_missing', 'identifier_ambiguous', ...SNAPSHOT_PROBLEMS],
 };
 
@@ -214,9 +222,9 @@ const genericPost: PublicSpec = {
   method: 'post',
   path: VERIFY,
   tag: 'Verification',
-  summary: 'Verify by any identifier, in a body',
+  summary: 'Verify by any identifier in a body',
   description:
-    'Changes nothing. A field of one kind matches that kind only, `identifier` every kind. ' +
+    'Read-only. A field of one kind matches only that kind; `identifier` matches every kind. ' +
     GENERIC_NOTE,
   body: {
     schema: lookupRequestSchema,
@@ -227,7 +235,7 @@ const genericPost: PublicSpec = {
     },
   },
   fromSnapshot: true,
-  responses: { 200: facade(WHATEVER, GENERIC_EXAMPLES) },
+  responses: { 200: verdictResponse(ANY_VERDICT, GENERIC_EXAMPLES) },
   problems: ['identifier_missing', 'identifier_ambiguous', ...SNAPSHOT_PROBLEMS],
 };
 

@@ -6,25 +6,24 @@ import { runOnSource } from '../snapshot/run.js';
 import type { FoundRecord, Snapshot } from '../snapshot/snapshot.js';
 import { identify, type LookupName } from './identify.js';
 
-/** Stands where the kind does for tokens: they show an artifact of whatever kind they were made for. */
+/** The kind of a share token: that of the artifact it shares. */
 export const SHARED = 'shared';
 
-/** What a package is rendered and answered as. */
+/** Packages are rendered and reported as trust artifacts. */
 export const PACKAGE_KIND: ArtifactKind = 'trust';
 
-/** What a route looks up: which ids it matches, what they stand for, and what it says of none. */
+/** The ids that a route matches and its response when none matches. */
 export interface VerdictRoute {
   /** The kind of artifact that each matched id resolves to. */
   matches: Partial<Record<LookupName, ArtifactKind | typeof SHARED>>;
-  /** Only among the latest proofs. */
+  /** Covers recent proofs only. */
   windowed: boolean;
-  /** Without a match: the not-found record, or the unresolved body of a kind. */
+  /** The response without a match: the not-found record, or the unresolved body of a kind. */
   unmatched: 'not-found' | ArtifactKind;
-  /** Whatever is asked here is taken for a share token. */
+  /** Treats every identifier as a share token. */
   isSecret?: true;
 }
 
-/** What an identifier leads to. */
 export interface Resolved {
   kind: ArtifactKind;
   matchedOn: LookupName;
@@ -33,10 +32,7 @@ export interface Resolved {
   body: RecordBody;
 }
 
-/**
- * What `requested` leads to on a route, or null when it does not resolve there. A promise only where
- * the snapshot is not on this machine; throws whatever reading throws.
- */
+/** Resolves `requested` on a route, or returns null. Asynchronous only when the snapshot is remote. */
 export function resolve(
   ctx: PublicContext,
   snapshot: Snapshot,
@@ -55,9 +51,9 @@ function* find(
   requested: string,
   newerThan: number,
 ): Lookup<Resolved | null> {
-  const asked = identify(requested);
-  if (asked === null) return null;
-  const { field: matchedOn, key } = asked;
+  const identified = identify(requested);
+  if (identified === null) return null;
+  const { field: matchedOn, key } = identified;
   const kind = route.matches[matchedOn];
   if (kind === undefined) return null;
   if (kind !== SHARED) {

@@ -41,7 +41,7 @@ export const BY_PATH: Record<string, VerdictRoute> = {
 const PUBLIC = '/api/public';
 export const VERIFY = `${PUBLIC}/verify`;
 
-/** What stands in the documented paths in place of an identifier. */
+/** The path parameter of each lookup. */
 const PARAMETERS: Record<string, string> = {
   proof: 'proof_id',
   certificate: 'certificate_id',
@@ -52,7 +52,6 @@ const PARAMETERS: Record<string, string> = {
   package: 'package_id',
 };
 
-/** The documented paths, made once. */
 const TEMPLATES: Record<string, { verify: string; alias: string }> = Object.fromEntries(
   Object.entries(PARAMETERS).map(([name, parameter]) => [
     name,
@@ -60,19 +59,19 @@ const TEMPLATES: Record<string, { verify: string; alias: string }> = Object.from
   ]),
 );
 
-/** The documented path that a URL asks for; null when it is no lookup. */
+/** The documented path of a lookup URL; null for any other URL. */
 export function routeOfLookup(url: string): string | null {
   try {
     return lookupAt(originForm(url))?.template ?? null;
   } catch {
-    // Only the generic lookup refuses what it is asked.
+    // Only the generic lookup throws.
     return VERIFY;
   }
 }
 
 /**
- * Answers GET and HEAD on the lookup routes; false, with nothing done, for every other request.
- * It is called in front of the Express app, and by the app itself, so there is one implementation.
+ * Handles GET and HEAD on the lookup routes; returns false for any other request. Both the fast path and
+ * the Express app call it.
  */
 export function handleLookup(
   ctx: PublicContext,
@@ -83,34 +82,33 @@ export function handleLookup(
   const url = originForm(req.url ?? '/');
   if (!url.startsWith(PUBLIC)) return false;
   try {
-    const asked = lookupAt(url);
-    if (asked === null) return false;
-    const { route, requested, view, template } = asked;
+    const target = lookupAt(url);
+    if (target === null) return false;
+    const { route, requested, view, template } = target;
     if (view === undefined) answerVerdict(ctx, req, res, route, requested, template);
     else answerView(ctx, req, res, route, requested, view, template);
   } catch (error) {
     const template = routeOfLookup(url);
     sendFailure(ctx, req, res, error, unreadable, template);
-    ctx.metrics?.answered(template, req.method, res.statusCode);
+    ctx.metrics?.countRequest(template, req.method, res.statusCode);
   }
   return true;
 }
 
-/** Which identifier to look up, and as what. */
-export interface AskedLookup {
+export interface RequestedLookup {
   route: VerdictRoute;
   requested: string;
   /** The documented path. */
   template: string;
-  /** What to tell of it; the verdict when absent. */
+  /** The requested view; the verdict when absent. */
   view?: ViewName;
 }
 
 /**
- * The lookup that a URL in origin form asks for; null when it is none. Throws a {@link Problem}
- * for a generic lookup that names no identifier, or several.
+ * Parses a URL in origin form; null when it is not a lookup. Throws a {@link Problem} for a generic
+ * lookup without exactly one identifier.
  */
-export function lookupAt(url: string): AskedLookup | null {
+export function lookupAt(url: string): RequestedLookup | null {
   const query = url.indexOf('?');
   const path = query < 0 ? url : url.slice(0, query);
   if (path !== VERIFY) return lookupByPath(path);
@@ -121,13 +119,12 @@ export function lookupAt(url: string): AskedLookup | null {
   };
 }
 
-/** A proxy may send the whole URL (RFC 9112 §3.2.2). */
+/** Proxies may send the absolute form (RFC 9112 §3.2.2). */
 export function originForm(url: string): string {
   return url.startsWith('/') ? url : url.replace(/^https?:\/\/[^/?]*/i, '');
 }
 
-/** The lookup route that a path is, and what stands at its end. */
-function lookupByPath(path: string): AskedLookup | null {
+function lookupByPath(path: string): RequestedLookup | null {
   if (!path.startsWith(PUBLIC + '/')) return null;
   const isAlias = !path.startsWith(VERIFY + '/');
   const start = (isAlias ? PUBLIC : VERIFY).length + 1;
@@ -137,7 +134,7 @@ function lookupByPath(path: string): AskedLookup | null {
   const route = Object.hasOwn(BY_PATH, name) ? BY_PATH[name] : undefined;
   if (route === undefined || (isAlias && !Object.hasOwn(VIEW_PATHS, name))) return null;
   const rest = path.slice(slash + 1);
-  // To the proof route everything is an identifier, however malformed; elsewhere it is one segment.
+  // The proof route takes the whole rest as the identifier, even malformed; others take one segment.
   const template = isAlias ? TEMPLATES[name]!.alias : TEMPLATES[name]!.verify;
   if (route.unmatched === 'not-found') return { route, requested: decoded(rest), template };
   const end = rest.indexOf('/');
@@ -145,11 +142,11 @@ function lookupByPath(path: string): AskedLookup | null {
   if (end < 0) return { route, requested: decoded(rest), template };
   const view = isAlias ? VIEW_PATHS[name]!.get(rest.slice(end + 1)) : undefined;
   if (view === undefined) return null;
-  const ofView = `${template}/${rest.slice(end + 1)}`;
-  return { route, requested: decoded(rest.slice(0, end)), view, template: ofView };
+  const viewTemplate = `${template}/${rest.slice(end + 1)}`;
+  return { route, requested: decoded(rest.slice(0, end)), view, template: viewTemplate };
 }
 
-/** What a segment encodes; a segment that is no encoding stands for itself. */
+/** Decodes a path segment; an invalid encoding stays as it is. */
 export function decoded(segment: string): string {
   if (!segment.includes('%')) return segment;
   try {

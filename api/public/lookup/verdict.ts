@@ -15,18 +15,17 @@ import { currentValidSnapshot, unreadable } from '../snapshot/serving.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
 import { resolve, type Resolved, type VerdictRoute } from './resolve.js';
 
-/** The answer to a lookup, and the snapshot that it was drawn from. */
+/** The response to a lookup and the snapshot behind it. */
 export interface RelayedVerdict {
   snapshot: Snapshot;
   answer: Answer;
-  /** The status that a verdict states; absent of what states more than one. */
+  /** The verification status, for metrics; absent for views. */
   status?: string;
 }
 
 /**
- * One lookup. It relays what was published: the status in the body was set by the verification
- * system and is not looked at here. A promise only where the snapshot is not on this machine;
- * throws a {@link Problem} when nothing may be asserted, and whatever reading throws.
+ * Performs one lookup and relays the published status without recomputing it. Asynchronous only when the
+ * snapshot is remote. Throws a {@link Problem} without a valid snapshot.
  */
 export function lookUp(
   ctx: PublicContext,
@@ -43,7 +42,7 @@ export function lookUp(
   return resolved instanceof Promise ? resolved.then(relayed) : relayed(resolved);
 }
 
-/** What a route says of `requested`, once it is known what that leads to there. */
+/** The response of a route for a resolved or unresolved identifier. */
 export function verdictAnswer(
   route: VerdictRoute,
   requested: string,
@@ -54,7 +53,7 @@ export function verdictAnswer(
 }
 
 /**
- * Sends what `look` comes to, also when that is an error.
+ * Sends the result or error of `lookup`.
  *
  * @param template the documented path, to count and log it under; null where Express counts it
  */
@@ -62,7 +61,7 @@ export function answerWith(
   ctx: PublicContext,
   req: IncomingMessage,
   res: ServerResponse,
-  look: () => RelayedVerdict | Promise<RelayedVerdict>,
+  lookup: () => RelayedVerdict | Promise<RelayedVerdict>,
   secret: boolean,
   template: string | null,
 ): void {
@@ -70,15 +69,15 @@ export function answerWith(
   const finish = ({ snapshot, answer, status }: RelayedVerdict): void => {
     send(ctx, req, res, snapshot, answer);
     if (metrics === undefined) return;
-    if (status !== undefined) metrics.told(status);
-    if (template !== null) metrics.answered(template, req.method ?? '', res.statusCode);
+    if (status !== undefined) metrics.countVerdict(status);
+    if (template !== null) metrics.countRequest(template, req.method ?? '', res.statusCode);
   };
   const fail = (error: unknown): void => {
     sendFailure(ctx, req, res, error, unreadable, template, secret);
-    if (template !== null) metrics?.answered(template, req.method ?? '', res.statusCode);
+    if (template !== null) metrics?.countRequest(template, req.method ?? '', res.statusCode);
   };
   try {
-    const relayed = look();
+    const relayed = lookup();
     if (relayed instanceof Promise) relayed.then(finish).catch(fail);
     else finish(relayed);
   } catch (error) {
@@ -86,7 +85,6 @@ export function answerWith(
   }
 }
 
-/** Answers a request with one lookup. */
 export function answerVerdict(
   ctx: PublicContext,
   req: IncomingMessage,
@@ -99,7 +97,7 @@ export function answerVerdict(
   answerWith(ctx, req, res, () => lookUp(ctx, route, requested), secret, template);
 }
 
-/** Whether the answer may be about a share token: no cache may have it then, and no tag names it. */
+/** Whether the response may concern a share token: it then gets no ETag and must not be cached. */
 export function isSecret(route: VerdictRoute, requested: string): boolean {
   return route.isSecret === true || mayHoldToken(requested);
 }
@@ -113,7 +111,7 @@ function foundAnswer(
     status: 200,
     type: JSON_TYPE,
     cache: secret ? CACHE_PRIVATE : CACHE_VERDICT,
-    // An identifier that resolves is ASCII, and Latin-1 keeps the record's bytes as they are.
+    // Latin-1 keeps the bytes of the record; a resolved identifier is ASCII.
     body: responseHead(kind, requested, matchedOn) + latin1(body.part) + latin1(body.tail),
     ...(secret ? {} : { etag: `${hex(record.digest)}-${kind}` }),
   };
@@ -132,10 +130,10 @@ function unmatchedAnswer(route: VerdictRoute, requested: string): Answer {
   };
 }
 
-/** Every part begins so, as it was rendered. */
+/** Every rendered part begins with this text. */
 const STATUS_AT = '"verification":{"verification_status":"'.length;
 
-/** The status that the answer states, for counting. What was not rendered so is counted as such. */
+/** The status for metrics; `other` when the part was rendered differently. */
 function statusIn(route: VerdictRoute, resolved: Resolved | null): string {
   if (resolved === null) {
     return route.unmatched === 'not-found' ? 'NOT_FOUND' : 'BACKEND_LOOKUP_REQUIRED';
@@ -147,7 +145,7 @@ function statusIn(route: VerdictRoute, resolved: Resolved | null): string {
 
 const QUOTE = 0x22;
 
-/** No two statuses begin with the same two letters: to tell them apart, no text has to be made. */
+/** Two letters identify a status, which avoids creating a string on the hot path. */
 const BY_FIRST_TWO = new Map<number, string>(
   STATUSES.map((status) => [(status.charCodeAt(0) << 8) | status.charCodeAt(1), status]),
 );

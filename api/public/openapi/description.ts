@@ -5,19 +5,19 @@ import { problemsOf, type PublicSpec } from '../operation.js';
 import { GUIDE, TAGS } from './guide.js';
 
 const RETRY = { 'Retry-After': 'Seconds to wait before trying again.' };
-const ANY_TEXT = 'Any text will do; what is no such identifier does not resolve.';
+const ANY_TEXT = 'Any text is accepted; an unknown identifier does not resolve.';
 
 const SNAPSHOT_HEADERS = {
   'X-Svc-Tree-Size': {
-    description: 'How many entries the log had when the snapshot was made.',
+    description: 'The number of log entries in the snapshot.',
     schema: { type: 'string', pattern: '^[0-9]+$' },
   },
   'X-Svc-Snapshot-Generation': {
-    description: 'The number of the snapshot; a later one has a greater one.',
+    description: 'The version of the snapshot; it increases with every snapshot.',
     schema: { type: 'string', pattern: '^[0-9]+$' },
   },
   'X-Svc-Snapshot-Issued-At': {
-    description: 'When the snapshot was signed.',
+    description: 'The time of the snapshot signature.',
     schema: { type: 'string', format: 'date-time' },
   },
 };
@@ -25,7 +25,7 @@ const SNAPSHOT_HEADERS = {
 export function publicDescription(): ApiDescription<PublicSpec> {
   return {
     title: 'Public verification API',
-    summary: 'Says what was verified, to anybody, and never more than that.',
+    summary: 'Returns the verdicts of the verification system to anyone.',
     guide: GUIDE,
     answersMayGainMembers: false,
     tags: TAGS,
@@ -34,7 +34,7 @@ export function publicDescription(): ApiDescription<PublicSpec> {
       schema: publicProblemSchema,
       members: {},
       headers: {
-        unsupported_media_type: { Accept: 'The media type that is taken.' },
+        unsupported_media_type: { Accept: 'The accepted media type.' },
         unsupported_content_encoding: {
           'Accept-Encoding': '`identity`: send the body as it is.',
         },
@@ -49,7 +49,7 @@ export function publicDescription(): ApiDescription<PublicSpec> {
       },
     },
     inPath: {
-      proof_id: { description: 'Any text will do; what is no proof id is not found.' },
+      proof_id: { description: 'Any text is accepted; an unknown proof id is not found.' },
       certificate_id: { description: ANY_TEXT },
       passport_id: { description: ANY_TEXT },
       trust_id: { description: ANY_TEXT },
@@ -57,7 +57,7 @@ export function publicDescription(): ApiDescription<PublicSpec> {
       share_token: { description: ANY_TEXT },
       package_id: { description: ANY_TEXT },
       tile: { description: '`<level>/<index>`, or `entries/<index>`.' },
-      leaf_index: { description: 'From 0 on, less than the size of the log.' },
+      leaf_index: { description: 'From 0 to the log size minus 1.' },
     },
     headerSchemas: {},
     requestHeadersOf: () => [],

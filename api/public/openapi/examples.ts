@@ -24,18 +24,16 @@ import { nativeSha256 as sha256 } from '#runtime/crypto/node';
 import { exampleExport } from '../../openapi/example-export.js';
 
 /**
- * What the documentation shows: the published documents of the worked proof, so that ids, hashes,
- * key and path are those of a proof that verifies. It shows them as of a time at which nothing of it
- * had been revoked.
+ * Examples for the documentation, built from the worked proof: its ids, hashes, key and path verify. The
+ * status is the one before its revocation.
  */
 const { aep, entry, inclusion, keys, log_vkey, proof_id, verdict } = exampleExport;
 const [signer] = keys;
-// The worked proof was exported with the key, so it is there.
+// Set: the worked proof was exported with the log key.
 const LOG_VKEY = log_vkey ?? '';
 const LOG_ORIGIN = parseVkey(LOG_VKEY, sha256).name;
 const VERIFIED_AT = verdict.verified_at ?? aep.accepted_at;
 
-/** Every id of the example. */
 export const EXAMPLE_ID = {
   ...idsOf(proof_id),
   package_id: `pkg_${proof_id}`,
@@ -59,15 +57,15 @@ function verdictOn(kind: ArtifactKind) {
   return { verification_status: status, can_assert_validity: canAssertValidity(status) };
 }
 
-function beginningOf(kind: ArtifactKind, matched_on: IdName) {
+function sharedMembers(kind: ArtifactKind, matched_on: IdName) {
   const identifier = EXAMPLE_ID[matched_on];
   return { artifact_kind: kind, identifier, lookup: { requested: identifier, matched_on } };
 }
 
-export function exampleFacade(kind: ArtifactKind, matchedOn: IdName): Facade {
+export function exampleResponse(kind: ArtifactKind, matchedOn: IdName): Facade {
   return {
     schema_version: SCHEMA.facade,
-    ...beginningOf(kind, matchedOn),
+    ...sharedMembers(kind, matchedOn),
     verification: { ...verdictOn(kind), frontend_recomputed: false, verified_at: VERIFIED_AT },
     artifact: {
       artifact_level: `${kind.toUpperCase()}_BACKED_PUBLIC_PROJECTION`,
@@ -103,9 +101,9 @@ export function exampleUnresolved(kind: ArtifactKind, requested: string): unknow
   return JSON.parse(unresolvedBody(kind, requested));
 }
 
-export const examplePackageFacade: Facade = {
+export const examplePackageResponse: Facade = {
   schema_version: SCHEMA.facade,
-  ...beginningOf('trust', 'package_id'),
+  ...sharedMembers('trust', 'package_id'),
   verification: { ...verdictOn('trust'), frontend_recomputed: false, verified_at: VERIFIED_AT },
   artifact: {
     artifact_level: 'PACKAGE_BACKED_PUBLIC_PROJECTION',
@@ -137,7 +135,7 @@ const ID_OF = {
 export function exampleHistory(kind: ArtifactKind): PublicHistory {
   return {
     schema_version: SCHEMA.history,
-    ...beginningOf(kind, ID_OF[kind]),
+    ...sharedMembers(kind, ID_OF[kind]),
     ...verdictOn(kind),
     events: [
       { event: 'accepted', at: aep.accepted_at },
@@ -181,7 +179,7 @@ const LOOKED_UP_BY = {
 export function exampleChain(kind: ArtifactKind): PublicTrustChain {
   return {
     schema_version: SCHEMA.trustChain,
-    ...beginningOf(kind, ID_OF[kind]),
+    ...sharedMembers(kind, ID_OF[kind]),
     ...verdictOn(kind),
     available: true,
     sequence: [...TRUST_CHAIN.FULL.sequence],
@@ -220,9 +218,9 @@ export const exampleKeys: PublicKeys = {
 
 export const exampleTrustPackage: PublicTrustPackage = {
   schema_version: SCHEMA.trustPackage,
-  ...beginningOf('trust', 'trust_id'),
+  ...sharedMembers('trust', 'trust_id'),
   ...verdictOn('trust'),
-  facade: exampleFacade('trust', 'trust_id'),
+  facade: exampleResponse('trust', 'trust_id'),
   history: exampleHistory('trust'),
   chain: exampleChain('trust'),
   evidence: {

@@ -10,7 +10,7 @@ import { publicDescription } from './description.js';
 import { READER_TEXT } from './reader.js';
 
 const ETAG = { ETag: 'Strong; send it back in `If-None-Match`.' };
-const NOT_CHANGED = { description: 'Not changed since the ETag that was sent.' };
+const NOT_CHANGED = { description: 'Not modified since the sent ETag.' };
 
 const served = (
   id: string,
@@ -27,7 +27,7 @@ const served = (
   problems: [],
 });
 
-/** What is served, said for programs and for people. */
+/** The OpenAPI document and the documentation page. */
 export function documentation(specs: () => readonly PublicSpec[]): readonly Operation[] {
   let document: OpenApiDocument | undefined;
   const described = (): OpenApiDocument =>
@@ -35,18 +35,18 @@ export function documentation(specs: () => readonly PublicSpec[]): readonly Oper
   return [
     {
       spec: {
-        ...served('openApi', '/openapi.json', 'This description', {
-          description: 'OpenAPI 3.1 of everything that is served here.',
+        ...served('openApi', '/openapi.json', 'Get the OpenAPI document', {
+          description: 'OpenAPI 3.1 of every operation of this server.',
           content: { 'application/json': openApiSchema },
           example: exampleOpenApi('Public verification API'),
         }),
-        description: 'The same is on [/docs](/docs) for people.',
+        description: 'See [/docs](/docs) for the same content as a page.',
       },
       handler: serveFixed(JSON_TYPE, () => JSON.stringify(described())),
     },
     {
-      spec: served('docs', '/docs', 'This description, as a page', {
-        description: 'A page that needs no script.',
+      spec: served('docs', '/docs', 'Show the API documentation', {
+        description: 'A page without scripts.',
         content: { 'text/html': 'text' },
       }),
       handler: serveFixed(
@@ -56,7 +56,7 @@ export function documentation(specs: () => readonly PublicSpec[]): readonly Oper
       ),
     },
     {
-      spec: served('docsStyle', '/docs/style.css', 'The style sheet of that page', {
+      spec: served('docsStyle', '/docs/style.css', 'Get the style sheet of the documentation', {
         description: 'The style sheet.',
         content: { 'text/css': 'text' },
       }),

@@ -2,15 +2,15 @@ import type { ReaderText } from '../../docs/reader.js';
 import { PROBLEMS } from '../http/problem.js';
 import { GUIDE } from './guide.js';
 
-/** What the page has beside the public API's OpenAPI document. */
+/** The texts of the documentation page that the OpenAPI document does not have. */
 export const READER_TEXT: ReaderText = {
   guide: GUIDE,
   problems: PROBLEMS,
   credentialsOf: () => [],
   shell: {
     about:
-      'Put in your own values once; the examples below can then be pasted as they are. All ids of ' +
-      'a proof follow from the proof id.',
+      'Set your own values once; you can then paste the examples below unchanged. Every id of a proof ' +
+      'is derived from the proof id.',
     setup: `export SVC_URL=http://127.0.0.1:8081
 export PROOF_ID=… # registry_proof_id of a receipt
 export PACKAGE_ID=pkg_… # package_id of a trust package

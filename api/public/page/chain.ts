@@ -1,14 +1,14 @@
 import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
-import { pageUrl } from './ask.js';
+import { pageUrl } from './urls.js';
 import { html, type Html } from './html.js';
 import { isOutcome, membersIn, type Relayed } from './relayed.js';
-import type { ChainLink } from './retell.js';
+import type { ChainLink } from './model.js';
 import { MARK, upperFirst, WORD, type Mark } from './copy.js';
 
-/** Stages that are facts: they have no verdict, and no page of their own. */
+/** Stages without a verdict and without a page. */
 const FACTS = ['execution', 'evidence'];
 
-/** The chain as far as it reaches, and after it, in the documented order, what it does not reach. */
+/** The stages of the chain, then the missing stages in the documented order. */
 export function chainSection(relayed: Relayed, links: readonly ChainLink[]): Html {
   const { sequence } = relayed.trust_chain;
   const isDenial = relayed.artifact.effect === 'DENY';
@@ -42,18 +42,18 @@ function sentence(relayed: Relayed): string {
       ? 'Every member of the package has the whole chain, with a verdict on each link.'
       : 'Not every member of the package has the whole chain.';
   }
-  if (chain.sequence.length === 0) return 'There is no chain: nothing in it is confirmed.';
+  if (chain.sequence.length === 0) return 'There is no chain: no stage is confirmed.';
   if (artifact.effect === 'DENY') {
     return 'A denial has no passport, certificate or trust: its chain ends with the verification.';
   }
   if (isOutcome(relayed)) {
     return 'An outcome has no passport, certificate or trust: its chain ends with the verification.';
   }
-  if (!chain.available) return 'The chain is not complete. It ends where nothing more follows.';
+  if (!chain.available) return 'The chain is not complete: some stages are missing.';
   if (!verification.can_assert_validity) {
-    return 'The chain was complete. It does not make valid what has ended since.';
+    return 'The chain is complete, but validity is not asserted now.';
   }
-  return 'The chain is complete. From the verification on each link has a verdict of its own: follow it to see.';
+  return 'The chain is complete. From verification onwards, each link leads to its own verdict.';
 }
 
 function reached(stage: string, link: ChainLink | undefined, isDenial: boolean): Html {
@@ -68,7 +68,7 @@ function reached(stage: string, link: ChainLink | undefined, isDenial: boolean):
   </li>`;
 }
 
-/** In words; what is good about a denial is its proof alone. */
+/** A good mark would read as approval of a denied action: for a denial it only rates the proof. */
 function verdictOn(
   link: ChainLink | undefined,
   isDenial: boolean,

@@ -1,21 +1,22 @@
 import type { ArtifactKind, VerificationStatus } from '#protocol/status';
 import { isOutcome, type Relayed } from './relayed.js';
 
-/** How a verdict is told to a person. The shape of the mark and the words differ, not only the colour. */
+/** Text and mark of a verdict. Marks differ in shape as well as colour (WCAG 1.4.1). */
 export interface VerdictCopy {
   mark: Mark;
   headline: string;
   lead: string;
-  /** What to do about it. */
+  /** The next step for the reader. */
   advice?: string;
-  /** What the answer asserts; empty when it asserts nothing. */
-  says: string[];
-  saysNot: string[];
+  /** Statements that the verdict supports; empty when it supports none. */
+  claims: string[];
+  /** Conclusions that a reader might draw and must not. */
+  nonClaims: string[];
 }
 
 export type Mark = 'good' | 'denied' | 'revoked' | 'expired' | 'absent' | 'open';
 
-/** A status in a word or two, and its mark, where it stands beside others. The worst come first. */
+/** Short names of the statuses for lists, worst first: `tally` relies on the order. */
 export const WORD: Record<VerificationStatus, string> = {
   REVOKED: 'Revoked',
   EXPIRED: 'Expired',
@@ -37,28 +38,31 @@ export const MARK: Record<VerificationStatus, Mark> = {
   TRUST_ESTABLISHED: 'good',
 };
 
-const COPIED = 'Check that the whole identifier was copied, and nothing else.';
-export const ENDS = 'A printed or saved copy is no verdict: ask again before you rely on it.';
+const COPIED = 'Check that you copied the whole identifier and no other characters.';
+export const ENDS =
+  'A printed or saved copy may be out of date: look it up again before you rely on it.';
 
-export function tellNotFound(treeSize: number): VerdictCopy {
+export function notFoundCopy(treeSize: number): VerdictCopy {
   return {
     mark: 'absent',
     headline: 'Not found',
     lead: 'The registry holds no proof with this identifier.',
     advice: COPIED,
-    says: [`With ${count(treeSize)} entries in the log, none is of a proof with this identifier.`],
-    saysNot: [
-      'That there never will be one. A proof that was made a moment ago appears within seconds.',
-      'Anything about what was asked for. One wrong character is enough not to be found.',
+    claims: [
+      `The log has ${count(treeSize)} entries. None of them belongs to a proof with this identifier.`,
+    ],
+    nonClaims: [
+      'That no such proof will ever exist. A new proof appears within seconds.',
+      'Whether what you are checking is genuine. One wrong character is enough for a lookup to find nothing.',
     ],
   };
 }
 
-/** @param byToken whether a share token was asked for, or something that may have been meant as one */
-export function tell(relayed: Relayed, byToken = false): VerdictCopy {
+/** @param byToken whether the identifier is a share token, or may be a misspelled one */
+export function verdictCopy(relayed: Relayed, byToken = false): VerdictCopy {
   const { lookup, verification, artifact } = relayed;
-  if (lookup.matched_on === null) return byToken ? tellDarkToken() : tellUnresolved();
-  if (artifact.effect === 'DENY') return tellDenied(relayed);
+  if (lookup.matched_on === null) return byToken ? unresolvableTokenCopy() : unresolvedCopy();
+  if (artifact.effect === 'DENY') return denialCopy(relayed);
   if (isOutcome(relayed) && verification.can_assert_validity) return OUTCOME;
   const kind = relayed.artifact_kind;
   switch (verification.verification_status) {
@@ -69,16 +73,16 @@ export function tell(relayed: Relayed, byToken = false): VerdictCopy {
       return {
         mark: 'good',
         headline: POSITIVE[verification.verification_status](kind),
-        lead: kind === 'proof' ? ADMITTED : `It rests on a proof: ${lowerFirst(ADMITTED)}`,
-        says: [
+        lead: kind === 'proof' ? ADMITTED : `It depends on a proof: ${lowerFirst(ADMITTED)}`,
+        claims: [
           'An action was admitted: the policy in force permitted it.',
-          'A signed proof of that stands in the log named below.',
+          'The log named below contains the signed proof.',
           'The verification system checked that proof and its place in the log.',
         ],
-        saysNot: [
-          'That the action was carried out, or how it went. Only that it was admitted.',
-          'What the action was, or who asked for it. Neither is public.',
-          `That this will stay so. It can be revoked or expire. ${ENDS}`,
+        nonClaims: [
+          'That the action was carried out, or with what result. Only that it was admitted.',
+          'What the action was, or who requested it. Neither is public.',
+          `That this stays true. It can be revoked or expire. ${ENDS}`,
         ],
       };
     case 'REVOKED':
@@ -86,42 +90,42 @@ export function tell(relayed: Relayed, byToken = false): VerdictCopy {
         mark: 'revoked',
         headline: `Revoked ${NOUN[kind]}`,
         lead: `${ended(kind, 'was revoked')} Do not rely on it.`,
-        says: [`The ${NOUN[kind]} was issued, and has been revoked since. A revocation is final.`],
-        saysNot: ['Why it was revoked. The reason is not public.', HOLDS],
+        claims: [`The ${NOUN[kind]} was issued and later revoked. A revocation is final.`],
+        nonClaims: ['Why it was revoked. The reason is not public.', HOLDS],
       };
     case 'EXPIRED':
       return {
         mark: 'expired',
         headline: `Expired ${NOUN[kind]}`,
         lead: `${ended(kind, 'has expired')} Do not rely on it.`,
-        says: [`The ${NOUN[kind]} was issued, and its time has run out since.`],
-        saysNot: ['That anything was wrong with it while it lasted.', HOLDS],
+        claims: [`The ${NOUN[kind]} was issued, and its validity period has ended.`],
+        nonClaims: ['That anything was wrong with it before it expired.', HOLDS],
       };
     case 'NOT_FOUND':
     case 'BACKEND_LOOKUP_REQUIRED':
-      return tellUnconfirmed(NOUN[kind]);
+      return unconfirmedCopy(NOUN[kind]);
   }
 }
 
-/** Not headed by a good word: the action may have failed, and the result is not public. */
+/** The headline is neutral: the action may have failed, and its result is not public. */
 const OUTCOME: VerdictCopy = {
   mark: 'open',
   headline: 'Outcome recorded',
   lead: 'An agent reported how an action ended. This is a valid proof of the report.',
-  says: [
-    'A report on an action that was admitted before was recorded.',
-    'A signed proof of that is in the log named below.',
+  claims: [
+    'A report on a previously admitted action was recorded.',
+    'The log named below contains the signed proof.',
     'The verification system checked that proof and its place in the log.',
   ],
-  saysNot: [
+  nonClaims: [
     'That the action succeeded, or that the report is true. No passport, certificate or trust follows from an outcome.',
-    'What the action was, who reported, or with what result. None of it is public.',
-    `That this will stay so. The proof can be revoked or expire. ${ENDS}`,
+    'What the action was, who reported it, or its result. None of this is public.',
+    `That this stays true. The proof can be revoked or expire. ${ENDS}`,
   ],
 };
 
 const ADMITTED = 'An action was admitted, and the log holds the signed proof of it.';
-export const HOLDS = 'That it still holds.';
+export const HOLDS = 'That it is still valid.';
 
 export const NOUN = {
   proof: 'proof',
@@ -130,10 +134,10 @@ export const NOUN = {
   trust: 'trust artifact',
 } as const satisfies Record<ArtifactKind, string>;
 
-/** What rests on something ends with it, and the answer does not say which of them ended. */
+/** An artifact ends with any artifact it depends on; the response does not name the one that ended. */
 function ended(kind: ArtifactKind, how: string): string {
-  const rests = kind === 'proof' ? '' : ', or something that it rests on,';
-  return `This ${NOUN[kind]}${rests} ${how}.`;
+  const dependency = kind === 'proof' ? '' : ', or something it depends on,';
+  return `This ${NOUN[kind]}${dependency} ${how}.`;
 }
 
 export const POSITIVE = {
@@ -143,23 +147,23 @@ export const POSITIVE = {
   TRUST_ESTABLISHED: () => 'Trust established',
 } as const;
 
-/** A denial is never headed by a good word: what is valid about it is the proof that it was denied. */
-function tellDenied({ artifact_kind: kind, verification }: Relayed): VerdictCopy {
+/** The headline never reads as approval: only the proof of the denial is valid, not the action. */
+function denialCopy({ artifact_kind: kind, verification }: Relayed): VerdictCopy {
   const { verification_status: status, can_assert_validity: asserts } = verification;
   if (asserts) {
     return {
       mark: 'denied',
       headline: 'Denied',
-      lead: `The action was refused. This is a valid ${kind} of the refusal.`,
-      says: [
-        'An action was refused: the policy in force did not permit it.',
-        'A signed proof of the refusal stands in the log named below.',
+      lead: `The action was denied. This is a valid ${kind} of the denial.`,
+      claims: [
+        'An action was denied: the policy in force did not permit it.',
+        'The log named below contains the signed proof of the denial.',
         'The verification system checked that proof and its place in the log.',
       ],
-      saysNot: [
+      nonClaims: [
         'That anything was allowed. No passport, certificate or trust follows from a denial.',
-        'What the action was, who asked for it, or why it was refused. None of it is public.',
-        `That this will stay so. The proof can be revoked or expire. ${ENDS}`,
+        'What the action was, who requested it, or why it was denied. None of this is public.',
+        `That this stays true. The proof can be revoked or expire. ${ENDS}`,
       ],
     };
   }
@@ -167,56 +171,58 @@ function tellDenied({ artifact_kind: kind, verification }: Relayed): VerdictCopy
     return {
       mark: status === 'REVOKED' ? 'revoked' : 'expired',
       headline: `Denied, and ${status.toLowerCase()}`,
-      lead: `The action was refused, and the ${kind} of the refusal no longer holds.`,
-      says: [`An action was refused. The ${kind} of that was issued, and has ended since.`],
-      saysNot: [ALLOWED, HOLDS],
+      lead: `The action was denied, and the ${kind} of the denial is no longer valid.`,
+      claims: [
+        `An action was denied. The ${kind} of the denial was issued and is no longer valid.`,
+      ],
+      nonClaims: [ALLOWED, HOLDS],
     };
   }
   return {
     mark: 'open',
     headline: 'Denied, and not confirmed',
     lead: `The log has an entry for this denial, but the verification system does not confirm it.`,
-    says: [],
-    saysNot: [ALLOWED, UNDECIDED],
+    claims: [],
+    nonClaims: [ALLOWED, UNDECIDED],
   };
 }
 
 const ALLOWED = 'That anything was allowed.';
 export const UNDECIDED =
-  'That it is valid, or that it is not. It may not have been checked yet, or a check did not pass.';
+  'That it is valid, or that it is not. It may not have been checked yet, or a check failed.';
 
-function tellUnconfirmed(kind: string): VerdictCopy {
+function unconfirmedCopy(kind: string): VerdictCopy {
   return {
     mark: 'open',
     headline: 'Not confirmed',
     lead: `The log has an entry for this ${kind}, but the verification system does not confirm it.`,
-    says: [],
-    saysNot: [UNDECIDED, 'That it will stay so. Ask again later.'],
+    claims: [],
+    nonClaims: [UNDECIDED, 'That this stays so. Look it up again later.'],
   };
 }
 
-function tellUnresolved(): VerdictCopy {
+function unresolvedCopy(): VerdictCopy {
   return {
     mark: 'open',
     headline: 'Not resolved',
-    lead: 'Nothing can be said here about this identifier.',
-    advice: `${COPIED} Whoever gave it to you can also give you the identifier of the proof.`,
-    says: [],
-    saysNot: ['That it is valid, or that it is not.', 'That nothing has such an identifier.'],
+    lead: 'This service cannot say anything about this identifier.',
+    advice: `${COPIED} You can also ask the sender for the identifier of the proof.`,
+    claims: [],
+    nonClaims: ['That it is valid, or that it is not.', 'That nothing has this identifier.'],
   };
 }
 
-/** Whatever the reason: who holds a token that shows nothing is not told whether it ever did. */
-function tellDarkToken(): VerdictCopy {
+/** One text for every reason: the holder of a token must not learn whether it was ever valid. */
+function unresolvableTokenCopy(): VerdictCopy {
   return {
     mark: 'open',
     headline: 'Not resolved',
     lead: 'This share link shows nothing.',
     advice:
-      'There may be no such link, it may have been revoked or be over, or what it is for is not published. ' +
-      'Check that the whole of it was copied, or ask whoever gave it to you.',
-    says: [],
-    saysNot: ['Which of these it is.', 'That what it is for is valid, or that it is not.'],
+      'The link may not exist, may be revoked or expired, or may lead to something that is not published. ' +
+      'Check that you copied the whole link, or ask the sender.',
+    claims: [],
+    nonClaims: ['Which of these applies.', 'Whether anything behind the link is valid.'],
   };
 }
 

@@ -1,9 +1,9 @@
-import { MAX_IDENTIFIER } from './ask.js';
+import { MAX_IDENTIFIER } from './urls.js';
 import { html, type Html } from './html.js';
-import { age, fact, time } from './pieces.js';
+import { age, fact, time } from './components.js';
 import { count } from './copy.js';
 
-/** What the foot of a page says of the snapshot that it was drawn from. */
+/** The snapshot facts in the footer. */
 export interface SnapshotFacts {
   origin: string;
   treeSize: number;
@@ -14,13 +14,13 @@ export interface SnapshotFacts {
 
 export interface PageParts {
   title: string;
-  /** What the search field holds. */
+  /** The value of the search field. */
   asked: string;
   main: Html;
   snapshot: SnapshotFacts | null;
 }
 
-/** The frame of every page: it needs no script, and loads nothing but a style sheet of its own. */
+/** The frame of every page. It works without scripts and loads no other origin. */
 export function renderPage({ title, asked, main, snapshot }: PageParts): string {
   return html`<!doctype html>
     <html lang="en">
@@ -70,18 +70,18 @@ function searchForm(asked: string): Html {
 }
 
 function snapshotSection(snapshot: SnapshotFacts | null): Html {
-  if (snapshot === null) return html`<p>No state of the registry has been received yet.</p>`;
+  if (snapshot === null) return html`<p>No snapshot of the registry has been loaded yet.</p>`;
   return html`<h2>State of the registry</h2>
     <dl class="facts">
       ${fact('Log', html`${snapshot.origin}`)}
       ${fact('Size', html`${count(snapshot.treeSize)} entries`)}
       ${fact('Published', html`${time(snapshot.issuedAt)}, ${age(snapshot.ageMs)} before this page was made`)}
-      ${fact('Good until', time(snapshot.validUntil))}
+      ${fact('Valid until', time(snapshot.validUntil))}
     </dl>
     <p>
       Free, without an account, without cookies. The
       <a href="/log/checkpoint">signed checkpoint</a> and the
-      <a href="/api/public/keys">keys</a> are public, so nobody has to take this page’s word for it.
-      Programs ask the <a href="/docs">public API</a>.
+      <a href="/api/public/keys">keys</a> are public, so you can check this page yourself. Programs
+      use the <a href="/docs">public API</a>.
     </p>`;
 }

@@ -1,13 +1,13 @@
 import type { PublicEvent } from '#protocol/schemas/proof-view';
 import { html, type Html } from './html.js';
-import { fold, listed, time } from './pieces.js';
+import { fold, listed, time } from './components.js';
 import { membersIn, type Relayed } from './relayed.js';
 import { count, NOUN, type Mark } from './copy.js';
 
-/** Of a long history the beginning and the end are shown, and the rest is unfolded. */
+/** A long history shows its first and last events and folds the rest. */
 const SHOWN = { first: 3, last: 6 };
 
-/** What became of an artifact, as it was published: no event is added, and no time is guessed. */
+/** The status history as published. It adds no events and infers no times. */
 export function historySection(
   relayed: Relayed,
   events: readonly PublicEvent[],
@@ -21,30 +21,30 @@ export function historySection(
     <h2 id="history-title">History</h2>
     <ol class="history">
       ${fold(events.map(lineOf), { first, last, what: 'events', list: 'history' })}
-      ${line(time(issuedAt), html`Published as <code>${status}</code>, which is how it stands.${since}`)}
+      ${line(time(issuedAt), html`Published as <code>${status}</code>, the current status.${since}`)}
     </ol>
-    ${isPackage && html`<p>Each member has a history of its own: it is on the member’s page.</p>`}
+    ${isPackage && html`<p>The page of each member shows the history of that member.</p>`}
   </section>`;
 }
 
-/** Since when it is asserted: since it was verified, and if it failed meanwhile, verified again. */
+/** The last verification: validity is asserted since then, also after a failed check in between. */
 export function sinceWhen(relayed: Relayed, events: readonly PublicEvent[]): string | undefined {
   const verified = events.flatMap((event) => (event.event === 'verified' ? [event.at] : []));
   return verified.at(-1) ?? relayed.integrity.accepted_at;
 }
 
-/** When the artifact ended, if its history says so: what is over stays over, so the first time counts. */
+/** When the artifact was first revoked or expired; both are final. Null when the history has no time. */
 export function endOf(
   { verification }: Relayed,
   events: readonly PublicEvent[],
 ): { name: string; at: string } | null {
   const first = (name: 'revoked' | 'expired'): string | undefined =>
     events.flatMap((event) => (event.event === name ? [event.at] : []))[0];
-  const told = {
+  const ends = {
     REVOKED: { name: 'Revoked', at: first('revoked') },
     EXPIRED: { name: 'Found expired', at: first('expired') },
   } as Partial<Record<string, { name: string; at: string | undefined }>>;
-  const end = told[verification.verification_status];
+  const end = ends[verification.verification_status];
   return end?.at === undefined ? null : { name: end.name, at: end.at };
 }
 
@@ -55,8 +55,9 @@ function lineOf(event: PublicEvent): Html {
     case 'appended':
       return line(
         html`Log entry ${count(event.leaf_index)}`,
-        html`The proof was put into the log: <a href="/log/entry/${event.leaf_index}">its entry</a>.
-          The log keeps the order, not the time.`,
+        html`The proof was appended to the log:
+          <a href="/log/entry/${event.leaf_index}">its entry</a>. The log records the order, not the
+          time.`,
       );
     case 'verified':
       return line(
@@ -66,22 +67,22 @@ function lineOf(event: PublicEvent): Html {
     case 'failed':
       return line(
         time(event.at),
-        html`A check did not pass${seen(event.log_size)}. Nothing is asserted while that is so.
-        ${event.checks.length > 0 && html`<span class="detail">Not passed: <code>${event.checks.join(', ')}</code></span>`}`,
+        html`A check failed${seen(event.log_size)}. Validity is not asserted until it passes.
+        ${event.checks.length > 0 && html`<span class="detail">Failed: <code>${event.checks.join(', ')}</code></span>`}`,
         'open',
       );
     case 'erased':
       return line(
         time(event.at),
-        html`What was signed was erased, as somebody may ask${seen(event.log_size)}. Its entry stays
-        in the log. Nothing is asserted any more.`,
+        html`The signed document was erased on request${seen(event.log_size)}. Its entry stays in
+        the log. Validity is no longer asserted.`,
         'open',
       );
     case 'expired':
       return line(
         time(event.at),
-        html`The time of the ${listed(event.artifacts.map((kind) => NOUN[kind]))} was found to be
-        over${seen(event.log_size)}.`,
+        html`The verification system found the ${listed(event.artifacts.map((kind) => NOUN[kind]))}
+        expired${seen(event.log_size)}.`,
         'expired',
       );
     case 'revoked':
@@ -106,10 +107,9 @@ function line(when: Html, what: Html, turn?: Mark): Html {
 }
 
 function sinceUnknown(status: string, events: readonly PublicEvent[]): string {
-  const says = (name: PublicEvent['event']): boolean => events.some(({ event }) => event === name);
-  if (status === 'REVOKED' && !says('revoked'))
-    return ' Since when it is revoked, nothing here says.';
-  if (status === 'EXPIRED' && !says('expired'))
-    return ' Since when it is expired, nothing here says.';
+  const has = (name: PublicEvent['event']): boolean => events.some(({ event }) => event === name);
+  if (status === 'REVOKED' && !has('revoked'))
+    return ' The time of the revocation is not published.';
+  if (status === 'EXPIRED' && !has('expired')) return ' The time of the expiry is not published.';
   return '';
 }

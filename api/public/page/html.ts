@@ -1,11 +1,11 @@
-/** Markup that this program wrote. Only `html` makes it, so whatever came from outside is never any. */
+/** Trusted markup. Only `html` creates it, so external text is always escaped. */
 export class Html {
   constructor(readonly text: string) {}
 }
 
 export type HtmlPart = string | number | Html | readonly Html[] | null | false;
 
-/** Fills markup with values: each is escaped, for text and for quoted attributes alike, unless it is markup. */
+/** Escapes every value that is not {@link Html}, for text and quoted attributes alike. */
 export function html(markup: TemplateStringsArray, ...parts: HtmlPart[]): Html {
   let text = markup[0] ?? '';
   parts.forEach((part, i) => {

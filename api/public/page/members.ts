@@ -1,20 +1,20 @@
 import type { VerificationStatus } from '#protocol/status';
-import { pageUrl } from './ask.js';
+import { pageUrl } from './urls.js';
 import { html, type Html } from './html.js';
-import { fold, markOf } from './pieces.js';
+import { fold, markOf } from './components.js';
 import type { Member } from './relayed.js';
 import { count, MARK, WORD } from './copy.js';
 
-/** Of a large package so many are shown at least, and the rest is unfolded. */
-const SHOWN = 12;
+/** Members shown before the fold; members that are not valid are never folded. */
+const MIN_SHOWN = 12;
 
-/** The proofs in a package, each with the verdict that was published with it, the bad ones first. */
+/** The members of a package with their published verdicts; those without asserted validity first. */
 export function membersSection(members: readonly Member[]): Html {
   const numbered = members.map((member, i) => ({ ...member, number: i + 1 }));
   const [bad, good] = [false, true].map((asserts) =>
     numbered.filter((member) => member.can_assert_validity === asserts),
   ) as [typeof numbered, typeof numbered];
-  const first = Math.max(SHOWN, bad.length);
+  const first = Math.max(MIN_SHOWN, bad.length);
   const lines = [...bad, ...good].map(lineOf);
   return html`<section aria-labelledby="members-title">
     <h2 id="members-title">In this package</h2>
@@ -26,9 +26,9 @@ export function membersSection(members: readonly Member[]): Html {
 }
 
 function explained(bad: number, good: number): string {
-  const each = 'Each has a verdict of its own, as it was published with the package.';
+  const each = 'Each proof has its own verdict, as published with the package.';
   if (bad === 0 || good === 0) return each;
-  return `${each} Those that assert no validity come first; the numbers are the package’s order.`;
+  return `${each} Proofs whose validity is not asserted come first; the numbers give the order in the package.`;
 }
 
 function lineOf(member: Member & { number: number }): Html {
@@ -43,7 +43,7 @@ function lineOf(member: Member & { number: number }): Html {
   </li>`;
 }
 
-/** How many members have which verdict, those first of which there is something to fear. */
+/** Number of members for each verdict, worst first. */
 export function tally(members: readonly Member[]): string {
   const counts = new Map<VerificationStatus, number>();
   for (const { verification_status: status } of members) {

@@ -4,7 +4,7 @@ import type { Handler, Operation } from '../operation.js';
 import { getIcon, getPage, getScript, getStyle } from '../page.js';
 
 const ETAG = { ETag: 'Strong; send it back in `If-None-Match`.' };
-const asked = (description: string) => z.string().optional().meta({ description });
+const optionalText = (description: string) => z.string().optional().meta({ description });
 const html = (description: string): OperationSpec['responses'][number] => ({
   description,
   content: { 'text/html': 'text' },
@@ -16,14 +16,14 @@ const asset = (id: string, path: string, type: string, handler: Handler): Operat
     method: 'get',
     path,
     tag: 'Page',
-    summary: `Of the page: ${path.slice(path.lastIndexOf('/') + 1)}`,
+    summary: `Get ${path.slice(path.lastIndexOf('/') + 1)} of the page`,
     responses: {
       200: {
         description: 'A file that the page loads.',
         content: { [type]: 'text' },
         headers: ETAG,
       },
-      304: { description: 'Not changed since the ETag that was sent.' },
+      304: { description: 'Not modified since the sent ETag.' },
     },
     problems: [],
   },
@@ -37,26 +37,26 @@ export const PAGE_OPERATIONS: readonly Operation[] = [
       method: 'get',
       path: '/',
       tag: 'Page',
-      summary: 'A verdict as a page for people',
+      summary: 'Show a verdict as a page',
       description:
-        'Without an identifier a form. With one the answer of the JSON route that the identifier belongs to, ' +
-        'in words; errors are pages too.',
+        'Without an identifier, the page is a form. With one, it shows the response of the JSON route for ' +
+        'that kind of identifier. Errors are pages too.',
       query: z.object({
-        id: asked('The identifier to show the verdict on.'),
-        identifier: asked('The same, by the name that the JSON route has for it.'),
-        q: asked('The same.'),
+        id: optionalText('The identifier to look up.'),
+        identifier: optionalText('Alias of `id`, as in the JSON route.'),
+        q: optionalText('Alias of `id`.'),
       }),
       fromSnapshot: true,
       answerHeaders: {
-        'X-Robots-Tag': '`noindex`: what somebody looked up is no business of a search engine.',
+        'X-Robots-Tag': '`noindex`: lookups must not appear in search engines.',
       },
       responses: {
         200: { ...html('The form, or the verdict.'), headers: ETAG },
-        304: { description: 'Not changed since the ETag that was sent.' },
-        400: html('There are several identifiers, or one that is too long.'),
+        304: { description: 'Not modified since the sent ETag.' },
+        400: html('More than one identifier, or one that is too long.'),
         404: html('The registry has no such proof.'),
         503: {
-          ...html('Nothing can be asserted at the moment.'),
+          ...html('No valid snapshot is available.'),
           headers: { 'Retry-After': 'Seconds to wait before trying again.' },
         },
       },

@@ -1,6 +1,6 @@
-import { MAX_IDENTIFIER } from './ask.js';
+import { MAX_IDENTIFIER } from './urls.js';
 import { html, type Html } from './html.js';
-import { fact, markOf } from './pieces.js';
+import { fact, markOf } from './components.js';
 import { count } from './copy.js';
 
 interface View {
@@ -14,8 +14,8 @@ export function homeView(): View {
     main: html`<section aria-labelledby="title">
         <h1 id="title">Is it genuine, and does it still hold?</h1>
         <p class="lead">
-          Paste an identifier above, or open a link that somebody gave you. You see what the
-          verification system found, as of now.
+          Paste an identifier above, or open a link that you received. The page shows the current
+          verdict of the verification system.
         </p>
         <p>No account, no cookies, no tracking.</p>
       </section>
@@ -34,18 +34,18 @@ export function homeView(): View {
       <section aria-labelledby="answers-title">
         <h2 id="answers-title">What the answer can be</h2>
         <dl class="facts">
-          ${fact('Valid, verified, passes, trust established', html`It holds, as of the state of the registry that the page names.`)}
-          ${fact('Denied', html`The action was refused, and there is a proof of that.`)}
-          ${fact('Revoked', html`It was issued, and called back for good.`)}
-          ${fact('Expired', html`It was issued, and its time is over.`)}
+          ${fact('Valid, verified, passes, trust established', html`It is valid as of the registry state that the page names.`)}
+          ${fact('Denied', html`The action was denied, and the log holds the proof of the denial.`)}
+          ${fact('Revoked', html`It was issued and later revoked. A revocation is final.`)}
+          ${fact('Expired', html`It was issued, and its validity period has ended.`)}
           ${fact('Not found', html`The registry holds no such proof.`)}
-          ${fact('Not resolved, not confirmed', html`Nothing can be said of it, neither good nor bad.`)}
+          ${fact('Not resolved, not confirmed', html`The service cannot confirm it. That is neither a good sign nor a bad one.`)}
         </dl>
       </section>`,
   };
 }
 
-/** Nothing is asserted, because there is nothing to draw an answer from. */
+/** Shown without a valid snapshot. It must not look like a verdict. */
 export function unavailableView(detail: string): View {
   return {
     title: 'No verdict right now – Public verification',
@@ -53,25 +53,25 @@ export function unavailableView(detail: string): View {
       ${markOf('open')}
       <div>
         <h1 id="verdict">No verdict right now</h1>
-        <p class="lead">This service cannot say anything about any identifier at the moment.</p>
+        <p class="lead">This service cannot give a verdict on any identifier at the moment.</p>
         <p>${detail} Try again in a little while.</p>
-        <p>That is neither a good sign nor a bad one for what you asked about.</p>
+        <p>That is neither a good sign nor a bad one for the identifier that you looked up.</p>
       </div>
     </section>`,
   };
 }
 
-export function refusedView(detail: string): View {
+export function rejectedView(detail: string): View {
   return {
-    title: 'That cannot be looked up – Public verification',
+    title: 'This cannot be looked up – Public verification',
     main: html`<section class="verdict open" aria-labelledby="verdict">
       ${markOf('open')}
       <div>
-        <h1 id="verdict">That cannot be looked up</h1>
+        <h1 id="verdict">This cannot be looked up</h1>
         <p class="lead">${detail}</p>
       </div>
     </section>`,
   };
 }
 
-export const TOO_LONG = `An identifier has at most ${count(MAX_IDENTIFIER)} characters. Paste the identifier alone.`;
+export const TOO_LONG = `An identifier has at most ${count(MAX_IDENTIFIER)} characters. Paste only the identifier.`;

@@ -1,10 +1,10 @@
 import { create } from 'qrcode';
 import { html, type Html } from './html.js';
 
-/** Light modules around the code that readers need (ISO/IEC 18004). */
+/** Width of the quiet zone in modules (ISO/IEC 18004). */
 const QUIET = 4;
 
-/** A QR code as markup: dark on light in either colour scheme, since not every reader takes the reverse. */
+/** Renders an SVG QR code, dark on light in both colour schemes: not every reader accepts the inverse. */
 export function qrCode(text: string, label: string): Html {
   const { modules } = create(text, { errorCorrectionLevel: 'M' });
   const { size, data } = modules;

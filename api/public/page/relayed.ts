@@ -4,27 +4,27 @@ import { notFoundSchema } from '#protocol/schemas/lookup';
 import { canAssertValidity, isOutcomeAnswer, STATUSES } from '#protocol/status';
 import type { Answer } from '../http/answer.js';
 
-const toldMembers = { verification_status: z.enum(STATUSES), can_assert_validity: z.boolean() };
-const followsFromStatus = (told: z.infer<z.ZodObject<typeof toldMembers>>): boolean =>
-  told.can_assert_validity === canAssertValidity(told.verification_status);
+const verdictMembers = { verification_status: z.enum(STATUSES), can_assert_validity: z.boolean() };
+const followsFromStatus = (verdict: z.infer<z.ZodObject<typeof verdictMembers>>): boolean =>
+  verdict.can_assert_validity === canAssertValidity(verdict.verification_status);
 const DOES_NOT_FOLLOW = 'can_assert_validity does not follow from the status';
 
 /** One proof in a package, and the verdict on its trust artifact. */
 const memberSchema = z
-  .object({ proof_id: z.string(), trust_id: z.string(), ...toldMembers })
+  .object({ proof_id: z.string(), trust_id: z.string(), ...verdictMembers })
   .refine(followsFromStatus, DOES_NOT_FOLLOW);
 export type Member = z.infer<typeof memberSchema>;
 
 /**
- * What the page shows of a lookup's answer. It has to know every word that decides what a reader
- * is told: an answer with a status or an effect that it does not know is shown as no answer at all.
+ * The members of a lookup response that the page shows. Parsing fails on an unknown status or effect:
+ * the page then reports an error and never guesses a verdict.
  */
 const relayedSchema = z
   .object({
     artifact_kind: artifactKindSchema,
     lookup: z.object({ matched_on: z.string().nullable() }),
     verification: z
-      .object({ ...toldMembers, verified_at: z.string().optional() })
+      .object({ ...verdictMembers, verified_at: z.string().optional() })
       .refine(followsFromStatus, DOES_NOT_FOLLOW),
     artifact: z
       .object({
@@ -55,11 +55,11 @@ const relayedSchema = z
   );
 export type Relayed = z.infer<typeof relayedSchema>;
 
-/** Reads the answer that the JSON route would have sent; null is the not-found record. */
+/** Parses a response of the JSON route; null for the not-found record. */
 export function readAnswer(answer: Pick<Answer, 'status' | 'body'>): Relayed | null {
   const { body } = answer;
   const bytes = typeof body === 'string' ? Buffer.from(body, 'latin1') : Buffer.from(body);
-  // Not strictly: it is our own text, and may hold whatever somebody asked for.
+  // Not parseStrict: `requested` echoes arbitrary client text.
   const document: unknown = JSON.parse(bytes.toString('utf8'));
   if (answer.status === 404) {
     notFoundSchema.parse(document);
@@ -68,12 +68,12 @@ export function readAnswer(answer: Pick<Answer, 'status' | 'body'>): Relayed | n
   return relayedSchema.parse(document);
 }
 
-/** The proof of an outcome: like a denial it leads to no certificate, but what it records was admitted. */
+/** Whether the proof records an outcome: the action was admitted, but no certificate follows. */
 export function isOutcome({ artifact, references }: Relayed): boolean {
   return isOutcomeAnswer(artifact, references);
 }
 
-/** The proofs in a package; null of everything else. */
+/** The members of a package; null for any other artifact. */
 export function membersIn({ references }: Relayed): Member[] | null {
   return references.members ?? null;
 }
@@ -85,7 +85,7 @@ const OWN_ID = {
   trust: 'trust_id',
 } as const;
 
-/** The id by which everybody can ask for what resolved, however it was asked for this time. */
+/** The public id of the resolved artifact, also when a share token led to it. */
 export function ownId({ artifact_kind: kind, artifact, references }: Relayed): string | null {
   const id = artifact.package_id ?? references[OWN_ID[kind]];
   return typeof id === 'string' ? id : null;

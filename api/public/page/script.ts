@@ -1,9 +1,9 @@
-/** The page's one script: it shows the copy buttons, which are of no use without it. */
+/** The only script of the page: it enables the copy buttons. */
 export const SCRIPT = `'use strict';
 (() => {
   const live = document.getElementById('live');
 
-  // The clipboard's own interface is for secure contexts only.
+  // navigator.clipboard exists only in secure contexts.
   const copyBySelection = (text) => {
     const area = document.createElement('textarea');
     area.value = text;

@@ -1,16 +1,16 @@
 import { VIEW_PATHS, type ViewName } from '../views/answer.js';
-import { pageUrl } from './ask.js';
+import { pageUrl } from './urls.js';
 import { html, type Html } from './html.js';
-import { copyButton } from './pieces.js';
+import { copyButton } from './components.js';
 import { qrCode } from './qr.js';
 import { membersIn, ownId, wasShared, type Relayed } from './relayed.js';
 
 /**
- * A link to what resolved, and a QR code of it. Of what a share token showed it is the artifact's own
- * one: pictures and print-outs are passed on by accident, and a token is not for everybody.
+ * A link to the artifact and its QR code. After a share token it links to the public id: screenshots
+ * and print-outs get passed on, and must not leak the token.
  *
- * @param base where the page can be reached from elsewhere; null when that is not known, as the `Host` of a
- *   request would reach others through a cache: the link is relative then, and there is no QR code
+ * @param base the public URL; null when unknown. The link is then relative and without a QR code: the
+ *   `Host` header of one client could poison a shared cache.
  */
 export function shareSection(
   relayed: Relayed,
@@ -24,13 +24,13 @@ export function shareSection(
   return html`<section class="share" aria-labelledby="share-title">
     <div>
       <h2 id="share-title">Pass it on</h2>
-      <p>Whoever follows the link sees the verdict of that moment, not a copy of this one.</p>
+      <p>The link always shows the current verdict, not a copy of this one.</p>
       <p><a href="${pageUrl(id)}">${link}</a> ${base !== null && copyButton('link', link)}</p>
       ${
         shared &&
         html`<p>
-          It is the lasting link to the same, for anybody. It does not contain the share link that
-          you used.
+          This is the permanent public link to the same artifact. It does not contain the share link
+          that you used.
         </p>`
       }
     </div>
@@ -44,10 +44,10 @@ export function shareSection(
 const VIEW_NAMES: Record<ViewName, string> = {
   history: 'History',
   chain: 'Trust chain',
-  package: 'Everything, with its evidence,',
+  package: 'Trust package with evidence',
 };
 
-/** What a program would ask for: the answer that this page tells, and the views that it was made of. */
+/** Links to the JSON responses behind the page. */
 export function forProgramsSection(jsonUrl: string, resolved: Relayed | null): Html {
   return html`<section aria-labelledby="programs-title">
     <h2 id="programs-title">For programs</h2>

@@ -1,49 +1,48 @@
 import { mayHoldToken } from '../http/secrets.js';
-import { pageUrl, proofBehind } from './ask.js';
+import { pageUrl, proofBehind } from './urls.js';
 import { basisSection, downloadsSection, identifiersSection } from './basis.js';
 import { chainSection } from './chain.js';
 import { endOf, historySection, sinceWhen } from './history.js';
 import { html, type Html } from './html.js';
 import { membersSection, tally } from './members.js';
-import { tellPackage } from './package-copy.js';
-import { copyButton, fact, markOf, time } from './pieces.js';
+import { packageCopy } from './package-copy.js';
+import { copyButton, fact, markOf, time } from './components.js';
 import { isOutcome, membersIn, wasShared, type Relayed } from './relayed.js';
-import type { Told } from './retell.js';
+import type { PageModel } from './model.js';
 import { shown } from './safe.js';
 import { forProgramsSection, shareSection } from './share.js';
-import { count, tell, tellNotFound, type VerdictCopy } from './copy.js';
+import { count, verdictCopy, notFoundCopy, type VerdictCopy } from './copy.js';
 
-export interface VerdictView extends Told {
+export interface VerdictView extends PageModel {
   identifier: string;
   jsonUrl: string;
-  /** Where the page can be reached from elsewhere; null when that is not known. */
+  /** The public URL of the page; null when unknown. */
   base: string | null;
   issuedAt: string;
   treeSize: number;
-  /** How many of the latest proofs a generic lookup reaches. */
+  /** How many recent proofs a generic lookup covers. */
   window: number;
 }
 
-/** The verdict as a person would want it: first what it comes to, then what it rests on. */
 export function verdictView(view: VerdictView): { title: string; main: Html } {
   const { relayed, jsonUrl } = view;
-  const telling = tellingOf(view);
+  const copy = copyFor(view);
   const sandbox = relayed?.artifact.environment === 'sandbox' ? 'Sandbox: ' : '';
   const resolved = resolvedOf(view);
   return {
-    title: `${sandbox}${telling.headline} – Public verification`,
-    main: html`${verdictCard(view, telling)} ${resolved !== null && membersOf(resolved)}
-    ${meaning(telling)} ${resolved !== null && detailsOf(resolved, view)}
+    title: `${sandbox}${copy.headline} – Public verification`,
+    main: html`${verdictCard(view, copy)} ${resolved !== null && membersOf(resolved)}
+    ${meaning(copy)} ${resolved !== null && detailsOf(resolved, view)}
     ${forProgramsSection(jsonUrl, resolved)}
     ${resolved !== null && shareSection(resolved, view.identifier, view.base)}`,
   };
 }
 
-function tellingOf({ relayed, treeSize, identifier }: VerdictView): VerdictCopy {
-  if (relayed === null) return tellNotFound(treeSize);
+function copyFor({ relayed, treeSize, identifier }: VerdictView): VerdictCopy {
+  if (relayed === null) return notFoundCopy(treeSize);
   const members = membersIn(relayed);
-  if (members === null) return tell(relayed, mayHoldToken(identifier));
-  return tellPackage(relayed.verification.verification_status, members.length);
+  if (members === null) return verdictCopy(relayed, mayHoldToken(identifier));
+  return packageCopy(relayed.verification.verification_status, members.length);
 }
 
 function resolvedOf({ relayed }: VerdictView): Relayed | null {
@@ -61,22 +60,22 @@ function detailsOf(resolved: Relayed, { events, links, issuedAt, treeSize }: Ver
   ${identifiersSection(resolved)}`;
 }
 
-function verdictCard(view: VerdictView, telling: VerdictCopy): Html {
+function verdictCard(view: VerdictView, copy: VerdictCopy): Html {
   const { identifier, relayed } = view;
   const resolved = resolvedOf(view);
   const isSandbox = relayed?.artifact.environment === 'sandbox';
-  return html`<section class="verdict ${telling.mark}" aria-labelledby="verdict">
-    ${markOf(telling.mark)}
+  return html`<section class="verdict ${copy.mark}" aria-labelledby="verdict">
+    ${markOf(copy.mark)}
     <div>
       <h1 id="verdict">
         ${isSandbox && html`<span class="tag">Sandbox<span class="unseen">:</span></span> `}${
-          telling.headline
+          copy.headline
         }
       </h1>
-      <p class="lead">${telling.lead}</p>
-      ${isSandbox && html`<p>Made in the sandbox, for trials: it says nothing about live operation.</p>`}
+      <p class="lead">${copy.lead}</p>
+      ${isSandbox && html`<p>Made in the sandbox for testing. It says nothing about live operation.</p>`}
       ${resolved !== null && wasShared(resolved) && html`<p>${SHARED}</p>`}
-      ${telling.advice !== undefined && html`<p>${telling.advice}</p>`}
+      ${copy.advice !== undefined && html`<p>${copy.advice}</p>`}
       ${relayed !== null && resolved === null && recentOnly(identifier, view.window)}
       <dl class="facts">
         ${fact('Status', html`<code class="status">${relayed?.verification.verification_status ?? 'NOT_FOUND'}</code>`)}
@@ -95,7 +94,7 @@ function verdictCard(view: VerdictView, telling: VerdictCopy): Html {
 }
 
 const SHARED =
-  'Shared with you by a link: whoever has the link sees this page, until the link is revoked or over.';
+  'You opened a share link. Anyone with the link sees this page until the link is revoked or expires.';
 
 function factsOf(resolved: Relayed, { events }: VerdictView): Html {
   const asserts = resolved.verification.can_assert_validity;
@@ -111,22 +110,22 @@ function factsOf(resolved: Relayed, { events }: VerdictView): Html {
 
 function assertion(relayed: Relayed | null): string {
   if (relayed?.verification.can_assert_validity !== true) return 'No';
-  if (relayed.artifact.effect === 'DENY') return 'Yes, of the proof that it was denied';
-  return isOutcome(relayed) ? 'Yes, of the proof that an outcome was reported' : 'Yes';
+  if (relayed.artifact.effect === 'DENY') return 'Yes, for the proof of the denial';
+  return isOutcome(relayed) ? 'Yes, for the proof that an outcome was reported' : 'Yes';
 }
 
-/** Why an id of a proof that is not recent does not resolve, and which one does. */
+/** Explains that this kind of id finds recent proofs only, and links to the proof id. */
 function recentOnly(identifier: string, window: number): Html | null {
   const proof = proofBehind(identifier);
   if (proof === null) return null;
-  const ask = html`<a href="${pageUrl(proof)}">ask for proof <code>${proof}</code></a>`;
+  const link = html`<a href="${pageUrl(proof)}">look up proof <code>${proof}</code></a>`;
   return html`<p>
-    Identifiers of this kind lead to the latest ${count(window)} proofs only. Proofs of any age
-    answer to their own: ${ask}.
+    Identifiers of this kind find only the latest ${count(window)} proofs. The identifier of a proof
+    finds it at any age: ${link}.
   </p>`;
 }
 
-function meaning({ says, saysNot }: VerdictCopy): Html {
+function meaning({ claims, nonClaims }: VerdictCopy): Html {
   const list = (id: string, title: string, lines: string[]): Html =>
     html`<section aria-labelledby="${id}">
       <h2 id="${id}">${title}</h2>
@@ -135,7 +134,7 @@ function meaning({ says, saysNot }: VerdictCopy): Html {
       </ul>
     </section>`;
   return html`<div class="columns">
-    ${says.length > 0 && list('says', 'What this says', says)}
-    ${list('says-not', 'What this does not say', saysNot)}
+    ${claims.length > 0 && list('says', 'What this says', claims)}
+    ${list('says-not', 'What this does not say', nonClaims)}
   </div>`;
 }

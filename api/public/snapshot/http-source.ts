@@ -7,77 +7,76 @@ import { PieceCache } from './piece-cache.js';
 import type { SnapshotSource } from './source.js';
 
 export interface HttpSourceOptions {
-  /** Memory for pieces of segments that are kept, in bytes. */
+  /** Memory for cached pieces of segments, in bytes. */
   cacheBytes?: number;
-  /** Without a byte for so long, a request has failed. */
+  /** A request fails after this long without a byte. */
   timeoutMs?: number;
-  /** Requests to the origin at a time, for lookups; following has its own. */
-  lanes?: number;
-  /** Reads that may wait for a lane; more fail at once. */
-  waiting?: number;
+  /** Concurrent origin requests for lookups; the poller is not limited. */
+  concurrency?: number;
+  /** Reads that may queue; further ones fail at once. */
+  maxQueue?: number;
 }
 
 const CACHE_BYTES = 64 * 1024 * 1024;
 const TIMEOUT_MS = 5_000;
-const LANES = 32;
-const WAITING = 1024;
-/** Bytes a second: a slower transfer is broken off, and goes on from there with the next try. */
-const SLOWEST = 64 * 1024;
+const CONCURRENCY = 32;
+const MAX_QUEUE = 1024;
+/** A slower transfer is aborted; the next attempt resumes it. */
+const MIN_BYTES_PER_SECOND = 64 * 1024;
 
 const MANIFEST_LIMIT = 1024 * 1024;
 const TILE_LIMIT = 256 * 32;
 /** 256 entries with their lengths, two bytes each (C2SP tlog-tiles). */
 const BUNDLE_LIMIT = 256 * (2 + 0xffff);
 
-/** What is longer is not lost when its transfer breaks off. */
-const RESUMED_FROM = 16 * 1024;
+/** Interrupted transfers of longer pieces are resumed. */
+const MIN_RESUMABLE_BYTES = 16 * 1024;
 
 /**
- * The manifest as it was last. Many servers make an entity tag of the second of the last change and
- * the length (nginx does), so that of two manifests of one second the later may look unchanged. What
- * was fetched within that second is fetched once more when it is over (RFC 9110 §8.8.2.2).
+ * The last fetched manifest. nginx derives entity tags from mtime seconds and length, so two manifests
+ * of the same second can share a tag. One fetched within that second is fetched again without its tag
+ * (RFC 9110 §8.8.2.2).
  */
 interface KnownManifest {
   bytes: Uint8Array;
   etag: string | null;
-  /** Milliseconds since 1970; NaN when it was not told. */
+  /** Last-Modified in milliseconds since 1970; NaN without the header. */
   changed: number;
   isSettled: boolean;
 }
 
-/** A piece that is on its way here. */
+/** A partly received piece. */
 interface Transfer {
   name: string;
   bytes: Uint8Array;
-  /** So much of its beginning is there. */
+  /** Number of bytes received. */
   have: number;
 }
 
 /**
- * A snapshot on any static http origin. Index parts are fetched when they are new; of bodies only
- * the piece that a lookup needs, by range, and the pieces that were used last are kept. All of it
- * is checked by whoever asks for it, so the origin and the way to it need not be trusted.
+ * A snapshot on any static HTTP origin. Fetches each index part once, and body pieces by range on demand
+ * with an LRU cache. Callers verify every byte, so origin and network need not be trusted.
  */
 export function httpSource(base: string, options: HttpSourceOptions = {}): SnapshotSource {
   const { timeoutMs = TIMEOUT_MS } = options;
-  const origin = new Origin(base, timeoutMs, SLOWEST);
+  const origin = new Origin(base, timeoutMs, MIN_BYTES_PER_SECOND);
   const cache = new PieceCache(options.cacheBytes ?? CACHE_BYTES);
-  const lanes = new Semaphore({
-    width: options.lanes ?? LANES,
-    room: options.waiting ?? WAITING,
-    patienceMs: timeoutMs,
-    busy: () => new OriginError('too many wait for the origin'),
+  const concurrency = new Semaphore({
+    limit: options.concurrency ?? CONCURRENCY,
+    maxQueue: options.maxQueue ?? MAX_QUEUE,
+    maxWaitMs: timeoutMs,
+    busy: () => new OriginError('too many reads are waiting for the origin'),
   });
-  const underWay = new Map<string, Promise<unknown>>();
+  const inFlight = new Map<string, Promise<unknown>>();
   let manifest: KnownManifest | null = null;
-  let brokenOff: Transfer | null = null;
+  let interrupted: Transfer | null = null;
 
-  /** Many who want the same at the same time get it by one request. */
+  /** Concurrent reads of the same name share one request. */
   function shared<T>(name: string, fetchIt: () => Promise<T>): Promise<T> {
-    let fetching = underWay.get(name) as Promise<T> | undefined;
+    let fetching = inFlight.get(name) as Promise<T> | undefined;
     if (fetching === undefined) {
-      fetching = fetchIt().finally(() => underWay.delete(name));
-      underWay.set(name, fetching);
+      fetching = fetchIt().finally(() => inFlight.delete(name));
+      inFlight.set(name, fetching);
     }
     return fetching;
   }
@@ -89,14 +88,14 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
     const fetched = await origin.get(MANIFEST_PATH, headers, MANIFEST_LIMIT, async (answer) => {
       const { status } = answer;
       if (status === 304 && known !== null) {
-        return known.isSettled || !isSettled(known.changed, answer) ? known : 'ask again';
+        return known.isSettled || !isSettled(known.changed, answer) ? known : 'refetch';
       }
       if (status === 404) return null;
       if (status !== 200) throw unexpected(MANIFEST_PATH, status);
       return knownManifest(answer, await whole(answer, MANIFEST_PATH, MANIFEST_LIMIT));
     });
-    manifest = fetched === 'ask again' ? null : fetched;
-    return fetched === 'ask again' ? fetchManifest() : (fetched?.bytes ?? null);
+    manifest = fetched === 'refetch' ? null : fetched;
+    return fetched === 'refetch' ? fetchManifest() : (fetched?.bytes ?? null);
   }
 
   function fetchFile(path: string): Promise<Uint8Array | null> {
@@ -111,14 +110,14 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
   async function fetchPiece(wanted: SegmentRead): Promise<Uint8Array> {
     const name = nameOf(wanted);
     const transfer =
-      brokenOff?.name === name
-        ? brokenOff
+      interrupted?.name === name
+        ? interrupted
         : { name, bytes: new Uint8Array(wanted.length), have: 0 };
-    if (brokenOff === transfer) brokenOff = null;
+    if (interrupted === transfer) interrupted = null;
     try {
       await receive(origin, wanted, transfer);
     } catch (error) {
-      if (wanted.length > RESUMED_FROM && transfer.have > 0) brokenOff = transfer;
+      if (wanted.length > MIN_RESUMABLE_BYTES && transfer.have > 0) interrupted = transfer;
       throw error;
     }
     return transfer.bytes;
@@ -132,13 +131,13 @@ export function httpSource(base: string, options: HttpSourceOptions = {}): Snaps
     },
     load: (wanted) => shared(`load ${nameOf(wanted)}`, () => fetchPiece(wanted)),
     logFile: (path, isUrgent = false) =>
-      isUrgent ? fetchFile(path) : shared(path, () => lanes.run(() => fetchFile(path))),
+      isUrgent ? fetchFile(path) : shared(path, () => concurrency.run(() => fetchFile(path))),
     read(wanted) {
       const name = nameOf(wanted);
       return (
         cache.get(name) ??
         shared(name, async () => {
-          const bytes = await lanes.run(() => fetchPiece(wanted));
+          const bytes = await concurrency.run(() => fetchPiece(wanted));
           cache.put(name, bytes);
           return bytes;
         })
@@ -153,7 +152,7 @@ function nameOf({ segment, offset, length }: SegmentRead): string {
   return `${segment}/${offset}/${length}`;
 }
 
-/** Asks for what `transfer` lacks, and adds it as it comes. */
+/** Requests the missing bytes of `transfer` and appends them as they arrive. */
 async function receive(origin: Origin, wanted: SegmentRead, transfer: Transfer): Promise<void> {
   const { segment, bytes, offset, length } = wanted;
   const path = segmentPath(segment);
@@ -168,10 +167,10 @@ async function receive(origin: Origin, wanted: SegmentRead, transfer: Transfer):
       }
       await append(answer, transfer, 0);
     } else if (status === 200) {
-      // An origin without ranges sends all of it: what is before and behind is not kept.
+      // An origin without range support sends the whole segment: skip the bytes around the piece.
       const announced = answer.headers.get('content-length');
       if (announced !== null && Number(announced) !== bytes && !isEncoded(answer)) {
-        throw malformed('a segment has not the length that is pinned');
+        throw malformed('a segment does not have the pinned length');
       }
       await append(answer, transfer, first);
     } else throw unexpected(path, status);
@@ -179,7 +178,7 @@ async function receive(origin: Origin, wanted: SegmentRead, transfer: Transfer):
   if (transfer.have !== length) throw new OriginError(`${path} ended early`);
 }
 
-/** Adds the body to a transfer, without its first `skip` bytes, until the transfer is whole. */
+/** Appends the body to a transfer, without its first `skip` bytes, until the transfer is complete. */
 async function append(answer: OriginAnswer, transfer: Transfer, skip: number): Promise<void> {
   for await (const chunk of answer.chunks()) {
     const wanted = chunk.subarray(skip);
@@ -213,7 +212,7 @@ function knownManifest(answer: OriginAnswer, bytes: Uint8Array): KnownManifest {
   return { bytes, etag, changed, isSettled: isSettled(changed, answer) };
 }
 
-/** Whether the second of the last change was over when this was answered, as far as is told. */
+/** Whether the response is from a later second than the last change; true when a header is missing. */
 function isSettled(changed: number, { headers }: OriginAnswer): boolean {
   return !(Date.parse(headers.get('date') ?? '') - changed < 1000);
 }

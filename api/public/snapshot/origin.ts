@@ -1,70 +1,67 @@
-/** The origin did not answer, or not with what was asked for: try again later. */
+/** The origin did not respond, or responded with something else: retry later. */
 export class OriginError extends Error {
   override readonly name = 'OriginError';
 }
 
-/** An answer whose body is still coming. */
+/** A response whose body is still arriving. */
 export interface OriginAnswer {
   status: number;
   headers: Headers;
-  /**
-   * The body's chunks, decoded if it was encoded; throws `OriginError` when it breaks off. Whoever
-   * wants only the beginning may leave the loop.
-   */
+  /** The decoded chunks of the body; throws `OriginError` when the transfer breaks. May be left early. */
   chunks(): AsyncGenerator<Uint8Array, void, undefined>;
 }
 
-/** Connections broke under a request because the origin had just closed them (RFC 9112 §9.6). */
+/** Errors of a kept connection that the origin closed during the request (RFC 9112 §9.6): retry once. */
 const STALE_CONNECTION = new Set(['UND_ERR_SOCKET', 'ECONNRESET', 'EPIPE']);
 
-/** GET requests to one static http origin. Messages of its errors are public: they do not name it. */
+/** GET requests to one static HTTP origin. Its error messages are public, so they never name the origin. */
 export class Origin {
-  private readonly underWay = new Set<AbortController>();
+  private readonly inFlight = new Set<AbortController>();
   private closed = false;
 
   constructor(
     private readonly base: string,
-    /** Without a byte for so long, a request has failed. */
+    /** A request fails after this long without a byte. */
     private readonly timeoutMs: number,
-    /** Bytes a second; a request that is slower than this on the whole has failed too. */
-    private readonly slowest: number,
+    /** A request that is slower than this on average fails too. */
+    private readonly minBytesPerSecond: number,
   ) {}
 
   /**
-   * One request, and what `take` makes of its answer.
+   * Sends one request and passes the response to `take`.
    *
-   * @param most the bytes of body that are wanted at most: they set how long it may take
+   * @param maxBytes the largest expected body; it sets the deadline
    */
   async get<T>(
     path: string,
     headers: Record<string, string>,
-    most: number,
+    maxBytes: number,
     take: (answer: OriginAnswer) => Promise<T>,
   ): Promise<T> {
     const stop = new AbortController();
-    this.underWay.add(stop);
+    this.inFlight.add(stop);
     const abort = (): void => {
       stop.abort();
     };
     const idle = setTimeout(abort, this.timeoutMs);
-    const whole = setTimeout(abort, this.timeoutMs + (most / this.slowest) * 1000);
+    const deadline = setTimeout(abort, this.timeoutMs + (maxBytes / this.minBytesPerSecond) * 1000);
     let response: Response | null = null;
     try {
       response = await this.fetch(path, headers, stop.signal);
       const answer = { status: response.status, headers: response.headers };
       return await take({ ...answer, chunks: () => chunksOf(response!, path, idle) });
     } finally {
-      // What nobody read. If it has not arrived by now, its connection goes with it.
+      // Cancel an unread body; this closes the connection if the body is still arriving.
       if (response?.bodyUsed === false) await response.body?.cancel().catch(() => undefined);
       clearTimeout(idle);
-      clearTimeout(whole);
-      this.underWay.delete(stop);
+      clearTimeout(deadline);
+      this.inFlight.delete(stop);
     }
   }
 
   close(): void {
     this.closed = true;
-    for (const request of this.underWay) request.abort();
+    for (const request of this.inFlight) request.abort();
   }
 
   private async fetch(
@@ -72,13 +69,13 @@ export class Origin {
     headers: Record<string, string>,
     signal: AbortSignal,
   ): Promise<Response> {
-    // A snapshot's files are where it says, and ranges are of files, not of encodings of them.
+    // No redirects: paths are fixed. No encodings: ranges must address bytes of the file.
     const init: RequestInit = {
       headers: { 'Accept-Encoding': 'identity', ...headers },
       redirect: 'manual',
       signal,
     };
-    if (this.closed) throw new OriginError('nothing is read any more');
+    if (this.closed) throw new OriginError('the source is closed');
     try {
       return await fetch(`${this.base}/${path}`, init).catch((error: unknown) => {
         if (!STALE_CONNECTION.has(codeOf(error))) throw error;
@@ -106,7 +103,7 @@ async function* chunksOf(
       yield chunk as Uint8Array;
     }
   } catch (cause) {
-    throw new OriginError(`${path} broke off`, { cause });
+    throw new OriginError(`the transfer of ${path} was interrupted`, { cause });
   }
 }
 

@@ -1,7 +1,7 @@
-/** What a piece costs besides its bytes: its name, its place in the map, and its buffer's own. */
+/** Estimated memory of a map entry and buffer besides the bytes of the piece. */
 const PIECE_OVERHEAD = 512;
 
-/** The pieces that were used last, up to a number of bytes of memory. */
+/** LRU cache of pieces, limited in bytes. */
 export class PieceCache {
   private readonly pieces = new Map<string, Uint8Array>();
   private bytes = 0;
@@ -16,7 +16,7 @@ export class PieceCache {
     return piece;
   }
 
-  /** Keeps a piece, which must own its memory: a part of a larger buffer would keep all of that. */
+  /** `piece` must own its memory: a view would keep the larger buffer alive. */
   put(name: string, piece: Uint8Array): void {
     this.delete(name);
     if (cost(piece) > this.limit) return;

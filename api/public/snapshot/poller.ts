@@ -13,8 +13,8 @@ import { readTile } from '../log/tiles.js';
 import { Snapshot } from './snapshot.js';
 import type { SnapshotSource } from './source.js';
 
-/** There is no manifest, or a genuine one that is none to go over to from what was served. */
-export class RefusedSnapshot extends Error {
+/** There is no manifest, or its snapshot does not extend the served one. */
+export class RejectedSnapshot extends Error {
   override readonly name = 'RefusedSnapshot';
 
   constructor(
@@ -26,7 +26,7 @@ export class RefusedSnapshot extends Error {
   }
 }
 
-export interface FollowerOptions {
+export interface PollerOptions {
   source: SnapshotSource;
   trust: SnapshotTrust;
   sha256: Sha256;
@@ -35,54 +35,54 @@ export interface FollowerOptions {
   log: Logger;
 }
 
-/** While something is wrong, looking for a newer snapshot pauses for up to so long. */
-const SLOWEST_MS = 2_000;
+/** The longest backoff between failing polls. */
+const MAX_BACKOFF_MS = 2_000;
 
 /**
- * Holds the snapshot that is served and goes over to newer ones. Whatever is wrong with a newer
- * one, the last good one stays: its age shows in the headers, and its own end ends it.
+ * Polls for newer snapshots and holds the served one. When a newer one is invalid, it keeps the last
+ * valid one until that expires.
  */
 export class SnapshotPoller {
   private served: Snapshot | null = null;
   private problem: string | null = null;
   private isFailing = false;
-  private isOver = false;
-  /** Parts of the served snapshot, and of one that has not come whole yet. */
-  private readonly inHand = new Map<string, LoadedPart>();
+  private isExpired = false;
+  /** Index parts of the served snapshot and of a partly loaded newer one. */
+  private readonly loadedSegments = new Map<string, LoadedPart>();
   private timer: NodeJS.Timeout | undefined;
-  private following = false;
+  private running = false;
   private refreshing = Promise.resolve();
 
-  constructor(private readonly options: FollowerOptions) {}
+  constructor(private readonly options: PollerOptions) {}
 
   get current(): Snapshot | null {
     return this.served;
   }
 
-  /** Why the newest manifest is not served; null when it is. */
-  get refusal(): string | null {
+  /** Why the newest manifest is not served; null when it is. `/readyz` shows it as `refusal`. */
+  get rejection(): string | null {
     return this.problem;
   }
 
   /**
-   * Looks for a newer snapshot once. Never rejects. One at a time: of two, the one that began first
-   * could end last, and go back to the older snapshot that it found.
+   * Polls once; never rejects. Polls are serialized: a slow earlier one could otherwise replace a newer
+   * snapshot with the older one that it found.
    */
   refresh(): Promise<void> {
-    this.refreshing = this.refreshing.then(() => this.refreshAlone());
+    this.refreshing = this.refreshing.then(() => this.refreshOnce());
     return this.refreshing;
   }
 
-  /** Refreshes now, and then again and again until `stop`. */
+  /** Polls now and then repeatedly until `stop`. */
   async start(intervalMs: number): Promise<void> {
-    this.following = true;
+    this.running = true;
     await this.refresh();
     let pauseMs = intervalMs;
     const again = (): void => {
-      if (!this.following) return;
-      // What went wrong may be large, and an origin that comes back has many who wait for it.
+      if (!this.running) return;
+      // Back off: failing polls may transfer much data, and a recovering origin must not be flooded.
       pauseMs = this.isFailing
-        ? Math.min(2 * pauseMs, Math.max(intervalMs, SLOWEST_MS))
+        ? Math.min(2 * pauseMs, Math.max(intervalMs, MAX_BACKOFF_MS))
         : intervalMs;
       this.timer = setTimeout(() => void this.refresh().then(again), pauseMs);
       this.timer.unref();
@@ -91,54 +91,61 @@ export class SnapshotPoller {
   }
 
   stop(): void {
-    this.following = false;
+    this.running = false;
     clearTimeout(this.timer);
   }
 
-  private async refreshAlone(): Promise<void> {
+  private async refreshOnce(): Promise<void> {
     try {
       const next = await this.next();
       if (next !== null) this.served = next;
-      if (this.problem !== null) this.options.log.info('a good snapshot is there');
+      if (this.problem !== null) this.options.log.info('snapshot poll: recovered');
       this.problem = null;
       this.isFailing = false;
     } catch (error) {
       this.options.source.forgetManifest();
-      this.isFailing = !(error instanceof RefusedSnapshot && error.code === 'no_manifest');
+      this.isFailing = !(error instanceof RejectedSnapshot && error.code === 'no_manifest');
       const problem = error instanceof Error ? error.message : String(error);
-      // The same problem comes back with every poll; it is news only once.
+      // Log each problem once, not with every poll.
       if (problem !== this.problem) {
         if (this.isFailing)
-          this.options.log.error({ err: error }, 'the newest snapshot is not served');
-        else this.options.log.info(problem);
+          this.options.log.error(
+            { err: error },
+            'snapshot poll: newest snapshot rejected, still serving the last valid one',
+          );
+        else this.options.log.info(`snapshot poll: ${problem}`);
       }
       this.problem = problem;
     }
-    this.tellEnd();
+    this.logExpiry();
   }
 
-  /** The public is told with every verdict that it does not get; whoever runs this is told here. */
-  private tellEnd(): void {
+  /** Clients see 503 on every lookup; operators need one log line. */
+  private logExpiry(): void {
     const { clock, log } = this.options;
-    const { served, isOver } = this;
-    this.isOver = served !== null && clock.now() >= served.opened.validUntil;
-    if (this.isOver === isOver) return;
+    const { served, isExpired } = this;
+    this.isExpired = served !== null && clock.now() >= served.opened.validUntil;
+    if (this.isExpired === isExpired) return;
     const valid_until = served?.opened.manifest.valid_until;
-    if (this.isOver) log.error({ valid_until }, 'ALARM: the snapshot is over: nothing is asserted');
-    else log.info({ valid_until }, 'verdicts are given again');
+    if (this.isExpired)
+      log.error(
+        { valid_until },
+        'snapshot expired: lookups answer 503 until a newer snapshot arrives',
+      );
+    else log.info({ valid_until }, 'snapshot valid again: lookups answer verdicts');
   }
 
-  /** The snapshot to go over to, or null when the one that is served is the newest. */
+  /** Loads the newer snapshot, or returns null when the served one is the newest. */
   private async next(): Promise<Snapshot | null> {
     const { source, sha256, verify, trust } = this.options;
-    const { served, inHand } = this;
+    const { served, loadedSegments } = this;
     const bytes = await source.manifest();
-    if (bytes === null) throw new RefusedSnapshot('no_manifest', 'no snapshot is published');
+    if (bytes === null) throw new RejectedSnapshot('no_manifest', 'no snapshot is published');
     if (served !== null && equalBytes(bytes, served.bytes)) return null;
     const opened = openManifest(verify, bytes, trust);
     if (served !== null) await this.requireSuccessor(served.opened, opened);
     this.keepParts(served === null ? [opened] : [served.opened, opened]);
-    const next = await Snapshot.load(sha256, source, bytes, opened, served, inHand);
+    const next = await Snapshot.load(sha256, source, bytes, opened, served, loadedSegments);
     this.keepParts([opened]);
     return next;
   }
@@ -147,38 +154,39 @@ export class SnapshotPoller {
     const kept = new Set(
       snapshots.flatMap(({ manifest }) => manifest.index_parts.map(({ sha256 }) => sha256)),
     );
-    for (const name of this.inHand.keys()) if (!kept.has(name)) this.inHand.delete(name);
+    for (const name of this.loadedSegments.keys())
+      if (!kept.has(name)) this.loadedSegments.delete(name);
   }
 
   private async requireSuccessor(served: OpenedManifest, next: OpenedManifest): Promise<void> {
     const { generation } = next.manifest;
     if (generation < served.manifest.generation) {
-      throw new RefusedSnapshot(
+      throw new RejectedSnapshot(
         'older_generation',
         `generation ${generation} is older than ${served.manifest.generation}, which was served already`,
       );
     }
     if (generation === served.manifest.generation) {
-      throw new RefusedSnapshot(
+      throw new RejectedSnapshot(
         'same_generation',
         `there are two different snapshots of generation ${generation}`,
       );
     }
     const [from, to] = [served.checkpoint, next.checkpoint];
     if (to.size < from.size) {
-      throw new RefusedSnapshot(
+      throw new RejectedSnapshot(
         'smaller_tree',
         `the log has ${to.size} leaves, and had ${from.size} before`,
       );
     }
     const { sha256, source } = this.options;
-    const growth = { logFile: (file: string) => source.logFile(file, true) };
+    const urgent = { logFile: (file: string) => source.logFile(file, true) };
     const path = await consistencyFromTiles(
       sha256,
       from.size,
       to.size,
       async (level, index, width) => {
-        const hashes = await readTile(growth, level, index, width);
+        const hashes = await readTile(urgent, level, index, width);
         if (hashes?.length !== width * HASH_BYTES) {
           throw malformed(`tile ${level}/${index} of ${width} hashes cannot be read`);
         }
@@ -193,7 +201,7 @@ export class SnapshotPoller {
       path,
     });
     if (!consistent) {
-      throw new RefusedSnapshot(
+      throw new RejectedSnapshot(
         'forked_log',
         `the log of ${to.size} leaves does not extend the one of ${from.size} that was served`,
       );

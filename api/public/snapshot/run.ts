@@ -3,9 +3,9 @@ import { runLookup, type Lookup, type SegmentRead } from '#protocol/snapshot/fin
 import type { SnapshotSource } from './source.js';
 
 /**
- * Runs a lookup on a source; no promise when the source never waits. A piece that turns out wrong
- * is dropped, that one alone: content that was mended is read anew by the next lookup, and asking
- * for what is broken costs nobody else what is kept for them.
+ * Runs a lookup on a source; synchronous when the source is. Drops only the piece that failed
+ * verification: the next lookup reads repaired content, and requests for a damaged piece cannot flush
+ * the cache.
  */
 export function runOnSource<T>(source: SnapshotSource, lookup: Lookup<T>): T | Promise<T> {
   let last: SegmentRead | null = null;

@@ -1,47 +1,47 @@
-export interface LanesOptions {
-  /** How many run at a time. */
-  width: number;
-  /** How many may wait for their turn; more are turned away at once. */
-  room: number;
-  /** Whoever waited longer than this, in milliseconds, is turned away when its turn comes. */
-  patienceMs: number;
-  /** What is thrown at those who are turned away. */
+export interface SemaphoreOptions {
+  /** Maximum concurrency. */
+  limit: number;
+  /** Maximum queue length; further callers are rejected at once. */
+  maxQueue: number;
+  /** A caller that waited longer than this is rejected when it reaches the front. */
+  maxWaitMs: number;
+  /** The error for rejected callers. */
   busy: () => Error;
 }
 
 /**
- * Keeps a crowd from becoming as many requests to one origin. When the origin hangs, waiting ends
- * after the patience of one and the time of one answer, however many wait.
+ * Limits concurrent requests to the origin. When the origin hangs, a caller waits at most `maxWaitMs`
+ * plus one request, however long the queue is.
  */
 export class Semaphore {
   private running = 0;
   private readonly waiting: { since: number; enter: () => void; leave: (why: Error) => void }[] =
     [];
 
-  constructor(private readonly options: LanesOptions) {}
+  constructor(private readonly options: SemaphoreOptions) {}
 
   async run<T>(work: () => Promise<T>): Promise<T> {
-    if (this.running < this.options.width) this.running++;
-    else await this.turn();
+    if (this.running < this.options.limit) this.running++;
+    else await this.acquire();
     try {
       return await work();
     } finally {
-      this.next();
+      this.release();
     }
   }
 
-  private turn(): Promise<void> {
-    if (this.waiting.length >= this.options.room) return Promise.reject(this.options.busy());
+  private acquire(): Promise<void> {
+    if (this.waiting.length >= this.options.maxQueue) return Promise.reject(this.options.busy());
     return new Promise((enter, leave) => {
       this.waiting.push({ since: performance.now(), enter, leave });
     });
   }
 
-  /** Hands the lane that became free to the first who still wants it. */
-  private next(): void {
+  /** Passes the permit to the first caller that has not waited too long. */
+  private release(): void {
     const now = performance.now();
     for (let first = this.waiting.shift(); first !== undefined; first = this.waiting.shift()) {
-      if (now - first.since <= this.options.patienceMs) {
+      if (now - first.since <= this.options.maxWaitMs) {
         first.enter();
         return;
       }

@@ -34,26 +34,23 @@ import {
 } from '#protocol/snapshot/voided';
 import type { SnapshotSource } from './source.js';
 
-/**
- * The record of a proof or a package, as record.ts has it, with the voided ranges of the snapshot
- * applied: it may not be the published one.
- */
+/** The record of a proof or package (record.ts) with the voided ranges applied: it can differ from the published one. */
 export interface FoundRecord {
   /** 16 bytes. */
   id: Uint8Array;
   bytes: Uint8Array;
-  /** First bytes of the record's SHA-256: a new one for every change of what it says. */
+  /** Truncated SHA-256 of the record. */
   digest: Uint8Array;
 }
 
 type PlacedRecord = FoundRecord & { leafIndex: number };
 
-/** The parts that are looked up by different ids, each kind oldest first. */
+/** Index parts by kind, oldest first. */
 type PartsByKind = Readonly<
   Record<typeof PROOF_PARTS | typeof SHARE_PARTS | typeof PACKAGE_PARTS, readonly LoadedPart[]>
 >;
 
-/** One published state of the registry, loaded and checked; never changed once it serves. */
+/** One verified snapshot of the registry; immutable. */
 export class Snapshot {
   private readonly voided: readonly VoidedRange[];
 
@@ -68,8 +65,8 @@ export class Snapshot {
   }
 
   /**
-   * Loads what `opened` pins. `inHand` are the parts that were loaded before; those that are not
-   * among them are added one by one, so that nothing is loaded twice when this breaks off.
+   * Loads the files that `opened` pins. Adds each new part to `loadedSegments` at once, so that a retry
+   * after an error does not load it again.
    */
   static async load(
     sha256: Sha256,
@@ -85,7 +82,7 @@ export class Snapshot {
       [PACKAGE_PARTS]: [] as LoadedPart[],
     };
     for (const pin of opened.manifest.index_parts) {
-      // Parts of other kinds belong to routes that this program does not have.
+      // Unknown kinds belong to routes of a newer version.
       if (!isPartKind(pin.kind)) continue;
       const part = loadedSegments.get(pin.sha256) ?? (await loadPart(sha256, source, pin));
       loadedSegments.set(pin.sha256, part);
@@ -100,22 +97,22 @@ export class Snapshot {
   }
 
   /**
-   * The record of a proof, or null when there is none.
+   * Returns the record of a proof, or null.
    *
-   * @param newerThan proofs with a smaller number are passed over; 0 for the whole history
+   * @param newerThan ignores proofs with a smaller number; 0 for the whole history
    */
   proof(proofId: string, newerThan: number): Lookup<FoundRecord | null> {
     const record = this.record(PROOF_PARTS, proofId, newerThan);
     return this.voided.length === 0 ? record : this.proofWithoutVoided(record);
   }
 
-  /** The record of a package by its uuid in hex; its number is that of its newest member. */
+  /** Returns the record of a package by its hex UUID, or null; its number is that of its newest member. */
   package(uuid: string, newerThan: number): Lookup<FoundRecord | null> {
     const record = this.record(PACKAGE_PARTS, uuid, newerThan);
     return this.voided.length === 0 ? record : this.packageWithoutVoided(record);
   }
 
-  /** What a token shows, or null when there is no such token. */
+  /** Resolves a share token, or returns null. */
   *share(token: string): Lookup<Share | null> {
     const hash = tokenHash(this.sha256, token);
     const place = yield* findPlace(this.sha256, this.parts[SHARE_PARTS], shareIndexId(hash));
@@ -150,7 +147,7 @@ export class Snapshot {
     return isSignedBy(bytes, id, ranges);
   }
 
-  /** The digest changes too, so that the ETag of an earlier answer does not match. */
+  /** Recomputes the digest, so that the ETag of the unvoided response does not match. */
   private replaced(found: FoundRecord, bytes: Uint8Array): FoundRecord {
     if (bytes === found.bytes) return found;
     return { id: found.id, bytes, digest: this.sha256(bytes).subarray(0, RECORD_DIGEST_BYTES) };
@@ -197,13 +194,13 @@ async function loadKeys(
   const { sha256: segment, bytes: length } = pin;
   return load(source, { segment, bytes: length, offset: 0, length }, (bytes) => {
     if (toHex(sha256(bytes)) !== segment) {
-      throw malformed('the keys file is not the one that the manifest pins');
+      throw malformed('the keys file does not match the pinned hash');
     }
     return keysFileSchema.parse(parseStrict(bytes));
   });
 }
 
-/** What is wrong is forgotten, so that it is read anew if it is mended. */
+/** Drops bytes that failed verification, so that a retry reads repaired content. */
 async function load<T>(
   source: SnapshotSource,
   wanted: SegmentRead,

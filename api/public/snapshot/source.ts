@@ -5,38 +5,38 @@ import { malformed } from '#protocol/snapshot/malformed';
 import { MANIFEST_PATH, segmentPath } from '#protocol/snapshot/manifest';
 import type { SegmentRead } from '#protocol/snapshot/find';
 
-/** Where a snapshot is read from. Nothing that it returns is believed before it is checked. */
+/** Where a snapshot is read from. Its bytes are untrusted until verified. */
 export interface SnapshotSource {
-  /** What it is, for `/readyz`: where it is stays inside. */
+  /** Shown by `/readyz`, which must not reveal the location. */
   readonly kind: 'directory' | 'http';
-  /** The manifest as it is now; null when there is none. */
+  /** The current manifest; null without one. */
   manifest(): Promise<Uint8Array | null>;
-  /** The manifest that was returned last is none to go by: it must not stand in for the next one. */
+  /** Drops the cached manifest, which was rejected, so that the next read fetches it in full. */
   forgetManifest(): void;
   /**
-   * What a snapshot keeps in memory: it may be large, and is taken once. Throws as `read` does;
-   * then the next call may go on where this one ended.
+   * Reads data that the snapshot keeps in memory, bypassing the cache. Throws as `read` does; the next
+   * call may resume the transfer.
    */
   load(wanted: SegmentRead): Promise<Uint8Array>;
   /**
-   * A file of the log by its path in the snapshot; null when there is none.
+   * Reads a log file by its path in the snapshot; null when missing.
    *
-   * @param isUrgent the snapshot waits for it: it is not to wait behind those who look things up
+   * @param isUrgent the poller needs it: do not queue it behind lookups
    */
   logFile(path: string, isUrgent?: boolean): Promise<Uint8Array | null>;
-  /** Exactly the wanted bytes; throws when it cannot have them. */
+  /** Returns exactly the wanted bytes or throws. */
   read(wanted: SegmentRead): Uint8Array | Promise<Uint8Array>;
-  /** What was read there turned out wrong: if it is mended, the next read must find out. */
+  /** Drops cached bytes that failed verification, so that the next read finds repaired content. */
   forget(wrong: SegmentRead): void;
   close(): void;
 }
 
-/** Open files that are kept; segments never change, so a descriptor stays good for ever. */
+/** Cached file descriptors; segments are immutable. */
 const OPEN_FILES = 256;
 
 /**
- * A directory on this machine. Segments are read synchronously: they come from the page cache
- * nearly always, and a trip to the thread pool costs more than the read.
+ * A local directory. Reads segments synchronously: they are nearly always in the page cache, and a
+ * thread pool round trip costs more than the read.
  */
 export function directorySource(root: string): SnapshotSource {
   const open = new Map<string, number>();
@@ -75,12 +75,12 @@ export function directorySource(root: string): SnapshotSource {
   function read({ segment, offset, length }: SegmentRead): Uint8Array {
     const bytes = Buffer.allocUnsafe(length);
     if (readSync(descriptor(segment), bytes, 0, length, offset) !== length) {
-      throw malformed(`segment ${segment} is cut short`);
+      throw malformed(`segment ${segment} is truncated`);
     }
     return bytes;
   }
 
-  /** The file may have been put there anew, under the same name. */
+  /** Closes the descriptor: the file may have been replaced under the same name. */
   function forget({ segment }: SegmentRead): void {
     const known = open.get(segment);
     if (known === undefined) return;

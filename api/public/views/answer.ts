@@ -9,26 +9,25 @@ import { currentValidSnapshot } from '../snapshot/serving.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
 import { chainOf } from './chain.js';
 import { historyOf } from './history.js';
-import { facadeOf, unresolvedFacade } from './published.js';
+import { lookupResponse, unresolvedResponse } from './published.js';
 import { trustPackageOf } from './trust-package.js';
 
 type View = (
   ctx: PublicContext,
   snapshot: Snapshot,
-  facade: Facade,
+  response: Facade,
   resolved: Resolved | null,
 ) => object | Promise<object>;
 
 const VIEWS = {
-  history: (_ctx, _snapshot, facade, resolved) => historyOf(facade, resolved),
-  chain: (_ctx, _snapshot, facade, resolved) => chainOf(facade, resolved),
+  history: (_ctx, _snapshot, response, resolved) => historyOf(response, resolved),
+  chain: (_ctx, _snapshot, response, resolved) => chainOf(response, resolved),
   package: trustPackageOf,
 } satisfies Record<string, View>;
 
-/** What can be told of an artifact beside the verdict on it. */
 export type ViewName = keyof typeof VIEWS;
 
-/** The kinds that have views, and what these are called at the end of their paths (spec 4.1). */
+/** The views of each kind by their path suffix (spec 4.1). */
 export const VIEW_PATHS: Record<string, ReadonlyMap<string, ViewName>> = {
   certificate: new Map([
     ['history', 'history'],
@@ -45,7 +44,7 @@ export const VIEW_PATHS: Record<string, ReadonlyMap<string, ViewName>> = {
   ]),
 };
 
-/** One view of what `requested` resolves to on a route; errors as of `lookUp`. */
+/** Resolves `requested` and builds one view; throws as `lookUp` does. */
 async function lookUpView(
   ctx: PublicContext,
   route: VerdictRoute,
@@ -54,18 +53,17 @@ async function lookUpView(
 ): Promise<RelayedVerdict> {
   const snapshot = currentValidSnapshot(ctx);
   const resolved = await resolve(ctx, snapshot, route, requested);
-  const facade =
+  const response =
     resolved === null
-      ? unresolvedFacade(route.unmatched === 'not-found' ? 'proof' : route.unmatched, requested)
-      : facadeOf(resolved, requested);
-  const body = utf8(JSON.stringify(await VIEWS[view](ctx, snapshot, facade, resolved)));
+      ? unresolvedResponse(route.unmatched === 'not-found' ? 'proof' : route.unmatched, requested)
+      : lookupResponse(resolved, requested);
+  const body = utf8(JSON.stringify(await VIEWS[view](ctx, snapshot, response, resolved)));
   const secret = isSecret(route, requested);
   const tag = resolved === null || secret ? {} : { etag: etagOf(ctx, body) };
   const cache = secret ? CACHE_PRIVATE : CACHE_VERDICT;
   return { snapshot, answer: { status: 200, type: JSON_TYPE, cache, body, ...tag } };
 }
 
-/** Answers a request with one view. */
 export function answerView(
   ctx: PublicContext,
   req: IncomingMessage,
@@ -79,7 +77,7 @@ export function answerView(
   answerWith(ctx, req, res, () => lookUpView(ctx, route, requested, view), secret, template);
 }
 
-/** Of all that is said: a view changes with its record, and with the log and the keys as well. */
+/** Hashes the whole body: a view changes with its record, the log and the keys. */
 function etagOf(ctx: PublicContext, body: Uint8Array): string {
   return toHex(ctx.sha256(body)).slice(0, 32);
 }

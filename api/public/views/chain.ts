@@ -8,7 +8,7 @@ import { membersOf, verificationOf } from './published.js';
 
 type Stage = PublicTrustChain['sequence'][number];
 
-/** By what each stage is looked up, and the artifact whose verdict is that on the stage. */
+/** The identifier of each stage, and the artifact that provides its verdict. */
 const STAGES: Record<Stage, { id: string; kind: ArtifactKind | null }> = {
   execution: { id: 'execution_id', kind: null },
   evidence: { id: 'registry_entry_id', kind: null },
@@ -18,31 +18,28 @@ const STAGES: Record<Stage, { id: string; kind: ArtifactKind | null }> = {
   trust_established: { id: 'trust_id', kind: 'trust' },
 };
 
-/**
- * The chain that an artifact is part of. Every verdict in it is one that was published in the same
- * record; none is computed.
- */
-export function chainOf(facade: Facade, resolved: Resolved | null): PublicTrustChain {
-  const { available, sequence } = facade.trust_chain;
+/** The trust chain of an artifact. Its verdicts come from the same record; none is computed. */
+export function chainOf(response: Facade, resolved: Resolved | null): PublicTrustChain {
+  const { available, sequence } = response.trust_chain;
   return {
     schema_version: SCHEMA.trustChain,
-    ...membersOf(facade),
+    ...membersOf(response),
     available,
     sequence,
-    links: resolved === null ? [] : sequence.map((stage) => linkOf(stage, facade, resolved)),
+    links: resolved === null ? [] : sequence.map((stage) => linkOf(stage, response, resolved)),
   };
 }
 
 function linkOf(
   stage: Stage,
-  facade: Facade,
+  response: Facade,
   resolved: Resolved,
 ): PublicTrustChain['links'][number] {
   const { id, kind } = STAGES[stage];
-  const identifier = (facade.references as Record<string, unknown>)[id];
+  const identifier = (response.references as Record<string, unknown>)[id];
   const verification = kind && verificationOf(resolved, kind);
   if (typeof identifier !== 'string' || verification === undefined) {
-    throw malformed(`a record has no ${id} for its chain`);
+    throw malformed(`the record lacks ${id}, which its chain needs`);
   }
   return {
     stage,

@@ -12,41 +12,43 @@ import { integrityOf, membersOf, verificationOf } from './published.js';
 
 const eventsSchema = z.array(publicEventSchema);
 
-/** What became of an artifact; nothing when it did not resolve. */
-export function historyOf(facade: Facade, resolved: Resolved | null): PublicHistory {
+/** The status history of an artifact; empty when it did not resolve. */
+export function historyOf(response: Facade, resolved: Resolved | null): PublicHistory {
   return {
     schema_version: SCHEMA.history,
-    ...membersOf(facade),
-    events: resolved === null ? [] : eventsOn(resolved, facade),
+    ...membersOf(response),
+    events: resolved === null ? [] : eventsOn(resolved, response),
   };
 }
 
-function eventsOn(resolved: Resolved, facade: Facade): PublicEvent[] {
+function eventsOn(resolved: Resolved, response: Facade): PublicEvent[] {
   const { kind, record } = resolved;
   const recorded = recordHistory(record.bytes, record.id);
   const events =
-    recorded === null ? eventsInBody(resolved, facade) : eventsSchema.parse(parseStrict(recorded));
+    recorded === null
+      ? eventsInBody(resolved, response)
+      : eventsSchema.parse(parseStrict(recorded));
   return concerning(kind, events);
 }
 
-/** What became of a proof whose record has no history: its body says all of it. */
-function eventsInBody(resolved: Resolved, facade: Facade): PublicEvent[] {
-  // Where something is not asserted, of any kind, the time may be that at which it was found out:
-  // records were written so before there were histories.
-  const { verified_at: verifiedAt } = facade.verification;
+/** Derives the events from the body when the record has no history. */
+function eventsInBody(resolved: Resolved, response: Facade): PublicEvent[] {
+  // In records without a history, `verified_at` may be the time of a failed check. It is a
+  // verification time only when every artifact asserts validity.
+  const { verified_at: verifiedAt } = response.verification;
   const isAsserted = RECORD_KINDS.every(
     (kind) => verificationOf(resolved, kind)?.can_assert_validity !== false,
   );
-  return impliedEvents(integrityOf(facade), isAsserted ? verifiedAt : undefined);
+  return impliedEvents(integrityOf(response), isAsserted ? verifiedAt : undefined);
 }
 
-/** An artifact rests on those before it: what ended one of these ended it, and nothing else did. */
+/** An artifact depends on the earlier ones in the chain: it ends with them, and not with later ones. */
 function concerning(kind: ArtifactKind, events: readonly PublicEvent[]): PublicEvent[] {
-  const restsOn: readonly string[] = ARTIFACT_KINDS.slice(0, ARTIFACT_KINDS.indexOf(kind) + 1);
+  const dependencies: readonly string[] = ARTIFACT_KINDS.slice(0, ARTIFACT_KINDS.indexOf(kind) + 1);
   return events.flatMap((event): PublicEvent[] => {
-    if (event.event === 'revoked') return restsOn.includes(event.artifact) ? [event] : [];
+    if (event.event === 'revoked') return dependencies.includes(event.artifact) ? [event] : [];
     if (event.event !== 'expired') return [event];
-    const artifacts = event.artifacts.filter((artifact) => restsOn.includes(artifact));
+    const artifacts = event.artifacts.filter((artifact) => dependencies.includes(artifact));
     return artifacts.length === 0 ? [] : [{ ...event, artifacts }];
   });
 }

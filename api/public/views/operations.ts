@@ -33,29 +33,28 @@ interface View {
 
 const history = (kind: Kind): View => ({
   id: `${kind}History`,
-  summary: `What became of a ${NAME[kind]}`,
+  summary: `Get the status history of a ${NAME[kind]}`,
   description:
-    'The events of its proof, and the end of every artifact that this one rests on, oldest first; ' +
-    'none when the lookup does not resolve.',
+    'The events of its proof and of every artifact that this one depends on, oldest first; empty ' +
+    'when the lookup does not resolve.',
   schema: historySchema,
   examples: { resolved: exampleHistory(kind), unresolved: exampleUnresolvedHistory(kind) },
 });
 
 const chain = (kind: Kind): View => ({
   id: `${kind}Chain`,
-  summary: `The trust chain of a ${NAME[kind]}`,
-  description:
-    'Each stage with the identifier to look it up by, and the verdict on it where it has one.',
+  summary: `Get the trust chain of a ${NAME[kind]}`,
+  description: 'Each stage with its identifier and, where it has one, its verdict.',
   schema: trustChainSchema,
   examples: { resolved: exampleChain(kind) },
 });
 
 const trustPackage: View = {
   id: 'trustPackage',
-  summary: 'All that the public has on a trust artifact, in one document',
+  summary: 'Get a trust artifact with its evidence',
   description:
-    'Facade, history and chain, and what proves that its proof is in the log: `evidence` is null ' +
-    'when the lookup does not resolve. All of it is drawn from one snapshot.',
+    'Lookup response (`facade`), history, chain and the evidence that the proof is in the log, all from ' +
+    'one snapshot. `evidence` is null when the lookup does not resolve.',
   schema: trustPackageSchema,
   examples: { resolved: exampleTrustPackage },
 };
@@ -70,7 +69,7 @@ const VIEWS: readonly [kind: Kind, end: string, view: View][] = [
   ['trust', 'package', trustPackage],
 ];
 
-/** What there is beside the verdict on an artifact (spec 4.1). */
+/** The views of an artifact (spec 4.1). */
 export const VIEW_OPERATIONS: readonly Operation[] = VIEWS.map(([kind, end, view]) => ({
   spec: {
     id: view.id,
@@ -82,12 +81,12 @@ export const VIEW_OPERATIONS: readonly Operation[] = VIEWS.map(([kind, end, view
     fromSnapshot: true,
     responses: {
       200: {
-        description: 'What was asked for, also when the lookup does not resolve.',
+        description: 'The view, also when the lookup does not resolve.',
         content: { 'application/json': view.schema },
         headers: ETAG,
         examples: view.examples,
       },
-      304: { description: 'Not changed since the ETag that was sent.' },
+      304: { description: 'Not modified since the sent ETag.' },
     },
     problems: SNAPSHOT_PROBLEMS,
   },

@@ -15,32 +15,32 @@ import { historyOf } from './history.js';
 import { integrityOf, membersOf } from './published.js';
 
 /**
- * All that the public has on a trust artifact, in one document and of one snapshot: the verdict
- * holds as of the very checkpoint under which the log entry is shown to be included.
+ * Builds the trust package from one snapshot, so that the verdict and the inclusion proof share one
+ * checkpoint.
  */
 export async function trustPackageOf(
   ctx: PublicContext,
   snapshot: Snapshot,
-  facade: Facade,
+  response: Facade,
   resolved: Resolved | null,
 ): Promise<PublicTrustPackage> {
   return {
     schema_version: SCHEMA.trustPackage,
-    ...membersOf(facade),
-    facade,
-    history: historyOf(facade, resolved),
-    chain: chainOf(facade, resolved),
-    evidence: resolved === null ? null : await evidenceOf(ctx, snapshot, facade, resolved),
+    ...membersOf(response),
+    facade: response,
+    history: historyOf(response, resolved),
+    chain: chainOf(response, resolved),
+    evidence: resolved === null ? null : await evidenceOf(ctx, snapshot, response, resolved),
   };
 }
 
 async function evidenceOf(
   ctx: PublicContext,
   snapshot: Snapshot,
-  facade: Facade,
+  response: Facade,
   { record }: Resolved,
 ): Promise<NonNullable<PublicTrustPackage['evidence']>> {
-  const { leaf_index, aep_hash, proof_record_hash } = integrityOf(facade);
+  const { leaf_index, aep_hash, proof_record_hash } = integrityOf(response);
   const bytes = await entryAt(ctx, snapshot, leaf_index);
   const entry = proofEntrySchema.safeParse(parseStrict(bytes));
   if (
@@ -49,7 +49,7 @@ async function evidenceOf(
     entry.data.aep_hash !== aep_hash ||
     entry.data.proof_record_hash !== proof_record_hash
   ) {
-    throw malformed(`leaf ${leaf_index} is not the entry of the proof that a record puts there`);
+    throw malformed(`leaf ${leaf_index} does not match the record that refers to it`);
   }
   return {
     log_entry: entry.data,

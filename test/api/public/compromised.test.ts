@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Facade } from '#api/public/facade';
+import type { PublicServer } from '#api/public/server';
 import { idsOf } from '#protocol/ids';
 import { jwkThumbprint } from '#protocol/keys';
 import { facadeSchema, type Facade as FacadeBody } from '#protocol/schemas/facade';
@@ -37,7 +37,7 @@ const tokens = {
 };
 
 let publisher: Publisher;
-let facade: Facade;
+let publicServer: PublicServer;
 let server: HttpServer;
 
 const get = async (path: string, headers = {}) => {
@@ -53,7 +53,7 @@ const lookUp = async (path: string): Promise<FacadeBody> => {
 const republish = async () => {
   clock.at += 1000;
   await publisher.runCycle();
-  await facade.follower.refresh();
+  await publicServer.poller.refresh();
 };
 
 /** Every lookup that leads to a voided proof. */
@@ -97,25 +97,25 @@ beforeAll(async () => {
   registry.revoke(certificateRevoked, 'certificate');
   registry.revoke(proofRevoked, 'proof');
   registry.verify();
-  registry.judge(expired, { expired: ['passport'] });
+  registry.recordVerdict(expired, { expired: ['passport'] });
   publisher = snapshot.publisher();
   await publisher.runCycle();
-  facade = snapshot.facade();
-  server = await snapshot.serve(facade);
+  publicServer = snapshot.publicServer();
+  server = await snapshot.serve(publicServer);
   published = await statuses();
   etag = String((await get(`/api/public/verify/proof/${voided}`)).headers['etag']);
   registry.addKeyEntry('compromise', FROM);
   await republish();
   unverified = await statuses();
-  // The verifier follows the log, and verifies nothing again.
+  // The verifier reads the new key entry but re-verifies no proof yet.
   registry.verify();
   await republish();
   inRange = await statuses();
 });
 afterAll(() => snapshot.close());
 
-describe('a compromised key, before the verifier has verified its proofs again', () => {
-  it('asserts nothing on any lookup, and stays revoked where something was', () => {
+describe('snapshot with a compromised key, before re-verification', () => {
+  it('asserts no validity on any lookup and keeps revocations', () => {
     expect(published[`verify/proof/${voided}`]).toBe('VALID with a trust chain');
     expect(published[`verify/share/${tokens.trust}`]).toBe('TRUST_ESTABLISHED with a trust chain');
     expect([...new Set(Object.values(inRange))].sort()).toEqual([
@@ -128,11 +128,11 @@ describe('a compromised key, before the verifier has verified its proofs again',
     expect(inRange[`verify/package/${ofRevoked}`]).toBe('REVOKED');
   });
 
-  it('asserts nothing from the next snapshot on while the verifier is stopped', () => {
+  it('asserts no validity from the next snapshot on while the verifier is stopped', () => {
     expect(unverified).toEqual(inRange);
   });
 
-  it('leaves alone what it signed before, other keys, and packages of these', async () => {
+  it('keeps earlier proofs of the key, proofs of other keys, and their packages', async () => {
     for (const id of [before, ofOtherKey]) {
       const { verification } = await lookUp(`verify/proof/${id}`);
       expect(verification.verification_status).toBe('VALID');
@@ -141,7 +141,7 @@ describe('a compromised key, before the verifier has verified its proofs again',
     expect(verification.verification_status).toBe('TRUST_ESTABLISHED');
   });
 
-  it('asserts nothing of a voided member of a package', async () => {
+  it('asserts no validity for a voided member of a package', async () => {
     const { references } = await lookUp(`verify/package/${mixed}`);
     expect(references).toMatchObject({
       members: [
@@ -155,7 +155,7 @@ describe('a compromised key, before the verifier has verified its proofs again',
     });
   });
 
-  it('asserts nothing by POST, in a view or on the page', async () => {
+  it('asserts no validity by POST, in a view or on the page', async () => {
     const { body } = await postLookup(server, { share_token: tokens.trust });
     expect(facadeSchema.parse(body).verification.can_assert_validity).toBe(false);
     const trust = `/api/public/trust/${idsOf(voided).trust_id}`;
@@ -171,16 +171,16 @@ describe('a compromised key, before the verifier has verified its proofs again',
     expect(text).not.toContain('<code class="status">VALID');
   });
 
-  it('is not hidden by an ETag of the answer before', async () => {
+  it('does not match an ETag from before the compromise', async () => {
     const { text } = await get(`/api/public/verify/proof/${voided}`, { 'If-None-Match': etag });
     expect(text).toContain('"can_assert_validity":false');
   });
 });
 
-describe('a compromised key, after the verifier has verified its proofs again', () => {
-  it('has the same statuses by the verdicts as it had by the range', async () => {
+describe('snapshot with a compromised key, after re-verification', () => {
+  it('has the statuses that the voided range gave before', async () => {
     for (const id of after) {
-      registry.judge(id, { outcome: 'fail', failedChecks: ['signing_key'] });
+      registry.recordVerdict(id, { outcome: 'fail', failedChecks: ['signing_key'] });
     }
     await republish();
     expect(await statuses()).toEqual(inRange);

@@ -4,8 +4,13 @@ import { OPERATIONS } from '#api/public/operations';
 import { idsOf } from '#protocol/ids';
 import { SCHEMA } from '#protocol/schemas/ids';
 import type { HttpServer } from '#runtime/http/server';
-import { SCENARIOS } from '../../fixtures/facade-scenarios.js';
-import { listenAs, openFacades, type ServedFacade, type Facades } from '../../fixtures/facades.js';
+import { SCENARIOS } from '../../fixtures/public-server-scenarios.js';
+import {
+  listenAs,
+  openPublicServers,
+  type ServedPublicServer,
+  type PublicServers,
+} from '../../fixtures/public-servers.js';
 import { rawExchange, undated } from '../../fixtures/raw-exchange.js';
 
 /** For a longer search: PROPERTY_RUNS=2000; to see the same again: PROPERTY_SEED=the printed one. */
@@ -13,13 +18,16 @@ const RUNS = Number(process.env['PROPERTY_RUNS'] ?? 150);
 const SEED = Number(process.env['PROPERTY_SEED'] ?? Date.now() % 2 ** 31);
 
 /** Each facade twice: the listener with its shortcut, and its Express app alone. */
-const pairs = new Map<ServedFacade, { front: HttpServer; app: HttpServer }>();
-let world: Facades;
+const pairs = new Map<ServedPublicServer, { front: HttpServer; app: HttpServer }>();
+let world: PublicServers;
 
 beforeAll(async () => {
-  world = await openFacades();
+  world = await openPublicServers();
   for (const one of [world.good, world.empty, world.expired, world.unreadable]) {
-    pairs.set(one, { front: one.server, app: await listenAs(world.snapshot, one.facade.app) });
+    pairs.set(one, {
+      front: one.server,
+      app: await listenAs(world.snapshot, one.publicServer.app),
+    });
   }
   console.log(`PROPERTY_SEED=${SEED} PROPERTY_RUNS=${RUNS}`);
 });
@@ -28,7 +36,7 @@ afterAll(() => world.close());
 /** The same bytes to both; what came back, which has to be the same but for the time. */
 async function same(
   request: string | readonly string[],
-  of: ServedFacade = world.good,
+  of: ServedPublicServer = world.good,
 ): Promise<string> {
   const { front, app } = pairs.get(of)!;
   const [first, second] = await Promise.all([
@@ -133,8 +141,8 @@ function targets(): string[] {
   ];
 }
 
-describe('the listener in front and the app alone', () => {
-  it('answer every lookup alike, by GET and HEAD, one after the other on one connection', async () => {
+describe('fast path and Express app', () => {
+  it('give equal responses to every lookup by GET and HEAD on one connection', async () => {
     const all = targets();
     for (const method of ['GET', 'HEAD']) {
       for (let at = 0; at < all.length; at += 20) {
@@ -146,7 +154,7 @@ describe('the listener in front and the app alone', () => {
     }
   });
 
-  it('answer bytes alike that have no place in an address', async () => {
+  it('give equal responses to bytes that are invalid in a URL', async () => {
     for (const id of ['\xe6\x84\x9b', '\xa0', '\x7f', '\x01', '"<>{}|^`']) {
       for (const start of [`${VERIFY}/proof/`, `${VERIFY}?q=`, '/api/public/trust/', '/']) {
         await same(ask(start + id));
@@ -154,7 +162,7 @@ describe('the listener in front and the app alone', () => {
     }
   });
 
-  it('answer all pipelined requests in their order, with every other path between', async () => {
+  it('answer pipelined requests in order, mixed with other paths', async () => {
     const calls = OPERATIONS.flatMap(({ spec }) => {
       const { path = '/', method = 'GET' } = SCENARIOS[spec.id]!.good(world);
       return method === 'GET' ? [path] : [];
@@ -166,7 +174,7 @@ describe('the listener in front and the app alone', () => {
   });
 
   it.each(['GET', 'HEAD', 'OPTIONS', 'POST', 'PUT', 'DELETE', 'TRACE', 'PROPFIND', 'QUERY'])(
-    'answer %s alike everywhere',
+    'give equal responses to %s on every path',
     async (method) => {
       const paths = OPERATIONS.map(({ spec }) => SCENARIOS[spec.id]!.good(world).path ?? '/');
       for (const path of [...new Set(paths), '*', '/nothing']) {
@@ -175,7 +183,7 @@ describe('the listener in front and the app alone', () => {
     },
   );
 
-  it('answer conditional requests alike', async () => {
+  it('give equal responses to conditional requests', async () => {
     const { proof, shareToken } = world;
     const known = await same(ask(`${VERIFY}/proof/${proof}`));
     const etag = /ETag: ("[^"]+")/.exec(known)![1]!;
@@ -209,7 +217,7 @@ describe('the listener in front and the app alone', () => {
       answers.set(condition, statuses);
     }
     expect(answers.get(`If-None-Match: ${etag}`)!.slice(0, 2)).toEqual(['304', '304']);
-    // What a share token shows has no tag, and what is not found has none either.
+    // Share token and NOT_FOUND responses have no ETag.
     expect(answers.get('If-None-Match: *')!.slice(4)).toEqual([
       '200',
       '200',
@@ -221,7 +229,7 @@ describe('the listener in front and the app alone', () => {
     expect(new Set(answers.get('If-None-Match: "a"')!.slice(0, 4))).toEqual(new Set(['200']));
   });
 
-  it('answer the absolute form alike, whatever host it names', async () => {
+  it('give equal responses to the absolute form with any host', async () => {
     for (const start of [
       'http://x',
       'http://other:1',
@@ -239,7 +247,7 @@ describe('the listener in front and the app alone', () => {
     expect(statusesOf(await same(ask(`HTTP://x${VERIFY}?q=${proof}`)))).toEqual(['200']);
   });
 
-  it('answer odd headers and odd requests alike', async () => {
+  it('give equal responses to unusual headers and request lines', async () => {
     const path = `${VERIFY}/proof/${world.proof}`;
     for (const headers of [
       'Host: twice\r\n',
@@ -283,7 +291,7 @@ describe('the listener in front and the app alone', () => {
     }
   });
 
-  it('answer lookups in a body alike', async () => {
+  it('give equal responses to POST lookups', async () => {
     const post = (body: string, headers = 'Content-Type: application/json\r\n'): string =>
       `${ask(VERIFY, `${CLOSE}${headers}Content-Length: ${body.length}\r\n`, 'POST')}${body}`;
     const good = { schema_version: SCHEMA.lookupRequest, proof_id: world.proof };
@@ -296,7 +304,7 @@ describe('the listener in front and the app alone', () => {
     await same(post('{}', ''));
   });
 
-  it('answer alike when nothing may be asserted, and when nothing can be read', async () => {
+  it('give equal responses with an expired or unreadable snapshot', async () => {
     const some = targets().filter((_, at) => at % 5 === 0);
     for (const [of, code] of [
       [world.empty, 'snapshot_missing'],
@@ -308,7 +316,7 @@ describe('the listener in front and the app alone', () => {
     }
   });
 
-  it('answer alike whatever else is asked', async () => {
+  it('give equal responses to generated requests', async () => {
     const { proof } = world;
     const piece = fc.constantFrom(
       ...['api', 'public', 'verify', 'proof', 'certificate', 'trust', 'history', 'package', 'log'],

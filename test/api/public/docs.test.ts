@@ -2,20 +2,20 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { PROBLEMS } from '#api/public/http/problem';
 import { OPERATIONS } from '#api/public/operations';
 import { checkDocs, hasCurl, pasteAll, readDocs } from '../../fixtures/docs-checks.js';
-import { openFacades, type Facades } from '../../fixtures/facades.js';
+import { openPublicServers, type PublicServers } from '../../fixtures/public-servers.js';
 
-let facades: Facades;
+let facades: PublicServers;
 
 beforeAll(async () => {
-  facades = await openFacades();
+  facades = await openPublicServers();
 });
 afterAll(() => facades.close());
 
 checkDocs(() => facades.good.server.url, PROBLEMS);
 
-describe('an example on the page', () => {
+describe('documentation example', () => {
   it.skipIf(!hasCurl)(
-    'works as it is pasted',
+    'runs when pasted unchanged',
     async () => {
       const { server } = facades.good;
       const { bytes } = await readDocs(server.url);

@@ -43,28 +43,28 @@ async function get(url: string): Promise<{ status: number; code?: string; header
   return { status: response.status, headers: response.headers, ...body };
 }
 
-describe('a facade that follows', () => {
-  it('goes over to a newer snapshot without a restart', async () => {
-    const facade = snapshot.facade();
-    const { url } = await snapshot.serve(facade);
+describe('SnapshotPoller', () => {
+  it('switches to a newer snapshot without a restart', async () => {
+    const publicServer = snapshot.publicServer();
+    const { url } = await snapshot.serve(publicServer);
     const second = await publishMore();
     expect((await get(`${url}/api/public/verify/proof/${second}`)).status).toBe(404);
-    await facade.follower.refresh();
+    await publicServer.poller.refresh();
     expect((await get(`${url}/api/public/verify/proof/${second}`)).status).toBe(200);
     expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
   });
 
-  it('polls on its own', async () => {
-    const facade = snapshot.facade();
-    await facade.start();
-    const { url } = await snapshot.serve(facade);
+  it('polls at its interval', async () => {
+    const publicServer = snapshot.publicServer();
+    await publicServer.start();
+    const { url } = await snapshot.serve(publicServer);
     const second = await publishMore();
     await expect
       .poll(async () => (await get(`${url}/api/public/verify/proof/${second}`)).status)
       .toBe(200);
   });
 
-  it('never goes back to what an earlier look found, however long that one took', async () => {
+  it('never replaces a newer snapshot with the result of a slow earlier poll', async () => {
     const inner = directorySource(snapshot.directory);
     const held: (() => void)[] = [];
     const source: SnapshotSource = {
@@ -74,27 +74,27 @@ describe('a facade that follows', () => {
         return inner.load(wanted);
       },
     };
-    const { follower } = snapshot.facade({ source });
-    const slow = follower.refresh();
+    const { poller } = snapshot.publicServer({ source });
+    const slow = poller.refresh();
     await expect.poll(() => held.length).toBe(1);
     const second = await publishMore();
-    const quick = follower.refresh();
+    const quick = poller.refresh();
     await Promise.race([quick, new Promise((resolve) => setTimeout(resolve, 100))]);
     held[0]!();
     await Promise.all([slow, quick]);
-    expect(follower.current!.opened.manifest.proofs).toBe(2);
+    expect(poller.current!.opened.manifest.proofs).toBe(2);
     expect(second).not.toBe(first);
   });
 
-  it('starts to answer although its first look does not end', async () => {
+  it('lets the server start when the first poll hangs', async () => {
     const inner = directorySource(snapshot.directory);
     const manifest = (): Promise<null> => new Promise(() => undefined);
-    const facade = snapshot.facade({ source: { ...inner, manifest } });
-    await facade.start();
-    expect(facade.follower.current).toBeNull();
+    const publicServer = snapshot.publicServer({ source: { ...inner, manifest } });
+    await publicServer.start();
+    expect(publicServer.poller.current).toBeNull();
   });
 
-  it('looks less often while it fails, and as often as ever afterwards', async () => {
+  it('backs off while polls fail and then resumes its interval', async () => {
     let looks = 0;
     let fails = true;
     const inner = directorySource(snapshot.directory);
@@ -107,8 +107,8 @@ describe('a facade that follows', () => {
     };
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     try {
-      const facade = snapshot.facade({ source });
-      await facade.start();
+      const publicServer = snapshot.publicServer({ source });
+      await publicServer.start();
       const looksIn = async (ms: number): Promise<number> => {
         const before = looks;
         await vi.advanceTimersByTimeAsync(ms);
@@ -117,18 +117,18 @@ describe('a facade that follows', () => {
       expect(await looksIn(20_000)).toBeLessThan(15);
       fails = false;
       await looksIn(4_000);
-      expect(facade.follower.refusal).toBeNull();
+      expect(publicServer.poller.rejection).toBeNull();
       expect(await looksIn(10_000)).toBeGreaterThan(30);
     } finally {
       vi.useRealTimers();
     }
   });
 
-  it('is not ready before there is a snapshot, and then is', async () => {
+  it('makes the server ready with the first snapshot', async () => {
     const good = manifest();
     rmSync(manifestPath());
-    const facade = snapshot.facade();
-    const { url } = await snapshot.serve(facade);
+    const publicServer = snapshot.publicServer();
+    const { url } = await snapshot.serve(publicServer);
     for (const path of [
       `/api/public/verify/proof/${first}`,
       '/api/public/verify/passport/x',
@@ -143,15 +143,15 @@ describe('a facade that follows', () => {
     expect((await fetch(`${url}/readyz`)).status).toBe(503);
     expect((await fetch(`${url}/healthz`)).status).toBe(200);
     writeFileSync(manifestPath(), good);
-    await facade.follower.refresh();
+    await publicServer.poller.refresh();
     expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
     expect((await fetch(`${url}/readyz`)).status).toBe(200);
   });
 
-  it('asserts nothing past the signed end, and says so', async () => {
-    const facade = snapshot.facade();
-    const { url } = await snapshot.serve(facade);
-    const { validUntil } = facade.follower.current!.opened;
+  it('makes lookups answer 503 after the snapshot expires', async () => {
+    const publicServer = snapshot.publicServer();
+    const { url } = await snapshot.serve(publicServer);
+    const { validUntil } = publicServer.poller.current!.opened;
     snapshot.clock.at = validUntil - 1;
     const last = await get(`${url}/api/public/verify/proof/${first}`);
     expect(last.status).toBe(200);
@@ -173,41 +173,41 @@ describe('a facade that follows', () => {
     });
     expect(post.status).toBe(503);
     expect((await fetch(`${url}/readyz`)).status).toBe(503);
-    // The log itself stays true.
+    // Log files never expire.
     expect((await fetch(`${url}/log/checkpoint`)).status).toBe(200);
-    // A facade that starts on an expired snapshot is no different.
-    const young = await snapshot.serve(snapshot.facade());
+    // A server that starts on an expired snapshot behaves the same.
+    const young = await snapshot.serve(snapshot.publicServer());
     expect((await get(`${young.url}/api/public/verify/proof/${first}`)).status).toBe(503);
     await publisher.runCycle();
-    await facade.follower.refresh();
+    await publicServer.poller.refresh();
     expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
   });
 
-  it('tells who runs it that nothing is asserted any more, once, and when it is again', async () => {
+  it('logs expiry and recovery once each', async () => {
     const lines: string[] = [];
     const log = pino({ base: null }, { write: (line) => lines.push(line) });
-    const facade = snapshot.facade({ log });
+    const publicServer = snapshot.publicServer({ log });
     const said = () => lines.splice(0).map((line) => (JSON.parse(line) as { msg: string }).msg);
-    await facade.follower.refresh();
+    await publicServer.poller.refresh();
     expect(said()).toEqual([]);
-    snapshot.clock.at = facade.follower.current!.opened.validUntil;
-    await facade.follower.refresh();
-    expect(said()).toEqual(['ALARM: the snapshot is over: nothing is asserted']);
-    await facade.follower.refresh();
+    snapshot.clock.at = publicServer.poller.current!.opened.validUntil;
+    await publicServer.poller.refresh();
+    expect(said()).toEqual(['snapshot expired: lookups answer 503 until a newer snapshot arrives']);
+    await publicServer.poller.refresh();
     expect(said()).toEqual([]);
     await publisher.runCycle();
-    await facade.follower.refresh();
-    expect(said()).toEqual(['verdicts are given again']);
+    await publicServer.poller.refresh();
+    expect(said()).toEqual(['snapshot valid again: lookups answer verdicts']);
   });
 
-  it('refuses an older generation than it has served, and keeps the newer', async () => {
+  it('rejects an older generation and keeps the newer one', async () => {
     const older = manifest();
     const second = await publishMore();
-    const facade = snapshot.facade();
-    const { url } = await snapshot.serve(facade);
+    const publicServer = snapshot.publicServer();
+    const { url } = await snapshot.serve(publicServer);
     writeFileSync(manifestPath(), older);
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toContain('older');
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toContain('older');
     expect((await get(`${url}/api/public/verify/proof/${second}`)).status).toBe(200);
     expect(await (await fetch(`${url}/readyz`)).json()).toMatchObject({
       status: 'ready',
@@ -215,42 +215,42 @@ describe('a facade that follows', () => {
     });
   });
 
-  it('refuses a second snapshot of the same generation', async () => {
-    const facade = snapshot.facade();
-    await facade.follower.refresh();
+  it('rejects a second snapshot of the same generation', async () => {
+    const publicServer = snapshot.publicServer();
+    await publicServer.poller.refresh();
     rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
-    snapshot.registry.judge(first, { outcome: 'fail' });
+    snapshot.registry.recordVerdict(first, { outcome: 'fail' });
     await publisher.runCycle();
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toContain('two different snapshots');
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toContain('two different snapshots');
   });
 
   it.each([
     ['snapshot', () => ({ snapshotKey: testKey() })],
     ['log', () => ({ logKey: testKey() })],
-  ])('refuses a snapshot by another %s key', async (_which, keys) => {
-    const facade = snapshot.facade();
-    const { url } = await snapshot.serve(facade);
+  ])('rejects a snapshot with another %s key', async (_which, keys) => {
+    const publicServer = snapshot.publicServer();
+    const { url } = await snapshot.serve(publicServer);
     await publisher.close();
     rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
     rmSync(join(snapshot.directory, 'checkpoint'));
     snapshot.registry.checkpoints = [];
     snapshot.clock.at += 1000;
     await snapshot.publisher(keys()).runCycle();
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).not.toBeNull();
-    expect(facade.follower.current!.opened.issuedAt).toBe(snapshot.clock.at - 1000);
-    // And a facade that starts there serves nothing at all.
-    const young = await snapshot.serve(snapshot.facade());
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).not.toBeNull();
+    expect(publicServer.poller.current!.opened.issuedAt).toBe(snapshot.clock.at - 1000);
+    // A server that starts there serves no verdict.
+    const young = await snapshot.serve(snapshot.publicServer());
     expect((await get(`${young.url}/api/public/verify/proof/${first}`)).status).toBe(503);
     expect((await fetch(`${url}/readyz`)).status).toBe(200);
   });
 
-  it('refuses a key of the right name and id that is another key', async () => {
+  it('rejects another key with the same name and id', async () => {
     const other = testKey();
-    const { createFacade } = await import('#api/public/facade');
+    const { createPublicServer } = await import('#api/public/server');
     expect(() =>
-      createFacade({
+      createPublicServer({
         snapshotSource: directorySource(snapshot.directory),
         logVkey: snapshot.logVkey,
         snapshotVkey: snapshot.snapshotVkey.replace(
@@ -264,23 +264,23 @@ describe('a facade that follows', () => {
     expect(ORIGIN).not.toBe(SNAPSHOT_NAME);
   });
 
-  it('refuses any manifest of which one byte was changed', async () => {
+  it('rejects a manifest with any changed byte', async () => {
     const good = manifest();
     for (let at = 0; at < good.length; at += 3 * STRIDE) {
       const changed = Buffer.from(good);
       changed[at]! ^= 1;
       writeFileSync(manifestPath(), changed);
-      const facade = snapshot.facade();
-      await facade.follower.refresh();
-      expect(facade.follower.current).toBeNull();
+      const publicServer = snapshot.publicServer();
+      await publicServer.poller.refresh();
+      expect(publicServer.poller.current).toBeNull();
     }
   });
 
-  it('refuses a smaller tree and a forked one, even signed and newer', async () => {
+  it('rejects a smaller or forked tree, even signed and newer', async () => {
     await publishMore();
-    const facade = snapshot.facade();
-    await facade.follower.refresh();
-    const served = facade.follower.current;
+    const publicServer = snapshot.publicServer();
+    await publicServer.poller.refresh();
+    const served = publicServer.poller.current;
     await publisher.close();
     const forget = (size: number): void => {
       rmSync(snapshot.directory, { recursive: true });
@@ -291,26 +291,26 @@ describe('a facade that follows', () => {
     forget(2);
     const liar = snapshot.publisher();
     await liar.runCycle();
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toContain('leaves, and had');
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toContain('leaves, and had');
     await liar.close();
     forget(2);
     for (let i = 0; i < 5; i++) snapshot.registry.addProof({ acceptedAt: snapshot.clock.at + i });
     snapshot.registry.verify();
     await snapshot.publisher().runCycle();
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toContain('does not extend');
-    expect(facade.follower.current).toBe(served);
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toContain('does not extend');
+    expect(publicServer.poller.current).toBe(served);
   });
 });
 
-describe('a snapshot that cannot be read', () => {
+describe('unreadable snapshot', () => {
   const segmentFiles = (): string[] => {
     const root = join(snapshot.directory, 'lookup/segments');
     return readdirSync(root).map((name) => join(root, name));
   };
 
-  it('is 503 on the lookup, never 404, whichever byte of its files is changed', async () => {
+  it('gives 503 and never 404 for any changed byte of its files', async () => {
     const originals = segmentFiles().map((path) => ({ path, bytes: readFileSync(path) }));
     let refused = 0;
     for (const { path, bytes } of originals) {
@@ -318,25 +318,25 @@ describe('a snapshot that cannot be read', () => {
         const changed = Buffer.from(bytes);
         changed[at]! ^= 0x10;
         writeFileSync(path, changed);
-        const facade = snapshot.facade();
-        await facade.follower.refresh();
-        if (facade.follower.current === null) {
+        const publicServer = snapshot.publicServer();
+        await publicServer.poller.refresh();
+        if (publicServer.poller.current === null) {
           refused++;
-          facade.close();
+          publicServer.close();
           continue;
         }
-        const server = await snapshot.serve(facade);
+        const server = await snapshot.serve(publicServer);
         const { status, code } = await get(`${server.url}/api/public/verify/proof/${first}`);
         expect({ status, code }).toEqual({ status: 503, code: 'snapshot_unreadable' });
         await server.close(0);
-        facade.close();
+        publicServer.close();
       }
       writeFileSync(path, bytes);
     }
     expect(refused).toBeGreaterThan(2);
   });
 
-  it('is 503 when a bodies file is missing or cut short, and heals', async () => {
+  it('gives 503 for a missing or truncated bodies file and recovers after repair', async () => {
     const bodies = segmentFiles().sort((a, b) => statSync(b).size - statSync(a).size)[0]!;
     const kept = readFileSync(bodies);
     for (const harm of [
@@ -344,7 +344,7 @@ describe('a snapshot that cannot be read', () => {
       () => writeFileSync(bodies, kept.subarray(0, 100)),
     ]) {
       harm();
-      const { url } = await snapshot.serve(snapshot.facade());
+      const { url } = await snapshot.serve(snapshot.publicServer());
       const reply = await get(`${url}/api/public/verify/proof/${first}`);
       expect(reply.status).toBe(503);
       expect(reply.headers.get('retry-after')).not.toBeNull();
@@ -353,7 +353,7 @@ describe('a snapshot that cannot be read', () => {
     }
   });
 
-  it('is 503 when the source fails later on', async () => {
+  it('gives 503 when the source fails after the load', async () => {
     const inner = directorySource(snapshot.directory);
     let away = false;
     const source: SnapshotSource = {
@@ -364,7 +364,7 @@ describe('a snapshot that cannot be read', () => {
         return inner.read(wanted);
       },
     };
-    const { url } = await snapshot.serve(snapshot.facade({ source }));
+    const { url } = await snapshot.serve(snapshot.publicServer({ source }));
     expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(200);
     away = true;
     expect((await get(`${url}/api/public/verify/proof/${first}`)).status).toBe(503);

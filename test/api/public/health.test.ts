@@ -18,8 +18,8 @@ afterEach(() => snapshot.close());
 const ask = (url: string, path = '/readyz'): Promise<Reply> => send(url, { method: 'GET', path });
 
 describe('/readyz', () => {
-  it('says what is served, how old it is and where it comes from', async () => {
-    const { url } = await snapshot.serve(snapshot.facade());
+  it('reports the served snapshot, its age and its source', async () => {
+    const { url } = await snapshot.serve(snapshot.publicServer());
     snapshot.clock.at += 4_321;
     const reply = await ask(url);
     expect(reply.status).toBe(200);
@@ -38,19 +38,19 @@ describe('/readyz', () => {
     });
   });
 
-  it('goes on being ready with the last good snapshot, and says what is wrong with the newest', async () => {
-    const facade = snapshot.facade();
-    const { url } = await snapshot.serve(facade);
+  it('stays ready with the last valid snapshot and reports the rejection of the newest', async () => {
+    const publicServer = snapshot.publicServer();
+    const { url } = await snapshot.serve(publicServer);
     appendFileSync(join(snapshot.directory, MANIFEST_PATH), 'x');
-    await facade.follower.refresh();
+    await publicServer.poller.refresh();
     const reply = await ask(url);
     expect(reply.status).toBe(200);
     expect(reply.json).toMatchObject({ status: 'ready', tree_size: 4 });
     expect(reply.json['refusal']).toEqual(expect.any(String));
   });
 
-  it('is 503 past the end of the snapshot, still telling of it', async () => {
-    const { url } = await snapshot.serve(snapshot.facade());
+  it('is 503 with the snapshot facts after it expires', async () => {
+    const { url } = await snapshot.serve(snapshot.publicServer());
     snapshot.clock.at += 15 * 60_000;
     const reply = await ask(url);
     expect(reply.status).toBe(503);
@@ -62,9 +62,9 @@ describe('/readyz', () => {
     });
   });
 
-  it('is 503 without a snapshot, while the process is well', async () => {
+  it('is 503 without a snapshot while /healthz is 200', async () => {
     const nowhere = httpSource('http://127.0.0.1:1');
-    const { url } = await snapshot.serve(snapshot.facade({ source: nowhere }));
+    const { url } = await snapshot.serve(snapshot.publicServer({ source: nowhere }));
     const reply = await ask(url);
     expect(reply.status).toBe(503);
     expect(reply.headers['retry-after']).toBe('2');

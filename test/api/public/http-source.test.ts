@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { httpSource, type HttpSourceOptions } from '#api/public/snapshot/http-source';
-import type { Facade } from '#api/public/facade';
+import type { PublicServer } from '#api/public/server';
 import type { Publisher } from '#publisher/publisher';
 import { TestSnapshot } from '../../fixtures/snapshot.js';
 
@@ -90,7 +90,7 @@ class Origin {
 let snapshot: TestSnapshot;
 let publisher: Publisher;
 let origin: Origin;
-let facade: Facade;
+let publicServer: PublicServer;
 let url: string;
 let ids: string[];
 
@@ -102,18 +102,20 @@ beforeEach(async () => {
   await publisher.runCycle();
   origin = new Origin(() => snapshot.directory);
   await origin.listen();
-  facade = snapshot.facade({ source: httpSource(`http://127.0.0.1:${origin.port}`) });
-  url = (await snapshot.serve(facade)).url;
+  publicServer = snapshot.publicServer({ source: httpSource(`http://127.0.0.1:${origin.port}`) });
+  url = (await snapshot.serve(publicServer)).url;
 });
 afterEach(async () => {
   await snapshot.close();
   await origin.close();
 });
 
-async function served(options: HttpSourceOptions): Promise<{ url: string; facade: Facade }> {
+async function served(
+  options: HttpSourceOptions,
+): Promise<{ url: string; publicServer: PublicServer }> {
   const source = httpSource(`http://127.0.0.1:${origin.port}`, options);
-  const other = snapshot.facade({ source });
-  return { url: (await snapshot.serve(other)).url, facade: other };
+  const other = snapshot.publicServer({ source });
+  return { url: (await snapshot.serve(other)).url, publicServer: other };
 }
 
 const look = async (id: string): Promise<number> => {
@@ -130,13 +132,13 @@ async function publishMore(): Promise<string> {
   return id;
 }
 
-describe('a facade that is fed over http', () => {
-  it.each([true, false])('answers as one beside the files does (ranges: %s)', async (ranges) => {
+describe('public API server over httpSource', () => {
+  it.each([true, false])('answers like one over directorySource (ranges: %s)', async (ranges) => {
     origin.ranges = ranges;
     for (const id of [ids[0]!, ids[1234]!, ids[1999]!]) expect(await look(id)).toBe(200);
     expect(await look('0'.repeat(32))).toBe(404);
     const body = await (await fetch(`${url}/api/public/verify/proof/${ids[7]}`)).text();
-    const beside = await snapshot.serve(snapshot.facade());
+    const beside = await snapshot.serve(snapshot.publicServer());
     expect(body).toBe(
       await (await fetch(`${beside.url}/api/public/verify/proof/${ids[7]}`)).text(),
     );
@@ -146,46 +148,46 @@ describe('a facade that is fed over http', () => {
     expect((await fetch(`${url}/log/tile/0/099`)).status).toBe(404);
   });
 
-  it('fetches a start and a lookup in small pieces, and what it knows not again', async () => {
+  it('fetches small pieces for start and lookup, and none twice', async () => {
     expect(origin.sent).toBeLessThan(60_000);
     origin.sent = 0;
     await look(ids[1000]!);
     expect(origin.sent).toBeLessThan(6000);
     origin.asked = [];
     await look(ids[1000]!);
-    await facade.follower.refresh();
+    await publicServer.poller.refresh();
     expect(origin.asked).toEqual(['lookup/manifest']);
     const later = await publishMore();
     origin.sent = 0;
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toBeNull();
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toBeNull();
     expect(await look(later)).toBe(200);
-    // The new part, the new body, and the tiles that show the log to have grown.
+    // The new part, the new body, and the tiles of the consistency proof.
     expect(origin.sent).toBeLessThan(35_000);
   });
 
-  it('asks once for what many want at the same time', async () => {
+  it('sends one request for concurrent reads of a piece', async () => {
     origin.asked = [];
     await Promise.all(Array.from({ length: 50 }, () => look(ids[5]!)));
     expect(origin.asked.length).toBeLessThanOrEqual(3);
   });
 
-  it('goes on with what it has while the origin is away, then fails with 503, and resumes', async () => {
+  it('serves cached pieces while the origin is down, 503 for others, and recovers', async () => {
     await look(ids[3]!);
     await origin.close();
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toContain('cannot be reached');
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toContain('cannot be reached');
     expect(await look(ids[3]!)).toBe(200);
     expect(await look(ids[1500]!)).toBe(503);
     expect(await look(ids[3]!)).toBe(200);
     const later = await publishMore();
     await origin.listen();
-    await facade.follower.refresh();
+    await publicServer.poller.refresh();
     expect(await look(later)).toBe(200);
     expect(await look(ids[1500]!)).toBe(200);
   });
 
-  it('never answers from a tampered file, and heals when the origin does', async () => {
+  it('never answers from a tampered file and recovers after repair', async () => {
     const harmless = origin.tamper;
     origin.tamper = (path, bytes) => {
       if (!path.startsWith('lookup/segments/')) return bytes;
@@ -198,42 +200,42 @@ describe('a facade that is fed over http', () => {
     for (const id of ids.slice(0, 5)) expect(await look(id)).toBe(200);
   });
 
-  it('keeps the good snapshot when the manifest is tampered with, or an older one comes back', async () => {
+  it('keeps the valid snapshot when the manifest is tampered with or rolled back', async () => {
     const older = readFileSync(join(snapshot.directory, 'lookup/manifest'));
     const later = await publishMore();
-    await facade.follower.refresh();
+    await publicServer.poller.refresh();
     await publishMore();
     origin.tamper = (path, bytes) =>
       path === 'lookup/manifest'
         ? Buffer.from(bytes.toString().replace('"proofs":2', '"proofs":1'))
         : bytes;
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toContain('does not verify');
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toContain('does not verify');
     expect(await look(later)).toBe(200);
     origin.tamper = (path, bytes) => (path === 'lookup/manifest' ? older : bytes);
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toContain('older');
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toContain('older');
     expect(await look(later)).toBe(200);
     origin.tamper = (_path, bytes) => bytes;
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toBeNull();
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toBeNull();
   });
 
-  it('takes the manifest for unchanged only if that was a good one', async () => {
+  it('revalidates only an accepted manifest', async () => {
     await publishMore();
-    // On its way here it was changed, and its tag was not.
+    // Tampered in transit with an unchanged ETag.
     origin.tamper = (path, bytes) => {
       if (path === 'lookup/manifest') bytes[bytes.length - 5]! ^= 1;
       return bytes;
     };
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).not.toBeNull();
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).not.toBeNull();
     origin.tamper = (_path, bytes) => bytes;
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toBeNull();
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toBeNull();
   });
 
-  it('refuses pieces of another length and redirects', async () => {
+  it('rejects pieces of another length and redirects', async () => {
     origin.tamper = (path, bytes) =>
       path.startsWith('lookup/segments/') ? Buffer.concat([bytes, Buffer.alloc(1)]) : bytes;
     expect(await look(ids[9]!)).toBe(503);
@@ -243,42 +245,45 @@ describe('a facade that is fed over http', () => {
     );
     await new Promise<void>((resolve) => elsewhere.listen(0, '127.0.0.1', resolve));
     const { port } = elsewhere.address() as AddressInfo;
-    const other = snapshot.facade({ source: httpSource(`http://127.0.0.1:${port}`) });
-    await other.follower.refresh();
-    expect(other.follower.current).toBeNull();
+    const other = snapshot.publicServer({ source: httpSource(`http://127.0.0.1:${port}`) });
+    await other.poller.refresh();
+    expect(other.poller.current).toBeNull();
     elsewhere.close();
   });
 
-  it('refuses pieces of an encoding', async () => {
+  it('rejects encoded pieces', async () => {
     origin.odd = { 'Content-Encoding': 'gzip' };
     expect(await look(ids[9]!)).toBe(503);
     origin.odd = {};
     expect(await look(ids[9]!)).toBe(200);
   });
 
-  it('looks twice at a manifest that is younger than the second that its tag is made of', async () => {
+  it('refetches a manifest younger than the one-second resolution of its ETag', async () => {
     const now = 1_700_000_000_000;
     origin.says = { now, changed: now };
     await publishMore();
-    await facade.follower.refresh();
-    const { generation } = facade.follower.current!.opened.manifest;
-    // Another one of the same second and length.
+    await publicServer.poller.refresh();
+    const { generation } = publicServer.poller.current!.opened.manifest;
+    // Another manifest of the same second and length.
     snapshot.clock.at += 1000;
     await publisher.runCycle();
     origin.says = { now: now + 1000, changed: now };
-    await facade.follower.refresh();
-    expect(facade.follower.current!.opened.manifest.generation).toBeGreaterThan(generation);
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.current!.opened.manifest.generation).toBeGreaterThan(generation);
     origin.asked = [];
     origin.sent = 0;
-    await facade.follower.refresh();
+    await publicServer.poller.refresh();
     expect(origin).toMatchObject({ asked: ['lookup/manifest'], sent: 0 });
   });
 
-  it('lets a crowd wait and not run over the origin, nor stand in the way of what is new', async () => {
-    const { url: crowded, facade: follower } = await served({ lanes: 4, waiting: 3 });
+  it('limits concurrent origin requests without delaying the poller', async () => {
+    const { url: crowded, publicServer: publicServer } = await served({
+      concurrency: 4,
+      maxQueue: 3,
+    });
     origin.held = [];
     const statuses: number[] = [];
-    // Far apart, so that no two want the same block of the index.
+    // Far apart, so that no two need the same index block.
     const looks = Array.from({ length: 12 }, async (_, i) => {
       const id = ids[i * 150]!;
       const { status } = await fetch(`${crowded}/api/public/verify/proof/${id}`);
@@ -290,15 +295,15 @@ describe('a facade that is fed over http', () => {
     const later = origin.held;
     origin.held = null;
     await publishMore();
-    await follower.follower.refresh();
-    expect(follower.follower.refusal).toBeNull();
-    expect(follower.follower.current!.opened.manifest.proofs).toBe(2001);
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toBeNull();
+    expect(publicServer.poller.current!.opened.manifest.proofs).toBe(2001);
     later.forEach((release) => release());
     await Promise.all(looks);
     expect(statuses.slice(5)).toEqual(Array(7).fill(200));
   });
 
-  it('asks again when a connection that was kept breaks under the request', async () => {
+  it('retries when a kept connection breaks during the request', async () => {
     for (const id of ids.slice(0, 5)) {
       origin.breaks = 1;
       expect(await look(id)).toBe(200);
@@ -306,10 +311,10 @@ describe('a facade that is fed over http', () => {
     expect(origin.breaks).toBe(0);
   });
 
-  it('keeps of what it read no more than it may', async () => {
+  it('limits the piece cache', async () => {
     const room = 40 * 1024;
     const source = httpSource(`http://127.0.0.1:${origin.port}`, { cacheBytes: room });
-    const { url: base } = await snapshot.serve(snapshot.facade({ source }));
+    const { url: base } = await snapshot.serve(snapshot.publicServer({ source }));
     const sweep = ids.slice(0, 200);
     const lookHere = async (id: string): Promise<void> => {
       expect((await fetch(`${base}/api/public/verify/proof/${id}`)).status).toBe(200);
@@ -320,14 +325,14 @@ describe('a facade that is fed over http', () => {
     expect(origin.asked).toEqual([]);
     await lookHere(sweep[0]!);
     expect(origin.asked).not.toEqual([]);
-    const [wanted] = facade.follower.current!.opened.manifest.index_parts;
+    const [wanted] = publicServer.poller.current!.opened.manifest.index_parts;
     const piece = await source.read({
       segment: wanted!.sha256,
       bytes: wanted!.bytes,
       offset: 0,
       length: 100,
     });
-    // A part of a larger buffer would keep all of that.
+    // A view would keep the larger buffer alive.
     expect(piece.buffer.byteLength).toBe(100);
   });
 });

@@ -15,7 +15,7 @@ beforeAll(async () => {
   snapshot.registry.addProofs(599);
   snapshot.registry.verify();
   await snapshot.publisher().runCycle();
-  url = (await snapshot.serve(snapshot.facade())).url;
+  url = (await snapshot.serve(snapshot.publicServer())).url;
 });
 afterAll(() => snapshot.close());
 
@@ -29,7 +29,7 @@ async function get(path: string) {
   };
 }
 
-describe('the log under /log', () => {
+describe('/log', () => {
   it('is a C2SP monitoring prefix', async () => {
     const checkpoint = await get('/log/checkpoint');
     expect(checkpoint).toMatchObject({ status: 200, type: 'text/plain; charset=utf-8' });
@@ -56,7 +56,7 @@ describe('the log under /log', () => {
     expect(Buffer.from(bundle[3]!)).toEqual(Buffer.from(entryOf(snapshot.registry.all[259]!)));
   });
 
-  it('serves a partial tile as the beginning of the full one, once that one is gone', async () => {
+  it('serves a deleted partial tile from the full one', async () => {
     const tile = (await get('/log/tile/0/000')).bytes;
     expect((await get('/log/tile/0/000.p/7')).bytes).toEqual(tile.subarray(0, 7 * 32));
     const entries = decodeEntryBundle((await get('/log/tile/entries/000.p/7')).bytes);
@@ -79,7 +79,7 @@ describe('the log under /log', () => {
     '/log/tile/entries',
     '/log/tile/',
     '/log/lookup/manifest',
-  ])('has no %s', async (path) => {
+  ])('answers 404 for %s', async (path) => {
     expect((await get(path)).status).toBe(404);
   });
 
@@ -104,14 +104,14 @@ describe('the log under /log', () => {
   });
 
   it.each(['600', '-1', '1.5', '01', 'x', '9'.repeat(30), '1e3'])(
-    'has no leaf %s',
+    'answers 404 for leaf %s',
     async (index) => {
       expect((await get(`/log/proof/${index}`)).status).toBe(404);
       expect((await get(`/log/entry/${index}`)).status).toBe(404);
     },
   );
 
-  it('gives out no proof from a damaged tile and no damaged entry: 503', async () => {
+  it('answers 503 for a damaged tile or entry', async () => {
     const tile = join(snapshot.directory, 'tile/0/001');
     const bundle = join(snapshot.directory, 'tile/entries/001');
     const kept = [readFileSync(tile), readFileSync(bundle)] as const;

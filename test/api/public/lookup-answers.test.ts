@@ -11,7 +11,7 @@ import {
   LookupWorld,
   unknown,
 } from '../../fixtures/lookup-world.js';
-import { callAt, sameness } from '../../fixtures/public-call.js';
+import { callAt, comparable } from '../../fixtures/public-call.js';
 
 const world = new LookupWorld();
 const { snapshot, old, recent, denied, revoked, call, post } = world;
@@ -27,7 +27,7 @@ describe('POST /api/public/verify', () => {
     ['trust_asset_id', 'asset_', 'trust'],
     ['identifier', 'reg_', 'proof'],
     ['identifier', 'cert_', 'certificate'],
-  ])('answers %s: %s… as the generic GET does', async (field, prefix, kind) => {
+  ])('answers %s: %s… like the generic GET', async (field, prefix, kind) => {
     const id = prefix + recent;
     const reply = await post({ schema_version: LOOKUP, [field]: id });
     const get = await call(`/api/public/verify?identifier=${id}`);
@@ -77,7 +77,7 @@ describe('POST /api/public/verify', () => {
       'invalid_field',
       '/proof_id',
     ],
-  ])('refuses %s', async (_what, body, expected, pointer) => {
+  ])('rejects %s', async (_what, body, expected, pointer) => {
     const reply = await post(body);
     expect(reply.status).toBe(400);
     expect(reply.headers['content-type']).toBe('application/problem+json');
@@ -96,23 +96,23 @@ describe('POST /api/public/verify', () => {
     [{ 'Content-Type': 'application/json; charset=latin1' }, 'unsupported_media_type'],
     [{ 'Content-Type': 'application/jsonp' }, 'unsupported_media_type'],
     [{ 'Content-Encoding': 'gzip' }, 'unsupported_content_encoding'],
-  ])('refuses %o with 415', async (headers, expected) => {
+  ])('rejects %o with 415', async (headers, expected) => {
     const reply = await post(good, headers);
     expect(reply.status).toBe(415);
     expect(code(reply)).toBe(expected);
   });
 
-  it('refuses a body of no type with 415', async () => {
+  it('rejects a body without a type with 415', async () => {
     const body = JSON.stringify(good);
     const reply = await call('/api/public/verify', { method: 'POST', body });
     expect(reply.status).toBe(415);
     expect(code(reply)).toBe('unsupported_media_type');
-    // With nothing in it there is nothing to be of a type: it is no JSON either way.
+    // An empty body has no type; it fails as malformed JSON.
     expect((await call('/api/public/verify', { method: 'POST' })).status).toBeOneOf([400, 415]);
   });
 
   it.each(['__proto__', 'constructor', 'toString', 'Proof_id', 'cert_id', 'q', ''])(
-    'refuses the unknown field "%s"',
+    'rejects the unknown field "%s"',
     async (name) => {
       const reply = await post(`{"schema_version":"${LOOKUP}","proof_id":"x","${name}":"y"}`);
       expect(reply.status).toBe(400);
@@ -123,7 +123,7 @@ describe('POST /api/public/verify', () => {
     },
   );
 
-  it('passes over a query', async () => {
+  it('ignores a query', async () => {
     const reply = await call(`/api/public/verify?identifier=${old}&id=x`, {
       method: 'POST',
       headers: { 'Content-Type': 'application/json' },
@@ -133,7 +133,7 @@ describe('POST /api/public/verify', () => {
     expect(reply.body.identifier).toBe(recent);
   });
 
-  it('takes an identifier of any characters, up to 1024 of them', async () => {
+  it('accepts an identifier of any 1024 characters', async () => {
     for (const id of [
       'x'.repeat(1024),
       ' ',
@@ -147,34 +147,34 @@ describe('POST /api/public/verify', () => {
     }
   });
 
-  it('changes nothing in the snapshot, whatever is sent', async () => {
-    // What begins with a dot is the publisher's own, which says there that it is alive.
+  it('never changes the snapshot', async () => {
+    // Dot files are the heartbeat of the publisher.
     const files = (): unknown =>
       readdirSync(snapshot.directory, { recursive: true, encoding: 'utf8' })
         .filter((path) => !path.startsWith('.'))
         .sort()
         .map((path) => [path, statSync(join(snapshot.directory, path)).mtimeMs]);
     const before = files();
-    const served = world.facade.follower.current;
+    const served = world.publicServer.poller.current;
     for (const body of [{ ...good, proof_id: recent }, good, { ...good, more: 1 }, '{', '']) {
       await post(body);
     }
     expect(files()).toEqual(before);
-    expect(world.facade.follower.current).toBe(served);
+    expect(world.publicServer.poller.current).toBe(served);
   });
 
-  it('accepts a charset of UTF-8 in any spelling', async () => {
+  it('accepts the UTF-8 charset in any spelling', async () => {
     const reply = await post(good, { 'Content-Type': 'Application/JSON; Charset="UTF-8"' });
     expect(reply.status).toBe(200);
   });
 
-  it('refuses a body over 16 KiB by its announced length', async () => {
+  it('rejects a body over 16 KiB by its Content-Length', async () => {
     const reply = await post({ ...good, proof_id: 'x'.repeat(16 * 1024) });
     expect(reply.status).toBe(413);
     expect(code(reply)).toBe('body_too_large');
   });
 
-  it('refuses a body over 16 KiB that announces no length', async () => {
+  it('rejects a chunked body over 16 KiB', async () => {
     const answered = await new Promise<string>((resolve, reject) => {
       const socket = connect(Number(new URL(world.server.url).port), '127.0.0.1');
       socket.on('error', reject);
@@ -193,8 +193,8 @@ describe('POST /api/public/verify', () => {
   });
 });
 
-describe('every answer', () => {
-  it('carries the snapshot it was drawn from and may be read by any page', async () => {
+describe('any lookup response', () => {
+  it('has the snapshot headers and allows every origin', async () => {
     snapshot.clock.at += 3500;
     for (const path of [`proof/${recent}`, `proof/${unknown}`, `passport/x`, 'share/x']) {
       const { headers } = await call(`/api/public/verify/${path}`);
@@ -210,7 +210,7 @@ describe('every answer', () => {
     snapshot.clock.at -= 3500;
   });
 
-  it('asserts validity exactly when its status is one that does', async () => {
+  it('asserts validity exactly when the status does', async () => {
     for (const id of [old, recent, denied, revoked, unknown]) {
       for (const path of [`proof/${id}`, `certificate/cert_${id}`, `trust/trust_${id}`]) {
         const { body } = await call(`/api/public/verify/${path}`);
@@ -222,7 +222,7 @@ describe('every answer', () => {
     }
   });
 
-  it('has a strong ETag per artifact, and is 304 to who has it', async () => {
+  it('has a strong ETag for each artifact and is 304 when it matches', async () => {
     const proof = await call(`/api/public/verify/proof/${recent}`);
     const etag = String(proof.headers.etag);
     expect(etag).toMatch(/^"[^"]+"$/);
@@ -248,7 +248,7 @@ describe('every answer', () => {
     expect(missing.status).toBe(404);
   });
 
-  it('to HEAD is that to GET without the body', async () => {
+  it('to HEAD equals the one to GET without the body', async () => {
     for (const path of [
       `/api/public/verify/proof/${recent}`,
       `/api/public/verify/proof/${unknown}`,
@@ -266,7 +266,7 @@ describe('every answer', () => {
     }
   });
 
-  it('to other methods is 405 with Allow, and changes nothing', async () => {
+  it('to other methods is 405 with Allow', async () => {
     for (const [path, allow] of [
       ['/api/public/verify', 'GET, HEAD, POST, OPTIONS'],
       [`/api/public/verify/proof/${recent}`, 'GET, HEAD, OPTIONS'],
@@ -289,7 +289,7 @@ describe('every answer', () => {
     }
   });
 
-  it('to what is not there is a problem document', async () => {
+  it('to an unknown path is a problem document', async () => {
     for (const path of [
       '/page',
       '/api/public/verify/',
@@ -307,7 +307,7 @@ describe('every answer', () => {
     }
   });
 
-  it('is the same through Express alone', async () => {
+  it('is the same through the Express app', async () => {
     for (const path of [
       `/api/public/verify/proof/${recent}`,
       `/api/public/verify/proof/${unknown}`,
@@ -329,7 +329,7 @@ describe('every answer', () => {
       for (const headers of [{}, { 'If-None-Match': '*' }] as Record<string, string>[]) {
         const front = await call(path, { headers });
         const behind = await callAt(world.expressOnly, path, { headers });
-        expect(sameness(behind)).toEqual(sameness(front));
+        expect(comparable(behind)).toEqual(comparable(front));
       }
     }
   });

@@ -17,7 +17,7 @@ beforeAll(() => world.open());
 afterAll(() => world.close());
 
 describe('GET /api/public/verify/proof/{proof_id}', () => {
-  it('relays the verdict with every field of the facade', async () => {
+  it('relays the verdict with every field of the lookup response', async () => {
     const { status, headers, body } = await call(`/api/public/verify/proof/${recent}`);
     expect(status).toBe(200);
     expect(headers['content-type']).toBe('application/json; charset=utf-8');
@@ -60,14 +60,14 @@ describe('GET /api/public/verify/proof/{proof_id}', () => {
     expect(reply.headers['x-svc-tree-size']).toBe('11');
   });
 
-  it('takes an encoded id for what it encodes', async () => {
+  it('decodes a percent-encoded id', async () => {
     const encoded = recent.replace(/./g, (c) => `%${c.charCodeAt(0).toString(16)}`);
     const { status, body } = await call(`/api/public/verify/proof/${encoded}`);
     expect(status).toBe(200);
     expect(body.identifier).toBe(recent);
   });
 
-  it('takes the absolute form that proxies send', async () => {
+  it('accepts the absolute form of proxies', async () => {
     expect((await call(`${world.server.url}/api/public/verify/proof/${recent}`)).status).toBe(200);
   });
 
@@ -91,7 +91,7 @@ describe('lookups by path', () => {
   ];
 
   it.each(table)('%s/%s… is a %s by %s and %s', async (path, prefix, kind, matchedOn, status) => {
-    // Also outside the window: that is for generic lookups only.
+    // Path lookups are not limited to recent proofs.
     for (const proof of [recent, old]) {
       const id = prefix + proof;
       const reply = await call(`/api/public/verify/${path}/${id}`);
@@ -106,7 +106,7 @@ describe('lookups by path', () => {
     }
   });
 
-  it.each(table)('%s/%s… says REVOKED of a revoked proof', async (path, prefix, kind) => {
+  it.each(table)('%s/%s… reports REVOKED for a revoked proof', async (path, prefix, kind) => {
     const { body } = await call(`/api/public/verify/${path}/${prefix}${revoked}`);
     expect(body).toMatchObject({
       artifact_kind: kind,
@@ -131,7 +131,7 @@ describe('lookups by path', () => {
     ['trust-asset', 'trust'],
     ['share', 'proof'],
     ['package', 'trust'],
-  ])('%s does not resolve ids of other kinds, or anything else', async (path, kind) => {
+  ])('%s does not resolve ids of other kinds or other text', async (path, kind) => {
     for (const id of [recent, `exec_${recent}`, 'x', `share_${'A'.repeat(43)}`, 'é"\\']) {
       const reply = await call(`/api/public/verify/${path}/${encodeURIComponent(id)}`);
       expectUnresolved(reply, kind, id);
@@ -144,7 +144,7 @@ describe('lookups by path', () => {
     );
   });
 
-  it('never lets a share token into a shared cache', async () => {
+  it('never allow a shared cache to store a share token', async () => {
     const reply = await call(`/api/public/verify/share/share_${'A'.repeat(43)}`);
     expect(reply.headers['cache-control']).toBe('private, no-store');
   });
@@ -162,7 +162,7 @@ describe('the generic lookup', () => {
     ['pass_', 'passport', 'passport_id'],
     ['trust_', 'trust', 'trust_id'],
     ['asset_', 'trust', 'trust_asset_id'],
-  ])('resolves %s… to a %s by %s, whatever the parameter is called', async (prefix, kind, on) => {
+  ])('resolves %s… to a %s by %s under every parameter name', async (prefix, kind, on) => {
     const id = prefix + recent;
     for (const name of ['identifier', 'q', 'id']) {
       const { status, body } = await generic(id, name);
@@ -176,8 +176,8 @@ describe('the generic lookup', () => {
     }
   });
 
-  it('answers within the window and not beyond it, at its very edge', async () => {
-    // The window is 4: of 9 proofs the last four.
+  it('covers exactly the recent proofs', async () => {
+    // The limit is 4: the last four of 9 proofs.
     const proofs = snapshot.registry.all.flatMap((leaf) =>
       leaf.kind === 'proof' ? [leaf.proofId] : [],
     );
@@ -204,7 +204,7 @@ describe('the generic lookup', () => {
     ['?identifier=a&identifier=a', 'identifier_ambiguous'],
     ['?identifier=a&q=a', 'identifier_ambiguous'],
     ['?q=a&id=b', 'identifier_ambiguous'],
-  ])('refuses the query "%s" as %s', async (query, expected) => {
+  ])('rejects the query "%s" as %s', async (query, expected) => {
     const reply = await call(`/api/public/verify${query}`);
     expect(reply.status).toBe(400);
     expect(reply.headers['content-type']).toBe('application/problem+json');
@@ -212,7 +212,7 @@ describe('the generic lookup', () => {
   });
 });
 
-describe('odd input', () => {
+describe('lookup of unusual input', () => {
   const BY_PATH = ['certificate', 'passport', 'trust', 'trust-asset', 'share', 'package'];
   /** Written into the path as they are, and what is looked up because of it. */
   const SEGMENTS: [what: string, segment: string, identifier: string][] = [
@@ -241,7 +241,7 @@ describe('odd input', () => {
     ['two prefixes', `cert_cert_${'0'.repeat(32)}`, `cert_cert_${'0'.repeat(32)}`],
   ];
 
-  it.each(SEGMENTS)('%s: looked up like any other text', async (_what, segment, identifier) => {
+  it.each(SEGMENTS)('looks up %s like any other text', async (_what, segment, identifier) => {
     for (const path of BY_PATH) {
       const kind = ['trust-asset', 'package'].includes(path) ? 'trust' : path;
       const reply = await call(`/api/public/verify/${path}/${segment}`);
@@ -254,13 +254,13 @@ describe('odd input', () => {
     expect(notFoundSchema.parse(reply.body)).toEqual(reply.body);
   });
 
-  it('bytes that had to be encoded: no HTTP request', async () => {
+  it('answers 400 for bytes that require encoding', async () => {
     for (const path of ['proof/\u00e9', 'trust/\u00ff', 'share/\u0080']) {
       expect((await call(`/api/public/verify/${path}`)).status).toBe(400);
     }
   });
 
-  it('upper-case hex is no id, anywhere', async () => {
+  it('does not resolve upper-case hex on any route', async () => {
     for (const [path, prefix, kind] of [
       ['certificate', 'cert_', 'certificate'],
       ['passport', 'pass_', 'passport'],
@@ -288,12 +288,12 @@ describe('odd input', () => {
     ['&&q=x&', 'x'],
     [`q=${'x'.repeat(12_000)}`, 'x'.repeat(12_000)],
     ['q=a/b?c', 'a/b?c'],
-  ])('the query %s is read as forms are', async (query, identifier) => {
+  ])('decodes the query %s like a form', async (query, identifier) => {
     expectUnresolved(await call(`/api/public/verify?${query}`), 'proof', identifier);
   });
 
   it.each(['Q=x', 'identifier[]=x', 'identifier.=x', 'q', 'q=', 'proof_id=x'])(
-    'the query %s names nothing to look up',
+    'rejects the query %s without an identifier',
     async (query) => {
       const reply = await call(`/api/public/verify?${query}`);
       expect(reply.status).toBe(400);
@@ -323,7 +323,7 @@ describe('odd input', () => {
     '/verify/constructor/x',
     '/verify/%00/x',
     '/verify/%ff',
-  ])('there is no route %s', async (path) => {
+  ])('answers 404 for the path %s', async (path) => {
     const reply = await call(`/api/public${path}`);
     expect(reply.status).toBe(404);
     expect(reply.headers['content-type']).toBe('application/problem+json');

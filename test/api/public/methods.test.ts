@@ -4,14 +4,14 @@ import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { OPERATIONS } from '#api/public/operations';
-import { SCENARIOS } from '../../fixtures/facade-scenarios.js';
-import { openFacades, type Facades } from '../../fixtures/facades.js';
+import { SCENARIOS } from '../../fixtures/public-server-scenarios.js';
+import { openPublicServers, type PublicServers } from '../../fixtures/public-servers.js';
 import { expectSecurityHeaders } from '../../fixtures/security-headers.js';
 import type { Call, Reply } from '../../fixtures/send.js';
 
-let world: Facades;
+let world: PublicServers;
 beforeAll(async () => {
-  world = await openFacades();
+  world = await openPublicServers();
 });
 afterAll(() => world.close());
 
@@ -32,7 +32,7 @@ function stable({ date: _date, ...headers }: IncomingHttpHeaders): IncomingHttpH
 function expectOpen({ headers }: Reply): void {
   expect(headers['access-control-allow-origin']).toBe('*');
   expect(headers['access-control-expose-headers']).toContain('X-Svc-Tree-Size');
-  // Reading is open to all pages alike: no cookie is invited, and no cache has to tell them apart.
+  // CORS allows every origin without credentials, so caches need no Vary.
   expect(headers).not.toHaveProperty('access-control-allow-credentials');
   expect(headers).not.toHaveProperty('set-cookie');
   expect(headers).not.toHaveProperty('vary');
@@ -45,7 +45,7 @@ describe.each(paths)('$path', ({ get, methods }) => {
     .concat('OPTIONS');
   const good = (): Call => SCENARIOS[get.id]!.good(world);
 
-  it('answers GET the same wherever it is asked from', async () => {
+  it('answers GET equally for every origin', async () => {
     const here = await world.good.call(good());
     const there = await world.good.call({ ...good(), headers: ORIGIN });
     expect(here.status).toBe(200);
@@ -54,7 +54,7 @@ describe.each(paths)('$path', ({ get, methods }) => {
     expect(stable(there.headers)).toEqual(stable(here.headers));
   });
 
-  it('answers HEAD with what GET has, and no body', async () => {
+  it('answers HEAD like GET without the body', async () => {
     const whole = await world.good.call(good());
     const head = await world.good.call({ ...good(), method: 'HEAD' });
     expect(head.status).toBe(whole.status);
@@ -76,7 +76,7 @@ describe.each(paths)('$path', ({ get, methods }) => {
     }
   });
 
-  it('answers OPTIONS with what it allows, also before a request of another origin', async () => {
+  it('answers OPTIONS with Allow and the CORS preflight headers', async () => {
     const preflight = {
       ...ORIGIN,
       'Access-Control-Request-Method': methods.at(-1)!,
@@ -94,8 +94,8 @@ describe.each(paths)('$path', ({ get, methods }) => {
     }
   });
 
-  it('answers everything else with 405 and what it allows', async () => {
-    // Node takes CONNECT for a tunnel, and never for a request.
+  it('answers any other method with 405 and Allow', async () => {
+    // Node treats CONNECT as a tunnel, not as a request.
     const others = METHODS.filter((method) => ![...allow, 'CONNECT'].includes(method));
     expect(others).toContain('DELETE');
     for (const method of others) {
@@ -107,7 +107,7 @@ describe.each(paths)('$path', ({ get, methods }) => {
     }
   });
 
-  it('is open to all pages when there is no snapshot, and when it cannot be read', async () => {
+  it('allows every origin also without a readable snapshot', async () => {
     for (const one of [world.empty, world.expired, world.unreadable]) {
       const whole = await one.call({ ...good(), headers: ORIGIN });
       expectOpen(whole);
@@ -119,8 +119,8 @@ describe.each(paths)('$path', ({ get, methods }) => {
   });
 });
 
-describe('a lookup in a body', () => {
-  it('has no ETag, and is never answered with 304', async () => {
+describe('POST lookup', () => {
+  it('has no ETag and never answers 304', async () => {
     const call = SCENARIOS['verifyByBody']!.good(world);
     const headers = { ...call.headers, 'If-None-Match': '*' };
     const reply = await world.good.call({ ...call, headers });
@@ -129,7 +129,7 @@ describe('a lookup in a body', () => {
   });
 });
 
-describe('a path that is not there', () => {
+describe('unknown path', () => {
   it.each([
     '/nothing',
     '/api/public/verify/',
@@ -146,9 +146,9 @@ describe('a path that is not there', () => {
   });
 });
 
-describe('an identifier that is no encoding', () => {
+describe('identifier with an invalid encoding', () => {
   it.each(['/api/public/verify/proof/%zz', '/api/public/verify/proof/', '/log/entry/%'])(
-    'takes no method from its path: %s',
+    'keeps the methods of its path: %s',
     async (path) => {
       expect((await world.good.call({ path, method: 'OPTIONS' })).status).toBe(204);
       expect((await world.good.call({ path, method: 'PUT' })).status).toBe(405);
@@ -157,17 +157,17 @@ describe('an identifier that is no encoding', () => {
   );
 });
 
-describe('a body that nobody asked for', () => {
+describe('unexpected request body', () => {
   const long = Buffer.alloc(6 * 1024 * 1024, 'x');
 
   it.each(['/api/public/verify', '/healthz', '/nothing'])(
-    'does not cost the client its answer at %s',
+    'does not lose the response at %s',
     async (path) => {
       for (let i = 0; i < 5; i += 1) {
         const reply = await world.good.call({
           path,
           method: 'POST',
-          // A client that would keep the connection.
+          // A client that offers to keep the connection.
           agent: new Agent({ keepAlive: true }),
           headers: { 'Content-Type': 'application/json', 'Content-Length': String(long.length) },
           body: long,
@@ -180,8 +180,8 @@ describe('a body that nobody asked for', () => {
   );
 });
 
-describe('a client that sends on without listening', () => {
-  it('finds its answer when it does listen', async () => {
+describe('client that sends without reading', () => {
+  it('gets its response when it reads', async () => {
     const socket = connect({ host: '127.0.0.1', port: world.good.server.port });
     socket.pause();
     const failed = new Promise<never>((_, reject) => socket.once('error', reject));
@@ -200,8 +200,8 @@ describe('a client that sends on without listening', () => {
   });
 });
 
-describe('what never was a request', () => {
-  it('may be read by any page too', async () => {
+describe('malformed request', () => {
+  it('gets a response that allows every origin', async () => {
     const reply = await world.good.call({ path: `/?${'x'.repeat(20_000)}` });
     expect(reply.status).toBe(431);
     expectSecurityHeaders(reply.headers, 'public');

@@ -17,8 +17,8 @@ const document = JSON.parse(
 
 checkOpenApi('Public verification API', document, specs);
 
-describe('the OpenAPI document of the public API', () => {
-  it('knows no credentials, and nothing that changes anything', () => {
+describe('public OpenAPI document', () => {
+  it('has no credentials and no write operations', () => {
     expect(document.components).not.toHaveProperty('securitySchemes');
     for (const { method, path } of specs) {
       expect(method === 'get' || path === VERIFY, path).toBe(true);
@@ -28,7 +28,7 @@ describe('the OpenAPI document of the public API', () => {
     }
   });
 
-  it('has every lookup that the listener takes in front of the router, and no other', () => {
+  it('documents exactly the lookups of the fast path', () => {
     const ends = [...new Set(Object.values(VIEW_PATHS).flatMap((views) => [...views.keys()]))];
     const candidates = Object.keys(BY_PATH).flatMap((name) =>
       [`${VERIFY}/${name}/{}`, `/api/public/${name}/{}`].flatMap((path) => [
@@ -36,7 +36,7 @@ describe('the OpenAPI document of the public API', () => {
         ...ends.map((end) => `${path}/${end}`),
       ]),
     );
-    // Whatever follows on the path of proofs is an identifier.
+    // The proof route takes the rest of the path as the identifier.
     const isOther = (path: string) => !path.startsWith(`${VERIFY}/proof/{}/`);
     const taken = candidates.filter(isOther).filter((path) => lookupAt(path) !== null);
     expect(lookupAt(`${VERIFY}?q=x`)).not.toBeNull();
@@ -47,7 +47,7 @@ describe('the OpenAPI document of the public API', () => {
     expect(documented.sort()).toEqual(taken.sort());
   });
 
-  it('gives each path to one route', () => {
+  it('matches each path with one route', () => {
     const paths = [...new Set(specs.map(({ path }) => path))];
     const patterns = paths.map((path) => pathPattern(specs.find((one) => one.path === path)!));
     for (const path of paths) {
@@ -59,7 +59,7 @@ describe('the OpenAPI document of the public API', () => {
     }
   });
 
-  it('shows a lookup that resolves, one that does not, and a package', () => {
+  it('has examples of a resolved lookup, an unresolved one and a package', () => {
     const shown = Object.values(document.paths).flatMap((methods) =>
       Object.values(methods).flatMap(({ responses }) =>
         Object.values(responses['200']?.content?.['application/json']?.examples ?? {}),
@@ -81,8 +81,8 @@ describe('the OpenAPI document of the public API', () => {
     );
   });
 
-  it('has every code of the public API, or tells of it in the guide', () => {
-    const told = JSON.stringify(document);
-    for (const code of Object.keys(PROBLEMS)) expect(told).toContain(code);
+  it('documents every problem code in an operation or the guide', () => {
+    const text = JSON.stringify(document);
+    for (const code of Object.keys(PROBLEMS)) expect(text).toContain(code);
   });
 });

@@ -1,15 +1,15 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Facade } from '#api/public/facade';
+import type { PublicServer } from '#api/public/server';
 import { facadeSchema, type Facade as FacadeBody } from '#protocol/schemas/facade';
 import type { Publisher } from '#publisher/publisher';
 import type { HttpServer } from '#runtime/http/server';
-import { callAt, postLookup, sameness, type Reply } from '../../fixtures/public-call.js';
+import { callAt, postLookup, comparable, type Reply } from '../../fixtures/public-call.js';
 import { proofIdAt, TestSnapshot } from '../../fixtures/snapshot.js';
 
 const snapshot = new TestSnapshot();
 const { registry } = snapshot;
 let publisher: Publisher;
-let facade: Facade;
+let publicServer: PublicServer;
 let server: HttpServer;
 let good: string[];
 let established: string;
@@ -18,10 +18,10 @@ beforeAll(async () => {
   good = registry.addProofs(3);
   established = registry.bundle([good[2]!, good[0]!]);
   publisher = snapshot.publisher();
-  facade = snapshot.facade();
+  publicServer = snapshot.publicServer();
   registry.verify();
   await publisher.runCycle();
-  server = await snapshot.serve(facade);
+  server = await snapshot.serve(publicServer);
 });
 afterAll(() => snapshot.close());
 
@@ -29,7 +29,7 @@ const call = (path: string, headers = {}): Promise<Reply> => callAt(server, path
 
 async function republish(): Promise<void> {
   await publisher.runCycle();
-  await facade.follower.refresh();
+  await publicServer.poller.refresh();
 }
 
 async function lookUp(packageId: string): Promise<FacadeBody> {
@@ -51,8 +51,8 @@ function expectUnresolved(body: unknown, kind: string, requested: string): void 
   });
 }
 
-describe('a trust package', () => {
-  it('resolves to a trust artifact with its members, in its order', async () => {
+describe('package lookup response', () => {
+  it('is a trust artifact with its members in order', async () => {
     const body = await lookUp(established);
     expect(body).toMatchObject({
       artifact_kind: 'trust',
@@ -78,20 +78,20 @@ describe('a trust package', () => {
     });
   });
 
-  it('says of each member what the lookup of that member says', async () => {
+  it('has for each member the verdict of the member lookup', async () => {
     const body = await lookUp(established);
     const { members } = body.references as { members: { trust_id: string }[] };
-    for (const { trust_id, ...told } of members) {
+    for (const { trust_id, ...verdict } of members) {
       const reply = await call(`/api/public/verify/trust/${trust_id}`);
       const { verification } = facadeSchema.parse(reply.body);
-      expect(told).toMatchObject({
+      expect(verdict).toMatchObject({
         verification_status: verification.verification_status,
         can_assert_validity: verification.can_assert_validity,
       });
     }
   });
 
-  it('is answered alike by path, by query and by body', async () => {
+  it('is the same by path, query and body', async () => {
     const { text, headers } = await call(`/api/public/verify/package/${established}`);
     expect(headers['cache-control']).toBe('public, max-age=1');
     for (const name of ['identifier', 'q', 'id']) {
@@ -111,7 +111,7 @@ describe('a trust package', () => {
     for (const url of urls) expect((await call(url)).status).toBe(200);
   });
 
-  it('follows its members from snapshot to snapshot', async () => {
+  it('updates with its members from snapshot to snapshot', async () => {
     const [first, second] = registry.addProofs(2);
     const both = registry.bundle([first!, second!]);
     const alone = registry.bundle([second!]);
@@ -127,14 +127,14 @@ describe('a trust package', () => {
     const same = await call(path, { 'If-None-Match': before.headers.etag! });
     expect(same.status).toBe(304);
 
-    registry.judge(first!, { expired: ['certificate'] });
+    registry.recordVerdict(first!, { expired: ['certificate'] });
     await republish();
     expect(await statuses()).toEqual(['EXPIRED', 'TRUST_ESTABLISHED']);
     const after = await call(path, { 'If-None-Match': before.headers.etag! });
     expect(after.status).toBe(200);
     expect(after.headers.etag).not.toBe(before.headers.etag);
 
-    registry.judge(second!, { outcome: 'fail' });
+    registry.recordVerdict(second!, { outcome: 'fail' });
     await republish();
     expect(await statuses()).toEqual(['BACKEND_LOOKUP_REQUIRED', 'BACKEND_LOOKUP_REQUIRED']);
 
@@ -162,9 +162,9 @@ describe('a trust package', () => {
   });
 });
 
-describe('a package lookup', () => {
+describe('package lookup', () => {
   it.each([
-    ['a package that is not there', () => `pkg_${proofIdAt(1_700_000_000_000, 'none')}`],
+    ['an unknown package', () => `pkg_${proofIdAt(1_700_000_000_000, 'none')}`],
     ['upper case', () => established.toUpperCase()],
     ['an id without its prefix', () => established.slice(4)],
     ['the id of a proof with the prefix of packages', () => `pkg_${good[0]!}`],
@@ -184,13 +184,13 @@ describe('a package lookup', () => {
     expect(reply.headers.etag).toBeUndefined();
   });
 
-  it('is the only path of a package', async () => {
+  it('is the only path that resolves a package', async () => {
     for (const kind of ['certificate', 'passport', 'trust', 'trust-asset']) {
       const { body } = await call(`/api/public/verify/${kind}/${established}`);
       expectUnresolved(body, kind === 'trust-asset' ? 'trust' : kind, established);
     }
     expect((await call(`/api/public/verify/proof/${established}`)).status).toBe(404);
-    // The id of a package is of the same form as that of a proof, and leads to none.
+    // A package id has the form of a proof id but does not name a proof.
     const bare = established.slice(4);
     expect((await call(`/api/public/verify/proof/${bare}`)).status).toBe(404);
     expectUnresolved(
@@ -204,17 +204,17 @@ describe('a package lookup', () => {
     }
   });
 
-  it('by a field of the body that is another kind does not resolve', async () => {
+  it('does not resolve by a body field of another kind', async () => {
     for (const field of ['proof_id', 'trust_id', 'trust_asset_id', 'share_token']) {
       const { body } = await postLookup(server, { [field]: established });
       expectUnresolved(body, 'proof', established);
     }
   });
 
-  it('is for HEAD as for GET', async () => {
+  it('answers HEAD like GET', async () => {
     const path = `/api/public/verify/package/${established}`;
     const get = await call(path);
     const head = await callAt(server, path, { method: 'HEAD' });
-    expect(sameness({ ...get, text: '' })).toEqual(sameness(head));
+    expect(comparable({ ...get, text: '' })).toEqual(comparable(head));
   });
 });

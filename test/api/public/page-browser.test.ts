@@ -56,7 +56,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       page.on('request', (request) => requests.push(request.url()));
       page.on('pageerror', (error) => complaints.push(error.message));
       page.on('console', (message) => {
-        // A page that is a 404 or 503 is one on purpose.
+        // 404 and 503 pages are intended.
         if (!message.text().startsWith('Failed to load resource')) complaints.push(message.text());
       });
       return { page, requests, complaints };
@@ -104,7 +104,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       }
     }
 
-    it('has no accessibility violation in any state, size or colours', async () => {
+    it('has no accessibility violation in any state, size or colour scheme', async () => {
       const { page, requests, complaints } = await open();
       const pages: [string, string][] = [
         ['home', `${origin}/`],
@@ -121,7 +121,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(complaints).toEqual([]);
     }, 120_000);
 
-    it('has none when it may assert nothing', async () => {
+    it('has no accessibility violation without a valid snapshot', async () => {
       const { page } = await open();
       const { clock } = states.snapshot;
       const before = clock.at;
@@ -132,7 +132,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       await expectAccessible(page, 'no verdict');
     }, 60_000);
 
-    it('would be told of a violation', async () => {
+    it('reports a planted accessibility violation', async () => {
       const { page } = await open();
       await page.goto(urlOf('valid'));
       await bringAxe(page);
@@ -143,7 +143,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(names(await violations(page, COLOURS))).toEqual(['color-contrast']);
     });
 
-    it('gives the verdict without JavaScript, by link and by form', async () => {
+    it('shows the verdict without JavaScript, by link and by form', async () => {
       const { page } = await open({ javaScriptEnabled: false });
       await page.goto(`${origin}/`);
       await page.getByLabel('Identifier to verify').fill(states.state('revoked').identifier);
@@ -154,7 +154,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
     });
 
     it.each(['large package', 'long history'])(
-      'shows all of "%s" without JavaScript, unfolded with the keyboard, and on paper',
+      'shows every row of "%s" without JavaScript, by keyboard, and in print',
       async (name) => {
         const { page } = await open({
           javaScriptEnabled: false,
@@ -172,7 +172,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       },
     );
 
-    it('tells no other page of a share link, which it was asked for by', async () => {
+    it('sends no referrer for a share link', async () => {
       const { page } = await open();
       await page.goto(urlOf('shared'));
       const [request] = await Promise.all([
@@ -182,7 +182,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(request.headers()['referer']).toBeUndefined();
     });
 
-    it('is used with the keyboard alone', async () => {
+    it('works with only a keyboard', async () => {
       const { page } = await open();
       await page.goto(`${origin}/`);
       const focused = (): Promise<string> =>
@@ -202,7 +202,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
     });
 
     it.each(['identifier', 'AEP hash', 'proof record hash', 'key id', 'link'])(
-      'copies the %s, and says so',
+      'copies the %s and announces it',
       async (what) => {
         const { page, complaints } = await open({
           permissions: ['clipboard-read', 'clipboard-write'],
@@ -221,7 +221,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       },
     );
 
-    it('copies also where there is no clipboard interface', async () => {
+    it('copies without the clipboard API', async () => {
       const { page } = await open({ permissions: ['clipboard-read', 'clipboard-write'] });
       await page.addInitScript('navigator.clipboard.writeText = () => Promise.reject(new Error())');
       await page.goto(urlOf('valid'));
@@ -235,7 +235,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       );
     });
 
-    it('has landmarks, one heading of the first rank, and no level left out', async () => {
+    it('has landmarks, one h1 and no skipped heading level', async () => {
       const { page } = await open();
       await page.goto(urlOf('expired'));
       for (const role of ['banner', 'search', 'main', 'contentinfo'] as const) {
@@ -249,7 +249,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(levels).not.toContain('H3');
     });
 
-    it('prints the verdict without what is of no use on paper', async () => {
+    it('prints the verdict without interactive elements', async () => {
       const { page } = await open();
       await page.goto(urlOf('revoked'));
       await page.emulateMedia({ media: 'print' });
@@ -259,7 +259,7 @@ describe.skipIf(chromiumPath === null && process.env['CI'] === undefined)(
       expect(await page.locator('.copy').first().isVisible()).toBe(false);
     });
 
-    it('keeps nothing in the browser', async () => {
+    it('stores no data in the browser', async () => {
       const { page } = await open();
       await page.goto(urlOf('valid'));
       expect(await page.context().cookies()).toEqual([]);

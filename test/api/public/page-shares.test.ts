@@ -26,7 +26,7 @@ interface Body {
 const bodyOf = async (name: string): Promise<Body> =>
   (await call(page.state(name).jsonUrl)).body as Body;
 
-describe('a package', () => {
+describe('package page', () => {
   it.each([
     'package',
     'package with a revoked member',
@@ -34,11 +34,11 @@ describe('a package', () => {
     'package that is not confirmed',
     'large package',
     'shared package',
-  ])('that is "%s" lists its members, with what the body says of each', async (name) => {
+  ])('lists the members and verdicts of the body for "%s"', async (name) => {
     const { references } = await bodyOf(name);
     const { text } = await ask(name);
-    const told = only(/<ol class="members">([\s\S]*)<\/ol>\s*<\/section>/, text);
-    const rows = [...told.matchAll(/<li class="(\w+)">\s*<svg([\s\S]*?)<\/li>/g)];
+    const shown = only(/<ol class="members">([\s\S]*)<\/ol>\s*<\/section>/, text);
+    const rows = [...shown.matchAll(/<li class="(\w+)">\s*<svg([\s\S]*?)<\/li>/g)];
     const expected = references.members.map((member, i) => ({ ...member, number: i + 1 }));
     const inOrder = [
       ...expected.filter((member) => !member.can_assert_validity),
@@ -62,14 +62,14 @@ describe('a package', () => {
     expect(fact('Members', text)).toMatch(new RegExp(`^${expected.length} \\(`));
   });
 
-  it('leads to each member, whose page says the same', async () => {
+  it('links to the page of each member, which shows the same verdict', async () => {
     const { references } = await bodyOf('package with a revoked member');
     for (const { trust_id, verification_status } of references.members) {
       expect(fact('Status', (await askFor(trust_id)).text)).toBe(verification_status);
     }
   });
 
-  it('shows at once what does not hold: in the card, and at the head of the list', async () => {
+  it('shows members without validity in the card and first in the list', async () => {
     const { text } = await ask('large package');
     expect(fact('Members', text)).toBe('18 (1 revoked, 1 not confirmed, 16 trust established)');
     const visible = text.slice(0, text.indexOf('<details>'));
@@ -78,18 +78,18 @@ describe('a package', () => {
     expect(fact('Members', (await ask('package')).text)).toBe('3 (all trust established)');
   });
 
-  it('has a members hash to copy, and no history or chain but its members’', async () => {
+  it('shows a members hash and neither a history nor a chain of the package', async () => {
     const { text } = await ask('package');
     expect(text).toMatch(/data-copy="[0-9a-f]{64}"\s+data-what="members hash"/);
     expect(times(section('history-title', text))).toEqual([ISSUED]);
     expect(textOf(section('history-title', text))).toContain(
-      'Each member has a history of its own',
+      'The page of each member shows the history',
     );
     expect(text).not.toContain('id="ids-title"');
   });
 });
 
-describe('a share link', () => {
+describe('share link page', () => {
   const SHARED = ['shared', 'shared denial', 'shared and revoked', 'shared package'];
   const DARK = ['share token', 'ended share token'];
 
@@ -97,21 +97,18 @@ describe('a share link', () => {
     ['shared', 'valid'],
     ['shared denial', 'denied'],
     ['shared package', 'package with a revoked member'],
-  ])(
-    'that is "%s" shows what the page of "%s" shows, and says how it came',
-    async (name, other) => {
-      const shared = await ask(name);
-      const direct = await ask(other);
-      expect(headline(shared.text)).toBe(headline(direct.text));
-      for (const what of ['Status', 'Validity asserted', 'As of']) {
-        expect(fact(what, shared.text)).toBe(fact(what, direct.text));
-      }
-      expect(textOf(shared.text)).toContain('Shared with you by a link');
-      expect(textOf(direct.text)).not.toContain('Shared with you');
-    },
-  );
+  ])('shows for "%s" the page of "%s" with a note on sharing', async (name, other) => {
+    const shared = await ask(name);
+    const direct = await ask(other);
+    expect(headline(shared.text)).toBe(headline(direct.text));
+    for (const what of ['Status', 'Validity asserted', 'As of']) {
+      expect(fact(what, shared.text)).toBe(fact(what, direct.text));
+    }
+    expect(textOf(shared.text)).toContain('You opened a share link');
+    expect(textOf(direct.text)).not.toContain('You opened a share link');
+  });
 
-  it('is passed on as the lasting one: no token is in the link or the QR code', async () => {
+  it('offers the permanent link, without the token in link or QR code', async () => {
     const qr = (text: string): string => only(/<svg\s+class="qr"[\s\S]*?<path d="([^"]*)"/, text);
     for (const [name, other] of [
       ['shared', 'valid'],
@@ -124,7 +121,7 @@ describe('a share link', () => {
     }
   });
 
-  it('is on its page where it was asked for, and nowhere else', async () => {
+  it('contains the token only as the requested identifier', async () => {
     for (const name of [...SHARED, ...DARK]) {
       const { identifier, jsonUrl } = page.state(name);
       const { text } = await ask(name);
@@ -143,7 +140,7 @@ describe('a share link', () => {
     }
   });
 
-  it('is for no cache, and no other site is told of it', async () => {
+  it('is not cacheable and sends no referrer', async () => {
     const tokens = [...SHARED, ...DARK].map((name) => page.state(name).identifier);
     const odd = [`${tokens[0]}x`, 'share_x', 'SHARE_x', encodeURIComponent('%73hare_x')];
     for (const identifier of [...tokens, ...odd, `share_${'x'.repeat(2000)}`, 'share_x&id=y']) {
@@ -155,27 +152,27 @@ describe('a share link', () => {
     }
   });
 
-  it('that shows nothing says what that can mean, and not which it is', async () => {
+  it('lists the possible reasons for an unresolvable token without revealing the actual one', async () => {
     const [first, second] = DARK.map((name) => page.state(name).identifier);
     const pages = await Promise.all(
       [first!, second!].map(async (id) => (await askFor(id)).text.replaceAll(id, '…')),
     );
     expect(pages[0]).toBe(pages[1]);
-    const told = textOf(pages[0]!);
-    expect(told).toContain('This share link shows nothing.');
-    for (const reason of ['no such link', 'revoked', 'over', 'not published']) {
-      expect(told).toContain(reason);
+    const shown = textOf(pages[0]!);
+    expect(shown).toContain('This share link shows nothing.');
+    for (const reason of ['may not exist', 'revoked', 'expired', 'not published']) {
+      expect(shown).toContain(reason);
     }
-    expect(told).toContain('Which of these it is.');
+    expect(shown).toContain('Which of these applies.');
     expect(pages[0]).not.toContain('class="qr"');
   });
 
-  it('is in no log line, whatever fails', async () => {
+  it('never appears in the log when a read fails', async () => {
     const lines: string[] = [];
     const log = pino({ level: 'trace' }, { write: (text: string) => void lines.push(text) });
     const source = directorySource(page.snapshot.directory);
     let broken = false;
-    const facade = page.snapshot.facade({
+    const publicServer = page.snapshot.publicServer({
       log,
       source: {
         ...source,
@@ -185,7 +182,7 @@ describe('a share link', () => {
         },
       },
     });
-    const server = await page.snapshot.serve(facade);
+    const server = await page.snapshot.serve(publicServer);
     broken = true;
     const { identifier } = page.state('shared');
     const { status, headers } = await callAt(server, `/?id=${identifier}`);

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { lookupUrl } from '#api/public/page/ask';
+import { lookupUrl } from '#api/public/page/urls';
 import { readAnswer } from '#api/public/page/relayed';
 import { verdictView } from '#api/public/page/verdict-view';
 import { directorySource } from '#api/public/snapshot/source';
@@ -39,21 +39,21 @@ const items = (markup: string, kind: string): string[] =>
     ([, item]) => item!,
   );
 
-describe('the history', () => {
+describe('page history', () => {
   it.each([
     ['certificate', 'certificate', 'history'],
     ['revoked passport', 'passport', 'history'],
     ['expired certificate', 'certificate', 'history'],
     ['revoked trust', 'trust', 'timeline'],
     ['long history', 'trust', 'timeline'],
-  ])('of "%s" has the events of its JSON, in its order', async (name, kind, view) => {
+  ])('lists the events of the JSON history in order for "%s"', async (name, kind, view) => {
     const { identifier } = page.state(name);
     const { body } = await call(`/api/public/${kind}/${identifier}/${view}`);
     const { events } = body as PublicHistory;
-    const told = section('history-title', (await askFor(identifier)).text);
+    const shown = section('history-title', (await askFor(identifier)).text);
     const expected = events.flatMap((event) => ('at' in event ? [event.at] : []));
-    expect(times(told)).toEqual([...expected, ISSUED]);
-    const lines = items(told, 'event').map(textOf);
+    expect(times(shown)).toEqual([...expected, ISSUED]);
+    const lines = items(shown, 'event').map(textOf);
     expect(lines).toHaveLength(events.length + 1);
     events.forEach((event, i) => expect(lines[i]).toMatch(WORDS[event.event]));
     expect(lines.at(-1)).toContain(`Published as ${page.state(name).status}`);
@@ -61,19 +61,19 @@ describe('the history', () => {
 
   const WORDS: Record<PublicEvent['event'], RegExp> = {
     accepted: /The request was received/,
-    appended: /^Log entry \d+ The proof was put into the log/,
+    appended: /^Log entry \d+ The proof was appended to the log/,
     verified: /every check passed/,
-    failed: /A check did not pass.*Nothing is asserted.*Not passed: aep_hash/,
-    erased: /What was signed was erased.*Nothing is asserted any more/,
-    expired: /The time of the .* was found to be over/,
+    failed: /A check failed.*Validity is not asserted.*Failed: aep_hash/,
+    erased: /The signed document was erased.*Validity is no longer asserted/,
+    expired: /The verification system found the .* expired/,
     revoked: /The (proof|passport) was revoked, by log entry \d+\. Hash of the reason: a{64}/,
   };
 
-  it('names what ended it and when, and no entry that is not there', async () => {
+  it('names the ending event with its time, and links only existing entries', async () => {
     const { text } = await ask('revoked trust');
-    const told = section('history-title', text);
-    expect(textOf(told)).toContain('The passport was revoked');
-    const links = [...told.matchAll(/href="(\/log\/entry\/\d+)"/g)].map(([, path]) => path!);
+    const shown = section('history-title', text);
+    expect(textOf(shown)).toContain('The passport was revoked');
+    const links = [...shown.matchAll(/href="(\/log\/entry\/\d+)"/g)].map(([, path]) => path!);
     expect(links).toHaveLength(2);
     for (const path of links) expect((await call(path)).status).toBe(200);
     expect(fact('Revoked', text)).toBe('20 November 2026, 12:00:00 UTC');
@@ -83,7 +83,7 @@ describe('the history', () => {
     }
   });
 
-  it('says since when it is asserted: since it was verified again', async () => {
+  it('dates validity from the latest verification', async () => {
     const { identifier } = page.state('long history');
     const { body } = await call(`/api/public/trust/${identifier}/timeline`);
     const again = (body as PublicHistory).events.at(-1);
@@ -91,7 +91,7 @@ describe('the history', () => {
     expect(fact('Since', (await askFor(identifier)).text)).toBe('10 November 2026, 12:00:00 UTC');
   });
 
-  it('is the same for all who ask for the same, by token too', async () => {
+  it('is the same for every identifier of an artifact, also for a share token', async () => {
     const direct = await ask('valid');
     const shared = await ask('shared');
     for (const id of ['history-title', 'chain-title', 'basis-title', 'downloads-title']) {
@@ -99,7 +99,7 @@ describe('the history', () => {
     }
   });
 
-  it('is of the snapshot that the verdict is of, whatever is published meanwhile', async () => {
+  it('comes from the snapshot of the verdict when a newer one is published meanwhile', async () => {
     const world = new TestSnapshot();
     const proof = world.registry.addProof();
     world.registry.verify();
@@ -107,7 +107,7 @@ describe('the history', () => {
     await publisher.runCycle();
     const source = directorySource(world.directory);
     let meanwhile: (() => Promise<void>) | null = null;
-    const facade = world.facade({
+    const publicServer = world.publicServer({
       source: {
         ...source,
         read: async (wanted) => {
@@ -119,14 +119,14 @@ describe('the history', () => {
       },
     });
     try {
-      const server = await world.serve(facade);
+      const server = await world.serve(publicServer);
       const before = await callAt(server, `/?id=${proof}`);
       meanwhile = async () => {
         world.registry.revoke(proof);
         world.registry.verify();
         await publisher.runCycle();
-        await facade.follower.refresh();
-        expect(facade.follower.current!.opened.manifest.tree_size).toBe(3);
+        await publicServer.poller.refresh();
+        expect(publicServer.poller.current!.opened.manifest.tree_size).toBe(3);
       };
       expect((await callAt(server, `/?id=${proof}`)).text).toBe(before.text);
       const after = await callAt(server, `/?id=${proof}`);
@@ -138,26 +138,26 @@ describe('the history', () => {
   });
 });
 
-describe('the chain', () => {
+describe('page chain', () => {
   it.each(['revoked trust', 'long history'])(
-    'of "%s" has the verdicts of its JSON',
+    'shows the verdicts of the JSON chain for "%s"',
     async (name) => {
       const { identifier } = page.state(name);
       const { body } = await call(`/api/public/trust/${identifier}/chain`);
-      const told = items(section('chain-title', (await askFor(identifier)).text), 'reached');
+      const shown = items(section('chain-title', (await askFor(identifier)).text), 'reached');
       const { links } = body as PublicTrustChain;
-      expect(told).toHaveLength(links.length);
+      expect(shown).toHaveLength(links.length);
       links.forEach(({ verification_status: status, identifier: id }, i) => {
-        expect(textOf(told[i]!)).toMatch(status === null ? /in the chain$/ : SAID[status]!);
-        expect(told[i]!.includes(`<a href="/?id=${id}">`)).toBe(status !== null);
+        expect(textOf(shown[i]!)).toMatch(status === null ? /in the chain$/ : SAID[status]!);
+        expect(shown[i]!.includes(`<a href="/?id=${id}">`)).toBe(status !== null);
       });
     },
   );
 
-  it('of a denial calls nothing good but the proof of it', async () => {
-    const told = section('chain-title', (await ask('denied')).text);
-    expect(textOf(told)).toContain('in the chain: Valid, of the denial');
-    expect(told).not.toContain('good');
+  it('marks only the proof of a denial as valid', async () => {
+    const shown = section('chain-title', (await ask('denied')).text);
+    expect(textOf(shown)).toContain('in the chain: Valid, of the denial');
+    expect(shown).not.toContain('good');
   });
 
   const SAID: Record<string, RegExp> = {
@@ -169,8 +169,8 @@ describe('the chain', () => {
   };
 });
 
-describe('what programs get', () => {
-  it('is linked from the page of each artifact that has it, and answers', async () => {
+describe('page links for programs', () => {
+  it('link to existing JSON views of each artifact', async () => {
     const proof = page.state('valid').identifier;
     for (const [name, views] of [
       ['valid', []],
@@ -201,7 +201,7 @@ describe('what programs get', () => {
   });
 });
 
-describe('the page computes nothing', () => {
+describe('verdict page', () => {
   const ID = `pkg_${'a'.repeat(32)}`;
 
   /** The page about a package whose body is changed in some way, as if it were published like that. */
@@ -229,27 +229,30 @@ describe('the page computes nothing', () => {
     }).main.text;
   }
 
-  const say = (told: object, status: string): void => {
+  const setVerdict = (shown: object, status: string): void => {
     const asserts = /^(VALID|VERIFIED|PASS|TRUST_ESTABLISHED)$/.test(status);
-    Object.assign(told, { verification_status: status, can_assert_validity: asserts });
+    Object.assign(shown, { verification_status: status, can_assert_validity: asserts });
   };
 
-  it.each(STATUSES)('of a package: %s stands, whatever its members say', async (status) => {
-    for (const ofMembers of STATUSES) {
-      const text = await packagePage(({ verification, references }) => {
-        say(verification, status);
-        for (const member of references.members) say(member, ofMembers);
-      });
-      expect(fact('Status', text)).toBe(status);
-      const rows = [...text.matchAll(/<code class="detail">(\w+)</g)].map(([, told]) => told);
-      expect(rows).toEqual([ofMembers, ofMembers, ofMembers]);
-      const asserts = /^(VALID|VERIFIED|PASS|TRUST_ESTABLISHED)$/.test(status);
-      expect(fact('Validity asserted', text)).toBe(asserts ? 'Yes' : 'No');
-      expect(text.includes('class="verdict good"')).toBe(asserts);
-    }
-  });
+  it.each(STATUSES)(
+    'shows the published package status %s whatever the members have',
+    async (status) => {
+      for (const ofMembers of STATUSES) {
+        const text = await packagePage(({ verification, references }) => {
+          setVerdict(verification, status);
+          for (const member of references.members) setVerdict(member, ofMembers);
+        });
+        expect(fact('Status', text)).toBe(status);
+        const rows = [...text.matchAll(/<code class="detail">(\w+)</g)].map(([, shown]) => shown);
+        expect(rows).toEqual([ofMembers, ofMembers, ofMembers]);
+        const asserts = /^(VALID|VERIFIED|PASS|TRUST_ESTABLISHED)$/.test(status);
+        expect(fact('Validity asserted', text)).toBe(asserts ? 'Yes' : 'No');
+        expect(text.includes('class="verdict good"')).toBe(asserts);
+      }
+    },
+  );
 
-  it('of a history: neither does it make a verdict, nor a verdict an event', async () => {
+  it('derives neither a verdict from a history nor an event from a verdict', async () => {
     const proof = (await call(page.state('valid').jsonUrl)).body as Body;
     const at = formatTime(Date.parse(ISSUED));
     const revoked: PublicEvent = {
@@ -265,15 +268,15 @@ describe('the page computes nothing', () => {
     expect(valid).not.toContain('<dt>Revoked</dt>');
     expect(textOf(section('history-title', valid))).toContain('The proof was revoked');
 
-    say(proof.verification, 'REVOKED');
+    setVerdict(proof.verification, 'REVOKED');
     const without = pageOf(proof, [{ event: 'accepted', at }]);
     expect(fact('Status', without)).toBe('REVOKED');
     expect(without).not.toContain('<dt>Revoked</dt>');
     expect(items(section('history-title', without), 'event')).toHaveLength(2);
-    expect(textOf(without)).toContain('Since when it is revoked, nothing here says.');
+    expect(textOf(without)).toContain('The time of the revocation is not published.');
   });
 
-  it('and shows no body that it does not understand, or that contradicts itself', async () => {
+  it('shows an error for an unknown or contradictory body', async () => {
     const spoiled: ((body: Body) => void)[] = [
       ({ references }) => Object.assign(references.members[1]!, { verification_status: 'GOOD' }),
       ({ references }) => Object.assign(references.members[1]!, { can_assert_validity: false }),
@@ -286,12 +289,15 @@ describe('the page computes nothing', () => {
     await packagePage(() => undefined);
   });
 
-  it.each(['x', 'share_token'])('stays private under a name that is not read: %s', async (name) => {
-    const { identifier } = page.state('shared');
-    const { status, headers } = await call(`/?${name}=${identifier}`);
-    expect(status).toBe(200);
-    expect(headers['cache-control']).toBe('private, no-store');
-    expect(headers['etag']).toBeUndefined();
-    expect((await call('/')).headers['cache-control']).not.toContain('private');
-  });
+  it.each(['x', 'share_token'])(
+    'is not cacheable when an unknown parameter may hold a token: %s',
+    async (name) => {
+      const { identifier } = page.state('shared');
+      const { status, headers } = await call(`/?${name}=${identifier}`);
+      expect(status).toBe(200);
+      expect(headers['cache-control']).toBe('private, no-store');
+      expect(headers['etag']).toBeUndefined();
+      expect((await call('/')).headers['cache-control']).not.toContain('private');
+    },
+  );
 });

@@ -22,8 +22,8 @@ const call = (path: string, { base, ...options }: Call & { base?: string } = {})
 const ask = (identifier: string, options?: Call & { base?: string }): Promise<Reply> =>
   call(`/?id=${encodeURIComponent(identifier)}`, options);
 
-describe('a verdict', () => {
-  it('is that of the JSON route, word for word, in every state', async () => {
+describe('verdict page', () => {
+  it('shows the verdict of the JSON route in every state', async () => {
     for (const { name, identifier, jsonUrl, ...expected } of page.states) {
       const shown = await ask(identifier);
       const json = await call(jsonUrl);
@@ -32,15 +32,15 @@ describe('a verdict', () => {
         can_assert_validity?: boolean;
         verification?: { verification_status: string; can_assert_validity: boolean };
       };
-      const told = body.verification ?? body;
-      expect.soft(fact('Status', shown.text), name).toBe(told.verification_status);
-      expect.soft(told.verification_status, name).toBe(expected.status);
+      const verdict = body.verification ?? body;
+      expect.soft(fact('Status', shown.text), name).toBe(verdict.verification_status);
+      expect.soft(verdict.verification_status, name).toBe(expected.status);
       expect.soft(shown.status, name).toBe(json.status);
       expect.soft(shown.status, name).toBe(expected.http);
       expect.soft(headline(shown.text), name).toBe(expected.headline);
       expect.soft(shown.text, name).toContain(`<title>${expected.headline} – Public`);
       const asserted = fact('Validity asserted', shown.text).split(',')[0];
-      expect.soft(asserted, name).toBe(told.can_assert_validity === true ? 'Yes' : 'No');
+      expect.soft(asserted, name).toBe(verdict.can_assert_validity === true ? 'Yes' : 'No');
       expect.soft(shown.text, name).toContain(`href="${jsonUrl.replaceAll('&', '&#38;')}"`);
       expect.soft(shown.headers['cache-control'], name).toBe(json.headers['cache-control']);
       for (const header of [
@@ -53,7 +53,7 @@ describe('a verdict', () => {
     }
   });
 
-  it('has a good word in its headline, and a good mark, only where validity is asserted', async () => {
+  it('has a positive headline and mark only when validity is asserted', async () => {
     for (const { name, identifier, status, headline } of page.states) {
       const { text } = await ask(identifier);
       const isGood = text.includes('class="verdict good"');
@@ -67,7 +67,7 @@ describe('a verdict', () => {
   });
 
   it.each(['valid', 'denied', 'revoked', 'expired', 'trust'])(
-    'that is "%s" names log, key, time, hashes, downloads and chain',
+    'names log, key, time, hashes, downloads and chain for "%s"',
     async (name) => {
       const { identifier, jsonUrl } = page.state(name);
       const { text } = await ask(identifier);
@@ -114,21 +114,21 @@ describe('a verdict', () => {
     },
   );
 
-  it('says what it does not say', async () => {
+  it('lists the conclusions that the verdict does not support', async () => {
     const { text } = await ask(page.state('valid').identifier);
     expect(textOf(text)).toContain('That the action was carried out');
     const denied = await ask(page.state('denied').identifier);
     expect(textOf(denied.text)).toContain('That anything was allowed.');
   });
 
-  it('tells the age and the size of the state that it was drawn from', async () => {
+  it('shows the age and size of its snapshot', async () => {
     const { text } = await ask(page.state('valid').identifier);
     expect(textOf(text)).toContain('20 November 2026, 12:00:00 UTC, 3 seconds before this page');
     expect(fact('Size', text)).toBe('33 entries');
-    expect(fact('Good until', text)).toBe('20 November 2026, 12:15:00 UTC');
+    expect(fact('Valid until', text)).toBe('20 November 2026, 12:15:00 UTC');
   });
 
-  it('leads from an id beyond the window to the proof, and not from one that is unknown anyway', async () => {
+  it('links an id outside the recent lookups to its proof, but no unknown id', async () => {
     const { identifier } = page.state('outside the window');
     const { text } = await ask(identifier);
     const proof = identifier.slice('exec_'.length);
@@ -137,7 +137,7 @@ describe('a verdict', () => {
     expect((await ask(page.state('anything').identifier)).text).not.toContain('latest');
   });
 
-  it('holds since some time only where validity is asserted', async () => {
+  it('shows a start of validity only when validity is asserted', async () => {
     for (const { name, identifier, status } of page.states) {
       const { text } = await ask(identifier);
       const asserts = /^(VALID|VERIFIED|PASS|TRUST_ESTABLISHED)$/.test(status);
@@ -146,7 +146,7 @@ describe('a verdict', () => {
     }
   });
 
-  it('needs no script', async () => {
+  it('works without scripts', async () => {
     const { text } = await ask(page.state('revoked').identifier);
     expect(text.match(/<script\b/g)).toHaveLength(1);
     expect(text).toContain('<script src="/page/copy.js" defer></script>');
@@ -156,7 +156,7 @@ describe('a verdict', () => {
     }
   });
 
-  it('has a QR code of the link to it, if it resolved', async () => {
+  it('shows a QR code only for a resolved identifier', async () => {
     const { identifier } = page.state('valid');
     const { text } = await ask(identifier);
     expect(text).toContain(`${PUBLIC_URL}/?id=${identifier}</a>`);
@@ -168,9 +168,9 @@ describe('a verdict', () => {
     }
   });
 
-  it('has no link to the host of a request, published or not', async () => {
+  it('never links to the Host header of a request', async () => {
     const { snapshot } = page;
-    const { url: base } = await snapshot.serve(snapshot.facade());
+    const { url: base } = await snapshot.serve(snapshot.publicServer());
     const askAs = (name: string, host: string, from?: string) =>
       ask(page.state(name).identifier, { ...(from && { base: from }), headers: { Host: host } });
     for (const name of ['valid', 'shared', 'package', 'not found']) {
@@ -186,7 +186,7 @@ describe('a verdict', () => {
   });
 });
 
-describe('every page', () => {
+describe('any page', () => {
   const paths = (): string[] => [
     '/',
     ...page.states.map(({ identifier }) => `/?id=${identifier}`),
@@ -194,7 +194,7 @@ describe('every page', () => {
     `/?id=${'x'.repeat(2000)}`,
   ];
 
-  it('forbids everything but its own files, and tells no other site of itself', async () => {
+  it('allows only its own files and sends no referrer', async () => {
     for (const path of paths()) {
       const { headers, text } = await call(path);
       expect(headers['content-type']).toBe('text/html; charset=utf-8');
@@ -211,7 +211,7 @@ describe('every page', () => {
     }
   });
 
-  it('has a strong ETag, and is 304 to who has it', async () => {
+  it('has a strong ETag and answers 304 when it matches', async () => {
     const first = await ask(page.state('valid').identifier);
     const etag = first.headers.etag!;
     expect(etag).toMatch(/^"[0-9]+-[0-9a-f]{32}"$/);
@@ -229,7 +229,7 @@ describe('every page', () => {
     expect(missing.status).toBe(404);
   });
 
-  it('to HEAD is that to GET without the body', async () => {
+  it('answers HEAD like GET without the body', async () => {
     for (const path of [...paths(), '/page/style.css', '/page/copy.js', '/page/icon.svg']) {
       const get = await call(path);
       const head = await call(path, { method: 'HEAD' });
@@ -240,7 +240,7 @@ describe('every page', () => {
     }
   });
 
-  it('answers no other method', async () => {
+  it('answers 405 for any other method', async () => {
     for (const path of ['/', '/page/style.css', '/page/copy.js', '/page/icon.svg']) {
       for (const method of ['POST', 'PUT', 'DELETE', 'PATCH']) {
         const { status, headers } = await call(path, { method });
@@ -250,7 +250,7 @@ describe('every page', () => {
     }
   });
 
-  it('comes with files of its own', async () => {
+  it('loads only its own assets', async () => {
     for (const [path, type] of [
       ['/page/style.css', 'text/css; charset=utf-8'],
       ['/page/copy.js', 'text/javascript; charset=utf-8'],
@@ -267,8 +267,8 @@ describe('every page', () => {
   });
 });
 
-describe('what is asked', () => {
-  it('may be nothing: then there is the form alone', async () => {
+describe('page identifier', () => {
+  it('shows only the form when empty', async () => {
     for (const path of ['/', '/?', '/?id=', '/?q=', '/?id=%20%20', '/?other=1']) {
       const { status, text } = await call(path);
       expect(status).toBe(200);
@@ -277,7 +277,7 @@ describe('what is asked', () => {
     }
   });
 
-  it('may be called what it is called in the JSON lookup', async () => {
+  it('is read from every parameter name of the JSON lookup', async () => {
     for (const name of ['identifier', 'q']) {
       const { identifier } = page.state('revoked');
       const { status, text } = await call(`/?${name}=${identifier}`);
@@ -287,12 +287,12 @@ describe('what is asked', () => {
     expect((await call('/?q=a&id=b')).status).toBe(400);
   });
 
-  it('is looked up without the white space around it', async () => {
+  it('is trimmed before the lookup', async () => {
     const { identifier } = page.state('valid');
     expect(headline((await ask(` \t${identifier}\r\n`)).text)).toBe('Valid proof');
   });
 
-  it('stays in the form', async () => {
+  it('stays in the search field', async () => {
     const { text } = await ask(page.state('not found').identifier);
     expect(text).toContain(`value="${page.state('not found').identifier}"`);
   });
@@ -313,7 +313,7 @@ describe('what is asked', () => {
     ['percent signs', '%%%zz%00'],
     ['the name of a property of every object', '__proto__'],
     ['1,024 characters', '<'.repeat(1024)],
-  ])('may be %s, and is shown as text', async (_what, identifier) => {
+  ])('is shown as text when it is %s', async (_what, identifier) => {
     const { status, headers, text } = await ask(identifier);
     expect(status).toBe(200);
     expect(headers['set-cookie']).toBeUndefined();
@@ -323,7 +323,7 @@ describe('what is asked', () => {
     const echoed = fact('Identifier', text);
     expect(Array.from(echoed).length).toBeLessThanOrEqual(121);
     if (/^[\x21-\x7e]{1,120}$/.test(identifier)) expect(echoed).toBe(identifier);
-    // Tags and attributes are those of a page about nothing in particular.
+    // The markup equals that of a harmless identifier.
     const skeleton = (markup: string): string[] =>
       (markup.match(/<[^>]*>/g) ?? []).map((tag) => tag.replace(/="[^"]*"/g, ''));
     expect(skeleton(text)).toEqual(skeleton((await ask('anything')).text));
@@ -332,18 +332,18 @@ describe('what is asked', () => {
   it.each([
     ['too long', () => `/?id=${'a'.repeat(1025)}`, 'at most 1,024 characters'],
     ['two of them', () => '/?id=a&id=b', 'one identifier at a time'],
-  ])('is refused when it is %s', async (_what, path, detail) => {
+  ])('is rejected when it is %s', async (_what, path, detail) => {
     const { status, headers, text } = await call(path());
     expect(status).toBe(400);
     expect(headers['cache-control']).toBe('no-store');
-    expect(headline(text)).toBe('That cannot be looked up');
+    expect(headline(text)).toBe('This cannot be looked up');
     expect(textOf(text)).toContain(detail);
     expect(text).not.toContain('aaaa');
     expect(text).not.toContain('<dt>Status</dt>');
   });
 });
 
-describe('without a snapshot that may assert anything', () => {
+describe('page without a valid snapshot', () => {
   async function expectSilence(base: string, states: PageState[], why: RegExp): Promise<void> {
     for (const { identifier, jsonUrl, name } of states) {
       const json = await call(jsonUrl, { base });
@@ -358,15 +358,15 @@ describe('without a snapshot that may assert anything', () => {
     }
   }
 
-  it('says that there is none yet', async () => {
+  it('reports that no snapshot is published', async () => {
     const empty = new TestSnapshot();
-    const { url } = await empty.serve(empty.facade());
-    await expectSilence(url, page.states.slice(0, 3), /Nothing has been published yet/);
+    const { url } = await empty.serve(empty.publicServer());
+    await expectSilence(url, page.states.slice(0, 3), /No snapshot has been published yet/);
     expect((await call('/', { base: url })).status).toBe(503);
     await empty.close();
   });
 
-  it('says that it is too old, to the millisecond, and what may be known of its age', async () => {
+  it('reports an expired snapshot from the exact millisecond, with its age', async () => {
     const { clock } = page.snapshot;
     const before = clock.at;
     const end = Date.parse('2026-11-20T12:15:00.000Z');
@@ -389,11 +389,11 @@ describe('without a snapshot that may assert anything', () => {
     ],
     ['fails later', () => Promise.reject(new Error('network'))],
     ['brings other bytes', (bytes: Uint8Array) => bytes.map((byte) => byte ^ 1)],
-  ])('says that it cannot be read, when reading %s', async (_how, spoil) => {
+  ])('reports a read error when reading %s', async (_how, spoil) => {
     const { snapshot } = page;
     const source = directorySource(snapshot.directory);
     let spoiled = false;
-    const facade = snapshot.facade({
+    const publicServer = snapshot.publicServer({
       source: {
         ...source,
         read: (wanted) => {
@@ -402,7 +402,7 @@ describe('without a snapshot that may assert anything', () => {
         },
       },
     });
-    const { url } = await snapshot.serve(facade);
+    const { url } = await snapshot.serve(publicServer);
     expect((await ask(page.state('valid').identifier, { base: url })).status).toBe(200);
     spoiled = true;
     const known = ['valid', 'denied', 'revoked', 'expired'].map((name) => page.state(name));

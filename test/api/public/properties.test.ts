@@ -4,7 +4,7 @@ import { OPERATIONS } from '#api/public/operations';
 import { idsOf } from '#protocol/ids';
 import { SCHEMA } from '#protocol/schemas/ids';
 import { callArbitrary } from '../../fixtures/call-arbitrary.js';
-import { openFacades, type Facades } from '../../fixtures/facades.js';
+import { openPublicServers, type PublicServers } from '../../fixtures/public-servers.js';
 import type { Known } from '../../fixtures/schema-arbitrary.js';
 import { readOpenApi, type ServedOpenApi } from '../../fixtures/served-openapi.js';
 
@@ -15,7 +15,7 @@ const TIMEOUT_MS = 20_000 + RUNS * 1_000;
 
 const NOBODY = { good: {}, others: [{}] };
 
-let world: Facades;
+let world: PublicServers;
 let api: ServedOpenApi;
 let known: Known;
 /** Bodies that are taken, for the operation that takes some. */
@@ -24,7 +24,7 @@ let genuine: Record<string, unknown[]>;
 const answered = new Map<string, Map<number, number>>();
 
 beforeAll(async () => {
-  world = await openFacades();
+  world = await openPublicServers();
   const { proof, revoked, denied, packageId, shareToken } = world;
   const each = (name: keyof ReturnType<typeof idsOf>): string[] =>
     [proof, revoked, denied].map((id) => idsOf(id)[name]);
@@ -60,9 +60,9 @@ afterAll(async () => {
   await world.close();
 });
 
-describe('a client that knows nothing but the served OpenAPI', () => {
+describe('client generated from the served OpenAPI', () => {
   it.each(OPERATIONS.map(({ spec }) => spec.id))(
-    'gets from %s what is documented, and no 5xx, whatever it sends',
+    'gets only documented responses and no 5xx from %s',
     async (id) => {
       const operation = api.operations.find((one) => one.id === id)!;
       const statuses = new Map<number, number>();

@@ -61,28 +61,28 @@ async function cutShort(): Promise<void> {
   await restart('');
 }
 
-describe.skipIf(skipsNginx)(`while nginx fails${withoutNginx}`, () => {
+describe.skipIf(skipsNginx)(`remote snapshot while nginx fails${withoutNginx}`, () => {
   it.each(FAULTS)(
-    'and %s, a facade serves what it has to its end, and then goes on',
+    'is served until it expires, and again after recovery: %s',
     async (_what, fail, options) => {
       const ids = await world.publish(40);
-      const { facade, look, ready } = await world.startFacade(world.remote(options));
-      const { validUntil } = facade.follower.current!.opened;
+      const { publicServer, look, ready } = await world.startPublicServer(world.remote(options));
+      const { validUntil } = publicServer.poller.current!.opened;
       const [hot, cold] = [ids[3]!, ids[35]!];
       expect(await look(hot)).toMatchObject(READABLE);
 
       await fail();
-      const young = await world.startFacade(world.remote(options));
+      const young = await world.startPublicServer(world.remote(options));
       world.snapshot.clock.at += 90_000;
-      await facade.follower.refresh();
-      expect(facade.follower.refusal).not.toBeNull();
+      await publicServer.poller.refresh();
+      expect(publicServer.poller.rejection).not.toBeNull();
       expect(await look(hot)).toMatchObject({ status: 200, age: '90' });
       expect(await look(cold)).toMatchObject(UNREADABLE);
       expect(await look(hot)).toMatchObject({ status: 200, age: '90' });
       const { status, body } = await ready();
       expect({ status, body }).toMatchObject({ status: 200, body: { age_ms: 90_000 } });
       expect(body['refusal']).not.toBeNull();
-      // Where it reads from is nobody's business.
+      // /readyz must not reveal the origin.
       expect(JSON.stringify(body)).not.toContain(String(world.nginx.port));
       expect(await young.look(hot)).toMatchObject({ status: 503, code: 'snapshot_missing' });
       expect((await young.ready()).status).toBe(503);
@@ -97,9 +97,9 @@ describe.skipIf(skipsNginx)(`while nginx fails${withoutNginx}`, () => {
       originals.clear();
       await restart('');
       const [later] = await world.publish(1);
-      for (const one of [facade, young.facade]) {
-        await one.follower.refresh();
-        expect(one.follower.refusal).toBeNull();
+      for (const one of [publicServer, young.publicServer]) {
+        await one.poller.refresh();
+        expect(one.poller.rejection).toBeNull();
       }
       for (const id of [hot, cold, later!]) {
         expect(await look(id)).toMatchObject({ status: 200, age: '0' });
@@ -108,23 +108,23 @@ describe.skipIf(skipsNginx)(`while nginx fails${withoutNginx}`, () => {
     },
   );
 
-  it('only in that it compresses whatever it sends, all is as it was once it is unpacked', async () => {
+  it('is served when nginx compresses its files', async () => {
     const ids = await world.publish(40);
-    const { look, facade } = await world.startFacade();
+    const { look, publicServer } = await world.startPublicServer();
     for (const file of files()) writeFileSync(`${file}.gz`, gzipSync(readFileSync(file)));
     await restart('gzip_static always;');
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toBeNull();
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toBeNull();
     expect(await look(ids[35]!)).toMatchObject(READABLE);
-    expect(await (await world.startFacade()).look(ids[3]!)).toMatchObject(READABLE);
+    expect(await (await world.startPublicServer()).look(ids[3]!)).toMatchObject(READABLE);
   });
 
-  it('a facade that was started then finds it by itself when it is back', async () => {
+  it('is loaded by a server that started during the outage', async () => {
     const [id] = await world.publish(1);
     await world.nginx.stop();
-    const facade = world.snapshot.facade({ source: world.remote() });
-    await facade.start();
-    const { url } = await world.snapshot.serve(facade);
+    const publicServer = world.snapshot.publicServer({ source: world.remote() });
+    await publicServer.start();
+    const { url } = await world.snapshot.serve(publicServer);
     const look = async (): Promise<number> =>
       (await fetch(`${url}/api/public/verify/proof/${id}`)).status;
     expect(await look()).toBe(503);
@@ -133,14 +133,14 @@ describe.skipIf(skipsNginx)(`while nginx fails${withoutNginx}`, () => {
   });
 });
 
-describe.skipIf(skipsNginx)(`content that is not what was published${withoutNginx}`, () => {
+describe.skipIf(skipsNginx)(`tampered remote snapshot${withoutNginx}`, () => {
   /** Spoils every file that a lookup reads, a byte in each place where one may look. */
   const spoil = (bytes: Buffer): Buffer =>
     Buffer.from(bytes.map((byte, i) => (i % 40 ? byte : byte ^ 1)));
 
-  it('is 503 to who asks for it and to nobody else, and is served once it is mended', async () => {
+  it('gives 503 only for the damaged piece and recovers after repair', async () => {
     const ids = await world.publish(40);
-    const { look, facade } = await world.startFacade();
+    const { look, publicServer } = await world.startPublicServer();
     const [known, asked] = [ids[0]!, ids[39]!];
     expect(await look(known)).toMatchObject(READABLE);
     const unknown = proofIdAt(1_700_000_000_000, 'unknown');
@@ -149,7 +149,7 @@ describe.skipIf(skipsNginx)(`content that is not what was published${withoutNgin
       const good = readFileSync(path);
       writeFileSync(path, spoil(good));
       const { status } = await look(asked);
-      // Of the files that this lookup reads none is believed; what it read is not read again.
+      // The lookup rejects the damaged piece and refetches only that piece.
       expect([200, 503]).toContain(status);
       writeFileSync(path, good);
       await world.nginx.requests();
@@ -158,14 +158,14 @@ describe.skipIf(skipsNginx)(`content that is not what was published${withoutNgin
       expect(await look(unknown)).toMatchObject({ status: 404 });
     }
     expect(await look(asked)).toMatchObject(READABLE);
-    expect(facade.follower.refusal).toBeNull();
+    expect(publicServer.poller.rejection).toBeNull();
   });
 
   it.each(['rows', 'bodies'])('is never served: %s', async (which) => {
     const ids = await world.publish(40);
-    const { look, facade } = await world.startFacade();
-    const part = facade.follower.current!.opened.manifest.index_parts[0]!;
-    const keys = facade.follower.current!.opened.manifest.keys.sha256;
+    const { look, publicServer } = await world.startPublicServer();
+    const part = publicServer.poller.current!.opened.manifest.index_parts[0]!;
+    const keys = publicServer.poller.current!.opened.manifest.keys.sha256;
     const [bodies] = readdirSync(world.at('lookup/segments')).filter(
       (name) => name !== part.sha256 && name !== keys,
     );
@@ -180,20 +180,20 @@ describe.skipIf(skipsNginx)(`content that is not what was published${withoutNgin
     expect(createHash('sha256').update(good).digest('hex')).toBe(path.slice(-64));
   });
 
-  it('is no ground to go over to a newer snapshot: tiles', async () => {
+  it('is rejected when a tile of a newer snapshot is damaged', async () => {
     const [first] = await world.publish(300);
-    const { look, facade, url } = await world.startFacade();
-    const { generation } = facade.follower.current!.opened.manifest;
+    const { look, publicServer, url } = await world.startPublicServer();
+    const { generation } = publicServer.poller.current!.opened.manifest;
     const [later] = await world.publish(10);
     const tile = world.at('tile/0/001.p/55');
     const good = readFileSync(tile);
     writeFileSync(tile, spoil(good));
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).not.toBeNull();
-    expect(facade.follower.current!.opened.manifest.generation).toBe(generation);
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).not.toBeNull();
+    expect(publicServer.poller.current!.opened.manifest.generation).toBe(generation);
     expect(await look(first!)).toMatchObject(READABLE);
     writeFileSync(tile, good);
-    await facade.follower.refresh();
+    await publicServer.poller.refresh();
     expect(await look(later!)).toMatchObject(READABLE);
     writeFileSync(tile, spoil(good));
     expect((await fetch(`${url}/log/proof/300`)).status).toBe(503);

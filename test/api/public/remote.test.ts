@@ -17,21 +17,21 @@ afterEach(async () => {
   if (!skipsNginx) await world.close();
 });
 
-describe.skipIf(skipsNginx)(`a facade that nginx feeds${withoutNginx}`, () => {
-  it('fetches a snapshot once, then what is new, and of bodies what is asked for', async () => {
+describe.skipIf(skipsNginx)(`public API server over nginx${withoutNginx}`, () => {
+  it('fetches a snapshot once, then only new parts and requested body pieces', async () => {
     const ids = await world.publish(600);
-    const { facade, look } = await world.startFacade();
-    const part = facade.follower.current!.opened.manifest.index_parts[0]!;
+    const { publicServer, look } = await world.startPublicServer();
+    const part = publicServer.poller.current!.opened.manifest.index_parts[0]!;
     const start = await world.nginx.requests();
     expect(start.map(({ path, status }) => [path, status])).toEqual([
       ['/lookup/manifest', 200],
       [`/lookup/segments/${part.sha256}`, 206],
-      [`/lookup/segments/${facade.follower.current!.opened.manifest.keys.sha256}`, 206],
+      [`/lookup/segments/${publicServer.poller.current!.opened.manifest.keys.sha256}`, 206],
     ]);
     expect(start[1]!.bytes).toBe(part.resident_bytes);
 
-    // Nothing new: one conditional request, and not a byte.
-    await facade.follower.refresh();
+    // Unchanged: one conditional request without a body.
+    await publicServer.poller.refresh();
     const poll = await world.nginx.requests();
     expect(poll).toMatchObject([{ path: '/lookup/manifest', status: 304, bytes: 0 }]);
     expect(poll[0]!.ifNoneMatch).not.toBe('');
@@ -45,9 +45,9 @@ describe.skipIf(skipsNginx)(`a facade that nginx feeds${withoutNginx}`, () => {
     expect(await world.nginx.requests()).toEqual([]);
 
     const [later] = await world.publish(3);
-    await facade.follower.refresh();
+    await publicServer.poller.refresh();
     const more = await world.nginx.requests();
-    const parts = facade.follower.current!.opened.manifest.index_parts;
+    const parts = publicServer.poller.current!.opened.manifest.index_parts;
     const fresh = parts.filter(({ sha256 }) => sha256 !== part.sha256);
     expect(parts).toContainEqual(part);
     const segments = more.filter(({ path }) => path.startsWith('/lookup/segments/'));
@@ -55,16 +55,16 @@ describe.skipIf(skipsNginx)(`a facade that nginx feeds${withoutNginx}`, () => {
       fresh.map(({ sha256 }) => `/lookup/segments/${sha256}`),
     );
     expect(more.filter(({ path }) => path === '/lookup/manifest')).toHaveLength(1);
-    // The rest are the tiles at the edge of the tree, which show that it has grown.
+    // The rest are the edge tiles of the consistency proof.
     const tiles = more.filter(({ path }) => path.startsWith('/tile/'));
     expect(tiles.length).toBe(more.length - segments.length - 1);
     expect(tiles.length).toBeLessThan(6);
     expect(await look(later!)).toMatchObject(READABLE);
   });
 
-  it('asks for a piece once, however many want it, over connections that it keeps', async () => {
+  it('fetches a piece once for concurrent lookups and reuses connections', async () => {
     const ids = await world.publish(20);
-    const { look } = await world.startFacade();
+    const { look } = await world.startPublicServer();
     await world.nginx.requests();
     await Promise.all(Array.from({ length: 50 }, () => look(ids[5]!)));
     expect(await world.nginx.requests()).toHaveLength(3);
@@ -74,16 +74,16 @@ describe.skipIf(skipsNginx)(`a facade that nginx feeds${withoutNginx}`, () => {
     expect((await world.nginx.connections()) - before).toBeLessThan(5);
   });
 
-  it('takes up a large transfer where it broke off', async () => {
+  it('resumes an interrupted large transfer', async () => {
     const ids = await world.publish(2000);
-    const part = (await world.startFacade()).facade.follower.current!.opened.manifest
+    const part = (await world.startPublicServer()).publicServer.poller.current!.opened.manifest
       .index_parts[0]!;
     await world.nginx.stop();
-    // A first helping, and then next to nothing until the facade gives up.
+    // A first chunk, then a trickle until the server aborts the transfer.
     await world.nginx.start('limit_rate_after 8k; limit_rate 1;');
     await world.nginx.requests();
-    const { facade, look } = await world.startFacade(world.remote({ timeoutMs: 1000 }));
-    expect(facade.follower.current).toBeNull();
+    const { publicServer, look } = await world.startPublicServer(world.remote({ timeoutMs: 1000 }));
+    expect(publicServer.poller.current).toBeNull();
     const asked: NginxRequest[] = [];
     const askedForPart = async (): Promise<NginxRequest[]> => {
       asked.push(...(await world.nginx.requests()));
@@ -92,11 +92,11 @@ describe.skipIf(skipsNginx)(`a facade that nginx feeds${withoutNginx}`, () => {
           path.endsWith(part.sha256) && range.endsWith(`-${part.resident_bytes - 1}`),
       );
     };
-    // It logs an answer when it notices that nobody listens any more.
+    // nginx logs the response when it notices the closed connection.
     await expect.poll(askedForPart).toHaveLength(1);
     await world.nginx.stop();
     await world.nginx.start();
-    await facade.follower.refresh();
+    await publicServer.poller.refresh();
     expect(await look(ids[1000]!)).toMatchObject(READABLE);
     const [first, second, ...others] = await askedForPart();
     expect(others).toEqual([]);
@@ -105,11 +105,11 @@ describe.skipIf(skipsNginx)(`a facade that nginx feeds${withoutNginx}`, () => {
     expect(second!.bytes).toBeLessThan(part.resident_bytes - 4000);
   });
 
-  it('loads nothing anew that it has, when one part of several does not come', async () => {
+  it('keeps loaded parts when another part fails', async () => {
     await world.publish(300);
     await world.publish(20);
-    const { index_parts: parts } = (await world.startFacade()).facade.follower.current!.opened
-      .manifest;
+    const { index_parts: parts } = (await world.startPublicServer()).publicServer.poller.current!
+      .opened.manifest;
     expect(parts.length).toBeGreaterThan(1);
     const last = world.at(`lookup/segments/${parts.at(-1)!.sha256}`);
     const kept = readFileSync(last);
@@ -117,20 +117,20 @@ describe.skipIf(skipsNginx)(`a facade that nginx feeds${withoutNginx}`, () => {
       last,
       kept.map((byte) => byte ^ 1),
     );
-    const { facade } = await world.startFacade();
-    expect(facade.follower.current).toBeNull();
+    const { publicServer } = await world.startPublicServer();
+    expect(publicServer.poller.current).toBeNull();
     await world.nginx.requests();
     writeFileSync(last, kept);
-    await facade.follower.refresh();
-    expect(facade.follower.refusal).toBeNull();
+    await publicServer.poller.refresh();
+    expect(publicServer.poller.rejection).toBeNull();
     const again = (await world.nginx.requests()).map(({ path }) => path);
     expect(again).toContain(`/lookup/segments/${parts.at(-1)!.sha256}`);
     expect(again).not.toContain(`/lookup/segments/${parts[0]!.sha256}`);
   });
 });
 
-describe.skipIf(skipsNginx)(`the program with SNAPSHOT_URL${withoutNginx}`, () => {
-  it('answers while nginx is away, is ready when it is back, and ends when it is told to', async () => {
+describe.skipIf(skipsNginx)(`facade program with SNAPSHOT_URL${withoutNginx}`, () => {
+  it('answers while nginx is down, becomes ready when it returns, and stops on SIGTERM', async () => {
     world.snapshot.clock.at = Date.now();
     const [id] = await world.publish(1);
     await world.nginx.stop();
@@ -160,12 +160,12 @@ describe.skipIf(skipsNginx)(`the program with SNAPSHOT_URL${withoutNginx}`, () =
   });
 });
 
-describe.skipIf(skipsNginx)(`a facade that was away${withoutNginx}`, () => {
-  it('for longer than replaced files are kept finds its way by the newest manifest', async () => {
+describe.skipIf(skipsNginx)(`public API server after an outage${withoutNginx}`, () => {
+  it('loads the newest manifest when its old files are deleted', async () => {
     const ids: string[] = [];
     for (let i = 0; i < 3; i++) ids.push(...(await world.publish(2)));
-    const { facade, look } = await world.startFacade();
-    const { index_parts: held } = facade.follower.current!.opened.manifest;
+    const { publicServer, look } = await world.startPublicServer();
+    const { index_parts: held } = publicServer.poller.current!.opened.manifest;
     for (let i = 0; i < 4; i++) ids.push(...(await world.publish(150)));
     for (const minutes of [6, 59, 6]) {
       world.snapshot.clock.at += minutes * MINUTE;
@@ -175,16 +175,16 @@ describe.skipIf(skipsNginx)(`a facade that was away${withoutNginx}`, () => {
       ({ sha256 }) => !readdirSync(world.at('lookup/segments')).includes(sha256),
     );
     expect(gone.length).toBeGreaterThan(0);
-    // Its clock stood still with it: it does not know yet that its snapshot is over.
+    // Its clock was suspended too: it does not know yet that its snapshot expired.
     const { at: now } = world.snapshot.clock;
-    world.snapshot.clock.at = facade.follower.current!.opened.issuedAt;
+    world.snapshot.clock.at = publicServer.poller.current!.opened.issuedAt;
     expect(await look(ids[0]!)).toMatchObject(UNREADABLE);
     world.snapshot.clock.at = now;
-    await facade.follower.refresh();
+    await publicServer.poller.refresh();
     for (const id of [ids[0]!, ids.at(-1)!]) expect(await look(id)).toMatchObject(READABLE);
   });
 
-  it('between the manifest and its parts takes the next manifest', async () => {
+  it('loads the next manifest when parts disappear after a manifest was read', async () => {
     for (let i = 0; i < 3; i++) await world.publish(2);
     const stale = readFileSync(world.at(MANIFEST));
     const ids = await world.publish(150);
@@ -194,7 +194,7 @@ describe.skipIf(skipsNginx)(`a facade that was away${withoutNginx}`, () => {
     }
     const source = world.remote();
     let isFirst = true;
-    const { facade, look } = await world.startFacade({
+    const { publicServer, look } = await world.startPublicServer({
       ...source,
       manifest: () => {
         if (!isFirst) return source.manifest();
@@ -202,17 +202,17 @@ describe.skipIf(skipsNginx)(`a facade that was away${withoutNginx}`, () => {
         return Promise.resolve(stale);
       },
     });
-    expect(facade.follower.refusal).toContain('404');
-    await facade.follower.refresh();
+    expect(publicServer.poller.rejection).toContain('404');
+    await publicServer.poller.refresh();
     expect(await look(ids[0]!)).toMatchObject(READABLE);
   });
 });
 
-describe.skipIf(skipsNginx)(`nginx as it is documented${withoutNginx}`, () => {
+describe.skipIf(skipsNginx)(`documented nginx configuration${withoutNginx}`, () => {
   const ask = (path: string, init: RequestInit = {}): Promise<Response> =>
     fetch(world.nginx.url + path, { redirect: 'manual', ...init });
 
-  it('is the configuration that operators are told to use', () => {
+  it('equals the one in the operator documentation', () => {
     const operations = readFileSync(
       new URL('../../../docs/operations.md', import.meta.url),
       'utf8',
@@ -220,7 +220,7 @@ describe.skipIf(skipsNginx)(`nginx as it is documented${withoutNginx}`, () => {
     expect(operations.includes('examples/nginx-snapshot.conf')).toBe(true);
   });
 
-  it('lets caches keep what never changes, and ask each time for what does', async () => {
+  it('marks immutable files cacheable and mutable ones for revalidation', async () => {
     await world.publish(300);
     const segment = readdirSync(world.at('lookup/segments'))[0]!;
     for (const path of ['/lookup/manifest', '/checkpoint']) {
@@ -244,7 +244,7 @@ describe.skipIf(skipsNginx)(`nginx as it is documented${withoutNginx}`, () => {
       expect(headers.get('x-content-type-options')).toBe('nosniff');
       expect(headers.get('accept-ranges')).toBe('bytes');
     }
-    // One second and one length make one tag: why readers look twice at what is that young.
+    // Equal mtime second and length give equal ETags, so readers refetch young manifests.
     const before = (await ask('/lookup/manifest')).headers.get('etag');
     await world.publish(0);
     expect((await ask('/lookup/manifest')).headers.get('etag')).toBe(before);
@@ -252,7 +252,7 @@ describe.skipIf(skipsNginx)(`nginx as it is documented${withoutNginx}`, () => {
     expect(gzip.headers.get('content-encoding')).toBeNull();
   });
 
-  it('serves nothing else, and takes nothing', async () => {
+  it('serves no other file and accepts no upload', async () => {
     await world.publish(1);
     writeFileSync(world.at('.staging/half'), 'x');
     writeFileSync(world.at('notes.txt'), 'x');

@@ -2,20 +2,26 @@ import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { pino } from 'pino';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Facade } from '#api/public/facade';
+import type { PublicServer } from '#api/public/server';
 import { mayHoldToken } from '#api/public/http/secrets';
 import { directorySource, type SnapshotSource } from '#api/public/snapshot/source';
 import type { Publisher } from '#publisher/publisher';
 import { facadeSchema } from '#protocol/schemas/facade';
 import { notFoundSchema } from '#protocol/schemas/lookup';
 import type { HttpServer } from '#runtime/http/server';
-import { callAt, postLookup, sameness, type Call, type Reply } from '../../fixtures/public-call.js';
+import {
+  callAt,
+  postLookup,
+  comparable,
+  type Call,
+  type Reply,
+} from '../../fixtures/public-call.js';
 import { proofIdAt, TestSnapshot } from '../../fixtures/snapshot.js';
 
 const snapshot = new TestSnapshot();
 const { registry, clock } = snapshot;
 let publisher: Publisher;
-let facade: Facade;
+let publicServer: PublicServer;
 let server: HttpServer;
 let proof: string;
 let denied: string;
@@ -56,8 +62,8 @@ beforeAll(async () => {
   registry.verify();
   publisher = snapshot.publisher();
   await publisher.runCycle();
-  facade = snapshot.facade();
-  server = await snapshot.serve(facade);
+  publicServer = snapshot.publicServer();
+  server = await snapshot.serve(publicServer);
 });
 afterAll(() => snapshot.close());
 
@@ -84,10 +90,10 @@ function expectPrivate({ headers }: Reply): void {
 /** An answer with the token taken out of it. */
 function without(token: string, reply: Reply): unknown {
   expect(reply.text.split(token)).toHaveLength(3);
-  return sameness({ ...reply, text: reply.text.replaceAll(token, '…') });
+  return comparable({ ...reply, text: reply.text.replaceAll(token, '…') });
 }
 
-describe.each(WAYS)('a share token by %s', (_way, ask) => {
+describe.each(WAYS)('share token by %s', (_way, ask) => {
   it.each([
     ['proof', () => `proof/${proof}`],
     ['certificate', () => `certificate/cert_${proof}`],
@@ -110,7 +116,7 @@ describe.each(WAYS)('a share token by %s', (_way, ask) => {
     expectPrivate(reply);
   });
 
-  it('that shows nothing is answered in the very same way, whatever the reason', async () => {
+  it('gets the same response for every reason not to resolve', async () => {
     const expected = without(never, await ask(never));
     for (const token of Object.values(dark)) {
       const reply = await ask(token);
@@ -133,7 +139,7 @@ describe.each(WAYS)('a share token by %s', (_way, ask) => {
     }
   });
 
-  it('is one spelling only', async () => {
+  it('resolves in exactly one spelling', async () => {
     const good = tokens.proof;
     const spellings = [
       good.toUpperCase(),
@@ -141,7 +147,7 @@ describe.each(WAYS)('a share token by %s', (_way, ask) => {
       good.slice(0, -1),
       `${good}A`,
       `${good}=`,
-      // The same bits with some that are left over.
+      // The same bits with non-zero padding bits.
       good.slice(0, -1) + String.fromCharCode(good.charCodeAt(good.length - 1) + 1),
       `%20${good}`,
       encodeURIComponent(encodeURIComponent(good.replace('_', '%5f'))),
@@ -154,8 +160,8 @@ describe.each(WAYS)('a share token by %s', (_way, ask) => {
   });
 });
 
-describe('a share token', () => {
-  it('stops showing anything with the first snapshot after its end', async () => {
+describe('share token', () => {
+  it('stops resolving with the first snapshot after its end', async () => {
     const token = registry.share('proof', proof);
     const other = registry.share('proof', proof);
     const statusOf = async (asked: string): Promise<unknown> => {
@@ -164,7 +170,7 @@ describe('a share token', () => {
     };
     const next = async (): Promise<void> => {
       await publisher.runCycle();
-      await facade.follower.refresh();
+      await publicServer.poller.refresh();
     };
     expect(await statusOf(token)).toBe('BACKEND_LOOKUP_REQUIRED');
     await next();
@@ -175,7 +181,7 @@ describe('a share token', () => {
     expect(await statusOf(other)).toBe('VALID');
   });
 
-  it('is in no file that is published', () => {
+  it('appears in no published file', () => {
     const all = [...Object.values(tokens), ...Object.values(dark)].filter((one) => one !== never);
     for (const path of readdirSync(snapshot.directory, { recursive: true, encoding: 'utf8' })) {
       const file = join(snapshot.directory, path);
@@ -189,7 +195,7 @@ describe('a share token', () => {
     }
   });
 
-  it('is taken percent-encoded, on all routes with the same headers', async () => {
+  it('resolves percent-encoded with the same headers on all routes', async () => {
     const token = tokens.proof;
     const encoded = token.replace(/./g, (c) => `%${c.charCodeAt(0).toString(16)}`);
     for (const path of [`/api/public/verify/share/${encoded}`, `/api/public/verify?q=${encoded}`]) {
@@ -199,7 +205,7 @@ describe('a share token', () => {
     }
   });
 
-  it('is found on no other route, and kept by no cache from there either', async () => {
+  it('does not resolve on other routes, whose responses are not cacheable either', async () => {
     const token = tokens.proof;
     const encoded = token.replace('h', '%68').replace('_', '%5F');
     for (const id of [token, encoded]) {
@@ -233,14 +239,14 @@ describe('a share token', () => {
     }
   });
 
-  it('is what everything that is asked for as one is taken for', async () => {
+  it('is assumed for any identifier of the share route', async () => {
     for (const text of ['x', never.slice('share_'.length), `pkg_${proof}`, proof]) {
       expectPrivate(await call(`/api/public/verify/share/${text}`));
       expectPrivate(await postLookup(server, { share_token: text }));
     }
   });
 
-  it('is never answered with 304, and HEAD is like GET', async () => {
+  it('never gets 304, and HEAD equals GET', async () => {
     for (const token of [tokens.proof, never]) {
       const path = `/api/public/verify/share/${token}`;
       const get = await call(path, { headers: { 'If-None-Match': '*' } });
@@ -251,7 +257,7 @@ describe('a share token', () => {
     }
   });
 
-  it('is for no cache when the answer is an error either', async () => {
+  it('gets no cacheable error', async () => {
     const token = tokens.proof;
     const refused: [reply: Reply, status: number][] = [
       [await call(`/api/public/verify?q=${token}&id=x`), 400],
@@ -282,12 +288,12 @@ describe('a share token', () => {
     }
   });
 
-  it('is in no log line, whatever fails', async () => {
+  it('never appears in the log when a read fails', async () => {
     const lines: string[] = [];
     const log = pino({ level: 'trace' }, { write: (line: string) => void lines.push(line) });
     let broken = false;
     const source: SnapshotSource = directorySource(snapshot.directory);
-    const failing = snapshot.facade({
+    const failing = snapshot.publicServer({
       log,
       source: {
         ...source,
@@ -347,7 +353,7 @@ function fullyDecoded(text: string): string {
   return decoded;
 }
 
-describe('what may be a token', () => {
+describe('mayHoldToken', () => {
   it.each([
     never,
     'x/share_y',
@@ -357,12 +363,12 @@ describe('what may be a token', () => {
     '%2573hare_abc',
     '%25252573hare_abc',
     '%%73hare_',
-  ])('is found in %s', (text) => {
+  ])('is true for %s', (text) => {
     expect(mayHoldToken(text)).toBe(true);
   });
 
   it.each(['', 'proof', 'share', 'shared', '%', '%zz', '%'.repeat(9000), '%25'.repeat(5000)])(
-    'is not found in %s',
+    'is false for %s',
     (text) => {
       expect(mayHoldToken(text)).toBe(false);
     },

@@ -3,8 +3,8 @@ import { openApiDocument } from '#api/openapi/document';
 import type { OpenApiResponse } from '#api/openapi/types';
 import { publicDescription } from '#api/public/openapi/description';
 import { OPERATIONS } from '#api/public/operations';
-import { SCENARIOS, scenarioOf } from '../../fixtures/facade-scenarios.js';
-import { openFacades, type Facades } from '../../fixtures/facades.js';
+import { SCENARIOS, scenarioOf } from '../../fixtures/public-server-scenarios.js';
+import { openPublicServers, type PublicServers } from '../../fixtures/public-servers.js';
 import { expectSecurityHeaders } from '../../fixtures/security-headers.js';
 import { openApiReader, readOpenApi, type ServedOpenApi } from '../../fixtures/served-openapi.js';
 import { SPOILED_BODIES } from '../../fixtures/spoiled-call.js';
@@ -12,11 +12,11 @@ import { SPOILED_BODIES } from '../../fixtures/spoiled-call.js';
 const specs = OPERATIONS.map(({ spec }) => spec);
 const built = openApiReader(openApiDocument(specs, publicDescription()));
 
-let world: Facades;
+let world: PublicServers;
 let served: ServedOpenApi;
 
 beforeAll(async () => {
-  world = await openFacades();
+  world = await openPublicServers();
   served = await readOpenApi(world.good.server.url);
 });
 afterAll(() => world.close());
@@ -43,22 +43,22 @@ const table = specs.map((spec) => {
   return { id: spec.id, documented, scenarios };
 });
 
-describe('the served OpenAPI', () => {
-  it('is the one that the scenarios were held against', () => {
+describe('served OpenAPI document', () => {
+  it('equals the source of the scenarios', () => {
     expect(served.document).toEqual(JSON.parse(JSON.stringify(built.document)));
   });
 
-  it('has no operation without scenarios, and no scenarios are of anything else', () => {
+  it('has the operations of the scenarios', () => {
     expect(Object.keys(SCENARIOS).sort()).toEqual(served.operations.map(({ id }) => id).sort());
   });
 });
 
 describe.each(table)('$id', ({ id, documented, scenarios }) => {
-  it('documents exactly the answers that it has a scenario for', () => {
+  it('documents exactly the responses with a scenario', () => {
     expect(scenarios.map(([answer]) => answer).sort()).toEqual([...documented].sort());
   });
 
-  it('answers nothing else, whatever is wrong with the snapshot or the request', async () => {
+  it('gives only documented responses for faulty snapshots and requests', async () => {
     const operation = served.operations.find((one) => one.id === id)!;
     const call = SCENARIOS[id]!.good(world);
     const spoiled = call.body === undefined ? [] : Object.values(SPOILED_BODIES);

@@ -30,7 +30,7 @@ const {
 beforeAll(() => views.open());
 afterAll(() => views.close());
 
-describe('the trust package', () => {
+describe('trust package view', () => {
   const expectedEvidence = async (proof: string) => {
     const { leafIndex } = leafOf(proof);
     return {
@@ -41,7 +41,7 @@ describe('the trust package', () => {
     };
   };
 
-  it('is the verdict, the timeline, the chain and the evidence in one', async () => {
+  it('combines verdict, timeline, chain and evidence', async () => {
     for (const proof of [plain, certificateRevoked, passportExpired, failed]) {
       for (const prefix of ['trust_', 'trustref_', 'asset_']) {
         const id = prefix + proof;
@@ -58,7 +58,7 @@ describe('the trust package', () => {
     }
   });
 
-  it('proves by itself that the entry is in the log', async () => {
+  it('contains a complete inclusion proof of the entry', async () => {
     const { evidence, facade } = await packageOn(`trust_${plain}`);
     const { index, path, checkpoint } = parseTlogProof(evidence!.tlog_proof);
     const { size, root } = openCheckpoint(
@@ -77,15 +77,15 @@ describe('the trust package', () => {
     });
   });
 
-  it('is of one snapshot, whatever is published while it is put together', async () => {
+  it('comes from one snapshot when a newer one is published meanwhile', async () => {
     const world = new TestSnapshot();
     const proof = world.registry.addProof();
     world.registry.verify();
     const publisher = world.publisher();
     await publisher.runCycle();
     const gate = gated(directorySource(world.directory));
-    const facade = world.facade({ source: gate.source });
-    const from = await world.serve(facade);
+    const publicServer = world.publicServer({ source: gate.source });
+    const from = await world.serve(publicServer);
     try {
       const before = await packageOn(`trust_${proof}`, from);
       gate.close();
@@ -97,8 +97,8 @@ describe('the trust package', () => {
       world.registry.verify();
       await publisher.runCycle();
       gate.letFollowerPass();
-      await facade.follower.refresh();
-      expect(facade.follower.current!.opened.manifest.tree_size).toBe(304);
+      await publicServer.poller.refresh();
+      expect(publicServer.poller.current!.opened.manifest.tree_size).toBe(304);
       gate.open();
       const reply = await asked;
       expect(reply.body).toEqual(before);
@@ -116,26 +116,26 @@ describe('the trust package', () => {
     }
   });
 
-  it('gives out no entry that is not that of its proof', async () => {
-    const facade = snapshot.facade();
-    await facade.follower.refresh();
+  it('answers 503 when the log entry belongs to another proof', async () => {
+    const publicServer = snapshot.publicServer();
+    await publicServer.poller.refresh();
     const source = directorySource(snapshot.directory);
     const ctx = { source, sha256: nativeSha256 } as PublicContext;
     const right = published(plain, {});
-    const made = trustPackageOf(ctx, facade.follower.current!, right.facade, right.resolved);
+    const made = trustPackageOf(ctx, publicServer.poller.current!, right.facade, right.resolved);
     expect((await made).evidence!.log_entry.proof_id).toBe(plain);
-    // A record of one proof that says that its leaf is where another's is, or no proof's at all.
+    // A record whose leaf index points to another proof or to a different kind of entry.
     for (const leaf_index of [leafOf(denied).leafIndex, leafOf(twin).leafIndex, 0]) {
       const wrong = published(plain, {}, { leaf_index });
       await expect(
-        trustPackageOf(ctx, facade.follower.current!, wrong.facade, wrong.resolved),
-      ).rejects.toThrow(`leaf ${leaf_index} is not the entry`);
+        trustPackageOf(ctx, publicServer.poller.current!, wrong.facade, wrong.resolved),
+      ).rejects.toThrow(`leaf ${leaf_index} does not match the record`);
     }
     for (const name of ['aep_hash', 'proof_record_hash']) {
       const wrong = published(plain, {}, { [name]: '0'.repeat(64) });
       await expect(
-        trustPackageOf(ctx, facade.follower.current!, wrong.facade, wrong.resolved),
-      ).rejects.toThrow('is not the entry');
+        trustPackageOf(ctx, publicServer.poller.current!, wrong.facade, wrong.resolved),
+      ).rejects.toThrow('does not match the record');
     }
     source.close();
   });

@@ -5,7 +5,7 @@ import {
   trustChainSchema,
   trustPackageSchema,
 } from '#protocol/schemas/public-views';
-import { callAt, sameness } from '../../fixtures/public-call.js';
+import { callAt, comparable } from '../../fixtures/public-call.js';
 import { TestSnapshot } from '../../fixtures/snapshot.js';
 import { KINDS, unknown, ViewsWorld } from '../../fixtures/views-world.js';
 
@@ -15,7 +15,7 @@ const { clock } = snapshot;
 beforeAll(() => views.open());
 afterAll(() => views.close());
 
-describe('a view of what does not resolve', () => {
+describe('view of an unresolved identifier', () => {
   const CASES = KINDS.flatMap(({ kind, history, chain, ids }) =>
     [history, chain, ...(kind === 'trust' ? (['package'] as const) : [])].map((view) => ({
       kind,
@@ -24,7 +24,7 @@ describe('a view of what does not resolve', () => {
     })),
   );
 
-  it.each(CASES)('$kind/…/$view asserts nothing', async ({ kind, view, ids }) => {
+  it.each(CASES)('asserts no validity on $kind/…/$view', async ({ kind, view, ids }) => {
     const asked = [
       ...[unknown, denied].flatMap((proof) => ids.map((prefix) => prefix + proof)),
       plain,
@@ -76,7 +76,7 @@ describe('a view of what does not resolve', () => {
   });
 });
 
-describe('the paths of views', () => {
+describe('view paths', () => {
   it.each([
     `/api/public/proof/%p`,
     `/api/public/proof/%p/history`,
@@ -103,13 +103,13 @@ describe('the paths of views', () => {
     `/api/public/constructor/x`,
     `/api/public/verify/trust/trust_%p/package`,
     `/api/public/verify/certificate/cert_%p/history`,
-  ])('do not include %s', async (path) => {
+  ])('exclude %s', async (path) => {
     const { status, body } = await call(path.replace('%p', plain));
     expect(status).toBe(404);
     expect(body).toMatchObject({ code: 'route_not_found' });
   });
 
-  it('are read like those of lookups: decoded once, with or without a query', async () => {
+  it('are decoded once, with or without a query', async () => {
     const encoded = `trust_${plain}`.replace(/./g, (c) => `%${c.charCodeAt(0).toString(16)}`);
     const direct = await call(`/api/public/trust/trust_${plain}/chain`);
     for (const path of [
@@ -117,7 +117,7 @@ describe('the paths of views', () => {
       `/api/public/trust/trust_${plain}/chain?x=y`,
       `${views.server.url}/api/public/trust/trust_${plain}/chain`,
     ]) {
-      expect(sameness(await call(path))).toEqual(sameness(direct));
+      expect(comparable(await call(path))).toEqual(comparable(direct));
     }
     const twice = encoded.replaceAll('%', '%25');
     expect((await call(`/api/public/trust/${twice}/chain`)).body).toMatchObject({
@@ -147,14 +147,14 @@ describe('the paths of views', () => {
     }
   });
 
-  it('have a tag of all that they say', async () => {
+  it('have an ETag over the whole body', async () => {
     const world = new TestSnapshot();
     const proof = world.registry.addProof();
     world.registry.verify();
     const publisher = world.publisher();
     await publisher.runCycle();
-    const facade = world.facade();
-    const from = await world.serve(facade);
+    const publicServer = world.publicServer();
+    const from = await world.serve(publicServer);
     const views = ['', '/timeline', '/chain', '/package'];
     const tags = async (): Promise<string[]> => {
       const found: string[] = [];
@@ -175,14 +175,14 @@ describe('the paths of views', () => {
     const republish = async (): Promise<void> => {
       world.registry.verify();
       await publisher.runCycle();
-      await facade.follower.refresh();
+      await publicServer.poller.refresh();
     };
     try {
       const first = await tags();
       world.registry.addProof();
       await republish();
       const grown = await tags();
-      // Of another proof only the evidence knows, which is given under the new checkpoint.
+      // Another proof changes only the evidence, which has the new checkpoint.
       const [before, after] = [first, grown].map((all) => all.map(withoutGeneration));
       expect(after!.slice(0, 3)).toEqual(before!.slice(0, 3));
       expect(after![3]).not.toBe(before![3]);
@@ -196,7 +196,7 @@ describe('the paths of views', () => {
     }
   });
 
-  it('are 503 without a snapshot that may assert anything', async () => {
+  it('answer 503 without a valid snapshot', async () => {
     const before = clock.at;
     clock.at += 60 * 60 * 1000;
     try {
@@ -217,12 +217,12 @@ describe('the paths of views', () => {
     }
   });
 
-  it('are 503 when the log cannot be read', async () => {
+  it('answer 503 when the log cannot be read', async () => {
     const broken: SnapshotSource = {
       ...directorySource(snapshot.directory),
       logFile: () => Promise.reject(new Error('the disk is gone')),
     };
-    const from = await snapshot.serve(snapshot.facade({ source: broken }));
+    const from = await snapshot.serve(snapshot.publicServer({ source: broken }));
     const { status, body } = await callAt(from, `/api/public/trust/trust_${plain}/package`);
     expect(status).toBe(503);
     expect(body).toMatchObject({ code: 'snapshot_unreadable' });

@@ -5,7 +5,7 @@ import { idsOf } from '#protocol/ids';
 import { type PublicTrustChain } from '#protocol/schemas/public-views';
 import { TRUST_CHAIN_SEQUENCE } from '#protocol/status';
 import { formatTime } from '#protocol/time';
-import { sameness } from '../../fixtures/public-call.js';
+import { comparable } from '../../fixtures/public-call.js';
 import { START } from '../../fixtures/snapshot.js';
 import { KINDS, unknown, membersOf, ViewsWorld } from '../../fixtures/views-world.js';
 
@@ -32,8 +32,8 @@ afterAll(() => views.close());
 const ID = { certificate: 'cert_', passport: 'pass_', trust: 'trust_' } as const;
 const POSITIVE = { certificate: 'VERIFIED', passport: 'PASS', trust: 'TRUST_ESTABLISHED' } as const;
 
-describe('an alias path', () => {
-  it.each(KINDS)('of a $kind answers as its verify path does', async ({ kind, ids }) => {
+describe('alias path', () => {
+  it.each(KINDS)('answers for a $kind like the verify path', async ({ kind, ids }) => {
     const wanted = [plain, revoked, certificateRevoked, denied, failed, unknown].flatMap((proof) =>
       ids.map((prefix) => prefix + proof),
     );
@@ -41,7 +41,7 @@ describe('an alias path', () => {
       for (const method of ['GET', 'HEAD']) {
         const alias = await call(`/api/public/${kind}/${id}`, { method });
         const verify = await call(`/api/public/verify/${kind}/${id}`, { method });
-        expect(sameness(alias)).toEqual(sameness(verify));
+        expect(comparable(alias)).toEqual(comparable(verify));
         expect(alias.status).toBe(200);
       }
     }
@@ -58,8 +58,8 @@ describe('an alias path', () => {
   });
 });
 
-describe('the history', () => {
-  it.each(KINDS)('of a plain $kind is all that its body says', async ({ kind, ids }) => {
+describe('history view', () => {
+  it.each(KINDS)('lists the events of the body for a plain $kind', async ({ kind, ids }) => {
     const { leafIndex, acceptedAt } = leafOf(plain);
     for (const prefix of ids) {
       const history = await historyOn(kind, prefix + plain);
@@ -76,7 +76,7 @@ describe('the history', () => {
     }
   });
 
-  it('has a revocation of what an artifact rests on, and none of what rests on it', async () => {
+  it('includes revocations of dependencies and excludes those of dependents', async () => {
     const leafIndex = registry.all.findIndex(
       (leaf) => leaf.kind === 'other' && Buffer.from(leaf.bytes).includes('"certificate"'),
     );
@@ -103,7 +103,7 @@ describe('the history', () => {
     expect(passport.events.map(({ event }) => event)).toEqual(['accepted', 'appended', 'verified']);
   });
 
-  it('has an expiry for the artifacts that it ended', async () => {
+  it('includes an expiry for the expired artifacts', async () => {
     for (const kind of ['passport', 'certificate', 'trust'] as const) {
       const history = await historyOn(kind, ID[kind] + passportExpired);
       expect(history.verification_status).toBe('EXPIRED');
@@ -111,38 +111,38 @@ describe('the history', () => {
     }
   });
 
-  it('has of an expiry only what concerns the artifact', async () => {
-    const told: Record<string, unknown> = {};
+  it('limits an expiry to the artifact and its dependencies', async () => {
+    const listed: Record<string, unknown> = {};
     for (const kind of ['passport', 'certificate', 'trust'] as const) {
       const { events } = await historyOn(kind, ID[kind] + partsExpired);
-      told[kind] = events.flatMap((event) => (event.event === 'expired' ? event.artifacts : []));
+      listed[kind] = events.flatMap((event) => (event.event === 'expired' ? event.artifacts : []));
       expect(events.filter(({ event }) => event === 'expired')).toHaveLength(
         kind === 'passport' ? 0 : 1,
       );
     }
-    expect(told).toEqual({
+    expect(listed).toEqual({
       passport: [],
       certificate: ['certificate'],
       trust: ['certificate', 'trust'],
     });
   });
 
-  it('takes the time of no other finding for a verification, where nothing else is recorded', () => {
+  it('infers no verification time from a failed check in a record without history', () => {
     const verified_at = formatTime(START);
-    const told = (statuses: Parameters<typeof published>[1]): string[] => {
+    const listed = (statuses: Parameters<typeof published>[1]): string[] => {
       const { facade, resolved } = published(plain, statuses);
       const verification = { ...facade.verification, verified_at };
       return historyOf({ ...facade, verification }, resolved).events.map(({ event }) => event);
     };
-    expect(told({})).toEqual(['accepted', 'appended', 'verified']);
+    expect(listed({})).toEqual(['accepted', 'appended', 'verified']);
     for (const status of ['BACKEND_LOOKUP_REQUIRED', 'EXPIRED', 'REVOKED']) {
       for (const kind of ['proof', 'passport', 'certificate', 'trust'] as const) {
-        expect(told({ [kind]: status })).toEqual(['accepted', 'appended']);
+        expect(listed({ [kind]: status })).toEqual(['accepted', 'appended']);
       }
     }
   });
 
-  it('tells of a failure, and claims nothing else', async () => {
+  it('lists a failed check and asserts no validity', async () => {
     for (const kind of ['passport', 'certificate', 'trust'] as const) {
       const history = await historyOn(kind, ID[kind] + failed);
       expect(history.verification_status).toBe('BACKEND_LOOKUP_REQUIRED');
@@ -151,25 +151,22 @@ describe('the history', () => {
   });
 });
 
-describe('the chain', () => {
-  it.each(KINDS)(
-    'of a $kind has, stage by stage, the verdict that is given on its id',
-    async ({ kind, ids }) => {
-      for (const proof of [plain, revoked, certificateRevoked, passportExpired, partsExpired]) {
-        for (const prefix of ids) {
-          const facade = await verdictOn(kind, prefix + proof);
-          const chain = await chainOn(kind, prefix + proof);
-          expect(chain).toMatchObject({
-            schema_version: 'svc.public_verification.trust_chain/1.0',
-            ...membersOf(facade),
-            ...facade.trust_chain,
-          });
-          expect(chain.links.map(({ stage }) => stage)).toEqual(TRUST_CHAIN_SEQUENCE);
-          await expectLinksToLead(proof, chain);
-        }
+describe('chain view', () => {
+  it.each(KINDS)('has for each stage of a $kind the verdict on its id', async ({ kind, ids }) => {
+    for (const proof of [plain, revoked, certificateRevoked, passportExpired, partsExpired]) {
+      for (const prefix of ids) {
+        const facade = await verdictOn(kind, prefix + proof);
+        const chain = await chainOn(kind, prefix + proof);
+        expect(chain).toMatchObject({
+          schema_version: 'svc.public_verification.trust_chain/1.0',
+          ...membersOf(facade),
+          ...facade.trust_chain,
+        });
+        expect(chain.links.map(({ stage }) => stage)).toEqual(TRUST_CHAIN_SEQUENCE);
+        await expectLinksToLead(proof, chain);
       }
-    },
-  );
+    }
+  });
 
   async function expectLinksToLead(proof: string, { links }: PublicTrustChain): Promise<void> {
     const ids = idsOf(proof);
@@ -192,7 +189,7 @@ describe('the chain', () => {
     }
   }
 
-  it('shows where it is broken', async () => {
+  it('shows the stage that is revoked', async () => {
     const { links } = await chainOn('passport', `pass_${certificateRevoked}`);
     expect(links.map((link) => link.verification_status)).toEqual([
       null,
@@ -204,7 +201,7 @@ describe('the chain', () => {
     ]);
   });
 
-  it('is none for what failed', async () => {
+  it('is empty for a failed proof', async () => {
     expect(await chainOn('certificate', `cert_${failed}`)).toMatchObject({
       verification_status: 'BACKEND_LOOKUP_REQUIRED',
       lookup: { matched_on: 'certificate_id' },
@@ -214,8 +211,8 @@ describe('the chain', () => {
     });
   });
 
-  it('relays what was published, also where that makes no sense', () => {
-    // No computation would come to this: a passport that stands on a proof that is revoked.
+  it('relays contradictory published statuses unchanged', () => {
+    // No computation would yield a valid passport of a revoked proof.
     const { facade, resolved } = published(plain, {
       proof: 'REVOKED',
       passport: 'PASS',

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Facade } from '#api/public/facade';
+import type { PublicServer } from '#api/public/server';
 import { ID_PREFIX, type IdField } from '#protocol/ids';
 import { facadeSchema } from '#protocol/schemas/facade';
 import type { ArtifactKind } from '#protocol/status';
@@ -12,7 +12,7 @@ const WINDOW = 3;
 const snapshot = new TestSnapshot();
 const { registry } = snapshot;
 let publisher: Publisher;
-let facade: Facade;
+let publicServer: PublicServer;
 let server: HttpServer;
 /** In log order; key and status entries are between them, which do not count. */
 const proofs: string[] = [];
@@ -31,7 +31,7 @@ function addProof(): void {
     certificate: registry.share('certificate', proof),
     trust: registry.share('trust', proof),
   });
-  // The newest member is not the last one that is listed.
+  // The newest member is not the last in the list.
   packages.push(registry.bundle(number === 0 ? [proof] : [proof, proofs[0]!]));
   packageTokens.push(registry.share('package', packages[number]!));
 }
@@ -39,7 +39,7 @@ function addProof(): void {
 async function republish(): Promise<void> {
   registry.verify();
   await publisher.runCycle();
-  await facade.follower.refresh();
+  await publicServer.poller.refresh();
 }
 
 beforeAll(async () => {
@@ -47,8 +47,8 @@ beforeAll(async () => {
   registry.revoke(proofs[1]!);
   registry.addKeyEntry('retire');
   publisher = snapshot.publisher({ recentLookupLimit: WINDOW });
-  facade = snapshot.facade();
-  server = await snapshot.serve(facade);
+  publicServer = snapshot.publicServer();
+  server = await snapshot.serve(publicServer);
   await republish();
 });
 afterAll(() => snapshot.close());
@@ -95,8 +95,8 @@ async function generic(field: string, id: string, from = server): Promise<(strin
   return (await Promise.all(replies)).map(matchedOn);
 }
 
-describe('the generic lookup, with a window of three proofs', () => {
-  it.each(IDS)('answers for %s up to its very edge, and no further', async (field, id) => {
+describe('generic lookup over three recent proofs', () => {
+  it.each(IDS)('resolves %s only for the recent proofs', async (field, id) => {
     for (const number of proofs.keys()) {
       const isInside = number >= proofs.length - WINDOW;
       const found = new Set(await generic(field, id(number)));
@@ -104,7 +104,7 @@ describe('the generic lookup, with a window of three proofs', () => {
     }
   });
 
-  it('says the same there as the paths, which answer for all of history', async () => {
+  it('agrees with the path lookups, which cover the whole history', async () => {
     const paths: [path: string, id: (number: number) => string][] = [
       ['proof', (number) => proofs[number]!],
       ['certificate', (number) => `cert_${proofs[number]!}`],
@@ -130,7 +130,7 @@ describe('the generic lookup, with a window of three proofs', () => {
         expect(matchedOn(reply)).not.toBeNull();
         if (number < proofs.length - WINDOW) continue;
         const same = await callAt(server, `/api/public/verify?q=${id(number)}`);
-        // Of an id that two routes take, the generic lookup is one of them.
+        // The generic lookup is one of the routes for this id.
         if (path === 'certificate' && id(number).startsWith('asset_')) continue;
         if (/^(?:certref|passref|execpass|trustref)_/.test(id(number))) {
           expect(matchedOn(same)).toBeNull();
@@ -156,12 +156,12 @@ describe('the generic lookup, with a window of three proofs', () => {
     }
   });
 
-  it('moves on by proofs, and by nothing else', async () => {
+  it('moves its limit only with new proofs', async () => {
     const edge = proofs.length - WINDOW;
     registry.revoke(proofs[0]!, 'trust');
     await republish();
     expect(new Set(await generic('proof_id', proofs[edge]!))).toEqual(new Set(['proof_id']));
-    // What is said anew of an old proof, or of a package, is as old as before.
+    // A new verdict on an old proof or package does not make it recent.
     expect(new Set(await generic('proof_id', proofs[0]!))).toEqual(new Set([null]));
     expect(new Set(await generic('package_id', packages[0]!))).toEqual(new Set([null]));
     addProof();
@@ -177,8 +177,8 @@ describe('the generic lookup, with a window of three proofs', () => {
     [2, 2],
     [0, 0],
     [99, WINDOW],
-  ])('is at most as wide as a facade wants it: of %i proofs, %i', async (wanted, width) => {
-    const from = await snapshot.serve(snapshot.facade({ recentLookupLimit: wanted }));
+  ])('uses the lower limit of the server: of %i proofs, %i', async (wanted, width) => {
+    const from = await snapshot.serve(snapshot.publicServer({ recentLookupLimit: wanted }));
     for (const number of proofs.keys()) {
       const expected = number >= proofs.length - width ? 'proof_id' : null;
       expect(new Set(await generic('proof_id', proofs[number]!, from))).toEqual(

@@ -5,7 +5,7 @@ import type { Resolved } from '#api/public/lookup/resolve';
 import type { Snapshot } from '#api/public/snapshot/snapshot';
 import { chainOf } from '#api/public/views/chain';
 import { historyOf } from '#api/public/views/history';
-import { facadeOf } from '#api/public/views/published';
+import { lookupResponse } from '#api/public/views/published';
 import { trustPackageOf } from '#api/public/views/trust-package';
 import { concat, fromHex } from '#protocol/bytes';
 import { parseEntry } from '#protocol/entries';
@@ -102,9 +102,9 @@ const certificate = resolved(record, admitted.proofId, {
   kind: 'certificate',
   matchedOn: 'certificate_id',
 });
-const facade = facadeOf(certificate, ids.certificate_id);
+const facade = lookupResponse(certificate, ids.certificate_id);
 
-it('of a verdict, a history and a chain are what the program answers', () => {
+it('worked examples equal the responses for verdict, history and chain', () => {
   const answers = [facade, historyOf(facade, certificate), chainOf(facade, certificate)];
   for (const [i, schema] of [facadeSchema, historySchema, trustChainSchema].entries()) {
     expect(schema.parse(answers[i])).toEqual(answers[i]);
@@ -112,16 +112,16 @@ it('of a verdict, a history and a chain are what the program answers', () => {
   }
 });
 
-it('of a package are what the program answers', () => {
+it('worked examples equal the response for a package', () => {
   const member = memberOf(record, admitted.proofId, 0);
   const bytes = renderPackage(sha256, ORIGIN, PACKAGE, [member]);
   const found = resolved(bytes, PACKAGE.slice(4), { kind: 'trust', matchedOn: 'package_id' });
-  const answer = facadeOf(found, PACKAGE);
+  const answer = lookupResponse(found, PACKAGE);
   expect(facadeSchema.parse(answer)).toEqual(answer);
   expect(examples).toContainEqual(answer);
 });
 
-it('of evidence are what the program answers', async () => {
+it('worked examples equal the response for evidence', async () => {
   const files = new Map([
     [tilePath(0, 0, leaves.length), concat(...leaves)],
     [entriesPath(0, leaves.length), encodeEntryBundle(entries)],
@@ -137,7 +137,7 @@ it('of evidence are what the program answers', async () => {
     keys: { aep: aepKeys(sha256, keys) },
   } as unknown as Snapshot;
   const trust = resolved(record, admitted.proofId, { kind: 'trust', matchedOn: 'trust_id' });
-  const all = await trustPackageOf(ctx, snapshot, facadeOf(trust, ids.trust_id), trust);
+  const all = await trustPackageOf(ctx, snapshot, lookupResponse(trust, ids.trust_id), trust);
   expect(trustPackageSchema.parse(all)).toEqual(all);
   expect(examples).toContainEqual({ evidence: all.evidence });
 });

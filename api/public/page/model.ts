@@ -10,7 +10,7 @@ import { currentValidSnapshot } from '../snapshot/serving.js';
 import type { Snapshot } from '../snapshot/snapshot.js';
 import { chainOf } from '../views/chain.js';
 import { historyOf } from '../views/history.js';
-import { facadeOf } from '../views/published.js';
+import { lookupResponse } from '../views/published.js';
 import { membersIn, readAnswer, type Relayed } from './relayed.js';
 
 const linkSchema = z.object({
@@ -20,38 +20,38 @@ const linkSchema = z.object({
 });
 export type ChainLink = z.infer<typeof linkSchema>;
 
-/** What the JSON routes say of one identifier: the verdict, and where it has them, the views of it. */
-export interface Told {
-  /** Null is the not-found record. */
+/** The verdict on one identifier and the views of the artifact. */
+export interface PageModel {
+  /** Null for the not-found record. */
   relayed: Relayed | null;
   events: PublicEvent[];
-  /** One for each stage of the chain; none where only the verdict tells of it. */
+  /** One for each stage of the chain; empty when the artifact has no views. */
   links: ChainLink[];
 }
 
-/** All of it from one snapshot: what the page says in one place holds for the others too. */
-export async function retell(
+/** Loads everything from one snapshot, so that the sections of the page cannot contradict each other. */
+export async function loadVerdictPage(
   ctx: PublicContext,
   jsonUrl: string,
-): Promise<Told & { snapshot: Snapshot; answer: Answer }> {
-  const asked = lookupAt(jsonUrl);
-  // Without the URL: it may hold a share token.
-  if (asked === null) throw new Error('no lookup where the page asks for one');
-  const { route, requested } = asked;
+): Promise<PageModel & { snapshot: Snapshot; answer: Answer }> {
+  const target = lookupAt(jsonUrl);
+  // The message omits the URL: it may contain a share token.
+  if (target === null) throw new Error('verdict page: the URL is not a lookup route');
+  const { route, requested } = target;
   const snapshot = currentValidSnapshot(ctx);
   const resolved = await resolve(ctx, snapshot, route, requested);
   const answer = verdictAnswer(route, requested, resolved);
   const relayed = readAnswer(answer);
-  // The members of a package have a history and a chain each, and it has none of its own.
+  // A package has no history or chain; its members have.
   const hasViews = resolved !== null && relayed !== null && membersIn(relayed) === null;
   const views = hasViews ? viewsOf(resolved, requested) : { events: [], links: [] };
   return { snapshot, answer, relayed, ...views };
 }
 
-function viewsOf(resolved: Resolved, requested: string): Pick<Told, 'events' | 'links'> {
-  const facade = facadeOf(resolved, requested);
+function viewsOf(resolved: Resolved, requested: string): Pick<PageModel, 'events' | 'links'> {
+  const response = lookupResponse(resolved, requested);
   return {
-    events: historyOf(facade, resolved).events,
-    links: z.array(linkSchema).parse(chainOf(facade, resolved).links),
+    events: historyOf(response, resolved).events,
+    links: z.array(linkSchema).parse(chainOf(response, resolved).links),
   };
 }

@@ -1,7 +1,7 @@
 import { html, type Html } from './html.js';
 import { count, type Mark } from './copy.js';
 
-/** A button that the script brings to life; without it, it stays hidden. */
+/** A copy button; the page script makes it visible. */
 export function copyButton(what: string, text: string): Html {
   return html`<button type="button" class="copy" data-copy="${text}" data-what="${what}" hidden>
     Copy<span class="unseen"> ${what}</span>
@@ -23,7 +23,7 @@ const MONTHS = [
   'December',
 ];
 
-/** A time as it is in a document, for people: in UTC, because the page does not know where they are. */
+/** Formats an RFC 3339 time in UTC: the server does not know the time zone of the reader. */
 export function time(rfc3339: string): Html {
   const parts = /^(\d{4})-(\d{2})-(\d{2})T(\d{2}:\d{2}:\d{2})(?:\.\d+)?Z$/.exec(rfc3339);
   if (parts === null) return html`${rfc3339}`;
@@ -39,7 +39,7 @@ export function age(ms: number): string {
   return minutes < 120 ? `${minutes} minutes` : `${Math.floor(minutes / 60)} hours`;
 }
 
-/** One line of a table of facts. */
+/** One row of a `dl.facts` list. */
 export function fact(name: string, value: Html): Html {
   return html`<div>
     <dt>${name}</dt>
@@ -64,7 +64,7 @@ export function markOf(mark: Mark): Html {
   </svg>`;
 }
 
-/** The items of a list; those in the middle of a long one are unfolded by whoever wants them. */
+/** Folds the middle of a long list into a `details` element. */
 export function fold(
   items: readonly Html[],
   { first, last, what, list }: { first: number; last: number; what: string; list: string },
@@ -83,7 +83,7 @@ export function fold(
   return [...items.slice(0, first), folded, ...items.slice(end)];
 }
 
-/** One, or one and another, or one, another and a third. */
+/** Joins names as English prose: `a, b and c`. */
 export function listed(names: readonly string[]): string {
   const last = names.at(-1) ?? '';
   return names.length < 2 ? last : `${names.slice(0, -1).join(', ')} and ${last}`;

@@ -10,57 +10,53 @@ import type { Logger } from '#runtime/process/log';
 import type { Readiness } from '#runtime/ops/health';
 import { createApp } from './app.js';
 import type { PublicContext } from './context.js';
-import { counted } from './http/counted.js';
+import { meteredHandler } from './http/metered-handler.js';
 import { publicReadiness } from './http/health.js';
 import { SnapshotPoller } from './snapshot/poller.js';
 import type { SnapshotSource } from './snapshot/source.js';
 import { handleLookup, routeOfLookup } from './lookup/routes.js';
 import type { PublicMetrics } from './metrics.js';
 
-export interface FacadeOptions {
+export interface PublicServerOptions {
   snapshotSource: SnapshotSource;
-  /** The pinned log key, a C2SP vkey whose name is the log's origin; several while it changes. */
+  /** The pinned log key, a C2SP vkey whose name is the log origin; several during a rotation. */
   logVkey: string | readonly string[];
-  /** The pinned snapshot key, or keys. */
   snapshotVkey: string | readonly string[];
-  /** A smaller window than the publisher's, if one is wanted. */
+  /** Lowers the publisher's limit on recent lookups. */
   recentLookupLimit?: number;
-  /** Where others reach this facade; null: links to share are made of the host that was asked. */
+  /** The public base URL; null: shared links are relative. */
   publicUrl?: string | null;
   clock: Clock;
   log: Logger;
-  /** Aborted once the program is told to stop: from then on it is not ready. */
+  /** Aborted when shutdown begins; the server then reports that it is not ready. */
   stopping?: AbortSignal;
   sha256?: Sha256;
   verify?: Ed25519Verify;
-  /** Absent: nothing is counted. */
   metrics?: PublicMetrics;
-  /** How often a newer snapshot is looked for. */
+  /** Interval of the snapshot poller. */
   pollMs?: number;
 }
 
-export interface Facade {
-  /** What a server listens with: hot lookups first, everything else through `app`. */
+export interface PublicServer {
+  /** Handles lookups before Express (fast path) and passes everything else to `app`. */
   handler: (req: IncomingMessage, res: ServerResponse) => void;
-  /** The whole API as an Express app. */
   app: Express;
-  follower: SnapshotPoller;
-  /** What `/readyz` says. */
+  poller: SnapshotPoller;
   readiness(): Readiness;
   /**
-   * Keeps following from now on. Resolves when the snapshot is loaded, or there is none, or after a
-   * second: an origin that is slow or hangs must not keep a process from saying that it is not ready.
+   * Starts polling. Resolves after the first poll, or after a second: a slow origin must not delay the
+   * listener, which reports through /readyz that the server is not ready.
    */
   start(): Promise<void>;
   close(): void;
 }
 
-/** How often the manifest is looked at: a file is read, of an origin somebody else pays for each look. */
+/** Reading a file is cheap; a remote origin pays for each poll. */
 const POLL_MS = { directory: 50, http: 250 } as const;
 const START_MS = 1_000;
 
-/** The public API over a snapshot: read-only, keyless, and without any state but the snapshot. */
-export function createFacade(options: FacadeOptions): Facade {
+/** Creates the public API over a snapshot. It is read-only and has no private keys. */
+export function createPublicServer(options: PublicServerOptions): PublicServer {
   const { snapshotSource: source, clock, log } = options;
   const sha256 = options.sha256 ?? nativeSha256;
   const verify = options.verify ?? nativeVerify;
@@ -68,10 +64,10 @@ export function createFacade(options: FacadeOptions): Facade {
     log: pinKeys(sha256, [options.logVkey].flat()),
     snapshot: pinKeys(sha256, [options.snapshotVkey].flat()),
   };
-  const follower = new SnapshotPoller({ source, trust, sha256, verify, clock, log });
+  const poller = new SnapshotPoller({ source, trust, sha256, verify, clock, log });
   const ctx: PublicContext = {
     source,
-    follower,
+    poller,
     recentLookupLimit: options.recentLookupLimit ?? Infinity,
     publicUrl: options.publicUrl ?? null,
     sha256,
@@ -82,27 +78,32 @@ export function createFacade(options: FacadeOptions): Facade {
     ...(options.stopping && { stopping: options.stopping }),
   };
   const app = createApp(ctx);
-  const handler: Facade['handler'] = (req, res) => {
+  const handler: PublicServer['handler'] = (req, res) => {
     if (!handleLookup(ctx, req, res)) app(req, res);
   };
   return {
     app,
-    follower,
+    poller,
     readiness: () => publicReadiness(ctx),
     handler:
       options.metrics === undefined
         ? handler
-        : counted(options.metrics, (req, res) => handleLookup(ctx, req, res), app, routeOfLookup),
+        : meteredHandler(
+            options.metrics,
+            (req, res) => handleLookup(ctx, req, res),
+            app,
+            routeOfLookup,
+          ),
     start: async () => {
-      const patience = new AbortController();
+      const timeout = new AbortController();
       await Promise.race([
-        follower.start(options.pollMs ?? POLL_MS[source.kind]),
-        sleep(START_MS, undefined, { signal: patience.signal }).catch(() => undefined),
+        poller.start(options.pollMs ?? POLL_MS[source.kind]),
+        sleep(START_MS, undefined, { signal: timeout.signal }).catch(() => undefined),
       ]);
-      patience.abort();
+      timeout.abort();
     },
     close: () => {
-      follower.stop();
+      poller.stop();
       source.close();
     },
   };

@@ -4,26 +4,26 @@ import type { PublicMetrics } from '../metrics.js';
 
 type Handler = (req: IncomingMessage, res: ServerResponse) => void;
 
-/** Of the lookups one in so many is timed: looking at a clock twice is more than counting. */
-const TIMED = 64;
+/** Times one in 64 lookups: two clock reads cost more than the count. */
+const SAMPLE_INTERVAL = 64;
 
 /**
- * A facade's handler, counted and timed. Lookups count themselves where they are answered, so that
- * nothing is hung onto a response for it; what Express answers is counted at its end.
+ * Counts and times requests. Lookups count themselves when they respond, which avoids a `close`
+ * listener on the hot path; Express responses are counted on `close`.
  *
- * @param lookup answers lookups, and says of other requests that they are none
- * @param routeOf the documented path of a lookup's URL
+ * @param lookup handles lookups and returns false for other requests
+ * @param routeOf returns the documented path of a lookup URL
  */
-export function counted(
+export function meteredHandler(
   metrics: PublicMetrics,
   lookup: (req: IncomingMessage, res: ServerResponse) => boolean,
   app: Express,
   routeOf: (url: string) => string | null,
 ): Handler {
-  let turn = 0;
+  let sequence = 0;
   return (req, res) => {
-    turn = (turn + 1) % TIMED;
-    if (turn === 0) {
+    sequence = (sequence + 1) % SAMPLE_INTERVAL;
+    if (sequence === 0) {
       timed(req, res);
     } else if (!lookup(req, res)) {
       answeredByApp(req, res, performance.now());
@@ -34,7 +34,7 @@ export function counted(
     const began = performance.now();
     let isLookup = false;
     res.once('close', () => {
-      if (isLookup) metrics.took(routeOf(req.url ?? ''), performance.now() - began);
+      if (isLookup) metrics.observeDuration(routeOf(req.url ?? ''), performance.now() - began);
     });
     isLookup = lookup(req, res);
     if (!isLookup) answeredByApp(req, res, began);
@@ -44,8 +44,8 @@ export function counted(
     res.once('close', () => {
       const route = (res as Response).locals['route'] as string | undefined;
       const status = res.headersSent ? res.statusCode : null;
-      metrics.answered(route ?? null, req.method ?? '', status);
-      metrics.took(route ?? null, performance.now() - began);
+      metrics.countRequest(route ?? null, req.method ?? '', status);
+      metrics.observeDuration(route ?? null, performance.now() - began);
     });
     app(req, res);
   }
