@@ -23,7 +23,7 @@ import { createPackage } from '#sql/lifecycle/packages';
 import { assertRole } from '#sql/db/roles';
 import { createShareToken, type ShareTarget } from '#sql/lifecycle/share-tokens';
 import { databaseTime, insertVerdicts, verifiedPrefix } from '#sql/log/verdicts';
-import { expire, scanExpiries } from '#workers/verify/expiries';
+import { recordExpiries, scanExpiries } from '#workers/verify/expiries';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { VERDICT_LOCK } from '#workers/verify/context';
 import { scrub } from '#workers/verify/scrub';
@@ -226,7 +226,7 @@ describe('the publisher on a real registry', () => {
     await registry.verifyAll();
     const publisher = publisherIn(directory);
     await publisher.runCycle();
-    await expire(registry.verify, 100);
+    await recordExpiries(registry.verify, 100);
     await publisher.runCycle();
     expect(await statusOf(`passport/pass_${id}`)).toBe('EXPIRED');
     expect(await statusOf(`proof/${id}`)).toBe('VALID');

@@ -17,7 +17,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { logger } from '#runtime/process/log';
 import { appendRevocation } from '#sql/lifecycle/entries';
 import { insertVerdicts, type NewVerdict } from '#sql/log/verdicts';
-import { expire } from '#workers/verify/expiries';
+import { recordExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { startEngine, type TestEngine } from '../fixtures/engine.js';
@@ -237,7 +237,7 @@ describe('what became of a proof', () => {
     await first.runCycle();
     expect((await record(plain))[0]).toBe(1);
 
-    await expire(registry.verify, 100);
+    await recordExpiries(registry.verify, 100);
     await revoke(revoked, 'trust');
     await tamper(mended);
     await verifyAllAgain();

@@ -268,7 +268,7 @@ describe('gates hold for what is accepted and not yet appended', () => {
         }),
       },
       { databaseUrl: db.urlFor('svc_worker'), redisUrl: null },
-      { ...WORKER_DEFAULTS, groupsAtOnce: 1, sweepEveryMs: 20, sweepOlderThanMs: 0 },
+      { ...WORKER_DEFAULTS, groupsAtOnce: 1, requeueEveryMs: 20, staleAfterMs: 0 },
     );
     try {
       await eventually(() => Promise.resolve(failed.length > 0 ? true : null), 10_000, 'a sweep');

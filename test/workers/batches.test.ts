@@ -93,7 +93,7 @@ describe.each([
       const big = await acceptedBatch(registry, CHUNK_ITEMS * 8);
       const worker = startAdmitWorker(registry.admit, config(), {
         ...WORKER_DEFAULTS,
-        sweepOlderThanMs: 60_000,
+        staleAfterMs: 60_000,
       });
       await worker.ready;
       await queue.addBatches([big.hex]);
@@ -126,7 +126,7 @@ describe.each([
     const batch = await acceptedBatch(registry, 30);
     const worker = startAdmitWorker(registry.admit, config(), {
       ...WORKER_DEFAULTS,
-      sweepEveryMs: 20,
+      requeueEveryMs: 20,
     });
     await workItems(db, [batch]);
     await worker.close();
@@ -141,8 +141,8 @@ describe.each([
     expect(await dispatchChunks(options)).toBe(CHUNK_ITEMS * 3);
     const worker = startAdmitWorker(registry.admit, config(), {
       ...WORKER_DEFAULTS,
-      sweepEveryMs: 20,
-      renewTurnsAfterMs: 100,
+      requeueEveryMs: 20,
+      chunkLeaseMs: 100,
     });
     await workItems(db, [batch]);
     await worker.close();

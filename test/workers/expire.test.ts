@@ -5,7 +5,7 @@ import { setValidity } from '#sql/tenants/administration';
 import { leaseNextChunk } from '#sql/batches/chunks';
 import { unpackAep } from '#sql/proofs/packed-aep';
 import { verdictsForLeaves } from '#sql/log/verdicts';
-import { expire } from '#workers/verify/expiries';
+import { recordExpiries } from '#workers/verify/expiries';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { VERDICT_LOCK } from '#workers/verify/context';
 import { scrub } from '#workers/verify/scrub';
@@ -34,11 +34,11 @@ describe('validity', () => {
     };
     await setValidity(registry.admin, TENANT, validity);
     const [id = ''] = await registry.admitAll([registry.item()]);
-    expect(await expire(registry.verify, 100)).toBe(0);
+    expect(await recordExpiries(registry.verify, 100)).toBe(0);
     await registry.verifyAll();
     await tamper(`update svc.expiry set expires_at = now() where artifact_kind <> 'passport'`, []);
-    expect(await expire(registry.verify, 100)).toBe(1);
-    expect(await expire(registry.verify, 100)).toBe(0);
+    expect(await recordExpiries(registry.verify, 100)).toBe(1);
+    expect(await recordExpiries(registry.verify, 100)).toBe(0);
     const leaf = await leafOf(id);
     const said = async () => (await verdictsForLeaves(registry.verify.sql, [leaf])).get(leaf);
     expect(await said()).toMatchObject({ outcome: 'pass', expired: ['certificate', 'trust'] });
@@ -66,12 +66,12 @@ describe('validities', () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, passport: 3600, trust: 3600 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
-    expect(await expire(registry.verify, 100)).toBe(0);
+    expect(await recordExpiries(registry.verify, 100)).toBe(0);
     expect((await said(id))?.expired).toEqual([]);
     await end('trust');
-    expect(await expire(registry.verify, 100)).toBe(1);
+    expect(await recordExpiries(registry.verify, 100)).toBe(1);
     await end('passport');
-    expect(await expire(registry.verify, 100)).toBe(1);
+    expect(await recordExpiries(registry.verify, 100)).toBe(1);
     expect((await said(id))?.expired).toEqual(['passport', 'trust']);
   });
 
@@ -90,7 +90,7 @@ describe('validities', () => {
     await holder`commit`;
     holder.release();
     await verifying;
-    await expire(registry.verify, 100);
+    await recordExpiries(registry.verify, 100);
     for (const one of [id, ...later]) {
       const { expired, verifiedAt = 0 } = (await said(one)) ?? {};
       expect(expired).toEqual(['trust']);
@@ -107,7 +107,7 @@ describe('validities', () => {
     await tamper(FLIP.signature, [id]);
     await scrub(registry.verify, 1000);
     await end('trust');
-    expect(await expire(registry.verify, 100)).toBe(1);
+    expect(await recordExpiries(registry.verify, 100)).toBe(1);
     expect(await said(id)).toMatchObject({ outcome: 'fail', expired: ['trust'] });
   });
 
@@ -117,12 +117,12 @@ describe('validities', () => {
     await registry.verifyAll();
     ids.push(...(await registry.admitAll([registry.item()])));
     await end('trust');
-    expect(await expire(registry.verify, 1)).toBe(1);
-    expect(await expire(registry.verify, 1)).toBe(1);
-    expect(await expire(registry.verify, 1)).toBe(0);
+    expect(await recordExpiries(registry.verify, 1)).toBe(1);
+    expect(await recordExpiries(registry.verify, 1)).toBe(1);
+    expect(await recordExpiries(registry.verify, 1)).toBe(0);
     await registry.verifyAll();
     await end('trust');
-    expect(await expire(registry.verify, 1)).toBe(1);
+    expect(await recordExpiries(registry.verify, 1)).toBe(1);
     for (const id of ids) expect((await said(id))?.expired).toEqual(['trust']);
   });
 
@@ -135,9 +135,9 @@ describe('validities', () => {
       create function public.failing() returns trigger language plpgsql as $$ begin
         raise exception 'not now'; end $$;
       create trigger failing before insert on svc.verdict execute function public.failing()`);
-    await expect(expire(registry.verify, 100)).rejects.toThrow('not now');
+    await expect(recordExpiries(registry.verify, 100)).rejects.toThrow('not now');
     await db.sql`drop trigger failing on svc.verdict`;
-    expect(await expire(registry.verify, 100)).toBe(1);
+    expect(await recordExpiries(registry.verify, 100)).toBe(1);
     expect((await said(id))?.expired).toEqual(['trust']);
   });
 
@@ -151,7 +151,7 @@ describe('validities', () => {
     expect(await said(ids[1]!)).toMatchObject({ outcome: 'fail', expired: [] });
     const due = await db.sql`select artifact_kind from svc.expiry`;
     expect(due).toEqual([{ artifact_kind: 'proof' }]);
-    expect(await expire(registry.verify, 100)).toBe(0);
+    expect(await recordExpiries(registry.verify, 100)).toBe(0);
   });
 
   it('of a leaf that was mended end in their time, however rarely the scrubber comes by', async () => {
@@ -164,7 +164,7 @@ describe('validities', () => {
     await scrub(registry.verify, 1000);
     expect(await said(id)).toMatchObject({ outcome: 'pass', expired: [] });
     await end('trust');
-    expect(await expire(registry.verify, 100)).toBe(1);
+    expect(await recordExpiries(registry.verify, 100)).toBe(1);
     expect(await said(id)).toMatchObject({ outcome: 'pass', expired: ['trust'] });
   });
 

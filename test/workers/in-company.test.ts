@@ -4,7 +4,7 @@ import type { QueueConfig } from '#runtime/config';
 import { openAdmitQueue, type AdmitQueue } from '#runtime/queue/queues';
 import { NO_REQUEST_IDS, unpackRequestIds } from '#runtime/http/request-ids';
 import { acceptIntake } from '#sql/admissions/accept';
-import { DeferredError, UNCOUNTED } from '#workers/admit/context';
+import { DeferredError, NO_METRICS } from '#workers/admit/context';
 import { groupJobs } from '#workers/admit/group-jobs';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
@@ -132,13 +132,13 @@ describe('a worker', () => {
   it('clears a backlog of single admissions in a few transactions', async () => {
     const groups: number[] = [];
     const metrics = {
-      ...UNCOUNTED,
+      ...NO_METRICS,
       committed: ({ admitted }: { admitted: number }) => void groups.push(admitted),
     };
     const lock = await holdAppendLock(registry.admin);
     const worker = startAdmitWorker({ ...registry.admit, metrics }, config, {
       ...WORKER_DEFAULTS,
-      sweepOlderThanMs: 60_000,
+      staleAfterMs: 60_000,
     });
     await worker.ready;
     const ids = await accepted(24);
@@ -164,8 +164,8 @@ describe('a worker', () => {
     for (const id of ids.slice(0, jobs)) await queue.add([id]);
     const worker = startAdmitWorker(registry.admit, config, {
       ...WORKER_DEFAULTS,
-      sweepEveryMs: 10,
-      sweepOlderThanMs: 0,
+      requeueEveryMs: 10,
+      staleAfterMs: 0,
     });
     await worker.ready;
     await untilWaiting(db.sql, WORKER_DEFAULTS.groupsAtOnce);

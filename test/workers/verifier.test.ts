@@ -8,7 +8,7 @@ import { treeSize } from '#sql/log/log';
 import { transaction } from '#sql/db/transaction';
 import { scrubUrgently, verdictsForLeaves } from '#sql/log/verdicts';
 import { recordErasures } from '#workers/verify/erase';
-import { expire } from '#workers/verify/expiries';
+import { recordExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { runVerifier } from '#workers/verify/verifier';
 import { untilWaiting } from '../fixtures/append-lock.js';
@@ -66,7 +66,7 @@ describe('the scrubber', () => {
     [
       'what expires',
       () => tamper('update svc.expiry set expires_at = now()', []),
-      () => expire(registry.verify, 1000),
+      () => recordExpiries(registry.verify, 1000),
     ],
     ['what was erased', (id) => eraseProof(db, id), () => recordErasures(registry.verify, 1000)],
   ])('%s waits while another writes verdicts, and dates its own later', async (_, make, work) => {
@@ -92,9 +92,9 @@ describe('the scrubber', () => {
 describe('the running verifier', () => {
   const options = {
     batch: 10,
-    mostBatch: 40,
+    maxBatch: 40,
     idleMs: 5,
-    upkeepMs: 5,
+    expiryScanMs: 5,
     scrubMs: 5,
     scrubBatch: 10,
     stallTimeoutMs: 60_000,

@@ -162,9 +162,9 @@ describe('a look at what may be over', () => {
 
 describe('the running verifier', () => {
   it('looks at what may be over more often than it scrubs, by default five times a second', async () => {
-    expect(VERIFIER_DEFAULTS).toMatchObject({ upkeepMs: 200, scrubMs: 1000 });
+    expect(VERIFIER_DEFAULTS).toMatchObject({ expiryScanMs: 200, scrubMs: 1000 });
     const stopping = new AbortController();
-    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, upkeepMs: 5, scrubMs: 3_600_000 };
+    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, expiryScanMs: 5, scrubMs: 3_600_000 };
     const running = runVerifier(registry.verify, stopping.signal, options);
     const step = async (what: string, look: () => Promise<boolean>) =>
       eventually(async () => ((await look()) ? true : null), 10_000, what);
@@ -183,7 +183,7 @@ describe('the running verifier', () => {
 
   it('vouches for what it recorded while it cannot verify again what a compromised key signed', async () => {
     const stopping = new AbortController();
-    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, upkeepMs: 5, scrubMs: 5 };
+    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, expiryScanMs: 5, scrubMs: 5 };
     while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
     const urgent = (until: number) => db.sql`update svc.scrub set urgent_until = ${until}`;
     await urgent(1);
@@ -209,7 +209,7 @@ describe('the running verifier', () => {
 
   it('vouches for nothing while it cannot follow the log, and goes on ending what is over', async () => {
     const stopping = new AbortController();
-    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, upkeepMs: 5, scrubMs: 3_600_000 };
+    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, expiryScanMs: 5, scrubMs: 3_600_000 };
     const step = async (what: string, look: () => Promise<boolean>) =>
       eventually(async () => ((await look()) ? true : null), 10_000, what);
     while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
