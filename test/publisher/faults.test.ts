@@ -127,8 +127,8 @@ async function writesOfATick(): Promise<string[]> {
   return writes;
 }
 
-describe('a publisher that dies at a write', () => {
-  it('has these writes, the pointers last', async () => {
+describe('publisher that crashes at a write', () => {
+  it('writes the pointers last', async () => {
     const writes = await writesOfATick();
     expect(writes.slice(-2)).toEqual(['checkpoint', 'lookup/manifest']);
     expect(writes.filter((path) => path.startsWith('tile/')).length).toBe(5);
@@ -158,7 +158,7 @@ describe('a publisher that dies at a write', () => {
     }
   }
 
-  it('never shows a file that is half written', async () => {
+  it('never shows a partly written file', async () => {
     const look = (path: string): string | null => {
       const file = join(snapshot.directory, path);
       return existsSync(file) ? readFileSync(file, 'hex') : null;
@@ -184,12 +184,12 @@ describe('a publisher that dies at a write', () => {
     expect(looks).toBeGreaterThan(20);
   });
 
-  it('has no write besides those ten', async () => {
+  it('performs only the ten listed writes', async () => {
     expect(await writesOfATick()).toHaveLength(10);
   });
 });
 
-describe('a registry that fails', () => {
+describe('failing registry', () => {
   it.each([
     'frontier',
     'latestCheckpoint',
@@ -202,7 +202,7 @@ describe('a registry that fails', () => {
     'verdictsForRange',
     'verdictHistories',
     'verdictChangesSince',
-  ] as const)('at %s leaves the published snapshot as it was', async (question) => {
+  ] as const)('leaves the published snapshot unchanged at %s', async (question) => {
     const publisher = snapshot.publisher();
     snapshot.registry.asked = (what) => {
       if (what === question) throw new Killed(what);
@@ -214,7 +214,7 @@ describe('a registry that fails', () => {
     expect(await auditAsOutsider()).toBe(562);
   });
 
-  it('after the checkpoint was committed is gone on from with that very checkpoint', async () => {
+  it('leads to the same checkpoint again when it fails after the checkpoint commit', async () => {
     const { registry } = snapshot;
     const insert = registry.insertCheckpoint.bind(registry);
     registry.insertCheckpoint = async (checkpoint) => {

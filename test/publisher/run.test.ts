@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { DatabaseClaim } from '#publisher/registry/lease';
+import { DatabaseLease } from '#publisher/registry/lease';
 import type { Publisher } from '#publisher/publisher';
 import { publisherReadiness } from '#publisher/readiness';
 import { runPublisher } from '#publisher/run';
@@ -31,8 +31,10 @@ function ticking(tick: (number: number) => Promise<CycleReport>) {
 const waiting: CycleReport = { outcome: 'waiting' };
 
 /** Side by side: each has a second to wait for, or several. */
-describe.concurrent('the publisher runs', () => {
-  it('at once, then every second, through faults, until it is told to stop', async ({ expect }) => {
+describe.concurrent('runPublisher', () => {
+  it('runs a cycle at once and every second, through faults, until the signal', async ({
+    expect,
+  }) => {
     const stop = new AbortController();
     const { publisher, ticks, closed } = ticking((number) =>
       number === 2 ? Promise.reject(new Error('the disk is full')) : Promise.resolve(waiting),
@@ -48,7 +50,7 @@ describe.concurrent('the publisher runs', () => {
     expect(ticks()).toBe(after);
   });
 
-  it('never two ticks at a time, and finishes the last one before it closes', async ({
+  it('never runs two cycles at a time, and finishes the last before it closes', async ({
     expect,
   }) => {
     const stop = new AbortController();
@@ -70,7 +72,7 @@ describe.concurrent('the publisher runs', () => {
     expect(closed()).toBe(true);
   });
 
-  it('no further when a tick never ends, and says so', async ({ expect }) => {
+  it('rejects when a cycle never ends', async ({ expect }) => {
     const { publisher } = ticking((number) =>
       number === 2 ? new Promise(() => undefined) : Promise.resolve(waiting),
     );
@@ -80,7 +82,7 @@ describe.concurrent('the publisher runs', () => {
     );
   });
 
-  it('no further when the first tick never ends', async ({ expect }) => {
+  it('rejects when the first cycle never ends', async ({ expect }) => {
     const { publisher } = ticking(() => new Promise(() => undefined));
     const { signal } = new AbortController();
     await expect(runPublisher(publisher, { signal, log, stallTimeoutMs: 500 })).rejects.toThrow(
@@ -88,7 +90,7 @@ describe.concurrent('the publisher runs', () => {
     );
   });
 
-  it('on with a tick that takes long, as long as it goes on', async ({ expect }) => {
+  it('continues a long cycle that makes progress', async ({ expect }) => {
     const stop = new AbortController();
     const { publisher, steps, ticks } = ticking(async () => {
       for (let step = 0; step < 15; step += 1) {
@@ -103,7 +105,7 @@ describe.concurrent('the publisher runs', () => {
     await running;
   });
 
-  it('no further when a person has to decide', async ({ expect }) => {
+  it('rejects when an operator has to decide', async ({ expect }) => {
     const reason = new FatalPublishError('log_forked', 'words');
     const { publisher, ticks, closed } = ticking((number) =>
       number === 2 ? Promise.reject(reason) : Promise.resolve(waiting),
@@ -115,10 +117,10 @@ describe.concurrent('the publisher runs', () => {
   });
 });
 
-describe('the publisher', () => {
+describe('publisher schedule', () => {
   afterEach(() => void vi.useRealTimers());
 
-  it('goes on, though the clock is set back by an hour', async () => {
+  it('continues when the clock is set back by an hour', async () => {
     const stop = new AbortController();
     const { publisher, ticks } = ticking(() => Promise.resolve(waiting));
     vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 3_600_000 });
@@ -132,13 +134,13 @@ describe('the publisher', () => {
   });
 });
 
-describe('the lock in the database', () => {
-  it('insists on a connection of its own', () => {
-    expect(() => new DatabaseClaim({ options: { max: 4 } } as Pool)).toThrow();
+describe('DatabaseLease', () => {
+  it('requires a pool of one connection', () => {
+    expect(() => new DatabaseLease({ options: { max: 4 } } as Pool)).toThrow();
   });
 });
 
-it('a publisher that a silent verifier keeps from publishing is not ready', () => {
+it('publisherReadiness > is not ready while the verifier is silent', () => {
   const readiness = publisherReadiness();
   readiness.went(waiting, 0);
   expect(readiness.find().ready).toBe(true);
