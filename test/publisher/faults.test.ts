@@ -77,7 +77,7 @@ function statusIn(facade: Facade, proofId: string): string {
   }
 }
 
-/** What must hold of the published bytes at any moment, whoever looks. */
+/** Invariants of the published bytes at any time. */
 async function auditAsOutsider(): Promise<number> {
   const read = (path: string): Buffer => readFileSync(join(snapshot.directory, path));
   const checkpoint = openCheckpoint(
@@ -191,7 +191,7 @@ describe('publisher that crashes at a write', () => {
 
 describe('failing registry', () => {
   it.each([
-    'frontier',
+    'verifiedPrefix',
     'latestCheckpoint',
     'insertCheckpoint',
     'tile',

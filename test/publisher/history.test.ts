@@ -19,7 +19,7 @@ import {
 } from '../fixtures/public-history.js';
 import { START, TestSnapshot } from '../fixtures/snapshot.js';
 
-/** What becomes of proofs, and what the public can read of it in their records. */
+/** Status histories of proofs, as published in their records. */
 
 let snapshot: TestSnapshot;
 let publisher: Publisher;
@@ -313,7 +313,7 @@ describe('proof that fails and passes repeatedly', () => {
     expect(again.length).toBeLessThan(length + 1000);
     expect(await publisher.runCycle()).toMatchObject({ changedRecords: 0 });
 
-    // Of one that is published for the first time no more is told.
+    // A first record needs no further event.
     const facts = [(await recorded(proofId))!, again] as const;
     rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
     await publisher.runCycle();

@@ -197,7 +197,7 @@ describe('public API server', () => {
     const facade = pinningBoth();
     await facade.follower.refresh();
     const before = facade.follower.current;
-    // Whoever holds the new keys and another log, larger than the one that was served.
+    // An attacker with the new keys and another, larger log.
     const other = new TestSnapshot();
     other.registry.addProof({ aepHash: 'f'.repeat(64) });
     other.registry.addProofs(7);

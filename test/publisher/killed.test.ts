@@ -47,7 +47,7 @@ const logKey = createSigningKey(join(home, 'log.pem'));
 const snapshotKey = createSigningKey(join(home, 'snapshot.pem'));
 const logVkey = formatVkey(nativeSha256, ORIGIN, logKey.publicKey);
 const snapshotVkey = formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey);
-/** What is published before the tick, and what it publishes when nothing ends it. */
+/** Published state before the cycle, and after an undisturbed one. */
 const baseline = join(home, 'baseline');
 const reference = join(home, 'reference');
 const clock = new TestClock(Date.now());
@@ -164,7 +164,7 @@ async function killed(kill: KillPoint, at: number[] = [tickAt]): Promise<Killed>
   return { directory, fate, lived, errors };
 }
 
-/** What is published, checked from the outside, says either what was before the tick or what is after. */
+/** The published state, verified as by a client, is either that before the cycle or that after it. */
 async function requireConsistent({ directory, lived }: Killed): Promise<Manifest> {
   const manifest = await auditSnapshot({ directory, logVkey, snapshotVkey });
   const isAfter = manifest.tree_size !== BEFORE;
@@ -305,7 +305,7 @@ describe('publish cycle', () => {
 describe('killed publisher', () => {
   const everyWrite = Array.from({ length: WRITES }, (_, write) => write);
   it.each([
-    // A staged file is nobody's yet, whatever it was to be: some stand for all.
+    // Staged files are alike, so three writes suffice.
     ...[0, WRITES - 2, WRITES - 1].map((write) => [write, 'half staged'] as const),
     ...everyWrite.map((write) => [write, 'staged'] as const),
     ...everyWrite.map((write) => [write, 'in place'] as const),

@@ -11,7 +11,7 @@ import { PublishedGrants } from '../fixtures/published.js';
 import { ORIGIN, TestSnapshot } from '../fixtures/snapshot.js';
 import { become, type Standing } from '../fixtures/standing.js';
 
-/** What is said of packages: their members, in one verdict, tick by tick. */
+/** Published packages, cycle by cycle. */
 
 let snapshot: TestSnapshot;
 let published: PublishedGrants;
@@ -39,7 +39,7 @@ const STATUS: Record<Standing, string> = {
   revoked: 'REVOKED',
 };
 
-/** What a package of such members says: written out, not computed. */
+/** Expected package status by the statuses of its members, written out. */
 const TABLE: [Standing[], string][] = [
   [['asserts'], 'TRUST_ESTABLISHED'],
   [['asserts', 'asserts', 'asserts'], 'TRUST_ESTABLISHED'],
@@ -120,7 +120,7 @@ describe('package', () => {
       const facade = (await published.package(packageId))!;
       expect(facade.verification.verification_status).toBe(is);
       expect(facade.verification.can_assert_validity).toBe(is === 'TRUST_ESTABLISHED');
-      // Of what did not verify no chain is claimed.
+      // A failed proof claims no trust chain.
       expect(facade.trust_chain.available).toBe(!of.includes('failed'));
       const { members: told } = facade.references as {
         members: { proof_id: string; verification_status: string }[];

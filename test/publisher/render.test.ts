@@ -21,7 +21,7 @@ const hex = (bytes: number) =>
   fc
     .uint8Array({ minLength: bytes, maxLength: bytes })
     .map((value) => Buffer.from(value).toString('hex'));
-/** Of a damaged column anything may come. */
+/** A damaged column may hold any text. */
 const text = fc.string({ unit: 'grapheme', maxLength: 20 });
 const time = fc.integer({ min: 0, max: 4e12 });
 const kinds = fc.subarray([...ARTIFACT_KINDS]);
@@ -51,7 +51,7 @@ const statuses: fc.Arbitrary<CurrentStatus> = fc.record({
   revoked: kinds,
 });
 
-/** What a body says behind its head, as an object. */
+/** Expected body without its head. */
 function expectedBody(facts: ProofFacts, current: CurrentStatus, kind: ArtifactKind): object {
   const { proofId, leafIndex, effect } = facts;
   const status = statusOf(kind, facts, current);

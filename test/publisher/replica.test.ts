@@ -61,7 +61,7 @@ afterAll(async () => {
   await db.close();
 });
 
-/** What of the registry it asked, to be read after its ticks. */
+/** Records the names of the registry queries. */
 function asked(view: RegistryView): { view: RegistryView; names: Set<string> } {
   const names = new Set<string>();
   const noted = new Proxy(view, {

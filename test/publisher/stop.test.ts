@@ -104,7 +104,7 @@ describe('publisher stops with the next step', () => {
     expect(code).toBe('changes_behind');
     expect(message).toMatch(/verdict.*delete lookup\//s);
     expect(manifest()).toBe(before);
-    // Of a log that lost leaves as well, that is what is said: lookup/ is not to be deleted there.
+    // Lost leaves take precedence: deleting lookup/ would not help there.
     snapshot.registry.truncate(300);
     expect((await stop(publisher.runCycle())).message).not.toContain('delete lookup/');
   });

@@ -26,7 +26,7 @@ function manifest() {
   });
 }
 
-/** What an outsider sees of a proof, through a facade that has just started. */
+/** Public view of a proof, through a public API server that has just started. */
 async function look(path: string): Promise<{ status: number; body: FacadeBody }> {
   const server = await snapshot.serve(snapshot.facade());
   const response = await fetch(`${server.url}/api/public/verify/${path}`);

@@ -25,7 +25,7 @@ afterEach(() => db.drop());
 const { leafOf, tamper } = tampering(() => ({ db, registry }));
 
 describe('validity', () => {
-  it('over is a verdict, and stays one when the leaf is verified again', async () => {
+  it('stays expired when the leaf is verified again', async () => {
     const validity: Record<ArtifactKind, number | null> = {
       proof: null,
       certificate: 3600,
@@ -50,7 +50,7 @@ describe('validity', () => {
   });
 });
 
-describe('validities', () => {
+describe('expiries', () => {
   const noEnd = { proof: null, certificate: null, passport: null, trust: null };
   const said = async (id: string) => {
     const leaf = await leafOf(id);
@@ -62,7 +62,7 @@ describe('validities', () => {
       [],
     );
 
-  it('that end one after the other add up', async () => {
+  it('of one leaf accumulate', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, passport: 3600, trust: 3600 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
@@ -75,7 +75,7 @@ describe('validities', () => {
     expect((await said(id))?.expired).toEqual(['passport', 'trust']);
   });
 
-  it('that end while the verifier waits for its lock are over no earlier than they end', async () => {
+  it('are not recorded early when the verifier waits for its lock', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 1 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
@@ -85,7 +85,7 @@ describe('validities', () => {
     await holder`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
     const verifying = registry.verifyAll();
     await sleep(1_100);
-    // Who hands out parts of batches has a lock of its own, and does not wait for the verifier.
+    // The chunk dispatcher has its own lock and does not wait for the verifier.
     expect(await leaseNextChunk(registry.admit.sql, 1)).toBeNull();
     await holder`commit`;
     holder.release();
@@ -100,7 +100,7 @@ describe('validities', () => {
     }
   });
 
-  it('that are over do not make a leaf good that does not verify', async () => {
+  it('keep a failed leaf failed', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
@@ -111,7 +111,7 @@ describe('validities', () => {
     expect(await said(id)).toMatchObject({ outcome: 'fail', expired: ['trust'] });
   });
 
-  it('of leaves that are not verified yet wait for that, and the others go in portions', async () => {
+  it('wait for the verification of their leaf, and are recorded in batches', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     await registry.verifyAll();
@@ -126,7 +126,7 @@ describe('validities', () => {
     for (const id of ids) expect((await said(id))?.expired).toEqual(['trust']);
   });
 
-  it('are not taken without a verdict on them', async () => {
+  it('are not recorded without a verdict', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
@@ -141,7 +141,7 @@ describe('validities', () => {
     expect((await said(id))?.expired).toEqual(['trust']);
   });
 
-  it('that are over by the time of the first look are never said to go on', async () => {
+  it('are recorded with the first verdict when they have passed already', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 0, passport: 0, proof: 3600 });
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     await tamper(FLIP.signature, [ids[1]!]);
@@ -154,7 +154,7 @@ describe('validities', () => {
     expect(await recordExpiries(registry.verify, 100)).toBe(0);
   });
 
-  it('of a leaf that was mended end in their time, however rarely the scrubber comes by', async () => {
+  it('of a repaired leaf are recorded on time', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await tamper(FLIP.signature, [id]);
@@ -168,7 +168,7 @@ describe('validities', () => {
     expect(await said(id)).toMatchObject({ outcome: 'pass', expired: ['trust'] });
   });
 
-  it('are not taken from an AEP that does not verify', async () => {
+  it('are not read from an AEP that does not verify', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3_600_000_000 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();

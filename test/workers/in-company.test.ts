@@ -12,7 +12,7 @@ import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { eventually } from '../fixtures/stack.js';
 
-describe('jobs that wait', () => {
+describe('groupJobs', () => {
   /** Settles nothing by itself: each group waits until it is let go. */
   function gatedGroups() {
     const groups: {
@@ -30,7 +30,7 @@ describe('jobs that wait', () => {
     return { groups, group, settle };
   }
 
-  it('are one group as soon as there is room, and a job alone waits for nobody', async () => {
+  it('groups waiting jobs when a slot is free, and starts a single job at once', async () => {
     const { groups, group, settle } = gatedGroups();
     const take = groupJobs({ groupsAtOnce: 1, idsAtOnce: 4, settle });
     const first = take(['a'], NO_REQUEST_IDS);
@@ -48,7 +48,7 @@ describe('jobs that wait', () => {
     await Promise.all(others);
   });
 
-  it('are taken however large one is', async () => {
+  it('accepts a job of any size', async () => {
     const { groups, settle } = gatedGroups();
     const take = groupJobs({ groupsAtOnce: 1, idsAtOnce: 2, settle });
     const large = take(['a', 'b', 'c'], NO_REQUEST_IDS);
@@ -57,7 +57,7 @@ describe('jobs that wait', () => {
     await large;
   });
 
-  it('keep apart who brought what', async () => {
+  it('keeps the request ids of each job', async () => {
     const { groups, group, settle } = gatedGroups();
     const take = groupJobs({ groupsAtOnce: 1, idsAtOnce: 9, settle });
     const done = [
@@ -74,7 +74,7 @@ describe('jobs that wait', () => {
     await Promise.all(done);
   });
 
-  it('fail by themselves when some of a group are held back, and together when all are', async () => {
+  it('rejects only the deferred jobs of a group, and all jobs when the group fails', async () => {
     const { groups, group, settle } = gatedGroups();
     const take = groupJobs({ groupsAtOnce: 1, idsAtOnce: 9, settle });
     const first = take(['a'], NO_REQUEST_IDS);
@@ -97,7 +97,7 @@ describe('jobs that wait', () => {
   });
 });
 
-describe('a worker', () => {
+describe('worker', () => {
   let db: TestDatabase;
   let registry: TestRegistry;
   let config: QueueConfig;
@@ -157,7 +157,7 @@ describe('a worker', () => {
     expect(groups.length).toBeLessThanOrEqual(WORKER_DEFAULTS.groupsAtOnce + 2);
   });
 
-  it('does not add to a queue that it does not keep up with', async () => {
+  it('does not add to a queue that has a backlog', async () => {
     const lock = await holdAppendLock(registry.admin);
     const ids = await accepted(40);
     const jobs = WORKER_DEFAULTS.jobsAtOnce + 8;

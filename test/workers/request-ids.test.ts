@@ -53,7 +53,7 @@ afterAll(async () => {
   await db.drop();
 });
 
-/** What `work` does is seen by a worker of the test's own, which says everything. */
+/** Runs `work` beside a worker of this test that logs at debug. */
 function startWorker(staleAfterMs = 60_000): void {
   worker = startAdmitWorker(
     { ...registry.admit, log },
@@ -80,7 +80,7 @@ async function execute(requestId: string, body = executeBody()): Promise<string>
   return reply.json['proof_id'] as string;
 }
 
-it('are in the line that says what the worker did with an admission', async () => {
+it('request ids > are logged with the outcome of an admission', async () => {
   const proofId = await execute('trace-settled');
   startWorker();
   expect(await line('admissions committed')).toMatchObject({
@@ -89,7 +89,7 @@ it('are in the line that says what the worker did with an admission', async () =
   });
 });
 
-it('are told at the usual level with what was refused in the end', async () => {
+it('request ids > are logged at info with a rejection', async () => {
   const proofId = await execute('trace-refused');
   await setAllowlisted(registry.admin, TENANT, false);
   startWorker();
@@ -99,7 +99,7 @@ it('are told at the usual level with what was refused in the end', async () => {
   });
 });
 
-it('are found by the proof id when the sweeper came back for it', async () => {
+it('request ids > are found by the proof id after a requeue', async () => {
   const lost = await engine.call({
     path: '/v1/intents/execute',
     headers: { ...headersFor(key), 'X-Request-Id': 'trace-lost' },
@@ -118,7 +118,7 @@ it('are found by the proof id when the sweeper came back for it', async () => {
   expect(await line('request')).toMatchObject({ request_id: 'trace-lost', proof_id: proofId });
 });
 
-it('lead to a batch, and from there to its items', async () => {
+it('request ids > lead to a batch and its items', async () => {
   const reply = await engine.call({
     path: '/v1/batches',
     headers: {
@@ -138,20 +138,20 @@ it('lead to a batch, and from there to its items', async () => {
   expect(await line('request')).toMatchObject({ batch_id, request_id: 'trace-batch' });
 });
 
-it('lead from a revocation to what the worker did with it', async () => {
+it('request ids > are logged with the outcome of a revocation', async () => {
   const [proofId = ''] = await registry.admitAll([registry.item()]);
   const client = await clientOf(db, registry, engine);
   const path = `/v1/proofs/${proofId}/revocations`;
   const reply = await client.post(path, revocationBody(), { 'X-Request-Id': 'trace-revoked' });
   expect(reply.status).toBe(202);
   startWorker();
-  expect(await line('revocations settled')).toMatchObject({
+  expect(await line('revocations committed')).toMatchObject({
     revocations: 1,
     request_id: 'trace-revoked',
   });
 });
 
-it('are left out where the queue holds something else, and the job is done all the same', async () => {
+it('request ids > are omitted when the job holds invalid ones', async () => {
   const item = registry.item();
   await acceptIntake(registry.engine, [item]);
   const forged = { join: () => '\u001b[31m"}\n{"forged":true}' } as unknown as string[];
@@ -162,7 +162,7 @@ it('are left out where the queue holds something else, and the job is done all t
   expect(JSON.stringify(lines)).not.toContain('forged');
 });
 
-it('are in the line that says what cannot be settled, which comes again after a clock was set back', async () => {
+it('request ids > are logged with a failure, also after the clock was set back', async () => {
   await db.sql`revoke insert on svc.log_entry from svc_worker`;
   const clocks = [vi.spyOn(Date, 'now'), vi.spyOn(performance, 'now')] as const;
   try {
