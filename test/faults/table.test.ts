@@ -20,7 +20,9 @@ const ROWS = [
   ),
   ...NO_ROWS.map(([file, statements]) => ({ file, statements })),
 ];
-const FILES = readdirSync(join(packageRoot, 'sql')).filter((name) => name.endsWith('.ts'));
+const FILES = readdirSync(join(packageRoot, 'sql'), { recursive: true, encoding: 'utf8' }).filter(
+  (name) => name.endsWith('.ts'),
+);
 
 /** Where one ends with a value, the other may go on. */
 const isOf = (written: string, listed: string): boolean =>

@@ -35,14 +35,14 @@ const LOOKS = 12;
 export const WRITE_POINTS: WritePoint[] = [
   {
     what: 'the engine accepts admissions',
-    files: ['intake.ts'],
+    files: ['admissions/accept.ts'],
     of: [...ENGINES],
     has: ['insert into svc.intake_pending (proof_id, accepted_at) '],
     also: ['insert into svc.intake ', 'insert into svc.idempotency_key '],
   },
   {
     what: 'the engine accepts a batch',
-    files: ['batches.ts'],
+    files: ['batches/accept.ts'],
     of: [...ENGINES],
     has: ['insert into svc.batch_progress '],
     also: [
@@ -60,21 +60,21 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'the engine accepts a revocation',
-    files: ['revocations.ts'],
+    files: ['lifecycle/revocations.ts'],
     of: [...ENGINES],
     has: ['insert into svc.revocation_request', 'insert into svc.revocation_pending'],
     provoke: act('revocation'),
   },
   {
     what: 'the engine creates a share token',
-    files: ['share-tokens.ts'],
+    files: ['lifecycle/share-tokens.ts'],
     of: [...ENGINES],
     has: ['insert into svc.share_token '],
     provoke: act('token'),
   },
   {
     what: 'the engine revokes a share token',
-    files: ['share-tokens.ts'],
+    files: ['lifecycle/share-tokens.ts'],
     of: [...ENGINES],
     has: ['insert into svc.share_revocation '],
     provoke: async (scene) => {
@@ -84,14 +84,14 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'the engine creates a package',
-    files: ['packages.ts'],
+    files: ['lifecycle/packages.ts'],
     of: [...ENGINES],
     has: ['insert into svc.trust_package ', 'insert into svc.package_member '],
     provoke: act('package'),
   },
   {
     what: 'a worker appends',
-    files: ['append.ts', 'log.ts', 'batch-work.ts'],
+    files: ['admissions/append.ts', 'log/log.ts', 'batches/chunks.ts'],
     of: [...WORKERS],
     has: ['insert into svc.proof '],
     also: [
@@ -105,7 +105,7 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'a worker appends a revocation',
-    files: ['revocations.ts', 'log.ts'],
+    files: ['lifecycle/revocations.ts', 'log/log.ts'],
     of: [...WORKERS],
     has: ['delete from svc.revocation_pending ', 'insert into svc.revocation_reason '],
     also: ['insert into svc.log_entry '],
@@ -113,7 +113,7 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'a worker leases the next chunk of a batch',
-    files: ['batch-work.ts'],
+    files: ['batches/chunks.ts'],
     of: [...WORKERS],
     has: ['update svc.batch_turn t set handed_at = clock_timestamp() '],
     provoke: async ({ client }) => {
@@ -122,21 +122,21 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'a worker requeues expired chunk leases',
-    files: ['batch-work.ts'],
+    files: ['batches/chunks.ts'],
     of: [...WORKERS],
     has: ['delete from svc.batch_turn '],
     times: 2,
   },
   {
     what: 'the verifier writes verdicts',
-    files: ['verdicts.ts'],
+    files: ['log/verdicts.ts'],
     of: ['verifier'],
     has: ['insert into svc.verdict'],
     also: ['insert into svc.expiry '],
   },
   {
     what: 'the verifier records an erasure',
-    files: ['erasure-due.ts', 'verdicts.ts'],
+    files: ['erasure/due.ts', 'log/verdicts.ts'],
     of: ['verifier'],
     has: ['delete from svc.erasure_due ', 'insert into svc.verdict'],
     also: ['delete from svc.expiry where leaf_index = any'],
@@ -144,7 +144,7 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'the verifier records the expiry of an artifact',
-    files: ['verdicts.ts'],
+    files: ['log/verdicts.ts'],
     of: ['verifier'],
     has: ['delete from svc.expiry where (leaf_index, artifact_kind) ', 'insert into svc.verdict'],
     provoke: async ({ client, world }) => {
@@ -163,7 +163,7 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'the verifier records the expiry of a share token',
-    files: ['grants.ts'],
+    files: ['lifecycle/shares.ts'],
     of: ['verifier'],
     has: ['insert into svc.share_expiry '],
     also: ['delete from svc.share_due '],
@@ -172,26 +172,26 @@ export const WRITE_POINTS: WritePoint[] = [
   },
   {
     what: 'the verifier records an expiry scan',
-    files: ['upkeep.ts'],
+    files: ['log/verdicts.ts'],
     of: ['verifier'],
     has: ['update svc.upkeep '],
   },
   {
     what: 'the scrubber stores its position',
-    files: ['verdicts.ts'],
+    files: ['log/verdicts.ts'],
     of: ['verifier'],
     has: ['update svc.scrub set next_index = $1,'],
     times: 2,
   },
   {
     what: 'the publisher stores a checkpoint',
-    files: ['checkpoints.ts'],
+    files: ['log/checkpoints.ts'],
     of: ['publisher'],
     has: ['insert into svc.checkpoint '],
   },
   {
     what: 'an operator erases',
-    files: ['erasure.ts', 'erasure-traces.ts'],
+    files: ['erasure/payloads.ts', 'erasure/traces.ts'],
     of: ['admin'],
     has: ['insert into svc.erasure '],
     also: [
@@ -211,7 +211,7 @@ export const WRITE_POINTS: WritePoint[] = [
 /** Writes without a row, with the reason. */
 export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
-    'erasure-of-tenant.ts',
+    'erasure/tenant.ts',
     [
       'delete from svc.idempotency_key ',
       'update svc.batch_part set problems = null ',
@@ -220,42 +220,42 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
     'of `erase tenant`, which is gone on with by the next run: test/programs/admin-erase.test.ts kills it',
   ],
   [
-    'append.ts',
+    'admissions/append.ts',
     ['insert into svc.refusal ', 'update svc.intake set refused = true '],
     'in the very transaction that appends the others of its group',
   ],
   [
-    'revocations.ts',
+    'lifecycle/revocations.ts',
     ['update svc.revocation_request set refused = '],
     'in the very transaction that appends the others of its group',
   ],
   [
-    'batch-work.ts',
+    'batches/chunks.ts',
     ['update svc.batch_turn set handed_at = null '],
     'in the very transaction that ends other parts',
   ],
   [
-    'batch-work.ts',
+    'batches/chunks.ts',
     ['delete from svc.batch_watch '],
     'who deletes the row counts it: the rows of workers that append show the same counting',
   ],
   [
-    'verdicts.ts',
+    'log/verdicts.ts',
     ['update svc.scrub set next_index = case '],
     'only after a key was compromised, or of what failed before it was erased: test/workers/verify-keys.test.ts',
   ],
   [
-    'lifecycle.ts',
+    'lifecycle/entries.ts',
     ['insert into svc.revocation_reason '],
     'an operator without a success message repeats the command: `admin revoke` and `admin aep-key` report the current state',
   ],
   [
-    'api-keys.ts',
+    'tenants/api-keys.ts',
     ['insert into svc.api_key ', 'update svc.api_key set '],
     'the same: `admin key list` tells whether it was done',
   ],
   [
-    'administration.ts',
+    'tenants/administration.ts',
     [
       'insert into svc.tenant ',
       'update svc.tenant set ',
@@ -265,22 +265,22 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
     'the same: what is set twice is set once',
   ],
   [
-    'policies.ts',
+    'admissions/policies.ts',
     ['insert into svc.policy_set ', 'insert into svc.policy_activation '],
     'the same: a set is stored by its digest, and `admin policy list` tells what is active',
   ],
   [
-    'ended-logs.ts',
+    'log/checkpoints.ts',
     ['select svc.end_log('],
     'the same: a log that has ended says so when it is ended again',
   ],
   [
-    'heartbeats.ts',
+    'ops/heartbeats.ts',
     ['select svc.record_heartbeat('],
     'nothing depends on one: the next follows after two seconds',
   ],
   [
-    'migrate.ts',
+    'schema/migrate.ts',
     ['insert into public.svc_migration '],
     'a migration acknowledges nothing: an interrupted one starts again',
   ],
