@@ -1,4 +1,4 @@
-import { DatabaseClaim } from '#publisher/registry/lease';
+import { DatabaseLease } from '#publisher/registry/lease';
 import { formatVkey } from '#protocol/note';
 import { createPublisher, type Publisher } from '#publisher/publisher';
 import { publisherReadiness } from '#publisher/readiness';
@@ -58,7 +58,7 @@ const code = await runProgram('publisher', async (program) => {
     createPublisher({
       registry: sqlRegistry(sql),
       ...(replica === null ? {} : { replica }),
-      claims: [new DatabaseClaim(lock)],
+      leases: [new DatabaseLease(lock)],
       directory: config.snapshotDir,
       origin: config.logOrigin,
       snapshotName: config.snapshotName,
@@ -69,7 +69,7 @@ const code = await runProgram('publisher', async (program) => {
       verify: nativeVerify,
       clock: systemClock,
       log,
-      ...(lastCheckpoint === null ? {} : { lastCheckpoint }),
+      ...(lastCheckpoint === null ? {} : { trustedCheckpoint: lastCheckpoint }),
       snapshotTtlMs: config.snapshotValidForMs,
       recentLookupLimit: config.recentLookupLimit,
       ...(metrics && { onPublished: (manifest) => metrics.published(manifest) }),

@@ -5,7 +5,7 @@ import { openOps } from '#runtime/ops/ops';
 import { connect } from '#runtime/postgres/connect';
 import { bulkVerification } from '#runtime/crypto/sodium';
 import { isConnectionLost } from '#sql/db/errors';
-import { verifierPulses, verifierReadiness } from '#workers/verify/readiness';
+import { verifierHeartbeats, verifierReadiness } from '#workers/verify/readiness';
 import { runVerifier } from '#workers/verify/verifier';
 import { VoidedProofs } from '#workers/verify/voided';
 import { assertDatabase } from './database.js';
@@ -30,7 +30,7 @@ const code = await runProgram('verifier', async (program) => {
     );
   }
   const crypto = { sha256: nativeSha256, verify: signatures.verify, base64: nativeBase64 };
-  const pulses = verifierPulses();
+  const pulses = verifierHeartbeats();
   if (ops.registry !== null) {
     verifierGauges(
       ops.registry,

@@ -14,10 +14,10 @@ import type { RegistryView } from './registry/registry-view.js';
 import type { Replica } from './registry/replica.js';
 import type { TreeHead } from './plan/tree.js';
 
-/** Everything a tick uses. */
+/** Dependencies of a publish cycle. */
 export interface CycleContext {
   registry: RegistryView;
-  /** Where ticks read what they need not ask the registry itself; null: they ask it everything. */
+  /** Source of most reads of a cycle; null: the primary serves all of them. */
   replica: Replica | null;
   directory: SnapshotDirectory;
   writer: SnapshotWriter;
@@ -27,21 +27,21 @@ export interface CycleContext {
   logSigner: NoteSigner;
   snapshotSigner: NoteSigner;
   trust: SnapshotTrust;
-  kept: {
-    /** The head that a checkpoint kept elsewhere holds the log to, until what extends it is published. */
+  memory: {
+    /** The head of `TRUSTED_CHECKPOINT`, until a snapshot that extends it is published. */
     head: TreeHead | null;
-    /** With the generation that this process published last, the last verdict that it looked at. */
+    /** The generation that this process published last, and the last verdict that it read for it. */
     seen: { generation: number; verdictId: number } | null;
   };
   sha256: Sha256;
   verify: Ed25519Verify;
   clock: Clock;
   log: Logger;
-  /** How long a manifest may go on asserting, in milliseconds. */
+  /** Longest validity of a manifest, in milliseconds. */
   snapshotTtlMs: number;
   recentLookupLimit: number;
-  /** How many leaves are read and rendered at once; a multiple of 256. */
+  /** Leaves read and rendered at once; a multiple of 256. */
   chunkLeaves: number;
-  /** Told of each manifest that is public. */
+  /** Called with each published manifest. */
   onPublished?: (manifest: Manifest) => void;
 }

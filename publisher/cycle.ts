@@ -11,8 +11,14 @@ import {
 import { formatTime } from '#protocol/time';
 import type { CycleContext } from './context.js';
 import type { Published } from './store/directory.js';
-import { changedGrants, SHARES_PER_CYCLE } from './plan/shares.js';
-import { loadPublishInputs, requireInPrimary, storedCheckpoint, type StoredCheckpoint, validity } from './plan/inputs.js';
+import { changedShares, SHARES_PER_CYCLE } from './plan/shares.js';
+import {
+  loadPublishInputs,
+  requireInPrimary,
+  storedCheckpoint,
+  type StoredCheckpoint,
+  validity,
+} from './plan/inputs.js';
 import { IndexBuilder } from './store/index-builder.js';
 import { changedRecords } from './plan/changed-records.js';
 import { newLeaves } from './plan/new-leaves.js';
@@ -27,11 +33,11 @@ import { withdrawFailed } from './plan/withdraw.js';
 export type CycleReport =
   /** Another publisher leads. */
   | { outcome: 'standby' }
-  /** Nothing is verified yet, so there is nothing to speak of. */
+  /** The log has no verified prefix yet. */
   | { outcome: 'waiting' }
   /**
-   * The verifier has not looked for what is over for as long as a snapshot is valid, or never:
-   * nothing is signed until it does. `looked_at`: RFC 3339.
+   * The last expiry scan is older than `SNAPSHOT_TTL`, or never ran: nothing is signed until the
+   * verifier completes one. `looked_at`: RFC 3339.
    */
   | { outcome: 'verifier_silent'; looked_at: string | null }
   | {
@@ -40,14 +46,13 @@ export type CycleReport =
       treeSize: number;
       newProofs: number;
       changedRecords: number;
-      /** Changes of share tokens and packages that were taken up. */
-      grants: number;
+      /** Published changes of share tokens and packages. */
+      shareChanges: number;
     };
 
 /**
- * One publication, from the registry to the public. The order of its steps is what makes it safe
- * to die after any of them; there is no recovery but the next tick, which starts from what is
- * published and does the same again.
+ * Publishes one snapshot. The order of the steps makes a crash safe after any of them. There is no
+ * recovery procedure: the next cycle starts from the published state.
  */
 export async function runPublishCycle(ctx: CycleContext): Promise<CycleReport> {
   if (!ctx.leadership.isLeading) await requireKnownSigners(ctx);
@@ -56,31 +61,34 @@ export async function runPublishCycle(ctx: CycleContext): Promise<CycleReport> {
 
   const published = await ctx.directory.manifest();
   const { replica } = ctx;
-  if (replica === null) return withdrawing(ctx, published, () => publishNext(ctx, published));
+  if (replica === null) return withWithdrawal(ctx, published, () => publishNext(ctx, published));
   try {
     return await replica.reading((copy) => publishNext(ctx, published, copy));
   } catch (error) {
     if (!(error instanceof FatalPublishError)) throw error;
-    // Whether the registry itself went back in time or contradicts itself, it alone says.
+    // Only the primary shows whether the registry was rolled back or contradicts itself.
     if (error.code === 'database_behind' || error.code === 'changes_behind') {
-      await withdrawing(ctx, published, () => loadPublishInputs(ctx, published));
+      await withWithdrawal(ctx, published, () => loadPublishInputs(ctx, published));
       throw replicaBehind();
     }
     if (error.code !== 'tree_mismatch' && error.code !== 'log_forked') throw error;
-    ctx.log.error({ err: error }, 'the replica contradicts itself: this tick reads the primary');
-    return withdrawing(ctx, published, () => publishNext(ctx, published));
+    ctx.log.error(
+      { err: error },
+      'publish cycle: the replica contradicts itself; this cycle reads the primary',
+    );
+    return withWithdrawal(ctx, published, () => publishNext(ctx, published));
   }
 }
 
-/** A standby that lacks a key reports so while another publisher leads, not when that one is gone. */
+/** Makes a standby report a missing key while another publisher leads, and not only at failover. */
 async function requireKnownSigners(ctx: CycleContext): Promise<void> {
   await storedCheckpoint(ctx);
   await ctx.directory.checkpoint();
   await ctx.directory.manifest();
 }
 
-/** A registry that contradicts itself stops the publisher, once what failed asserts nothing any more. */
-async function withdrawing<T>(
+/** Withdraws failed proofs before a contradiction in the registry stops the publisher. */
+async function withWithdrawal<T>(
   ctx: CycleContext,
   published: Published | null,
   work: () => Promise<T>,
@@ -94,48 +102,48 @@ async function withdrawing<T>(
       await withdrawFailed(ctx, published);
     } catch (cause) {
       if (cause instanceof FatalPublishError || cause instanceof LeaseLostError) throw cause;
-      // Not stopped yet: the next tick comes here again.
+      // Not fatal: the next cycle tries to withdraw them again.
       throw new Error(`Failed proofs could not be withdrawn. ${error.message}`, { cause });
     }
     throw error;
   }
 }
 
-/** @param copy a replica's snapshot of the registry, to read all that need not be the primary's */
+/** @param copy a replica's snapshot, for every read that need not go to the primary */
 async function publishNext(
-  given: CycleContext,
+  base: CycleContext,
   published: Published | null,
   copy: RegistryView | null = null,
 ): Promise<CycleReport> {
-  const primary = given.registry;
-  const ctx = copy === null ? given : { ...given, registry: splitRegistry(primary, copy) };
-  const began = ctx.clock.now();
+  const primary = base.registry;
+  const ctx = copy === null ? base : { ...base, registry: splitRegistry(primary, copy) };
+  const startedAt = ctx.clock.now();
   const pinned = published?.opened.manifest.index_parts ?? [];
-  // Read first: what was over by then is among what is read from here on. A replica's is older, and
-  // so the end that is signed is nearer.
+  // Read this first: the later reads include everything that had expired by that time. On a lagging
+  // replica it is older, which shortens the signed validity.
   const verifierCheckedAt = await ctx.registry.expiryScanDoneAt();
-  const grounds = await loadPublishInputs(ctx, published);
-  if (grounds === null) return { outcome: 'waiting' };
-  if (copy !== null) await requireInPrimary(ctx, primary, grounds);
-  const { head, tree, stored, keys, changes, grants } = grounds;
-  const maxValidUntil = Math.min(began, verifierCheckedAt ?? -Infinity) + ctx.snapshotTtlMs;
-  if (maxValidUntil <= began) {
+  const inputs = await loadPublishInputs(ctx, published);
+  if (inputs === null) return { outcome: 'waiting' };
+  if (copy !== null) await requireInPrimary(ctx, primary, inputs);
+  const { head, tree, stored, keys, changes, shareChanges } = inputs;
+  const maxValidUntil = Math.min(startedAt, verifierCheckedAt ?? -Infinity) + ctx.snapshotTtlMs;
+  if (maxValidUntil <= startedAt) {
     return {
       outcome: 'verifier_silent',
       looked_at: verifierCheckedAt === null ? null : formatTime(verifierCheckedAt),
     };
   }
 
-  // Commit point of the checkpoint. From here on some public eye may hold us to it, so it is in the
-  // database before any file says so, and only if no other publisher extended the same one.
+  // COMMIT POINT of the checkpoint. A published checkpoint binds the log, so the database stores it
+  // before any file does, and only if no other publisher extended the same one.
   await ctx.leadership.require();
   const note =
     stored?.size === head.size
-      ? noteInUse(ctx, stored)
+      ? existingNote(ctx, stored)
       : await signCheckpoint(ctx, head, stored?.size ?? 0);
 
-  // Files that nothing refers to yet. A death here leaves some, which the next tick finds in place
-  // or the janitor takes away.
+  // No manifest refers to these files yet. After a crash the next cycle reuses them, or the janitor
+  // removes them.
   const before = {
     size: published?.opened.manifest.tree_size ?? 0,
     pins: pinned,
@@ -150,45 +158,47 @@ async function publishNext(
       if (run.rows !== null) await index.add(run.rows);
     }
   }
-  const rejudged: string[] = [];
+  const changedIds: string[] = [];
   for await (const records of changedRecords(ctx, before, head.size, changes.leaves)) {
     await index.addRecords(records);
-    rejudged.push(...records.map(({ id }) => id));
+    changedIds.push(...records.map(({ id }) => id));
   }
-  // Packages repeat what the records of their members say, which are therefore written by now.
+  // Packages repeat the records of their members, so the records come first.
   const members = new PublishedMembers(ctx, await index.finish());
-  for await (const records of changedPackages(ctx, members, rejudged)) {
+  for await (const records of changedPackages(ctx, members, changedIds)) {
     await index.addRecords(records, PACKAGE_PARTS);
   }
-  let granted = 0;
-  let waits = false;
-  for await (const { packages, shares, taken, waits: isWaiting } of changedGrants(
+  let publishedChanges = 0;
+  let isBlocked = false;
+  for await (const { packages, shares, taken, waits } of changedShares(
     ctx,
     members,
-    grants,
+    shareChanges,
   )) {
     await index.addRecords(packages, PACKAGE_PARTS);
     await index.addRecords(shares, SHARE_PARTS);
-    granted += taken;
-    waits = isWaiting;
+    publishedChanges += taken;
+    isBlocked = waits;
   }
   await ctx.writer.put([keys.file]);
   const pins = await index.finish();
 
-  // The log's own pointer: every tile and entry that it commits to is durable by now.
-  if (grounds.publishedNote !== note) {
+  // The tiles and entries that the checkpoint commits to are durable now.
+  if (inputs.publishedNote !== note) {
     await ctx.writer.put([{ path: CHECKPOINT_PATH, bytes: utf8(note), replaces: true }]);
   }
 
-  // Commit point of the snapshot: the manifest, last, and only over the one that this tick began
-  // with. Also when nothing is new, because a manifest asserts for a short time only.
+  // COMMIT POINT of the snapshot: the manifest is written last, and only over the one that this cycle
+  // started from. Unchanged content needs a new manifest too, because its validity is short.
   const now = ctx.clock.now();
   const isCut =
-    changes.isCut || grants.length === SHARES_PER_CYCLE || (granted < grants.length && !waits);
+    changes.isCut ||
+    shareChanges.length === SHARES_PER_CYCLE ||
+    (publishedChanges < shareChanges.length && !isBlocked);
   const manifest: Manifest = {
     schema_version: SNAPSHOT_SCHEMA,
     generation: nextGeneration(published, now),
-    ...validity(isCut ? published : null, maxValidUntil, began, now),
+    ...validity(isCut ? published : null, maxValidUntil, startedAt, now),
     tree_size: head.size,
     root: toBase64(head.root),
     checkpoint: note,
@@ -199,9 +209,9 @@ async function publishNext(
     index_parts: pins,
   };
   await putManifest(ctx, manifest, published);
-  // What extends this extends that too.
-  ctx.kept.head = null;
-  ctx.kept.seen = { generation: manifest.generation, verdictId: changes.seen };
+  // A tree that extends this snapshot extends the trusted checkpoint too.
+  ctx.memory.head = null;
+  ctx.memory.seen = { generation: manifest.generation, verdictId: changes.seen };
 
   await ctx.janitor.sweep(manifest, now);
   return {
@@ -209,17 +219,17 @@ async function publishNext(
     generation: manifest.generation,
     treeSize: head.size,
     newProofs,
-    changedRecords: rejudged.length,
-    grants: granted,
+    changedRecords: changedIds.length,
+    shareChanges: publishedChanges,
   };
 }
 
 /**
- * The note for a tree that has one already. After a change of keys it is signed once more: the same
- * size and root, which the database holds us to, under the key that readers go over to. Signing is
- * deterministic, so this gives the same bytes with every tick.
+ * The note for a tree that has one already. After a key change it is signed again with the new key,
+ * for the size and root that the database has stored. Ed25519 is deterministic, so every cycle gives
+ * the same bytes.
  */
-function noteInUse(ctx: CycleContext, { note, signedBy, size, root }: StoredCheckpoint): string {
+function existingNote(ctx: CycleContext, { note, signedBy, size, root }: StoredCheckpoint): string {
   const { name } = ctx.logSigner;
   if (equalBytes(signedBy.keyHash, ctx.logSigner.keyHash)) return note;
   return signNote(formatCheckpoint({ origin: name, size, root }), ctx.logSigner);
@@ -234,7 +244,7 @@ async function signCheckpoint(
   const { size: treeSize, root } = head;
   if (!(await ctx.registry.insertCheckpoint({ treeSize, root, note, previous }))) {
     await ctx.leadership.release();
-    throw new LeaseLostError('another publisher has signed a checkpoint in the meantime');
+    throw new LeaseLostError('another publisher signed a checkpoint first');
   }
   return note;
 }

@@ -1,10 +1,10 @@
 import { OperatorError } from '#runtime/process/operator-error';
 
-/** Why a publisher may not go on by itself. */
+/** Why a publisher must stop until an operator decides. */
 export type StopCode =
-  /** Leaves that were published are not in the database. */
+  /** The database lacks published leaves. */
   | 'database_behind'
-  /** Its log is whole; verdicts, share tokens or packages that were published are missing. */
+  /** The database has every published leaf, but lacks published verdicts, share tokens or packages. */
   | 'changes_behind'
   | 'log_forked'
   | 'tree_mismatch'
@@ -15,8 +15,8 @@ export type StopCode =
   | 'published_file_differs';
 
 /**
- * Going on would publish something that contradicts what the public has already seen, or something
- * that nobody can vouch for. A person has to decide; the message says between what.
+ * Publishing would contradict published data, or sign unverified data. An operator has to decide; the
+ * message names the options.
  */
 export class FatalPublishError extends OperatorError {
   override name = 'FatalPublishError';
@@ -30,7 +30,7 @@ export class FatalPublishError extends OperatorError {
   }
 }
 
-/** Another publisher leads now. Not a fault: this one stands by. */
+/** Another publisher holds the lease. This is no fault: this publisher becomes the standby. */
 export class LeaseLostError extends Error {
   override readonly name = 'LeaseLostError';
 }

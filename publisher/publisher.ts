@@ -7,17 +7,17 @@ import { pinKeys, type SnapshotTrust } from '#protocol/snapshot/trust';
 import type { Clock } from '#runtime/process/clock';
 import type { Logger } from '#runtime/process/log';
 import type { CycleContext } from './context.js';
-import { keptCheckpoint, SnapshotDirectory } from './store/directory.js';
+import { trustedHead, SnapshotDirectory } from './store/directory.js';
 import { PublishedIndex } from './store/index-parts.js';
 import { Janitor } from './store/janitor.js';
 import { DirectoryLease, Leadership, type Lease } from './registry/lease.js';
 import { SnapshotWriter, type WriteStep } from './store/writer.js';
 import type { RegistryView } from './registry/registry-view.js';
 import type { Replica } from './registry/replica.js';
-import { Steps } from './steps.js';
+import { ProgressCounter } from './steps.js';
 import { runPublishCycle, type CycleReport } from './cycle.js';
 
-/** A key that signs; the publisher needs no more of it. */
+/** A signing key. */
 export interface Signer {
   publicKey: Uint8Array;
   sign: (message: Uint8Array) => Uint8Array;
@@ -25,7 +25,7 @@ export interface Signer {
 
 export interface PublisherContext {
   registry: RegistryView;
-  /** A copy of it to read from. */
+  /** A read replica of the registry. */
   replica?: Replica;
   /** The snapshot directory. */
   directory: string;
@@ -35,7 +35,7 @@ export interface PublisherContext {
   snapshotName: string;
   logKey: Signer;
   snapshotKey: Signer;
-  /** Keys that signed for the same names before: what they signed is gone on from, never signed by. */
+  /** Earlier keys of the same names: their signatures are accepted, but they sign nothing new. */
   retired?: RetiredKeys;
   sha256: Sha256;
   verify: Ed25519Verify;
@@ -43,27 +43,27 @@ export interface PublisherContext {
   log: Logger;
   snapshotTtlMs: number;
   recentLookupLimit: number;
-  /** A signed checkpoint that was kept elsewhere: nothing is signed that does not extend it. */
-  lastCheckpoint?: string;
-  /** Claims besides the one on the directory. */
-  claims?: Lease[];
+  /** `TRUSTED_CHECKPOINT`: the publisher signs only trees that extend it. */
+  trustedCheckpoint?: string;
+  /** Leases besides the one on the directory. */
+  leases?: Lease[];
   /** For tests: makes writes fail. */
   step?: WriteStep;
   /** For tests: fewer leaves at once. A multiple of 256. */
   chunkLeaves?: number;
-  /** Told of each manifest that is public. */
+  /** Called with each published manifest. */
   onPublished?: (manifest: Manifest) => void;
 }
 
 export interface Publisher {
   runCycle(): Promise<CycleReport>;
-  /** Gives the leadership back; a later tick claims it again. No tick may be under way. */
+  /** Releases the leases; a later cycle takes them again. Call it between cycles. */
   close(): Promise<void>;
   readonly trust: SnapshotTrust;
-  /** Whether it led when it last looked. */
+  /** Whether it held every lease at the last check. */
   isLeader(): boolean;
-  /** Another number when a tick that is under way has gone on. */
-  steps(): number;
+  /** A counter that changes while a cycle makes progress. */
+  progress(): number;
   /** Totals since the start. */
   written(): { bytes: number; files: number };
 }
@@ -84,20 +84,20 @@ export function createPublisher(options: PublisherContext): Publisher {
   };
   const directory = new SnapshotDirectory(options.directory, sha256, verify, trust);
   const writer = new SnapshotWriter(options.directory, options.step);
-  const steps = new Steps();
-  const claims = [...(options.claims ?? []), new DirectoryLease(options.directory, options.log)];
+  const progress = new ProgressCounter();
+  const leases = [...(options.leases ?? []), new DirectoryLease(options.directory, options.log)];
   const ctx: CycleContext = {
-    registry: steps.of(options.registry),
-    replica: options.replica === undefined ? null : steps.ofReplica(options.replica),
+    registry: progress.of(options.registry),
+    replica: options.replica === undefined ? null : progress.ofReplica(options.replica),
     directory,
     writer,
     index: new PublishedIndex(sha256, directory),
     janitor: new Janitor(options.directory, sha256),
-    leadership: new Leadership(claims),
+    leadership: new Leadership(leases),
     logSigner: signer(sha256, origin, options.logKey),
     snapshotSigner: signer(sha256, options.snapshotName, options.snapshotKey),
     trust,
-    kept: { head: keptCheckpoint(options.lastCheckpoint, trust, verify), seen: null },
+    memory: { head: trustedHead(options.trustedCheckpoint, trust, verify), seen: null },
     sha256,
     verify,
     clock: options.clock,
@@ -112,7 +112,7 @@ export function createPublisher(options: PublisherContext): Publisher {
     isLeader: () => ctx.leadership.isLeading,
     runCycle: () => runPublishCycle(ctx),
     close: () => ctx.leadership.release(),
-    steps: () => steps.count + writer.filesWritten,
+    progress: () => progress.count + writer.filesWritten,
     written: () => ({ bytes: writer.bytesWritten, files: writer.filesWritten }),
   };
 }

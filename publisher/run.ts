@@ -2,22 +2,22 @@ import { createTask } from 'node-cron';
 import type { Logger } from '#runtime/process/log';
 import { Watchdog } from '#runtime/process/watchdog';
 import type { Publisher } from './publisher.js';
-import { ReplicaUnfit } from './registry/replica.js';
+import { ReplicaUnusableError } from './registry/replica.js';
 import { LeaseLostError, FatalPublishError } from './errors.js';
 import type { CycleReport } from './cycle.js';
 
 const EVERY_SECOND = '* * * * * *';
-const LOOK_EVERY_MS = 1_000;
-/** Longer than from one tick to the next by any clock that goes on. */
-const SILENT_MS = 3_000;
-/** Longer than any statement or file of a tick may take: a tick itself may take long, but it goes on. */
-const HUNG_MS = 120_000;
+const CHECK_INTERVAL_MS = 1_000;
+/** Longer than the interval between two cycles by a monotonic clock. */
+const MISSED_MS = 3_000;
+/** Longer than any statement or write of a cycle may take. A long cycle makes progress meanwhile. */
+const STALL_TIMEOUT_MS = 120_000;
 /** Consecutive failed cycles after which a publisher lets another one lead. */
 const MAX_FAILED_CYCLES = 3;
-/** Cycles that it then skips: a standby tries to lead once a second. */
+/** Cycles that it then skips. A standby tries to lead every second. */
 const SKIPPED_CYCLES = 3;
 
-/** Learns how ticks go: for readiness and metrics. */
+/** Observes publish cycles, for readiness and metrics. */
 export interface CycleObserver {
   went(report: CycleReport, ms: number): void;
   failed(error: unknown, ms: number): void;
@@ -26,21 +26,21 @@ export interface CycleObserver {
 export interface RunOptions {
   signal: AbortSignal;
   log: Logger;
-  /** Told how each tick went. */
+  /** Called after each cycle. */
   watch?: CycleObserver;
-  /** Without a step for so long, a tick is given up, and the run with it. */
+  /** Milliseconds without progress after which the run rejects. */
   stallTimeoutMs?: number;
 }
 
 /**
- * Ticks at once and then every second, never two at a time, until the signal. Resolves when the
- * last tick is over and the leadership given back; rejects when a tick says that a person has to
- * decide, or, with a HungError and at once, when a tick does not go on. Every other fault is the
- * next tick's to repair; after several failed ticks in a row a standby gets its chance to lead.
+ * Runs publish cycles at once and then every second, never two at a time, until the signal. Resolves
+ * after the last cycle, with the leases released. Rejects with a FatalPublishError when an operator
+ * has to decide, and with a HungError when a cycle stalls. The next cycle retries after any other
+ * error; after several failed cycles in a row a standby gets the chance to lead.
  */
 export async function runPublisher(publisher: Publisher, options: RunOptions): Promise<void> {
-  const { signal, log, watch, stallTimeoutMs = HUNG_MS } = options;
-  const reports = new Reports(log);
+  const { signal, log, watch, stallTimeoutMs = STALL_TIMEOUT_MS } = options;
+  const cycleLog = new CycleLog(log);
   let running: Promise<void> = Promise.resolve();
   let stop: (error?: FatalPublishError) => void = () => undefined;
   let giveUp: (error: Error) => void = () => undefined;
@@ -52,9 +52,9 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
   });
   hung.catch(() => undefined);
   const watchdog = new Watchdog({
-    what: 'a tick of the publisher',
+    what: 'a publish cycle',
     limitMs: stallTimeoutMs,
-    progress: () => publisher.steps(),
+    progress: () => publisher.progress(),
     onHung: giveUp,
   });
 
@@ -65,115 +65,124 @@ export async function runPublisher(publisher: Publisher, options: RunOptions): P
     if (failedCycles < MAX_FAILED_CYCLES) return;
     failedCycles = 0;
     cyclesToSkip = SKIPPED_CYCLES;
-    reports.stepDown(error);
-    await publisher.close().catch((cause: unknown) => reports.trouble(cause));
+    cycleLog.stepDown(error);
+    await publisher.close().catch((cause: unknown) => cycleLog.failed(cause));
   };
 
-  let ticking = false;
-  let lastEnd = performance.now();
-  let renewing: Promise<unknown> = Promise.resolve();
-  const tick = async (): Promise<void> => {
+  let isRunning = false;
+  let lastCycleAt = performance.now();
+  let restarting: Promise<unknown> = Promise.resolve();
+  const runCycle = async (): Promise<void> => {
     if (signal.aborted) return;
     if (cyclesToSkip > 0) {
       cyclesToSkip -= 1;
-      lastEnd = performance.now();
+      lastCycleAt = performance.now();
       return;
     }
-    ticking = true;
+    isRunning = true;
     watchdog.began();
-    const began = performance.now();
-    const led = publisher.isLeader();
+    const startedAt = performance.now();
+    const wasLeader = publisher.isLeader();
     try {
       const report = await publisher.runCycle();
       failedCycles = 0;
-      watch?.went(report, performance.now() - began);
-      reports.tell(report);
+      watch?.went(report, performance.now() - startedAt);
+      cycleLog.completed(report);
     } catch (error) {
-      watch?.failed(error, performance.now() - began);
+      watch?.failed(error, performance.now() - startedAt);
       if (error instanceof FatalPublishError) stop(error);
       else {
-        reports.trouble(error);
-        const isLeader = led || publisher.isLeader();
+        cycleLog.failed(error);
+        const isLeader = wasLeader || publisher.isLeader();
         if (isLeader && !(error instanceof LeaseLostError)) await countFailure(error);
       }
     } finally {
-      ticking = false;
+      isRunning = false;
       watchdog.ended();
-      lastEnd = performance.now();
+      lastCycleAt = performance.now();
     }
   };
-  // A late tick is no news: the next one publishes what it would have.
+  // A missed run needs no warning: the next cycle publishes the same content.
   const quiet = () => undefined;
-  const task = createTask(EVERY_SECOND, () => (running = tick()), {
+  const task = createTask(EVERY_SECOND, () => (running = runCycle()), {
     noOverlap: true,
     suppressMissedWarning: true,
     logger: {
       info: quiet,
       warn: quiet,
       debug: quiet,
-      error: (error) => log.error({ err: error }, 'the schedule failed'),
+      error: (error) => log.error({ err: error }, 'publisher: the schedule failed'),
     },
   });
   const onAbort = (): void => stop();
   signal.addEventListener('abort', onAbort);
-  running = tick();
+  running = runCycle();
   await Promise.race([running, hung]);
   await task.start();
   if (signal.aborted) stop();
-  // The schedule is by the machine's clock. Where that is set back by an hour, the next tick would be an
-  // hour away; time that only goes on sees that none comes.
-  const looking = setInterval(() => {
-    if (ticking || performance.now() - lastEnd < SILENT_MS) return;
-    lastEnd = performance.now();
-    log.warn('no tick came when one was due: the clock was set back, and the schedule begins anew');
-    renewing = Promise.resolve(task.stop()).then(() => task.start());
-  }, LOOK_EVERY_MS);
+  // The schedule follows the wall clock: after it is set back by an hour, the next cycle would start an
+  // hour later. A monotonic timer detects that and restarts the schedule.
+  const clockCheck = setInterval(() => {
+    if (isRunning || performance.now() - lastCycleAt < MISSED_MS) return;
+    lastCycleAt = performance.now();
+    log.warn(
+      'publisher: no cycle started when one was due, so the clock was set back; the schedule restarts',
+    );
+    restarting = Promise.resolve(task.stop()).then(() => task.start());
+  }, CHECK_INTERVAL_MS);
   try {
     const error = await Promise.race([stopped, hung]);
-    clearInterval(looking);
-    await renewing;
+    clearInterval(clockCheck);
+    await restarting;
     await task.destroy();
     await Promise.race([running, hung]);
     await publisher.close();
     if (error !== undefined) throw error;
   } finally {
-    clearInterval(looking);
+    clearInterval(clockCheck);
     watchdog.stop();
     signal.removeEventListener('abort', onAbort);
-    // What hangs is left behind: the program ends, and with it the connection that holds the claim.
+    // A hung cycle is abandoned: the process exits, and its connection releases the lease.
     void task.destroy();
   }
 }
 
-/** Says what changes, not what repeats every second. */
-class Reports {
+/** Logs changes, not what repeats every second. */
+class CycleLog {
   private outcome = '';
-  private troubled = '';
+  private lastFailure = '';
   private hasSteppedDown = false;
 
   constructor(private readonly log: Logger) {}
 
-  tell(report: CycleReport): void {
+  completed(report: CycleReport): void {
     const { outcome } = report;
-    if (this.troubled !== '' && outcome === 'published') this.log.info('publishing again');
-    this.troubled = '';
+    if (this.lastFailure !== '' && outcome === 'published')
+      this.log.info('publisher: publishing again');
+    this.lastFailure = '';
     this.hasSteppedDown = false;
     if (outcome === 'published') {
-      const news = report.newProofs + report.changedRecords + report.grants;
-      if (outcome !== this.outcome || news > 0) this.log.info(report, WORDS[outcome]);
+      const changes = report.newProofs + report.changedRecords + report.shareChanges;
+      if (outcome !== this.outcome || changes > 0)
+        this.log.info(fieldsOf(report), MESSAGES[outcome]);
     } else if (outcome !== this.outcome) {
-      this.log[outcome === 'verifier_silent' ? 'warn' : 'info'](report, WORDS[outcome]);
+      this.log[outcome === 'verifier_silent' ? 'warn' : 'info'](
+        fieldsOf(report),
+        MESSAGES[outcome],
+      );
     }
     this.outcome = report.outcome;
   }
 
-  trouble(error: unknown): void {
+  failed(error: unknown): void {
     const message = error instanceof Error ? error.message : String(error);
     if (error instanceof LeaseLostError) this.log.warn(message);
-    else if (error instanceof ReplicaUnfit) {
-      if (message !== this.troubled) this.log.warn(`nothing was published: ${message}`);
-    } else if (message !== this.troubled) this.log.error({ err: error }, 'nothing was published');
-    this.troubled = message;
+    else if (error instanceof ReplicaUnusableError) {
+      if (message !== this.lastFailure)
+        this.log.warn(`publisher: nothing was published: ${message}`);
+    } else if (message !== this.lastFailure)
+      this.log.error({ err: error }, 'publisher: the cycle failed; nothing was published');
+    this.lastFailure = message;
   }
 
   stepDown(error: unknown): void {
@@ -182,15 +191,28 @@ class Reports {
     const counts = { failed_cycles: MAX_FAILED_CYCLES, skipped_cycles: SKIPPED_CYCLES };
     this.log.error(
       { err: error, ...counts },
-      'publish cycles keep failing: this publisher gives up the lead, so that another one can publish',
+      'publisher: cycles keep failing; it releases its leases so that a standby can publish',
     );
   }
 }
 
-const WORDS = {
-  published: 'a snapshot is published',
-  standby: 'another publisher leads; standing by',
-  waiting: 'nothing is verified yet; waiting',
+const MESSAGES = {
+  published: 'publisher: snapshot published',
+  standby: 'publisher: another publisher leads; this one is the standby',
+  waiting: 'publisher: the log has no verified leaves yet; waiting',
   verifier_silent:
-    'the verifier has not looked for what is over for longer than SNAPSHOT_TTL, as far as the database that is read knows; nothing is published until it does',
+    'publisher: the last expiry scan in the database is older than SNAPSHOT_TTL; nothing is published until the verifier completes one',
 } as const;
+
+function fieldsOf(report: CycleReport): object {
+  if (report.outcome !== 'published') return report;
+  const { outcome, generation, treeSize, newProofs, changedRecords, shareChanges } = report;
+  return {
+    outcome,
+    generation,
+    tree_size: treeSize,
+    new_proofs: newProofs,
+    changed_records: changedRecords,
+    share_changes: shareChanges,
+  };
+}

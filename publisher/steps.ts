@@ -1,8 +1,8 @@
 import type { RegistryView } from './registry/registry-view.js';
 import type { Replica } from './registry/replica.js';
 
-/** Counts what was asked of the registry and is answered, so that a long tick is told from one that hangs. */
-export class Steps {
+/** Counts completed registry calls, so that the watchdog can distinguish a long cycle from a hung one. */
+export class ProgressCounter {
   count = 0;
 
   of(registry: RegistryView): RegistryView {
@@ -11,8 +11,8 @@ export class Steps {
     };
     return new Proxy(registry, {
       get: (target, name) => {
-        const ask = Reflect.get(target, name) as (...args: unknown[]) => Promise<unknown>;
-        return (...args: unknown[]) => ask.apply(target, args).finally(done);
+        const call = Reflect.get(target, name) as (...args: unknown[]) => Promise<unknown>;
+        return (...args: unknown[]) => call.apply(target, args).finally(done);
       },
     });
   }

@@ -1,4 +1,4 @@
-import { DatabaseClaim } from '#publisher/registry/lease';
+import { DatabaseLease } from '#publisher/registry/lease';
 import { createPublisher } from '#publisher/publisher';
 import { sqlRegistry } from '#publisher/registry/sql-registry';
 import { systemClock } from '#runtime/process/clock';
@@ -31,7 +31,7 @@ runTask<PublisherTask>(async (task, stopping) => {
   const lock = connect(task.databaseUrl, { application: 'bench-publisher-lock', max: 1 });
   const publisher = createPublisher({
     registry: sqlRegistry(sql),
-    claims: [new DatabaseClaim(lock)],
+    leases: [new DatabaseLease(lock)],
     directory: task.snapshotDir,
     origin: task.origin,
     snapshotName: task.snapshotName,
@@ -47,7 +47,9 @@ runTask<PublisherTask>(async (task, stopping) => {
   const failed = new Promise<never>((_, reject) => {
     process.on('message', () => {
       const before = publisher.written().bytes;
-      publisher.runCycle().then(() => report({ bytes: publisher.written().bytes - before }), reject);
+      publisher
+        .runCycle()
+        .then(() => report({ bytes: publisher.written().bytes - before }), reject);
     });
   });
   reportReady();

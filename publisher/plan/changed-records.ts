@@ -1,29 +1,32 @@
 import { parseEntry } from '#protocol/entries';
-import { eventsOf, mergeEvents, publishedEvents, type RevocationInHistory } from '#protocol/history';
+import {
+  eventsOf,
+  mergeEvents,
+  publishedEvents,
+  type RevocationInHistory,
+} from '#protocol/history';
 import type { Place } from '#protocol/snapshot/find';
 import type { IndexPartPin } from '#protocol/snapshot/manifest';
 import { decodeEntryBundle, entriesPath, TILE_WIDTH, tileWidth } from '#protocol/tiles';
 import { parseTime } from '#protocol/time';
 import type { CycleContext } from '../context.js';
 import type { RenderedRecord } from '../render/files.js';
-import { eventsIn, factsOfRecord, revokedIn, saysAlready } from '../render/read-record.js';
+import { eventsIn, factsOfRecord, revokedIn, isUnchanged } from '../render/read-record.js';
 import { renderRecord } from '../render/record.js';
 
-/** What was published before this tick. */
+/** The tree and index that were published before this cycle. */
 export interface Before {
   size: number;
   pins: readonly IndexPartPin[];
 }
 
-/** How many records are held in memory at once. */
+/** Records held in memory at once. */
 const AT_ONCE = 4096;
 
 /**
- * Records that replace published ones, because the log revokes an artifact of them below `size` or
- * the verifier changed its mind about their leaf: where a status changes, and also where something
- * became of the proof that changes none, such as a failure of what is revoked already, so that its
- * history is whole. What is asked of the registry is only what may change; the facts are taken from
- * what is published.
+ * Records that replace published ones, after a revocation below `size` or a new verdict. A change of
+ * the history alone replaces a record too, such as the failure of a revoked proof. Only what may change
+ * is read from the registry; the facts come from the published record.
  */
 export async function* changedRecords(
   ctx: CycleContext,
@@ -41,12 +44,12 @@ export async function* changedRecords(
   }
   const all = [...proofIds];
   for (let at = 0; at < all.length; at += AT_ONCE) {
-    const records = await judge(ctx, before, size, all.slice(at, at + AT_ONCE), failedOnly);
+    const records = await rerender(ctx, before, size, all.slice(at, at + AT_ONCE), failedOnly);
     if (records.length > 0) yield records;
   }
 }
 
-async function judge(
+async function rerender(
   ctx: CycleContext,
   before: Before,
   size: number,
@@ -55,7 +58,7 @@ async function judge(
 ): Promise<RenderedRecord[]> {
   const published: { proofId: string; place: Place; record: Uint8Array }[] = [];
   for (const proofId of proofIds) {
-    // A proof that is not published yet is among the new leaves, and judged there.
+    // A proof without a published record is among the new leaves, and newLeaves renders it.
     const found = await ctx.index.find(before.pins, proofId);
     if (found !== null) published.push({ proofId, ...found });
   }
@@ -69,8 +72,8 @@ async function judge(
     registry.verdictHistories(published.map(({ place }) => place.leafIndex)),
   ]);
   const revocations = revocationsIn(statusEntries);
-  // Columns that pass are what the AEP says; a record that was first published while they did not
-  // may say something else. Of a leaf that fails, what the public has seen stands.
+  // Verified columns match the AEP; a record first published while they failed may differ, so they
+  // replace its facts. A failing leaf keeps its published facts.
   const passing = published.flatMap(({ place }) =>
     histories.get(place.leafIndex)?.at(-1)?.outcome === 'pass' ? [place.leafIndex] : [],
   );
@@ -90,20 +93,20 @@ async function judge(
     const verdict = ofLeaf.verdicts.at(-1);
     if (failedOnly && (verdict === undefined || verdict.outcome === 'pass')) return [];
     const facts = { ...factsOfRecord(record, proofId), ...verifiedColumns.get(place.leafIndex) };
-    const judgement = {
+    const status = {
       verdict,
       revoked: ofLeaf.revocations.map(({ kind }) => kind),
-      toldRevoked: revokedIn(record, proofId),
-      // What was told of it stays told, whatever the registry has lost since.
+      publishedRevoked: revokedIn(record, proofId),
+      // Published events stay, even if the registry lost them.
       events: publishedEvents(mergeEvents(eventsIn(record, proofId), eventsOf(facts, ofLeaf))),
     };
-    if (saysAlready(record, facts, judgement)) return [];
+    if (isUnchanged(record, facts, status)) return [];
     const { leafIndex, proofNumber } = place;
-    return [{ id: proofId, leafIndex, proofNumber, bytes: renderRecord(facts, judgement) }];
+    return [{ id: proofId, leafIndex, proofNumber, bytes: renderRecord(facts, status) }];
   });
 }
 
-/** Which proof a published leaf is, by the published entry; null when it is no proof. */
+/** The proof id of a published leaf, from the published entry; null for status and key entries. */
 async function proofAt(ctx: CycleContext, size: number, leafIndex: number): Promise<string | null> {
   const index = Math.floor(leafIndex / TILE_WIDTH);
   const path = entriesPath(index, tileWidth(0, index, size));

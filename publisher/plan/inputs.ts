@@ -13,7 +13,7 @@ import { behind, ended, forked, type TreeHead, VerifiedTree } from './tree.js';
 import { unknownSigner } from './unknown-signer.js';
 import { isStatedBy, verdictChanges, type VerdictChanges } from './verdict-changes.js';
 
-/** A head that somebody may hold us to, and what it was found in. */
+/** A head that the next tree must extend, and its source. */
 export type TrustedHead = readonly [head: TreeHead, what: string];
 
 export interface StoredCheckpoint extends TreeHead {
@@ -21,112 +21,112 @@ export interface StoredCheckpoint extends TreeHead {
   signedBy: Vkey;
 }
 
-/** What a tick goes on from: shown to extend everything that was ever published. */
+/** Inputs of a publish cycle, checked to extend every published head. */
 export interface PublishInputs {
   head: TreeHead;
-  anchors: readonly TrustedHead[];
-  /** Null when there is nothing to add, because every anchor is this very tree. */
+  trustedHeads: readonly TrustedHead[];
+  /** Null when every trusted head is this tree, so there are no new leaves. */
   tree: VerifiedTree | null;
   stored: StoredCheckpoint | null;
   /** The note in the published checkpoint file. */
   publishedNote: string | null;
   keys: PublishedKeys;
   changes: VerdictChanges;
-  grants: ShareChange[];
+  shareChanges: ShareChange[];
 }
 
 /**
- * Reads what there is to publish and holds it against what is published.
+ * Reads the inputs of a cycle and checks them against the published state.
  *
- * @returns null when nothing is verified yet
- * @throws FatalPublishError when the registry does not extend what is published
+ * @returns null when the log has no verified prefix
+ * @throws FatalPublishError when the registry does not extend the published log
  */
 export async function loadPublishInputs(
   ctx: CycleContext,
   published: Published | null,
 ): Promise<PublishInputs | null> {
-  const frontier = await ctx.registry.verifiedPrefix();
+  const prefix = await ctx.registry.verifiedPrefix();
   const stored = await storedCheckpoint(ctx);
   if (stored === null && (await ctx.registry.hasEnded(ctx.logSigner.name))) {
     throw ended(ctx.logSigner.name);
   }
 
-  // What may be published is what the verifier found and what extends everything ever published:
-  // in the manifest, in the checkpoint file, signed by a publisher that died before writing it, or
-  // kept by somebody else.
+  // The verified tree must extend every published head: in the manifest, in the checkpoint file,
+  // signed before a crash and never written, or configured in TRUSTED_CHECKPOINT.
   const file = await ctx.directory.checkpoint();
-  const anchors: TrustedHead[] = [];
-  if (published !== null) anchors.push([published.opened.checkpoint, 'the published snapshot']);
-  if (file !== null) anchors.push([file.checkpoint, 'the published checkpoint']);
-  if (stored !== null) anchors.push([stored, 'the last signed checkpoint']);
-  const { head: kept } = ctx.kept;
-  if (kept !== null) anchors.push([kept, 'the checkpoint of TRUSTED_CHECKPOINT']);
-  requireCovered(frontier?.treeSize ?? 0, anchors);
-  if (frontier === null) return null;
-  const head: TreeHead = { size: frontier.treeSize, root: frontier.root };
+  const trustedHeads: TrustedHead[] = [];
+  if (published !== null)
+    trustedHeads.push([published.opened.checkpoint, 'the published snapshot']);
+  if (file !== null) trustedHeads.push([file.checkpoint, 'the published checkpoint']);
+  if (stored !== null) trustedHeads.push([stored, 'the last signed checkpoint']);
+  const { head: configured } = ctx.memory;
+  if (configured !== null) trustedHeads.push([configured, 'the checkpoint of TRUSTED_CHECKPOINT']);
+  requireCovered(prefix?.treeSize ?? 0, trustedHeads);
+  if (prefix === null) return null;
+  const head: TreeHead = { size: prefix.treeSize, root: prefix.root };
   const keys = await keysAt(ctx, published, head.size);
   return {
     head,
-    anchors,
-    tree: await extending(ctx, head, anchors),
+    trustedHeads,
+    tree: await openExtendingTree(ctx, head, trustedHeads),
     stored,
     publishedNote: file?.note ?? null,
     keys,
-    // Read before the verdicts themselves: what is decided in between is taken up again, not missed.
+    // Read before the verdicts themselves: a verdict in between is published twice, never missed.
     changes: await verdictChanges(
       ctx,
       published,
-      frontier.verdictId,
+      prefix.verdictId,
       isStatedBy(keys.ranges, head.size),
     ),
-    grants: await shareChanges(ctx, published?.opened.manifest.index_parts ?? []),
+    shareChanges: await shareChanges(ctx, published?.opened.manifest.index_parts ?? []),
   };
 }
 
 /**
- * For what was found in a replica: the primary has everything that was published, and the very tree
- * that is about to be signed. A few rows, whatever the size of the log.
+ * Checks inputs that were read from a replica: the primary must hold every published leaf and the
+ * tree that is about to be signed. Reads a few rows at any size of the log.
  */
 export async function requireInPrimary(
   ctx: CycleContext,
   primary: RegistryView,
-  { head, anchors, tree }: PublishInputs,
+  { head, trustedHeads, tree }: PublishInputs,
 ): Promise<void> {
-  const frontier = await primary.verifiedPrefix();
-  requireCovered(frontier?.treeSize ?? 0, anchors);
+  const prefix = await primary.verifiedPrefix();
+  requireCovered(prefix?.treeSize ?? 0, trustedHeads);
   if (tree === null) return;
   await VerifiedTree.open(ctx.sha256, head, (level, index) => primary.tile(level, index));
 }
 
-function requireCovered(size: number, anchors: readonly TrustedHead[]): void {
-  for (const [anchor, what] of anchors) {
-    if (anchor.size > size) throw behind(size, anchor.size, what);
+function requireCovered(size: number, trustedHeads: readonly TrustedHead[]): void {
+  for (const [trusted, what] of trustedHeads) {
+    if (trusted.size > size) throw behind(size, trusted.size, what);
   }
 }
 
 /**
- * The verified tree, shown to extend every anchor; null when there is nothing to add because all
- * of them are this very tree.
+ * Opens the verified tree and checks that it extends every trusted head; null when every trusted head
+ * is this tree.
  */
-async function extending(
+async function openExtendingTree(
   ctx: CycleContext,
   head: TreeHead,
-  anchors: readonly TrustedHead[],
+  trustedHeads: readonly TrustedHead[],
 ): Promise<VerifiedTree | null> {
-  let grown = anchors.length === 0;
-  for (const [anchor, what] of anchors) {
-    if (anchor.size < head.size) grown = true;
-    else if (!equalBytes(anchor.root, head.root)) throw forked(anchor.size, what);
+  let grown = trustedHeads.length === 0;
+  for (const [trusted, what] of trustedHeads) {
+    if (trusted.size < head.size) grown = true;
+    else if (!equalBytes(trusted.root, head.root)) throw forked(trusted.size, what);
   }
-  if (!grown && anchors.some(([, what]) => what === 'the published snapshot')) return null;
+  if (!grown && trustedHeads.some(([, what]) => what === 'the published snapshot')) return null;
   const tree = await VerifiedTree.open(ctx.sha256, head, (level, index) =>
     ctx.registry.tile(level, index),
   );
-  for (const [anchor, what] of anchors) await tree.requireExtends(anchor, what);
+  for (const [trusted, what] of trustedHeads) await tree.requireExtends(trusted, what);
   return tree;
 }
 
-/** The last checkpoint that this log's keys signed, whether or not it came to be published. */
+/** The last checkpoint that a key of this log signed, published or not. */
 export async function storedCheckpoint(ctx: CycleContext): Promise<StoredCheckpoint | null> {
   const stored = await ctx.registry.latestCheckpoint();
   if (stored === null) return null;
@@ -150,20 +150,19 @@ export async function storedCheckpoint(ctx: CycleContext): Promise<StoredCheckpo
 }
 
 /**
- * How long a manifest asserts. One that leaves changes to the next tick asserts no longer than the
- * one before it: what the verifier vouches for is not all in it. Of one whose end is there already,
- * or comes while it is made, the beginning is moved before that: it is published as over, so that
- * the next tick goes on from it.
+ * The validity of a manifest. A manifest that leaves changes to the next cycle must not outlast the
+ * previous one, because it lacks some verdicts. If it has expired before it is signed, `issued_at`
+ * moves before its end: the manifest is published as expired, and the next cycle continues from it.
  *
- * @param before the manifest that is not to be outlasted, if any
+ * @param before the manifest that must not be outlasted, if any
  */
 export function validity(
   before: Published | null,
   maxValidUntil: number,
-  began: number,
+  startedAt: number,
   now: number,
 ): Pick<Manifest, 'issued_at' | 'valid_until'> {
   const end = Math.min(maxValidUntil, before?.opened.validUntil ?? Infinity);
-  const issued = [now, began].find((at) => at < end) ?? before?.opened.issuedAt ?? began;
+  const issued = [now, startedAt].find((at) => at < end) ?? before?.opened.issuedAt ?? startedAt;
   return { issued_at: formatTime(issued), valid_until: formatTime(end) };
 }

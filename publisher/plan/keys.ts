@@ -13,20 +13,20 @@ import type { Published } from '../store/directory.js';
 import type { PublishedFile } from '../store/writer.js';
 import { FatalPublishError } from '../errors.js';
 
-/** The list of keys of a snapshot, and the key entries that it was made of. */
+/** The key list of a snapshot and its source entries. */
 export interface PublishedKeys {
   /** Bodies of the key entries, by leaf index. */
   entries: ReadonlyMap<number, Uint8Array>;
   file: PublishedFile;
   pin: Manifest['keys'];
-  /** What readers of the list void. */
+  /** Leaf ranges that readers void. */
   ranges: readonly VoidedRange[];
 }
 
 /**
- * The list of keys at a tree size, with every compromise in the log: one beyond that size only takes
- * validity away, so it need not wait for the verifier. Readers void by the list what a compromised
- * key signed, so no voided range that is published may be lost.
+ * The key list at a tree size, with every compromise in the log. A compromise beyond that size only
+ * withdraws validity, so it need not wait for the verifier. Readers void proofs by this list, so no
+ * published voided range may be lost.
  *
  * @throws FatalPublishError tree_mismatch when the registry lost one, or altered an entry beyond `size`
  * @throws ProtocolError malformed_entry
@@ -50,7 +50,7 @@ export async function keysAt(
     if (ranges.some((range) => range.keyId === keyId && range.from <= from)) continue;
     throw new FatalPublishError(
       'tree_mismatch',
-      `The registry contradicts itself: by what is published key ${keyId} is compromised from leaf ${from} on, and its key entries do not say so. ` +
+      `The registry contradicts itself: the published key list voids key ${keyId} from leaf ${from} on, but its key entries lack that compromise.  ` +
         'Restore the database from a backup that holds every published leaf, and start the publisher again. ' +
         'If the entry is lost for good, run aep-key compromise for that key again, from that leaf on.',
     );
@@ -71,7 +71,7 @@ async function requireLeaf(ctx: CycleContext, leafIndex: number, body: Uint8Arra
   if (hash !== null && equalBytes(hash, leafHash(ctx.sha256, body))) return;
   throw new FatalPublishError(
     'tree_mismatch',
-    `The registry contradicts itself: the key entry at leaf ${leafIndex} is not what was appended to the log. ` +
+    `The registry contradicts itself: the key entry at leaf ${leafIndex} differs from the appended hash. ` +
       'Restore its row, or the tile that holds its hash, from a backup, and start the publisher again.',
   );
 }
@@ -86,7 +86,7 @@ async function publishedRanges(ctx: CycleContext, published: Published | null) {
   return voidedRanges(keysFileSchema.parse(parseStrict(bytes)));
 }
 
-/** Left out while there are none, so that older readers know the file. */
+/** Omitted while empty, because older readers reject the member. */
 function retiredKeys({ trust, sha256 }: CycleContext): Pick<KeysFile, 'retired'> {
   const vkeys = ([, ...retired]: PinnedKeys): string[] =>
     retired.map(({ name, publicKey }) => formatVkey(sha256, name, publicKey));

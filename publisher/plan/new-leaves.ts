@@ -2,20 +2,27 @@ import { equalBytes } from '#protocol/bytes';
 import { parseEntry, proofEntryText } from '#protocol/entries';
 import { eventsOf, publishedEvents } from '#protocol/history';
 import type { IndexRows } from '#protocol/snapshot/index-part';
-import { encodeEntryBundle, entriesPath, TILE_WIDTH, tilePath, tilesBetween, tileWidth } from '#protocol/tiles';
+import {
+  encodeEntryBundle,
+  entriesPath,
+  TILE_WIDTH,
+  tilePath,
+  tilesBetween,
+  tileWidth,
+} from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import type { CycleContext } from '../context.js';
 import { FatalPublishError } from '../errors.js';
 import type { Leaf, LeafVerdict, ProofLeaf, RegistryView } from '../registry/registry-view.js';
 import { bodiesFile } from '../render/files.js';
 import { factsOfLeaf } from '../render/proof-facts.js';
-import { type Judgement, renderRecord } from '../render/record.js';
+import { type CurrentStatus, renderRecord } from '../render/record.js';
 import type { PublishedFile } from '../store/writer.js';
 import { type Revocations, revocationsIn } from './changed-records.js';
 import type { PublishedKeys } from './keys.js';
 import type { VerifiedTree } from './tree.js';
 
-/** What a run of new leaves adds to the snapshot. */
+/** Files and index rows of a run of new leaves. */
 export interface NewLeaves {
   files: PublishedFile[];
   /** Null when no leaf of the run is a proof. */
@@ -24,12 +31,11 @@ export interface NewLeaves {
 }
 
 /**
- * Everything that the leaves from `from` up to the tree's size add, in runs that fit in memory:
- * tiles, entry bundles, bodies and index rows. Every leaf is checked against the tree before it is
- * handed out.
+ * Renders the leaves from `from` up to the tree's size, in runs that fit in memory: tiles, entry
+ * bundles, bodies and index rows. Checks every leaf against the tree first.
  *
  * @param proofsBefore how many of the leaves before `from` are proofs
- * @param keys the list of keys that is published with them
+ * @param keys the key list of the same snapshot
  */
 export async function* newLeaves(
   ctx: CycleContext,
@@ -41,10 +47,10 @@ export async function* newLeaves(
   const { size } = tree.head;
   const { registry, chunkLeaves } = ctx;
   if (from === size) return;
-  // A revocation comes after its proof, so all that concern new proofs are among the new leaves.
+  // A revocation follows its proof in the log, so new leaves hold every revocation of a new proof.
   const revocations = revocationsIn(await registry.statusEntries(from, size));
   let proofNumber = proofsBefore;
-  // The first bundle may be one that was published in part: it is written whole, at its new width.
+  // The first bundle may be a published partial one: it is written again at its new width.
   for (let first = from - (from % TILE_WIDTH); first < size; first += chunkLeaves) {
     const end = Math.min(first + chunkLeaves, size);
     const leaves = await registry.leaves(first, end);
@@ -53,14 +59,14 @@ export async function* newLeaves(
     requireEntriesSeen(fresh, revocations, keys);
     const verdicts = await registry.verdictsForRange(Math.max(first, from), end);
     const proofs = fresh.filter((leaf): leaf is ProofLeaf => leaf.kind === 'proof');
-    const judgements = await firstVerdicts(registry, proofs, verdicts, revocations);
+    const statuses = await firstStatuses(registry, proofs, verdicts, revocations);
     const records = proofs.map((leaf, i) => ({
       id: leaf.proofId,
       leafIndex: leaf.leafIndex,
       proofNumber: proofNumber + i,
       bytes: renderRecord(
         factsOfLeaf(leaf, ctx.logSigner.name, size),
-        judgements.get(leaf.leafIndex)!,
+        statuses.get(leaf.leafIndex)!,
       ),
     }));
     proofNumber += proofs.length;
@@ -116,7 +122,7 @@ async function upperTiles(tree: VerifiedTree, from: number): Promise<PublishedFi
   return files;
 }
 
-/** What the row says; the tree says whether that is the leaf. */
+/** Entry bytes from a row. They are unverified until the tree confirms them. */
 function entryBytes(leaf: Leaf): Uint8Array {
   if (leaf.kind === 'other') return leaf.bytes;
   const text = proofEntryText({
@@ -128,7 +134,7 @@ function entryBytes(leaf: Leaf): Uint8Array {
   return Buffer.from(text);
 }
 
-/** No revocation and no end of a key may be in the tree that is about to be signed and not be applied. */
+/** Every revocation and key entry in the tree to be signed must have been applied. */
 function requireEntriesSeen(
   leaves: readonly Leaf[],
   revocations: Revocations,
@@ -150,36 +156,35 @@ function requireEntriesSeen(
 }
 
 /**
- * What is said of proofs that were never published, by leaf index. Of nearly all the verdict in
- * force says everything; only of those with a verdict of their own, or a revocation, is asked what
- * else was found before.
+ * Statuses of unpublished proofs, by leaf index. The effective verdict suffices for most; the full
+ * history is read only for proofs with a verdict on their single leaf or a revocation.
  */
-export async function firstVerdicts(
+export async function firstStatuses(
   registry: RegistryView,
   proofs: readonly ProofLeaf[],
   verdicts: ReadonlyMap<number, LeafVerdict>,
   revocations: Revocations,
-): Promise<Map<number, Judgement>> {
-  const judgements = new Map<number, Judgement>();
+): Promise<Map<number, CurrentStatus>> {
+  const statuses = new Map<number, CurrentStatus>();
   const eventful: ProofLeaf[] = [];
   for (const leaf of proofs) {
     const verdict = verdicts.get(leaf.leafIndex);
     if (verdict?.own === true || revocations.has(leaf.proofId)) eventful.push(leaf);
-    else judgements.set(leaf.leafIndex, { verdict, revoked: [] });
+    else statuses.set(leaf.leafIndex, { verdict, revoked: [] });
   }
-  if (eventful.length === 0) return judgements;
+  if (eventful.length === 0) return statuses;
   const histories = await registry.verdictHistories(eventful.map(({ leafIndex }) => leafIndex));
   for (const leaf of eventful) {
     const history = {
       verdicts: histories.get(leaf.leafIndex) ?? [],
       revocations: revocations.get(leaf.proofId) ?? [],
     };
-    judgements.set(leaf.leafIndex, {
-      // Of the same reading as the events: no record asserts what its own history denies.
+    statuses.set(leaf.leafIndex, {
+      // The verdict is of the same read as the events, so a record never contradicts its history.
       verdict: history.verdicts.at(-1),
       revoked: history.revocations.map(({ kind }) => kind),
       events: publishedEvents(eventsOf(leaf, history)),
     });
   }
-  return judgements;
+  return statuses;
 }

@@ -14,14 +14,14 @@ import {
 } from '../render/package-record.js';
 import type { PackageRow } from '../registry/registry-view.js';
 
-/** Members that are remembered, of a few hundred bytes each. */
-const REMEMBERED = 50_000;
+/** Cached members, of a few hundred bytes each. */
+const MAX_CACHED_MEMBERS = 50_000;
 const PROOFS_AT_ONCE = 1000;
 const PACKAGES_AT_ONCE = 200;
 
 /**
- * What the published records say of proofs, as of `pins`: of a package's members nothing else is
- * believed. Each is looked up once, because one proof may be in many packages.
+ * Package members as published in the index of `pins`, the only source for a package record. Caches
+ * them, because a proof may be in many packages.
  */
 export class PublishedMembers {
   private readonly known = new Map<string, PackageMember>();
@@ -31,7 +31,7 @@ export class PublishedMembers {
     readonly pins: readonly IndexPartPin[],
   ) {}
 
-  /** Null unless all of them are published. */
+  /** Null unless all members are published. */
   async of(proofIds: readonly string[]): Promise<PackageMember[] | null> {
     const members: PackageMember[] = [];
     for (const proofId of proofIds) {
@@ -46,16 +46,15 @@ export class PublishedMembers {
     const found = await this.ctx.index.find(this.pins, proofId);
     if (found === null) return null;
     const member = memberOf(found.record, proofId, found.place.proofNumber);
-    if (this.known.size >= REMEMBERED) this.known.clear();
+    if (this.known.size >= MAX_CACHED_MEMBERS) this.known.clear();
     this.known.set(proofId, member);
     return member;
   }
 }
 
 /**
- * A package's record for the first time; null while one of its members is not in the published tree.
- * One whose members are not those that it was made of resolves to nothing: it is not to be believed,
- * and must not keep the others back either.
+ * First record of a package; null while a member is not in the published tree. A package whose members
+ * were changed is published as unresolvable: it cannot be trusted and must not block other packages.
  */
 export async function newPackage(
   ctx: CycleContext,
@@ -66,21 +65,22 @@ export async function newPackage(
 ): Promise<RenderedRecord | null> {
   const record = { id: packageIndexId(packageId), leafIndex: changeNo };
   if (row === undefined || membersHash(ctx.sha256, row.proofIds) !== row.membersHash) {
-    const said = 'ALARM: the members of a package are not those that it was made of';
-    ctx.log.error({ package_id: packageId }, said);
+    const message =
+      'publisher: the members of a package differ from those it was created with; it is published as unresolvable';
+    ctx.log.error({ package_id: packageId }, message);
     return { ...record, proofNumber: 0, bytes: unresolvedPackage(packageId) };
   }
   const found = await members.of(row.proofIds);
   if (found === null) return null;
-  const { bytes, proofNumber } = rendered(ctx, packageId, found);
+  const { bytes, proofNumber } = render(ctx, packageId, found);
   return { ...record, proofNumber, bytes };
 }
 
 /**
- * Published packages that say something else now, because the proofs were judged anew. Which proofs
- * are in a package is taken from what is published.
+ * Published packages whose record changes with the records of `proofIds`. The members of a package are
+ * read from its published record.
  *
- * @param assertLess leave out those that would come to assert
+ * @param assertLess skip packages that would assert validity
  */
 export async function* changedPackages(
   ctx: CycleContext,
@@ -95,7 +95,7 @@ export async function* changedPackages(
   }
   let records: RenderedRecord[] = [];
   for (const packageId of packageIds) {
-    const record = await packageAnew(ctx, members, packageId, assertLess);
+    const record = await changedPackage(ctx, members, packageId, assertLess);
     if (record !== null) records.push(record);
     if (records.length < PACKAGES_AT_ONCE) continue;
     yield records;
@@ -104,14 +104,14 @@ export async function* changedPackages(
   if (records.length > 0) yield records;
 }
 
-async function packageAnew(
+async function changedPackage(
   ctx: CycleContext,
   members: PublishedMembers,
   packageId: string,
   assertLess: boolean,
 ): Promise<RenderedRecord | null> {
   const id = packageIndexId(packageId);
-  // One that is not published yet is among the changes, now or later, and rendered there.
+  // A package without a published record is rendered by newPackage.
   const published = await ctx.index.find(members.pins, id, PACKAGE_PARTS);
   const before = published && publishedPackage(published.record, packageId);
   if (published === null || before === null) return null;
@@ -119,13 +119,13 @@ async function packageAnew(
   if (found === null) {
     throw ctx.directory.damaged(`a member of the published package ${packageId} is not published`);
   }
-  const { bytes, status, proofNumber } = rendered(ctx, packageId, found);
+  const { bytes, status, proofNumber } = render(ctx, packageId, found);
   if (equalBytes(bytes, published.record)) return null;
   if (assertLess && canAssertValidity(status)) return null;
   return { id, leafIndex: published.place.leafIndex, proofNumber, bytes };
 }
 
-function rendered(
+function render(
   ctx: CycleContext,
   packageId: string,
   members: readonly PackageMember[],
@@ -133,7 +133,7 @@ function rendered(
   return {
     bytes: renderPackage(ctx.sha256, ctx.logSigner.name, packageId, members),
     status: packageStatus(members.map((member) => member.status)),
-    // In a window as long as its newest member is.
+    // A package counts as a recent lookup as long as its newest member.
     proofNumber: Math.max(...members.map((member) => member.proofNumber)),
   };
 }

@@ -9,12 +9,12 @@ import { newPackage, type PublishedMembers } from './packages.js';
 import type { ShareChange, ShareTarget } from '../registry/registry-view.js';
 import { FatalPublishError } from '../errors.js';
 
-/** Changes, and members of new packages, that one tick takes up; more wait for the next. */
+/** Limits of changes, and of members of new packages, per cycle. */
 export const SHARES_PER_CYCLE = 20_000;
-const MEMBERS_PER_TICK = 20_000;
+const MEMBERS_PER_CYCLE = 20_000;
 const CHANGES_AT_ONCE = 500;
 
-/** The number of the last change that is in a snapshot, which its index rows have; 0 without any. */
+/** Number of the last change in a snapshot, from its index rows; 0 without any. */
 function lastChange(pins: readonly IndexPartPin[]): number {
   return pins.reduce(
     (last, { kind, last_leaf }) =>
@@ -24,8 +24,8 @@ function lastChange(pins: readonly IndexPartPin[]): number {
 }
 
 /**
- * The changes of tokens and packages that come after those in the snapshot, as many as one tick
- * takes up. Stops the publisher when the registry does not have the last one that is published.
+ * The changes of tokens and packages after those in the snapshot, up to the limit of one cycle. Stops
+ * the publisher if the registry lacks the last published one.
  */
 export async function shareChanges(
   ctx: CycleContext,
@@ -36,7 +36,7 @@ export async function shareChanges(
   const limit = SHARES_PER_CYCLE + (last === 0 ? 0 : 1);
   const changes = await ctx.registry.shareChangesSince(from - 1, limit);
   changes.forEach(({ changeNo }, i) => {
-    // One left out would be left out for ever, and might be the end of a token.
+    // A skipped change would never be published, and might revoke a token.
     if (changeNo !== from + i) throw new Error(`the registry did not list change ${from + i}`);
   });
   if (last === 0) return changes;
@@ -46,8 +46,8 @@ export async function shareChanges(
 }
 
 /**
- * Whether the last change that is published is this one. A registry that lost changes and has made
- * others since has another of the same number, and those before it were never looked at.
+ * Whether this is the last published change. A registry that lost changes may have reused their
+ * numbers, and the changes before it would then never be published.
  */
 async function isPublished(
   ctx: CycleContext,
@@ -63,12 +63,12 @@ async function isPublished(
 }
 
 /**
- * What the changes come to, in their order: records of tokens and of packages. Ends before a package
- * with a member that is not published yet, and what comes after it waits with it: `waits`.
+ * Renders the records of changed tokens and packages, in order. Stops before a package with a member
+ * that is not published yet; later changes wait behind it (`waits`).
  *
- * @param members as of the pins that have the proofs of this tick in them
+ * @param members of an index that contains the proofs of this cycle
  */
-export async function* changedGrants(
+export async function* changedShares(
   ctx: CycleContext,
   members: PublishedMembers,
   changes: readonly ShareChange[],
@@ -78,8 +78,8 @@ export async function* changedGrants(
   taken: number;
   waits: boolean;
 }> {
-  let looked = 0;
-  for (let at = 0; at < changes.length && looked < MEMBERS_PER_TICK; at += CHANGES_AT_ONCE) {
+  let memberCount = 0;
+  for (let at = 0; at < changes.length && memberCount < MEMBERS_PER_CYCLE; at += CHANGES_AT_ONCE) {
     const some = changes.slice(at, at + CHANGES_AT_ONCE);
     const rows = await packageRows(ctx, some);
     const packages: RenderedRecord[] = [];
@@ -91,7 +91,7 @@ export async function* changedGrants(
         const record = await newPackage(ctx, members, changeNo, packageId, row);
         if (record === null) break;
         packages.push(record);
-        looked += row?.proofIds.length ?? 0;
+        memberCount += row?.proofIds.length ?? 0;
       }
       taken += 1;
     }
@@ -107,12 +107,12 @@ async function packageRows(ctx: CycleContext, changes: readonly ShareChange[]) {
   return new Map(rows.map((row) => [row.packageId, row]));
 }
 
-/** What the tokens show now: an end comes to be in the row of the token that it is the end of. */
+/** Current records of the tokens. A revocation replaces the record of its token. */
 async function shares(
   ctx: CycleContext,
   changes: readonly ShareChange[],
 ): Promise<RenderedRecord[]> {
-  // Of several changes of one token the last stays; a row has half of the hash.
+  // The last of several changes of a token wins. The index key is half of its hash.
   const last = new Map<string, { tokenHash: string; changeNo: number }>();
   for (const change of changes) {
     if ('tokenHash' in change) last.set(toHex(shareIndexId(fromHex(change.tokenHash))), change);
@@ -139,7 +139,7 @@ function behind(last: number): FatalPublishError {
   return new FatalPublishError(
     'changes_behind',
     `The published snapshot has change ${last} of share tokens and packages, and the database does not: it was restored, or failed over, to an older state, ` +
-      'in which tokens may be live again that were revoked since. Bring back a database that holds every published change and start the publisher again. ' +
-      'If those changes are lost for good, revoke those tokens again, then delete lookup/ in the snapshot directory and start the publisher again: it is written anew from the registry, and the log beside it stays as it is.',
+      'and revoked tokens may be live in it.  Bring back a database that holds every published change and start the publisher again. ' +
+      'If those changes are lost for good, revoke those tokens again, then delete lookup/ in the snapshot directory and start the publisher again: the publisher rebuilds it from the registry, and the log beside it stays unchanged.',
   );
 }

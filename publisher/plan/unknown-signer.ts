@@ -5,11 +5,11 @@ import type { PinnedKeys } from '#protocol/snapshot/trust';
 import { OperatorError } from '#runtime/process/operator-error';
 
 /**
- * What is published is signed by a key that this publisher does not know, as after a change of keys
- * that it missed. It does not lead: it cannot prove that it extends what that key signed.
+ * The published data is signed by an unknown key, such as after a key change that this publisher
+ * missed. It must not lead: it cannot prove that its tree extends what that key signed.
  */
-export class UnknownSigner extends OperatorError {
-  override name = 'UnknownSigner';
+export class UnknownSignerError extends OperatorError {
+  override name = 'UnknownSignerError';
 
   /** @param key `name+hex(key id)` */
   constructor(
@@ -19,7 +19,7 @@ export class UnknownSigner extends OperatorError {
     cause: unknown,
   ) {
     super(
-      `${where} is signed by ${key}, a key that this publisher does not know. It signs nothing and leaves the lead to others. ` +
+      `${where} is signed by ${key}, a key that this publisher does not know. It stays a standby and signs nothing.  ` +
         `If the key was changed, restart this publisher with the new ${variables}_KEY_FILE and the earlier keys in ${variables}_RETIRED_VKEYS; ` +
         'if it was not, find out who signed before you go on.',
       { cause },
@@ -28,8 +28,7 @@ export class UnknownSigner extends OperatorError {
 }
 
 /**
- * The error to throw for a note that cannot be opened: null unless the cause is that an unknown key
- * of the pinned name signed the note.
+ * The error for a note that an unknown key of the pinned name signed; null for any other cause.
  */
 export function unknownSigner(
   note: Uint8Array,
@@ -37,7 +36,7 @@ export function unknownSigner(
   variables: 'LOG' | 'SNAPSHOT',
   where: string,
   cause: unknown,
-): UnknownSigner | null {
+): UnknownSignerError | null {
   if (!(cause instanceof ProtocolError) || cause.code !== 'unknown_signer') return null;
   const isPinned = (id: string): boolean => pinned.some(({ keyHash }) => toHex(keyHash) === id);
   const signer = claimedSigners(fromUtf8(note)).find(
@@ -45,5 +44,5 @@ export function unknownSigner(
   );
   return signer === undefined
     ? null
-    : new UnknownSigner(`${signer.name}+${signer.id}`, variables, where, cause);
+    : new UnknownSignerError(`${signer.name}+${signer.id}`, variables, where, cause);
 }

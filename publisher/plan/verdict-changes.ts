@@ -4,30 +4,29 @@ import type { Published } from '../store/directory.js';
 import type { VerdictChange } from '../registry/registry-view.js';
 import { FatalPublishError } from '../errors.js';
 
-/** Verdicts on single leaves that one tick publishes; more wait for the next. */
-const VERDICTS_PER_TICK = 20_000;
-/** Of those that may wait, so few that a tick stays short and new proofs are published soon. */
-const STATED_PER_TICK = 4_000;
+/** Limit of verdicts on single leaves per cycle. */
+const VERDICTS_PER_CYCLE = 20_000;
+/** Limit of verdicts that the key list states already, so that a cycle stays short. */
+const STATED_PER_CYCLE = 4_000;
 
 export interface VerdictChanges {
   /** Leaves with new verdicts. */
   leaves: number[];
-  /** They have all verdicts up to this one. */
+  /** `leaves` covers every verdict up to this one. */
   cursor: number;
-  /** They have all up to this one but what the list of keys states already. */
+  /** `leaves` covers every verdict up to this one, except those that the key list states. */
   seen: number;
-  /** Others than those are left to the next tick. */
+  /** Whether other verdicts wait for the next cycle. */
   isCut: boolean;
 }
 
 /**
- * The leaves that have new verdicts since the published snapshot, as many as one tick publishes.
- * Proofs that only a compromised key voids may wait, because the list of keys in the same snapshot
- * states that they are void; nothing else waits behind them.
- * Stops the publisher when the registry does not have the verdicts that are published.
+ * The leaves with new verdicts since the published snapshot, up to the limit of one cycle. Proofs that
+ * only a compromised key voids may wait, because the key list of the same snapshot voids them already;
+ * no other verdict waits behind them. Stops the publisher if the registry lacks published verdicts.
  *
- * @param verdictId the one to go on from when nothing is published
- * @param isStated whether the list of keys states what a verdict found
+ * @param verdictId cursor to use without a published snapshot
+ * @param isStated whether the key list states the result of a verdict
  */
 export async function verdictChanges(
   ctx: CycleContext,
@@ -35,18 +34,18 @@ export async function verdictChanges(
   verdictId: number,
   isStated: (change: VerdictChange) => boolean,
 ): Promise<VerdictChanges> {
-  // A snapshot that is written from nothing is rendered from the verdicts in force.
+  // A first snapshot is rendered from the effective verdicts.
   if (published === null) return { leaves: [], cursor: verdictId, seen: verdictId, isCut: false };
   const { verdict_cursor: since, generation } = published.opened.manifest;
   if ((await ctx.registry.lastVerdictId()) < since) throw behind(since);
 
-  const { seen: kept } = ctx.kept;
-  const seenBefore = kept?.generation === generation ? kept.verdictId : since;
+  const { seen: last } = ctx.memory;
+  const seenBefore = last?.generation === generation ? last.verdictId : since;
   const leaves: number[] = [];
   let [cursor, seen] = [since, since];
-  let [stated, others] = [STATED_PER_TICK, VERDICTS_PER_TICK];
+  let [stated, others] = [STATED_PER_CYCLE, VERDICTS_PER_CYCLE];
   for (let isWhole = true, isMore = true; isMore;) {
-    const page = await ctx.registry.verdictChangesSince(seen, VERDICTS_PER_TICK);
+    const page = await ctx.registry.verdictChangesSince(seen, VERDICTS_PER_CYCLE);
     for (const change of page) {
       if (isStated(change)) {
         isWhole &&= stated > 0;
@@ -62,13 +61,13 @@ export async function verdictChanges(
       seen = change.verdictId;
       if (isWhole) cursor = seen;
     }
-    isMore = page.length === VERDICTS_PER_TICK;
+    isMore = page.length === VERDICTS_PER_CYCLE;
     if (!isWhole) seen = Math.max(seen, seenBefore);
   }
   return { leaves, cursor, seen, isCut: false };
 }
 
-/** Whether a verdict found no more than that a compromised key of this list signed the proof. */
+/** Whether a compromised key of this list is the only reason why a verdict failed. */
 export function isStatedBy(
   ranges: readonly VoidedRange[],
   size: number,
@@ -76,7 +75,7 @@ export function isStatedBy(
   return ({ leafIndex, treeSize, failedChecks, keyId }) =>
     failedChecks.length === 1 &&
     failedChecks[0] === 'signing_key' &&
-    // A verdict on a longer log may rest on a key entry that this list does not have yet.
+    // A verdict on a longer log may depend on a key entry that this list lacks.
     treeSize <= size &&
     rangesAt(ranges, leafIndex).some((range) => range.keyId === keyId);
 }
@@ -85,7 +84,7 @@ function behind(cursor: number): FatalPublishError {
   return new FatalPublishError(
     'changes_behind',
     `The published snapshot has verdict ${cursor}, and the database does not: it was restored, or failed over, to an older state, ` +
-      'and what failed or was over since might be asserted for good. Bring back a database that holds every published verdict and start the publisher again. ' +
-      'If those verdicts are lost for good, delete lookup/ in the snapshot directory and start the publisher again: it is written anew from the registry, and the log beside it stays as it is.',
+      'and proofs that failed or expired since might stay valid. Restore a database that holds every published verdict and start the publisher again. ' +
+      'If those verdicts are lost for good, delete lookup/ in the snapshot directory and start the publisher again: the publisher rebuilds it from the registry, and the log beside it stays unchanged.',
   );
 }

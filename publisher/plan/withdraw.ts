@@ -9,18 +9,17 @@ import { nextGeneration, putManifest } from '../store/put-manifest.js';
 const CHANGES_AT_ONCE = 20_000;
 
 /**
- * For a publisher that must stop because the registry contradicts itself: what is published stays,
- * tree, checkpoint and end of validity, but proofs that have failed verification since assert
- * nothing any more, and neither do packages that they are in. The bookmark of verdicts stays too,
- * because of the others none is taken up; of tokens and packages, no change is.
+ * Withdraws failed proofs, and packages that contain them, before a registry that contradicts itself
+ * stops the publisher. Tree, checkpoint, end of validity and verdict cursor stay as published; no
+ * other verdict and no token or package change is applied.
  *
- * Nothing in it can make anything assert more, or longer, than what is published already, so it may
- * follow from a registry that is not to be believed otherwise.
+ * The result never asserts more, or longer, than the published snapshot, so it may be derived from an
+ * untrusted registry.
  */
 export async function withdrawFailed(ctx: CycleContext, published: Published): Promise<void> {
   const { manifest, validUntil } = published.opened;
   const now = ctx.clock.now();
-  if (now >= validUntil) return; // nothing asserts anyway
+  if (now >= validUntil) return; // the snapshot has expired
   const before = { size: manifest.tree_size, pins: manifest.index_parts };
   const index = new IndexBuilder(ctx, before.pins);
   const withdrawn: string[] = [];
@@ -42,7 +41,7 @@ export async function withdrawFailed(ctx: CycleContext, published: Published): P
   await putManifest(ctx, { ...manifest, generation, index_parts: pins }, published);
 }
 
-/** The leaves with verdicts of their own after `cursor`: all there are, since none is left to a next tick. */
+/** Every leaf with a verdict after `cursor`: no cycle follows that could publish the rest. */
 async function* changedLeaves(ctx: CycleContext, cursor: number): AsyncGenerator<number[]> {
   for (let since = cursor; ;) {
     const changes = await ctx.registry.verdictChangesSince(since, CHANGES_AT_ONCE);

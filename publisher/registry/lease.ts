@@ -6,16 +6,16 @@ import { mapDbErrors } from '#sql/db/errors';
 import type { Pool } from '#sql/db/transaction';
 import { LeaseLostError } from '../errors.js';
 
-/** A claim that at most one publisher at a time holds. */
+/** A lease that at most one publisher holds at a time. */
 export interface Lease {
-  /** Takes the claim if it is free. True when it is held, also from before. */
+  /** Takes the lease if it is free. True when this publisher holds it. */
   take(): Promise<boolean>;
-  /** Whether it is still held: asked again right before each step that cannot be taken back. */
+  /** Whether this publisher still holds it. Check it right before each irreversible step. */
   held(): Promise<boolean>;
   release(): Promise<void>;
 }
 
-/** Without a heartbeat for so long, the publisher that locked the directory is dead. */
+/** A lock without a heartbeat for this long counts as abandoned. */
 const STALE_MS = 5_000;
 
 /** One publisher per snapshot directory: two would replace each other's manifests. */
@@ -36,8 +36,11 @@ export class DirectoryLease implements Lease {
         stale: STALE_MS,
         update: STALE_MS / 5,
         onCompromised: (error) => {
-          // Somebody believed this process to be dead, and may be publishing already.
-          this.log.error({ err: error }, 'the lock on the snapshot directory was taken away');
+          // Another process took this one for dead, and may publish already.
+          this.log.error(
+            { err: error },
+            'publisher: another process took the lock on the snapshot directory',
+          );
           this.unlock = undefined;
         },
       });
@@ -59,67 +62,67 @@ export class DirectoryLease implements Lease {
     try {
       await unlock?.();
     } catch (error) {
-      // It was taken away and nobody had noticed yet.
+      // Another process took the lock before onCompromised noticed.
       const { code } = error as { code?: unknown };
       if (code !== 'ERELEASED' && code !== 'ENOTACQUIRED') throw error;
     }
   }
 }
 
-/** All claims together: who has only some of them gives them back. */
+/** All leases of a publisher. It leads only with every lease, and releases them if one is missing. */
 export class Leadership {
-  private leads = false;
+  private hasLeases = false;
 
-  constructor(private readonly claims: readonly Lease[]) {}
+  constructor(private readonly leases: readonly Lease[]) {}
 
-  /** Whether it led when it last looked; only `require` shows that it still does. */
+  /** Whether it held every lease at the last check. Only `require` checks again. */
   get isLeading(): boolean {
-    return this.leads;
+    return this.hasLeases;
   }
 
   async take(): Promise<boolean> {
     try {
-      for (const claim of this.claims) {
-        if (await claim.take()) continue;
+      for (const lease of this.leases) {
+        if (await lease.take()) continue;
         await this.release();
         return false;
       }
-      this.leads = true;
+      this.hasLeases = true;
       return true;
     } catch (error) {
-      // One that cannot lead must not keep a healthy one from it.
+      // A publisher that cannot lead must not block a healthy one.
       await this.release();
       throw error;
     }
   }
 
-  /** Throws `LeaseLostError` unless every claim is still held. */
+  /** @throws LeaseLostError unless every lease is still held */
   async require(): Promise<void> {
-    for (const claim of this.claims) {
-      if (await claim.held()) continue;
+    for (const lease of this.leases) {
+      if (await lease.held()) continue;
       await this.release();
-      throw new LeaseLostError('another publisher leads now');
+      throw new LeaseLostError('another publisher holds the lease now');
     }
   }
 
   async release(): Promise<void> {
-    this.leads = false;
-    for (const claim of this.claims) await claim.release();
+    this.hasLeases = false;
+    for (const lease of this.leases) await lease.release();
   }
 }
 
-/** Names the lock: "svc" and the publisher. Advisory lock numbers are shared by a whole database. */
+/** "svc" and the number of the publisher lock. A database shares its advisory lock numbers. */
 const LOCK = [0x737663, 1] as const;
 
 /**
- * One publisher per registry, wherever its directory is: a session-level advisory lock, which the
- * database itself gives back when the connection that holds it ends.
+ * One publisher per registry, on any host: a session-level advisory lock, which the database releases
+ * when the connection ends.
  */
-export class DatabaseClaim implements Lease {
-  /** The backend that holds the lock for this claim. */
+export class DatabaseLease implements Lease {
+  /** Backend that holds the lock. */
   private pid: number | null = null;
 
-  /** @param sql a pool of one connection that nobody else uses: the lock is that connection's */
+  /** @param sql a pool of one connection for this lease only, because the connection holds the lock */
   constructor(private readonly sql: Pool) {
     if (sql.options.max !== 1) throw new Error('the lock needs a connection of its own');
   }
@@ -136,7 +139,7 @@ export class DatabaseClaim implements Lease {
     });
   }
 
-  /** The driver may reconnect without a word; another backend does not hold the lock. */
+  /** The driver may reconnect silently; a new backend does not hold the lock. */
   async held(): Promise<boolean> {
     if (this.pid === null) return false;
     try {

@@ -1,7 +1,7 @@
 import type { VerdictInHistory } from '#protocol/history';
 import type { ArtifactKind, Effect, Outcome } from '#protocol/status';
 
-/** A leaf that is a proof, as far as the public may know it: commitments, never a payload. */
+/** Public data of a proof leaf: commitments, never a payload. */
 export interface ProofLeaf {
   kind: 'proof';
   leafIndex: number;
@@ -17,7 +17,7 @@ export interface ProofLeaf {
   keyId: string;
 }
 
-/** A leaf that carries its own canonical bytes: a revocation or a key's change. */
+/** A leaf with its canonical bytes: a status or key entry. */
 export interface OtherLeaf {
   kind: 'other';
   leafIndex: number;
@@ -31,7 +31,7 @@ export interface LeafVerdict {
   expired: readonly ArtifactKind[];
   /** Epoch milliseconds. */
   verifiedAt: number;
-  /** Of a row about this leaf alone: then there may be more to tell than that it was verified. */
+  /** Whether the verdict covers only this leaf; its history may then have more events. */
   own: boolean;
 }
 
@@ -42,47 +42,47 @@ export interface VerdictChange {
   /** Leaves of the log that the verifier saw. */
   treeSize: number;
   failedChecks: readonly string[];
-  /** The key that signed the proof; null when the leaf is no proof. */
+  /** The key that signed the proof; null for a status or key entry. */
   keyId: string | null;
 }
 
-/** What a share token was made to show. */
+/** What a share token shows. */
 export type ShareTarget =
   { artifactKind: ArtifactKind; proofId: string } | { artifactKind: 'package'; packageId: string };
 
-/** A token (by its hash, in hex) was made, revoked or is over; or a package was made. */
+/** A token (by its hash, in hex) was created, was revoked or expired; or a package was created. */
 export type ShareChange = { changeNo: number } & ({ tokenHash: string } | { packageId: string });
 
-/** A package as the registry has it. */
+/** A package row of the registry. */
 export interface PackageRow {
   packageId: string;
   /** In the package's order. */
   proofIds: string[];
-  /** Hex; of the proof ids in their order, as it was stored when the package was made. */
+  /** Hash of the ordered proof ids, in hex, stored when the package was created. */
   membersHash: string;
 }
 
-/** All that the publisher asks of the registry. */
+/** The publisher's queries. */
 export interface RegistryView {
-  /** The prefix of the log that has verdicts, with the root that the verifier computed over it. */
+  /** The verified prefix, with the root that the verifier computed. */
   verifiedPrefix(): Promise<{ treeSize: number; root: Uint8Array; verdictId: number } | null>;
-  /** The largest checkpoint that was ever signed. */
+  /** The largest signed checkpoint. */
   latestCheckpoint(): Promise<{ treeSize: number; root: Uint8Array; note: string } | null>;
-  /** Compare-and-swap: false when `previous` is not the latest size any more. */
+  /** Compare-and-swap: false when `previous` is no longer the latest size. */
   insertCheckpoint(checkpoint: {
     treeSize: number;
     root: Uint8Array;
     note: string;
     previous: number;
   }): Promise<boolean>;
-  /** Whether a log of this origin was ended: then nothing is signed for it again. */
+  /** Whether the log of this origin is retired. */
   hasEnded(origin: string): Promise<boolean>;
   tile(level: number, index: number): Promise<Uint8Array | null>;
-  /** The hash that was appended at an index, 32 bytes; null when there is none. */
+  /** The appended leaf hash at an index, 32 bytes; null without a leaf. */
   leafHash(leafIndex: number): Promise<Uint8Array | null>;
   /** The leaves with indexes in [from, to), in order. */
   leaves(from: number, to: number): Promise<Leaf[]>;
-  /** The columns that stand beside the entries of the proofs at the given indexes. */
+  /** Columns of the proofs at the given indexes. */
   proofsAt(
     leafIndexes: number[],
   ): Promise<Pick<ProofLeaf, 'leafIndex' | 'effect' | 'isOutcome' | 'environment' | 'keyId'>[]>;
@@ -95,21 +95,21 @@ export interface RegistryView {
   ): Promise<{ leafIndex: number; body: Uint8Array }[]>;
   /** Bodies of the key entries, in order. */
   keyEntries(): Promise<{ leafIndex: number; body: Uint8Array }[]>;
-  /** The verdict in force on each leaf of [from, to). */
+  /** The effective verdict on each leaf of [from, to). */
   verdictsForRange(from: number, to: number): Promise<Map<number, LeafVerdict>>;
-  /** Every verdict that covers each of the leaves, oldest first: the last one is in force. */
+  /** Every verdict on each of the leaves, oldest first; the last one is effective. */
   verdictHistories(leafIndexes: number[]): Promise<Map<number, VerdictInHistory[]>>;
   /** Verdicts on single leaves after `verdictId`, in order. */
   verdictChangesSince(verdictId: number, limit: number): Promise<VerdictChange[]>;
-  /** The number of the last verdict that there is, of whatever leaves; 0 without any. */
+  /** The last verdict id; 0 without any. */
   lastVerdictId(): Promise<number>;
-  /** When the verifier last began a look at all that may be over that it finished; null: never. */
+  /** Start time of the last completed expiry scan; null: never. */
   expiryScanDoneAt(): Promise<number | null>;
-  /** Changes with greater numbers, in order: those that are committed, with none missing before them. */
+  /** Committed changes after `changeNo`, in order and without gaps. */
   shareChangesSince(changeNo: number, limit: number): Promise<ShareChange[]>;
-  /** What each token shows now, by its hash in hex: null when it is revoked or over. */
+  /** What each token shows now, by its hash in hex; null when revoked or expired. */
   sharesNow(tokenHashes: string[]): Promise<Map<string, ShareTarget | null>>;
   packages(packageIds: string[]): Promise<PackageRow[]>;
-  /** The packages that have one of the proofs in them. */
+  /** The packages that contain any of the proofs. */
   packagesWith(proofIds: string[]): Promise<string[]>;
 }

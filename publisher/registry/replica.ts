@@ -4,29 +4,29 @@ import { type DatabaseServer, serverOf } from '#sql/schema/migrate';
 import type { RegistryView } from './registry-view.js';
 import { sqlRegistry } from './sql-registry.js';
 
-/** A copy of the registry, a little behind it, that takes the reading off the primary. */
+/** A read replica of the registry, slightly behind the primary. */
 export interface Replica {
   /**
-   * Runs `work` over one snapshot of the copy: nothing in it moves meanwhile.
+   * Runs `work` over one database snapshot of the replica.
    *
-   * @throws ReplicaUnfit when it is no copy of the registry, or had to let go of the snapshot
+   * @throws ReplicaUnusableError when it does not replicate the registry, or recovery cancelled the query
    */
   reading<T>(work: (registry: RegistryView) => Promise<T>): Promise<T>;
 }
 
-/** Nothing can be published from the replica now. That says nothing about the registry. */
-export class ReplicaUnfit extends OperatorError {
-  override name = 'ReplicaUnfit';
+/** The replica cannot be published from now. The registry itself may be intact. */
+export class ReplicaUnusableError extends OperatorError {
+  override name = 'ReplicaUnusableError';
 }
 
-export const replicaBehind = (): ReplicaUnfit =>
-  new ReplicaUnfit(
-    'the replica of DATABASE_READ_URL does not have everything yet that is published; waiting for it',
+export const replicaBehind = (): ReplicaUnusableError =>
+  new ReplicaUnusableError(
+    'the replica of DATABASE_READ_URL has not replayed all published data yet; the next cycle reads it again',
   );
 
 /**
- * A tick reads from the replica, except which checkpoint was signed last, whether the log has ended,
- * and the key entries: no lag delays a compromise. Only the primary extends the last checkpoint.
+ * Reads go to the replica, except the last checkpoint, the retirement of the log, and the key entries,
+ * so that no lag delays a compromise. Checkpoints are inserted in the primary.
  */
 export function splitRegistry(primary: RegistryView, replica: RegistryView): RegistryView {
   return {
@@ -50,9 +50,9 @@ export function sqlReplica(primary: Pool, replica: Pool): Replica {
         });
       } catch (error) {
         if (!isConflict(error)) throw error;
-        throw new ReplicaUnfit(
-          'the replica of DATABASE_READ_URL took back what was being read, to go on following the primary; ' +
-            'trying again. If that goes on, set hot_standby_feedback = on there.',
+        throw new ReplicaUnusableError(
+          'the replica of DATABASE_READ_URL cancelled a query that conflicted with recovery; the next cycle retries. ' +
+            'If this repeats, set hot_standby_feedback = on there.',
           { cause: error },
         );
       }
@@ -60,7 +60,7 @@ export function sqlReplica(primary: Pool, replica: Pool): Replica {
   };
 }
 
-/** Warns of what would have the replica end long readings; refuses one that is no copy. */
+/** Warns of settings that make the replica cancel long queries; rejects a server that does not replicate. */
 export async function inspectReplica(
   primary: Pool,
   replica: Pool,
@@ -68,33 +68,33 @@ export async function inspectReplica(
 ): Promise<void> {
   const found = await serverOf(replica);
   requireCopy(await serverOf(primary), found);
-  if (!found.isStandby) warn('DATABASE_READ_URL names the primary itself: it is spared nothing');
+  if (!found.isStandby) warn('DATABASE_READ_URL names the primary: its load is not reduced');
   else if (!found.givesFeedback) {
     warn(
-      'the replica of DATABASE_READ_URL has hot_standby_feedback off: it may end readings that take longer than its max_standby_streaming_delay',
+      'the replica of DATABASE_READ_URL has hot_standby_feedback off: it may cancel queries that take longer than its max_standby_streaming_delay',
     );
   }
 }
 
 /**
- * A copy has the system identifier that initdb drew, and the database the same number in it. One that
- * follows nobody any more was promoted, and goes ways of its own; only the primary itself is no standby.
+ * A replica has the primary's system identifier and database oid. A promoted one is a standby no more
+ * and has diverged; the only valid server that is not a standby is the primary itself.
  */
 function requireCopy(primary: DatabaseServer, replica: DatabaseServer): void {
   const isCopy = replica.system === primary.system && replica.database === primary.database;
   if (!isCopy) {
-    throw new ReplicaUnfit(
-      'DATABASE_READ_URL is no replica of the database in DATABASE_URL: name a streaming replica of it, or unset it',
+    throw new ReplicaUnusableError(
+      'DATABASE_READ_URL does not replicate the database in DATABASE_URL: name a streaming replica of it, or unset it',
     );
   }
   if (!replica.isStandby && replica.startedAt !== primary.startedAt) {
-    throw new ReplicaUnfit(
-      'the server of DATABASE_READ_URL is no standby any more, and not the one of DATABASE_URL: it may have a history of its own. Name a streaming replica, or unset it',
+    throw new ReplicaUnusableError(
+      'the server of DATABASE_READ_URL was promoted and is not the server of DATABASE_URL: its data may have diverged. Name a streaming replica, or unset it',
     );
   }
 }
 
-/** serialization_failure and deadlock_detected: how a standby ends what stands in recovery's way. */
+/** serialization_failure and deadlock_detected: a standby cancels queries that conflict with recovery. */
 function isConflict(error: unknown): boolean {
   const { code } = (error ?? {}) as { code?: unknown };
   return code === '40001' || code === '40P01';

@@ -1,21 +1,27 @@
 import { concat, toHex } from '#protocol/bytes';
 import type { Sha256 } from '#protocol/hash';
-import { FILE_BYTES, type IndexRow, type IndexRows, packRows, RECORD_DIGEST_BYTES } from '#protocol/snapshot/index-part';
+import {
+  FILE_BYTES,
+  type IndexRow,
+  type IndexRows,
+  packRows,
+  RECORD_DIGEST_BYTES,
+} from '#protocol/snapshot/index-part';
 import { segmentPath } from '#protocol/snapshot/manifest';
 import type { PublishedFile } from '../store/writer.js';
 
-/** A rendered record that is to go into a bodies file. */
+/** A rendered record for a bodies file. */
 export interface RenderedRecord {
-  /** What it is indexed by, 16 bytes in hex: a proof's or package's id, or half of a token's hash. */
+  /** Index key, 16 bytes in hex: the id of a proof or package, or half of a token's hash. */
   id: string;
-  /** Of a token or package: the number of the change that made it so. */
+  /** For a token or package, the number of its last change. */
   leafIndex: number;
-  /** How many proofs precede it in the log; windows are counted in it. */
+  /** Number of proofs before it in the log. Recent lookups are counted by it. */
   proofNumber: number;
   bytes: Uint8Array;
 }
 
-/** One content-addressed file of records, and the index rows that lead into it. */
+/** A content-addressed file of records, and the index rows that point into it. */
 export function bodiesFile(
   sha256: Sha256,
   records: readonly RenderedRecord[],
@@ -41,9 +47,9 @@ export function bodiesFile(
 }
 
 /**
- * The bodies files that an index part refers to, in eight bytes each: there are as many as there
- * were ticks with something new. Names are SHA-256 digests, of which the first 52 bits are kept.
- * Another file with the same 52 bits is taken for one of them: it stays, and nothing is lost.
+ * The bodies files that an index segment refers to, eight bytes each, because every cycle with changes
+ * adds one. It stores the first 52 bits of each SHA-256 name. A collision only keeps an unreferenced
+ * file.
  */
 export class NameTable {
   private readonly keys: Float64Array;

@@ -14,22 +14,22 @@ import {
   type VerificationStatus,
 } from '#protocol/status';
 
-/** What the published record of a proof says of it as a member of a package. */
+/** A package member, from the published record of its proof. */
 export interface PackageMember {
   proofId: string;
-  /** Of its trust artifact: a proof that has none asserts nothing. */
+  /** Status of its trust artifact; without one, no statement is made. */
   status: VerificationStatus;
-  /** RFC 3339; null in a record that does not say. */
+  /** RFC 3339; null if the record has no time. */
   verifiedAt: string | null;
   hasTrustChain: boolean;
   environment: 'sandbox' | 'live';
-  /** How many proofs precede it in the log. */
+  /** Number of proofs before it in the log. */
   proofNumber: number;
 }
 
 const LEVEL = 'PACKAGE_BACKED_PUBLIC_PROJECTION';
 
-/** Without its prefix, 16 bytes in hex: what a package is indexed by. */
+/** Index key of a package: its id without the prefix, 16 bytes in hex. */
 export function packageIndexId(packageId: string): string {
   return packageId.slice('pkg_'.length);
 }
@@ -46,7 +46,7 @@ export function membersHash(sha256: Sha256, proofIds: readonly string[]): string
 export function memberOf(record: Uint8Array, proofId: string, proofNumber: number): PackageMember {
   const proof = bodyOf(record, proofId, 'proof');
   const trust = bodyOf(record, proofId, 'trust');
-  if (proof === null) throw new Error(`the record of ${proofId} has no proof in it`);
+  if (proof === null) throw new Error(`the record of ${proofId} contains no proof`);
   return {
     proofId,
     status: trust?.verification.verification_status ?? 'BACKEND_LOOKUP_REQUIRED',
@@ -58,8 +58,8 @@ export function memberOf(record: Uint8Array, proofId: string, proofNumber: numbe
 }
 
 /**
- * The record of a package: what its facade says, of kind `trust`. It follows from the members alone,
- * of which there is at least one, so the same members give the same bytes.
+ * The record of a package, as a lookup response of kind `trust`. It depends only on the members (at
+ * least one), so the same members give the same bytes.
  */
 export function renderPackage(
   sha256: Sha256,
@@ -79,7 +79,7 @@ export function renderPackage(
     package_id: packageId,
     members: members.length,
     effect: 'ADMIT',
-    // A tenant has one environment. Should that ever not hold, the lesser claim does.
+    // A tenant has one environment. If members ever differ, the weaker claim applies.
     environment: members.every(({ environment }) => environment === 'live') ? 'live' : 'sandbox',
   };
   const common = {
@@ -106,12 +106,12 @@ export function renderPackage(
   });
 }
 
-/** A record that resolves to nothing, for a package that is not to be believed. */
+/** A record that resolves to nothing, for a package that cannot be trusted. */
 export function unresolvedPackage(packageId: string): Uint8Array {
   return encodeRecord({ id: packageIndexId(packageId), parts: {}, tail: '{}' });
 }
 
-/** The members of a published package, in its order, and its status; null of one that does not resolve. */
+/** Ordered members and status of a published package; null for an unresolvable one. */
 export function publishedPackage(
   record: Uint8Array,
   packageId: string,
@@ -139,7 +139,7 @@ function referenceOf({ proofId, status }: PackageMember): {
   };
 }
 
-/** Of two times of section 4's one form, or ''. */
+/** The later of two RFC 3339 times of equal precision, or ''. */
 function laterOf(a: string, b: string | null): string {
   return b !== null && b > a ? b : a;
 }

@@ -1,10 +1,10 @@
 import { TILE_WIDTH, tileWidth } from '#protocol/tiles';
 import type { ProofLeaf } from '../registry/registry-view.js';
 
-/** What stands fixed about a proof once it is in the log, and where its leaf was first published. */
+/** Immutable facts of a logged proof, and the tile that first published its leaf. */
 export interface ProofFacts extends Omit<ProofLeaf, 'kind'> {
   logOrigin: string;
-  /** How many leaves the tile of the leaf had when the proof was first published. */
+  /** Number of leaves in that tile when the proof was first published. */
   tileWidth: number;
 }
 

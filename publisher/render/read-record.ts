@@ -12,7 +12,7 @@ import {
 import { TILE_WIDTH } from '#protocol/tiles';
 import { parseTime } from '#protocol/time';
 import type { ProofFacts } from './proof-facts.js';
-import { statusOf, type Judgement } from './record.js';
+import { statusOf, type CurrentStatus } from './record.js';
 
 interface RenderedProof {
   artifact: { effect: Effect; environment: 'sandbox' | 'live' };
@@ -29,9 +29,8 @@ interface RenderedProof {
 }
 
 /**
- * The facts back out of a record that was published. A proof is judged anew from what the public
- * has already seen of it, so that a row that was tampered with since can change no fact, and can
- * not keep its failed verdict from being published either.
+ * Reads the facts from a published record. A changed status is rendered with published facts, so a row
+ * that was tampered with can neither change a fact nor block its own failed verdict.
  */
 export function factsOfRecord(record: Uint8Array, proofId: string): ProofFacts {
   const { artifact, downloads, integrity, references } = renderedProof(record, proofId);
@@ -55,36 +54,40 @@ function renderedProof(record: Uint8Array, proofId: string): RenderedProof {
   return JSON.parse(bodyText(record, proofId, 'proof') ?? '{}') as RenderedProof;
 }
 
-/** The artifacts that a published record says are revoked. */
+/** Revoked artifacts of a published record. */
 export function revokedIn(record: Uint8Array, proofId: string): ArtifactKind[] {
   return RECORD_KINDS.filter((kind) => publishedStatus(record, proofId, kind) === 'REVOKED');
 }
 
 /**
- * What a published record tells of what became of the proof. One without a history says it in its
- * body: if everything in it is asserted, when the proof was verified.
+ * Status history of a published record. A record without one was verified once, at `verified_at`, if
+ * all its artifacts are valid.
  */
 export function eventsIn(record: Uint8Array, proofId: string): PublicEvent[] {
   const history = recordHistory(record, fromHex(proofId));
   if (history !== null) return JSON.parse(fromUtf8(history)) as PublicEvent[];
   const found = RECORD_KINDS.flatMap((kind) => verificationIn(record, proofId, kind) ?? []);
-  const isAsserted = found.every((one) => canAssertValidity(one.verification_status));
+  const areAllValid = found.every((one) => canAssertValidity(one.verification_status));
   const { integrity } = renderedProof(record, proofId);
-  return impliedEvents(integrity, isAsserted ? found[0]?.verified_at : undefined);
+  return impliedEvents(integrity, areAllValid ? found[0]?.verified_at : undefined);
 }
 
 /**
- * Whether a record already says what the judgement comes to, and tells all its events. When the
- * proof was last verified is no reason to say it again.
+ * Whether a published record already has this status and every event. A later verification time alone
+ * does not change a record.
  */
-export function saysAlready(record: Uint8Array, facts: ProofFacts, judgement: Judgement): boolean {
-  const { events } = judgement;
+export function isUnchanged(
+  record: Uint8Array,
+  facts: ProofFacts,
+  current: CurrentStatus,
+): boolean {
+  const { events } = current;
   if (events !== undefined && !areSameEvents(events, eventsIn(record, facts.proofId))) return false;
   return RECORD_KINDS.every((kind) => {
     const status = publishedStatus(record, facts.proofId, kind);
     const exists = kind === 'proof' || !isProofOnly(facts);
     if (status === null || !exists) return status === null && !exists;
-    return status === statusOf(kind, facts, judgement);
+    return status === statusOf(kind, facts, current);
   });
 }
 

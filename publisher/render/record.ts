@@ -14,13 +14,13 @@ import { formatTime } from '#protocol/time';
 import type { ProofFacts } from './proof-facts.js';
 import { tailOf } from './tail.js';
 
-/** What the verification system and the log say of it now. */
-export interface Judgement {
+/** Verdict, revocations and history of a proof. */
+export interface CurrentStatus {
   verdict: Pick<VerdictInHistory, 'outcome' | 'expired' | 'verifiedAt'> | undefined;
   revoked: readonly ArtifactKind[];
-  /** What the public has been told is revoked: for ever, also while the proof does not verify. */
-  toldRevoked?: readonly ArtifactKind[];
-  /** All that became of it; absent when that is no more than that it was verified, once. */
+  /** Revocations that were published: they are final, even while the proof fails. */
+  publishedRevoked?: readonly ArtifactKind[];
+  /** Status history; absent when the proof was verified once and nothing else happened. */
   events?: readonly PublicEvent[];
 }
 
@@ -32,14 +32,13 @@ const LEVELS: Record<ArtifactKind, string> = {
 };
 
 /**
- * The record of a proof: the response bodies of all its artifacts, and what became of it where they
- * do not say that. What differs per kind comes first in the bodies, the verification and the level
- * of the artifact, so that the rest is stored once.
+ * The record of a proof: the response bodies of its artifacts and, where needed, its status history.
+ * Members that differ by kind (verification, artifact level) come first, so the tail is stored once.
  */
-export function renderRecord(facts: ProofFacts, judgement: Judgement): Uint8Array {
-  const verified = verifiedText(judgement.verdict?.verifiedAt);
+export function renderRecord(facts: ProofFacts, current: CurrentStatus): Uint8Array {
+  const verified = verifiedText(current.verdict?.verifiedAt);
   const part = (kind: ArtifactKind): string => {
-    const status = statusOf(kind, facts, judgement);
+    const status = statusOf(kind, facts, current);
     return (
       `"verification":{"verification_status":"${status}",` +
       `"can_assert_validity":${canAssertValidity(status)},"frontend_recomputed":false${verified}},` +
@@ -55,15 +54,15 @@ export function renderRecord(facts: ProofFacts, judgement: Judgement): Uint8Arra
         passport: part('passport'),
         trust: part('trust'),
       };
-  const holds = judgement.verdict?.outcome === 'pass';
-  const texts = { id: facts.proofId, parts, tail: tailOf(facts, holds) };
-  const { events } = judgement;
+  const verifies = current.verdict?.outcome === 'pass';
+  const texts = { id: facts.proofId, parts, tail: tailOf(facts, verifies) };
+  const { events } = current;
   return encodeRecord(
     events === undefined ? texts : { ...texts, history: canonicalize([...events]) },
   );
 }
 
-/** Thousands of proofs are verified in one go. */
+/** Cached, because thousands of proofs share a verification time. */
 let latest = { verifiedAt: Number.NaN, text: '' };
 
 function verifiedText(verifiedAt: number | undefined): string {
@@ -74,14 +73,14 @@ function verifiedText(verifiedAt: number | undefined): string {
   return latest.text;
 }
 
-/** The status of one artifact, whatever a registry says of what was told to be revoked. */
+/** The status of one artifact. A published revocation wins over the registry. */
 export function statusOf(
   kind: ArtifactKind,
   { effect, isOutcome }: Decided,
-  judgement: Judgement,
+  current: CurrentStatus,
 ): VerificationStatus {
-  const { verdict, revoked, toldRevoked = [] } = judgement;
-  if (toldRevoked.includes(kind)) return 'REVOKED';
+  const { verdict, revoked, publishedRevoked = [] } = current;
+  if (publishedRevoked.includes(kind)) return 'REVOKED';
   return verificationStatus({
     kind,
     effect,

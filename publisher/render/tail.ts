@@ -6,21 +6,20 @@ import { formatTime } from '#protocol/time';
 import type { ProofFacts } from './proof-facts.js';
 
 /**
- * The rest of the artifact, its closing brace, and what all kinds have in common. Of each proof it is
- * written out in JSON as it stands here: making an object of it and printing that took twice as long
- * as all else that is done to publish a proof. Ids, numbers and paths need no quoting; what is text
- * in a column is quoted.
+ * The rest of the artifact with its closing brace, and the members that all kinds share. It is written
+ * as JSON text: building and printing an object took twice as long as all other work on a proof. Text
+ * columns are quoted; ids, numbers and paths need no quotes.
  *
- * @param holds whether the proof verifies: else nothing is claimed of it, a chain least of all
+ * @param verifies whether the proof verifies; otherwise the record claims no trust chain
  */
-export function tailOf(facts: ProofFacts, holds: boolean): string {
+export function tailOf(facts: ProofFacts, verifies: boolean): string {
   const { proofId, leafIndex, effect } = facts;
-  const extent = isProofOnly(facts) ? PROOF_ONLY : WHOLE;
+  const extent = isProofOnly(facts) ? PROOF_ONLY : WITH_TRUST;
   const hashes = `"aep_hash":${quoted(facts.aepHash)},"proof_record_hash":${quoted(facts.proofRecordHash)}`;
   return (
     `"execution_id":"exec_${proofId}",${hashes},"effect":${quoted(effect)},` +
     `"environment":${quoted(facts.environment)}},` +
-    `"trust_chain":${holds ? extent.chain : NO_CHAIN},${FLAGS},` +
+    `"trust_chain":${verifies ? extent.chain : NO_CHAIN},${FLAGS},` +
     `"references":{${extent.references.join(proofId)}},` +
     `"downloads":{"log_entry":"/log/entry/${leafIndex}",${tileDownloads(facts)},` +
     `"checkpoint":"/log/checkpoint","inclusion_proof":"/log/proof/${leafIndex}","keys":"/api/public/keys"},` +
@@ -34,14 +33,14 @@ const quoted = (text: string): string => JSON.stringify(text);
 const NO_CHAIN = JSON.stringify(NO_TRUST_CHAIN);
 const FLAGS = JSON.stringify(PUBLIC_FLAGS).slice(1, -1);
 
-/** The members of an object of ids, cut wherever the proof's id goes. */
+/** The JSON members of an object of ids, split where the proof id belongs. */
 const cutAtId = (ids: Record<string, string>): string[] =>
-  JSON.stringify(ids).slice(1, -1).split(HERE);
-const HERE = '#';
-const IDS = idsOf(HERE);
+  JSON.stringify(ids).slice(1, -1).split(ID_MARK);
+const ID_MARK = '#';
+const IDS = idsOf(ID_MARK);
 
-/** The ids that lead somewhere, and the chain. */
-const WHOLE = {
+/** Resolvable ids and the trust chain. */
+const WITH_TRUST = {
   references: cutAtId({ ...IDS }),
   chain: JSON.stringify(TRUST_CHAIN.FULL),
 };
@@ -55,7 +54,7 @@ const PROOF_ONLY = {
   chain: JSON.stringify(TRUST_CHAIN.PROOF_ONLY),
 };
 
-/** Proofs next to each other lie in one tile. */
+/** Cached, because neighbouring proofs share a tile. */
 let latest = { index: -1, width: 0, text: '' };
 
 function tileDownloads({ leafIndex, tileWidth }: ProofFacts): string {

@@ -1,16 +1,16 @@
 /**
- * Which index parts become one. Parts grow by factors of four, so that there are O(log n) of them,
- * each row is written O(log n) times, and a part that is large enough is left alone for good: above
- * that size merging costs more than one more part to search.
+ * Compaction of index segments. Segments grow by factors of four, so there are O(log n) of them and
+ * each row is written O(log n) times. Segments above a limit are never merged: the merge would cost
+ * more than searching one more segment.
  */
 const FANOUT = 4;
 const SMALLEST = 16;
 export const SEALED_ENTRIES = 262_144;
 
 /**
- * Given the sizes of the parts, oldest first, the index from which on they should be merged into
- * one; their number when nothing should. Only ever a run up to the newest: rows shadow older ones,
- * so parts may only be merged with their neighbours.
+ * From segment sizes, oldest first, the index from which on segments should be merged into one; their
+ * number if none should. A merge always reaches the newest segment: rows shadow older ones, so only
+ * neighbours may be merged.
  */
 export function mergeFrom(entries: readonly number[]): number {
   let sizes = [...entries];
@@ -37,7 +37,7 @@ function nextMerge(sizes: readonly number[]): number {
     }
     const run = sizes.slice(start).map(sizeClass);
     const full = run.filter((size) => size === limit).length >= FANOUT;
-    // A small part before a larger one would be stuck there: it is taken along.
+    // A small segment before a larger one would never reach a full class, so it is merged too.
     const stuck = run.some((size, i) => i > 0 && run[i - 1]! < size);
     if (full || stuck) return start;
   }

@@ -6,19 +6,25 @@ import { type Checkpoint, openCheckpointNote } from '#protocol/checkpoint';
 import type { Ed25519Verify } from '#protocol/ed25519';
 import type { Sha256 } from '#protocol/hash';
 import type { SegmentRead } from '#protocol/snapshot/find';
-import { CHECKPOINT_PATH, MANIFEST_PATH, type OpenedManifest, openManifest, segmentPath } from '#protocol/snapshot/manifest';
+import {
+  CHECKPOINT_PATH,
+  MANIFEST_PATH,
+  type OpenedManifest,
+  openManifest,
+  segmentPath,
+} from '#protocol/snapshot/manifest';
 import type { SnapshotTrust } from '#protocol/snapshot/trust';
 import { FatalPublishError } from '../errors.js';
 import type { TreeHead } from '../plan/tree.js';
 import { unknownSigner } from '../plan/unknown-signer.js';
 
-/** What the snapshot directory holds, as an outsider with the pinned keys would accept it. */
+/** The published manifest, verified with the pinned keys. */
 export interface Published {
   manifestBytes: Uint8Array;
   opened: OpenedManifest;
 }
 
-/** The reading side of the publisher's own directory. It believes only what verifies. */
+/** Reads the snapshot directory, and accepts only data that verifies. */
 export class SnapshotDirectory {
   constructor(
     readonly root: string,
@@ -27,7 +33,7 @@ export class SnapshotDirectory {
     private readonly trust: SnapshotTrust,
   ) {}
 
-  /** The manifest that is published now, or null in a directory that has none. */
+  /** The published manifest, or null. */
   async manifest(): Promise<Published | null> {
     const manifestBytes = await this.read(MANIFEST_PATH);
     if (manifestBytes === null) return null;
@@ -43,7 +49,7 @@ export class SnapshotDirectory {
         `${where} is not signed by this publisher's snapshot key and log key. ` +
           'If the keys were changed on purpose, name the earlier ones in LOG_RETIRED_VKEYS and SNAPSHOT_RETIRED_VKEYS; ' +
           'if the directory belongs to another log, give this publisher an empty SNAPSHOT_DIR; ' +
-          'if not, somebody else has written there: find out who before going on.',
+          'otherwise another process has written there: find it before you start the publisher again.',
         { cause },
       );
     }
@@ -54,8 +60,8 @@ export class SnapshotDirectory {
   }
 
   /**
-   * The checkpoint file. It is written before the manifest, so after a crash in between it is the
-   * newer of the two, and the public may have seen it.
+   * The published checkpoint. It is written before the manifest, so after a crash in between it is the
+   * newer one, and readers may have it.
    */
   async checkpoint(): Promise<{ note: string; checkpoint: Checkpoint } | null> {
     const bytes = await this.read(CHECKPOINT_PATH);
@@ -78,7 +84,7 @@ export class SnapshotDirectory {
     }
   }
 
-  /** A whole file, or null when there is none. */
+  /** A file, or null if it does not exist. */
   async read(path: string): Promise<Uint8Array | null> {
     try {
       return await readFile(join(this.root, path));
@@ -88,14 +94,14 @@ export class SnapshotDirectory {
     }
   }
 
-  /** A file that the manifest refers to, and that therefore has to be there. */
+  /** A file that the manifest refers to. */
   async segment(name: string): Promise<Uint8Array> {
     const bytes = await this.read(segmentPath(name));
     if (bytes === null) throw this.damaged(`${segmentPath(name)} is missing`);
     return bytes;
   }
 
-  /** Part of a segment. */
+  /** Reads a range of a segment. */
   readSegment({ segment, offset, length }: SegmentRead): Uint8Array {
     let file: number;
     try {
@@ -115,17 +121,17 @@ export class SnapshotDirectory {
   damaged(what: string, cause?: unknown): FatalPublishError {
     return new FatalPublishError(
       'snapshot_damaged',
-      `In ${this.root}, ${what}. Delete ${join(this.root, 'lookup')} and start the publisher again: it is written anew from the registry, and the log beside it stays as it is.`,
+      `In ${this.root}, ${what}. Delete ${join(this.root, 'lookup')} and start the publisher again: the publisher rebuilds it from the registry, and the log beside it stays unchanged.`,
       { cause },
     );
   }
 }
 
 /**
- * The head that a checkpoint kept elsewhere was signed for. Where database and directory went back
- * together, it alone knows of the leaves that are gone.
+ * The head of `TRUSTED_CHECKPOINT`. Only it shows lost leaves when database and snapshot directory were
+ * rolled back together.
  */
-export function keptCheckpoint(
+export function trustedHead(
   note: string | undefined,
   { log }: SnapshotTrust,
   verify: Ed25519Verify,
@@ -137,7 +143,7 @@ export function keptCheckpoint(
   } catch (cause) {
     throw new FatalPublishError(
       'checkpoint_unverifiable',
-      `TRUSTED_CHECKPOINT is no checkpoint of ${log[0].name} that this publisher's log key signed. ` +
+      `TRUSTED_CHECKPOINT is not a checkpoint of ${log[0].name} signed by this publisher's log key. ` +
         'Name one of this log; if its key was changed since, name the earlier one in LOG_RETIRED_VKEYS.',
       { cause },
     );

@@ -5,7 +5,7 @@ import { bodiesFile, type RenderedRecord } from '../render/files.js';
 import { SEALED_ENTRIES } from './compaction.js';
 import type { CycleContext } from '../context.js';
 
-/** Collects rows by kind in memory and writes an index part when there are many, or at the end. */
+/** Collects rows by kind, and writes an index segment when a kind is full or at the end. */
 export class IndexBuilder {
   private readonly pending = new Map<string, IndexRows[]>();
 
@@ -22,7 +22,7 @@ export class IndexBuilder {
     if (entries >= SEALED_ENTRIES) await this.flush(kind);
   }
 
-  /** Writes the records, and adds the rows that lead to them. */
+  /** Writes the records and adds their rows. */
   async addRecords(records: readonly RenderedRecord[], kind: string = PROOF_PARTS): Promise<void> {
     if (records.length === 0) return;
     const bodies = bodiesFile(this.ctx.sha256, records);
@@ -30,7 +30,7 @@ export class IndexBuilder {
     await this.add(bodies.rows, kind);
   }
 
-  /** The pins that it began with and those of all that was added so far, which is in them. */
+  /** Writes the pending rows. Returns the pins of the whole index. */
   async finish(): Promise<IndexPartPin[]> {
     for (const kind of [...this.pending.keys()]) await this.flush(kind);
     return [...this.pins];

@@ -24,9 +24,9 @@ import { mergeFrom } from './compaction.js';
 import type { SnapshotDirectory } from './directory.js';
 import type { PublishedFile } from './writer.js';
 
-/** The index of what is published: looked up to judge a proof anew, and merged as it grows. */
+/** The published index: finds published records, and compacts itself as it grows. */
 export class PublishedIndex {
-  /** By kind, the parts that were looked in last. */
+  /** Segments of the last lookup, by kind. */
   private readonly loaded = new Map<string, Map<string, LoadedPart>>();
 
   constructor(
@@ -35,8 +35,8 @@ export class PublishedIndex {
   ) {}
 
   /**
-   * Place and record of what is published under an id (16 bytes in hex), a proof's unless another
-   * kind of parts is named; null when the snapshot does not have it.
+   * Place and record of a published id (16 bytes in hex), by default of a proof; null if the snapshot
+   * does not contain it.
    */
   async find(
     pins: readonly IndexPartPin[],
@@ -45,17 +45,17 @@ export class PublishedIndex {
   ): Promise<{ place: Place; record: Uint8Array } | null> {
     const place = await this.place(pins, id, kind);
     if (place === null) return null;
-    const record = await this.looked(kind, id, readRecord(this.sha256, place));
+    const record = await this.runLookup(kind, id, readRecord(this.sha256, place));
     return { place, record };
   }
 
-  /** Where the record of an id is, as of {@link find}, whether or not it can be read. */
+  /** Place of a published id, as in {@link find}, without reading its record. */
   async place(pins: readonly IndexPartPin[], id: string, kind: string): Promise<Place | null> {
     const parts = this.load(pins, kind);
-    return this.looked(kind, id, findPlace(this.sha256, parts, fromHex(id)));
+    return this.runLookup(kind, id, findPlace(this.sha256, parts, fromHex(id)));
   }
 
-  private async looked<T>(kind: string, id: string, lookup: Lookup<T>): Promise<T> {
+  private async runLookup<T>(kind: string, id: string, lookup: Lookup<T>): Promise<T> {
     try {
       return await runLookup(lookup, this.directory.readSegment.bind(this.directory));
     } catch (cause) {
@@ -64,8 +64,8 @@ export class PublishedIndex {
   }
 
   /**
-   * The index with `added` as the newest rows of its kind: the pins for the next manifest, and the
-   * file to be written before it. Parts of different kinds are never made one.
+   * Adds rows as the newest of their kind. Returns the pins for the next manifest, and the file to
+   * write before it. Segments of different kinds are never merged.
    */
   async extend(
     pins: readonly IndexPartPin[],

@@ -5,17 +5,16 @@ import { openIndexPart, partLayout, requireFileTable } from '#protocol/snapshot/
 import { segmentPath, type IndexPartPin, type Manifest } from '#protocol/snapshot/manifest';
 import { NameTable } from '../render/files.js';
 
-/** Replaced files stay for at least so long: readers may hold an older manifest. */
+/** Replaced files stay at least this long, because readers may hold an older manifest. */
 const KEEP_MS = 60 * 60 * 1000;
 const SWEEP_EVERY_MS = 5 * 60 * 1000;
 
 /**
- * Takes away what no manifest refers to any more: index parts that were merged, files that a
- * publisher wrote and died before it published them, and partial tiles whose full tile is there
- * (C2SP tlog-tiles asks for them until then).
+ * Removes unreferenced files: merged index segments, files that a publisher wrote before a crash, and
+ * partial tiles whose full tile exists (C2SP tlog-tiles requires them until then).
  *
- * Nothing records when a file was replaced. It goes when this process has seen it unreferenced for
- * the whole time, so a restart starts the time anew and nothing ever goes early.
+ * Replacement times are not stored. A file goes after this process has seen it unreferenced for the
+ * whole retention time, so a restart only delays removal.
  */
 export class Janitor {
   private readonly unreferencedSince = new Map<string, number>();
@@ -27,19 +26,19 @@ export class Janitor {
     private readonly sha256: Sha256,
   ) {}
 
-  /** Sweeps when it is time to. Call it only under the lock, with the published manifest. */
+  /** Removes files if the interval has passed. Call it only under the lease, with the published manifest. */
   async sweep(manifest: Manifest, now: number): Promise<string[]> {
     if (now - this.sweptAt < SWEEP_EVERY_MS) return [];
     this.sweptAt = now;
-    const superfluous = new Set([
-      ...(await this.superfluousSegments(manifest)),
+    const unreferenced = new Set([
+      ...(await this.unreferencedSegments(manifest)),
       ...(await this.supersededTiles('tile')),
     ]);
     const removed: string[] = [];
     for (const path of this.unreferencedSince.keys()) {
-      if (!superfluous.has(path)) this.unreferencedSince.delete(path);
+      if (!unreferenced.has(path)) this.unreferencedSince.delete(path);
     }
-    for (const path of superfluous) {
+    for (const path of unreferenced) {
       const since = this.unreferencedSince.get(path) ?? now;
       this.unreferencedSince.set(path, since);
       if (now - since < KEEP_MS) continue;
@@ -51,7 +50,7 @@ export class Janitor {
     return removed;
   }
 
-  private async superfluousSegments(manifest: Manifest): Promise<string[]> {
+  private async unreferencedSegments(manifest: Manifest): Promise<string[]> {
     const bodies = new Map<string, NameTable>();
     for (const pin of manifest.index_parts) bodies.set(pin.sha256, await this.bodiesOf(pin));
     this.bodies = bodies;
@@ -65,7 +64,7 @@ export class Janitor {
     return found;
   }
 
-  /** The bodies files that a part refers to. Parts never change, so each is read once. */
+  /** The bodies files of an index segment. Segments are immutable, so each is read once. */
   private async bodiesOf(pin: IndexPartPin): Promise<NameTable> {
     const known = this.bodies.get(pin.sha256);
     if (known !== undefined) return known;
@@ -112,7 +111,7 @@ export class Janitor {
   }
 }
 
-/** The names in a directory that may have very many, a few at a time. */
+/** Streams the names of a directory that may be very large. */
 async function* names(directory: string): AsyncGenerator<string> {
   try {
     for await (const { name } of await opendir(directory, { bufferSize: 256 })) yield name;

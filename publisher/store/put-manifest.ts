@@ -4,7 +4,7 @@ import type { CycleContext } from '../context.js';
 import type { Published } from './directory.js';
 import { LeaseLostError } from '../errors.js';
 
-/** Commit point of a snapshot: its manifest goes over the one that this tick began with, only. */
+/** COMMIT POINT of a snapshot: replaces only the manifest that this cycle started from. */
 export async function putManifest(
   ctx: CycleContext,
   manifest: Manifest,
@@ -18,8 +18,8 @@ export async function putManifest(
 }
 
 /**
- * At least the seconds since 1970, so that a directory that was lost and written anew, or another
- * machine's, goes on above what readers have seen.
+ * At least the Unix time in seconds, so that a rebuilt directory, or another host's, continues above
+ * every generation that readers have seen.
  */
 export function nextGeneration(published: Published | null, now: number): number {
   const previous = published?.opened.manifest.generation ?? 0;
@@ -27,8 +27,8 @@ export function nextGeneration(published: Published | null, now: number): number
 }
 
 /**
- * A publisher that was stopped for longer than its lock lasts wakes up here, behind the one that
- * took over, and must not put its older manifest over the newer one.
+ * A process that was suspended for longer than its lease may resume here after another publisher took
+ * over. It must not replace the newer manifest.
  */
 async function requireUnchanged(ctx: CycleContext, published: Published | null): Promise<void> {
   const present = await ctx.directory.manifestBytes();
@@ -37,5 +37,5 @@ async function requireUnchanged(ctx: CycleContext, published: Published | null):
     present === null || expected === null ? present === expected : equalBytes(present, expected);
   if (same) return;
   await ctx.leadership.release();
-  throw new LeaseLostError('another publisher has published in the meantime');
+  throw new LeaseLostError('another publisher published first');
 }

@@ -7,28 +7,28 @@ import { FatalPublishError } from '../errors.js';
 export interface PublishedFile {
   path: string;
   bytes: Uint8Array;
-  /** Whether the path may come to have other content later: only `checkpoint` and the manifest. */
+  /** Whether the path is mutable: only the checkpoint and the manifest are. */
   replaces: boolean;
 }
 
 /**
- * Wraps each write, so that a test can make it fail, with the file in place or without. Nothing in
- * this folder writes to the snapshot but through it.
+ * Wraps each write to the snapshot, so that tests can make it fail before or after the file is in
+ * place.
  */
 export type WriteStep = (path: string, write: () => Promise<void>) => Promise<void>;
 
 const AT_ONCE = 16;
 const STAGING = '.staging';
 
-/** The one place that writes to the snapshot directory. */
+/** The only writer of the snapshot directory. */
 export class SnapshotWriter {
   bytesWritten = 0;
   filesWritten = 0;
   private staged = 0;
   private prepared = false;
   /**
-   * No other process's: one that was stopped and wakes up without the lock may still write to its
-   * own staged files, and must not write into these.
+   * Unique per process: a suspended process that resumes without the lease may still write its staged
+   * files.
    */
   private readonly prefix = randomBytes(8).toString('hex');
 
@@ -37,7 +37,7 @@ export class SnapshotWriter {
     private readonly step: WriteStep = (_path, write) => write(),
   ) {}
 
-  /** Removes what publishers that died left half-written. Only who holds the lock may call it. */
+  /** Removes staged files of crashed publishers. Call it only under the lease. */
   async prepare(): Promise<void> {
     if (this.prepared) return;
     await rm(join(this.root, STAGING), { recursive: true, force: true });
@@ -46,9 +46,8 @@ export class SnapshotWriter {
   }
 
   /**
-   * Writes files so that each is there whole or not at all, and all are durable when this returns:
-   * stage → fsync → rename, and then an fsync of every directory that got a name. In which order
-   * the files of one call appear is not defined; what must come later is put by a later call.
+   * Writes each file atomically; all are durable when this returns: stage, fsync, rename, then fsync of
+   * every directory that got a name. The order within one call is undefined.
    */
   async put(files: readonly PublishedFile[]): Promise<void> {
     const directories = new Set<string>();
@@ -60,15 +59,15 @@ export class SnapshotWriter {
         }
       }),
     );
-    // No write of this call is still under way when its failure is reported.
+    // Every write has ended before a failure is reported.
     for (const result of results) if (result.status === 'rejected') throw result.reason;
     await Promise.all([...directories].map(syncDirectory));
   }
 
   private async putOne(file: PublishedFile, directories: Set<string>): Promise<void> {
     const target = join(this.root, file.path);
-    // All the way up, and also when the file is there already: a publisher that died may have left
-    // names that are not durable yet.
+    // Every ancestor, even for an existing file: a crashed publisher may have left names that are not
+    // durable.
     for (let path = file.path; path !== '.'; path = dirname(path)) {
       directories.add(join(this.root, dirname(path)));
     }
@@ -90,7 +89,7 @@ export class SnapshotWriter {
   }
 }
 
-/** Whether an immutable file is there with just this content. */
+/** Whether an immutable file exists with this content. */
 async function isPublished(target: string, file: PublishedFile): Promise<boolean> {
   let present: Buffer;
   try {
@@ -102,9 +101,9 @@ async function isPublished(target: string, file: PublishedFile): Promise<boolean
   if (present.equals(file.bytes)) return true;
   throw new FatalPublishError(
     'published_file_differs',
-    `${target} is published with other content than the registry gives for it now, and a published file must never change. ` +
-      'Compare the two: if the file was damaged on disk, delete it and start the publisher again, which writes it anew; ' +
-      'if it was not, the registry has changed under the log, and this log must not be continued.',
+    `${target} is published with different content than the registry yields now, and a published file must never change.  ` +
+      'Compare the two: if the file was damaged on disk, delete it and start the publisher again, which rewrites it; ' +
+      'otherwise the registry has changed under the log, and this log must not be continued.',
   );
 }
 

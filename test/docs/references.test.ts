@@ -37,6 +37,15 @@ it('section 15 of protocol.md > names every verdict', () => {
   );
 });
 
+it('runbook of SvcProofStoppedVerifying > names a phrase that both verification passes log', () => {
+  const [, section = ''] = text('docs/monitoring.md').split('#### SvcProofStoppedVerifying\n');
+  const [, phrase = ''] = /log for `([^`]+)`/.exec(section) ?? [];
+  expect(phrase).not.toBe('');
+  for (const pass of ['verified-prefix', 'scrub']) {
+    expect(text(`workers/verify/${pass}.ts`)).toMatch(new RegExp(`log\\.error\\([^;]*${phrase}'`));
+  }
+});
+
 it('mentions every script that somebody may run', () => {
   const { scripts } = JSON.parse(text('package.json')) as { scripts: Record<string, string> };
   const pages = readdirSync(new URL('docs/', root), { encoding: 'utf8' })

@@ -160,13 +160,13 @@ describe.skipIf(skipsClusters)(`a backup${withoutClusters}`, () => {
     const then = join(home, 'then');
     const older = await copyOf('older-still');
     await older.start();
-    const lastCheckpoint = readFileSync(join(directory, 'checkpoint'), 'utf8');
+    const trustedCheckpoint = readFileSync(join(directory, 'checkpoint'), 'utf8');
     const first = await Service.on(older, { directory: then, ...keys, goesOn: lost.registry });
     await first.registry.verifyAll();
     const held = sqlPublisher(first.db.as('svc_publisher'), {
       directory: then,
       ...keys,
-      lastCheckpoint,
+      trustedCheckpoint,
     });
     await expect(held.runCycle()).rejects.toThrow(/TRUSTED_CHECKPOINT covers 56/);
     await held.close();

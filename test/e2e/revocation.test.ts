@@ -65,7 +65,7 @@ beforeAll(async () => {
   worker = startAdmitWorker(
     registry.admit,
     { databaseUrl: db.urlFor('svc_worker'), redisUrl: null },
-    { ...WORKER_DEFAULTS, groupsAtOnce: 1, sweepEveryMs: 200, sweepOlderThanMs: 500 },
+    { ...WORKER_DEFAULTS, groupsAtOnce: 1, requeueEveryMs: 200, staleAfterMs: 500 },
   );
   await Promise.all([events.ready, worker.ready]);
   engine = await startEngine(registry, {

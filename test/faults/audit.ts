@@ -8,14 +8,14 @@ import type { Client } from './client.js';
 import { forEach } from './for-each.js';
 import type { Asked, Batch } from './memory.js';
 import { until } from './pace.js';
-import { readTold } from './public.js';
+import { readStatuses } from './public.js';
 import { batchesOf, batchResults, singlesOf } from './settle.js';
 import type { World } from './world.js';
 
 export interface Audited {
   lost: string[];
   double: string[];
-  /** What else is not as it must be. */
+  /** Other problems. */
   wrong: string[];
 }
 
@@ -30,7 +30,7 @@ export async function audit(
   const { memory } = client;
   const found: Audited = { lost: [], double: [], wrong: [] };
   await forEach(singlesOf(asked), async (single) => {
-    // What was erased has given its identity back: the same body would be another admission.
+    // An erasure frees the deduplication key: the same body would be another admission.
     if (single.isErased) return;
     if (!(await sendAgain(client, single)))
       found.lost.push(`no receipt again of ${single.proofId ?? ''}`);
@@ -61,7 +61,7 @@ async function auditBatch(client: Client, batch: Batch, found: Audited): Promise
   }
 }
 
-/** The log has every identity once, and nothing that nobody asked for. */
+/** The log contains every deduplication key once, and no unrequested proof. */
 async function auditLog(world: World, client: Client, found: Audited): Promise<void> {
   const { memory } = client;
   const { sql } = world.database;
@@ -84,7 +84,7 @@ async function auditLog(world: World, client: Client, found: Audited): Promise<v
   }
   for (const [proofId, count] of times) {
     if (count > 1) found.double.push(`${proofId} is in the log ${String(count)} times`);
-    if (!promised.has(proofId)) found.double.push(`${proofId} is in the log and nobody's`);
+    if (!promised.has(proofId)) found.double.push(`${proofId} is in the log without a request`);
   }
   const same = await sql<{ times: number }[]>`
     select count(*)::int as times from svc.intake i join svc.proof p using (proof_id)
@@ -104,8 +104,8 @@ async function auditPublic(world: World, asked: Asked[], found: Audited): Promis
   );
   const step = Math.ceil(told.length / SAMPLE);
   const sample = told.filter((_, at) => at % step === 0 || at === told.length - 1);
-  for (const { path, said, status } of await readTold(world.publicUrl, sample)) {
-    if (said !== status) found.wrong.push(`the public is told ${said} of ${path}`);
+  for (const { path, said, status } of await readStatuses(world.publicUrl, sample)) {
+    if (said !== status) found.wrong.push(`the public status of ${path} is ${said}`);
   }
 }
 

@@ -2,7 +2,7 @@ import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Batch, BatchResult } from '#protocol/schemas/batch';
 import { expectNothingLost } from '../fixtures/audit.js';
-import { APPEND_LOCK, holdLock, untilLocked } from '../fixtures/held.js';
+import { APPEND_LOCK, holdLock, untilLocked } from '../fixtures/hold-lock.js';
 import { skipsRedis, startRedis, withoutRedis, type TestRedis } from '../fixtures/redis.js';
 import { eventually, startStack, type RunningStack } from '../fixtures/stack.js';
 
@@ -93,7 +93,7 @@ describe('with the queue in PostgreSQL', () => {
   });
   afterAll(() => stack.destroy());
 
-  it('a batch of the largest size is admitted, and is public, whatever happens to its worker', async () => {
+  it('batch > is admitted and published at its largest size when its worker is killed', async () => {
     const release = await holdLock(stack.superuser(), APPEND_LOCK);
     const body = bodyOf(stack, 10_000);
     const { batch } = await accept(stack, body);
@@ -108,7 +108,7 @@ describe('with the queue in PostgreSQL', () => {
     await expectNothingLost(stack, some(ids));
   }, 240_000);
 
-  it('an engine killed before the commit has accepted nothing of a batch', async () => {
+  it('batch > is not accepted when the engine is killed before the commit', async () => {
     const sql = stack.superuser();
     const counts = async (): Promise<unknown> => {
       const [row] = await sql`
@@ -116,7 +116,7 @@ describe('with the queue in PostgreSQL', () => {
       return row;
     };
     const before = await counts();
-    // What is written last has to wait.
+    // The last write waits for the lock.
     const release = await holdLock(
       stack.superuser(),
       'lock table svc.batch_turn in exclusive mode',
@@ -147,7 +147,7 @@ describe('with the queue in PostgreSQL', () => {
     await expectNothingLost(stack, some(await admittedIds(stack, batch.batch_id)));
   }, 120_000);
 
-  it('an engine killed after the commit has accepted all of it, and gives the same batch again', async () => {
+  it('batch > is accepted once when the engine is killed after the commit', async () => {
     const sql = stack.superuser();
     // Nothing may go on before the engine is dead.
     const release = await holdLock(stack.superuser(), APPEND_LOCK);
@@ -188,7 +188,7 @@ describe.skipIf(skipsRedis)(`with the queue in Redis${withoutRedis}`, () => {
     await redis.close();
   });
 
-  it('a batch whose worker is killed, and of which the queue then forgets the rest, is admitted', async () => {
+  it('batch > is admitted when its worker is killed and the queue loses the rest', async () => {
     const client = new Redis(redis.url);
     const release = await holdLock(stack.superuser(), APPEND_LOCK);
     const { batch } = await accept(stack, bodyOf(stack, 4_000));

@@ -125,7 +125,7 @@ export class Client {
     try {
       return await (one.kind === 'single' ? this.sendSingle(one, url) : this.sendBatch(one, url));
     } catch {
-      // No answer, or not all of one: nobody knows what became of it.
+      // No complete answer: the outcome is unknown.
       return false;
     }
   }
@@ -166,7 +166,7 @@ export class Client {
   }
 
   /** Trouble is 5xx or 429. Anything else would tell a client that it did something wrong. */
-  judge(status: number, text: string, what = 'a good request'): void {
+  checkResponse(status: number, text: string, what = 'a good request'): void {
     if (status >= 500 || status === 429) return;
     const { code = '' } = JSON.parse(text || '{}') as { code?: string };
     this.memory.wrong.push(`${what} was answered ${String(status)} ${code}`);
@@ -207,7 +207,7 @@ export class Client {
       this.memory.takeProofId(single, answer.proof_id);
       return false;
     }
-    this.judge(status, text);
+    this.checkResponse(status, text);
     return false;
   }
 
@@ -219,7 +219,7 @@ export class Client {
       this.memory.takeBatch(batch, answer.batch_id);
       return true;
     }
-    this.judge(status, text);
+    this.checkResponse(status, text);
     return false;
   }
 

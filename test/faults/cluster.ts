@@ -156,7 +156,7 @@ export class Cluster {
       stop: () => standby.server.stop(),
     };
     this.standby = null;
-    // It asked its copies of the settings for a standby of its own, which it does not have.
+    // Its copied settings name a synchronous standby that it lacks.
     await this.sql.unsafe('alter system reset synchronous_standby_names');
     await this.sql`select pg_reload_conf()`;
   }

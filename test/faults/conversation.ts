@@ -1,7 +1,7 @@
 /** A message of the Postgres protocol, whole. */
 export interface Message {
   bytes: Buffer;
-  /** What it has the server run, in lower case with single spaces; null when it runs nothing. */
+  /** The statement, in lower case with single spaces; null without one. */
   sql: string | null;
   /** Whether the server answers it with ReadyForQuery. */
   isAnswered: boolean;
@@ -9,13 +9,13 @@ export interface Message {
 
 const plain = (sql: string): string => sql.toLowerCase().replaceAll(/\s+/g, ' ').trim();
 
-/** What a client says on one connection, cut into messages. */
+/** The client messages of one connection. */
 export class Spoken {
   private rest: Buffer = Buffer.alloc(0);
   private hasStarted = false;
   private readonly statements = new Map<string, string>();
   private bound = '';
-  /** What it ran since it began the transaction that is open; null outside of one. */
+  /** Statements of the open transaction; null outside of one. */
   transaction: string[] | null = null;
   private isOver = false;
 

@@ -1,7 +1,7 @@
 import type { Client } from './client.js';
 import type { ProcessName, World } from './world.js';
 
-/** What a fault works on. */
+/** The system under fault. */
 export interface Scene {
   world: World;
   client: Client;
@@ -58,6 +58,6 @@ export interface Outcome {
   /** All of it, with looking at everything afterwards. */
   tookMs: number;
   note?: string;
-  /** What is not as it must be; a row without any of these passes. */
+  /** Problems; a row without any passes. */
   problems: string[];
 }

@@ -1,9 +1,9 @@
 import type { Socket } from 'node:net';
 
-/** What goes wrong on a way, at the moment. */
+/** Current fault of a connection. */
 export interface Weather {
   delayMs: number;
-  /** Nothing goes through and nobody is told. */
+  /** Drops everything silently. */
   isStalled: boolean;
 }
 

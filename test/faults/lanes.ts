@@ -41,7 +41,7 @@ export async function inLanes(
   say: (outcome: Outcome) => void,
 ): Promise<Outcome[]> {
   const outcomes = new Map<Fault, Outcome>();
-  // What takes a stack of its own comes last.
+  // Rows that need their own stack come last.
   const waiting = [...faults].sort((a, b) => Number(a.isLast ?? 0) - Number(b.isLast ?? 0));
   const lane = async (): Promise<void> => {
     let scene: Scene | null = null;
@@ -70,7 +70,7 @@ export async function inLanes(
   return faults.flatMap((fault) => outcomes.get(fault) ?? []);
 }
 
-/** What the programs said around a row that failed stays. */
+/** Keeps the program output around a failed row. */
 async function keepWords({ world }: Scene, { name }: Fault): Promise<void> {
   const place = join(tmpdir(), 'svc-faults-failed', name.replaceAll(/[^\w]+/g, '-'));
   await mkdir(place, { recursive: true });

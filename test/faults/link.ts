@@ -7,7 +7,7 @@ export interface Trap {
   /** Whether it is this statement, given what ran before in the same transaction. */
   matches(sql: string, transaction: readonly string[] | null): boolean;
   /**
-   * `unsent`: the server never hears of it. `unanswered`: it has done it, and nobody is told.
+   * `unsent`: the server never receives it. `unanswered`: the server executes it, and the answer is lost.
    * `answered`: nothing breaks, `then` is called when the answer is about to be passed on.
    */
   breaks: 'unsent' | 'unanswered' | 'answered';
@@ -60,7 +60,7 @@ export class Link {
     for (const line of [...this.lines]) line.break(how);
   }
 
-  /** Breaks what is connected, and whoever connects. */
+  /** Breaks current and new connections. */
   cut(isCut: boolean): void {
     this.isRefusing = isCut;
     if (isCut) this.breakAll('reset');
@@ -134,7 +134,7 @@ export class Link {
       socket.on('end', () => other.push(null));
     }
     client.on('close', () => {
-      // What was held back for a silent network still arrives, as it would.
+      // Data delayed by a silent network still arrives, as TCP would deliver it.
       if (!this.weather.isStalled) this.lines.delete(line);
     });
     if (this.protocol === 'other') {

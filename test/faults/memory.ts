@@ -1,8 +1,8 @@
 import type { ArtifactKind } from '#protocol/status';
 
-/** What both kinds of requests have. */
+/** Members of both kinds of requests. */
 interface Sent {
-  /** Of those of its kind. */
+  /** Number within its kind. */
   n: number;
   /** How often it was sent: the next time it goes to the other engine. */
   attempts: number;
@@ -10,22 +10,22 @@ interface Sent {
   acknowledged: boolean;
 }
 
-/** One identity that was asked for alone. */
+/** One deduplication key that was sent in a single admission. */
 export interface Single extends Sent {
   kind: 'single';
   path: string;
   body: string;
   /** The receipt, byte by byte, once one was given: it is the promise that is held against all else. */
   receipt: string | null;
-  /** Of the receipt or of a 202. */
+  /** From the receipt or the 202. */
   proofId: string | null;
-  /** What its owner asked to be revoked since. */
+  /** Artifacts whose revocation was requested. */
   revoked: Set<ArtifactKind>;
-  /** Its payload was asked to be erased. */
+  /** Whether its erasure was requested. */
   isErased: boolean;
   /** Its passport ends a moment after it was taken in, and what rests on that. */
   ends: boolean;
-  /** What was asked about it and is not acknowledged yet, or is still to be asked. */
+  /** Requests about it that are not acknowledged or not sent yet. */
   open: number;
   inPackage: boolean;
 }
@@ -35,13 +35,13 @@ export interface Batch extends Sent {
   body: string;
   items: number;
   batchId: string | null;
-  /** Of its items, by place, once all are settled. */
+  /** Proof ids of its items, by position, once all are committed. */
   proofIds: string[];
 }
 
 export type Asked = Single | Batch;
 
-/** What a client that trusts nobody remembers of what it was told. */
+/** What a distrustful client remembers of its answers. */
 export class Memory {
   readonly asked: Asked[] = [];
   /** Those that were admitted, in the order of their receipts. */

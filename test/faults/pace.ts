@@ -1,7 +1,7 @@
 import { availableParallelism, loadavg } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Beyond this, a machine is not starved but stuck: what hangs on it has to be told some time. */
+/** Upper bound of the factor: beyond it a process hangs, and must be reported. */
 const SLOWEST = 4;
 
 /** How many times longer everything takes than on a machine that has nothing else to do. */
@@ -53,7 +53,7 @@ export async function inTime<T>(promise: Promise<T>, ms: number, otherwise: stri
   }
 }
 
-/** Asks again and again until it is so. @returns whether it came to be so in that time */
+/** Polls a condition. @returns whether it held before the deadline */
 export async function until(
   isSo: () => boolean | Promise<boolean>,
   ms: number,

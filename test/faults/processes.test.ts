@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { expectNothingLost } from '../fixtures/audit.js';
-import { APPEND_LOCK, holdLock, untilLocked } from '../fixtures/held.js';
+import { APPEND_LOCK, holdLock, untilLocked } from '../fixtures/hold-lock.js';
 import { eventually, startStack, type RunningStack } from '../fixtures/stack.js';
 
 interface Receipt {
@@ -24,7 +24,7 @@ function sendMany(stack: RunningStack, count: number, action = 'BOOK_RESERVATION
 
 type Answers = Awaited<ReturnType<typeof sendMany>>;
 
-/** What was acknowledged at once, and, by sending the same again, what was left open. */
+/** Acknowledged admissions, including those that were acknowledged when sent again. */
 async function acknowledgedIn(stack: RunningStack, answers: Answers): Promise<Map<string, string>> {
   const ids = new Map<string, string>();
   for (const { intent_id, status, body } of answers) {
@@ -63,7 +63,7 @@ describe('with the queue in PostgreSQL', () => {
   });
   afterAll(() => stack.destroy());
 
-  it('a worker killed between sign and commit loses and doubles nothing', async () => {
+  it('worker > loses and duplicates nothing when it is killed between sign and commit', async () => {
     const release = await holdAppendLock(stack);
     const answers = sendMany(stack, 60);
     await untilAWorkerWaits(stack);
@@ -74,7 +74,7 @@ describe('with the queue in PostgreSQL', () => {
     await expectNothingLost(stack, ids.values());
   }, 120_000);
 
-  it('Postgres killed between sign and commit loses and doubles nothing', async () => {
+  it('worker > loses and duplicates nothing when Postgres is killed between sign and commit', async () => {
     const before = await sendMany(stack, 20);
     expect(before.map((one) => one.status)).toEqual(before.map(() => 200));
     await holdAppendLock(stack);
@@ -88,7 +88,7 @@ describe('with the queue in PostgreSQL', () => {
     await expectNothingLost(stack, [...earlier, ...ids.values()]);
   }, 120_000);
 
-  it('every connection ended by the server, again and again, loses and doubles nothing and ends no process', async () => {
+  it('all processes > survive repeated connection loss without losing or duplicating anything', async () => {
     const programs = ['engine', 'worker', 'verifier', 'publisher', 'facade'] as const;
     const pids = () => programs.map((program) => stack.pid(program));
     const before = pids();
@@ -108,7 +108,7 @@ describe('with the queue in PostgreSQL', () => {
     expect(pids()).toEqual(before);
   }, 120_000);
 
-  it('an item that makes its group fail is answered, and so are its neighbours', async () => {
+  it('group > answers an item that fails it, and its neighbours', async () => {
     const sql = stack.superuser();
     await sql.unsafe(`
       create or replace function public.poison() returns trigger language plpgsql as $$ begin

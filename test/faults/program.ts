@@ -6,7 +6,7 @@ import type { ProgramName } from '#bench/harness/programs';
 
 /** As a supervisor has it. */
 const RESTART_AFTER_MS = 200;
-/** What does not drain in so long is killed: nothing of ours may stay. */
+/** A program that does not drain in this time is killed, so that none is left behind. */
 const DRAIN_MS = 35_000;
 
 /** A program that comes back whatever ended it, as under any supervisor. */
@@ -16,13 +16,13 @@ export class Program {
   private serves: Promise<void> = Promise.resolve();
   private blamed = false;
   private mayDie = false;
-  /** How it ended when nobody had ended it. */
+  /** How it ended without a signal from the test. */
   readonly ended: string[] = [];
 
   constructor(
     readonly name: ProgramName,
     private env: Record<string, string>,
-    /** Of what it says. */
+    /** Pattern in its output. */
     readonly logFile: string,
     private execArgv: string[] = [],
   ) {

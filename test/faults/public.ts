@@ -1,4 +1,4 @@
-import type { Told } from './acts/act.js';
+import type { ExpectedStatus } from './acts/act.js';
 
 interface Answer {
   lookup?: { matched_on: string | null };
@@ -7,7 +7,7 @@ interface Answer {
 
 const ASSERTING = ['VALID', 'PASS', 'VERIFIED', 'TRUST_ESTABLISHED'];
 
-/** What the public is told: a status, `null` of what is not there, or what is wrong with the answer. */
+/** A public status: `null` for an unknown id, or a description of an invalid answer. */
 async function askPublic(publicUrl: string, path: string): Promise<string> {
   const response = await fetch(`${publicUrl}/api/public/verify/${path}`);
   const { lookup, verification } = (await response.json()) as Answer;
@@ -18,10 +18,10 @@ async function askPublic(publicUrl: string, path: string): Promise<string> {
   return `${status}, which ${verification?.can_assert_validity === true ? 'asserts' : 'does not'}`;
 }
 
-/** What the public is told beside what it must be told. */
-export async function readTold(
+/** Reads the public statuses beside the expected ones. */
+export async function readStatuses(
   publicUrl: string,
-  wanted: readonly Told[],
+  wanted: readonly ExpectedStatus[],
 ): Promise<{ path: string; status: string; said: string }[]> {
   return Promise.all(
     wanted.map(async ({ path, status }) => ({

@@ -93,7 +93,7 @@ afterAll(async () => {
 });
 
 describe.skipIf(skipsRedis)(`with a Redis Cluster${withoutRedis}`, () => {
-  it('executions and batches settle, and every key of the queue is in one slot', async () => {
+  it('queue > commits executions and batches with every key in one slot', async () => {
     const batch = await sendBatch();
     const sent = await sendMany(40);
     expect(sent.map(({ status }) => status)).toEqual(sent.map(() => 200));
@@ -110,7 +110,7 @@ describe.skipIf(skipsRedis)(`with a Redis Cluster${withoutRedis}`, () => {
     expect(jobs?.n).toBe(0);
   });
 
-  it('engines count requests together', async () => {
+  it('rate limit > is shared by engines', async () => {
     const log = { warn: (...said: unknown[]) => expect(said).toEqual([]) };
     const clients = [client('fail_fast'), client('fail_fast')];
     await Promise.all(clients.map((redis) => new Promise((r) => void redis.once('ready', r))));
@@ -124,7 +124,7 @@ describe.skipIf(skipsRedis)(`with a Redis Cluster${withoutRedis}`, () => {
     for (const redis of clients) redis.disconnect();
   });
 
-  it('a node that would throw jobs away is told of', async () => {
+  it('worker > warns of a node that may evict jobs', async () => {
     const other = cluster.masters.find((node) => node !== holder)!;
     await other.ask((redis) => redis.config('SET', 'maxmemory-policy', 'allkeys-lru'));
     const said: object[] = [];
@@ -135,7 +135,7 @@ describe.skipIf(skipsRedis)(`with a Redis Cluster${withoutRedis}`, () => {
     await other.ask((node) => node.config('SET', 'maxmemory-policy', 'noeviction'));
   });
 
-  it('the node with the queue is killed and comes back: nothing is lost or double', async () => {
+  it('queue > loses and duplicates nothing when its node restarts', async () => {
     const batch = await sendBatch();
     const inFlight = sendMany(30);
     await holder.kill();
@@ -152,7 +152,7 @@ describe.skipIf(skipsRedis)(`with a Redis Cluster${withoutRedis}`, () => {
     );
   }, 60_000);
 
-  it('its replica takes over when it does not: nothing is lost or double', async () => {
+  it('queue > loses and duplicates nothing when a replica takes over its node', async () => {
     await cluster.addReplicaOf(holder);
     const batch = await sendBatch();
     const inFlight = sendMany(30);

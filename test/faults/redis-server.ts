@@ -4,7 +4,7 @@ import { Redis } from 'ioredis';
 import { startInstalled, type InstalledServer } from '#bench/harness/tools';
 import { freePort } from '../fixtures/free-port.js';
 
-/** A Redis that can be killed. As operators are told to run it: noeviction. What it holds is in memory. */
+/** A Redis that can be killed, configured as documented (noeviction), without persistence. */
 export class RedisServer {
   private server: InstalledServer | null = null;
   private asking: Redis | null = null;

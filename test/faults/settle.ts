@@ -6,7 +6,7 @@ import type { Client } from './client.js';
 import { forEach } from './for-each.js';
 import type { Asked, Batch, Single } from './memory.js';
 import { Deadline } from './pace.js';
-import { readTold } from './public.js';
+import { readStatuses } from './public.js';
 import type { World } from './world.js';
 
 /**
@@ -55,19 +55,21 @@ export async function settleAll(
   return untilTold(world, acts, deadline);
 }
 
-/** Tokens, packages and erasures are told of by a later snapshot than the log. */
+/** A later snapshot than that of the log publishes tokens, packages and erasures. */
 async function untilTold(
   world: World,
   acts: readonly Act[],
   deadline: Deadline,
 ): Promise<string[]> {
-  let wanted = acts.flatMap((act) => act.told());
+  let wanted = acts.flatMap((act) => act.expectedStatuses());
   for (;;) {
-    const told = await readTold(world.publicUrl, wanted);
+    const told = await readStatuses(world.publicUrl, wanted);
     const late = told.filter(({ said, status }) => said !== status);
     if (late.length === 0) return [];
     if (deadline.isOver) {
-      return late.map((one) => `the public is told ${one.said} of ${one.path}, not ${one.status}`);
+      return late.map(
+        (one) => `the public status of ${one.path} is ${one.said}, not ${one.status}`,
+      );
     }
     const paths = new Set(late.map(({ path }) => path));
     wanted = wanted.filter(({ path }) => paths.has(path));
@@ -81,7 +83,7 @@ async function followBatch(client: Client, batch: Batch): Promise<void> {
     const done = await batchResults(client, batch);
     if (done !== null) batch.proofIds = done;
   } catch {
-    // Asked again.
+    // Sent again.
   }
 }
 
@@ -119,7 +121,7 @@ interface Progress {
   doneAt: number | null;
 }
 
-/** What the programs still have to do; null when all is done. */
+/** Description of the remaining work of the programs; null when all is done. */
 async function unfinished(world: World, progress: Progress): Promise<string | null> {
   const [row] = await world.database.sql<
     { pending: number; ending: number; unverified: number; tree_size: number }[]

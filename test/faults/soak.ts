@@ -42,7 +42,7 @@ interface Happened {
   problems: string[];
 }
 
-/** What can be survived by a stack that goes on, and needs no disk that is small. */
+/** Faults that a running stack survives and that need no small disk. */
 const survivable = FAULTS.filter(
   (fault) => fault.isLast !== true && fault.needsDisks !== true && fault.mustRefuse === undefined,
 );

@@ -20,7 +20,7 @@ const ROWS = [
   ),
   ...NO_ROWS.map(([file, statements]) => ({ file, statements })),
 ];
-const FILES = readdirSync(join(packageRoot, 'sql'), { encoding: 'utf8', recursive: true }).filter(
+const FILES = readdirSync(join(packageRoot, 'sql'), { recursive: true, encoding: 'utf8' }).filter(
   (name) => name.endsWith('.ts'),
 );
 
@@ -28,8 +28,8 @@ const FILES = readdirSync(join(packageRoot, 'sql'), { encoding: 'utf8', recursiv
 const isOf = (written: string, listed: string): boolean =>
   written.startsWith(listed.trimEnd()) || listed.startsWith(written);
 
-describe('the table of faults', () => {
-  it('has each write of the registry fail, or says why it need not', () => {
+describe('fault table', () => {
+  it('fails each write of the registry or explains its absence', () => {
     const forgotten = FILES.flatMap((file) =>
       writesIn(file)
         .filter(
@@ -44,7 +44,7 @@ describe('the table of faults', () => {
     expect(forgotten).toEqual([]);
   });
 
-  it('names no write that there is not', () => {
+  it('names only existing writes', () => {
     const listed = [
       ...WRITE_POINTS.map(({ files, has, also = [] }) => ({ files, all: [...has, ...also] })),
       ...NO_ROWS.map(([file, all]) => ({ files: [file], all })),
@@ -57,8 +57,8 @@ describe('the table of faults', () => {
   });
 });
 
-describe('the time that a row has', () => {
-  it('passes the slower the more others wait for the processors, and ends all the same', () => {
+describe('time limit of a row', () => {
+  it('stretches with the CPU load and still ends', () => {
     expect([slowness(0.1, 2), slowness(2, 2), slowness(5, 2), slowness(1000, 2)]).toEqual([
       1, 1, 2.5, 4,
     ]);

@@ -57,7 +57,7 @@ export async function walk(scene: Scene, fault: Fault): Promise<Outcome> {
     await sleep(fault.isBrief === true ? BRIEFLY_MS : AFTER_MS);
     await client.stop();
     outcome.failed = client.failed - failedBefore;
-    if (fault.isFelt === true && outcome.failed === 0) problems.push('nobody felt the fault');
+    if (fault.isFelt === true && outcome.failed === 0) problems.push('the fault had no effect');
     const acts = client.acts.asked.slice(begin.acts);
     problems.push(...(await settleAll(world, client, acts, fault.recoverMs ?? RECOVER_MS)));
     outcome.settledMs = performance.now() - healed;

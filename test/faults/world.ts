@@ -36,7 +36,7 @@ export interface World {
   database: Cluster;
   redis: RedisServer;
   programs: Record<ProcessName, Program>;
-  /** To Postgres: each process has a way of its own, and so has whoever runs the admin program. */
+  /** Proxies to Postgres, one for each process and one for the admin program. */
   links: Record<Exclude<ProcessName, 'facade'> | 'admin', Link>;
   /** To Redis. */
   queueLinks: Record<'engine-1' | 'engine-2' | 'worker-1' | 'worker-2', Link>;
@@ -46,7 +46,7 @@ export interface World {
   publicUrl: string;
   tenantId: string;
   apiKey: string;
-  /** What each program wrote. */
+  /** Output of each program. */
   dir: string;
   snapshotDir: string;
   /** To the registry as who may erase, over the link of the admin program. */
@@ -102,7 +102,7 @@ export async function startWorld(
     const mount = async (name: string, megabytes: number): Promise<SmallDisk | string> => {
       const path = join(dir, name);
       await mkdir(path, { mode: 0o755 });
-      return withDisks ? mountSmallDisk(path, megabytes) : 'nobody asked for small disks';
+      return withDisks ? mountSmallDisk(path, megabytes) : 'small disks are disabled';
     };
     const databaseDisk = await mount('database', DATABASE_MB);
     const snapshotDisk = await mount('snapshot', SNAPSHOT_MB);

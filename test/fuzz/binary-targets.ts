@@ -158,7 +158,7 @@ export const BINARY_TARGETS: readonly Target[] = [
           snapshot: pinKeys(sha256, [checkpoint.vkey]),
         }),
       // The log's own key has signed no manifest.
-      () => must(false, 'a manifest that nobody signed'),
+      () => must(false, 'an unsigned manifest'),
     ),
   },
   {
@@ -176,7 +176,7 @@ export const BINARY_TARGETS: readonly Target[] = [
       );
       must(
         signed.some((one) => isDeepStrictEqual(one['aep'], said['aep'])),
-        'an AEP that nobody signed',
+        'an unsigned AEP',
       );
       must(
         !result.included || signed.some((one) => isDeepStrictEqual(one['entry'], said['entry'])),

@@ -16,7 +16,7 @@ type OnHead = (
   url: string | undefined,
 ) => number;
 
-/** What reads HTTP in Node, without a connection: this is all that it needs of one. */
+/** Node's HTTP parser without a connection. */
 interface Parser {
   [callback: number]: unknown;
   initialize(type: number, resource: object, maxHeaderSize: number, lenient: number): void;
@@ -86,7 +86,7 @@ function readStrictly(bytes: Uint8Array): Head | null {
   return { target, version, headers };
 }
 
-/** Nobody can read a head that was accepted in another way: neither where it ends nor whom it is for. */
+/** An accepted head has one reading only: its end and its host are unambiguous. */
 function holdsOf(message: IncomingMessage, head: Head | null): void {
   must(head !== null, 'what is no head is accepted');
   if (head === null) return;
@@ -149,7 +149,7 @@ export const HTTP_TARGETS: readonly Target[] = [
       if (fault !== null) return fault;
       holdsOf(message, readStrictly(input));
       const url = message.url ?? '';
-      // What is counted is what is answered.
+      // The metric counts the route that answers.
       const outcome = parsing(
         () => lookupAt(originForm(url)),
         (asked) =>

@@ -35,7 +35,7 @@ const strictJson: Target = {
   name: 'strict-json',
   seeds: texts(...requests, '[1,-0.5,1e3,"\\u00e9",null,true,{"a":[{}]}]', '"a"', ' 0 '),
   run: parsing(parseStrict, (value, input) => {
-    // What is accepted is what everybody else reads there too, and comes back the same.
+    // Accepted JSON parses the same everywhere and round-trips.
     must(isDeepStrictEqual(value, JSON.parse(fromUtf8(input))), 'JSON.parse reads it otherwise');
     const canonical = canonicalBytes(value);
     // But for -0, which RFC 8785 prints as 0.
@@ -152,7 +152,7 @@ const batch = (
   ),
 });
 
-/** What JSON.parse says the items are; null when it says that there are none. */
+/** The items by JSON.parse; null without any. */
 function array(text: string): unknown[] | null {
   try {
     const value: unknown = JSON.parse(text);
@@ -190,7 +190,7 @@ const cursor: Target = {
     const place = parseCursor(LIST, text);
     if (place === null) return 'no cursor';
     must(formatCursor(LIST, place) === text, 'a second spelling of a cursor');
-    must(['12', 'é'].includes(place), 'a cursor that nobody was given');
+    must(['12', 'é'].includes(place), 'a cursor that was never issued');
     return 'accepted';
   },
 };

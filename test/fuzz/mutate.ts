@@ -1,6 +1,6 @@
 import type { Random } from './random.js';
 
-/** What parsers have stumbled over before. */
+/** Inputs that have broken parsers before. */
 const TOKENS = [
   ...[
     'null',

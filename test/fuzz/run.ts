@@ -30,7 +30,7 @@ export interface Bounds {
 /** An input of 256 KiB has as long as this: what takes longer does not grow in proportion. */
 const TOO_SLOW_MS = 1_000;
 const MAX_FINDINGS = 5;
-/** Of what may be kept from input to input: more is a leak. */
+/** Largest heap growth between inputs; more is a leak. */
 const MAX_HEAP_GROWTH = 256 * 1024 * 1024;
 
 /** Everything reachable from anywhere, which no parser may write to. */
@@ -56,7 +56,7 @@ export function fuzz(target: Target, seed: number, bounds: Bounds): TargetReport
   };
   const clean = ownNames();
   const heapBefore = process.memoryUsage().heapUsed;
-  // What was refused in a new way is worth changing further.
+  // Mutate inputs further that were rejected in a new way.
   const seeds = [...target.seeds];
   const end = performance.now() + bounds.milliseconds;
   const found = (error: unknown, input: Uint8Array): void => {

@@ -24,7 +24,7 @@ export interface OfflineVector {
   expected: { authentic?: boolean; included?: boolean };
 }
 
-/** What the offline verifier is known to say yes to. */
+/** Documents that the offline verifier accepts. */
 export const admission = (): Required<Pick<OfflineVector, 'export'>> & OfflineVector => {
   const found = vectors<OfflineVector[]>('valid/offline').find(({ name }) => name === 'admission');
   if (found?.export === undefined) throw new Error('there is no such vector');

@@ -1,4 +1,4 @@
-/** A parser that faces somebody who may be hostile, with what must hold of it whatever it is given. */
+/** A parser of untrusted input, with the properties that must hold for any input. */
 export interface Target {
   name: string;
   /** Well-formed inputs, and near misses, that others are made of. */
@@ -12,7 +12,7 @@ export interface Target {
   run(input: Uint8Array): string;
 }
 
-/** What must hold does not. */
+/** A property does not hold. */
 export class BrokenProperty extends Error {
   override readonly name = 'BrokenProperty';
 }

@@ -5,21 +5,21 @@ import { fuzz } from './run.js';
 import type { Target } from './target.js';
 import { TARGETS } from './targets.js';
 
-/** A glance with every change; `npm run fuzz` looks for as long as it is told to. */
+/** A short run for every change; `npm run fuzz` takes a duration. */
 const GLANCE = { milliseconds: 20_000, executions: 300 };
 
-describe('parsers that face strangers', () => {
-  it.each(TARGETS)('$name does what it declares, whatever it is given', (target) => {
+describe('parsers of untrusted input', () => {
+  it.each(TARGETS)('$name keeps its contract for any input', (target) => {
     const { findings, outcomes, executions } = fuzz(target, 1, GLANCE);
     expect(findings).toEqual([]);
     expect(executions).toBeGreaterThan(target.seeds.length);
-    // What is well-formed is accepted and most of the rest refused, or nothing was tried. Nobody signs manifests.
+    // Well-formed inputs are accepted and most others rejected, or the target tests nothing. Manifests are never signed here.
     if (target.name !== 'manifest') expect([...outcomes.keys()]).toContain('accepted');
     if (target.name !== 'batch-lines') expect(outcomes.size).toBeGreaterThan(1);
   });
 });
 
-describe('what looks at them', () => {
+describe('fuzzer', () => {
   const target = (run: Target['run']): Target => ({
     name: 'x',
     seeds: [Buffer.from('{"a":1}')],
@@ -28,14 +28,14 @@ describe('what looks at them', () => {
 
   let slowRuns = 0;
 
-  it('makes the same inputs of the same seed', () => {
+  it('generates the same inputs from the same seed', () => {
     const [a, b] = [new Random(7), new Random(7)];
     const seeds = [Buffer.from('{"a":[1,2]}')];
     for (let i = 0; i < 200; i += 1) expect(mutate(seeds, a)).toEqual(mutate(seeds, b));
   });
 
   it.each([
-    ['an error that nobody declared', target(() => JSON.parse('{') as string)],
+    ['an undeclared error', target(() => JSON.parse('{') as string)],
     [
       'a prototype that is written to',
       target((input) => {

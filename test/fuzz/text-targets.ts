@@ -78,8 +78,8 @@ export const TEXT_TARGETS: readonly Target[] = [
     seeds: texts(checkpoint.note, `${checkpoint.note}— other.example ${'A'.repeat(92)}\n`),
     run: parsing(
       (input) => openNote(fromUtf8Lossy(input), [checkpoint.vkey], nativeVerify),
-      // Nobody but the key's owner can have anything else accepted.
-      ({ text }) => must(checkpoint.note.startsWith(`${text}\n`), 'a text that nobody signed'),
+      // Only the owner of the key can make another text acceptable.
+      ({ text }) => must(checkpoint.note.startsWith(`${text}\n`), 'an unsigned text'),
     ),
   },
   {
@@ -88,8 +88,7 @@ export const TEXT_TARGETS: readonly Target[] = [
     run: parsing(
       (input) =>
         openCheckpoint(fromUtf8Lossy(input), checkpoint.vkey, checkpoint.origin, nativeVerify),
-      (opened) =>
-        must(formatCheckpoint(opened) === checkpoint.text, 'a checkpoint that nobody signed'),
+      (opened) => must(formatCheckpoint(opened) === checkpoint.text, 'an unsigned checkpoint'),
     ),
   },
   {
@@ -121,7 +120,7 @@ export const TEXT_TARGETS: readonly Target[] = [
       (asked) => {
         if (asked === null) return;
         const matched = identify(asked.requested);
-        // What is said back must be JSON, whatever was asked.
+        // The response must be JSON for any request.
         const head = responseHead('proof', asked.requested, matched?.field ?? 'identifier');
         utf8(head);
       },
@@ -132,7 +131,7 @@ export const TEXT_TARGETS: readonly Target[] = [
     seeds: texts('identifier=x', 'q=%C3%A9&x=1', 'id=a+b', 'identifier=a&id=b', ''),
     run: parsing(
       (input) => requestedByQuery(fromUtf8Lossy(input)),
-      (requested) => must(requested.length > 0, 'nothing is asked for'),
+      (requested) => must(requested.length > 0, 'the lookup is empty'),
     ),
   },
   {

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createPublicServer } from '#api/public/server';
 import { directorySource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
-import { DatabaseClaim } from '#publisher/registry/lease';
+import { DatabaseLease } from '#publisher/registry/lease';
 import { publisherReadiness } from '#publisher/readiness';
 import { FatalPublishError } from '#publisher/errors';
 import { systemClock } from '#runtime/process/clock';
@@ -154,7 +154,7 @@ describe('a restored database that lacks published leaves', () => {
           treeSize: 6,
           newProofs: 0,
           changedRecords: 0,
-          grants: 0,
+          shareChanges: 0,
         },
         1,
       ),
@@ -171,7 +171,7 @@ describe('a restored database that lacks published leaves', () => {
     const wrong = await end('test.example/other');
     expect(wrong.code).toBe(1);
     expect(wrong.err).toContain('is not test.example/other');
-    const claim = new DatabaseClaim(
+    const claim = new DatabaseLease(
       connect(restored.urlFor('svc_publisher'), { application: 'lock', max: 1 }),
     );
     expect(await claim.take()).toBe(true);

@@ -13,7 +13,7 @@ import { transaction } from '#sql/db/transaction';
 import { adminOn } from '../fixtures/admin.js';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { parseExposition, valueOf } from '../fixtures/exposition.js';
-import { startTcpProxy, type TcpProxy } from '../fixtures/way.js';
+import { startTcpProxy, type TcpProxy } from '../fixtures/tcp-proxy.js';
 
 let db: TestDatabase;
 let home: string;

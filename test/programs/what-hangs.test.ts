@@ -7,7 +7,7 @@ import { openAdmitQueue } from '#runtime/queue/queues';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { startProgram } from '../fixtures/program.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
-import { startTcpProxy } from '../fixtures/way.js';
+import { startTcpProxy } from '../fixtures/tcp-proxy.js';
 
 /**
  * Makes the seconds of a watchdog and the pauses of a pulse a few milliseconds long, in a program that

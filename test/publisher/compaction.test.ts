@@ -19,8 +19,8 @@ function grow(additions: readonly number[]): { parts: number[]; most: number; wr
 
 const sum = (sizes: readonly number[]): number => sizes.reduce((total, size) => total + size, 0);
 
-describe('merging index parts', () => {
-  it('keeps few parts and writes each row a few times when proofs trickle in', () => {
+describe('index segment compaction', () => {
+  it('keeps few segments and rewrites rows rarely when proofs arrive one by one', () => {
     const additions = Array.from({ length: 100_000 }, (_, i) => 1 + (i % 3));
     const { parts, most, written } = grow(additions);
     expect(sum(parts)).toBe(sum(additions));
@@ -28,28 +28,28 @@ describe('merging index parts', () => {
     expect(written / sum(additions)).toBeLessThan(12);
   });
 
-  it('keeps few parts and hardly rewrites when thousands come at a time', () => {
+  it('keeps few segments and hardly rewrites when thousands arrive at once', () => {
     const additions = Array.from({ length: 200 }, () => 10_000);
     const { most, written } = grow(additions);
     expect(most).toBeLessThan(12);
     expect(written / sum(additions)).toBeLessThan(4);
   });
 
-  it('leaves no small parts behind large ones', () => {
+  it('leaves no small segment before a larger one', () => {
     const additions = Array.from({ length: 500 }, (_, i) => (i % 2 === 0 ? 3 : 10_000));
     const { most, written } = grow(additions);
     expect(most).toBeLessThan(25);
     expect(written / sum(additions)).toBeLessThan(5);
   });
 
-  it('never touches a part that is large enough', () => {
+  it('never merges a sealed segment', () => {
     const sealed = [SEALED_ENTRIES, SEALED_ENTRIES * 2];
     expect(mergeFrom([...sealed, 5])).toBe(3);
     expect(mergeFrom([...sealed, 5, 5, 5, 5])).toBe(2);
     expect(mergeFrom([10, ...sealed])).toBe(3);
   });
 
-  it('only ever merges with neighbours up to the newest', () => {
+  it('merges only neighbours up to the newest', () => {
     expect(mergeFrom([5000, 300, 300, 300, 300])).toBe(1);
     expect(mergeFrom([300, 300, 300])).toBe(3);
     expect(mergeFrom([])).toBe(0);

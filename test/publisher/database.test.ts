@@ -9,7 +9,7 @@ import { utf8 } from '#protocol/bytes';
 import { canonicalBytes } from '#protocol/canonical-json';
 import { formatVkey } from '#protocol/note';
 import type { Facade as FacadeBody } from '#protocol/schemas/facade';
-import { DatabaseClaim } from '#publisher/registry/lease';
+import { DatabaseLease } from '#publisher/registry/lease';
 import type { Publisher } from '#publisher/publisher';
 import { FatalPublishError } from '#publisher/errors';
 import { systemClock } from '#runtime/process/clock';
@@ -23,7 +23,7 @@ import { createPackage } from '#sql/lifecycle/packages';
 import { assertRole } from '#sql/db/roles';
 import { createShareToken, type ShareTarget } from '#sql/lifecycle/share-tokens';
 import { databaseTime, insertVerdicts, verifiedPrefix } from '#sql/log/verdicts';
-import { expire, scanExpiries } from '#workers/verify/expiries';
+import { recordExpiries, scanExpiries } from '#workers/verify/expiries';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { VERDICT_LOCK } from '#workers/verify/context';
 import { scrub } from '#workers/verify/scrub';
@@ -50,7 +50,7 @@ function publisherIn(where: string): Publisher {
   const lock = connect(db.urlFor('svc_publisher'), { application: 'lock', max: 1 });
   pools.push(lock);
   const publisher = sqlPublisher(sql, {
-    claims: [new DatabaseClaim(lock)],
+    leases: [new DatabaseLease(lock)],
     directory: where,
     logKey,
     snapshotKey,
@@ -93,13 +93,13 @@ async function statusOf(path: string): Promise<string> {
 const admit = (count: number, overrides = {}): Promise<string[]> =>
   registry.admitAll(Array.from({ length: count }, () => registry.item(overrides)));
 
-describe('the publisher on a real registry', () => {
-  it('runs with no more than its own role', async () => {
+describe('publisher on PostgreSQL', () => {
+  it('runs with the grants of its own role', async () => {
     await expect(assertRole(db.as('svc_publisher'), 'publisher')).resolves.toBeUndefined();
     await expect(db.as('svc_publisher')`select aep from svc.proof`).rejects.toThrow();
   });
 
-  it('publishes admissions and denials once they are verified', async () => {
+  it('publishes admissions and policy denials after their verification', async () => {
     const ids = await admit(300);
     const [denied] = await admit(1, { action: 'DELETE_AUDIT_LOG' });
     await registry.verifyAll();
@@ -115,7 +115,7 @@ describe('the publisher on a real registry', () => {
     expect(await statusOf(`proof/${unverified}`)).toBe('NOT_FOUND');
   });
 
-  it('lets a revocation win', async () => {
+  it('publishes REVOKED over any verdict', async () => {
     const [id] = await admit(1);
     await registry.verifyAll();
     const publisher = publisherIn(directory);
@@ -135,7 +135,7 @@ describe('the publisher on a real registry', () => {
     expect(await statusOf(`proof/${id}`)).toBe('VALID');
   });
 
-  it('never publishes a denial as an admission, however its columns were changed and mended', async () => {
+  it('never publishes a policy denial as an admission when its columns were changed and repaired', async () => {
     const [id] = await admit(1, { action: 'DELETE_AUDIT_LOG' });
     const set = (effect: string) =>
       db.sql.begin(async (tx) => {
@@ -155,7 +155,7 @@ describe('the publisher on a real registry', () => {
     expect(await statusOf(`certificate/cert_${id}`)).toBe('BACKEND_LOOKUP_REQUIRED');
   });
 
-  it('lets a revocation win that commits while the verifier is reading', async () => {
+  it('publishes REVOKED when the revocation commits during a verification', async () => {
     const [id] = await admit(1);
     // Everybody who writes verdicts takes this lock: the verifier has read, and cannot write yet.
     const lock = await db.sql.reserve();
@@ -218,7 +218,7 @@ describe('the publisher on a real registry', () => {
     await file('0'.repeat(32), id!);
   });
 
-  it('lets validity end when the verifier says that it is over', async () => {
+  it('publishes EXPIRED when the verifier records the expiry', async () => {
     await db.sql`
       update svc.tenant set validity = '{"proof":null,"passport":0,"certificate":null,"trust":null}'
       where tenant_id = ${TENANT}`;
@@ -226,7 +226,7 @@ describe('the publisher on a real registry', () => {
     await registry.verifyAll();
     const publisher = publisherIn(directory);
     await publisher.runCycle();
-    await expire(registry.verify, 100);
+    await recordExpiries(registry.verify, 100);
     await publisher.runCycle();
     expect(await statusOf(`passport/pass_${id}`)).toBe('EXPIRED');
     expect(await statusOf(`proof/${id}`)).toBe('VALID');
@@ -235,7 +235,7 @@ describe('the publisher on a real registry', () => {
       where tenant_id = ${TENANT}`;
   });
 
-  it('publishes what a token shows until it is over, and packages with their members', async () => {
+  it('publishes tokens until they expire, and packages with their members', async () => {
     const proofIds = await admit(2);
     const engine = db.as('svc_engine');
     const made = await createPackage(engine, registry.tenantNo, {
@@ -262,15 +262,15 @@ describe('the publisher on a real registry', () => {
       snapshotVkey: formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey),
     });
     // Its members are not verified yet, and the tokens came after it.
-    expect(await publisher.runCycle()).toMatchObject({ grants: 0 });
+    expect(await publisher.runCycle()).toMatchObject({ shareChanges: 0 });
     await registry.verifyAll();
-    expect(await publisher.runCycle()).toMatchObject({ newProofs: 2, grants: 3 });
+    expect(await publisher.runCycle()).toMatchObject({ newProofs: 2, shareChanges: 3 });
     expect(await published.statusOf(packageId)).toBe('TRUST_ESTABLISHED');
     expect(await published.share(lasting)).toMatchObject({ package_id: packageId });
     expect(await published.share(ending)).toMatchObject({ proof_id: proofIds[0] });
 
     await db.sql`update svc.share_due set expires_at = now()`;
-    expect(await publisher.runCycle()).toMatchObject({ grants: 0 });
+    expect(await publisher.runCycle()).toMatchObject({ shareChanges: 0 });
     await scanExpiries(registry.verify, 100);
     await appendRevocation(registry.admin, nativeSha256, {
       proofId: proofIds[1]!,
@@ -280,13 +280,13 @@ describe('the publisher on a real registry', () => {
       salt: '6'.repeat(64),
     });
     await registry.verifyAll();
-    expect(await publisher.runCycle()).toMatchObject({ grants: 1, changedRecords: 1 });
+    expect(await publisher.runCycle()).toMatchObject({ shareChanges: 1, changedRecords: 1 });
     expect(await published.share(ending)).toMatchObject({ artifact_kind: null });
     expect(await published.share(lasting)).toMatchObject({ package_id: packageId });
     expect(await published.statusOf(packageId)).toBe('REVOKED');
   });
 
-  it('signs nothing new while the verifier has not looked for as long as that is valid', async () => {
+  it('signs nothing when the last expiry scan is older than SNAPSHOT_TTL', async () => {
     const publisher = publisherIn(directory);
     await publisher.runCycle();
     await db.sql`update svc.upkeep set done_at = now() - interval '61 seconds'`;
@@ -295,7 +295,7 @@ describe('the publisher on a real registry', () => {
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
   });
 
-  it('stops asserting a proof whose stored AEP was changed, once the scrubber has seen it', async () => {
+  it('publishes a failure when the scrubber finds a changed AEP', async () => {
     const [id] = await admit(1);
     await registry.verifyAll();
     const publisher = publisherIn(directory);
@@ -311,7 +311,7 @@ describe('the publisher on a real registry', () => {
     expect(await statusOf(`proof/${id}`)).toBe('BACKEND_LOOKUP_REQUIRED');
   });
 
-  it('is led by one of two, also over different directories, and follows when that one dies', async () => {
+  it('leads with one of two publishers, and fails over when that one dies', async () => {
     const elsewhere = mkdtempSync(join(tmpdir(), 'svc-snapshot-'));
     const one = publisherIn(directory);
     const two = publisherIn(elsewhere);
@@ -328,7 +328,7 @@ describe('the publisher on a real registry', () => {
     rmSync(elsewhere, { recursive: true });
   });
 
-  it('stops when the registry lost what was published', async () => {
+  it('stops when the registry lost published leaves', async () => {
     await admit(2);
     await registry.verifyAll();
     const publisher = publisherIn(directory);

@@ -77,7 +77,7 @@ function statusIn(publicServer: PublicServer, proofId: string): string {
   }
 }
 
-/** What must hold of the published bytes at any moment, whoever looks. */
+/** Invariants of the published bytes at any time. */
 async function auditAsOutsider(): Promise<number> {
   const read = (path: string): Buffer => readFileSync(join(snapshot.directory, path));
   const checkpoint = openCheckpoint(
@@ -129,8 +129,8 @@ async function writesOfATick(): Promise<string[]> {
   return writes;
 }
 
-describe('a publisher that dies at a write', () => {
-  it('has these writes, the pointers last', async () => {
+describe('publisher that crashes at a write', () => {
+  it('writes the pointers last', async () => {
     const writes = await writesOfATick();
     expect(writes.slice(-2)).toEqual(['checkpoint', 'lookup/manifest']);
     expect(writes.filter((path) => path.startsWith('tile/')).length).toBe(5);
@@ -160,7 +160,7 @@ describe('a publisher that dies at a write', () => {
     }
   }
 
-  it('never shows a file that is half written', async () => {
+  it('never shows a partly written file', async () => {
     const look = (path: string): string | null => {
       const file = join(snapshot.directory, path);
       return existsSync(file) ? readFileSync(file, 'hex') : null;
@@ -186,12 +186,12 @@ describe('a publisher that dies at a write', () => {
     expect(looks).toBeGreaterThan(20);
   });
 
-  it('has no write besides those ten', async () => {
+  it('performs only the ten listed writes', async () => {
     expect(await writesOfATick()).toHaveLength(10);
   });
 });
 
-describe('a registry that fails', () => {
+describe('failing registry', () => {
   it.each([
     'verifiedPrefix',
     'latestCheckpoint',
@@ -204,7 +204,7 @@ describe('a registry that fails', () => {
     'verdictsForRange',
     'verdictHistories',
     'verdictChangesSince',
-  ] as const)('at %s leaves the published snapshot as it was', async (question) => {
+  ] as const)('leaves the published snapshot unchanged at %s', async (question) => {
     const publisher = snapshot.publisher();
     snapshot.registry.onCall = (what) => {
       if (what === question) throw new Killed(what);
@@ -216,7 +216,7 @@ describe('a registry that fails', () => {
     expect(await auditAsOutsider()).toBe(562);
   });
 
-  it('after the checkpoint was committed is gone on from with that very checkpoint', async () => {
+  it('leads to the same checkpoint again when it fails after the checkpoint commit', async () => {
     const { registry } = snapshot;
     const insert = registry.insertCheckpoint.bind(registry);
     registry.insertCheckpoint = async (checkpoint) => {

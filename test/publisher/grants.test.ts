@@ -38,8 +38,8 @@ const segmentFiles = (): string[] =>
     join(snapshot.directory, 'lookup/segments', name),
   );
 
-describe('a share token', () => {
-  it('is published as what it shows, by its hash, and then as ended', async () => {
+describe('share token', () => {
+  it('is published by its hash, and then as expired', async () => {
     const { registry } = snapshot;
     const packageId = registry.bundle([ids[0]!]);
     const tokens = {
@@ -48,7 +48,7 @@ describe('a share token', () => {
     };
     const token_hash = hashHex(nativeSha256, utf8(tokens.trust));
     expect(await published.share(tokens.trust)).toBeNull();
-    expect(await tick()).toMatchObject({ outcome: 'published', grants: 3 });
+    expect(await tick()).toMatchObject({ outcome: 'published', shareChanges: 3 });
     const version = { schema_version: 'svc.public_verification.share/1.0' };
     const live = { ...version, token_hash, artifact_kind: 'trust', proof_id: ids[0] };
     expect(await published.share(tokens.trust)).toEqual(live);
@@ -58,7 +58,7 @@ describe('a share token', () => {
     });
 
     registry.endShare(tokens.trust);
-    expect(await tick()).toMatchObject({ grants: 1 });
+    expect(await tick()).toMatchObject({ shareChanges: 1 });
     expect(await published.share(tokens.trust)).toEqual({
       ...version,
       token_hash,
@@ -73,15 +73,15 @@ describe('a share token', () => {
     }
   });
 
-  it('that ended before it was published is published as ended', async () => {
+  it('is published as expired when it expired before its publication', async () => {
     const token = snapshot.registry.share('proof', ids[0]!);
     snapshot.registry.endShare(token);
-    expect(await tick()).toMatchObject({ grants: 2 });
+    expect(await tick()).toMatchObject({ shareChanges: 2 });
     expect(await published.share(token)).toMatchObject({ artifact_kind: null });
     expect(await published.bookmark()).toBe(2);
   });
 
-  it('stays ended when it ends twice, and costs nothing when nothing happens', async () => {
+  it('stays expired when it ends twice, and writes nothing without a change', async () => {
     const token = snapshot.registry.share('proof', ids[0]!);
     snapshot.registry.endShare(token);
     await tick();
@@ -89,12 +89,12 @@ describe('a share token', () => {
     await tick();
     expect(await published.bookmark()).toBe(3);
     const { files } = publisher.written();
-    expect(await tick()).toMatchObject({ grants: 0 });
+    expect(await tick()).toMatchObject({ shareChanges: 0 });
     expect(publisher.written().files).toBe(files + 1);
     expect(await published.share(token)).toMatchObject({ artifact_kind: null });
   });
 
-  it('that the registry has no row of shows nothing', async () => {
+  it('shows nothing without a row in the registry', async () => {
     const token = snapshot.registry.share('proof', ids[0]!);
     snapshot.registry.shares.clear();
     await tick();
@@ -102,8 +102,8 @@ describe('a share token', () => {
   });
 });
 
-describe('the parts of the index', () => {
-  it('are merged kind by kind, few, with everything findable in its own', async () => {
+describe('index segments', () => {
+  it('are merged by kind and find every record', async () => {
     const { registry } = snapshot;
     const tokens: string[] = [];
     const packages: string[] = [];
@@ -135,7 +135,7 @@ describe('the parts of the index', () => {
     expect(await published.bookmark()).toBe(registry.shareChanges.length);
   });
 
-  it('keep the files that they lead to from the janitor, whatever their kind', async () => {
+  it('protect the files that they refer to from the janitor', async () => {
     const token = snapshot.registry.share('proof', ids[0]!);
     const packageId = snapshot.registry.bundle(ids.slice(0, 2));
     await tick();
@@ -150,7 +150,7 @@ describe('the parts of the index', () => {
 });
 
 describe('a snapshot', () => {
-  it('from before there were any of this goes on', async () => {
+  it('continues from a manifest without tokens and packages', async () => {
     expect((await published.manifest()).index_parts.map(({ kind }) => kind)).toEqual([PROOF_PARTS]);
     const packageId = snapshot.registry.bundle(ids.slice(0, 2));
     await publisher.close();
@@ -159,7 +159,7 @@ describe('a snapshot', () => {
     expect(await published.statusOf(packageId)).toBe('TRUST_ESTABLISHED');
   });
 
-  it('that is written from nothing has all of it again, as it is now', async () => {
+  it('contains every token and package when it is rebuilt', async () => {
     const { registry } = snapshot;
     const tokens = Array.from({ length: 30 }, (_, i) => registry.share('proof', ids[i % 6]!));
     const packages = [registry.bundle(ids.slice(0, 2)), registry.bundle(ids.slice(2, 5))];
@@ -169,7 +169,7 @@ describe('a snapshot', () => {
     await publisher.close();
     rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
     publisher = snapshot.publisher();
-    expect(await tick()).toMatchObject({ newProofs: 6, grants: 33 });
+    expect(await tick()).toMatchObject({ newProofs: 6, shareChanges: 33 });
     const fresh = new PublishedGrants(snapshot);
     for (const [i, token] of tokens.entries()) {
       expect((await fresh.share(token))?.artifact_kind).toBe(i === 7 ? null : 'proof');
@@ -178,26 +178,26 @@ describe('a snapshot', () => {
     expect(await fresh.statusOf(packages[1]!)).toBe('REVOKED');
   });
 
-  it('takes up so many changes a tick, so many members, and the rest with the next', async () => {
+  it('limits changes and members per cycle and publishes the rest in the next', async () => {
     const { registry } = snapshot;
     const first = registry.share('proof', ids[0]!);
     for (let i = 0; i < 20_000; i++) registry.share('proof', ids[0]!);
     const last = registry.share('proof', ids[1]!);
-    expect(await tick()).toMatchObject({ grants: 20_000 });
+    expect(await tick()).toMatchObject({ shareChanges: 20_000 });
     expect(await published.share(first)).not.toBeNull();
     expect(await published.share(last)).toBeNull();
-    expect(await tick()).toMatchObject({ grants: 2 });
+    expect(await tick()).toMatchObject({ shareChanges: 2 });
     expect(await published.share(last)).toMatchObject({ proof_id: ids[1] });
 
     for (let i = 0; i < 5000; i++) registry.bundle(ids);
     const report = await tick();
     expect(report).toMatchObject({ outcome: 'published' });
     // 20,000 members are looked up, and the step is finished in which that is reached.
-    expect((report as { grants: number }).grants).toBe(3500);
-    expect(await tick()).toMatchObject({ grants: 1500 });
+    expect((report as { shareChanges: number }).shareChanges).toBe(3500);
+    expect(await tick()).toMatchObject({ shareChanges: 1500 });
   }, 30_000);
 
-  it('is not gone on from with a registry that lost changes', async () => {
+  it('stops the publisher when the registry lost changes', async () => {
     const { registry } = snapshot;
     for (const id of ids) registry.share('proof', id);
     await tick();
@@ -217,7 +217,7 @@ describe('a snapshot', () => {
     await expect(tick()).resolves.toMatchObject({ outcome: 'published' });
   });
 
-  it('whose last change is a package is known by it', async () => {
+  it('continues when its last change is a package', async () => {
     const { registry } = snapshot;
     const packageId = registry.bundle(ids.slice(0, 2));
     await tick();
@@ -230,7 +230,7 @@ describe('a snapshot', () => {
     await expect(tick()).rejects.toMatchObject({ code: 'changes_behind' });
   });
 
-  it('takes up no change while one before it is not listed', async () => {
+  it('publishes no change behind a missing one', async () => {
     const { registry } = snapshot;
     registry.share('proof', ids[0]!);
     await tick();
@@ -249,7 +249,7 @@ describe('a snapshot', () => {
     'sharesNow',
     'packages',
     'packagesWith',
-  ] as const)('stays as it was when the registry fails at %s', async (question) => {
+  ] as const)('stays unchanged when the registry fails at %s', async (question) => {
     const { registry } = snapshot;
     const old = registry.bundle(ids.slice(0, 2));
     await tick();
@@ -269,10 +269,10 @@ describe('a snapshot', () => {
   });
 });
 
-describe('a publisher that dies at a write', () => {
+describe('publisher that crashes at a write', () => {
   class Killed extends Error {}
 
-  it('leaves tokens, packages and members that agree, and the next one repairs', async () => {
+  it('leaves tokens, packages and members consistent, and the next cycle repairs the rest', async () => {
     const { registry } = snapshot;
     const old = registry.bundle(ids.slice(0, 2));
     const ending = registry.share('package', old);

@@ -17,7 +17,7 @@ import { nativeSha256 } from '#runtime/crypto/node';
 import { logger } from '#runtime/process/log';
 import { appendRevocation } from '#sql/lifecycle/entries';
 import { insertVerdicts, type NewVerdict } from '#sql/log/verdicts';
-import { expire } from '#workers/verify/expiries';
+import { recordExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { startEngine, type TestEngine } from '../fixtures/engine.js';
@@ -29,7 +29,7 @@ import { sqlPublisher } from '../fixtures/sql-publisher.js';
 
 /** Histories out of a real Postgres: what the publisher is answered, and what the public reads. */
 
-describe('the registry in Postgres', () => {
+describe('PostgreSQL registry', () => {
   let db: TestDatabase;
   beforeAll(async () => {
     db = await freshDatabase();
@@ -72,7 +72,7 @@ describe('the registry in Postgres', () => {
     };
   };
 
-  it('answers what the one in memory does that the other tests use', async () => {
+  it('answers as the in-memory registry of the other tests', async () => {
     const verifier = db.as('svc_verifier');
     const publisher = sqlRegistry(db.as('svc_publisher'));
     const clock = new TestClock();
@@ -138,7 +138,7 @@ describe('the registry in Postgres', () => {
   });
 });
 
-describe('what became of a proof', () => {
+describe('status history', () => {
   let db: TestDatabase;
   let registry: TestRegistry;
   let engine: TestEngine;
@@ -220,7 +220,7 @@ describe('what became of a proof', () => {
     }
   };
 
-  it('is told to the public as to its tenant, event by event, also from nothing', async () => {
+  it('is the same for the public and the tenant, also after a rebuild', async () => {
     const plain = await admit();
     const denied = await admit('DELETE_AUDIT_LOG');
     const revoked = await admit();
@@ -237,7 +237,7 @@ describe('what became of a proof', () => {
     await first.runCycle();
     expect((await record(plain))[0]).toBe(1);
 
-    await expire(registry.verify, 100);
+    await recordExpiries(registry.verify, 100);
     await revoke(revoked, 'trust');
     await tamper(mended);
     await verifyAllAgain();

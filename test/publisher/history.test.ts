@@ -19,7 +19,7 @@ import {
 } from '../fixtures/public-history.js';
 import { START, TestSnapshot } from '../fixtures/snapshot.js';
 
-/** What becomes of proofs, and what the public can read of it in their records. */
+/** Status histories of proofs, as published in their records. */
 
 let snapshot: TestSnapshot;
 let publisher: Publisher;
@@ -61,8 +61,8 @@ function questions(): (keyof RegistryView)[] {
   return asked;
 }
 
-describe('a proof of which nothing more became than that it was verified', () => {
-  it('costs no question and no byte more, and its body says all there is', async () => {
+describe('proof without events after its verification', () => {
+  it('needs no extra query and no extra byte', async () => {
     const { registry } = snapshot;
     const [id, other] = registry.addProofs(2);
     pass();
@@ -88,8 +88,8 @@ describe('a proof of which nothing more became than that it was verified', () =>
   });
 });
 
-describe('the history of a published proof', () => {
-  it('is whole when it is revoked in the tick that publishes it', async () => {
+describe('history of a published proof', () => {
+  it('is complete when the proof is revoked in the cycle that publishes it', async () => {
     const { registry } = snapshot;
     const [id, plain] = registry.addProofs(2);
     pass();
@@ -117,7 +117,7 @@ describe('the history of a published proof', () => {
     expect(await recorded(plain!)).toBeNull();
   });
 
-  it('grows tick by tick with revocations, also with those that change no status', async () => {
+  it('grows with every revocation, even without a change of status', async () => {
     const { registry } = snapshot;
     const id = registry.addProof();
     registry.verify();
@@ -137,7 +137,7 @@ describe('the history of a published proof', () => {
     ]);
   });
 
-  it('has ends of validity, each artifact once', async () => {
+  it('contains the expiry of each artifact once', async () => {
     const { registry } = snapshot;
     const id = registry.addProof();
     registry.verify();
@@ -162,7 +162,7 @@ describe('the history of a published proof', () => {
     });
   });
 
-  it('has what failed, and that it was mended', async () => {
+  it('contains a failure and its repair', async () => {
     const { registry } = snapshot;
     const [atFirst, later] = registry.addProofs(2);
     registry.recordVerdict(atFirst!, { outcome: 'fail', failedChecks: ['signature', 'inclusion'] });
@@ -184,7 +184,7 @@ describe('the history of a published proof', () => {
     expect((await bodyOf(later!)).verification.verification_status).toBe('VALID');
   });
 
-  it('is written again for an event that changes no status, and for nothing else', async () => {
+  it('is rewritten only for an event', async () => {
     const { registry } = snapshot;
     const id = registry.addProof();
     registry.revoke(id);
@@ -205,7 +205,7 @@ describe('the history of a published proof', () => {
     expect(await record(id)).toEqual(before);
   });
 
-  it('has nothing of the log beyond the tree that is published', async () => {
+  it('contains no entry beyond the published tree', async () => {
     const { registry } = snapshot;
     const id = registry.addProof();
     registry.verify();
@@ -220,7 +220,7 @@ describe('the history of a published proof', () => {
     expect(await told(id)).toEqual(['verified 0', 'failed 1000 aep_hash', 'revoked 1000 trust']);
   });
 
-  it('never denies what its own record asserts, when the verifier finds something in between', async () => {
+  it('agrees with its record when a verdict commits during the cycle', async () => {
     const { registry } = snapshot;
     const [fresh, known] = registry.addProofs(2);
     registry.verify();
@@ -249,7 +249,7 @@ describe('the history of a published proof', () => {
     expect(await recorded(fresh!)).toBeNull();
   });
 
-  it('has no other reason for a revocation than the log', async () => {
+  it('takes revocations only from the log', async () => {
     const { registry } = snapshot;
     registry.revoke(registry.addProof());
     registry.verify();
@@ -262,7 +262,7 @@ describe('the history of a published proof', () => {
     await expect(publisher.runCycle()).rejects.toThrow('did not list the revocation at leaf 2');
   });
 
-  it('is written too by a publisher that stops and withdraws what fails', async () => {
+  it('is written when a stopping publisher withdraws a failed proof', async () => {
     const { registry } = snapshot;
     const ids = registry.addProofs(300);
     registry.verify();
@@ -277,7 +277,7 @@ describe('the history of a published proof', () => {
   });
 });
 
-describe('a proof that fails and is mended again and again', () => {
+describe('proof that fails and passes repeatedly', () => {
   async function flap(proofId: string, times: number): Promise<void> {
     for (let i = 0; i < times; i++) {
       pass();
@@ -286,7 +286,7 @@ describe('a proof that fails and is mended again and again', () => {
     await publisher.runCycle();
   }
 
-  it('has the beginning and the end of it told, and all else that became of it', async () => {
+  it('keeps the first and last of these events and all others', async () => {
     const proofId = snapshot.registry.addProof();
     snapshot.registry.verify();
     await publisher.runCycle();
@@ -313,7 +313,7 @@ describe('a proof that fails and is mended again and again', () => {
     expect(again.length).toBeLessThan(length + 1000);
     expect(await publisher.runCycle()).toMatchObject({ changedRecords: 0 });
 
-    // Of one that is published for the first time no more is told.
+    // A first record needs no further event.
     const facts = [(await recorded(proofId))!, again] as const;
     rmSync(join(snapshot.directory, 'lookup'), { recursive: true });
     await publisher.runCycle();
@@ -321,8 +321,8 @@ describe('a proof that fails and is mended again and again', () => {
   });
 });
 
-describe('what was told', () => {
-  it('stays told when the registry has lost it', async () => {
+describe('published event', () => {
+  it('stays published when the registry lost it', async () => {
     const { registry } = snapshot;
     const [plain, eventful] = registry.addProofs(2);
     registry.verify();
@@ -358,7 +358,7 @@ describe('what was told', () => {
     expect(await told(eventful!)).toEqual([...before, 'expired 2000 trust']);
   });
 
-  it('is the same in a snapshot that is written from nothing', async () => {
+  it('is the same in a rebuilt snapshot', async () => {
     const { registry } = snapshot;
     const ids = registry.addProofs(40);
     registry.verify();

@@ -24,8 +24,8 @@ async function publishProofs(publisher: { runCycle(): Promise<unknown> }, count:
   await publisher.runCycle();
 }
 
-describe('the janitor', () => {
-  it('keeps replaced index parts for an hour, and what is in use for ever', async () => {
+describe('janitor', () => {
+  it('keeps replaced index segments for an hour, and referenced files permanently', async () => {
     const publisher = snapshot.publisher();
     const replaced: string[] = [];
     for (let i = 0; i < 4; i++) {
@@ -53,7 +53,7 @@ describe('the janitor', () => {
     }
   });
 
-  it('takes partial tiles away only an hour after their full tile is there', async () => {
+  it('removes partial tiles an hour after their full tile exists', async () => {
     const publisher = snapshot.publisher();
     await publishProofs(publisher, 100);
     for (let i = 0; i < 20; i++) {
@@ -76,7 +76,7 @@ describe('the janitor', () => {
     expect(existsSync(at('tile/1/000.p/1'))).toBe(true);
   });
 
-  it('clears what a dead publisher left: staged files at once, orphans after an hour', async () => {
+  it('removes the files of a crashed publisher: staged files at once, orphans after an hour', async () => {
     mkdirSync(at('.staging'), { recursive: true });
     mkdirSync(at('lookup/segments'), { recursive: true });
     writeFileSync(at('.staging/half'), 'x');

@@ -8,7 +8,7 @@ import { formatVkey } from '#protocol/note';
 import type { Publisher } from '#publisher/publisher';
 import { publisherReadiness } from '#publisher/readiness';
 import { runPublisher } from '#publisher/run';
-import { UnknownSigner } from '#publisher/plan/unknown-signer';
+import { UnknownSignerError } from '#publisher/plan/unknown-signer';
 import { nativeSha256, nativeVerify } from '#runtime/crypto/node';
 import { logger } from '#runtime/process/log';
 import { ORIGIN, SNAPSHOT_NAME, testKey, TestSnapshot } from '../fixtures/snapshot.js';
@@ -75,8 +75,8 @@ async function grow(publisher: Publisher): Promise<string> {
   return id;
 }
 
-describe('a publisher with new keys', () => {
-  it('does not lead unless it knows the old ones', async () => {
+describe('publisher with new keys', () => {
+  it('does not lead without the old keys', async () => {
     for (const keys of [
       { logKey: newLogKey },
       { snapshotKey: newSnapshotKey },
@@ -84,13 +84,13 @@ describe('a publisher with new keys', () => {
     ]) {
       const publisher = snapshot.publisher(keys);
       const error = await publisher.runCycle().catch((reason: unknown) => reason);
-      expect(error).toBeInstanceOf(UnknownSigner);
+      expect(error).toBeInstanceOf(UnknownSignerError);
       expect((error as Error).message).toContain('_RETIRED_VKEYS');
       expect(publisher.isLeader()).toBe(false);
     }
   });
 
-  it('signs with them from then on, the checkpoint of a log that has not grown too', async () => {
+  it('signs with the new keys, also the checkpoint of a log that has not grown', async () => {
     const publisher = rotated();
     const before = checkpointFile();
     await publisher.runCycle();
@@ -111,7 +111,7 @@ describe('a publisher with new keys', () => {
     ]);
   });
 
-  it('never signs with a retired key, nor takes its own for one', () => {
+  it('never signs with a retired key and rejects its own key as retired', () => {
     expect(() => rotated({ retired: { log: [newLogVkey], snapshot: [] } })).toThrow(/twice/);
     const elsewhere = formatVkey(nativeSha256, 'elsewhere.example/log', testKey().publicKey);
     expect(() => rotated({ retired: { log: [elsewhere], snapshot: [] } })).toThrow(/another/);
@@ -129,10 +129,10 @@ describe('a publisher with new keys', () => {
   });
 });
 
-describe('a standby with the old keys', () => {
+describe('standby with the old keys', () => {
   const idOf = (vkey: string): string => vkey.split('+').slice(0, 2).join('+');
 
-  it('stays up and does not lead, and its readiness names the key that it lacks', async () => {
+  it('stays a standby, and its readiness names the unknown key', async () => {
     const leader = rotated({ snapshotKey: snapshot.snapshotKey, retired: { log: [snapshot.logVkey], snapshot: [] } }); // prettier-ignore
     await grow(leader);
     const standby = snapshot.publisher();
@@ -154,14 +154,14 @@ describe('a standby with the old keys', () => {
     expect(checkpointFile()).toBe(signed);
   });
 
-  it('of the snapshot does the same', async () => {
+  it('stays a standby when it lacks the snapshot key', async () => {
     await rotated({ logKey: snapshot.logKey, retired: { log: [], snapshot: [snapshot.snapshotVkey] } }).runCycle(); // prettier-ignore
     await expect(snapshot.publisher().runCycle()).rejects.toMatchObject({
       key: idOf(newSnapshotVkey),
     });
   });
 
-  it('leads if it knows the new ones as well, for readers that pin both', async () => {
+  it('leads when it knows the new keys too', async () => {
     const leader = rotated();
     await grow(leader);
     const publicServer = pinningBoth();
@@ -177,8 +177,8 @@ describe('a standby with the old keys', () => {
   });
 });
 
-describe('a facade', () => {
-  it('that pins old and new follows across the change, and proves consistency', async () => {
+describe('public API server', () => {
+  it('follows the key change with both keys pinned, and checks consistency', async () => {
     const publicServer = pinningBoth();
     const { url } = await snapshot.serve(publicServer);
     const publisher = rotated();
@@ -193,11 +193,11 @@ describe('a facade', () => {
     });
   });
 
-  it('that pins both refuses a fork that begins with the change', async () => {
+  it('rejects a fork at the key change with both keys pinned', async () => {
     const publicServer = pinningBoth();
     await publicServer.poller.refresh();
     const before = publicServer.poller.current;
-    // Whoever holds the new keys and another log, larger than the one that was served.
+    // An attacker with the new keys and another, larger log.
     const other = new TestSnapshot();
     other.registry.addProof({ aepHash: 'f'.repeat(64) });
     other.registry.addProofs(7);
@@ -212,7 +212,7 @@ describe('a facade', () => {
     await other.close();
   });
 
-  it('that pins the old alone keeps the last good snapshot until its end', async () => {
+  it('keeps the last valid snapshot with only the old key pinned', async () => {
     const publicServer = snapshot.publicServer();
     const { url } = await snapshot.serve(publicServer);
     const old = snapshot.registry.all.find((leaf) => leaf.kind === 'proof')!;
@@ -226,7 +226,7 @@ describe('a facade', () => {
     expect(await statusAt(url, old.proofId)).toBe(503);
   });
 
-  it('that pins the new alone serves from the first snapshot that is signed with it', async () => {
+  it('serves from the first snapshot of the new key with only that key pinned', async () => {
     const publicServer = pinningNew();
     const { url } = await snapshot.serve(publicServer);
     const old = snapshot.registry.all.find((leaf) => leaf.kind === 'proof')!;
@@ -236,7 +236,7 @@ describe('a facade', () => {
     expect(await statusAt(url, old.proofId)).toBe(200);
   });
 
-  it('goes by the log key as well as the snapshot key', async () => {
+  it('checks the log key and the snapshot key', async () => {
     const publicServer = facadePinning(
       [snapshot.logVkey],
       [newSnapshotVkey, snapshot.snapshotVkey],
@@ -256,8 +256,8 @@ describe('a facade', () => {
   });
 });
 
-describe('what the old key signed', () => {
-  it('stays verifiable, under a key that stays published', async () => {
+describe('signatures of the old key', () => {
+  it('stay verifiable under a published key', async () => {
     const old = checkpointFile();
     await grow(rotated());
     const { url } = await snapshot.serve(pinningNew());

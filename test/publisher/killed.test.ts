@@ -8,7 +8,7 @@ import { directorySource } from '#api/public/snapshot/source';
 import { formatVkey } from '#protocol/note';
 import type { Manifest } from '#protocol/snapshot/manifest';
 import { ARTIFACT_KINDS } from '#protocol/status';
-import { DatabaseClaim } from '#publisher/registry/lease';
+import { DatabaseLease } from '#publisher/registry/lease';
 import type { Publisher } from '#publisher/publisher';
 import { createSigningKey, nativeSha256 } from '#runtime/crypto/node';
 import { logger } from '#runtime/process/log';
@@ -47,7 +47,7 @@ const logKey = createSigningKey(join(home, 'log.pem'));
 const snapshotKey = createSigningKey(join(home, 'snapshot.pem'));
 const logVkey = formatVkey(nativeSha256, ORIGIN, logKey.publicKey);
 const snapshotVkey = formatVkey(nativeSha256, SNAPSHOT_NAME, snapshotKey.publicKey);
-/** What is published before the tick, and what it publishes when nothing ends it. */
+/** Published state before the cycle, and after an undisturbed one. */
 const baseline = join(home, 'baseline');
 const reference = join(home, 'reference');
 const clock = new TestClock(Date.now());
@@ -66,7 +66,7 @@ let after: Seen;
 
 function publisherIn(directory: string): Publisher {
   const publisher = sqlPublisher(publisherPool, {
-    claims: [new DatabaseClaim(lockPool)],
+    leases: [new DatabaseLease(lockPool)],
     directory,
     logKey,
     snapshotKey,
@@ -171,7 +171,7 @@ async function killed(kill: KillPoint, at: number[] = [tickAt]): Promise<Killed>
   return { directory, fate, lived, errors };
 }
 
-/** What is published, checked from the outside, says either what was before the tick or what is after. */
+/** The published state, verified as by a client, is either that before the cycle or that after it. */
 async function requireConsistent({ directory, lived }: Killed): Promise<Manifest> {
   const manifest = await auditSnapshot({ directory, logVkey, snapshotVkey });
   const isAfter = manifest.tree_size !== BEFORE;
@@ -239,8 +239,8 @@ async function filesIn(directory: string): Promise<Record<string, string>> {
 const pathsIn = async (directory: string): Promise<string[]> =>
   Object.keys(await filesIn(directory));
 
-describe('the tick', () => {
-  it('has these writes, the pointers last', () => {
+describe('publish cycle', () => {
+  it('writes the pointers last', () => {
     expect(writes).toHaveLength(WRITES);
     expect(writes.slice(-2)).toEqual(['checkpoint', 'lookup/manifest']);
     const tiles = writes.filter((path) => path.startsWith('tile/')).sort();
@@ -253,7 +253,7 @@ describe('the tick', () => {
     ]);
   });
 
-  it('has everything in it', async () => {
+  it('contains every kind of write', async () => {
     const { old, fresh, packages, tokens } = world;
     const said = (seen: Seen, proofId = '') =>
       ARTIFACT_KINDS.map((kind) => seen[`${proofId} ${kind}`]);
@@ -309,19 +309,22 @@ describe('the tick', () => {
   });
 });
 
-describe('a publisher that is killed', () => {
+describe('killed publisher', () => {
   const everyWrite = Array.from({ length: WRITES }, (_, write) => write);
   it.each([
-    // A staged file is nobody's yet, whatever it was to be: some stand for all.
+    // Staged files are alike, so three writes suffice.
     ...[0, WRITES - 2, WRITES - 1].map((write) => [write, 'half staged'] as const),
     ...everyWrite.map((write) => [write, 'staged'] as const),
     ...everyWrite.map((write) => [write, 'in place'] as const),
-  ])('at write %i, the file %s, leaves a whole snapshot and is repaired', async (write, at) => {
-    await requireSurvived(await killed({ write, at }));
-  });
+  ])(
+    'leaves a complete snapshot at write %i with the file %s, and the next cycle repairs it',
+    async (write, at) => {
+      await requireSurvived(await killed({ write, at }));
+    },
+  );
 
   it.each(['before', 'after'] as const)(
-    '%s the checkpoint is committed in the database leaves a whole snapshot and is repaired',
+    'leaves a complete snapshot when killed %s the checkpoint commit, and the next cycle repairs it',
     async (checkpoint) => {
       const run = await killed({ checkpoint });
       const rows = await db.sql`select from svc.checkpoint where tree_size > ${BEFORE}`;
@@ -336,7 +339,7 @@ describe('a publisher that is killed', () => {
     [10, 'after'],
     [REMOVALS - 1, 'after'],
   ] as const)(
-    'at removal %i of what is superfluous, %s it, leaves all that is published',
+    'keeps every published file at removal %i of unreferenced files, %s it',
     async (removal, at) => {
       const run = await killed({ removal, at }, [tickAt, tickAt + HOUR_MS]);
       expect(run.fate).toEqual({ signal: 'SIGKILL' });
@@ -354,7 +357,7 @@ describe('a publisher that is killed', () => {
     },
   );
 
-  it('is followed by the next as soon as its lock is over, which goes on with the log', async () => {
+  it('is replaced by the next publisher as soon as its lease expires', async () => {
     const run = await killed({ write: 4, at: 'staged' });
     const next = await takeOver(run);
     await requireConsistent(run);

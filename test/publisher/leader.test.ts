@@ -34,8 +34,8 @@ class TestClaim implements Lease {
   }
 }
 
-describe('leadership', () => {
-  it('belongs to one publisher per directory until it is given back', async () => {
+describe('publisher lease', () => {
+  it('is held by one publisher per directory until its release', async () => {
     const one = snapshot.publisher();
     const two = snapshot.publisher();
     expect(await one.runCycle()).toMatchObject({ outcome: 'published' });
@@ -45,7 +45,7 @@ describe('leadership', () => {
     expect(await one.runCycle()).toEqual({ outcome: 'standby' });
   });
 
-  it('is taken over from a process that died with the lock', async () => {
+  it('is taken over from a process that died with it', async () => {
     const holder = spawn(
       process.execPath,
       [
@@ -70,39 +70,39 @@ describe('leadership', () => {
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
   });
 
-  it('of the directory is given back when the registry is led by another', async () => {
+  it('of the directory is released when another publisher leads the registry', async () => {
     const claim = new TestClaim();
     claim.free = false;
-    expect(await snapshot.publisher({ claims: [claim] }).runCycle()).toEqual({
+    expect(await snapshot.publisher({ leases: [claim] }).runCycle()).toEqual({
       outcome: 'standby',
     });
     expect(await snapshot.publisher().runCycle()).toMatchObject({ outcome: 'published' });
   });
 
-  it('that is lost before the checkpoint leaves nothing signed', async () => {
+  it('leaves nothing signed when it is lost before the checkpoint', async () => {
     const claim = new TestClaim();
     claim.lostAt = 1;
-    await expect(snapshot.publisher({ claims: [claim] }).runCycle()).rejects.toThrow(
+    await expect(snapshot.publisher({ leases: [claim] }).runCycle()).rejects.toThrow(
       LeaseLostError,
     );
     expect(snapshot.registry.checkpoints).toHaveLength(0);
     expect(existsSync(join(snapshot.directory, 'lookup/manifest'))).toBe(false);
   });
 
-  it('that is lost before the manifest leaves the old manifest', async () => {
+  it('keeps the old manifest when it is lost before the manifest', async () => {
     const first = snapshot.publisher();
     await first.runCycle();
     await first.close();
     const before = manifest();
     const claim = new TestClaim();
     claim.lostAt = 2;
-    await expect(snapshot.publisher({ claims: [claim] }).runCycle()).rejects.toThrow(
+    await expect(snapshot.publisher({ leases: [claim] }).runCycle()).rejects.toThrow(
       LeaseLostError,
     );
     expect(manifest()).toBe(before);
   });
 
-  it('never lets an older manifest over a newer one, whatever it thinks of its lock', async () => {
+  it('never replaces a newer manifest with an older one after a lost lock', async () => {
     let newer = '';
     const sleeper = snapshot.publisher({
       // Sleeps in the middle of its tick until its lock is stale; another takes over and publishes.
@@ -121,7 +121,7 @@ describe('leadership', () => {
     expect(snapshot.registry.checkpoints).toHaveLength(1);
   });
 
-  it('loses a race for the checkpoint without publishing', async () => {
+  it('publishes nothing when another publisher wins the checkpoint', async () => {
     const { registry } = snapshot;
     const insert = registry.insertCheckpoint.bind(registry);
     registry.insertCheckpoint = async (checkpoint) => {
@@ -154,7 +154,7 @@ class TestRegistryLock {
 }
 
 /** Real time: cycles are a second apart. Nothing but its lock can be written to the first one's directory. */
-describe('a publisher whose directory cannot be written', () => {
+describe('publisher with an unwritable directory', () => {
   let stopping: AbortController;
   let runs: Promise<void>[];
   let lines: string[];
@@ -180,23 +180,23 @@ describe('a publisher whose directory cannot be written', () => {
     await Promise.all(runs);
   };
 
-  it('lets a standby lead that can write', async () => {
+  it('releases its leases to a standby that can write', async () => {
     const lock = new TestRegistryLock();
-    const broken = snapshot.publisher({ claims: [lock.claim()] });
+    const broken = snapshot.publisher({ leases: [lock.claim()] });
     await expect(broken.runCycle()).rejects.toThrow('ENOTDIR');
     expect(broken.isLeader()).toBe(true);
     const directory = join(snapshot.directory, 'of-the-standby');
-    const standby = snapshot.publisher({ claims: [lock.claim()], directory });
+    const standby = snapshot.publisher({ leases: [lock.claim()], directory });
     expect(await standby.runCycle()).toEqual({ outcome: 'standby' });
     run(broken);
     run(standby);
     const published = (): boolean => existsSync(join(directory, 'lookup/manifest'));
     await expect.poll(published, { timeout: 20_000 }).toBe(true);
     await stop();
-    expect(lines).toContainEqual(expect.stringMatching(/gives up the lead.*ENOTDIR/));
+    expect(lines).toContainEqual(expect.stringMatching(/releases its leases.*ENOTDIR/));
   }, 30_000);
 
-  it('goes on alone, and logs the cause once', async () => {
+  it('retries without a standby, and logs the cause once', async () => {
     let cycles = 0;
     snapshot.registry.onCall = (what) => void (cycles += Number(what === 'verifiedPrefix'));
     run(snapshot.publisher());
@@ -205,8 +205,8 @@ describe('a publisher whose directory cannot be written', () => {
     await expect.poll(() => lines.join('\n'), { timeout: 20_000 }).toContain('publishing again');
     await stop();
     expect(lines.filter((line) => line.includes('ENOTDIR'))).toEqual([
-      expect.stringMatching(/^nothing was published/),
-      expect.stringMatching(/^publish cycles keep failing/),
+      expect.stringMatching(/^publisher: (the cycle failed; )?nothing was published/),
+      expect.stringMatching(/^publisher: cycles keep failing/),
     ]);
   }, 60_000);
 });

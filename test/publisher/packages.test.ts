@@ -11,7 +11,7 @@ import { PublishedGrants } from '../fixtures/published.js';
 import { ORIGIN, TestSnapshot } from '../fixtures/snapshot.js';
 import { become, type Standing } from '../fixtures/standing.js';
 
-/** What is said of packages: their members, in one verdict, tick by tick. */
+/** Published packages, cycle by cycle. */
 
 let snapshot: TestSnapshot;
 let published: PublishedGrants;
@@ -39,7 +39,7 @@ const STATUS: Record<Standing, string> = {
   revoked: 'REVOKED',
 };
 
-/** What a package of such members says: written out, not computed. */
+/** Expected package status by the statuses of its members, written out. */
 const TABLE: [Standing[], string][] = [
   [['asserts'], 'TRUST_ESTABLISHED'],
   [['asserts', 'asserts', 'asserts'], 'TRUST_ESTABLISHED'],
@@ -54,8 +54,8 @@ const TABLE: [Standing[], string][] = [
   [['over', 'failed', 'revoked', 'asserts'], 'REVOKED'],
 ];
 
-describe('a package', () => {
-  it('has the facade of a trust artifact, with its members in their order', async () => {
+describe('package', () => {
+  it('has the lookup response of a trust artifact, with its ordered members', async () => {
     const [second, first] = [ids[4]!, ids[1]!];
     const at = snapshot.clock.at + 500;
     snapshot.registry.recordVerdict(second, { verifiedAt: at, expired: ['trust'] });
@@ -108,32 +108,29 @@ describe('a package', () => {
     expect(place?.place.proofNumber).toBe(newest?.place.proofNumber);
   });
 
-  it.each(TABLE)(
-    'of members that %j is %s, whether they were before or come to',
-    async (of, is) => {
-      const members = ids.slice(0, of.length);
-      const before = snapshot.registry.bundle([...members].reverse());
-      await tick();
-      expect(await published.statusOf(before)).toBe('TRUST_ESTABLISHED');
-      of.forEach((standing, i) => become(snapshot.registry, members[i]!, standing));
-      const after = snapshot.registry.bundle(members);
-      await tick();
-      for (const packageId of [before, after]) {
-        const facade = (await published.package(packageId))!;
-        expect(facade.verification.verification_status).toBe(is);
-        expect(facade.verification.can_assert_validity).toBe(is === 'TRUST_ESTABLISHED');
-        // Of what did not verify no chain is claimed.
-        expect(facade.trust_chain.available).toBe(!of.includes('failed'));
-        const { members: told } = facade.references as {
-          members: { proof_id: string; verification_status: string }[];
-        };
-        const said = new Map(told.map((one) => [one.proof_id, one.verification_status]));
-        of.forEach((standing, i) => expect(said.get(members[i]!)).toBe(STATUS[standing]));
-      }
-    },
-  );
+  it.each(TABLE)('with members %j is %s, at first and after a change', async (of, is) => {
+    const members = ids.slice(0, of.length);
+    const before = snapshot.registry.bundle([...members].reverse());
+    await tick();
+    expect(await published.statusOf(before)).toBe('TRUST_ESTABLISHED');
+    of.forEach((standing, i) => become(snapshot.registry, members[i]!, standing));
+    const after = snapshot.registry.bundle(members);
+    await tick();
+    for (const packageId of [before, after]) {
+      const facade = (await published.package(packageId))!;
+      expect(facade.verification.verification_status).toBe(is);
+      expect(facade.verification.can_assert_validity).toBe(is === 'TRUST_ESTABLISHED');
+      // A failed proof claims no trust chain.
+      expect(facade.trust_chain.available).toBe(!of.includes('failed'));
+      const { members: told } = facade.references as {
+        members: { proof_id: string; verification_status: string }[];
+      };
+      const said = new Map(told.map((one) => [one.proof_id, one.verification_status]));
+      of.forEach((standing, i) => expect(said.get(members[i]!)).toBe(STATUS[standing]));
+    }
+  });
 
-  it('asserts again when a member does that had failed, and revoked it stays', async () => {
+  it('is valid again when a failed member passes, and stays revoked with a revoked one', async () => {
     const packageId = snapshot.registry.bundle(ids.slice(0, 2));
     await tick();
     become(snapshot.registry, ids[0]!, 'failed');
@@ -151,7 +148,7 @@ describe('a package', () => {
     expect(await published.statusOf(packageId)).toBe('REVOKED');
   });
 
-  it('is told of anew with each of many that a proof is in, and only those', async () => {
+  it('is rewritten with a changed member, and only then', async () => {
     const { registry } = snapshot;
     const having = [registry.bundle(ids.slice(0, 2)), registry.bundle([ids[2]!, ids[0]!])];
     const other = registry.bundle([ids[1]!, ids[2]!]);
@@ -165,11 +162,11 @@ describe('a package', () => {
     expect(await published.share(token)).toMatchObject({ package_id: other });
     expect(await published.bookmark()).toBe(4);
     become(snapshot.registry, ids[0]!, 'revoked');
-    expect(await tick()).toMatchObject({ grants: 0 });
+    expect(await tick()).toMatchObject({ shareChanges: 0 });
     expect(await published.bookmark()).toBe(4);
   });
 
-  it('says what the published records say, whatever the registry says of it since', async () => {
+  it('follows the published records, not the registry', async () => {
     const { registry } = snapshot;
     const packageId = registry.bundle(ids.slice(0, 2));
     await tick();
@@ -182,14 +179,14 @@ describe('a package', () => {
     });
   });
 
-  it('resolves to nothing when its members are not those that it was made of', async () => {
+  it('is unresolvable when its members were changed', async () => {
     const { registry } = snapshot;
     const forged = registry.bundle(ids.slice(0, 2));
     registry.bundles[0]!.proofIds = [ids[1]!];
     const lost = registry.bundle([ids[3]!]);
     registry.bundles.pop();
     const sound = registry.bundle([ids[4]!]);
-    expect(await tick()).toMatchObject({ grants: 3 });
+    expect(await tick()).toMatchObject({ shareChanges: 3 });
     expect(await published.package(forged)).toBeNull();
     expect(await published.package(lost)).toBeNull();
     expect(await published.statusOf(sound)).toBe('TRUST_ESTABLISHED');
@@ -199,7 +196,7 @@ describe('a package', () => {
     expect(await published.package(forged)).toBeNull();
   });
 
-  it('of a denial asserts nothing', async () => {
+  it('with a policy denial asserts nothing', async () => {
     const denied = snapshot.registry.addProof({ effect: 'DENY' });
     snapshot.registry.verify();
     const packageId = snapshot.registry.bundle([ids[0]!, denied]);
@@ -209,7 +206,7 @@ describe('a package', () => {
     expect(facade.trust_chain.available).toBe(false);
   });
 
-  it('says live only when all of it is', async () => {
+  it('is live only when every member is', async () => {
     const live = [0, 1].map(() => snapshot.registry.addProof({ environment: 'live' }));
     snapshot.registry.verify();
     const all = snapshot.registry.bundle(live);
@@ -219,48 +216,48 @@ describe('a package', () => {
     expect((await published.package(some))?.artifact).toMatchObject({ environment: 'sandbox' });
   });
 
-  it('waits for a member that is not published, and what changed later waits behind it', async () => {
+  it('waits for an unpublished member, and later changes wait behind it', async () => {
     const { registry } = snapshot;
     const before = registry.share('proof', ids[0]!);
     const member = registry.addProof();
     const packageId = registry.bundle([ids[0]!, member]);
     registry.endShare(before);
     const after = registry.share('proof', ids[1]!);
-    expect(await tick()).toMatchObject({ grants: 1 });
+    expect(await tick()).toMatchObject({ shareChanges: 1 });
     expect(await published.package(packageId)).toBeNull();
     expect(await published.share(after)).toBeNull();
     expect(await published.bookmark()).toBe(1);
-    expect(await tick()).toMatchObject({ grants: 0 });
+    expect(await tick()).toMatchObject({ shareChanges: 0 });
     registry.verify();
     // With the very tick that publishes the member.
-    expect(await tick()).toMatchObject({ newProofs: 1, grants: 3 });
+    expect(await tick()).toMatchObject({ newProofs: 1, shareChanges: 3 });
     expect(await published.statusOf(packageId)).toBe('TRUST_ESTABLISHED');
     expect(await published.share(before)).toMatchObject({ artifact_kind: null });
     expect(await published.share(after)).toMatchObject({ proof_id: ids[1] });
   });
 
-  it('keeps back everything behind it, however much that is', async () => {
+  it('defers every change behind it', async () => {
     const { registry } = snapshot;
     registry.bundle([ids[0]!, registry.addProof()]);
     for (let i = 0; i < 1200; i++) registry.share('proof', ids[0]!);
-    expect(await tick()).toMatchObject({ grants: 0 });
+    expect(await tick()).toMatchObject({ shareChanges: 0 });
     expect(await published.bookmark()).toBe(0);
     registry.verify();
-    expect(await tick()).toMatchObject({ grants: 1201 });
+    expect(await tick()).toMatchObject({ shareChanges: 1201 });
   });
 
-  it('is not taken up again for having been told of anew, over and over', async () => {
+  it('is not published twice after it was rewritten', async () => {
     snapshot.registry.bundle(ids.slice(0, 2));
     await tick();
     for (let round = 0; round < 6; round++) {
       snapshot.registry.recordVerdict(ids[0]!, { outcome: round % 2 === 0 ? 'fail' : 'pass' });
-      expect(await tick()).toMatchObject({ changedRecords: 1, grants: 0 });
+      expect(await tick()).toMatchObject({ changedRecords: 1, shareChanges: 0 });
       expect(await published.bookmark()).toBe(1);
     }
-    expect(await tick()).toMatchObject({ grants: 0 });
+    expect(await tick()).toMatchObject({ shareChanges: 0 });
   });
 
-  it('judges by what the same tick publishes of its members', async () => {
+  it('depends on the member records of the same cycle', async () => {
     const packageId = snapshot.registry.bundle(ids.slice(0, 3));
     become(snapshot.registry, ids[2]!, 'revoked');
     await tick();
@@ -268,7 +265,7 @@ describe('a package', () => {
   });
 });
 
-describe('a publisher that stops because the registry contradicts itself', () => {
+describe('publisher stopped by a contradiction in the registry', () => {
   const stop = async (): Promise<void> => {
     await expect(tick()).rejects.toThrow(FatalPublishError);
   };
@@ -284,7 +281,7 @@ describe('a publisher that stops because the registry contradicts itself', () =>
     snapshot.registry.verify();
   };
 
-  it('withdraws packages with the proofs that fail, and takes up nothing else', async () => {
+  it('withdraws packages of failed proofs and applies no other change', async () => {
     const { registry } = snapshot;
     const failing = registry.bundle([ids[0]!, ids[1]!]);
     const sound = registry.bundle([ids[2]!]);
@@ -306,14 +303,14 @@ describe('a publisher that stops because the registry contradicts itself', () =>
     registry.corruptTile(0, 1, 5);
     await publisher.close();
     publisher = snapshot.publisher();
-    expect(await tick()).toMatchObject({ grants: 2 });
+    expect(await tick()).toMatchObject({ shareChanges: 2 });
     expect(await published.statusOf(failing)).toBe('BACKEND_LOOKUP_REQUIRED');
     expect(await published.statusOf(sound)).toBe('EXPIRED');
     expect(await published.share(ending)).toMatchObject({ artifact_kind: null });
     expect(await published.statusOf(late)).toBe('TRUST_ESTABLISHED');
   });
 
-  it('lets no package assert again, whatever the registry says is in it', async () => {
+  it('makes no package valid again', async () => {
     const { registry } = snapshot;
     const withheld = registry.bundle([ids[0]!]);
     registry.bundle([ids[1]!]);

@@ -15,13 +15,13 @@ import {
 import { entriesPath, tilePath } from '#protocol/tiles';
 import { formatTime } from '#protocol/time';
 import type { ProofFacts } from '#publisher/render/proof-facts';
-import { renderRecord, statusOf, type Judgement } from '#publisher/render/record';
+import { renderRecord, statusOf, type CurrentStatus } from '#publisher/render/record';
 
 const hex = (bytes: number) =>
   fc
     .uint8Array({ minLength: bytes, maxLength: bytes })
     .map((value) => Buffer.from(value).toString('hex'));
-/** Of a damaged column anything may come. */
+/** A damaged column may hold any text. */
 const text = fc.string({ unit: 'grapheme', maxLength: 20 });
 const time = fc.integer({ min: 0, max: 4e12 });
 const kinds = fc.subarray([...ARTIFACT_KINDS]);
@@ -39,7 +39,7 @@ const proofFacts: fc.Arbitrary<ProofFacts> = fc.record({
   logOrigin: text,
   tileWidth: fc.integer({ min: 1, max: 256 }),
 });
-const judgements: fc.Arbitrary<Judgement> = fc.record({
+const statuses: fc.Arbitrary<CurrentStatus> = fc.record({
   verdict: fc.option(
     fc.record({
       outcome: fc.constantFrom('pass' as const, 'fail' as const),
@@ -51,11 +51,11 @@ const judgements: fc.Arbitrary<Judgement> = fc.record({
   revoked: kinds,
 });
 
-/** What a body says behind its head, as an object. */
-function saidOf(facts: ProofFacts, judgement: Judgement, kind: ArtifactKind): object {
+/** Expected body without its head. */
+function expectedBody(facts: ProofFacts, current: CurrentStatus, kind: ArtifactKind): object {
   const { proofId, leafIndex, effect } = facts;
-  const status = statusOf(kind, facts, judgement);
-  const { verdict } = judgement;
+  const status = statusOf(kind, facts, current);
+  const { verdict } = current;
   const { proof_id, registry_proof_id, registry_entry_id, execution_id, ...others } =
     idsOf(proofId);
   const own = { proof_id, registry_proof_id, registry_entry_id, execution_id };
@@ -97,17 +97,17 @@ function saidOf(facts: ProofFacts, judgement: Judgement, kind: ArtifactKind): ob
   };
 }
 
-describe('the record of a proof', () => {
-  it('is the text of what it says, whatever its columns hold', () => {
+describe('record of a proof', () => {
+  it('is canonical JSON for any columns', () => {
     fc.assert(
-      fc.property(fc.array(fc.tuple(proofFacts, judgements), { maxLength: 5 }), (proofs) => {
-        for (const [facts, judgement] of proofs) {
-          const record = renderRecord(facts, judgement);
+      fc.property(fc.array(fc.tuple(proofFacts, statuses), { maxLength: 5 }), (proofs) => {
+        for (const [facts, current] of proofs) {
+          const record = renderRecord(facts, current);
           const resolved = RECORD_KINDS.filter((kind) => {
             const body = recordBody(record, fromHex(facts.proofId), kind);
             if (body === null) return false;
             const rendered = `{${fromUtf8(body.part)}${fromUtf8(body.tail)}`;
-            expect(rendered).toBe(JSON.stringify(saidOf(facts, judgement, kind)));
+            expect(rendered).toBe(JSON.stringify(expectedBody(facts, current, kind)));
             return true;
           });
           expect(resolved).toEqual(

@@ -9,7 +9,7 @@ import { openReplica } from '#programs/replica';
 import { SnapshotDirectory } from '#publisher/store/directory';
 import type { Publisher } from '#publisher/publisher';
 import type { RegistryView } from '#publisher/registry/registry-view';
-import { ReplicaUnfit, sqlReplica } from '#publisher/registry/replica';
+import { ReplicaUnusableError, sqlReplica } from '#publisher/registry/replica';
 import { sqlRegistry } from '#publisher/registry/sql-registry';
 import { FatalPublishError } from '#publisher/errors';
 import { pinKeys } from '#protocol/snapshot/trust';
@@ -61,7 +61,7 @@ afterAll(async () => {
   await db.close();
 });
 
-/** What of the registry it asked, to be read after its ticks. */
+/** Records the names of the registry queries. */
 function asked(view: RegistryView): { view: RegistryView; names: Set<string> } {
   const names = new Set<string>();
   const noted = new Proxy(view, {
@@ -113,8 +113,8 @@ const revoke = (proofId: string): Promise<unknown> =>
 
 const manifest = async () => (await snapshot.manifest())!.opened;
 
-describe('a publisher with a replica', () => {
-  it('reads it for everything but the head of the log, its key entries and its own checkpoints', async () => {
+describe('publisher with a replica', () => {
+  it('reads all but the checkpoints, key entries and retirement from it', async () => {
     await admit(300);
     await registry.verifyAll();
     await db.caughtUp();
@@ -130,7 +130,7 @@ describe('a publisher with a replica', () => {
     ); // prettier-ignore
   });
 
-  it('sees nothing move during a tick', async () => {
+  it('reads one database snapshot per cycle', async () => {
     const reads = sqlReplica(primary, replica);
     await reads.reading(async (copy) => {
       const before = await copy.verifiedPrefix();
@@ -142,7 +142,7 @@ describe('a publisher with a replica', () => {
     expect(await (await publisherWith()).runCycle()).toMatchObject({ newProofs: 3 });
   });
 
-  it('asserts no longer than what the replica knows allows while it lags, and goes on when it follows', async () => {
+  it('limits validity by the lag of the replica', async () => {
     const [id] = await admit(1);
     await registry.verifyAll();
     await db.caughtUp();
@@ -166,22 +166,22 @@ describe('a publisher with a replica', () => {
     expect(await publisher.runCycle()).toMatchObject({ newProofs: 5, changedRecords: 1 });
   });
 
-  it('waits for a replica that is behind what is published', async () => {
+  it('waits for a replica that lags behind the published snapshot', async () => {
     await db.pause();
     await admit(2);
     await registry.verifyAll();
     expect(await (await publisherWithout()).runCycle()).toMatchObject({ newProofs: 2 });
     const published = (await manifest()).manifest.generation;
     const publisher = await publisherWith();
-    await expect(publisher.runCycle()).rejects.toThrow(ReplicaUnfit);
-    await expect(publisher.runCycle()).rejects.toThrow('waiting for it');
+    await expect(publisher.runCycle()).rejects.toThrow(ReplicaUnusableError);
+    await expect(publisher.runCycle()).rejects.toThrow('has not replayed all published data');
     expect((await manifest()).manifest.generation).toBe(published);
     await db.resume();
     await db.caughtUp();
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
   });
 
-  it('tries again when the replica had to take back what was being read', async () => {
+  it('retries when recovery cancels a query', async () => {
     const set = (value: string) =>
       db.standby.unsafe(`alter system set max_standby_streaming_delay = '${value}'`);
     await set('0');
@@ -197,13 +197,15 @@ describe('a publisher with a replica', () => {
     });
     // The statement is ended, or the connection where none was under way; neither is for a person.
     const error = await interrupted.catch((cause: unknown) => cause);
-    expect([ReplicaUnfit.name, DatabaseUnavailableError.name]).toContain((error as Error).name);
+    expect([ReplicaUnusableError.name, DatabaseUnavailableError.name]).toContain(
+      (error as Error).name,
+    );
     await set('30s');
     await db.standby`select pg_reload_conf()`;
     expect(await (await publisherWith()).runCycle()).toMatchObject({ outcome: 'published' });
   });
 
-  it('stops when the primary went back in time, whatever the replica still has', async () => {
+  it('stops when the primary was rolled back and the replica was not', async () => {
     await admit(2);
     await registry.verifyAll();
     await db.caughtUp();
@@ -231,7 +233,7 @@ describe('a publisher with a replica', () => {
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published' });
   });
 
-  it('signs no tree that the primary has not, and publishes what the primary has', async () => {
+  it('signs only a tree that the primary has', async () => {
     await admit(2);
     await registry.verifyAll();
     await db.caughtUp();
@@ -257,7 +259,7 @@ describe('a publisher with a replica', () => {
   });
 });
 
-describe('what is no replica of the database', () => {
+describe('DATABASE_READ_URL', () => {
   const opening = (url: string) => {
     const said: string[] = [];
     const log = { warn: (text: string) => said.push(text) };
@@ -273,30 +275,30 @@ describe('what is no replica of the database', () => {
       });
   };
 
-  it('is refused: another cluster', async () => {
+  it('is rejected for another cluster', async () => {
     const other = await freshDatabase();
     await expect(opening(other.urlFor('svc_publisher'))).rejects.toThrow(
-      'DATABASE_READ_URL is no replica of the database in DATABASE_URL',
+      'DATABASE_READ_URL does not replicate the database in DATABASE_URL',
     );
     await other.drop();
   });
 
-  it('is refused: another role than the publisher’s', async () => {
+  it('is rejected for a role other than the publisher’s', async () => {
     await expect(opening(db.standbyUrlFor('svc_engine'))).rejects.toThrow(
       'DATABASE_READ_URL is not usable: the database role svc_engine',
     );
   });
 
-  it('is told: the primary itself, and a standby that may end long readings', async () => {
+  it('warns of the primary, and of a standby that may cancel long queries', async () => {
     expect(await opening(db.primary.urlFor('svc_publisher'))).toEqual([
-      expect.stringContaining('names the primary itself'),
+      expect.stringContaining('names the primary'),
     ]);
     expect(await opening(db.standbyUrlFor('svc_publisher'))).toEqual([
       expect.stringContaining('hot_standby_feedback'),
     ]);
   });
 
-  it('ends a program that is told of it, where one with a replica publishes', async () => {
+  it('ends the program with another cluster, and publishes with a replica', async () => {
     const other = await freshDatabase();
     const run = (url: string, until: string): Promise<string> =>
       new Promise((resolve) => {
@@ -320,24 +322,22 @@ describe('what is no replica of the database', () => {
         child.once('close', (code) => resolve(`${said} exit ${code}`));
       });
     const refused = await run(other.urlFor('svc_publisher'), 'is published');
-    expect(refused).toMatch(/is no replica of the database in DATABASE_URL.*exit 1$/s);
+    expect(refused).toMatch(/does not replicate the database in DATABASE_URL.*exit 1$/s);
     for (const before of publishers.splice(0)) await before.close();
     const before = (await manifest()).manifest;
     await admit(2);
     await registry.verifyAll();
     await db.caughtUp();
-    const told = await run(db.standbyUrlFor('svc_publisher'), 'a snapshot is published');
+    const told = await run(db.standbyUrlFor('svc_publisher'), 'snapshot published');
     expect(told).toMatch(/exit 0$/);
     expect((await manifest()).manifest.proofs).toBe(before.proofs + 2);
     await other.drop();
   });
 
-  it('is refused, also later: a standby that was promoted', async () => {
+  it('is rejected when its standby is promoted', async () => {
     const publisher = await publisherWith();
     await db.standby`select pg_promote()`;
-    await expect(publisher.runCycle()).rejects.toThrow('is no standby any more');
-    await expect(opening(db.standbyUrlFor('svc_publisher'))).rejects.toThrow(
-      'is no standby any more',
-    );
+    await expect(publisher.runCycle()).rejects.toThrow('was promoted');
+    await expect(opening(db.standbyUrlFor('svc_publisher'))).rejects.toThrow('was promoted');
   });
 });

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { DatabaseClaim } from '#publisher/registry/lease';
+import { DatabaseLease } from '#publisher/registry/lease';
 import type { Publisher } from '#publisher/publisher';
 import { publisherReadiness } from '#publisher/readiness';
 import { runPublisher } from '#publisher/run';
@@ -11,50 +11,52 @@ import type { Pool } from '#sql/db/transaction';
 
 const log = logger('publisher', 'silent');
 
-/** A publisher whose ticks are what the test makes of them. */
-function ticking(tick: (number: number) => Promise<CycleReport>) {
-  let ticks = 0;
+/** A publisher whose cycles are what the test makes of them. */
+function fakePublisher(runCycle: (number: number) => Promise<CycleReport>) {
+  let cycles = 0;
   let closed = false;
-  const steps = { count: 0 };
+  const progress = { count: 0 };
   const publisher = {
-    runCycle: () => tick(++ticks),
-    steps: () => steps.count,
+    runCycle: () => runCycle(++cycles),
+    progress: () => progress.count,
     isLeader: () => true,
     close: () => {
       closed = true;
       return Promise.resolve();
     },
-  } as unknown as Publisher;
-  return { publisher, steps, ticks: () => ticks, closed: () => closed };
+  } satisfies Partial<Publisher> as unknown as Publisher;
+  return { publisher, progress, cycles: () => cycles, closed: () => closed };
 }
 
 const waiting: CycleReport = { outcome: 'waiting' };
 
-/** Side by side: each has a second to wait for, or several. */
-describe.concurrent('the publisher runs', () => {
-  it('at once, then every second, through faults, until it is told to stop', async ({ expect }) => {
+/** Concurrent, because each waits for a second or more. */
+describe.concurrent('runPublisher', () => {
+  it('runs a cycle at once and every second, through faults, until the signal', async ({
+    expect,
+  }) => {
     const stop = new AbortController();
-    const { publisher, ticks, closed } = ticking((number) =>
+    const { publisher, cycles, closed } = fakePublisher((number) =>
       number === 2 ? Promise.reject(new Error('the disk is full')) : Promise.resolve(waiting),
     );
     const running = runPublisher(publisher, { signal: stop.signal, log });
-    expect(ticks()).toBe(1);
-    await expect.poll(ticks).toBeGreaterThanOrEqual(3);
+    expect(cycles()).toBe(1);
+    await expect.poll(cycles).toBeGreaterThanOrEqual(3);
     stop.abort();
     await running;
     expect(closed()).toBe(true);
-    const after = ticks();
+    const after = cycles();
     await new Promise((resolve) => setTimeout(resolve, 1200));
-    expect(ticks()).toBe(after);
+    expect(cycles()).toBe(after);
   });
 
-  it('never two ticks at a time, and finishes the last one before it closes', async ({
+  it('never runs two cycles at a time, and finishes the last before it closes', async ({
     expect,
   }) => {
     const stop = new AbortController();
     let under = 0;
     let most = 0;
-    const { publisher, ticks, closed } = ticking(async () => {
+    const { publisher, cycles, closed } = fakePublisher(async () => {
       most = Math.max(most, ++under);
       await new Promise((resolve) => setTimeout(resolve, 1700));
       expect(closed()).toBe(false);
@@ -62,7 +64,7 @@ describe.concurrent('the publisher runs', () => {
       return waiting;
     });
     const running = runPublisher(publisher, { signal: stop.signal, log });
-    await expect.poll(ticks).toBeGreaterThanOrEqual(2);
+    await expect.poll(cycles).toBeGreaterThanOrEqual(2);
     stop.abort();
     await running;
     expect(most).toBe(1);
@@ -70,8 +72,8 @@ describe.concurrent('the publisher runs', () => {
     expect(closed()).toBe(true);
   });
 
-  it('no further when a tick never ends, and says so', async ({ expect }) => {
-    const { publisher } = ticking((number) =>
+  it('rejects when a cycle never ends', async ({ expect }) => {
+    const { publisher } = fakePublisher((number) =>
       number === 2 ? new Promise(() => undefined) : Promise.resolve(waiting),
     );
     const { signal } = new AbortController();
@@ -80,65 +82,65 @@ describe.concurrent('the publisher runs', () => {
     );
   });
 
-  it('no further when the first tick never ends', async ({ expect }) => {
-    const { publisher } = ticking(() => new Promise(() => undefined));
+  it('rejects when the first cycle never ends', async ({ expect }) => {
+    const { publisher } = fakePublisher(() => new Promise(() => undefined));
     const { signal } = new AbortController();
     await expect(runPublisher(publisher, { signal, log, stallTimeoutMs: 500 })).rejects.toThrow(
       HungError,
     );
   });
 
-  it('on with a tick that takes long, as long as it goes on', async ({ expect }) => {
+  it('continues a long cycle that makes progress', async ({ expect }) => {
     const stop = new AbortController();
-    const { publisher, steps, ticks } = ticking(async () => {
+    const { publisher, progress, cycles } = fakePublisher(async () => {
       for (let step = 0; step < 15; step += 1) {
-        steps.count += 1;
+        progress.count += 1;
         await new Promise((resolve) => setTimeout(resolve, 100));
       }
       return waiting;
     });
     const running = runPublisher(publisher, { signal: stop.signal, log, stallTimeoutMs: 900 });
-    await expect.poll(ticks).toBeGreaterThanOrEqual(2);
+    await expect.poll(cycles).toBeGreaterThanOrEqual(2);
     stop.abort();
     await running;
   });
 
-  it('no further when a person has to decide', async ({ expect }) => {
+  it('rejects when an operator has to decide', async ({ expect }) => {
     const reason = new FatalPublishError('log_forked', 'words');
-    const { publisher, ticks, closed } = ticking((number) =>
+    const { publisher, cycles, closed } = fakePublisher((number) =>
       number === 2 ? Promise.reject(reason) : Promise.resolve(waiting),
     );
     const { signal } = new AbortController();
     await expect(runPublisher(publisher, { signal, log })).rejects.toBe(reason);
-    expect(ticks()).toBe(2);
+    expect(cycles()).toBe(2);
     expect(closed()).toBe(true);
   });
 });
 
-describe('the publisher', () => {
+describe('publisher schedule', () => {
   afterEach(() => void vi.useRealTimers());
 
-  it('goes on, though the clock is set back by an hour', async () => {
+  it('continues when the clock is set back by an hour', async () => {
     const stop = new AbortController();
-    const { publisher, ticks } = ticking(() => Promise.resolve(waiting));
+    const { publisher, cycles } = fakePublisher(() => Promise.resolve(waiting));
     vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 3_600_000 });
     const running = runPublisher(publisher, { signal: stop.signal, log });
-    await expect.poll(ticks).toBeGreaterThanOrEqual(2);
+    await expect.poll(cycles).toBeGreaterThanOrEqual(2);
     vi.useRealTimers();
-    const then = ticks();
-    await expect.poll(ticks, { timeout: 10_000 }).toBeGreaterThanOrEqual(then + 3);
+    const then = cycles();
+    await expect.poll(cycles, { timeout: 10_000 }).toBeGreaterThanOrEqual(then + 3);
     stop.abort();
     await running;
   });
 });
 
-describe('the lock in the database', () => {
-  it('insists on a connection of its own', () => {
-    expect(() => new DatabaseClaim({ options: { max: 4 } } as Pool)).toThrow();
+describe('DatabaseLease', () => {
+  it('requires a pool of one connection', () => {
+    expect(() => new DatabaseLease({ options: { max: 4 } } as Pool)).toThrow();
   });
 });
 
-it('a publisher that a silent verifier keeps from publishing is not ready', () => {
+it('publisherReadiness > is not ready while the verifier is silent', () => {
   const readiness = publisherReadiness();
   readiness.went(waiting, 0);
   expect(readiness.find().ready).toBe(true);

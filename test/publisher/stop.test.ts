@@ -23,21 +23,21 @@ async function stop(tick: Promise<unknown>): Promise<FatalPublishError> {
 
 const manifest = (): string => readFileSync(join(snapshot.directory, 'lookup/manifest'), 'utf8');
 
-it('a publisher goes on from a checkpoint that was kept elsewhere', async () => {
+it('publisher > continues from TRUSTED_CHECKPOINT', async () => {
   const first = snapshot.publisher();
   await first.runCycle();
-  const lastCheckpoint = readFileSync(join(snapshot.directory, 'checkpoint'), 'utf8');
+  const trustedCheckpoint = readFileSync(join(snapshot.directory, 'checkpoint'), 'utf8');
   await first.close();
   snapshot.registry.addProofs(10);
   snapshot.registry.verify();
-  const publisher = snapshot.publisher({ lastCheckpoint });
+  const publisher = snapshot.publisher({ trustedCheckpoint });
   expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 411 });
   // Once something is published that extends it, it is not looked at again.
   snapshot.registry.tile = () => Promise.reject(new Error('a tile was read for nothing'));
   expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 411 });
 });
 
-describe('a publisher stops, and says how to go on,', () => {
+describe('publisher stops with the next step', () => {
   it('when the database was restored to an older state', async () => {
     const publisher = snapshot.publisher();
     await publisher.runCycle();
@@ -49,7 +49,7 @@ describe('a publisher stops, and says how to go on,', () => {
     expect(manifest()).toBe(before);
   });
 
-  it('when a database without any verdict comes to a published log', async () => {
+  it('when a database without verdicts meets a published log', async () => {
     const publisher = snapshot.publisher();
     await publisher.runCycle();
     snapshot.registry.verifiedPrefix = () => Promise.resolve(null);
@@ -66,7 +66,7 @@ describe('a publisher stops, and says how to go on,', () => {
         return later.registry.keyEntries().finally(() => later.close());
       },
     ],
-  ])('when the compromise of a key that is published %s', async (_, keyEntries) => {
+  ])('when the published compromise of a key %s', async (_, keyEntries) => {
     const { registry } = snapshot;
     registry.addKeyEntry('compromise', 2);
     registry.verify();
@@ -78,7 +78,7 @@ describe('a publisher stops, and says how to go on,', () => {
     expect(manifest()).toBe(before);
   });
 
-  it('when a key entry that no verdict covers is not what was appended', async () => {
+  it('when an unverified key entry differs from the appended one', async () => {
     const { registry } = snapshot;
     const publisher = snapshot.publisher();
     await publisher.runCycle();
@@ -90,7 +90,7 @@ describe('a publisher stops, and says how to go on,', () => {
     expect(manifest()).toBe(before);
   });
 
-  it('when the log is whole and verdicts that the public knows are gone', async () => {
+  it('when published verdicts are lost and the log is complete', async () => {
     const publisher = snapshot.publisher();
     await publisher.runCycle();
     const proofId = snapshot.registry.addProof();
@@ -104,12 +104,12 @@ describe('a publisher stops, and says how to go on,', () => {
     expect(code).toBe('changes_behind');
     expect(message).toMatch(/verdict.*delete lookup\//s);
     expect(manifest()).toBe(before);
-    // Of a log that lost leaves as well, that is what is said: lookup/ is not to be deleted there.
+    // Lost leaves take precedence: deleting lookup/ would not help there.
     snapshot.registry.truncate(300);
     expect((await stop(publisher.runCycle())).message).not.toContain('delete lookup/');
   });
 
-  it('when the database was restored and then went another way', async () => {
+  it('when the database was restored and then diverged', async () => {
     const publisher = snapshot.publisher();
     await publisher.runCycle();
     const before = manifest();
@@ -123,7 +123,7 @@ describe('a publisher stops, and says how to go on,', () => {
     expect(manifest()).toBe(before);
   });
 
-  it('when another log of the very same size comes to it', async () => {
+  it('when the database holds another log of the same size', async () => {
     const publisher = snapshot.publisher();
     await publisher.runCycle();
     snapshot.registry.truncate(400);
@@ -155,15 +155,15 @@ describe('a publisher stops, and says how to go on,', () => {
     expect(message).toContain('the published checkpoint');
   });
 
-  it('when only a checkpoint that was kept elsewhere knows of them', async () => {
+  it('when only TRUSTED_CHECKPOINT knows of them', async () => {
     const publisher = snapshot.publisher();
     await publisher.runCycle();
-    const lastCheckpoint = readFileSync(join(snapshot.directory, 'checkpoint'), 'utf8');
+    const trustedCheckpoint = readFileSync(join(snapshot.directory, 'checkpoint'), 'utf8');
     await publisher.close();
     // Database and directory went back together: here everything fits.
     rmSync(snapshot.directory, { recursive: true });
     snapshot.registry.truncate(300);
-    const second = snapshot.publisher({ lastCheckpoint });
+    const second = snapshot.publisher({ trustedCheckpoint });
     const { code, message } = await stop(second.runCycle());
     expect(code).toBe('database_behind');
     expect(message).toContain('TRUSTED_CHECKPOINT');
@@ -176,19 +176,19 @@ describe('a publisher stops, and says how to go on,', () => {
     expect(existsSync(join(snapshot.directory, 'checkpoint'))).toBe(false);
   });
 
-  it('when what TRUSTED_CHECKPOINT names is not of this log', async () => {
+  it('when TRUSTED_CHECKPOINT is of another log', async () => {
     const other = new TestSnapshot();
     other.registry.addProofs(1);
     other.registry.verify();
     await other.publisher().runCycle();
-    const lastCheckpoint = readFileSync(join(other.directory, 'checkpoint'), 'utf8');
+    const trustedCheckpoint = readFileSync(join(other.directory, 'checkpoint'), 'utf8');
     await other.close();
-    expect(() => snapshot.publisher({ lastCheckpoint })).toThrow(
+    expect(() => snapshot.publisher({ trustedCheckpoint })).toThrow(
       /TRUSTED_CHECKPOINT.*LOG_RETIRED/s,
     );
   });
 
-  it('when its log was ended', async () => {
+  it('when its log is retired', async () => {
     snapshot.registry.retiredLogs.push(ORIGIN);
     const { code, message } = await stop(snapshot.publisher().runCycle());
     expect(code).toBe('log_ended');
@@ -200,14 +200,14 @@ describe('a publisher stops, and says how to go on,', () => {
     ['at the right edge', 0, 1],
     ['inside', 0, 0],
     ['above the leaves', 1, 0],
-  ])('when a tile %s is not what was verified', async (_where, level, index) => {
+  ])('when a tile %s differs from the verified one', async (_where, level, index) => {
     snapshot.registry.corruptTile(level, index, 5);
     const publisher = snapshot.publisher();
     expect((await stop(publisher.runCycle())).code).toBe('tree_mismatch');
     expect(snapshot.registry.checkpoints.length).toBeLessThanOrEqual(1);
   });
 
-  it('when a row is not the leaf that was verified', async () => {
+  it('when a row differs from the verified leaf', async () => {
     const leaf = snapshot.registry.all[17]!;
     if (leaf.kind === 'proof') leaf.aepHash = '0'.repeat(64);
     expect((await stop(snapshot.publisher().runCycle())).code).toBe('tree_mismatch');
@@ -231,7 +231,7 @@ describe('a publisher stops, and says how to go on,', () => {
     expect((await stop(snapshot.publisher().runCycle())).code).toBe('tree_mismatch');
   });
 
-  it('with an error when a revocation is in the log and not in the list of them', async () => {
+  it('with an error when the registry omits a logged revocation', async () => {
     snapshot.registry.revoke(snapshot.registry.addProof());
     snapshot.registry.verify();
     snapshot.registry.statusEntries = () => Promise.resolve([]);
@@ -284,7 +284,7 @@ describe('a publisher stops, and says how to go on,', () => {
     expect(message).toContain(tile);
   });
 
-  it('when an index part that it has to read is damaged', async () => {
+  it('when an index segment is damaged', async () => {
     const publisher = snapshot.publisher();
     const [id] = snapshot.registry.addProofs(1);
     snapshot.registry.verify();

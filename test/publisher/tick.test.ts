@@ -26,7 +26,7 @@ function manifest() {
   });
 }
 
-/** What an outsider sees of a proof, through a facade that has just started. */
+/** Public view of a proof, through a public API server that has just started. */
 async function look(path: string): Promise<{ status: number; body: FacadeBody }> {
   const server = await snapshot.serve(snapshot.publicServer());
   const response = await fetch(`${server.url}/api/public/verify/${path}`);
@@ -37,14 +37,14 @@ async function status(path: string): Promise<string> {
   return (await look(path)).body.verification.verification_status;
 }
 
-describe('a tick', () => {
-  it('waits until something is verified', async () => {
+describe('publish cycle', () => {
+  it('waits until a leaf is verified', async () => {
     const publisher = snapshot.publisher();
     expect(await publisher.runCycle()).toEqual({ outcome: 'waiting' });
     expect(existsSync(join(snapshot.directory, 'lookup/manifest'))).toBe(false);
   });
 
-  it('publishes what is verified and nothing beyond it', async () => {
+  it('publishes only verified leaves', async () => {
     const { registry } = snapshot;
     const [first] = registry.addProofs(3);
     registry.verify();
@@ -59,7 +59,7 @@ describe('a tick', () => {
     expect((await look(`proof/${unverified}`)).status).toBe(404);
   });
 
-  it('renders bodies that are exactly what FORMATS says', async () => {
+  it('renders bodies exactly as documented', async () => {
     const { registry } = snapshot;
     registry.addProof({ effect: 'DENY', environment: 'live' });
     const id = registry.addProof();
@@ -84,7 +84,7 @@ describe('a tick', () => {
     }
   });
 
-  it('publishes a denial as a valid proof with nothing after it', async () => {
+  it('publishes a policy denial as a valid proof without other artifacts', async () => {
     const { registry } = snapshot;
     const id = registry.addProof({ effect: 'DENY' });
     registry.verify();
@@ -103,7 +103,7 @@ describe('a tick', () => {
     expect(certificate.body.verification.verification_status).toBe('BACKEND_LOOKUP_REQUIRED');
   });
 
-  it('writes a log that an outsider can verify leaf by leaf', async () => {
+  it('writes a log that anyone can verify leaf by leaf', async () => {
     const { registry } = snapshot;
     const publisher = snapshot.publisher({ chunkLeaves: 256 });
     const sizes: number[] = [];
@@ -142,7 +142,7 @@ describe('a tick', () => {
     }
   });
 
-  it('signs the manifest again when nothing is new, and writes nothing else', async () => {
+  it('signs only the manifest when nothing is new', async () => {
     snapshot.registry.addProofs(5);
     snapshot.registry.verify();
     const publisher = snapshot.publisher();
@@ -159,7 +159,7 @@ describe('a tick', () => {
     expect(after.manifest.index_parts).toEqual(before.manifest.index_parts);
   });
 
-  it('applies a revocation by its place in the log, whatever the verdicts say', async () => {
+  it('applies a revocation by its log position, before its verdict', async () => {
     const { registry } = snapshot;
     const [published, fresh] = registry.addProofs(2);
     registry.verify();
@@ -191,7 +191,7 @@ describe('a tick', () => {
     expect(await status(`proof/${published}`)).toBe('REVOKED');
   });
 
-  it('takes up expiries and failures of old proofs, and their end', async () => {
+  it('publishes expiries, failures and repairs of old proofs', async () => {
     const { registry } = snapshot;
     const [one, two] = registry.addProofs(2);
     registry.verify();
@@ -222,7 +222,7 @@ describe('a tick', () => {
     expect(await publisher.runCycle()).toMatchObject({ changedRecords: 0 });
   });
 
-  it('publishes a failed verdict even when the row it is about was changed', async () => {
+  it('publishes a failed verdict when its row was changed', async () => {
     const { registry } = snapshot;
     const id = registry.addProof();
     registry.verify();
@@ -252,7 +252,7 @@ describe('a tick', () => {
     expect(await status(`proof/${late}`)).toBe('VALID');
   });
 
-  it('keeps every proof findable while index parts are merged, and few of them', async () => {
+  it('finds every proof while index segments are merged', async () => {
     const { registry } = snapshot;
     const publisher = snapshot.publisher();
     const ids: string[] = [];
@@ -272,7 +272,7 @@ describe('a tick', () => {
     }
   });
 
-  it('writes the keys and their lives by log position', async () => {
+  it('writes the keys and their states by log position', async () => {
     const { registry } = snapshot;
     registry.addProofs(2);
     registry.addKeyEntry('retire');
@@ -302,7 +302,7 @@ describe('a tick', () => {
     });
   });
 
-  it('publishes no compromise of a key that its list of keys would lack', async () => {
+  it('publishes no compromise that its key list lacks', async () => {
     const { registry } = snapshot;
     registry.addProofs(3);
     registry.addKeyEntry('compromise', 2);
@@ -315,7 +315,7 @@ describe('a tick', () => {
     expect(await publisher.runCycle()).toMatchObject({ outcome: 'published', treeSize: 5 });
   });
 
-  it('writes a lost directory anew, above the generations that readers have seen', async () => {
+  it('rebuilds a lost directory above every published generation', async () => {
     const { registry, clock } = snapshot;
     const ids = registry.addProofs(700);
     registry.revoke(ids[3]!);

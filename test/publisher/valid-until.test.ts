@@ -29,12 +29,12 @@ const tick = async () => {
   return publisher.runCycle();
 };
 
-describe('a verifier that is silent', () => {
+describe('silent verifier', () => {
   const VALID_FOR = 15 * 60_000;
   const manifestBytes = () => readFileSync(join(snapshot.directory, 'lookup/manifest'));
   const validUntil = async () => (await published.manifest()).valid_until;
 
-  it('lets the public go on asserting for so long after it last looked, and no longer', async () => {
+  it('limits validity to SNAPSHOT_TTL after its last expiry scan', async () => {
     const { registry, clock } = snapshot;
     const verifierCheckedAt = clock.at;
     registry.verifierCheckedAt = verifierCheckedAt;
@@ -63,7 +63,7 @@ describe('a verifier that is silent', () => {
     expect(await validUntil()).toBe(formatTime(clock.at - 200 + VALID_FOR));
   });
 
-  it('from the beginning has nothing published at all', async () => {
+  it('prevents the first snapshot', async () => {
     const { registry } = snapshot;
     await publisher.close();
     rmSync(snapshot.directory, { recursive: true });
@@ -74,26 +74,26 @@ describe('a verifier that is silent', () => {
     expect(existsSync(join(snapshot.directory, 'checkpoint'))).toBe(false);
   });
 
-  it('whose clock is ahead lengthens nothing', async () => {
+  it('extends no validity when its clock is ahead', async () => {
     snapshot.registry.verifierCheckedAt = snapshot.clock.at + 3_600_000;
     await publisher.runCycle();
     expect(await validUntil()).toBe(formatTime(snapshot.clock.at + VALID_FOR));
   });
 
-  it('is asked before everything that it might have found', async () => {
+  it('has its scan time read before its verdicts', async () => {
     const asked: string[] = [];
     snapshot.registry.onCall = (what) => asked.push(what);
     await tick();
     expect(asked[0]).toBe('expiryScanDoneAt');
   });
 
-  it('does not hide that the registry is behind', async () => {
+  it('does not hide a registry that is behind', async () => {
     snapshot.registry.verifierCheckedAt = START - VALID_FOR;
     snapshot.registry.truncate(3);
     await expect(tick()).rejects.toThrow(FatalPublishError);
   });
 
-  it('is told apart from a tick that takes longer: what that wrote is over, and gone on from', async () => {
+  it('differs from a long cycle, whose expired manifest the next cycle continues', async () => {
     const { registry, clock } = snapshot;
     registry.addProof();
     registry.verify();
@@ -112,11 +112,11 @@ describe('a verifier that is silent', () => {
   });
 });
 
-describe('more changes than one tick takes up', () => {
+describe('changes beyond the limit of a cycle', () => {
   const VALID_FOR = 15 * 60_000;
   const ends = async () => Date.parse((await published.manifest()).valid_until);
 
-  it('of verdicts: nothing asserts for longer until they are all in, nor for ever', async () => {
+  it('extend no validity until every verdict is published', async () => {
     const { registry, clock } = snapshot;
     const until = await ends();
     for (let i = 0; i < 40_000; i++) registry.recordVerdict(ids[0]!);
@@ -131,7 +131,7 @@ describe('more changes than one tick takes up', () => {
     expect(await ends()).toBe(clock.at + VALID_FOR);
   });
 
-  it('of proofs that a compromised key voids: they hold up nothing else', async () => {
+  it('of proofs that a compromised key voids delay no other change', async () => {
     const { registry, clock } = snapshot;
     registry.addKeyEntry('compromise', 3);
     registry.verify();
@@ -152,7 +152,7 @@ describe('more changes than one tick takes up', () => {
     expect(await ends()).toBe(clock.at + VALID_FOR);
   });
 
-  it('of proofs by a key that is not compromised: nothing asserts for longer until they are all in', async () => {
+  it('of proofs by an active key extend no validity until all are published', async () => {
     const { registry } = snapshot;
     const ofOtherKey = registry.addProof({ keyId: 'A'.repeat(43) });
     registry.addKeyEntry('compromise', 3);
@@ -166,7 +166,7 @@ describe('more changes than one tick takes up', () => {
     expect(await ends()).toBe(until);
   });
 
-  it('of tokens and packages, likewise; to wait for a member is something else', async () => {
+  it('of tokens and packages extend no validity, unless a package waits for a member', async () => {
     const { registry, clock } = snapshot;
     const until = await ends();
     for (let i = 0; i < 20_001; i++) registry.share('proof', ids[0]!);

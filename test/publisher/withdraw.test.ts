@@ -51,8 +51,8 @@ function damage(): void {
   snapshot.registry.verify();
 }
 
-describe('a publisher that stops because the registry contradicts itself', () => {
-  it('withdraws what fails, and leaves the rest as it is published', async () => {
+describe('publisher stopped by a contradiction in the registry', () => {
+  it('withdraws failed proofs and leaves the rest as published', async () => {
     const publicServer = snapshot.publicServer();
     const server = await snapshot.serve(publicServer);
     const before = manifest();
@@ -74,7 +74,7 @@ describe('a publisher that stops because the registry contradicts itself', () =>
     for (const id of [ids[2]!, ids[4]!]) expect(await statusOf(server, id)).toBe('VALID');
   });
 
-  it('does so too when the contradiction shows only in a new leaf', async () => {
+  it('withdraws failed proofs when only a new leaf is wrong', async () => {
     const server = await snapshot.serve(snapshot.publicServer());
     const id = snapshot.registry.addProof();
     snapshot.registry.verify();
@@ -88,7 +88,7 @@ describe('a publisher that stops because the registry contradicts itself', () =>
     expect((await fetch(`${again.url}/api/public/verify/proof/${id}`)).status).toBe(404);
   });
 
-  it('makes nothing assert again or for longer, and goes on from where it was when mended', async () => {
+  it('extends no validity, and continues after a repair', async () => {
     snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     await publisher.runCycle();
     const before = manifest();
@@ -113,7 +113,7 @@ describe('a publisher that stops because the registry contradicts itself', () =>
     expect(manifest().manifest.tree_size).toBe(402);
   });
 
-  it('writes each withdrawal once, however often it is started again', async () => {
+  it('writes each withdrawal once across restarts', async () => {
     damage();
     snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     await expectStopped();
@@ -130,7 +130,7 @@ describe('a publisher that stops because the registry contradicts itself', () =>
     }
   });
 
-  it('keeps what was revoked revoked', async () => {
+  it('keeps revoked artifacts revoked', async () => {
     snapshot.registry.revoke(ids[3]!);
     snapshot.registry.verify();
     await publisher.runCycle();
@@ -142,7 +142,7 @@ describe('a publisher that stops because the registry contradicts itself', () =>
     expect(await statusOf(server, ids[3]!)).toBe('REVOKED');
   });
 
-  it('takes up all that failed, however many verdicts there are at once', async () => {
+  it('withdraws every failed proof, beyond the limit of a cycle', async () => {
     const { registry } = snapshot;
     const all = registry.verdictChangesSince.bind(registry);
     registry.verdictChangesSince = (since, limit) => all(since, Math.min(limit, 2));
@@ -158,7 +158,7 @@ describe('a publisher that stops because the registry contradicts itself', () =>
     expect(await statusOf(server, ids[2]!)).toBe('VALID');
   });
 
-  it('writes nothing once the snapshot is over', async () => {
+  it('writes nothing when the snapshot has expired', async () => {
     const before = manifestBytes();
     damage();
     snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
@@ -167,7 +167,7 @@ describe('a publisher that stops because the registry contradicts itself', () =>
     expect(manifestBytes()).toEqual(before);
   });
 
-  it('comes back if that could not be written or asked, and stops only then', async () => {
+  it('retries a failed withdrawal before it stops', async () => {
     damage();
     snapshot.registry.recordVerdict(ids[3]!, { outcome: 'fail' });
     const before = manifestBytes();
@@ -183,8 +183,8 @@ describe('a publisher that stops because the registry contradicts itself', () =>
   });
 });
 
-describe('a publisher that stops', () => {
-  it('because the log is another one writes nothing, whatever that says of its leaves', async () => {
+describe('publisher stopped by a forked log', () => {
+  it('withdraws nothing', async () => {
     const before = manifestBytes();
     snapshot.registry.truncate(300);
     for (let i = 0; i < 250; i++) {

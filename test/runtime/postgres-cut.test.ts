@@ -1,6 +1,6 @@
 import { connect as connectSocket, createServer, Socket, type AddressInfo } from 'node:net';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { DatabaseClaim } from '#publisher/registry/lease';
+import { DatabaseLease } from '#publisher/registry/lease';
 import { connect, type Sql } from '#runtime/postgres/connect';
 import { hardenSocket } from '#runtime/postgres/driver-socket';
 import { withTimeout } from '#runtime/concurrency/promises';
@@ -8,7 +8,7 @@ import { isUnavailable } from '#sql/db/errors';
 import { serveTls, skipsTls } from '../fixtures/database-tls.js';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { unhandledIn } from '../fixtures/unhandled.js';
-import { startTcpProxy } from '../fixtures/way.js';
+import { startTcpProxy } from '../fixtures/tcp-proxy.js';
 
 let db: TestDatabase;
 beforeAll(async () => {
@@ -115,7 +115,7 @@ describe.each(ways)('a connection cut over $over', ({ query, skip }) => {
   it("releases the publisher's lock promptly", async () => {
     const way = await startTcpProxy(target('svc_publisher'));
     const sql = connect(way.url, { application: 'test', max: 1 });
-    const claim = new DatabaseClaim(sql);
+    const claim = new DatabaseLease(sql);
     for (let time = 0; time < 20; time += 1) {
       const deadline = performance.now() + 4_000;
       while ((await outcomeOf(claim.take())) !== true) {
@@ -132,7 +132,7 @@ describe.each(ways)('a connection cut over $over', ({ query, skip }) => {
 
 it('a connection cut during session start > fails the waiting statement and causes no unhandled rejection', async () => {
   const way = await startTcpProxy(new URL(db.urlFor('svc_engine')));
-  way.state.cutsFirstQuestion = true;
+  way.state.cutsFirstQuery = true;
   const sql = connect(way.url, { application: 'test', max: 1 });
   const unhandled = await unhandledIn(async () => {
     expect(isUnavailable(await outcomeOf(sql`select 1`))).toBe(true);

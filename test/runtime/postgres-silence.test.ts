@@ -5,7 +5,7 @@ import { TaskWatchdog, HungError } from '#runtime/process/watchdog';
 import { isUnavailable } from '#sql/db/errors';
 import { serveTls, skipsTls } from '../fixtures/database-tls.js';
 import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
-import { startTcpProxy } from '../fixtures/way.js';
+import { startTcpProxy } from '../fixtures/tcp-proxy.js';
 
 let db: TestDatabase;
 beforeAll(async () => {

@@ -34,10 +34,10 @@ afterAll(() => db.drop());
 
 const defaultPolicy = join(packageRoot, 'policy', 'default');
 
-describe('what a worker signs', () => {
+describe('signed proof', () => {
   const noEnd = { proof: null, certificate: null, passport: null, trust: null };
 
-  it('is what was pinned when it was accepted, whatever has changed since', async () => {
+  it('uses what was pinned at acceptance', async () => {
     const content = utf8('{"chain":1}');
     const fixtureHash = nativeSha256(content);
     await putFixture(registry.admin, { fixtureRef: 'fixture-known', fixtureHash, content });
@@ -81,7 +81,7 @@ describe('what a worker signs', () => {
     ).toEqual(ends);
   });
 
-  it('names by its hash the exact input that policy decided on, which is kept', async () => {
+  it('contains the hash of the stored policy input', async () => {
     const [id = ''] = await registry.admitAll([
       registry.item({ action: 'SEND_REPORT', proof_chain_fixture_ref: 'fixture-known' }),
     ]);
@@ -100,7 +100,7 @@ describe('what a worker signs', () => {
     expect(toHex(nativeSha256(canonicalBytes(input)))).toBe(policy.input_hash);
   });
 
-  it('of a denial ends with the proof alone: there is no passport to expire', async () => {
+  it('has no passport when policy denies', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, proof: 4000, passport: 3000 });
     const [id = ''] = await registry.admitAll([
       registry.item({ action: 'DELETE_AUDIT_LOG', intent_id: 'denied-with-an-end' }),
@@ -114,7 +114,7 @@ describe('what a worker signs', () => {
     expect(kinds).toEqual([{ artifact_kind: 'proof' }]);
   });
 
-  it('is decided by the policy in force when it was accepted: the latest that has begun', async () => {
+  it('uses the policy set that was active at acceptance', async () => {
     const first = await activePolicy(registry.engine);
     const none = await makePolicySet({
       schema: (await readPolicyFolder(defaultPolicy)).schema,
@@ -127,7 +127,7 @@ describe('what a worker signs', () => {
       const { decision, policy } = await aepOf(registry, id);
       return { effect: decision.effect, digest: policy.digest };
     };
-    // What is activated has begun by the next millisecond: columns of time are rounded to one.
+    // An activation takes effect by the next millisecond, the precision of the column.
     const begun = () => sleep(2);
     const before = await accepted(registry, registry.item());
     // Begins later; the two after it began at once, and of those the last counts.
@@ -155,7 +155,7 @@ describe('what a worker signs', () => {
   it.each<[string, () => IntakeItem]>([
     ['names another tenant', () => itemWith(registry, { tenant_id: 'somebody-else' })],
     ['has a member that its schema does not know', () => itemWith(registry, { approved: true })],
-  ])('is never an accepted request that %s', async (_, make) => {
+  ])('is never made from an accepted request that %s', async (_, make) => {
     const id = await accepted(registry, make());
     await processAdmissions(registry.admit, [id]);
     expect(await stateOf(registry, id)).toMatchObject({
@@ -164,7 +164,7 @@ describe('what a worker signs', () => {
     });
   });
 
-  it('is never a stored request that was exchanged for another good one', async () => {
+  it('is never made from an exchanged request', async () => {
     const id = await accepted(registry, registry.item());
     await db.sql`
       update svc.intake set request = ${Buffer.from(registry.item().request)}
@@ -178,7 +178,7 @@ describe('what a worker signs', () => {
   });
 });
 
-describe('a compromised key', () => {
+describe('compromised key', () => {
   it('signs nothing more', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'svc-key-'));
     const signer = createSigningKey(join(folder, 'key.pem'));
@@ -204,7 +204,7 @@ describe('a compromised key', () => {
   });
 });
 
-describe('a retired key', () => {
+describe('retired key', () => {
   it('signs nothing more', async () => {
     const { keyId, signer } = registry.admit;
     const item = registry.item();

@@ -15,7 +15,7 @@ beforeEach(async () => {
 });
 afterEach(() => db.drop());
 
-describe('processing twice', () => {
+describe('repeated processing', () => {
   it('gives the same bytes', async () => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);

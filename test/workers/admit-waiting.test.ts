@@ -40,7 +40,7 @@ async function failAppends(code: string | null): Promise<void> {
     create trigger failing before insert on svc.proof for each row execute function public.failing()`);
 }
 
-describe('a failure that says nothing about the admission leaves it waiting', () => {
+describe('admission stays pending after a failure that it did not cause', () => {
   let waiting: string;
   beforeEach(async () => {
     waiting = await accepted(registry, registry.item());
@@ -65,7 +65,7 @@ describe('a failure that says nothing about the admission leaves it waiting', ()
     await isProvedLater();
   });
 
-  it('a database that is away while its policy is read', async () => {
+  it('a database outage while its policy is read', async () => {
     const away = new DatabaseUnavailableError('away');
     const cut = { ...registry.admit, policy: () => Promise.reject(away) };
     await expect(processAdmissions(cut, [waiting])).rejects.toMatchObject({
@@ -75,7 +75,7 @@ describe('a failure that says nothing about the admission leaves it waiting', ()
     await isProvedLater();
   });
 
-  it('a connection that breaks while it waits for the append lock', async () => {
+  it('a broken connection while it waits for the append lock', async () => {
     const lock = await holdAppendLock(db.sql);
     const working = processAdmissions(registry.admit, [waiting]);
     const broken = expect(working).rejects.toThrow(DatabaseUnavailableError);
@@ -120,7 +120,7 @@ describe('a failure that says nothing about the admission leaves it waiting', ()
   });
 });
 
-describe('gates hold for what is accepted and not yet appended', () => {
+describe('gates apply between acceptance and append', () => {
   let waiting: string;
   beforeEach(async () => {
     const item = registry.item();
@@ -130,14 +130,14 @@ describe('gates hold for what is accepted and not yet appended', () => {
   afterEach(() => processAdmissions(registry.admit, [waiting]));
   const outcome = () => stateOf(registry, waiting);
 
-  it('the lane lock', async () => {
+  it('paused request type', async () => {
     await setLane(registry.admin, 'sandbox', false);
     await processAdmissions(registry.admit, [waiting]);
     await setLane(registry.admin, 'sandbox', true);
     expect(await outcome()).toMatchObject({ state: 'refused', code: 'lane_locked' });
   });
 
-  it("the environment's lock", async () => {
+  it('ADMISSIONS_PAUSED', async () => {
     await processAdmissions({ ...registry.admit, laneLocked: true }, [waiting]);
     expect(await outcome()).toMatchObject({ state: 'refused', code: 'lane_locked' });
   });
@@ -149,7 +149,7 @@ describe('gates hold for what is accepted and not yet appended', () => {
     expect(await outcome()).toMatchObject({ state: 'refused', code: 'tenant_not_allowlisted' });
   });
 
-  it('the lane of its own environment, whatever the other one is', async () => {
+  it('request type of its own environment only', async () => {
     const tenantId = 'acme-live';
     await createTenant(registry.admin, { tenantId, environment: 'live' });
     await setAllowlisted(registry.admin, tenantId, true);
@@ -194,7 +194,7 @@ describe('gates hold for what is accepted and not yet appended', () => {
   it.each([
     ['a lane', () => setLane(registry.admin, 'sandbox', true)],
     ['the allowlist', () => setAllowlisted(registry.admin, TENANT, true)],
-  ])('a change of %s waits for the append under way', async (_, change) => {
+  ])('change of %s waits for the current append', async (_, change) => {
     const lock = await holdAppendLock(db.sql);
     const order: string[] = [];
     const changing = change().then(() => order.push('changed'));
@@ -205,7 +205,7 @@ describe('gates hold for what is accepted and not yet appended', () => {
     expect(order).toEqual(['appended', 'changed']);
   });
 
-  it('the signing key, and the work waits for a key that counts', async () => {
+  it('inactive signing key, until the worker has an active one', async () => {
     const stranger = { ...registry.admit, keyId: 'A'.repeat(43) };
     await expect(processAdmissions(stranger, [waiting])).rejects.toThrow(SigningKeyInactiveError);
     expect(await outcome()).toBeUndefined();
@@ -213,7 +213,7 @@ describe('gates hold for what is accepted and not yet appended', () => {
     expect(await outcome()).toMatchObject({ state: 'proved' });
   });
 
-  it('the sweeper finds what waits, and only that', async () => {
+  it('the requeue finds only stale admissions', async () => {
     const enqueued: string[][] = [];
     const options = {
       sql: registry.admit.sql,
@@ -237,7 +237,7 @@ describe('gates hold for what is accepted and not yet appended', () => {
     expect(await pendingOlderThan(registry.engine, 0, 10)).toEqual([]);
   });
 
-  it('the sweeper sends all of it, the oldest first, in groups', async () => {
+  it('the requeue sends every stale admission, oldest first, in groups', async () => {
     const ids = [waiting];
     for (let age = 1; age <= 4; age += 1) {
       const id = await accepted(registry, registry.item());
@@ -255,7 +255,7 @@ describe('gates hold for what is accepted and not yet appended', () => {
     await processAdmissions(registry.admit, ids);
   });
 
-  it('a running worker finds what the queue never had, also after a sweep that failed', async () => {
+  it('a running worker finds admissions that the queue never had, also after a failed requeue', async () => {
     const rename = (from: string, to: string) =>
       db.sql.unsafe(`alter table svc.${from} rename to ${to}`);
     await rename('intake_pending', 'hidden');
@@ -268,7 +268,7 @@ describe('gates hold for what is accepted and not yet appended', () => {
         }),
       },
       { databaseUrl: db.urlFor('svc_worker'), redisUrl: null },
-      { ...WORKER_DEFAULTS, groupsAtOnce: 1, sweepEveryMs: 20, sweepOlderThanMs: 0 },
+      { ...WORKER_DEFAULTS, groupsAtOnce: 1, requeueEveryMs: 20, staleAfterMs: 0 },
     );
     try {
       await eventually(() => Promise.resolve(failed.length > 0 ? true : null), 10_000, 'a sweep');
@@ -285,7 +285,7 @@ describe('gates hold for what is accepted and not yet appended', () => {
   });
 });
 
-describe('a worker is not silent about a job that neither ends nor fails', () => {
+describe('worker reports a job that neither ends nor fails', () => {
   const config = (role: string) => ({ databaseUrl: db.urlFor(role), redisUrl: null });
   const jobs: [string, () => Promise<string>][] = [
     [

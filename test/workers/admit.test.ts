@@ -22,7 +22,7 @@ beforeAll(async () => {
 afterAll(() => db.drop());
 
 describe('admission', () => {
-  it('becomes a signed proof with a place in the log', async () => {
+  it('leads to a signed proof with a leaf index', async () => {
     const [id = ''] = await registry.admitAll([registry.item({ action: 'GET_USER_DETAILS' })]);
     const proof = await readProof(registry.engine, registry.tenantNo, id);
     expect(proof).not.toBeNull();
@@ -33,7 +33,7 @@ describe('admission', () => {
     expect(await pendingDepth(registry.engine, 10)).toBe(0);
   });
 
-  it('denied by policy is a proof too', async () => {
+  it('leads to a proof when policy denies it', async () => {
     const [id = ''] = await registry.admitAll([registry.item({ action: 'DELETE_AUDIT_LOG' })]);
     const settled = (await registry.readOutcomes([id])).get(id);
     expect(settled).toMatchObject({
@@ -43,7 +43,7 @@ describe('admission', () => {
     });
   });
 
-  it('binds a fixture that is known and one that is not', async () => {
+  it('binds known and unknown fixtures', async () => {
     const [id = ''] = await registry.admitAll([
       registry.item({ proof_chain_fixture_ref: 'fixture-nobody-knows' }),
     ]);
@@ -52,7 +52,7 @@ describe('admission', () => {
     expect(aep.evidence).toEqual({ fixture_ref: 'fixture-nobody-knows', fixture_hash: null });
   });
 
-  it('delivered many times at once is proved once, with the same bytes', async () => {
+  it('leads to one proof when it is delivered concurrently', async () => {
     const items = Array.from({ length: 20 }, () => registry.item());
     const before = await treeSize(registry.engine);
     await acceptIntake(registry.engine, items);
@@ -67,7 +67,7 @@ describe('admission', () => {
     expect((await registry.readOutcomes(ids)).size).toBe(20);
   });
 
-  it('of the same body points to the first, also within a group and across groups at once', async () => {
+  it('points to the first one when the body is the same, within and across groups', async () => {
     const first = registry.item({ intent_id: 'the-same' });
     const again = () => ({ ...registry.item({ intent_id: 'the-same' }) });
     const groups = await Promise.all([
@@ -87,7 +87,7 @@ describe('admission', () => {
     await processAdmissions(registry.admit, accepted);
   });
 
-  it('with an idempotency key is bound to its body', async () => {
+  it('is bound to its body by an idempotency key', async () => {
     const item = { ...registry.item(), idempotencyKey: 'key-1' };
     expect(await acceptIntake(registry.engine, [item])).toMatchObject([{ outcome: 'accepted' }]);
     expect(await acceptIntake(registry.engine, [item])).toMatchObject([{ outcome: 'repeat' }]);
@@ -98,13 +98,13 @@ describe('admission', () => {
     await processAdmissions(registry.admit, [item.proofId]);
   });
 
-  it('that was never accepted is not signed, whatever a message says', async () => {
+  it('is not signed when it was never accepted', async () => {
     const before = await treeSize(registry.engine);
     await processAdmissions(registry.admit, [registry.item().proofId]);
     expect(await treeSize(registry.engine)).toBe(before);
   });
 
-  it('whose stored request was changed is set aside, and its neighbours are proved', async () => {
+  it('is rejected when its stored request was changed, and its neighbours are signed', async () => {
     const items = [registry.item(), registry.item(), registry.item()];
     await acceptIntake(registry.engine, items);
     const ids = items.map((item) => item.proofId);
@@ -118,7 +118,7 @@ describe('admission', () => {
     expect(settled.get(ids[2]!)?.state).toBe('proved');
   });
 
-  it("that makes its group's transaction fail is set aside alone", async () => {
+  it('is rejected without its neighbours when it makes their transaction fail', async () => {
     const items = [registry.item(), registry.item(), registry.item({ action: 'POISON' })];
     const ids = items.map((item) => item.proofId);
     await db.sql.unsafe(`
@@ -137,8 +137,8 @@ describe('admission', () => {
   });
 });
 
-describe('what is settled', () => {
-  it('stays settled: it cannot be made pending or refused again', async () => {
+describe('committed admission', () => {
+  it('cannot be made pending or rejected again', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     const again = asTenants(
       registry.engine,
@@ -152,12 +152,12 @@ describe('what is settled', () => {
   });
 });
 
-describe('what an intake pins', () => {
+describe('pins of an intake', () => {
   it.each([
     ['another environment', `environment = 'live'`],
     ['a time to come', `accepted_at = now() + interval '1 year'`],
     ['a time before its policy was active', `accepted_at = now() - interval '1 year'`],
-  ])('is checked, not believed: %s', async (_, change) => {
+  ])('are checked: %s', async (_, change) => {
     const item = registry.item();
     await acceptIntake(registry.engine, [item]);
     await db.sql.unsafe(`update svc.intake set ${change} where proof_id = '${item.proofId}'`);
@@ -169,7 +169,7 @@ describe('what an intake pins', () => {
     });
   });
 
-  it('is waited for where it is to come by a clock of the database that was set back', async () => {
+  it('may lie in the future when the clock of the database was set back', async () => {
     const item = registry.item();
     const neighbour = registry.item();
     const ids = [item.proofId, neighbour.proofId];
@@ -187,8 +187,8 @@ describe('what an intake pins', () => {
   });
 });
 
-describe('workers beside each other', () => {
-  it('append one after the other, without a gap, and none fails for it', async () => {
+describe('concurrent workers', () => {
+  it('append one after the other, without a gap', async () => {
     const ids = [
       await accepted(registry, registry.item()),
       await accepted(registry, registry.item()),
@@ -206,7 +206,7 @@ describe('workers beside each other', () => {
     expect(indexes.sort((a, b) => a - b)).toEqual([lock.size, lock.size + 1]);
   });
 
-  it('do not set aside what another has proved meanwhile', async () => {
+  it('do not reject what another has signed meanwhile', async () => {
     const id = await accepted(registry, registry.item());
     const late: typeof registry.admit = {
       ...registry.admit,
@@ -222,7 +222,7 @@ describe('workers beside each other', () => {
     ).toHaveLength(0);
   });
 
-  it('do not append what another has refused meanwhile', async () => {
+  it('do not append what another has rejected meanwhile', async () => {
     const id = await accepted(registry, registry.item());
     const before = await treeSize(registry.engine);
     const late: typeof registry.admit = {

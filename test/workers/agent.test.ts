@@ -23,7 +23,7 @@ const keyNoOf = async (apiKey: string): Promise<number> => {
   return row?.key_no ?? 0;
 };
 
-/** What becomes of an item that an engine accepted without asking anything about it. */
+/** Outcome of an item that an engine accepted without any check. */
 async function settled(item: ReturnType<typeof agentItem>) {
   await acceptIntake(registry.engine, [item]);
   await processAdmissions(registry.admit, [item.proofId]);
@@ -36,8 +36,8 @@ const proved = async (envelope: Record<string, unknown>): Promise<string> => {
   return item.proofId;
 };
 
-describe('the lanes', () => {
-  it('have each an identity space of their own', async () => {
+describe('request types', () => {
+  it('have separate deduplication keys', async () => {
     const item = agentItem(registry, admissionEnvelope());
     const other = { ...agentItem(registry, {}), ...item, lane: 1 as const };
     other.proofId = registry.item().proofId;
@@ -52,10 +52,10 @@ describe('the lanes', () => {
   });
 });
 
-describe('a worker does not believe the engine about parents', () => {
+describe('worker checks parents itself and rejects items', () => {
   const refused = { state: 'refused', code: 'processing_failed' };
 
-  it('that are absent or another tenant’s', async () => {
+  it('whose parent is absent or another tenant’s', async () => {
     const absent = '019aa2c1e07b7c0f8a3e5d6b7c8d9e0f';
     expect(await settled(agentItem(registry, outcomeEnvelope(absent)))).toMatchObject(refused);
     const follows = admissionEnvelope({ parent_proof_id: absent });
@@ -79,14 +79,14 @@ describe('a worker does not believe the engine about parents', () => {
     expect(refusal?.detail).toContain('parent_not_found');
   });
 
-  it('that were denied, or are outcomes themselves', async () => {
+  it('whose parent was denied or is an outcome', async () => {
     const denied = await proved(admissionEnvelope({ action: 'DELETE_AUDIT_LOG' }));
     expect(await settled(agentItem(registry, outcomeEnvelope(denied)))).toMatchObject(refused);
     const outcome = await proved(outcomeEnvelope(await proved(admissionEnvelope())));
     expect(await settled(agentItem(registry, outcomeEnvelope(outcome)))).toMatchObject(refused);
   });
 
-  it('and settles what stands beside them', async () => {
+  it('and commits their neighbours', async () => {
     const parent = await proved(admissionEnvelope());
     const items = [
       agentItem(registry, outcomeEnvelope(parent)),
@@ -101,10 +101,10 @@ describe('a worker does not believe the engine about parents', () => {
   });
 });
 
-describe('the API key that is pinned', () => {
+describe('pinned API key', () => {
   const refused = { state: 'refused', code: 'api_key_revoked' };
 
-  it('must be one that there is, and of the tenant', async () => {
+  it('must exist and belong to the tenant', async () => {
     const item = (keyNo: number) => ({ ...registry.item(), keyNo });
     expect(await settled(item(await keyNoOf(await issueKey(registry))))).toMatchObject({
       state: 'proved',
@@ -115,7 +115,7 @@ describe('the API key that is pinned', () => {
     expect(await settled(item(await keyNoOf(strangers)))).toMatchObject(refused);
   });
 
-  it('is not asked of what was accepted before keys were pinned', async () => {
+  it('is optional for admissions from before keys were pinned', async () => {
     expect(await settled(registry.item())).toMatchObject({ state: 'proved' });
   });
 });

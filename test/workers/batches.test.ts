@@ -61,7 +61,7 @@ describe.each([
     }),
   },
 ])('with the queue in $queue', ({ skip, config }) => {
-  it.skipIf(skip)('no more turns wait in the queue than somebody can soon take', async () => {
+  it.skipIf(skip)('limits the chunks in the queue', async () => {
     const queue = openBatchQueue(config(), { log });
     await acceptedBatch(registry, CHUNK_ITEMS * 5);
     const options = { sql: registry.admit.sql, log: registry.admit.log, queue, ahead: 2 };
@@ -86,14 +86,14 @@ describe.each([
   });
 
   it.skipIf(skip)(
-    'what comes alone goes before what is left of a batch, and tenants take turns',
+    'serves single admissions before batches, and tenants in turn',
     async () => {
       const queue = openAdmitQueue(config(), { log });
       const lock = await holdAppendLock(registry.admin);
       const big = await acceptedBatch(registry, CHUNK_ITEMS * 8);
       const worker = startAdmitWorker(registry.admit, config(), {
         ...WORKER_DEFAULTS,
-        sweepOlderThanMs: 60_000,
+        staleAfterMs: 60_000,
       });
       await worker.ready;
       await queue.addBatches([big.hex]);
@@ -122,17 +122,17 @@ describe.each([
     60_000,
   );
 
-  it.skipIf(skip)('a batch that nobody was told of is found', async () => {
+  it.skipIf(skip)('finds a batch without a message', async () => {
     const batch = await acceptedBatch(registry, 30);
     const worker = startAdmitWorker(registry.admit, config(), {
       ...WORKER_DEFAULTS,
-      sweepEveryMs: 20,
+      requeueEveryMs: 20,
     });
     await workItems(db, [batch]);
     await worker.close();
   });
 
-  it.skipIf(skip)('turns that the queue lost come again', async () => {
+  it.skipIf(skip)('requeues chunks that the queue lost', async () => {
     const queue = openBatchQueue(config(), { log });
     const batch = await acceptedBatch(registry, CHUNK_ITEMS * 3);
     // Handed out, and gone.
@@ -141,8 +141,8 @@ describe.each([
     expect(await dispatchChunks(options)).toBe(CHUNK_ITEMS * 3);
     const worker = startAdmitWorker(registry.admit, config(), {
       ...WORKER_DEFAULTS,
-      sweepEveryMs: 20,
-      renewTurnsAfterMs: 100,
+      requeueEveryMs: 20,
+      chunkLeaseMs: 100,
     });
     await workItems(db, [batch]);
     await worker.close();
@@ -150,12 +150,12 @@ describe.each([
   });
 });
 
-it('hands out no more at a time than a job may carry', () => {
+it('dispatchChunks > dispatches no more items at once than a job may carry', () => {
   expect(CHUNK_ITEMS).toBeLessThanOrEqual(MAX_IDS_PER_JOB);
 });
 
-describe('a job of many', () => {
-  it('lets others on the event loop before all of it is signed', async () => {
+describe('job with many ids', () => {
+  it('yields to the event loop while it signs', async () => {
     const batch = await acceptedBatch(registry, CHUNK_ITEMS);
     let others = 0;
     let signing = true;

@@ -18,7 +18,7 @@ import { EventfulRegistry } from '../fixtures/eventful-registry.js';
 import { valuesHolding } from '../fixtures/marks.js';
 import { TENANT } from '../fixtures/registry.js';
 
-/** What others do while something is erased. */
+/** Concurrent requests during an erasure. */
 
 const MARK = 'Maria-Markworth';
 
@@ -63,8 +63,8 @@ const settle = (id: string): Promise<void> => settleRevocations(world.registry.a
 const stateOf = (proofId: string, kind: ArtifactKind) =>
   revocationState(world.registry.engine, world.registry.tenantNo, proofId, kind);
 
-describe('a revocation that waits', () => {
-  it('keeps its reason when others of its proof are erased, and is appended', async () => {
+describe('pending revocation', () => {
+  it('keeps its reason and is appended when other reasons of its proof are erased', async () => {
     const [id = ''] = await world.admit(1);
     await settle(await ask(id, 'certificate'));
     await eraseProof(db, id);
@@ -79,7 +79,7 @@ describe('a revocation that waits', () => {
     expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
   });
 
-  it('keeps it also when it was asked for while the proof was being erased', async () => {
+  it('keeps its reason when it was requested during the erasure', async () => {
     const [id = ''] = await world.admit(1);
     const holding = await db.sql.reserve();
     await holding`begin`;
@@ -95,13 +95,13 @@ describe('a revocation that waits', () => {
   });
 });
 
-describe('a reason that comes while or after its proof is erased', () => {
+describe('reason that arrives during or after the erasure of its proof', () => {
   const gone = async (): Promise<void> => {
     expect(await admin(...line)).toMatchObject({ code: 0, json: { unsettled: 0 } });
     expect(await valuesHolding(db.sql, [MARK])).toEqual([]);
   };
 
-  it('goes with the next erasure of its tenant when a worker appends it in between', async () => {
+  it('is erased with the next erasure of its tenant when a worker appends it in between', async () => {
     const [id = ''] = await world.admit(1);
     await settle(await ask(id, 'certificate'));
     const waits = await ask(id, 'passport');
@@ -119,7 +119,7 @@ describe('a reason that comes while or after its proof is erased', () => {
     await gone();
   });
 
-  it('goes with it when an administrator revoked', async () => {
+  it('is erased when an administrator revoked', async () => {
     const [id = ''] = await world.admit(1);
     await eraseProof(db, id);
     await appendRevocation(world.registry.admin, nativeSha256, {
@@ -133,8 +133,8 @@ describe('a reason that comes while or after its proof is erased', () => {
   });
 });
 
-describe('a leaf that failed and was mended', () => {
-  it('is not said to verify again by a scrubber that read it before its payload was erased', async () => {
+describe('leaf that failed and was repaired', () => {
+  it('gets no pass from a scrubber that read it before its payload was erased', async () => {
     const [id = ''] = await world.admit(1);
     const { verify } = world.registry;
     const flip = `update svc.proof set aep = set_byte(aep, 40, get_byte(aep, 40) # 1)

@@ -21,7 +21,7 @@ import { callAt, type Reply } from '../fixtures/public-call.js';
 import { ORIGIN, SNAPSHOT_NAME, testKey } from '../fixtures/snapshot.js';
 import { sqlPublisher } from '../fixtures/sql-publisher.js';
 
-/** From the erasure to what the public is told: the verifier says so, the publisher publishes it. */
+/** From the erasure to the public status: the verifier records it, the publisher publishes it. */
 
 const MARK = 'PAY_MARKWORTH';
 
@@ -73,7 +73,7 @@ function routesOf(proofId: string, packageId: string, token: string): string[] {
     );
 }
 
-/** Asks a facade of what is published now. */
+/** Queries a public API server for the published snapshot. */
 async function ask(paths: string[]): Promise<Reply[]> {
   const publicServer = createPublicServer({
     snapshotSource: directorySource(directory),
@@ -94,7 +94,7 @@ async function ask(paths: string[]): Promise<Reply[]> {
   }
 }
 
-/** What each route says, with a mark where validity is asserted. */
+/** Status by route, with a mark where validity is asserted. */
 async function statusesAt(paths: string[]): Promise<string[]> {
   return (await ask(paths)).map(({ status, body, text }, i) => {
     expect(status, `${paths[i]!}: ${text}`).toBe(200);
@@ -105,8 +105,8 @@ async function statusesAt(paths: string[]): Promise<string[]> {
   });
 }
 
-describe('an erased proof', () => {
-  it('stops asserting on every route, raises no alarm, and stays as it is', async () => {
+describe('erased proof', () => {
+  it('asserts nothing on any route and raises no alarm', async () => {
     const [id = '', revoked = ''] = await world.admit(2, {});
     const packageId = await world.bundle([id]);
     await world.share({ artifactKind: 'trust', proofId: id });
@@ -135,7 +135,7 @@ describe('an erased proof', () => {
     ]);
   });
 
-  it('is judged so at once when it was erased before anybody verified it', async () => {
+  it('gets its verdict at once when it was erased before its verification', async () => {
     const { registry } = world;
     const [id = ''] = await registry.admitAll([registry.item()]);
     await eraseProof(db, id);
@@ -155,7 +155,7 @@ describe('an erased proof', () => {
     ]);
   });
 
-  it('fails, and not quietly, when its entry in the log is damaged', async () => {
+  it('fails with an error log when its log entry is damaged', async () => {
     const [id = ''] = await world.admit(1);
     await eraseProof(db, id);
     await scanExpiries(world.registry.verify, 100);
@@ -172,7 +172,7 @@ describe('an erased proof', () => {
   it.each([
     ['without a record', 'delete from svc.erasure where proof_id = $id'],
     ['by half', `update svc.proof set signature = '\\x00' where proof_id = $id`],
-  ])('is a loss, and fails, when it is gone %s', async (_what, statement) => {
+  ])('fails when it is gone %s', async (_what, statement) => {
     const [id = ''] = await world.admit(1);
     await eraseProof(db, id);
     await scanExpiries(world.registry.verify, 100);
@@ -182,7 +182,7 @@ describe('an erased proof', () => {
     expect((await lastVerdict(id)).outcome).toBe('fail');
   });
 
-  it('leaves nothing in the snapshot: it was never there', async () => {
+  it('leaves no payload in the snapshot', async () => {
     const { registry } = world;
     const [id = ''] = await registry.admitAll([registry.item({ action: MARK, intent_id: MARK })]);
     await registry.verifyAll();

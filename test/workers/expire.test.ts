@@ -5,7 +5,7 @@ import { setValidity } from '#sql/tenants/administration';
 import { leaseNextChunk } from '#sql/batches/chunks';
 import { unpackAep } from '#sql/proofs/packed-aep';
 import { verdictsForLeaves } from '#sql/log/verdicts';
-import { expire } from '#workers/verify/expiries';
+import { recordExpiries } from '#workers/verify/expiries';
 import { extendVerifiedPrefix } from '#workers/verify/verified-prefix';
 import { VERDICT_LOCK } from '#workers/verify/context';
 import { scrub } from '#workers/verify/scrub';
@@ -25,7 +25,7 @@ afterEach(() => db.drop());
 const { leafOf, tamper } = tampering(() => ({ db, registry }));
 
 describe('validity', () => {
-  it('over is a verdict, and stays one when the leaf is verified again', async () => {
+  it('stays expired when the leaf is verified again', async () => {
     const validity: Record<ArtifactKind, number | null> = {
       proof: null,
       certificate: 3600,
@@ -34,11 +34,11 @@ describe('validity', () => {
     };
     await setValidity(registry.admin, TENANT, validity);
     const [id = ''] = await registry.admitAll([registry.item()]);
-    expect(await expire(registry.verify, 100)).toBe(0);
+    expect(await recordExpiries(registry.verify, 100)).toBe(0);
     await registry.verifyAll();
     await tamper(`update svc.expiry set expires_at = now() where artifact_kind <> 'passport'`, []);
-    expect(await expire(registry.verify, 100)).toBe(1);
-    expect(await expire(registry.verify, 100)).toBe(0);
+    expect(await recordExpiries(registry.verify, 100)).toBe(1);
+    expect(await recordExpiries(registry.verify, 100)).toBe(0);
     const leaf = await leafOf(id);
     const said = async () => (await verdictsForLeaves(registry.verify.sql, [leaf])).get(leaf);
     expect(await said()).toMatchObject({ outcome: 'pass', expired: ['certificate', 'trust'] });
@@ -50,7 +50,7 @@ describe('validity', () => {
   });
 });
 
-describe('validities', () => {
+describe('expiries', () => {
   const noEnd = { proof: null, certificate: null, passport: null, trust: null };
   const said = async (id: string) => {
     const leaf = await leafOf(id);
@@ -62,20 +62,20 @@ describe('validities', () => {
       [],
     );
 
-  it('that end one after the other add up', async () => {
+  it('of one leaf accumulate', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, passport: 3600, trust: 3600 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
-    expect(await expire(registry.verify, 100)).toBe(0);
+    expect(await recordExpiries(registry.verify, 100)).toBe(0);
     expect((await said(id))?.expired).toEqual([]);
     await end('trust');
-    expect(await expire(registry.verify, 100)).toBe(1);
+    expect(await recordExpiries(registry.verify, 100)).toBe(1);
     await end('passport');
-    expect(await expire(registry.verify, 100)).toBe(1);
+    expect(await recordExpiries(registry.verify, 100)).toBe(1);
     expect((await said(id))?.expired).toEqual(['passport', 'trust']);
   });
 
-  it('that end while the verifier waits for its lock are over no earlier than they end', async () => {
+  it('are not recorded early when the verifier waits for its lock', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 1 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
@@ -85,12 +85,12 @@ describe('validities', () => {
     await holder`select pg_advisory_xact_lock(${VERDICT_LOCK})`;
     const verifying = registry.verifyAll();
     await sleep(1_100);
-    // Who hands out parts of batches has a lock of its own, and does not wait for the verifier.
+    // The chunk dispatcher has its own lock and does not wait for the verifier.
     expect(await leaseNextChunk(registry.admit.sql, 1)).toBeNull();
     await holder`commit`;
     holder.release();
     await verifying;
-    await expire(registry.verify, 100);
+    await recordExpiries(registry.verify, 100);
     for (const one of [id, ...later]) {
       const { expired, verifiedAt = 0 } = (await said(one)) ?? {};
       expect(expired).toEqual(['trust']);
@@ -100,33 +100,33 @@ describe('validities', () => {
     }
   });
 
-  it('that are over do not make a leaf good that does not verify', async () => {
+  it('keep a failed leaf failed', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     await tamper(FLIP.signature, [id]);
     await scrub(registry.verify, 1000);
     await end('trust');
-    expect(await expire(registry.verify, 100)).toBe(1);
+    expect(await recordExpiries(registry.verify, 100)).toBe(1);
     expect(await said(id)).toMatchObject({ outcome: 'fail', expired: ['trust'] });
   });
 
-  it('of leaves that are not verified yet wait for that, and the others go in portions', async () => {
+  it('wait for the verification of their leaf, and are recorded in batches', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     await registry.verifyAll();
     ids.push(...(await registry.admitAll([registry.item()])));
     await end('trust');
-    expect(await expire(registry.verify, 1)).toBe(1);
-    expect(await expire(registry.verify, 1)).toBe(1);
-    expect(await expire(registry.verify, 1)).toBe(0);
+    expect(await recordExpiries(registry.verify, 1)).toBe(1);
+    expect(await recordExpiries(registry.verify, 1)).toBe(1);
+    expect(await recordExpiries(registry.verify, 1)).toBe(0);
     await registry.verifyAll();
     await end('trust');
-    expect(await expire(registry.verify, 1)).toBe(1);
+    expect(await recordExpiries(registry.verify, 1)).toBe(1);
     for (const id of ids) expect((await said(id))?.expired).toEqual(['trust']);
   });
 
-  it('are not taken without a verdict on them', async () => {
+  it('are not recorded without a verdict', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
@@ -135,13 +135,13 @@ describe('validities', () => {
       create function public.failing() returns trigger language plpgsql as $$ begin
         raise exception 'not now'; end $$;
       create trigger failing before insert on svc.verdict execute function public.failing()`);
-    await expect(expire(registry.verify, 100)).rejects.toThrow('not now');
+    await expect(recordExpiries(registry.verify, 100)).rejects.toThrow('not now');
     await db.sql`drop trigger failing on svc.verdict`;
-    expect(await expire(registry.verify, 100)).toBe(1);
+    expect(await recordExpiries(registry.verify, 100)).toBe(1);
     expect((await said(id))?.expired).toEqual(['trust']);
   });
 
-  it('that are over by the time of the first look are never said to go on', async () => {
+  it('are recorded with the first verdict when they have passed already', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 0, passport: 0, proof: 3600 });
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     await tamper(FLIP.signature, [ids[1]!]);
@@ -151,10 +151,10 @@ describe('validities', () => {
     expect(await said(ids[1]!)).toMatchObject({ outcome: 'fail', expired: [] });
     const due = await db.sql`select artifact_kind from svc.expiry`;
     expect(due).toEqual([{ artifact_kind: 'proof' }]);
-    expect(await expire(registry.verify, 100)).toBe(0);
+    expect(await recordExpiries(registry.verify, 100)).toBe(0);
   });
 
-  it('of a leaf that was mended end in their time, however rarely the scrubber comes by', async () => {
+  it('of a repaired leaf are recorded on time', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3600 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await tamper(FLIP.signature, [id]);
@@ -164,11 +164,11 @@ describe('validities', () => {
     await scrub(registry.verify, 1000);
     expect(await said(id)).toMatchObject({ outcome: 'pass', expired: [] });
     await end('trust');
-    expect(await expire(registry.verify, 100)).toBe(1);
+    expect(await recordExpiries(registry.verify, 100)).toBe(1);
     expect(await said(id)).toMatchObject({ outcome: 'pass', expired: ['trust'] });
   });
 
-  it('are not taken from an AEP that does not verify', async () => {
+  it('are not read from an AEP that does not verify', async () => {
     await setValidity(registry.admin, TENANT, { ...noEnd, trust: 3_600_000_000 });
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();

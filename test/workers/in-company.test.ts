@@ -4,7 +4,7 @@ import type { QueueConfig } from '#runtime/config';
 import { openAdmitQueue, type AdmitQueue } from '#runtime/queue/queues';
 import { NO_REQUEST_IDS, unpackRequestIds } from '#runtime/http/request-ids';
 import { acceptIntake } from '#sql/admissions/accept';
-import { DeferredError, UNCOUNTED } from '#workers/admit/context';
+import { DeferredError, NO_METRICS } from '#workers/admit/context';
 import { groupJobs } from '#workers/admit/group-jobs';
 import { startAdmitWorker, WORKER_DEFAULTS } from '#workers/admit/worker';
 import { holdAppendLock, untilWaiting } from '../fixtures/append-lock.js';
@@ -12,7 +12,7 @@ import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { openRegistry, type TestRegistry } from '../fixtures/registry.js';
 import { eventually } from '../fixtures/stack.js';
 
-describe('jobs that wait', () => {
+describe('groupJobs', () => {
   /** Settles nothing by itself: each group waits until it is let go. */
   function gatedGroups() {
     const groups: {
@@ -30,7 +30,7 @@ describe('jobs that wait', () => {
     return { groups, group, settle };
   }
 
-  it('are one group as soon as there is room, and a job alone waits for nobody', async () => {
+  it('groups waiting jobs when a slot is free, and starts a single job at once', async () => {
     const { groups, group, settle } = gatedGroups();
     const take = groupJobs({ groupsAtOnce: 1, idsAtOnce: 4, settle });
     const first = take(['a'], NO_REQUEST_IDS);
@@ -48,7 +48,7 @@ describe('jobs that wait', () => {
     await Promise.all(others);
   });
 
-  it('are taken however large one is', async () => {
+  it('accepts a job of any size', async () => {
     const { groups, settle } = gatedGroups();
     const take = groupJobs({ groupsAtOnce: 1, idsAtOnce: 2, settle });
     const large = take(['a', 'b', 'c'], NO_REQUEST_IDS);
@@ -57,7 +57,7 @@ describe('jobs that wait', () => {
     await large;
   });
 
-  it('keep apart who brought what', async () => {
+  it('keeps the request ids of each job', async () => {
     const { groups, group, settle } = gatedGroups();
     const take = groupJobs({ groupsAtOnce: 1, idsAtOnce: 9, settle });
     const done = [
@@ -74,7 +74,7 @@ describe('jobs that wait', () => {
     await Promise.all(done);
   });
 
-  it('fail by themselves when some of a group are held back, and together when all are', async () => {
+  it('rejects only the deferred jobs of a group, and all jobs when the group fails', async () => {
     const { groups, group, settle } = gatedGroups();
     const take = groupJobs({ groupsAtOnce: 1, idsAtOnce: 9, settle });
     const first = take(['a'], NO_REQUEST_IDS);
@@ -97,7 +97,7 @@ describe('jobs that wait', () => {
   });
 });
 
-describe('a worker', () => {
+describe('worker', () => {
   let db: TestDatabase;
   let registry: TestRegistry;
   let config: QueueConfig;
@@ -132,13 +132,13 @@ describe('a worker', () => {
   it('clears a backlog of single admissions in a few transactions', async () => {
     const groups: number[] = [];
     const metrics = {
-      ...UNCOUNTED,
+      ...NO_METRICS,
       committed: ({ admitted }: { admitted: number }) => void groups.push(admitted),
     };
     const lock = await holdAppendLock(registry.admin);
     const worker = startAdmitWorker({ ...registry.admit, metrics }, config, {
       ...WORKER_DEFAULTS,
-      sweepOlderThanMs: 60_000,
+      staleAfterMs: 60_000,
     });
     await worker.ready;
     const ids = await accepted(24);
@@ -157,15 +157,15 @@ describe('a worker', () => {
     expect(groups.length).toBeLessThanOrEqual(WORKER_DEFAULTS.groupsAtOnce + 2);
   });
 
-  it('does not add to a queue that it does not keep up with', async () => {
+  it('does not add to a queue that has a backlog', async () => {
     const lock = await holdAppendLock(registry.admin);
     const ids = await accepted(40);
     const jobs = WORKER_DEFAULTS.jobsAtOnce + 8;
     for (const id of ids.slice(0, jobs)) await queue.add([id]);
     const worker = startAdmitWorker(registry.admit, config, {
       ...WORKER_DEFAULTS,
-      sweepEveryMs: 10,
-      sweepOlderThanMs: 0,
+      requeueEveryMs: 10,
+      staleAfterMs: 0,
     });
     await worker.ready;
     await untilWaiting(db.sql, WORKER_DEFAULTS.groupsAtOnce);

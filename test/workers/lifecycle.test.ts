@@ -78,8 +78,8 @@ async function entries(about = proofId) {
 const stateOf = (kind: ArtifactKind = 'proof', about = proofId) =>
   revocationState(registry.engine, registry.tenantNo, about, kind);
 
-describe('a revocation that was asked for', () => {
-  it('becomes one status entry, with its reason in the database and its hash in the log', async () => {
+describe('requested revocation', () => {
+  it('leads to one status entry, with its reason in the database and its hash in the log', async () => {
     const one = item({ artifactKind: 'certificate' }, 'wrong day');
     expect(await ask(one)).toEqual({ outcome: 'asked', requestId: one.requestId });
     expect(await stateOf('certificate')).toBe('pending');
@@ -96,7 +96,7 @@ describe('a revocation that was asked for', () => {
     expect(Buffer.from(JSON.stringify(only!.entry)).toString()).not.toContain('wrong day');
   });
 
-  it('delivered many times at once is one entry', async () => {
+  it('leads to one entry when it is delivered concurrently', async () => {
     const asked = (['proof', 'passport', 'certificate', 'trust'] as const).map((artifactKind) =>
       item({ artifactKind }),
     );
@@ -111,7 +111,7 @@ describe('a revocation that was asked for', () => {
     expect(await entries()).toHaveLength(4);
   });
 
-  it('asked twice is one request, and one entry with the reason given first', async () => {
+  it('leads to one entry with the first reason when it is requested twice', async () => {
     const first = item();
     const second = item({}, 'another reason');
     const outcomes = await Promise.all([ask(first), ask(second), ask(item())]);
@@ -126,7 +126,7 @@ describe('a revocation that was asked for', () => {
     expect(await entries()).toHaveLength(1);
   });
 
-  it('is not appended where an administrator was faster, whose reason stands', async () => {
+  it('is not appended when an administrator revoked first', async () => {
     const late = item();
     await ask(late);
     const leafIndex = await appendRevocation(registry.admin, nativeSha256, {
@@ -142,7 +142,7 @@ describe('a revocation that was asked for', () => {
     expect(await revocationsOlderThan(registry.admit.sql, 0, 10)).toEqual([]);
   });
 
-  it('is refused when the key that asked was revoked since, and may be asked with another', async () => {
+  it('is rejected when its API key was revoked, and may be requested with another', async () => {
     const stolen = await newKey();
     const one = item({ keyNo: stolen.keyNo });
     await ask(one);
@@ -156,7 +156,7 @@ describe('a revocation that was asked for', () => {
     expect(await entries()).toHaveLength(1);
   });
 
-  it('that was refused stays refused, though whoever may ask says that it is pending', async () => {
+  it('stays rejected when its row is made pending', async () => {
     const one = item({ keyNo: 0 });
     await ask(one);
     await settle(one.requestId);
@@ -176,7 +176,7 @@ describe('a revocation that was asked for', () => {
     await db.sql`delete from svc.revocation_pending`;
   });
 
-  it('does not ask lane and allowlist: what is wrong can be revoked when nothing else can be done', async () => {
+  it('is appended while admissions are paused and without the allowlist', async () => {
     const one = item();
     await ask(one);
     await db.sql`update svc.lane set open = false`;
@@ -187,7 +187,7 @@ describe('a revocation that was asked for', () => {
     expect(await entries()).toHaveLength(1);
   });
 
-  it('that was never asked for is not appended, whatever a message says', async () => {
+  it('is not appended when it was never requested', async () => {
     const before = await treeSize(registry.engine);
     await settle(uuidv7().replaceAll('-', ''), proofId);
     expect(await treeSize(registry.engine)).toBe(before);
@@ -199,7 +199,7 @@ describe('a revocation that was asked for', () => {
       'a document that is none',
       { document: Buffer.from('{}'), reasonHash: nativeSha256(Buffer.from('{}')) },
     ],
-  ])('with %s is set aside, and its neighbours are appended', async (_, overrides) => {
+  ])('is rejected with %s, and its neighbours are appended', async (_, overrides) => {
     const [other = ''] = await registry.admitAll([registry.item()]);
     const bad = item(overrides);
     const good = item({ proofId: other });
@@ -211,7 +211,7 @@ describe('a revocation that was asked for', () => {
     expect(await stateOf()).toEqual({ state: 'refused', code: 'processing_failed' });
   });
 
-  it('whose append fails holds up none of its neighbours, and is kept', async () => {
+  it('stays pending when its append fails, and its neighbours are appended', async () => {
     const [other = ''] = await registry.admitAll([registry.item()]);
     const bad = item();
     const good = item({ proofId: other });
@@ -231,8 +231,8 @@ describe('a revocation that was asked for', () => {
   });
 });
 
-describe('what a tenant cannot ask for', () => {
-  it("is the revocation of another tenant's proof", async () => {
+describe('revocation that a tenant cannot request', () => {
+  it('concerns the proof of another tenant', async () => {
     await createTenant(registry.admin, { tenantId: 'stranger', environment: 'sandbox' });
     const [stranger] = await db.sql<{ tenant_no: number }[]>`
       select tenant_no from svc.tenant where tenant_id = 'stranger'`;
@@ -256,7 +256,7 @@ describe('what a tenant cannot ask for', () => {
     expect(await entries()).toEqual([]);
   });
 
-  it('is what a denial does not have', async () => {
+  it('concerns an artifact that a denied proof lacks', async () => {
     const [denied = ''] = await registry.admitAll([registry.item({ action: 'DELETE_AUDIT_LOG' })]);
     for (const artifactKind of ['passport', 'certificate', 'trust'] as const) {
       expect(await ask(item({ proofId: denied, artifactKind }))).toEqual({
@@ -270,7 +270,7 @@ describe('what a tenant cannot ask for', () => {
   });
 });
 
-describe('who may append', () => {
+describe('append of status entries', () => {
   const statusRow = (body: unknown) => ({
     leaf_index: 1e6,
     kind: 2,
@@ -279,7 +279,7 @@ describe('who may append', () => {
     body: Buffer.from(JSON.stringify(body)),
   });
 
-  it('is not the engine: neither an entry, nor a reason, nor the size of the log', async () => {
+  it('is forbidden to the engine', async () => {
     const sql = registry.engine;
     const denied = /permission denied/;
     await expect(sql`insert into svc.log_entry ${sql(statusRow({}))}`).rejects.toThrow(denied);
@@ -291,7 +291,7 @@ describe('who may append', () => {
     await expect(sql`delete from svc.revocation_pending`).rejects.toThrow(denied);
   });
 
-  it('is the worker, of what somebody asked for and of nothing else, each once', async () => {
+  it('is allowed to the worker once for each request', async () => {
     const one = item();
     await ask(one);
     const sql = registry.admit.sql;
@@ -314,7 +314,7 @@ describe('who may append', () => {
     await expect(append(asked)).rejects.toThrow(/revoked already/);
   });
 
-  it('is nobody for what was refused', async () => {
+  it('is forbidden for a rejected request', async () => {
     const one = item({ keyNo: 0 });
     await ask(one);
     await settle(one.requestId);
@@ -330,8 +330,8 @@ describe('who may append', () => {
   });
 });
 
-describe('what is asked for', () => {
-  it('cannot be changed, taken back, or closed behind the back of the log', async () => {
+describe('pending request', () => {
+  it('cannot be changed, withdrawn or closed without a log entry', async () => {
     const waiting = item();
     await ask(waiting);
     const [other = ''] = await registry.admitAll([registry.item()]);
@@ -357,8 +357,8 @@ describe('what is asked for', () => {
   });
 });
 
-describe('the sweeper', () => {
-  it('finds what waits, page by page, and only that', async () => {
+describe('requeueStaleRevocations', () => {
+  it('finds only stale requests, page by page', async () => {
     const asked = (['proof', 'passport', 'trust'] as const).map((artifactKind) =>
       item({ artifactKind }),
     );
@@ -376,7 +376,7 @@ describe('the sweeper', () => {
     expect(await requeueStaleRevocations({ ...options, olderThanMs: 60_000 })).toMatchObject({
       enqueued: 0,
     });
-    // Asked for by a clock that was set back since.
+    // Requested before the clock was set back.
     const [{ request_id: ahead } = { request_id: '' }] = await db.sql<{ request_id: string }[]>`
       update svc.revocation_pending set requested_at = requested_at + interval '1 hour'
       where request_id = ${asked[1]!.requestId}::uuid returning replace(request_id::text, '-', '') as request_id`;

@@ -23,7 +23,7 @@ let queue: AdmitQueue;
 let engine: TestEngine;
 let worker: AdmitWorker | null = null;
 
-const KEPT = 'admissions cannot be settled; they are kept and tried again';
+const KEPT = 'admissions cannot be committed; they are kept and retried';
 
 type Line = Record<string, unknown> & { msg: string };
 let lines: Line[];
@@ -53,12 +53,12 @@ afterAll(async () => {
   await db.drop();
 });
 
-/** What `work` does is seen by a worker of the test's own, which says everything. */
-function startWorker(sweepOlderThanMs = 60_000): void {
+/** Runs `work` beside a worker of this test that logs at debug. */
+function startWorker(staleAfterMs = 60_000): void {
   worker = startAdmitWorker(
     { ...registry.admit, log },
     { databaseUrl: db.urlFor('svc_worker'), redisUrl: null },
-    { ...WORKER_DEFAULTS, sweepEveryMs: 100, sweepOlderThanMs },
+    { ...WORKER_DEFAULTS, requeueEveryMs: 100, staleAfterMs },
   );
 }
 
@@ -80,26 +80,26 @@ async function execute(requestId: string, body = executeBody()): Promise<string>
   return reply.json['proof_id'] as string;
 }
 
-it('are in the line that says what the worker did with an admission', async () => {
+it('request ids > are logged with the outcome of an admission', async () => {
   const proofId = await execute('trace-settled');
   startWorker();
-  expect(await line('settled')).toMatchObject({
+  expect(await line('admissions committed')).toMatchObject({
     admissions: 1,
     alone: [{ proof_id: proofId, request_id: 'trace-settled', effect: 'ADMIT' }],
   });
 });
 
-it('are told at the usual level with what was refused in the end', async () => {
+it('request ids > are logged at info with a rejection', async () => {
   const proofId = await execute('trace-refused');
   await setAllowlisted(registry.admin, TENANT, false);
   startWorker();
-  expect(await line('refused before signing')).toMatchObject({
+  expect(await line('admissions rejected before signing')).toMatchObject({
     level: 30,
     alone: [{ proof_id: proofId, request_id: 'trace-refused', code: 'tenant_not_allowlisted' }],
   });
 });
 
-it('are found by the proof id when the sweeper came back for it', async () => {
+it('request ids > are found by the proof id after a requeue', async () => {
   const lost = await engine.call({
     path: '/v1/intents/execute',
     headers: { ...headersFor(key), 'X-Request-Id': 'trace-lost' },
@@ -110,15 +110,15 @@ it('are found by the proof id when the sweeper came back for it', async () => {
   await db.sql`delete from bullmq.job`;
   await new Promise((resolve) => setTimeout(resolve, 2_100));
   startWorker(1_000);
-  expect(await line('swept: enqueued again')).toMatchObject({ first: [{ proof_id: proofId }] });
-  const late = await line('settled late');
+  expect(await line('stale admissions requeued')).toMatchObject({ first: [{ proof_id: proofId }] });
+  const late = await line('admissions committed late');
   expect(late).toMatchObject({ level: 30, alone: [{ proof_id: proofId }] });
   expect(JSON.stringify(late)).not.toContain('request_id');
   // The engine's line is where both meet.
   expect(await line('request')).toMatchObject({ request_id: 'trace-lost', proof_id: proofId });
 });
 
-it('lead to a batch, and from there to its items', async () => {
+it('request ids > lead to a batch and its items', async () => {
   const reply = await engine.call({
     path: '/v1/batches',
     headers: {
@@ -131,36 +131,38 @@ it('lead to a batch, and from there to its items', async () => {
   expect(reply.status).toBe(202);
   const batch_id = reply.json['batch_id'] as string;
   startWorker();
-  expect(await line('settled')).toMatchObject({ batches: [{ batch_id, admissions: 2 }] });
-  expect(await line('a batch has come')).toMatchObject({ batch_id, request_id: 'trace-batch' });
+  expect(await line('admissions committed')).toMatchObject({
+    batches: [{ batch_id, admissions: 2 }],
+  });
+  expect(await line('batch received')).toMatchObject({ batch_id, request_id: 'trace-batch' });
   expect(await line('request')).toMatchObject({ batch_id, request_id: 'trace-batch' });
 });
 
-it('lead from a revocation to what the worker did with it', async () => {
+it('request ids > are logged with the outcome of a revocation', async () => {
   const [proofId = ''] = await registry.admitAll([registry.item()]);
   const client = await clientOf(db, registry, engine);
   const path = `/v1/proofs/${proofId}/revocations`;
   const reply = await client.post(path, revocationBody(), { 'X-Request-Id': 'trace-revoked' });
   expect(reply.status).toBe(202);
   startWorker();
-  expect(await line('revocations settled')).toMatchObject({
+  expect(await line('revocations committed')).toMatchObject({
     revocations: 1,
     request_id: 'trace-revoked',
   });
 });
 
-it('are left out where the queue holds something else, and the job is done all the same', async () => {
+it('request ids > are omitted when the job holds invalid ones', async () => {
   const item = registry.item();
   await acceptIntake(registry.engine, [item]);
   const forged = { join: () => '\u001b[31m"}\n{"forged":true}' } as unknown as string[];
   await queue.add([item.proofId], forged);
   startWorker();
-  const told = await line('settled');
+  const told = await line('admissions committed');
   expect(told).toMatchObject({ alone: [{ proof_id: item.proofId, effect: 'ADMIT' }] });
   expect(JSON.stringify(lines)).not.toContain('forged');
 });
 
-it('are in the line that says what cannot be settled, which comes again after a clock was set back', async () => {
+it('request ids > are logged with a failure, also after the clock was set back', async () => {
   await db.sql`revoke insert on svc.log_entry from svc_worker`;
   const clocks = [vi.spyOn(Date, 'now'), vi.spyOn(performance, 'now')] as const;
   try {

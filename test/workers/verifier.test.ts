@@ -8,7 +8,7 @@ import { treeSize } from '#sql/log/log';
 import { transaction } from '#sql/db/transaction';
 import { scrubUrgently, verdictsForLeaves } from '#sql/log/verdicts';
 import { recordErasures } from '#workers/verify/erase';
-import { expire } from '#workers/verify/expiries';
+import { recordExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { runVerifier } from '#workers/verify/verifier';
 import { untilWaiting } from '../fixtures/append-lock.js';
@@ -31,8 +31,8 @@ const { leafOf, outcomeOf, tamper, holdVerdictLock } = tampering(() => ({ db, re
 
 const HOUR_OF_TRUST = { proof: null, certificate: null, passport: null, trust: 3600 };
 
-describe('the scrubber', () => {
-  it('goes round and round, and says nothing where nothing has changed', async () => {
+describe('scrubber', () => {
+  it('repeats its pass and writes no verdict without a change', async () => {
     const ids = await registry.admitAll(Array.from({ length: 299 }, () => registry.item()));
     await registry.verifyAll();
     for (let step = 0; step < 3; step += 1) {
@@ -47,7 +47,7 @@ describe('the scrubber', () => {
     expect(await db.sql`select from svc.verdict where not frontier`).toHaveLength(2);
   });
 
-  it('says nothing of what it found under another history of keys', async () => {
+  it('discards results of an outdated key history', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     await tamper(FLIP.signature, [id]);
@@ -62,14 +62,14 @@ describe('the scrubber', () => {
   });
 
   it.each<[string, (id: string) => Promise<unknown>, () => Promise<unknown>]>([
-    ['the scrubber', (id) => tamper(FLIP.signature, [id]), () => scrub(registry.verify, 1000)],
+    ['scrubber', (id) => tamper(FLIP.signature, [id]), () => scrub(registry.verify, 1000)],
     [
       'what expires',
       () => tamper('update svc.expiry set expires_at = now()', []),
-      () => expire(registry.verify, 1000),
+      () => recordExpiries(registry.verify, 1000),
     ],
     ['what was erased', (id) => eraseProof(db, id), () => recordErasures(registry.verify, 1000)],
-  ])('%s waits while another writes verdicts, and dates its own later', async (_, make, work) => {
+  ])('%s waits for another writer of verdicts, and dates its own later', async (_, make, work) => {
     await setValidity(registry.admin, TENANT, HOUR_OF_TRUST);
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
@@ -89,12 +89,12 @@ describe('the scrubber', () => {
   });
 });
 
-describe('the running verifier', () => {
+describe('runVerifier', () => {
   const options = {
     batch: 10,
-    mostBatch: 40,
+    maxBatch: 40,
     idleMs: 5,
-    upkeepMs: 5,
+    expiryScanMs: 5,
     scrubMs: 5,
     scrubBatch: 10,
     stallTimeoutMs: 60_000,
@@ -112,7 +112,7 @@ describe('the running verifier', () => {
       await running;
     }
   }
-  it('gives up, and says so, when something it asked is never answered', async () => {
+  it('rejects when a query is never answered', async () => {
     const never = () => new Promise<never>(() => undefined);
     const sql = new Proxy(registry.verify.sql, {
       apply: never,
@@ -133,7 +133,7 @@ describe('the running verifier', () => {
       `that it is ${outcome}`,
     );
 
-  it('verifies what is new, and again what is old, and sees what is over', async () => {
+  it('verifies new leaves, scrubs old ones and records expiries', async () => {
     await setValidity(registry.admin, TENANT, {
       proof: null,
       certificate: null,
@@ -160,11 +160,11 @@ describe('the running verifier', () => {
       'the end of a validity',
     );
 
-  it('goes on with both when the clock of its machine is set back', async () => {
+  it('continues when the clock of its host is set back', async () => {
     await setValidity(registry.admin, TENANT, HOUR_OF_TRUST);
     const { now } = Date;
     const clock = vi.spyOn(Date, 'now');
-    // What is over when it is first looked at needs nobody who comes back for it.
+    // An artifact that has expired at its first verification needs no later scan.
     const passesAndEnds = async (): Promise<string> => {
       const [id = ''] = await registry.admitAll([registry.item()]);
       await becomes(id, 'pass');
@@ -185,7 +185,7 @@ describe('the running verifier', () => {
     }
   });
 
-  it('takes more at once while the log is ahead, and less again when it is not', async () => {
+  it('enlarges its batch during a backlog and shrinks it afterwards', async () => {
     await registry.verifyAll();
     const before = await treeSize(registry.engine);
     const ids = await registry.admitAll(Array.from({ length: 115 }, () => registry.item()));
@@ -200,7 +200,7 @@ describe('the running verifier', () => {
     expect(ranges.map(({ covered }) => covered)).toEqual([10, 20, 40, 40, 5, 10, 2]);
   });
 
-  it('goes on after a round that failed', async () => {
+  it('continues after a failed pass', async () => {
     const ids = await registry.admitAll([registry.item()]);
     await db.sql`alter table svc.verdict rename to hidden`;
     await whileItRuns(async () => {
@@ -210,7 +210,7 @@ describe('the running verifier', () => {
     });
   });
 
-  it('does not let a compromise wait for the scrubber to come round', async () => {
+  it('scrubs compromised leaves at once', async () => {
     const ids = await registry.admitAll(Array.from({ length: 60 }, () => registry.item()));
     await registry.verifyAll();
     await scrub(registry.verify, 1000);

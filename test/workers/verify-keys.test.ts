@@ -20,7 +20,7 @@ afterEach(() => db.drop());
 
 const { leafOf, outcomeOf, tamper } = tampering(() => ({ db, registry }));
 
-describe('keys', () => {
+describe('signing keys', () => {
   const change = async (what: 'activate' | 'retire' | 'compromise', fromIndex?: number) => {
     const { keyId, signer } = registry.admit;
     await appendKeyChange(registry.admin, nativeSha256, {
@@ -31,7 +31,7 @@ describe('keys', () => {
     });
   };
 
-  it('retired, still verify what they signed before', async () => {
+  it('verify earlier proofs when they are retired', async () => {
     const ids = await registry.admitAll([registry.item()]);
     await change('retire');
     await registry.verifyAll();
@@ -39,7 +39,7 @@ describe('keys', () => {
     expect(await outcomeOf(ids[0]!)).toBe('pass');
   });
 
-  it('compromised from a position on, count only below it', async () => {
+  it('verify only proofs below the index of their compromise', async () => {
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     await registry.verifyAll();
     await change('compromise', await leafOf(ids[1]!));
@@ -49,7 +49,7 @@ describe('keys', () => {
     expect(await outcomeOf(ids[1]!)).toBe('fail');
   });
 
-  it('compromised, are looked for at once wherever the scrubber is, and however far back', async () => {
+  it('are scrubbed at once when they are compromised', async () => {
     const ids = await registry.admitAll(Array.from({ length: 30 }, () => registry.item()));
     await registry.verifyAll();
     await scrub(registry.verify, 28);
@@ -63,7 +63,7 @@ describe('keys', () => {
     for (const id of ids.slice(3)) expect(await outcomeOf(id)).toBe('fail');
   });
 
-  it('compromised, are verified again newest first, with one line for all of their proofs', async () => {
+  it('are scrubbed newest first when they are compromised, with one log line', async () => {
     const ids = await registry.admitAll(Array.from({ length: 30 }, () => registry.item()));
     await registry.verifyAll();
     const lines: unknown[] = [];
@@ -82,7 +82,7 @@ describe('keys', () => {
     expect(lines).toEqual([{ key_id, from: first, to: await leafOf(ids[29]!), count: 27 }]);
   });
 
-  it('are known to the scrubber as far as the prefix goes, whatever comes after it', async () => {
+  it('are read up to the verified prefix by the scrubber', async () => {
     const ids = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     await change('compromise', 0);
@@ -103,7 +103,7 @@ describe('keys', () => {
          replace(convert_from(body, 'UTF8'), '"from_index":0', '"from_index":9'), 'UTF8')
        where leaf_index = 2`,
     ],
-  ])('whose compromise %s in the database are not good again', async (_, statement) => {
+  ])('stay compromised when the compromise %s in the database', async (_, statement) => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     await change('compromise', 0);
@@ -120,7 +120,7 @@ describe('keys', () => {
     expect(await outcomeOf(id)).toBe('fail');
   });
 
-  it('whose whole past is gone are not good again by being activated anew', async () => {
+  it('stay untrusted when their history is lost and they are activated again', async () => {
     const [before = ''] = await registry.admitAll([registry.item()]);
     await change('compromise', 0);
     await registry.verifyAll();
@@ -136,7 +136,7 @@ describe('keys', () => {
     for (const id of [before, after]) expect(await outcomeOf(id)).toBe('fail');
   });
 
-  it('whose entry was tampered with verify nothing', async () => {
+  it('verify nothing when their entry was changed', async () => {
     const ids = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     await tamper(

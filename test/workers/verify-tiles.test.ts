@@ -23,7 +23,7 @@ afterEach(() => db.drop());
 
 const { leafOf, outcomeOf, tamper } = tampering(() => ({ db, registry }));
 
-describe('one flipped bit of a tile', () => {
+describe('flipped bit of a tile', () => {
   const flip = (level: number, at: number, tileIndex = 0) =>
     tamper(
       `update svc.tile set hashes = set_byte(hashes, ${at}, get_byte(hashes, ${at}) # 1)
@@ -31,14 +31,14 @@ describe('one flipped bit of a tile', () => {
       [],
     );
 
-  it('of a leaf: that leaf is not asserted', async () => {
+  it('fails its leaf', async () => {
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     await flip(0, (await leafOf(ids[1]!)) * 32);
     await registry.verifyAll();
     expect(await outcomeOf(ids[1]!)).toBe('fail');
   });
 
-  it('above the leaves: nothing under it is asserted', async () => {
+  it('fails every leaf under a tile above the leaves', async () => {
     const ids = await registry.admitAll(Array.from({ length: 300 }, () => registry.item()));
     await flip(1, 3);
     await registry.verifyAll();
@@ -46,7 +46,7 @@ describe('one flipped bit of a tile', () => {
     expect(await outcomeOf(ids[299]!)).toBe('fail');
   });
 
-  it('of a leaf in a full tile, away from every key: that leaf alone is not asserted', async () => {
+  it('fails only its leaf in a full tile', async () => {
     const ids = await registry.admitAll(Array.from({ length: 520 }, () => registry.item()));
     const at = await leafOf(ids[299]!);
     await flip(0, (at - 256) * 32, 1);
@@ -55,7 +55,7 @@ describe('one flipped bit of a tile', () => {
     for (const id of [ids[298]!, ids[300]!, ids[519]!]) expect(await outcomeOf(id)).toBe('pass');
   });
 
-  it('of a leaf that was verified before: nothing new is asserted beside it', async () => {
+  it('fails new leaves when it hits a verified one', async () => {
     const before = await registry.admitAll([registry.item(), registry.item()]);
     await registry.verifyAll();
     const [id = ''] = await registry.admitAll([registry.item()]);
@@ -64,7 +64,7 @@ describe('one flipped bit of a tile', () => {
     expect(await outcomeOf(id)).toBe('fail');
   });
 
-  it('of a full tile above the leaves, which no root is read from: nothing new is asserted', async () => {
+  it('fails new leaves when it hits a full tile above the leaves', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     const body = statusEntryBytes({
       proof_id: id,
@@ -107,7 +107,7 @@ describe('one flipped bit of a tile', () => {
     expect(said.get(size - 1)?.outcome).toBe('fail');
   });
 
-  it('gone above the leaves: nothing new is asserted, and it is not the end', async () => {
+  it('fails new leaves when the tile above them is missing, and the verifier continues', async () => {
     await registry.admitAll(Array.from({ length: 300 }, () => registry.item()));
     await registry.verifyAll();
     await tamper('delete from svc.tile where level = 1', []);
@@ -119,7 +119,7 @@ describe('one flipped bit of a tile', () => {
     );
   });
 
-  it('gone from under what was verified: it stops being asserted', async () => {
+  it('fails verified leaves when their tile is missing', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     await tamper('delete from svc.tile', []);
@@ -127,7 +127,7 @@ describe('one flipped bit of a tile', () => {
     expect(await outcomeOf(id)).toBe('fail');
   });
 
-  it('stops the assertion when it was flipped afterwards', async () => {
+  it('fails a verified leaf when it is scrubbed', async () => {
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     await registry.verifyAll();
     await flip(0, (await leafOf(ids[1]!)) * 32);

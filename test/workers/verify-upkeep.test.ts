@@ -16,7 +16,7 @@ import { freshDatabase, type TestDatabase } from '../fixtures/database.js';
 import { eventually } from '../fixtures/stack.js';
 import { openRegistry, TENANT, type TestRegistry } from '../fixtures/registry.js';
 
-/** What is over because its time has come, by the database's clock, and that somebody looked. */
+/** Expiries by the database's clock, and the recorded scan times. */
 
 let db: TestDatabase;
 let registry: TestRegistry;
@@ -48,8 +48,8 @@ const letEnd = (hash: string) => db.sql`
 const isLive = async (hash: string): Promise<boolean> =>
   (await sharesNow(db.sql, [hash])).get(hash) !== null;
 
-describe('a share token', () => {
-  it('is over when the verifier has recorded it, once, and not before its time', async () => {
+describe('share token', () => {
+  it('expires when the verifier records it, once and not early', async () => {
     const [ending, later, lasting] = [await share(60_000), await share(60_000), await share(null)];
     expect(await expireShares(registry.verify, 10)).toBe(0);
     await letEnd(ending);
@@ -63,7 +63,7 @@ describe('a share token', () => {
     expect(changes).toHaveLength(4);
   });
 
-  it('ends by the clock of the database, whatever this process believes', async () => {
+  it('expires by the clock of the database', async () => {
     const token = await share(60_000);
     vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 3_600_000 });
     try {
@@ -74,7 +74,7 @@ describe('a share token', () => {
     expect(await isLive(token)).toBe(true);
   });
 
-  it('stays due until its end is recorded', async () => {
+  it('stays due until its expiry is recorded', async () => {
     const token = await share(60_000);
     await letEnd(token);
     await db.sql.unsafe(`
@@ -87,8 +87,8 @@ describe('a share token', () => {
   });
 });
 
-describe('a look at what may be over', () => {
-  it('goes on until nothing is left, and says then when it began', async () => {
+describe('scanExpiries', () => {
+  it('records every expiry, and then its start time', async () => {
     const no = { proof: null, certificate: null, passport: null, trust: 0 };
     await setValidity(registry.admin, TENANT, no);
     const ids = await registry.admitAll(Array.from({ length: 5 }, () => registry.item()));
@@ -109,7 +109,7 @@ describe('a look at what may be over', () => {
     expect((await verdictsForLeaves(db.sql, [leaf])).get(leaf)?.expired).toEqual(['trust']);
   });
 
-  it('says no later time than all that it could not see', async () => {
+  it('records no time after an unseen expiry', async () => {
     // It is held up after it began: what ends in the meantime it may miss.
     const lock = await db.sql.reserve();
     await lock`begin`;
@@ -130,7 +130,7 @@ describe('a look at what may be over', () => {
     expect(await expiryScanDoneAt(db.sql)).toBeLessThanOrEqual(meanwhile);
   });
 
-  it.each(['svc.share_due', 'svc.expiry'])('that fails at %s says nothing', async (table) => {
+  it.each(['svc.share_due', 'svc.expiry'])('records no time when it fails at %s', async (table) => {
     await scanExpiries(registry.verify, 10);
     const before = await expiryScanDoneAt(db.sql);
     while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
@@ -142,15 +142,15 @@ describe('a look at what may be over', () => {
     expect(await expiryScanDoneAt(db.sql)).toBeGreaterThan(before!);
   });
 
-  it('never takes back a later one of another verifier', async () => {
+  it('keeps a later time of another verifier', async () => {
     const now = await databaseTime(db.sql);
     await recordExpiryScan(registry.verify.sql, now);
     await recordExpiryScan(registry.verify.sql, now - 1000);
     expect(await expiryScanDoneAt(db.sql)).toBe(now);
   });
 
-  it('takes back one to come, by which the clock of the database was set back', async () => {
-    // What is over until then nobody has looked for, and the public would be told that somebody has.
+  it('corrects a future time when the clock of the database was set back', async () => {
+    // A future scan time would claim expiries that no scan has covered.
     const now = await databaseTime(db.sql);
     await recordExpiryScan(registry.verify.sql, now + 3_600_000);
     await scanExpiries(registry.verify, 10);
@@ -160,11 +160,11 @@ describe('a look at what may be over', () => {
   });
 });
 
-describe('the running verifier', () => {
-  it('looks at what may be over more often than it scrubs, by default five times a second', async () => {
-    expect(VERIFIER_DEFAULTS).toMatchObject({ upkeepMs: 200, scrubMs: 1000 });
+describe('runVerifier', () => {
+  it('scans for expiries more often than it scrubs', async () => {
+    expect(VERIFIER_DEFAULTS).toMatchObject({ expiryScanMs: 200, scrubMs: 1000 });
     const stopping = new AbortController();
-    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, upkeepMs: 5, scrubMs: 3_600_000 };
+    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, expiryScanMs: 5, scrubMs: 3_600_000 };
     const running = runVerifier(registry.verify, stopping.signal, options);
     const step = async (what: string, look: () => Promise<boolean>) =>
       eventually(async () => ((await look()) ? true : null), 10_000, what);
@@ -181,9 +181,9 @@ describe('the running verifier', () => {
     }
   });
 
-  it('vouches for what it recorded while it cannot verify again what a compromised key signed', async () => {
+  it('records scan times while the scrubber fails', async () => {
     const stopping = new AbortController();
-    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, upkeepMs: 5, scrubMs: 5 };
+    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, expiryScanMs: 5, scrubMs: 5 };
     while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);
     const urgent = (until: number) => db.sql`update svc.scrub set urgent_until = ${until}`;
     await urgent(1);
@@ -207,9 +207,9 @@ describe('the running verifier', () => {
     }
   });
 
-  it('vouches for nothing while it cannot follow the log, and goes on ending what is over', async () => {
+  it('records expiries but no scan time while it cannot follow the log', async () => {
     const stopping = new AbortController();
-    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, upkeepMs: 5, scrubMs: 3_600_000 };
+    const options = { ...VERIFIER_DEFAULTS, idleMs: 5, expiryScanMs: 5, scrubMs: 3_600_000 };
     const step = async (what: string, look: () => Promise<boolean>) =>
       eventually(async () => ((await look()) ? true : null), 10_000, what);
     while ((await extendVerifiedPrefix(registry.verify, 1000)) > 0);

@@ -27,7 +27,7 @@ afterEach(() => db.drop());
 
 const { leafOf, outcomeOf, tamper, holdVerdictLock } = tampering(() => ({ db, registry }));
 
-it('a revocation whose row says that it is of another kind does not verify', () => {
+it('checkLeaf > fails a revocation whose row has another kind', () => {
   const proof_id = registry.item().proofId;
   const entry = Buffer.from(
     statusEntryBytes({
@@ -48,8 +48,8 @@ it('a revocation whose row says that it is of another kind does not verify', () 
   ]);
 });
 
-describe('the verified prefix', () => {
-  it('covers what was appended, with the root of the tree', async () => {
+describe('verified prefix', () => {
+  it('covers appended leaves, with the root of the tree', async () => {
     const ids = await registry.admitAll(Array.from({ length: 300 }, () => registry.item()));
     await registry.verifyAll();
     const prefix = await verifiedPrefix(registry.verify.sql);
@@ -70,7 +70,7 @@ describe('the verified prefix', () => {
     expect(inSteps?.subtrees.equals(atOnce!.subtrees)).toBe(true);
   });
 
-  it('is moved by one of several verifiers at a time', async () => {
+  it('is extended by one of several verifiers at a time', async () => {
     await registry.admitAll(Array.from({ length: 50 }, () => registry.item()));
     const covered = await Promise.all(
       [1, 2, 3].map(() => extendVerifiedPrefix(registry.verify, 1000)),
@@ -78,7 +78,7 @@ describe('the verified prefix', () => {
     expect(covered.filter((count) => count > 0)).toHaveLength(1);
   });
 
-  it('is moved by nobody while another writes verdicts, and then not twice', async () => {
+  it('is not extended while another writes verdicts, and then only once', async () => {
     await registry.admitAll([registry.item()]);
     const lock = await holdVerdictLock();
     const moving = Promise.all([1, 2].map(() => extendVerifiedPrefix(registry.verify, 1000)));
@@ -88,7 +88,7 @@ describe('the verified prefix', () => {
     expect(await db.sql`select from svc.verdict`).toHaveLength(1);
   });
 
-  it('moves together with the verdicts on single leaves or not at all', async () => {
+  it('is extended atomically with the verdicts on single leaves', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await tamper(FLIP.signature, [id]);
     await db.sql.unsafe(`
@@ -103,7 +103,7 @@ describe('the verified prefix', () => {
     expect(await outcomeOf(id)).toBe('fail');
   });
 
-  it('stays where it is when the database fails: that is no finding', async () => {
+  it('is not extended when the database fails', async () => {
     await registry.admitAll(Array.from({ length: 300 }, () => registry.item()));
     // Reading a tile above the leaves fails, for the verifier alone.
     await db.sql.unsafe(`
@@ -117,7 +117,7 @@ describe('the verified prefix', () => {
     expect(await db.sql`select from svc.verdict where outcome = 'fail'`).toHaveLength(0);
   });
 
-  it('does not go on in a database that is older than its verdicts', async () => {
+  it('is not extended in a database that is older than its verdicts', async () => {
     await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     await tamper('update svc.log_head set tree_size = tree_size - 1', []);
@@ -125,7 +125,7 @@ describe('the verified prefix', () => {
     await expect(extendVerifiedPrefix(registry.verify, 1000)).rejects.toThrow(/older than its own/);
   });
 
-  it('does not go on from a root that does not follow from its own record', async () => {
+  it('is not extended from a root that does not match its record', async () => {
     await registry.admitAll([registry.item()]);
     await registry.verifyAll();
     await registry.admitAll([registry.item()]);
@@ -133,7 +133,7 @@ describe('the verified prefix', () => {
     await expect(extendVerifiedPrefix(registry.verify, 1000)).rejects.toThrow(/recorded root/);
   });
 
-  it('does not go past a hole in the log', async () => {
+  it('is not extended over a missing leaf', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     await tamper(`delete from svc.log_entry where ${byId}`, [id]);
     await expect(registry.verifyAll()).rejects.toThrow(LogDamagedError);
@@ -141,14 +141,14 @@ describe('the verified prefix', () => {
 });
 
 describe.each(Object.entries(FLIP))('one flipped bit of a stored %s', (_, statement) => {
-  it('is never asserted when it was flipped before the verification', async () => {
+  it('fails a bit that was flipped before the verification', async () => {
     const ids = await registry.admitAll([registry.item(), registry.item(), registry.item()]);
     await tamper(statement, [ids[1]!]);
     await registry.verifyAll();
     expect(await outcomeOf(ids[1]!)).toBe('fail');
   });
 
-  it('stops being asserted when it was flipped afterwards', async () => {
+  it('fails a bit that was flipped after the verification', async () => {
     const ids = await registry.admitAll([registry.item(), registry.item(), registry.item()]);
     await registry.verifyAll();
     expect(await outcomeOf(ids[1]!)).toBe('pass');
@@ -164,7 +164,7 @@ describe.each(Object.entries(FLIP))('one flipped bit of a stored %s', (_, statem
   });
 });
 
-describe('a leaf', () => {
+describe('leaf', () => {
   /** Appends an entry as a worker could that was taken over, and returns its index. */
   function append(entry: NewEntry): Promise<number> {
     return transaction(db.sql, async (tx) => {
@@ -176,7 +176,7 @@ describe('a leaf', () => {
   const outcomeAt = async (index: number) =>
     (await verdictsForLeaves(registry.verify.sql, [index])).get(index)?.outcome;
 
-  it.each(['aep', 'signature'])('whose %s is gone is not asserted', async (column) => {
+  it.each(['aep', 'signature'])('fails when its %s is missing', async (column) => {
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     await tamper(`update svc.proof set ${column} = null where ${byId}`, [ids[1]!]);
     await registry.verifyAll();
@@ -187,7 +187,7 @@ describe('a leaf', () => {
   });
 
   it.each(['infinity', '-infinity', '10000-01-01', '0044-03-15 BC'])(
-    'whose time is %s fails by itself',
+    'fails without its neighbours when its time is %s',
     async (time) => {
       const ids = await registry.admitAll([registry.item(), registry.item(), registry.item()]);
       await registry.verifyAll();
@@ -198,7 +198,7 @@ describe('a leaf', () => {
     },
   );
 
-  it('that is no entry of the log is not asserted, although it is in the tree', async () => {
+  it('fails when it is malformed, although the tree contains it', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     const at = Date.now();
     const [proofEntry] = await entryRows(registry.engine, await leafOf(id), 2);
@@ -214,7 +214,7 @@ describe('a leaf', () => {
     expect(await outcomeOf(id)).toBe('pass');
   });
 
-  it('that is gone stops being asserted', async () => {
+  it('fails when it is missing', async () => {
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     await registry.verifyAll();
     const leaf = await leafOf(ids[0]!);
@@ -224,7 +224,7 @@ describe('a leaf', () => {
     expect(await outcomeOf(ids[1]!)).toBe('pass');
   });
 
-  it('that was exchanged, in its tile too, is noticed by the root', async () => {
+  it('fails when it was exchanged together with its tile', async () => {
     const ids = await registry.admitAll([registry.item(), registry.item()]);
     const revocation = {
       proofId: ids[0]!,
@@ -256,8 +256,8 @@ describe('a leaf', () => {
   });
 });
 
-describe('a revocation', () => {
-  it('is a leaf like any other, whose damage is noticed', async () => {
+describe('revocation', () => {
+  it('fails when it is damaged', async () => {
     const [id = ''] = await registry.admitAll([registry.item()]);
     const index = await appendRevocation(registry.admin, nativeSha256, {
       proofId: id,

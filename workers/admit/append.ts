@@ -12,36 +12,36 @@ import {
   type AdmitMetrics,
   type Settled,
   SigningKeyInactiveError,
-  UNCOUNTED,
+  NO_METRICS,
 } from './context.js';
 import type { Prepared } from './prepare.js';
 
-/** What became of a group. Of what somebody else had settled before, nothing is said. */
+/** Outcome of a group. It leaves out admissions that another worker committed first. */
 export interface Appended {
   admitted: readonly Prepared[];
   refusals: readonly { proofId: string; code: string }[];
-  /** Which batch each came with. */
+  /** The batch of each admission; null outside a batch. */
   shares: ReadonlyMap<string, BatchRef | null>;
 }
 
 const NOTHING: Appended = { admitted: [], refusals: [], shares: new Map() };
 
 /**
- * Appends prepared proofs in one transaction. Under the append lock it claims what is still
- * pending, asks every gate once more, and gives the rest their indexes. When it returns, the
- * proofs are committed; when it throws, nothing happened.
+ * Appends prepared proofs in one transaction. Under the append lock it claims pending admissions,
+ * checks every gate again, and assigns leaf indexes. The proofs are committed when it returns;
+ * nothing is written when it throws.
  */
 export async function append(context: AdmitContext, prepared: Prepared[]): Promise<Appended> {
-  const metrics = context.metrics ?? UNCOUNTED;
-  let asked = 0;
+  const metrics = context.metrics ?? NO_METRICS;
+  let commitStart = 0;
   const appended = await transaction(context.sql, async (tx) => {
-    const done = await appendIn(tx, context, prepared, metrics);
-    asked = performance.now();
-    return done;
+    const result = await appendIn(tx, context, prepared, metrics);
+    commitStart = performance.now();
+    return result;
   });
-  // COMMIT POINT. From here on the admissions are proofs, on disk, and receipts may be given.
-  // A crash before it leaves them pending; one after it leaves nothing to do.
-  metrics.took('commit', performance.now() - asked);
+  // COMMIT POINT: the proofs are durable and may be answered. A crash before it leaves the
+  // admissions pending; a crash after it needs no recovery.
+  metrics.took('commit', performance.now() - commitStart);
   metrics.committed(settledBy(appended));
   return appended;
 }
@@ -62,8 +62,7 @@ async function appendIn(
   const locked = performance.now();
   metrics.took('lock', locked - began);
   const ids = prepared.map((item) => item.intake.proofId);
-  // Everything that is asked here is asked behind the lock: each statement sees what is committed
-  // when it begins, and no other append can be.
+  // READ COMMITTED: each statement sees every earlier append, and the lock excludes new ones.
   const [claimed, keys, gates] = await pipeline(
     claimPending(tx, ids),
     keyEntries(tx),
@@ -84,14 +83,18 @@ async function appendIn(
     );
   }
 
-  const unsound = await parentFaults(tx, open);
+  const faults = await parentFaults(tx, open);
   const refusals: { proofId: string; code: string; detail: string }[] = [];
   const admitted: Prepared[] = [];
   for (const item of open) {
     const { proofId } = item.intake;
     const gate = gates.get(proofId);
     if (context.laneLocked || gate?.laneOpen !== true) {
-      refusals.push({ proofId, code: 'lane_locked', detail: 'the lane was locked before signing' });
+      refusals.push({
+        proofId,
+        code: 'lane_locked',
+        detail: 'admissions were paused before signing',
+      });
     } else if (!gate.keyHolds) {
       const detail = 'the API key was revoked before signing';
       refusals.push({ proofId, code: 'api_key_revoked', detail });
@@ -101,8 +104,8 @@ async function appendIn(
     } else if (!gate.pinsHold) {
       const detail = 'the intake pins an environment, a time or a policy that was not in force';
       refusals.push({ proofId, code: 'processing_failed', detail });
-    } else if (unsound.has(proofId)) {
-      const detail = `${unsound.get(proofId) ?? ''}: the engine must not have accepted this parent`;
+    } else if (faults.has(proofId)) {
+      const detail = `${faults.get(proofId) ?? ''}: the engine accepted a parent that the policy forbids`;
       refusals.push({ proofId, code: 'processing_failed', detail });
     } else {
       admitted.push(item);
@@ -141,21 +144,21 @@ async function appendIn(
       })),
     ),
   );
-  const tally = (proofId: string, became: BatchOutcomeCount['became']): BatchOutcomeCount[] => {
+  const countOf = (proofId: string, became: BatchOutcomeCount['became']): BatchOutcomeCount[] => {
     const share = claimed.get(proofId) ?? null;
     return share === null ? [] : [{ share, became }];
   };
   await countSettled(tx, [
-    ...refusals.flatMap(({ proofId }) => tally(proofId, 'refused')),
+    ...refusals.flatMap(({ proofId }) => countOf(proofId, 'refused')),
     ...admitted.flatMap(({ intake, effect }) =>
-      tally(intake.proofId, effect === 'ADMIT' ? 'admitted' : 'denied'),
+      countOf(intake.proofId, effect === 'ADMIT' ? 'admitted' : 'denied'),
     ),
   ]);
   metrics.took('append', performance.now() - locked);
   return { admitted, refusals, shares: claimed };
 }
 
-/** Those of `items` whose parent they cannot have. The engine asked this too; it is not believed. */
+/** Items with a forbidden parent. The engine checks this too, but the worker does not trust it. */
 async function parentFaults(tx: Transaction, items: Prepared[]): Promise<Map<string, string>> {
   const children = items.flatMap(({ intake: { proofId, tenantNo }, subject }) => {
     if (subject.kind === 'execute' || subject.parent_proof_id === undefined) return [];

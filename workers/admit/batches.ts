@@ -15,54 +15,54 @@ export interface DispatchOptions {
   log: Logger;
   queue: Pick<BatchQueue, 'add' | 'depth'>;
   /**
-   * Turns that wait in the queue. What is in there goes first come, first served, so the fewer the
-   * better they are shared; none, and a worker that is done has nothing to go on with.
+   * Chunks kept in the queue. The queue is first come, first served, so few chunks share the worker
+   * more fairly between batches; at zero a finished worker idles.
    */
   ahead: number;
 }
 
 /**
- * Keeps the queue of turns filled, and no more than that: whose turn is next is decided when there
- * is room for it, in the registry, and not when a batch comes. Several processes may do this.
+ * Fills the chunk queue up to `ahead`. The registry picks the next chunk when the queue has room,
+ * not when a batch arrives. Several processes may run this. Returns the number of items dispatched.
  */
 export async function dispatchChunks({ sql, queue, ahead }: DispatchOptions): Promise<number> {
-  let handedOut = 0;
+  let dispatched = 0;
   for (let depth = await queue.depth(); depth < ahead; depth += 1) {
     const ids = await leaseNextChunk(sql, CHUNK_ITEMS);
     if (ids === null) break;
-    // A turn of which everything has been settled since is no turn.
+    // Every item of this chunk was committed meanwhile, so it takes no room.
     if (ids.length === 0) depth -= 1;
     else await queue.add(ids);
-    handedOut += ids.length;
+    dispatched += ids.length;
   }
-  return handedOut;
+  return dispatched;
 }
 
 export interface ChunkDispatcherOptions extends DispatchOptions {
-  /** Milliseconds between looks at what was lost. */
-  sweepEveryMs: number;
-  /** Milliseconds after which a turn that was handed out and is not over comes again. */
-  renewAfterMs: number;
-  /** Told of turns that had to come again. */
-  requeued?: (turns: number) => void;
+  /** Milliseconds between searches for lost chunks. */
+  requeueEveryMs: number;
+  /** Lease of a chunk, in milliseconds; an unfinished chunk is dispatched again afterwards. */
+  chunkLeaseMs: number;
+  /** Called with the number of chunks whose lease expired. */
+  requeued?: (chunks: number) => void;
 }
 
 export interface ChunkDispatcher {
-  /** There may be room in the queue, or something new to put there. Never rejects. */
+  /** Call it when the queue has room or a batch arrived. Never rejects. */
   wake(): void;
   close(): Promise<void>;
 }
 
-const WATCHED_AT_ONCE = 2_000;
+const DUPLICATES_PER_PASS = 2_000;
 
-/** Hands out turns whenever it is woken, and looks by itself for what the queue lost. */
+/** Dispatches chunks when woken, and requeues on a timer those that the queue lost. */
 export function startChunkDispatcher(options: ChunkDispatcherOptions): ChunkDispatcher {
   const { sql, log } = options;
   const stopping = new AbortController();
-  let handing: Promise<void> | null = null;
+  let dispatching: Promise<void> | null = null;
   let again = false;
 
-  async function handOut(): Promise<void> {
+  async function dispatchUntilQuiet(): Promise<void> {
     do {
       again = false;
       await dispatchChunks(options);
@@ -72,38 +72,38 @@ export function startChunkDispatcher(options: ChunkDispatcherOptions): ChunkDisp
   function wake(): void {
     again = true;
     if (stopping.signal.aborted) return;
-    handing ??= handOut()
+    dispatching ??= dispatchUntilQuiet()
       .catch((error: unknown) => {
-        log.warn({ err: error }, 'turns of batches cannot be handed out; the next look comes');
+        log.warn({ err: error }, 'batch dispatcher: dispatch failed; it is retried');
       })
       .finally(() => {
-        handing = null;
+        dispatching = null;
       });
   }
 
-  async function sweepUntilStopped(): Promise<void> {
-    let place: WatchedPlace | null = null;
+  async function requeueUntilStopped(): Promise<void> {
+    let cursor: WatchedPlace | null = null;
     while (!stopping.signal.aborted) {
       try {
-        const { again: lost } = await requeueExpiredLeases(sql, options.renewAfterMs);
-        if (lost > 0) log.warn({ turns: lost }, 'swept: turns of batches come again');
-        options.requeued?.(lost);
-        ({ next: place } = await resolveDuplicateItems(sql, WATCHED_AT_ONCE, place));
+        const { again: expired } = await requeueExpiredLeases(sql, options.chunkLeaseMs);
+        if (expired > 0) log.warn({ chunks: expired }, 'batch dispatcher: expired chunks requeued');
+        options.requeued?.(expired);
+        ({ next: cursor } = await resolveDuplicateItems(sql, DUPLICATES_PER_PASS, cursor));
       } catch (error) {
-        log.warn({ err: error }, 'the sweep of batches failed; the next one comes');
+        log.warn({ err: error }, 'batch dispatcher: requeue failed; it is retried');
       }
       wake();
-      await sleep(options.sweepEveryMs, undefined, { signal: stopping.signal }).catch(() => null);
+      await sleep(options.requeueEveryMs, undefined, { signal: stopping.signal }).catch(() => null);
     }
   }
-  const sweeping = sweepUntilStopped();
+  const requeueing = requeueUntilStopped();
 
   return {
     wake,
     close: async () => {
       stopping.abort();
-      await sweeping;
-      await handing;
+      await requeueing;
+      await dispatching;
     },
   };
 }

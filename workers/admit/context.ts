@@ -6,39 +6,39 @@ import type { Logger } from '#runtime/process/log';
 import type { Db, Pool } from '#sql/db/transaction';
 import { keyEntries, treeSize } from '#sql/log/log';
 
-/** What the admit pipeline works with. */
+/** Dependencies of the admit pipeline. */
 export interface AdmitContext {
   sql: Pool;
   log: Logger;
   /** The AEP signing key of this process and its id, the RFC 7638 thumbprint. */
   signer: SigningKey;
   keyId: string;
-  /** The prepared policy set of a digest. */
+  /** Loads the policy set with this digest. */
   policy(digest: Buffer): Promise<PolicyEngine>;
-  /** True while the environment overrides the lane state in the database with `locked`. */
+  /** True while `ADMISSIONS_PAUSED` overrides the database and rejects every admission. */
   laneLocked: boolean;
-  /** Absent: nothing is counted. */
+  /** Default: no metrics. */
   metrics?: AdmitMetrics;
 }
 
-/** The log does not know this process's key as active at the next index: nothing it signs counts. */
+/** The log does not list this key as active at the next index, so its signatures would not verify. */
 export class SigningKeyInactiveError extends Error {
   override readonly name = 'SigningKeyInactiveError';
 }
 
-/** The rest of a group is settled; these are not, for a reason that is not theirs and may pass. */
+/** The rest of the group is committed; these items wait for a fault that is not theirs and may pass. */
 export class DeferredError extends Error {
   override readonly name = 'DeferredError';
   readonly ids: ReadonlySet<string>;
 
   constructor(ids: readonly string[], cause: unknown) {
     const why = cause instanceof Error ? cause.message : String(cause);
-    super(`${String(ids.length)} of the group cannot be decided: ${why}`, { cause });
+    super(`${String(ids.length)} of the group are deferred: ${why}`, { cause });
     this.ids = new Set(ids);
   }
 }
 
-/** What the log says of a key for whoever would sign next. Under the append lock that is asked again. */
+/** State of a key at the next index. `append` checks it again under the append lock. */
 export async function signingKeyState(sql: Db, keyId: string): Promise<KeyStatus> {
   const keys = await keyEntries(sql);
   const size = await treeSize(sql);
@@ -46,7 +46,7 @@ export async function signingKeyState(sql: Db, keyId: string): Promise<KeyStatus
   return keyStateAt(entries, keyId, size, size).state;
 }
 
-/** What a group of admissions goes through, in this order. */
+/** Stages of a group of admissions, in order. */
 export type Stage = 'load' | 'prepare' | 'lock' | 'append' | 'commit';
 
 export interface Settled {
@@ -55,16 +55,16 @@ export interface Settled {
   refused: number;
 }
 
-/** What is counted of the admit pipeline: a few numbers a transaction, and nothing for each item. */
+/** Metrics of the admit pipeline, recorded per transaction and not per item. */
 export interface AdmitMetrics {
-  /** A transaction that settled so many is committed. */
+  /** A transaction committed with these outcomes. */
   committed(settled: Settled): void;
   took(stage: Stage, ms: number): void;
-  /** The sweeper found so many that had waited too long. */
+  /** The requeue found this many stale items. */
   requeued(kind: 'admissions' | 'batches' | 'revocations', count: number): void;
 }
 
-export const UNCOUNTED: AdmitMetrics = {
+export const NO_METRICS: AdmitMetrics = {
   committed: () => undefined,
   took: () => undefined,
   requeued: () => undefined,

@@ -2,9 +2,9 @@ import { NO_REQUEST_IDS, type RequestIds } from '#runtime/http/request-ids';
 import { DeferredError } from './context.js';
 
 export interface GroupJobsOptions {
-  /** Groups in work at a time: the next is prepared while one waits for the append lock. */
+  /** Groups processed concurrently: the next is prepared while one waits for the append lock. */
   groupsAtOnce: number;
-  /** A group takes no further job past so many ids. */
+  /** Ids per group. A larger job is a group of one. */
   idsAtOnce: number;
   settle: (ids: string[], requests: RequestIds) => Promise<void>;
 }
@@ -17,18 +17,18 @@ interface Job {
 }
 
 /**
- * Settles jobs that wait together in one group. A group costs a dozen round trips and a turn at the
- * append lock however small it is: many small jobs, each by itself, are what a backlog is made of.
- * A job alone never waits for company.
+ * Processes waiting jobs together as one group (micro-batching). A group costs a dozen round trips
+ * and one hold of the append lock at any size, so many small groups would build a backlog. A job
+ * never waits for another one.
  */
 export function groupJobs(
   options: GroupJobsOptions,
 ): (ids: string[], requests: RequestIds) => Promise<void> {
   const { groupsAtOnce, idsAtOnce, settle } = options;
   const waiting: Job[] = [];
-  let working = 0;
+  let running = 0;
 
-  function takeGroup(): Job[] {
+  function nextGroup(): Job[] {
     let ids = 0;
     const first = waiting.findIndex((job, at) => {
       ids += job.ids.length;
@@ -37,7 +37,7 @@ export function groupJobs(
     return waiting.splice(0, first === -1 ? waiting.length : first);
   }
 
-  async function work(group: Job[]): Promise<void> {
+  async function runGroup(group: Job[]): Promise<void> {
     try {
       await settle(
         group.flatMap(({ ids }) => ids),
@@ -54,10 +54,10 @@ export function groupJobs(
   }
 
   function begin(): void {
-    while (working < groupsAtOnce && waiting.length > 0) {
-      working += 1;
-      void work(takeGroup()).then(() => {
-        working -= 1;
+    while (running < groupsAtOnce && waiting.length > 0) {
+      running += 1;
+      void runGroup(nextGroup()).then(() => {
+        running -= 1;
         begin();
       });
     }
@@ -71,7 +71,7 @@ export function groupJobs(
 }
 
 function requestsOf(group: readonly Job[]): RequestIds {
-  const known = group.map(({ requests }) => requests).filter((one) => one !== NO_REQUEST_IDS);
+  const known = group.map(({ requests }) => requests).filter((ids) => ids !== NO_REQUEST_IDS);
   return {
     of: (id) => {
       for (const requests of known) {

@@ -3,41 +3,41 @@ import type { BatchRef } from '#sql/admissions/append';
 import type { Appended } from './append.js';
 import type { AdmitContext } from './context.js';
 
-/** What came alone and took longer than this has missed its turn: the sweeper has asked again. */
+/** A single admission older than this was requeued. */
 const LATE_MS = 2_000;
 
-/** Enough to begin with; debug says all of them. */
-const NAMED_MOST = 20;
+/** Ids in one log line; the debug line has all of them. */
+const MAX_LOGGED_IDS = 20;
 
 type Log = Pick<AdmitContext, 'log'>;
 
 /**
- * Says what became of a group, a line for all of it. What went as it should is for debug, for the
- * engine's line of the request says it already; what did not is told with the ids that lead there.
+ * Logs the outcome of a group in one line. Success is logged at debug, because the engine logs the
+ * request already; rejected and late admissions are logged with their ids.
  */
 export function logSettled({ log }: Log, appended: Appended, requests: RequestIds): void {
   const { admitted, refusals, shares } = appended;
   if (refusals.length > 0) {
     log.info(
       { ...logFields(refusals, shares, requests), admissions: refusals.length },
-      'refused before signing',
+      'admissions rejected before signing',
     );
   }
   if (admitted.length === 0) return;
-  const began = Date.now() - LATE_MS;
+  const lateBefore = Date.now() - LATE_MS;
   const late = admitted.filter(
-    ({ intake }) => intake.acceptedAt < began && shares.get(intake.proofId) === null,
+    ({ intake }) => intake.acceptedAt < lateBefore && shares.get(intake.proofId) === null,
   );
   if (late.length > 0) {
     log.info(
       { ...logFields(late.map(outcome), shares, requests), admissions: late.length },
-      'settled late',
+      'admissions committed late',
     );
   }
   if (log.isLevelEnabled('debug')) {
     log.debug(
       { ...logFields(admitted.map(outcome), shares, requests), admissions: admitted.length },
-      'settled',
+      'admissions committed',
     );
   }
 }
@@ -47,24 +47,24 @@ const outcome = ({ intake, effect }: Appended['admitted'][number]) => ({
   effect,
 });
 
-interface Told {
+interface LoggedOutcome {
   proofId: string;
   code?: string;
   effect?: string;
 }
 
-/** Those that came alone each by its own ids, those of a batch by the batch: it has the others. */
+/** Lists single admissions by id and batch items by batch: the batch leads to their ids. */
 function logFields(
-  told: readonly Told[],
+  outcomes: readonly LoggedOutcome[],
   shares: ReadonlyMap<string, BatchRef | null>,
   requests: RequestIds,
 ): { alone?: object[]; batches?: object[] } {
   const alone: object[] = [];
   const batches = new Map<string, number>();
-  for (const { proofId, ...became } of told) {
+  for (const { proofId, ...rest } of outcomes) {
     const share = shares.get(proofId) ?? null;
     if (share !== null) batches.set(share.batchId, (batches.get(share.batchId) ?? 0) + 1);
-    else alone.push({ ...idsOf(proofId, requests), ...became });
+    else alone.push({ ...idsOf(proofId, requests), ...rest });
   }
   return {
     ...(alone.length > 0 && { alone }),
@@ -74,7 +74,7 @@ function logFields(
   };
 }
 
-/** An admission as a log line names it. */
+/** Ids of an admission, as log fields. */
 export function idsOf(
   proofId: string,
   requests: RequestIds,
@@ -83,7 +83,7 @@ export function idsOf(
   return { proof_id: proofId, ...(requestId !== undefined && { request_id: requestId }) };
 }
 
-/** The first of many. */
+/** Ids of the first few admissions, as log fields. */
 export function firstOf(proofIds: readonly string[], requests: RequestIds): object[] {
-  return proofIds.slice(0, NAMED_MOST).map((proofId) => idsOf(proofId, requests));
+  return proofIds.slice(0, MAX_LOGGED_IDS).map((proofId) => idsOf(proofId, requests));
 }

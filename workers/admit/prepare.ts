@@ -9,23 +9,23 @@ import type { PendingIntake } from '#sql/admissions/append';
 import { packAep } from '#sql/proofs/packed-aep';
 import type { AdmitContext } from './context.js';
 
-/** An admission that is evaluated, hashed and signed, and waits only for its place in the log. */
+/** An admission that is evaluated, hashed and signed, and has no leaf index yet. */
 export interface Prepared {
   intake: PendingIntake;
   effect: Effect;
   subject: AepSubject;
-  /** As it is stored. */
+  /** Stored form of the AEP. */
   packedAep: Uint8Array;
   signature: Uint8Array;
-  /** What the log commits to, lower-case hex. */
+  /** Log commitments, lower-case hex. */
   aepHash: string;
   proofRecordHash: string;
   input: PrintedInput;
 }
 
 /**
- * derive (canonicalize → evaluate → AEP) → hash → sign. A pure function of the intake row, the
- * policy set and the key that it names: twice in, the same bytes out (Ed25519 is deterministic).
+ * derive (canonicalize → evaluate → AEP) → hash → sign. Deterministic for an intake row, policy set
+ * and key, because Ed25519 is: a repeated run gives the same bytes.
  */
 export async function prepare(context: AdmitContext, intake: PendingIntake): Promise<Prepared> {
   const policy = await context.policy(intake.policyDigest);

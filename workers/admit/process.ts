@@ -7,67 +7,67 @@ import { countSettled } from '#sql/batches/chunks';
 import { transaction } from '#sql/db/transaction';
 import { NO_REQUEST_IDS, type RequestIds } from '#runtime/http/request-ids';
 import { append, type Appended } from './append.js';
-import { type AdmitContext, DeferredError, UNCOUNTED } from './context.js';
+import { type AdmitContext, DeferredError, NO_METRICS } from './context.js';
 import { prepare, type Prepared } from './prepare.js';
 import { idsOf, logSettled } from './log-settled.js';
 
 /**
- * Whether an error is the item's own: what was stored is not what was accepted, or the database
- * refuses its data (SQLSTATE classes 22 and 23, and P0001 from a rule of the registry). Everything
- * else is about this process, the database or the deployment; it refuses nobody and is tried again.
+ * Whether the item caused the error: the stored intake differs from the accepted one, or the
+ * database rejects its data (SQLSTATE classes 22 and 23, and P0001 from a trigger). Every other
+ * error concerns the process, the database or the deployment, rejects no item and is retried.
  */
-function isTheItems(error: unknown): boolean {
+function isItemError(error: unknown): boolean {
   if (error instanceof IntakeMismatchError) return true;
   if (error instanceof ProtocolError || error instanceof ZodError) return true;
   return /^(22...|23...|P0001)$/.test(String((error as { code?: unknown }).code));
 }
 
-const AT_A_STRETCH_MS = 1;
+const YIELD_AFTER_MS = 1;
 
 /**
- * Settles admissions: load → canonicalize → evaluate → hash → sign → append. Ids that are unknown,
- * not accepted or settled already are passed over, so any message may come any number of times.
+ * Processes admissions: load → canonicalize → evaluate → hash → sign → append. It skips ids that are
+ * unknown, not accepted or committed already, so the queue may deliver a message repeatedly.
  *
- * @param requests who brought which, for log lines alone: it came out of the queue
- * @throws DeferredError when all but some were settled, and what went wrong when none could be; both
- *   for reasons that may pass, and the sweeper comes back
+ * @param requests request ids from the queue: untrusted, for log lines only
+ * @throws DeferredError when only some were committed; the cause when none was. Both may pass, and
+ *   the requeue retries them.
  */
 export async function processAdmissions(
   context: AdmitContext,
   ids: string[],
   requests: RequestIds = NO_REQUEST_IDS,
 ): Promise<void> {
-  const metrics = context.metrics ?? UNCOUNTED;
-  const asked = performance.now();
+  const metrics = context.metrics ?? NO_METRICS;
+  const loadStart = performance.now();
   const pending = await loadPending(context.sql, ids);
   const loaded = performance.now();
-  metrics.took('load', loaded - asked);
+  metrics.took('load', loaded - loadStart);
   const prepared: Prepared[] = [];
-  const heldBack: { ids: string[]; by: unknown } = { ids: [], by: undefined };
+  const deferred: { ids: string[]; cause: unknown } = { ids: [], cause: undefined };
   let began = loaded;
   for (const intake of pending) {
-    // A long job is no reason for a short one to wait until all of it is signed.
-    if (performance.now() - began > AT_A_STRETCH_MS) {
+    // Signing a long job must not block the event loop for a short one.
+    if (performance.now() - began > YIELD_AFTER_MS) {
       await setImmediate();
       began = performance.now();
     }
     try {
       prepared.push(await prepare(context, intake));
     } catch (error) {
-      if (isTheItems(error)) await quarantine(context, intake, error, requests);
-      // A policy set that this process cannot run holds back what is pinned to it, and no more.
+      if (isItemError(error)) await quarantine(context, intake, error, requests);
+      // An unusable policy set defers only the admissions that are pinned to it.
       else {
-        heldBack.ids.push(intake.proofId);
-        heldBack.by = error;
+        deferred.ids.push(intake.proofId);
+        deferred.cause = error;
       }
     }
   }
   metrics.took('prepare', performance.now() - loaded);
   await appendOrIsolate(context, prepared, requests);
-  if (heldBack.ids.length > 0) throw new DeferredError(heldBack.ids, heldBack.by);
+  if (deferred.ids.length > 0) throw new DeferredError(deferred.ids, deferred.cause);
 }
 
-/** One bad item never fails its neighbours: a group that fails is appended item by item. */
+/** Error isolation: a failed group is appended item by item, so one bad item rejects only itself. */
 async function appendOrIsolate(
   context: AdmitContext,
   prepared: Prepared[],
@@ -78,20 +78,23 @@ async function appendOrIsolate(
   try {
     appended = await append(context, prepared);
   } catch (error) {
-    if (!isTheItems(error)) throw error;
+    if (!isItemError(error)) throw error;
     const [only, ...others] = prepared;
     if (only !== undefined && others.length === 0) {
       await quarantine(context, only.intake, error, requests);
       return;
     }
-    context.log.warn({ err: error, items: prepared.length }, 'a group failed; going item by item');
+    context.log.warn(
+      { err: error, items: prepared.length },
+      'append of a group failed; its items are retried one by one',
+    );
     for (const item of prepared) await appendOrIsolate(context, [item], requests);
     return;
   }
   logSettled(context, appended, requests);
 }
 
-/** Closes the culprit with its error, so that its caller is answered and nobody retries for ever. */
+/** Rejects the item that caused the error: its caller gets an answer, and no worker retries it. */
 async function quarantine(
   context: AdmitContext,
   intake: PendingIntake,
@@ -110,5 +113,8 @@ async function quarantine(
   if (share === undefined) return;
   context.metrics?.committed({ admitted: 0, denied: 0, refused: 1 });
   const batch = share === null ? {} : { batch_id: share.batchId };
-  context.log.error({ err: error, ...idsOf(proofId, requests), ...batch }, 'admission set aside');
+  context.log.error(
+    { err: error, ...idsOf(proofId, requests), ...batch },
+    'admission quarantined: it is rejected and never signed',
+  );
 }

@@ -8,17 +8,17 @@ import type { AdmitContext } from './context.js';
 import { firstOf } from './log-settled.js';
 
 export interface KeepRequeueingOptions {
-  /** Milliseconds between sweeps. */
+  /** Milliseconds between searches. */
   everyMs: number;
   /** Milliseconds after which an admission without a proof is enqueued again. */
   olderThanMs: number;
   groupSize: number;
 }
 
-/** While the queue has jobs that nobody took, most of what is old is in one of them. */
-const BEHIND_JOBS_EVERY_MS = 10_000;
+/** While the queue has waiting jobs, most stale admissions are in one of them. */
+const BACKLOG_INTERVAL_MS = 10_000;
 
-/** Sweeps until it is told to stop. What fails is tried again with the next sweep. */
+/** Requeues stale admissions until the signal. Retries after a failure. */
 export async function keepRequeueing(
   { sql, log, metrics }: AdmitContext,
   queue: AdmitQueue,
@@ -33,24 +33,24 @@ export async function keepRequeueing(
     groupSize,
     found: (count: number) => metrics?.requeued('admissions', count),
   };
-  let place: PendingPlace | null = null;
-  let lastSwept = -Infinity;
+  let cursor: PendingPlace | null = null;
+  let lastSearch = -Infinity;
   while (!signal.aborted) {
     try {
-      const isDue = performance.now() - lastSwept >= BEHIND_JOBS_EVERY_MS;
-      if (isDue || !(await jobsWait(queue))) {
-        lastSwept = performance.now();
-        place = (await requeueStaleAdmissions(options, place)).next;
+      const isDue = performance.now() - lastSearch >= BACKLOG_INTERVAL_MS;
+      if (isDue || !(await hasWaitingJobs(queue))) {
+        lastSearch = performance.now();
+        cursor = (await requeueStaleAdmissions(options, cursor)).next;
       }
     } catch (error) {
-      log.warn({ err: error }, 'the sweep failed; the next one comes');
+      log.warn({ err: error }, 'admission requeue failed; it is retried');
     }
     await sleep(everyMs, undefined, { signal }).catch(() => null);
   }
 }
 
-/** A queue that does not say counts as empty: it may have lost what it had. */
-function jobsWait(queue: AdmitQueue): Promise<boolean> {
+/** An unreachable queue counts as empty: it may have lost its jobs. */
+function hasWaitingJobs(queue: AdmitQueue): Promise<boolean> {
   return queue.depth().then(
     (depth) => depth > 0,
     () => false,
@@ -64,14 +64,14 @@ export interface RequeueOptions {
   /** Milliseconds that an admission may wait before it is enqueued again. */
   olderThanMs: number;
   groupSize: number;
-  /** Told of how many waited, whether or not the queue takes them. */
+  /** Called with the number of stale admissions, before they are enqueued. */
   found?: (count: number) => void;
 }
 
 /**
- * Enqueues again whatever was accepted and has waited too long: the queue lost it, was flushed, or
- * never got it. An extra message does no harm. One sweep looks at one page of them, and returns
- * where the next one goes on; null after the last page, which begins anew.
+ * Requeues stale admissions: the queue lost them, was flushed, or never got them. Duplicate
+ * messages are harmless. One call handles one page and returns the cursor of the next one, or null
+ * after the last page.
  */
 export async function requeueStaleAdmissions(
   options: RequeueOptions,
@@ -86,10 +86,10 @@ export async function requeueStaleAdmissions(
   }
   if (waiting.length > 0) {
     const ids = waiting.map(({ proofId }) => proofId);
-    // By which requests they came is known to the engine's log lines alone, beside the proof ids.
+    // The engine's log lines map these proof ids to request ids.
     log.warn(
       { admissions: waiting.length, first: firstOf(ids, NO_REQUEST_IDS) },
-      'swept: enqueued again',
+      'stale admissions requeued',
     );
   }
   return {

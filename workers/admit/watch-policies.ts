@@ -12,12 +12,11 @@ export interface PolicyWatch {
 }
 
 /**
- * Looks whether this process can run the policy sets that are in force or will be. One that it
- * cannot run holds back everything accepted under it, so that is said before anybody waits; one
- * that it can run is prepared by the time it is needed. Returns the digests that it cannot run.
+ * Loads the active and scheduled policy sets, so that an unusable one is reported before admissions
+ * are deferred, and a usable one is cached when it activates. Returns the unusable digests.
  */
 export async function checkPolicies({ sql, log, policy }: PolicyWatch): Promise<string[]> {
-  const unfit: string[] = [];
+  const unusable: string[] = [];
   for (const { digest, activeFrom, state } of await policyActivations(sql)) {
     if (state === 'over') continue;
     try {
@@ -25,25 +24,25 @@ export async function checkPolicies({ sql, log, policy }: PolicyWatch): Promise<
     } catch (error) {
       if (!(error instanceof PolicySetError)) throw error;
       const name = digest.toString('hex');
-      unfit.push(name);
+      unusable.push(name);
       log.error(
         { digest: name, state, active_from: activeFrom, reason: error.message },
-        'ALARM: this worker cannot run a policy set: what is accepted under it waits',
+        'policy watch: this worker cannot run a policy set; admissions under it are deferred',
       );
     }
   }
-  return unfit;
+  return unusable;
 }
 
 const EVERY_MS = 30_000;
 
-/** Looks now, and again and again until the signal. Never rejects. */
+/** Checks now and at an interval until the signal. Never rejects. */
 export async function watchPolicies(watch: PolicyWatch, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     try {
       await checkPolicies(watch);
     } catch (error) {
-      watch.log.warn({ err: error }, 'the policy sets could not be looked at');
+      watch.log.warn({ err: error }, 'policy watch: the check failed; it is retried');
     }
     await sleep(EVERY_MS, undefined, { signal }).catch(() => null);
   }

@@ -19,19 +19,19 @@ import { startRevocationWorker } from '../lifecycle/worker.js';
 import { firstOf } from './log-settled.js';
 
 export interface WorkerOptions {
-  /** Jobs taken at a time: those that wait together are settled together. */
+  /** Jobs taken concurrently; waiting jobs are grouped. */
   jobsAtOnce: number;
-  /** Groups of them in work at a time. Everything before the append lock runs beside each other. */
+  /** Groups processed concurrently, up to the append lock. */
   groupsAtOnce: number;
-  /** Of batches beside them. Few: what comes alone waits for the append lock behind each of these. */
+  /** Batch chunks processed concurrently. Keep it low: single admissions wait behind each of them. */
   batchConcurrency: number;
-  /** Milliseconds between sweeps. */
-  sweepEveryMs: number;
+  /** Milliseconds between searches for stale admissions. */
+  requeueEveryMs: number;
   /** Milliseconds after which an admission without a proof is enqueued again. */
-  sweepOlderThanMs: number;
-  /** Milliseconds after which work of a batch that was handed out and is not done comes again. */
-  renewTurnsAfterMs: number;
-  /** Milliseconds in which a group, or what came with a job of another kind, has to be through. */
+  staleAfterMs: number;
+  /** Lease of a batch chunk, in milliseconds; an unfinished chunk is requeued afterwards. */
+  chunkLeaseMs: number;
+  /** Milliseconds after which an unfinished group or revocation job ends the process. */
   stallTimeoutMs: number;
 }
 
@@ -39,33 +39,33 @@ export const WORKER_DEFAULTS: WorkerOptions = {
   jobsAtOnce: 32,
   groupsAtOnce: 2,
   batchConcurrency: 1,
-  sweepEveryMs: 1000,
-  sweepOlderThanMs: 2000,
-  renewTurnsAfterMs: 5000,
-  // A group is a dozen statements, each of which the database ends after 30 s; the limit leaves room
-  // for the part of a batch that goes item by item.
+  requeueEveryMs: 1000,
+  staleAfterMs: 2000,
+  chunkLeaseMs: 5000,
+  // A group is a dozen statements with a timeout of 30 s each; the limit leaves room for a batch
+  // chunk whose items are retried one by one.
   stallTimeoutMs: 600_000,
 };
 
-/** A group's size; what waits beyond it is the next group. */
+/** Largest group. */
 const IDS_AT_ONCE = 256;
 const REPORT_EVERY_MS = 5_000;
 
 export interface AdmitWorker {
-  /** Settles when the worker takes jobs. */
+  /** Resolves when the worker takes jobs. */
   ready: Promise<void>;
-  /** What is in the queues. */
+  /** Depth and age of the queues. */
   queues(): Promise<Record<'admit' | 'batch', QueueState>>;
-  /** Whether it can settle what was taken in, and what is missing if not. */
+  /** Ready when it can commit admissions. */
   readiness(): Promise<Readiness>;
-  /** Finishes what is in work and takes no more. */
+  /** Finishes the current jobs and takes no more. */
   close(): Promise<void>;
 }
 
 /**
- * Takes jobs from the queue, and sweeps what the queue forgot. `onHung` is called when something that
- * was taken neither ends nor fails: as long as this process runs it renews its hold on that job, and
- * nobody else is given it.
+ * Processes jobs from the queue and requeues those that the queue lost. `onHung` is called when a job
+ * neither ends nor fails: while this process runs it renews its lock on that job, so no other worker
+ * gets it.
  */
 export function startAdmitWorker(
   context: AdmitContext,
@@ -74,25 +74,25 @@ export function startAdmitWorker(
   onHung: (error: HungError) => void = () => undefined,
 ): AdmitWorker {
   const { log } = context;
-  const ends = new TaskWatchdog({
-    what: 'the settling of a job',
+  const watchdog = new TaskWatchdog({
+    what: 'a worker job',
     limitMs: options.stallTimeoutMs,
     onHung,
   });
   let reported = -Infinity;
-  // The queue only counts failures; why they fail is said here, once in a while.
+  // The queue only counts failures; this log line has the cause, at most once per interval.
   const report = (error: unknown, ids: string[], requests: RequestIds): void => {
     const now = performance.now();
     if (now - reported < REPORT_EVERY_MS) return;
     reported = now;
     log.error(
       { err: error, admissions: ids.length, first: firstOf(ids, requests) },
-      'admissions cannot be settled; they are kept and tried again',
+      'admissions cannot be committed; they are kept and retried',
     );
   };
   const settle = async (ids: string[], requests: RequestIds): Promise<void> => {
     try {
-      await ends.watch(() => processAdmissions(context, ids, requests));
+      await watchdog.watch(() => processAdmissions(context, ids, requests));
     } catch (error) {
       report(error, ids, requests);
       throw error;
@@ -104,72 +104,72 @@ export function startAdmitWorker(
     requeued: (requests) => context.metrics?.requeued('revocations', requests),
   });
   const batchQueue = openBatchQueue(queueConfig, { log });
-  const turns = startChunkDispatcher({
+  const dispatcher = startChunkDispatcher({
     sql: context.sql,
     log,
     queue: batchQueue,
     ahead: options.batchConcurrency + 1,
-    sweepEveryMs: options.sweepEveryMs,
-    renewAfterMs: options.renewTurnsAfterMs,
-    requeued: (turns) => context.metrics?.requeued('batches', turns),
+    requeueEveryMs: options.requeueEveryMs,
+    chunkLeaseMs: options.chunkLeaseMs,
+    requeued: (chunks) => context.metrics?.requeued('batches', chunks),
   });
   const batchWorker = openBatchWorker(
     queueConfig,
     (ids, requests) => {
-      // There is room for the next turn now, and no need to wait for the end of this one.
-      turns.wake();
+      // The queue has room for the next chunk before this one ends.
+      dispatcher.wake();
       return settle(ids, requests);
     },
     { concurrency: options.batchConcurrency, log },
   );
-  const settleTogether = groupJobs({
+  const settleInGroups = groupJobs({
     groupsAtOnce: options.groupsAtOnce,
     idsAtOnce: IDS_AT_ONCE,
     settle,
   });
-  const worker = openAdmitWorker(queueConfig, settleTogether, {
+  const worker = openAdmitWorker(queueConfig, settleInGroups, {
     concurrency: options.jobsAtOnce,
     log,
-    revocations: (ids, requests) => ends.watch(() => revocations.settle(ids, requests)),
+    revocations: (ids, requests) => watchdog.watch(() => revocations.settle(ids, requests)),
     batches: (ids, requests) => {
       for (const id of ids) {
-        log.debug({ batch_id: `batch_${id}`, request_id: requests.of(id) }, 'a batch has come');
+        log.debug({ batch_id: `batch_${id}`, request_id: requests.of(id) }, 'batch received');
       }
-      turns.wake();
+      dispatcher.wake();
       return Promise.resolve();
     },
   });
   const stopping = new AbortController();
-  // Not known while it is asked for: what was true before may be no more.
+  // Null during the check: the previous state may be outdated.
   let signingKey: KeyStatus | null = null;
   const database = healthCheck(async () => {
     signingKey = null;
     signingKey = await signingKeyState(context.sql, context.keyId);
   });
   const reachesQueue = healthCheck(() => queue.ping());
-  const sweeping = keepRequeueing(
+  const requeueing = keepRequeueing(
     context,
     queue,
     {
-      everyMs: options.sweepEveryMs,
-      olderThanMs: options.sweepOlderThanMs,
+      everyMs: options.requeueEveryMs,
+      olderThanMs: options.staleAfterMs,
       groupSize: IDS_AT_ONCE,
     },
     stopping.signal,
   );
 
   async function readiness(): Promise<Readiness> {
-    const [ofDatabase, ofQueue] = await Promise.all([database(), reachesQueue()]);
+    const [databaseState, queueState] = await Promise.all([database(), reachesQueue()]);
     const jobs = worker.isRunning() && batchWorker.isRunning() ? 'up' : 'down';
-    // Without the queue nothing reaches a worker, the sweeper’s jobs included.
-    // With a key that does not count, it takes jobs and settles none of them.
+    // Without the queue no job reaches a worker, requeued ones included.
+    // With an inactive key it takes jobs and commits none.
     const ready =
-      ofDatabase === 'up' && ofQueue === 'up' && jobs === 'up' && signingKey === 'active';
+      databaseState === 'up' && queueState === 'up' && jobs === 'up' && signingKey === 'active';
     return {
       ready,
       says: {
         status: ready ? 'ready' : 'unavailable',
-        dependencies: { database: ofDatabase, queue: ofQueue },
+        dependencies: { database: databaseState, queue: queueState },
         jobs,
         ...(signingKey !== null && { signing_key: signingKey }),
       },
@@ -183,9 +183,9 @@ export function startAdmitWorker(
     close: async () => {
       stopping.abort();
       await Promise.all([worker.close(), batchWorker.close()]);
-      ends.stop();
-      await sweeping;
-      await turns.close();
+      watchdog.stop();
+      await requeueing;
+      await dispatcher.close();
       await batchQueue.close();
       await revocations.close();
       await queue.close();

@@ -16,13 +16,12 @@ import {
 import { appendLocked, lockHead, statusEntriesOf } from '#sql/log/log';
 
 /**
- * Appends the status entries of revocations that were asked for. Ids that are unknown, not asked
- * for or settled already are passed over, so any message may come any number of times.
+ * Appends the status entries of requested revocations. It skips ids that are unknown or committed
+ * already, so the queue may deliver a message repeatedly.
  *
- * Lane and allowlist are not asked: they close the way in, and revoking must stay possible when
- * it is closed.
+ * Paused admissions and the tenant allowlist do not apply: revocation must stay possible.
  *
- * @throws when something could not be settled for a reason that may pass; the sweeper comes back
+ * @throws when a request could not be committed; the requeue retries it
  */
 export async function settleRevocations(
   context: LifecycleContext,
@@ -30,17 +29,17 @@ export async function settleRevocations(
 ): Promise<void> {
   try {
     await transaction(context.sql, (tx) => settleIn(tx, context, requestIds));
-    // COMMIT POINT. From here on the artifacts are revoked, for ever. A crash before it leaves the
-    // requests pending; one after it leaves nothing to do.
+    // COMMIT POINT: the artifacts are revoked permanently. A crash before it leaves the requests
+    // pending; a crash after it needs no recovery.
   } catch (error) {
     if (isUnavailable(error) || requestIds.length === 1) throw error;
-    context.log.warn({ err: error }, 'a group of revocations failed; going one by one');
-    await settleAlone(context, requestIds);
+    context.log.warn({ err: error }, 'commit of revocations failed; they are retried one by one');
+    await settleOneByOne(context, requestIds);
   }
 }
 
-/** One bad request never holds up its neighbours. It stays pending, and is said to whoever runs this. */
-async function settleAlone(context: LifecycleContext, requestIds: string[]): Promise<void> {
+/** Error isolation: a request that fails stays pending, and the others are committed. */
+async function settleOneByOne(context: LifecycleContext, requestIds: string[]): Promise<void> {
   let failed: unknown;
   for (const requestId of requestIds) {
     try {
@@ -65,14 +64,14 @@ async function settleIn(
   const refusals: { requestId: string; code: RevocationRefusal }[] = [];
   const open: ClaimedRevocation[] = [];
   for (const request of claimed) {
-    // Revoked in the meantime, by whoever: nothing is left to say, and the first reason stands.
+    // Already revoked by an earlier request: the first reason is final.
     if (revoked.has(artifactOf(request))) continue;
     if (!request.keyHolds) {
       refusals.push({ requestId: request.requestId, code: 'api_key_revoked' });
     } else if (!request.artifactHolds || !reasonHolds(request)) {
       log.error(
         { revocation_id: request.requestId },
-        'a revocation is not what was asked: set aside',
+        'the stored revocation differs from the request: it is rejected',
       );
       refusals.push({ requestId: request.requestId, code: 'processing_failed' });
     } else {
@@ -105,7 +104,7 @@ async function settleIn(
 const artifactOf = (artifact: { proofId: string; artifactKind: string }): string =>
   `${artifact.artifactKind} of ${artifact.proofId}`;
 
-/** Under the append lock this is final: nobody else revokes before this transaction is over. */
+/** Final under the append lock: no other transaction can revoke until this one ends. */
 async function revokedIn(
   tx: Transaction,
   requests: ClaimedRevocation[],
@@ -121,7 +120,7 @@ async function revokedIn(
   return revoked;
 }
 
-/** The document is the one that was hashed, and speaks of this artifact: the engine is not believed. */
+/** The reason document matches its hash and names this artifact. The worker does not trust the engine. */
 function reasonHolds(request: ClaimedRevocation): boolean {
   if (!request.reasonHash.equals(nativeSha256(request.document))) return false;
   try {
@@ -132,7 +131,7 @@ function reasonHolds(request: ClaimedRevocation): boolean {
   }
 }
 
-/** What settling revocations works with: no key, for a status entry is not signed. */
+/** Dependencies of the revocation worker. It needs no key: status entries are unsigned. */
 export interface LifecycleContext {
   sql: Pool;
   log: Logger;

@@ -7,23 +7,23 @@ import { type PendingRevocation, revocationsOlderThan } from '#sql/lifecycle/rev
 import { type LifecycleContext, settleRevocations } from './settle-revocations.js';
 
 export interface RevocationOptions {
-  /** Milliseconds between sweeps. */
-  sweepEveryMs: number;
+  /** Milliseconds between searches for stale requests. */
+  requeueEveryMs: number;
   /** Milliseconds after which a revocation that is not in the log is enqueued again. */
-  sweepOlderThanMs: number;
-  /** Told of requests that had waited too long. */
+  staleAfterMs: number;
+  /** Called with the number of stale requests. */
   requeued?: (requests: number) => void;
 }
 
-const SWEEP_GROUP = 256;
+const REQUEUE_GROUP = 256;
 
 export interface RevocationWorker {
-  /** What a job of the queue asks for. */
+  /** Processes one job of the queue. */
   settle(revocationIds: string[], requests: RequestIds): Promise<void>;
   close(): Promise<void>;
 }
 
-/** Settles the revocations that jobs name, and sweeps those that the queue forgot. */
+/** Commits revocations from the queue and requeues those that the queue lost. */
 export function startRevocationWorker(
   context: LifecycleContext,
   queue: Pick<AdmitQueue, 'addRevocations'>,
@@ -31,10 +31,10 @@ export function startRevocationWorker(
 ): RevocationWorker {
   const { sql, log } = context;
   const stopping = new AbortController();
-  const sweeping = sweepUntilStopped();
+  const requeueing = requeueUntilStopped();
 
-  async function sweepUntilStopped(): Promise<void> {
-    let place: PendingRevocation | null = null;
+  async function requeueUntilStopped(): Promise<void> {
+    let cursor: PendingRevocation | null = null;
     while (!stopping.signal.aborted) {
       try {
         const requeued = await requeueStaleRevocations(
@@ -42,42 +42,42 @@ export function startRevocationWorker(
             sql,
             log,
             enqueue: (ids) => queue.addRevocations(ids),
-            olderThanMs: options.sweepOlderThanMs,
-            groupSize: SWEEP_GROUP,
+            olderThanMs: options.staleAfterMs,
+            groupSize: REQUEUE_GROUP,
             ...(options.requeued && { found: options.requeued }),
           },
-          place,
+          cursor,
         );
-        place = requeued.next;
+        cursor = requeued.next;
       } catch (error) {
-        log.warn({ err: error }, 'the sweep of revocations failed; the next one comes');
+        log.warn({ err: error }, 'revocation requeue failed; it is retried');
       }
-      await sleep(options.sweepEveryMs, undefined, { signal: stopping.signal }).catch(() => null);
+      await sleep(options.requeueEveryMs, undefined, { signal: stopping.signal }).catch(() => null);
     }
   }
 
   return {
     settle: async (ids, requests) => {
       const [first = ''] = ids;
-      const about = {
+      const fields = {
         revocations: ids.length,
         revocation_id: first,
         request_id: requests.of(first),
       };
       try {
         await settleRevocations(context, ids);
-        log.debug(about, 'revocations settled');
+        log.debug(fields, 'revocations committed');
       } catch (error) {
         log.error(
-          { err: error, ...about },
-          'revocations cannot be settled; they are kept and tried again',
+          { err: error, ...fields },
+          'revocations cannot be committed; they are kept and retried',
         );
         throw error;
       }
     },
     close: async () => {
       stopping.abort();
-      await sweeping;
+      await requeueing;
     },
   };
 }
@@ -89,14 +89,13 @@ export interface RevocationRequeueOptions {
   /** Milliseconds that a request may wait before it is enqueued again. */
   olderThanMs: number;
   groupSize: number;
-  /** Told of how many waited, whether or not the queue takes them. */
+  /** Called with the number of stale requests, before they are enqueued. */
   found?: (count: number) => void;
 }
 
 /**
- * Enqueues again the revocations that were asked for and have waited too long. One sweep looks at
- * one page of them, and returns where the next one goes on; null after the last page, which begins
- * anew, so that what cannot be settled never stands in front of what can.
+ * Requeues stale revocation requests. One call handles one page and returns the cursor of the next
+ * one, or null after the last page, so a request that cannot be committed never blocks others.
  */
 export async function requeueStaleRevocations(
   options: RevocationRequeueOptions,
@@ -107,7 +106,7 @@ export async function requeueStaleRevocations(
   options.found?.(waiting.length);
   if (waiting.length > 0) {
     await enqueue(waiting.map(({ requestId }) => requestId));
-    log.warn({ revocations: waiting.length }, 'swept: revocations enqueued again');
+    log.warn({ revocations: waiting.length }, 'stale revocations requeued');
   }
   return {
     enqueued: waiting.length,

@@ -17,7 +17,7 @@ import {
 import { nativeSha256 } from '#runtime/crypto/node';
 import type { LeafEvidence } from '#sql/log/evidence';
 
-/** Every check of one leaf, from the stored bytes alone. Nothing throws. */
+/** Runs every check of one leaf on the stored bytes. Never throws. */
 export function checkLeaf(
   crypto: VerifyCrypto,
   leaf: LeafEvidence,
@@ -46,18 +46,18 @@ export function checkLeaf(
   return found;
 }
 
-/** What the checks of a leaf come to. */
+/** The verdict that follows from the checks of a leaf. */
 export function outcomeOf(leaf: LeafEvidence | undefined, checks: readonly Check[]): Outcome {
   if (!allPassed(checks)) return 'fail';
   return leaf?.proof?.isErased === true ? 'erased' : 'pass';
 }
 
-/** Of an erased proof, what a verdict says besides its entry. */
+/** Checks of an erased payload, besides those of its log entry. */
 export const ERASED_CHECKS: readonly Check[] = [
   { name: 'aep_hash', result: 'not_applicable', detail: 'the payload has been erased' },
 ];
 
-/** Its entry is still what the log committed to, at its place: that much can be verified for ever. */
+/** The log entry of an erased proof remains verifiable. */
 function checkErased(leaf: LeafEvidence, inclusion: ProofEvidence['inclusion']): Check[] {
   const entry = readEntry(leaf.entry);
   const isOwn = entry?.type === 'proof' && entry.proof_id === leaf.filedUnder;
@@ -71,22 +71,22 @@ function checkErased(leaf: LeafEvidence, inclusion: ProofEvidence['inclusion']):
 type Columns = NonNullable<LeafEvidence['proof']>;
 
 /**
- * The publisher never sees an AEP: it publishes columns, and those must be what the AEP says. So
- * must those that decide who may read a proof and in which lists it is.
+ * Compares the columns with the AEP. The publisher reads columns and never an AEP; other columns
+ * decide who may read a proof and which lists contain it.
  */
-function checkColumns(columns: Columns, said: Aep | null): Check {
-  const same = said !== null && isSaid(columns, said);
+function checkColumns(columns: Columns, aep: Aep | null): Check {
+  const same = aep !== null && matchesAep(columns, aep);
   return same
     ? { name: ROW_CHECK_NAME, result: 'pass' }
-    : { name: ROW_CHECK_NAME, result: 'fail', detail: 'the stored columns are not the AEP' };
+    : { name: ROW_CHECK_NAME, result: 'fail', detail: 'the stored columns differ from the AEP' };
 }
 
-function isSaid(columns: Columns, { subject, ...said }: Aep): boolean {
+function matchesAep(columns: Columns, { subject, ...aep }: Aep): boolean {
   return (
-    columns.effect === said.decision.effect &&
-    columns.environment === said.environment &&
-    columns.keyId === said.key_id &&
-    columns.tenantId === said.tenant_id &&
+    columns.effect === aep.decision.effect &&
+    columns.environment === aep.environment &&
+    columns.keyId === aep.key_id &&
+    columns.tenantId === aep.tenant_id &&
     columns.lane === (requestTypeOf(subject) === 'execute' ? 1 : 2) &&
     columns.isOutcome === (subject.kind === 'outcome') &&
     columns.action === ('action' in subject ? subject.action : null) &&
@@ -94,7 +94,7 @@ function isSaid(columns: Columns, { subject, ...said }: Aep): boolean {
   );
 }
 
-/** Status and key entries have no payload: they are well-formed and in the tree, or not. */
+/** Status and key entries have no payload: only their form and inclusion are checked. */
 function checkOtherLeaf(leaf: LeafEvidence, inclusion: ProofEvidence['inclusion']): Check[] {
   return [
     { name: 'log_entry', result: isOtherEntry(leaf) ? 'pass' : 'fail' },
@@ -109,7 +109,7 @@ function isIncluded(leaf: LeafEvidence, inclusion: ProofEvidence['inclusion']): 
     : verifyInclusion(nativeSha256, { index: leaf.leafIndex, leafHash: hash, ...inclusion });
 }
 
-/** A row is found by its kind and by the proof that it is filed under, so both must be its own. */
+/** Queries find a row by its kind and proof id columns, so both must match the entry. */
 function isOtherEntry(leaf: LeafEvidence): boolean {
   const entry = readEntry(leaf.entry);
   if (entry === null || entry.type === 'proof' || entry.type !== leaf.kind) return false;

@@ -11,10 +11,9 @@ import { ERASED_CHECKS } from './check-leaf.js';
 import { lockVerdicts, type VerifyContext } from './context.js';
 
 /**
- * Writes verdicts for proofs whose payload was erased: nothing is asserted of them from here on, and
- * no check failed. Their entries in the log are verified by the scrubber, as all others are. A leaf
- * that failed before is sent to the scrubber at once, which may be about to say of the payload as it was
- * that it verifies again. Returns how many it took up.
+ * Records `erased` verdicts for proofs whose payload was erased. The scrubber goes on verifying their
+ * log entries. A leaf that failed before is scrubbed urgently: a concurrent pass may be about to pass
+ * the payload that it read before the erasure. Returns the number of leaves.
  */
 export async function recordErasures(context: VerifyContext, limit: number): Promise<number> {
   return transaction(context.sql, async (tx) => {
@@ -23,9 +22,9 @@ export async function recordErasures(context: VerifyContext, limit: number): Pro
     if (prefix === null) return 0;
     const due = await takeDueErasures(tx, prefix.treeSize, limit);
     if (due.length === 0) return 0;
-    const said = await verdictsForLeaves(tx, due);
+    const verdictsBefore = await verdictsForLeaves(tx, due);
     const verdicts = due.flatMap((leafIndex): NewVerdict[] => {
-      const before = said.get(leafIndex);
+      const before = verdictsBefore.get(leafIndex);
       if (before?.outcome !== 'pass') return [];
       return [
         {
@@ -42,7 +41,7 @@ export async function recordErasures(context: VerifyContext, limit: number): Pro
     });
     await insertVerdicts(tx, verdicts, now);
     for (const leafIndex of due) {
-      if (said.get(leafIndex)?.outcome === 'fail')
+      if (verdictsBefore.get(leafIndex)?.outcome === 'fail')
         await scrubUrgently(tx, leafIndex, leafIndex + 1);
     }
     await forgetExpiries(tx, due);

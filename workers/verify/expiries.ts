@@ -16,7 +16,7 @@ import {
 import { lockVerdicts, type VerifyContext } from './context.js';
 import { recordErasures } from './erase.js';
 
-/** When the artifacts of a verified proof stop asserting, as its signed AEP says; of none, never. */
+/** Expiry times of a verified proof's artifacts, from its signed AEP. */
 export function expiriesOf(leafIndex: number, aep: Aep | null): Expiry[] {
   if (aep === null) return [];
   const ends: Partial<Record<ArtifactKind, string | null>> = aep.valid_until;
@@ -28,7 +28,7 @@ export function expiriesOf(leafIndex: number, aep: Aep | null): Expiry[] {
   });
 }
 
-/** Records share tokens that are over by the database's clock. Returns how many. */
+/** Records share tokens that have expired by the database's clock. Returns how many. */
 export async function expireShares(context: VerifyContext, limit: number): Promise<number> {
   return transaction(context.sql, async (tx) => {
     await lockVerdicts(tx);
@@ -37,10 +37,10 @@ export async function expireShares(context: VerifyContext, limit: number): Promi
 }
 
 /**
- * Writes verdicts for validities that are over by the database's clock. Returns how many leaves
- * they concern.
+ * Records verdicts for artifacts that have expired by the database's clock. Returns the number of
+ * leaves.
  */
-export async function expire(context: VerifyContext, limit: number): Promise<number> {
+export async function recordExpiries(context: VerifyContext, limit: number): Promise<number> {
   const { sql } = context;
   return transaction(sql, async (tx) => {
     const now = await lockVerdicts(tx);
@@ -51,9 +51,9 @@ export async function expire(context: VerifyContext, limit: number): Promise<num
     for (const { leafIndex, kind } of due) {
       kinds.set(leafIndex, [...(kinds.get(leafIndex) ?? []), kind]);
     }
-    const said = await verdictsForLeaves(tx, [...kinds.keys()]);
-    const verdicts = [...kinds].map(([leafIndex, over]): NewVerdict => {
-      const before = said.get(leafIndex);
+    const verdictsBefore = await verdictsForLeaves(tx, [...kinds.keys()]);
+    const verdicts = [...kinds].map(([leafIndex, expired]): NewVerdict => {
+      const before = verdictsBefore.get(leafIndex);
       return {
         prefix: null,
         firstIndex: leafIndex,
@@ -61,7 +61,7 @@ export async function expire(context: VerifyContext, limit: number): Promise<num
         treeSize: prefix.treeSize,
         root: prefix.root,
         outcome: before?.outcome ?? 'fail',
-        expired: [...new Set([...(before?.expired ?? []), ...over])].sort(),
+        expired: [...new Set([...(before?.expired ?? []), ...expired])].sort(),
         checks: [],
       };
     });
@@ -71,21 +71,21 @@ export async function expire(context: VerifyContext, limit: number): Promise<num
 }
 
 /**
- * Looks at everything that may be over, validities and share tokens, and at what was erased, in steps of `batch`: a backlog
- * must not wait for the next look. Then, and only if nothing failed, says when it began: what was
- * over by then is recorded. That is how far the publisher may go on asserting.
+ * Records all erasures and expiries, in steps of `batch` until none is left. Then stores the start
+ * time of the scan: everything that expired by then is recorded, and the publisher limits the
+ * validity of snapshots by that time.
  *
- * @param isCurrent whether the log could be followed. While not, what is over is recorded all the same,
- *   but nothing is said: revocations and ends of keys are in the part of the log that is not read.
+ * @param isCurrent whether the verifier could follow the log. If not, the scan time is not stored,
+ *   because unread leaves may hold revocations and key changes.
  */
 export async function scanExpiries(
   context: VerifyContext,
   batch: number,
   isCurrent = true,
 ): Promise<void> {
-  const began = await databaseTime(context.sql);
+  const startedAt = await databaseTime(context.sql);
   while ((await recordErasures(context, batch)) > 0);
-  while ((await expire(context, batch)) > 0);
+  while ((await recordExpiries(context, batch)) > 0);
   while ((await expireShares(context, batch)) > 0);
-  if (isCurrent) await recordExpiryScan(context.sql, began);
+  if (isCurrent) await recordExpiryScan(context.sql, startedAt);
 }

@@ -6,22 +6,22 @@ import { keyEntries } from '#sql/log/log';
 import type { VerifiedPrefix } from '#sql/log/verdicts';
 import type { VerifyContext } from './context.js';
 
-/** The key entries of a prefix of the log, and what makes a lost or changed one show. */
+/** Key entries of a prefix of the log, with a digest that detects lost and changed entries. */
 export interface KeyHistory {
   entries: KeyedEntry[];
-  /** Chain over index and leaf hash of every key entry, 32 bytes. */
+  /** Hash chain over index and leaf hash of every key entry, 32 bytes. */
   digest: Buffer;
-  /** Whether they are the very entries that were verified. What comes after others counts no more. */
+  /** Whether the digest matches the verified one. If not, later entries are ignored too. */
   sound: boolean;
 }
 
 export const NO_KEYS: KeyHistory = { entries: [], digest: Buffer.alloc(32), sound: true };
 
-/** Canonical, a key entry begins `{"change":`, and no other entry with that letter. */
+/** A canonical key entry begins with `{"change":`; no other entry begins with that letter. */
 const FIRST_OF_NAME = 2;
 const C_OF_CHANGE = 0x63;
 
-/** The history with one more leaf, if that is a key entry. */
+/** Appends the leaf to the history if it is a key entry. */
 export function appendIfKeyEntry(
   history: KeyHistory,
   leafIndex: number,
@@ -41,10 +41,9 @@ export function appendIfKeyEntry(
 }
 
 /**
- * The key entries of the verified prefix. They must be the very ones that the verifier saw when it
- * verified them: none lost, none added, none changed. Else there are none at all, since a lost
- * `compromise` must never make a key good again, nor may the key be activated anew when its whole
- * past is lost: without a sound history no signature counts.
+ * The key entries of the verified prefix. If any was lost, added or changed since it was verified, the
+ * history is empty and no signature verifies: a lost `compromise` must never make a key valid again,
+ * and a key without its past must not be activated a second time.
  */
 export async function trustedKeys(
   context: VerifyContext,
@@ -56,6 +55,8 @@ export async function trustedKeys(
     if (leafIndex < prefix.treeSize) history = appendIfKeyEntry(history, leafIndex, body);
   }
   if (history.digest.equals(prefix.keysDigest)) return history;
-  context.log.error('ALARM: the history of signing keys is not the one that was verified');
+  context.log.error(
+    'verifier: the history of signing keys differs from the verified one; every proof fails',
+  );
   return { entries: [], digest: prefix.keysDigest, sound: false };
 }

@@ -1,10 +1,10 @@
 import { healthCheck, Heartbeat, type Readiness } from '#runtime/ops/health';
 import type { Pool } from '#sql/db/transaction';
 
-/** Many times what a round takes, on a machine that has enough else to do. */
+/** Many times the duration of a pass on a busy machine. */
 const STALLED_MS = 10_000;
 
-export function verifierPulses(): VerifierPulses {
+export function verifierHeartbeats(): VerifierHeartbeats {
   return {
     log: new Heartbeat(STALLED_MS),
     expiryScan: new Heartbeat(STALLED_MS),
@@ -12,8 +12,8 @@ export function verifierPulses(): VerifierPulses {
   };
 }
 
-/** Ready: the database answers, and every part of the loop went well lately. */
-export function verifierReadiness(sql: Pool, pulses: VerifierPulses): () => Promise<Readiness> {
+/** Ready when the database answers and every pass of the loop succeeded recently. */
+export function verifierReadiness(sql: Pool, pulses: VerifierHeartbeats): () => Promise<Readiness> {
   const database = healthCheck(() => sql`select 1`);
   return async () => {
     const dependencies = { database: await database() };
@@ -31,12 +31,12 @@ export function verifierReadiness(sql: Pool, pulses: VerifierPulses): () => Prom
   };
 }
 
-/** How each part of the verifier's loop goes. */
-export interface VerifierPulses {
-  /** Following the log. */
+/** Heartbeats of the passes of the verifier's loop. */
+export interface VerifierHeartbeats {
+  /** Extends the verified prefix. */
   log: Heartbeat;
-  /** Looking for what is over. */
+  /** Expiry scan. */
   expiryScan: Heartbeat;
-  /** Verifying again what was verified long ago. */
+  /** Scrubber. */
   scrub: Heartbeat;
 }

@@ -25,12 +25,11 @@ import { trustedKeys } from './keys.js';
 import { voidingKey } from './voided.js';
 
 /**
- * Verifies `count` leaves of the verified prefix again, each up to the root that the verifier itself
- * computed: urgent leaves newest first, else the next of the round. A leaf whose result, or whose cause
- * of failure, is not what its verdict says gets a new verdict: what no longer verifies stops asserting,
- * what was mended asserts again.
+ * Verifies `count` leaves of the verified prefix again, up to the root that the verifier computed:
+ * urgent leaves newest first, else the next of the pass. A leaf gets a new verdict when its result or
+ * its failed checks changed: a damaged leaf fails, a repaired one passes again.
  *
- * Returns how many verdicts changed, and whether leaves remain that cannot wait their turn.
+ * Returns the number of new verdicts, and whether urgent leaves remain.
  */
 export async function scrub(
   context: VerifyContext,
@@ -43,7 +42,7 @@ export async function scrub(
   const { epoch } = position;
   const { from, to, next } = nextLeaves(position, count, prefix.treeSize);
 
-  const saidBefore = await verdictsForRange(sql, from, to);
+  const verdictsBefore = await verdictsForRange(sql, from, to);
   const leaves = new Map((await readEvidence(sql, from, to)).map((leaf) => [leaf.leafIndex, leaf]));
   const read = tileCache(sql);
   const keys = (await trustedKeys(context, prefix)).entries;
@@ -59,31 +58,31 @@ export async function scrub(
         : checkLeaf(context.crypto, leaf, keys, prefix.treeSize, {
             leafHashInTree: await inTree(index),
           });
-    // Of a leaf that does not verify it is not known what was signed.
+    // Expiries are read only from a verified AEP.
     const outcome = outcomeOf(leaf, checks);
     found.set(index, { outcome, checks, ends: outcome === 'pass' ? expiriesOf(index, aep) : [] });
   }
 
   const changed = await transaction(sql, async (tx) => {
     const now = await lockVerdicts(tx);
-    // Sent elsewhere meanwhile, because the history of keys changed: what was found is out of date.
+    // The key history changed meanwhile, so these results are outdated.
     if ((await scrubPosition(tx)).epoch !== epoch) return [];
     const present = (await verifiedPrefix(tx)) ?? prefix;
-    const said = await verdictsForRange(tx, from, to);
+    const verdictsNow = await verdictsForRange(tx, from, to);
     const failing = [...found].flatMap(([index, { outcome }]) =>
-      outcome === 'fail' && said.get(index)?.outcome === 'fail' ? [index] : [],
+      outcome === 'fail' && verdictsNow.get(index)?.outcome === 'fail' ? [index] : [],
     );
     const histories = await verdictHistories(tx, failing);
     const verdicts: NewVerdict[] = [];
-    const mended: Expiry[] = [];
+    const newExpiries: Expiry[] = [];
     for (const [index, { outcome, checks, ends }] of found) {
-      const before = said.get(index);
-      // Another verifier has looked since: what was read here may be older than what it saw.
-      if (before?.verifiedAt !== saidBefore.get(index)?.verifiedAt) continue;
-      const over = ends.filter(({ expiresAt }) => expiresAt <= now).map(({ kind }) => kind);
-      // What was found once stays.
-      const expired = [...new Set([...(before?.expired ?? []), ...over])].sort();
-      // An altered leaf must not hide behind the verdict that a compromised key voids it.
+      const before = verdictsNow.get(index);
+      // Another verifier wrote a verdict meanwhile; this evidence may be older than its own.
+      if (before?.verifiedAt !== verdictsBefore.get(index)?.verifiedAt) continue;
+      const newlyExpired = ends.filter(({ expiresAt }) => expiresAt <= now).map(({ kind }) => kind);
+      // A recorded expiry is never withdrawn.
+      const expired = [...new Set([...(before?.expired ?? []), ...newlyExpired])].sort();
+      // An altered leaf must not hide behind an earlier failure caused by a compromised key.
       const causes = histories.get(index)?.at(-1)?.failedChecks.join();
       const isSameCause = causes === undefined || causes === failedChecks(checks).join();
       const isSame = before?.outcome === outcome && before.expired.length === expired.length;
@@ -98,11 +97,11 @@ export async function scrub(
         expired,
         checks,
       });
-      // When it ends was not to be believed while it failed, so it may not have been noted.
-      mended.push(...ends.filter(({ expiresAt }) => expiresAt > now));
+      // A leaf that failed before has no recorded expiries.
+      newExpiries.push(...ends.filter(({ expiresAt }) => expiresAt > now));
     }
     await insertVerdicts(tx, verdicts, now);
-    await insertExpiries(tx, mended);
+    await insertExpiries(tx, newExpiries);
     await advanceScrubCursor(tx, next);
     return verdicts;
   });
@@ -122,16 +121,17 @@ export async function scrub(
     if (voidedBy !== null) context.voided.add(voidedBy, firstIndex);
     else if (verdict.outcome === 'fail') {
       altered += 1;
-      log.error(fields, 'ALARM: a leaf no longer verifies');
-    } else if (verdict.outcome === 'erased') log.info(fields, 'the payload of a leaf was erased');
-    else log.warn(fields, 'a leaf verifies again, or is over');
+      log.error(fields, 'scrubber: leaf failed verification');
+    } else if (verdict.outcome === 'erased')
+      log.info(fields, 'scrubber: the payload of a leaf was erased');
+    else log.warn(fields, 'scrubber: a leaf verifies again or has expired');
   }
   context.metrics?.failed(altered);
   if (!urgent) context.voided.report(log);
   return { changed: changed.length, urgent };
 }
 
-/** The leaves of [from, to) that are to be verified again now, and where that leads. */
+/** The range [from, to) to verify now, and the next position of the scrubber. */
 function nextLeaves(
   { nextIndex, urgentUntil }: ScrubPosition,
   count: number,
@@ -158,9 +158,8 @@ const MISSING: { checks: Check[]; aep: null } = {
 const NO_HASH = new Uint8Array();
 
 /**
- * What the tree has at an index, if the tile that holds it belongs to the tree. One inclusion proof
- * a tile shows that: the path of its first leaf is computed from all its other hashes. Of a tile
- * that is damaged no leaf is believed.
+ * Reads leaf hashes from tiles that belong to the tree. One inclusion proof per tile suffices: the
+ * path of its first leaf covers all its other hashes. A damaged tile fails all its leaves.
  */
 function leafHashesOf(
   tree: { size: number; root: Uint8Array },

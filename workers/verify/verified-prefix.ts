@@ -32,13 +32,13 @@ import { trustedKeys, appendIfKeyEntry } from './keys.js';
 import { voidingKey } from './voided.js';
 
 /**
- * Verifies the next leaves after the verified prefix and moves the prefix up to them. Returns how
- * many leaves it covered; 0 when there is nothing new.
+ * Verifies the leaves after the verified prefix and extends the prefix over them. Returns the number
+ * of leaves; 0 when the log has not grown.
  *
- * The verifier builds the tree from the leaves it read itself, never from what the appender says.
- * What does not pass gets a verdict of its own; the prefix goes on past it.
+ * The verifier builds the tree from the leaves that it reads and never trusts the appender. A leaf
+ * that fails gets its own verdict and does not stop the prefix.
  *
- * @throws LogDamagedError when the log has a hole or its verified past has changed
+ * @throws LogDamagedError when a leaf is missing or verified leaves have changed
  */
 export async function extendVerifiedPrefix(context: VerifyContext, limit: number): Promise<number> {
   const { sql } = context;
@@ -47,7 +47,7 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
   const to = Math.min(await treeSize(sql), from + limit);
   if (to < from) {
     throw new LogDamagedError(
-      `the log has ${to} leaves, but ${from} were verified: the database is older than its own verdicts`,
+      `the log has ${to} leaves, but ${from} were verified: the database is older than its verdicts`,
     );
   }
   if (to === from) return 0;
@@ -90,13 +90,19 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
     expired: [],
     checks: passed,
   };
-  const judged = others.map(({ leaf: { leafIndex }, outcome, checks }): NewVerdict => ({
+  const leafVerdicts = others.map(({ leaf: { leafIndex }, outcome, checks }): NewVerdict => ({
     ...single(prefix, leafIndex),
     outcome,
     checks,
   }));
-  const won = await commit(context, prefix, judged, compromises(keys.entries, from), ends);
-  if (!won) return 0;
+  const committed = await commit(
+    context,
+    prefix,
+    leafVerdicts,
+    compromises(keys.entries, from),
+    ends,
+  );
+  if (!committed) return 0;
   let altered = 0;
   for (const { leaf, outcome, checks } of others) {
     if (outcome !== 'fail') continue;
@@ -105,7 +111,7 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
     else {
       altered += 1;
       const failed = checks.filter((check) => check.result === 'fail');
-      context.log.error({ leaf_index: leaf.leafIndex, failed }, 'a leaf does not verify');
+      context.log.error({ leaf_index: leaf.leafIndex, failed }, 'verifier: leaf failed verification');
     }
   }
   const failed = others.filter(({ outcome }) => outcome === 'fail').length;
@@ -114,7 +120,7 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
   return to - from;
 }
 
-/** The compact range of the verified prefix, from the verifier's own record of it. */
+/** The compact range of the verified prefix, as the verifier recorded it. */
 function resume(start: VerifiedPrefix | null): CompactRange {
   if (start === null) return new CompactRange(nativeSha256);
   const hashes: Uint8Array[] = [];
@@ -123,14 +129,16 @@ function resume(start: VerifiedPrefix | null): CompactRange {
   }
   const range = new CompactRange(nativeSha256, { size: start.treeSize, hashes });
   if (!equalBytes(range.root(), start.root)) {
-    throw new LogDamagedError('the recorded root of the verified prefix does not follow from it');
+    throw new LogDamagedError(
+      'the recorded root of the verified prefix does not match its subtrees',
+    );
   }
   return range;
 }
 
 /**
- * What the stored tiles say of the new leaves, and whether the tree above them is the one that the
- * verifier computes itself.
+ * Reads the leaf hashes of the new leaves from the stored tiles, and compares the tree above them with
+ * the one that the verifier computed.
  */
 async function readTree(
   read: TileReader,
@@ -148,10 +156,10 @@ async function readTree(
       leafHashes.push(tile.subarray(at, at + HASH_BYTES));
     }
   }
-  return { sound: await isSound(read, from, to, hashes, root), leafHashes };
+  return { sound: await matchesComputedTree(read, from, to, hashes, root), leafHashes };
 }
 
-async function isSound(
+async function matchesComputedTree(
   read: TileReader,
   from: number,
   to: number,
@@ -176,7 +184,7 @@ async function isSound(
   }
 }
 
-/** The leaves that key entries from index `from` on take their signatures from. */
+/** Ranges of leaves that key entries from index `from` on declare compromised. */
 function compromises(keys: readonly KeyedEntry[], from: number): { from: number; until: number }[] {
   return keys.flatMap(({ leafIndex, entry }) =>
     leafIndex >= from && entry.type === 'key' && entry.from_index !== undefined
@@ -185,7 +193,7 @@ function compromises(keys: readonly KeyedEntry[], from: number): { from: number;
   );
 }
 
-/** Compare-and-swap: of several verifiers at the same place one writes, the others look again. */
+/** Compare-and-swap on the prefix: of concurrent verifiers one writes, the others read again. */
 function commit(
   context: VerifyContext,
   prefix: NewVerdict,
@@ -196,21 +204,21 @@ function commit(
   return transaction(context.sql, async (tx) => {
     const now = await lockVerdicts(tx);
     if (((await verifiedPrefix(tx))?.treeSize ?? 0) !== prefix.firstIndex) return false;
-    // Verified so late that it is over: it must not be said to be valid until somebody looks.
-    const isOver = ({ expiresAt }: Expiry): boolean => expiresAt <= now;
-    const over = expiredAlready(prefix, ends.filter(isOver));
-    // Of that time, and not of when the lock was asked for: nothing is over before its end.
-    await insertVerdicts(tx, [prefix, ...others, ...over], now);
+    // Already expired when first verified: record the expiry here, so VALID is never published.
+    const hasExpired = ({ expiresAt }: Expiry): boolean => expiresAt <= now;
+    const expired = expiredAlready(prefix, ends.filter(hasExpired));
+    // `now` is read under the lock, so no expiry is recorded early.
+    await insertVerdicts(tx, [prefix, ...others, ...expired], now);
     for (const range of compromised) await scrubUrgently(tx, range.from, range.until);
     await insertExpiries(
       tx,
-      ends.filter((end) => !isOver(end)),
+      ends.filter((end) => !hasExpired(end)),
     );
     return true;
   });
 }
 
-/** Verdicts on leaves of the prefix that pass and of which something is over. */
+/** Verdicts on passing leaves of the prefix with expired artifacts. */
 function expiredAlready(prefix: NewVerdict, ends: readonly Expiry[]): NewVerdict[] {
   const kinds = new Map<number, ArtifactKind[]>();
   for (const { leafIndex, kind } of ends) {
@@ -223,7 +231,7 @@ function expiredAlready(prefix: NewVerdict, ends: readonly Expiry[]): NewVerdict
   }));
 }
 
-/** A row about one leaf of the prefix, of the same look at the log. */
+/** A verdict on one leaf, over the same tree as the prefix. */
 function single(prefix: NewVerdict, leafIndex: number): NewVerdict {
   return { ...prefix, prefix: null, firstIndex: leafIndex, lastIndex: leafIndex };
 }

@@ -1,42 +1,42 @@
 import { Watchdog } from '#runtime/process/watchdog';
 import type { VerifyContext } from './context.js';
 import { extendVerifiedPrefix } from './verified-prefix.js';
-import type { VerifierPulses } from './readiness.js';
+import type { VerifierHeartbeats } from './readiness.js';
 import { scrub } from './scrub.js';
 import { scanExpiries } from './expiries.js';
 
 export interface VerifierOptions {
-  /** Leaves verified in one go. */
+  /** Leaves per pass. */
   batch: number;
-  /** As many as it comes to while the log is ahead: what a round costs by itself is then shared by more. */
-  mostBatch: number;
-  /** Milliseconds between looks at a log that has not grown. */
+  /** Leaves per pass at most. The size doubles during a backlog, to spread the fixed cost of a pass. */
+  maxBatch: number;
+  /** Milliseconds between polls of a log that has not grown. */
   idleMs: number;
-  /** Milliseconds between looks at what may be over. */
-  upkeepMs: number;
-  /** Milliseconds between steps of the scrubber. */
+  /** Milliseconds between expiry scans. */
+  expiryScanMs: number;
+  /** Milliseconds between scrub passes. */
   scrubMs: number;
-  /** Leaves that the scrubber verifies again in a step. */
+  /** Leaves per scrub pass. */
   scrubBatch: number;
-  /** Milliseconds after which a round is given up that does not end. */
+  /** Milliseconds after which an unfinished pass rejects the run. */
   stallTimeoutMs: number;
 }
 
 export const VERIFIER_DEFAULTS: VerifierOptions = {
   batch: 1000,
-  mostBatch: 4000,
+  maxBatch: 4000,
   idleMs: 50,
-  upkeepMs: 200,
+  expiryScanMs: 200,
   scrubMs: 1000,
   scrubBatch: 200,
-  // A round is a handful of statements, each of which the database ends after 30 s.
+  // A pass is a handful of statements with a timeout of 30 s each.
   stallTimeoutMs: 300_000,
 };
 
 /**
- * Verifies until told to stop: what is new first, then what may be over, then once more what was
- * verified long ago. An error stops nothing but its own round; nothing is asserted meanwhile.
- * Rejects, with a HungError, when a round does not end.
+ * Verifies until the signal: extends the verified prefix, scans for expiries, then scrubs. An error
+ * ends only its own pass, and the affected leaves stay unverified meanwhile. Rejects with a HungError
+ * when a pass does not end.
  */
 export async function runVerifier(
   context: VerifyContext,
@@ -46,7 +46,7 @@ export async function runVerifier(
   let watchdog: Watchdog | undefined;
   const hung = new Promise<never>((_, onHung) => {
     watchdog = new Watchdog({
-      what: 'a round of the verifier',
+      what: 'a pass of the verifier',
       limitMs: options.stallTimeoutMs,
       onHung,
     });
@@ -68,18 +68,18 @@ async function verify(
   let urgent = false;
   let limit = options.batch;
   while (!signal.aborted) {
-    const asked = limit;
-    const covered = await round(context, 'log', () => extendVerifiedPrefix(context, asked));
-    limit = covered === asked ? Math.min(2 * limit, options.mostBatch) : options.batch;
+    const batch = limit;
+    const covered = await runPass(context, 'log', () => extendVerifiedPrefix(context, batch));
+    limit = covered === batch ? Math.min(2 * limit, options.maxBatch) : options.batch;
     if (performance.now() >= upkeepDue) {
-      await round(context, 'expiryScan', () =>
+      await runPass(context, 'expiryScan', () =>
         scanExpiries(context, options.batch, covered !== null),
       );
-      upkeepDue = performance.now() + options.upkeepMs;
+      upkeepDue = performance.now() + options.expiryScanMs;
     }
     if (urgent || performance.now() >= scrubDue) {
       const count: number = urgent ? options.batch : options.scrubBatch;
-      const scrubbed = await round(context, 'scrub', () => scrub(context, count));
+      const scrubbed = await runPass(context, 'scrub', () => scrub(context, count));
       urgent = scrubbed?.urgent ?? false;
       scrubDue = performance.now() + options.scrubMs;
     }
@@ -90,25 +90,25 @@ async function verify(
 
 type Watched = VerifyContext & { watchdog: Watchdog | undefined };
 
-async function round<T>(
+async function runPass<T>(
   context: Watched,
-  part: keyof VerifierPulses,
+  pass: keyof VerifierHeartbeats,
   work: () => Promise<T>,
 ): Promise<T | null> {
   context.watchdog?.began();
   try {
     const result = await work();
-    context.pulses?.[part].success();
+    context.pulses?.[pass].success();
     return result;
   } catch (error) {
-    context.pulses?.[part].failed();
+    context.pulses?.[pass].failed();
     const message = error instanceof Error ? error.message : String(error);
     if (
       message !== context.lastFailure?.message ||
       performance.now() - context.lastFailure.at > 10_000
     ) {
       context.lastFailure = { message, at: performance.now() };
-      context.log.error({ err: error }, 'a round of the verifier failed');
+      context.log.error({ err: error }, 'verifier: a pass failed; it is retried');
     }
     return null;
   } finally {

@@ -3,7 +3,7 @@ import type { Check } from '#protocol/verify';
 import type { Logger } from '#runtime/process/log';
 import type { LeafEvidence } from '#sql/log/evidence';
 
-/** The compromised key, when it is the only cause why a proof fails; else null. */
+/** The compromised key, if it is the only reason why a proof fails. */
 export function voidingKey(
   leaf: LeafEvidence | undefined,
   checks: readonly Check[],
@@ -18,7 +18,7 @@ export function voidingKey(
   return state === 'compromised' ? keyId : null;
 }
 
-/** Counts the proofs that compromised keys void, for one line a range in place of one a proof. */
+/** Collects the proofs that compromised keys void, to log one line per key and not per proof. */
 export class VoidedProofs {
   private readonly ranges = new Map<string, { from: number; to: number; count: number }>();
 
@@ -31,12 +31,12 @@ export class VoidedProofs {
     });
   }
 
-  /** Logs the first and last leaf and the number of proofs of each key, and begins again. */
+  /** Logs the leaf range and the number of proofs of each key, and resets. */
   report(log: Logger): void {
     for (const [keyId, range] of this.ranges) {
       log.warn(
         { key_id: keyId, ...range },
-        'verifier: the key is compromised; its proofs in this range fail and assert nothing',
+        'verifier: a signing key is compromised; its proofs in this range fail',
       );
     }
     this.ranges.clear();

@@ -16,7 +16,7 @@ import { readOutcomes } from '#sql/admissions/outcomes';
 import { processAdmissions } from '#workers/admit/process';
 import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
 import { executeBody, headersFor, issueKey, send, startEngine } from '../../fixtures/engine.js';
-import { startTcpProxy } from '../../fixtures/way.js';
+import { startTcpProxy } from '../../fixtures/tcp-proxy.js';
 import { openRegistry, TENANT, type TestRegistry } from '../../fixtures/registry.js';
 
 let db: TestDatabase;

@@ -4,7 +4,7 @@ import { RendererBusyError, RenderTimeoutError } from '#api/engine/pdf/pool';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { setValidity } from '#sql/tenants/administration';
 import { appendRevocation } from '#sql/lifecycle/entries';
-import { expire } from '#workers/verify/expiries';
+import { recordExpiries } from '#workers/verify/expiries';
 import { freshDatabase, type TestDatabase } from '../../fixtures/database.js';
 import {
   headersFor,
@@ -140,7 +140,7 @@ describe('GET /v1/proofs/{proof_id}/export?format=pdf', () => {
     const forEver = { proof: null, passport: null, certificate: null, trust: null };
     await setValidity(registry.admin, TENANT, { ...forEver, proof: 1 });
     const expired = await established({}, async () => {
-      await expect.poll(() => expire(registry.verify, 100)).toBe(1);
+      await expect.poll(() => recordExpiries(registry.verify, 100)).toBe(1);
     });
     await setValidity(registry.admin, TENANT, forEver);
     expect(await head(expired)).toContain('EXPIRED · Sandbox · Admitted');

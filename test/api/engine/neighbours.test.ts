@@ -21,7 +21,7 @@ import {
   startEngine,
   type TestEngine,
 } from '../../fixtures/engine.js';
-import { holdLock } from '../../fixtures/held.js';
+import { holdLock } from '../../fixtures/hold-lock.js';
 import { openRegistry, type TestRegistry } from '../../fixtures/registry.js';
 import type { Call, Reply } from '../../fixtures/send.js';
 import { eventually } from '../../fixtures/stack.js';

@@ -5,7 +5,7 @@ import { EFFECTS, STATUSES } from '#protocol/status';
 import { nativeSha256 } from '#runtime/crypto/node';
 import { setValidity } from '#sql/tenants/administration';
 import { appendRevocation } from '#sql/lifecycle/entries';
-import { expire } from '#workers/verify/expiries';
+import { recordExpiries } from '#workers/verify/expiries';
 import { scrub } from '#workers/verify/scrub';
 import { alterations } from '../../fixtures/altered.js';
 import { testLog, type TestLog } from '../../fixtures/checkpoints.js';
@@ -170,7 +170,7 @@ describe('POST /v1/proofs/verify', () => {
     await setValidity(registry.admin, TENANT, NO_END);
     expect((await verdictOn(document)).status).toBe('VALID');
     await db.sql`update svc.expiry set expires_at = now()`;
-    await expire(registry.verify, 100);
+    await recordExpiries(registry.verify, 100);
     for (const body of allWays(document)) {
       const verdict = await verdictOn(body);
       expect(verdict).toMatchObject({ status: 'EXPIRED', cause: 'expired' });

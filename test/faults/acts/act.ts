@@ -2,23 +2,23 @@ import type { Audited } from '../audit.js';
 import { until } from '../pace.js';
 import type { World } from '../world.js';
 
-/** What the public has to be told once an act is settled. */
-export interface Told {
+/** A public status that must follow a committed act. */
+export interface ExpectedStatus {
   /** Below `/api/public/verify/`. */
   path: string;
   /** A status; null where nothing may be shown. */
   status: string | null;
 }
 
-/** Something that is asked for besides admissions, with an identity that can be acknowledged. */
+/** A request other than an admission, with an acknowledged id. */
 export interface Act {
-  /** For whoever reads what is not as it must be. */
+  /** Description for the report. */
   readonly what: string;
   readonly acknowledged: boolean;
-  /** Asks for it, for the first time or once more. Throws when there was no answer. */
+  /** Sends it, the first time or again. Throws without an answer. */
   send(): Promise<boolean>;
-  told(): Told[];
-  /** Asks for it again, once it is settled: that must change nothing. */
+  expectedStatuses(): ExpectedStatus[];
+  /** Sends it again after it is committed; this must change nothing. */
   audit(world: World, found: Audited): Promise<void>;
 }
 

@@ -8,7 +8,7 @@ import { Revocation } from './revocation.js';
 import { ShareToken, TokenRevocation, type Shown } from './share-token.js';
 
 export type ActKind = 'revocation' | 'package' | 'token' | 'token end' | 'erasure';
-/** Of each a second. */
+/** Acts of each kind per second. */
 export type ActRates = Record<ActKind, number>;
 export const NO_ACTS: ActRates = {
   revocation: 0,
@@ -19,11 +19,11 @@ export const NO_ACTS: ActRates = {
 };
 
 const MEMBERS = 3;
-/** Of so many tokens one is over by itself, this long after it was made. */
+/** One of this many tokens expires, this long after its creation. */
 const ONE_ENDS_IN = 3;
 const LASTS_MS = 1_500;
 
-/** What a tenant and its operator do with admissions, newest first. */
+/** Acts of a tenant and its operator on admissions, newest first. */
 export class Acts {
   readonly kinds = ['revocation', 'package', 'token', 'token end', 'erasure'] as const;
   readonly asked: Act[] = [];
@@ -83,7 +83,7 @@ export class Acts {
         return token === undefined ? null : new TokenRevocation(client, n, token as ShareToken);
       }
       case 'erasure': {
-        // What nothing else was asked about, what is in a package, and what was revoked.
+        // Proofs without another request, members of packages, and revoked proofs.
         const wanted = [
           (one: Single) => !one.inPackage && one.revoked.size === 0,
           (one: Single) => one.inPackage,

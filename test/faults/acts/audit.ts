@@ -3,7 +3,7 @@ import { fromUuid, packageIdOf } from '#sql/db/columns';
 import type { Audited } from '../audit.js';
 import type { Client } from '../client.js';
 import { forEach } from '../for-each.js';
-import { readTold } from '../public.js';
+import { readStatuses } from '../public.js';
 import type { World } from '../world.js';
 import type { Act } from './act.js';
 import { Erasure } from './erasure.js';
@@ -11,7 +11,7 @@ import { Package } from './package.js';
 import { Revocation } from './revocation.js';
 import { ShareToken } from './share-token.js';
 
-/** Of everything that was ever asked for besides admissions nothing is lost, and nothing is double. */
+/** No request other than an admission is lost or duplicated. */
 export async function auditActs(
   world: World,
   client: Client,
@@ -22,9 +22,12 @@ export async function auditActs(
     await act
       .audit(world, found)
       .catch((error: unknown) => found.lost.push(`${act.what}: ${String(error)}`));
-    for (const { path, said, status } of await readTold(world.publicUrl, act.told())) {
+    for (const { path, said, status } of await readStatuses(
+      world.publicUrl,
+      act.expectedStatuses(),
+    )) {
       if (said === status) continue;
-      found.wrong.push(`after ${act.what} the public is told ${said} of ${path}, not ${status}`);
+      found.wrong.push(`after ${act.what} the public status of ${path} is ${said}, not ${status}`);
     }
   });
   await auditRevocations(world, client, found);
@@ -32,7 +35,7 @@ export async function auditActs(
   await auditTokens(world, client, found);
 }
 
-/** The log has each revocation once, and none that nobody asked for. */
+/** The log contains each requested revocation once, and no other. */
 async function auditRevocations(world: World, client: Client, found: Audited): Promise<void> {
   const rows = await world.database.sql<{ body: Buffer }[]>`
     select body from svc.log_entry where kind = 2`;
@@ -45,7 +48,8 @@ async function auditRevocations(world: World, client: Client, found: Audited): P
     const entry = parseEntry(body);
     if (entry.type !== 'status') continue;
     const name = `${entry.artifact_kind} of ${entry.proof_id}`;
-    if (!left.delete(name)) found.double.push(`the log revokes the ${name} again, or for nobody`);
+    if (!left.delete(name))
+      found.double.push(`the log revokes the ${name} again, or without a request`);
   }
   for (const name of left) found.lost.push(`the log does not revoke the ${name}`);
 }
@@ -61,7 +65,8 @@ async function auditRows(world: World, client: Client, found: Audited): Promise<
     union select proof_id::text from svc.intake where request is null`;
   const hold = (there: string[], promised: (string | null)[], what: string): void => {
     const wanted = new Set(promised);
-    for (const id of there) if (!wanted.has(id)) found.double.push(`${what} ${id} is nobody's`);
+    for (const id of there)
+      if (!wanted.has(id)) found.double.push(`${what} ${id} was never requested`);
     for (const id of promised) {
       if (!there.includes(id ?? '')) found.lost.push(`${what} ${id ?? ''} is not there`);
     }
@@ -90,11 +95,11 @@ async function auditTokens(world: World, client: Client, found: Audited): Promis
     select encode(token_hash, 'hex') as hash,
       exists (select from svc.share_revocation r where r.token_hash = t.token_hash) as is_revoked
     from svc.share_token t`;
-  const nobodys = rows.filter(({ hash }) => !known.has(hash));
-  if (nobodys.length > unknown) {
-    found.double.push(`${String(nobodys.length - unknown)} share tokens nobody asked for`);
+  const unacknowledged = rows.filter(({ hash }) => !known.has(hash));
+  if (unacknowledged.length > unknown) {
+    found.double.push(`${String(unacknowledged.length - unknown)} unrequested share tokens`);
   }
-  const live = nobodys.filter((row) => !row.is_revoked);
+  const live = unacknowledged.filter((row) => !row.is_revoked);
   if (live.length === 0) return;
   const listed = await listedTokens(client);
   for (const { hash } of live) {

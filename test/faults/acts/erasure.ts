@@ -5,12 +5,12 @@ import type { Audited } from '../audit.js';
 import type { Client } from '../client.js';
 import type { Single } from '../memory.js';
 import type { World } from '../world.js';
-import type { Act, Told } from './act.js';
+import type { Act, ExpectedStatus } from './act.js';
 import { expectedOf, pathOf } from './expected.js';
 
 const CASE = 'CASE-7';
 
-/** What `admin erase` says that it did, or that was done before. */
+/** Output of `admin erase` for a new or an earlier erasure. */
 interface Erased {
   erased: boolean;
   erased_at: string;
@@ -47,7 +47,7 @@ export class Erasure implements Act {
     return record !== null;
   }
 
-  told(): Told[] {
+  expectedStatuses(): ExpectedStatus[] {
     return ARTIFACT_KINDS.map((kind) => ({
       path: pathOf(this.single, kind),
       status: expectedOf(this.single, kind),
@@ -71,7 +71,7 @@ export class Erasure implements Act {
     if (row?.left !== false) found.lost.push(`${this.what} left some of it`);
     const url = this.client.urlFor(this.single);
     const [status] = await this.client.call(`${url}/v1/admissions/${proofId}`, 'GET');
-    if (status !== 410) found.wrong.push(`its owner is told ${String(status)} after ${this.what}`);
+    if (status !== 410) found.wrong.push(`its owner gets ${String(status)} after ${this.what}`);
   }
 
   private async erase(): Promise<Erased | null> {

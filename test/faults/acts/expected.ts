@@ -20,7 +20,7 @@ const PATHS: Record<ArtifactKind, string> = {
 export const pathOf = (single: Single, kind: ArtifactKind): string =>
   PATHS[kind] + (single.proofId ?? '');
 
-/** What the public must be told of an artifact of an admission, by all that was asked about it. */
+/** The public status that an artifact must have, by the requests about its admission. */
 export function expectedOf({ revoked, isErased, ends }: Single, kind: ArtifactKind): string {
   const under = ARTIFACT_KINDS.slice(0, ARTIFACT_KINDS.indexOf(kind) + 1);
   if (under.some((one) => revoked.has(one))) return 'REVOKED';

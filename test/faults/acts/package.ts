@@ -3,10 +3,10 @@ import type { Audited } from '../audit.js';
 import type { Client } from '../client.js';
 import type { Single } from '../memory.js';
 import type { World } from '../world.js';
-import { isSaidAgain, type Act, type Told } from './act.js';
+import { isSaidAgain, type Act, type ExpectedStatus } from './act.js';
 import { expectedOfAll } from './expected.js';
 
-/** A package: the same members in the same order are the same one, however often it is asked for. */
+/** A package: requests with the same ordered members lead to the same package. */
 export class Package implements Act {
   attempts = 0;
   packageId: string | null = null;
@@ -44,7 +44,7 @@ export class Package implements Act {
       JSON.stringify(body),
     );
     if (status !== 200 && status !== 201) {
-      this.client.judge(status, text, this.what);
+      this.client.checkResponse(status, text, this.what);
       return false;
     }
     if (this.answer === null) for (const member of this.members) member.open -= 1;
@@ -54,7 +54,7 @@ export class Package implements Act {
     return true;
   }
 
-  told(): Told[] {
+  expectedStatuses(): ExpectedStatus[] {
     const status = expectedOfAll(this.members);
     return [{ path: `package/${this.packageId ?? ''}`, status }];
   }

@@ -4,13 +4,13 @@ import type { Audited } from '../audit.js';
 import type { Client } from '../client.js';
 import type { Single } from '../memory.js';
 import type { World } from '../world.js';
-import { isSaidAgain, type Act, type Told } from './act.js';
+import { isSaidAgain, type Act, type ExpectedStatus } from './act.js';
 import { expectedOf, pathOf } from './expected.js';
 
 /** The revocation of one artifact, which is in the log once and stays for the reason given first. */
 export class Revocation implements Act {
   attempts = 0;
-  /** What the log says, byte by byte, as it was told the first time. */
+  /** Bytes of its first answer. */
   private answer: string | null = null;
 
   constructor(
@@ -50,11 +50,11 @@ export class Revocation implements Act {
       this.answer ??= text;
       return true;
     }
-    if (status !== 202) this.client.judge(status, text, this.what);
+    if (status !== 202) this.client.checkResponse(status, text, this.what);
     return false;
   }
 
-  told(): Told[] {
+  expectedStatuses(): ExpectedStatus[] {
     const { single, kind } = this;
     return [{ path: pathOf(single, kind), status: expectedOf(single, kind) }];
   }

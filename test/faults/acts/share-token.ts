@@ -4,7 +4,7 @@ import type { Audited } from '../audit.js';
 import type { Client } from '../client.js';
 import type { Single } from '../memory.js';
 import type { World } from '../world.js';
-import { isSaidAgain, type Act, type Told } from './act.js';
+import { isSaidAgain, type Act, type ExpectedStatus } from './act.js';
 import { expectedOf, expectedOfAll } from './expected.js';
 import type { Package } from './package.js';
 
@@ -12,13 +12,13 @@ export type Shown = Package | { single: Single; kind: ArtifactKind };
 
 const isPackage = (shown: Shown): shown is Package => 'members' in shown;
 
-/** A token. Asked for again it is another one, so that of a lost answer one stays that nobody has. */
+/** A token. Each request makes another one, so a lost answer leaves a token without an owner. */
 export class ShareToken implements Act {
   attempts = 0;
-  /** How often it may have been made without anybody being told. */
+  /** Number of requests without an answer, each of which may have made a token. */
   unknown = 0;
   tokenHash: string | null = null;
-  /** Somebody asked for its end. */
+  /** Whether its revocation was requested. */
   isRevoked = false;
   private token: string | null = null;
 
@@ -41,7 +41,7 @@ export class ShareToken implements Act {
   async send(): Promise<boolean> {
     const url = this.client.urlFor(this);
     this.attempts += 1;
-    // Whatever comes now, also when it is nothing: one may be there.
+    // Even without an answer a token may exist.
     this.unknown += 1;
     const [status, text] = await this.client.call(
       `${url}/v1/share-tokens`,
@@ -52,7 +52,7 @@ export class ShareToken implements Act {
       // Its end was past by the time that it was heard of.
       const isLate = this.lastsMs !== null && text.includes('"expiry_over"');
       if (isLate) this.unknown -= 1;
-      else this.client.judge(status, text, 'a share token');
+      else this.client.checkResponse(status, text, 'a share token');
       return false;
     }
     this.unknown -= 1;
@@ -62,7 +62,7 @@ export class ShareToken implements Act {
     return true;
   }
 
-  told(): Told[] {
+  expectedStatuses(): ExpectedStatus[] {
     const isOver = this.isRevoked || this.lastsMs !== null;
     const { shown } = this;
     const status = isPackage(shown)
@@ -124,13 +124,13 @@ export class TokenRevocation implements Act {
       `${url}/v1/share-tokens/${this.token.tokenHash ?? ''}`,
       'DELETE',
     );
-    if (status !== 204) this.client.judge(status, text, this.what);
+    if (status !== 204) this.client.checkResponse(status, text, this.what);
     else this.acknowledged = true;
     return status === 204;
   }
 
-  told(): Told[] {
-    return this.token.told();
+  expectedStatuses(): ExpectedStatus[] {
+    return this.token.expectedStatuses();
   }
 
   async audit(_world: World, found: Audited): Promise<void> {

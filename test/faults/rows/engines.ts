@@ -7,12 +7,12 @@ import { batchResults } from '../settle.js';
 const GONE_MS = 3_000;
 const ANSWERED_MS = 8_000;
 
-/** What was not as it must be while one of them was gone. */
+/** Problems while one engine was down. */
 const missed: string[] = [];
 
 export const ENGINE_FAULTS: Fault[] = [
   {
-    name: 'one of two engines killed: the other answers for both',
+    name: 'one of two engines killed: the other one answers',
     isFelt: true,
     inject: async (scene) => {
       missed.length = 0;
@@ -35,14 +35,14 @@ export const ENGINE_FAULTS: Fault[] = [
 async function askOne({ client }: Scene) {
   const batch = client.newBatch(200);
   const single = client.newSingle();
-  // Asked for again below: erased meanwhile, it would be another admission.
+  // Sent again below: after an erasure it would be another admission.
   single.open += 1;
   for (const one of [batch, single]) {
     const isTaken = await until(() => {
       one.n = one.attempts = 0;
       return client.send(one);
     }, ANSWERED_MS);
-    if (!isTaken) missed.push('the first engine did not acknowledge what it was to be asked about');
+    if (!isTaken) missed.push('the first engine did not acknowledge the admission');
   }
   return { batch, single };
 }

@@ -12,7 +12,7 @@ async function takeDown({ world: { database, links } }: Scene): Promise<() => Pr
   };
 }
 
-/** What was published last before the standby became the database. */
+/** The last published snapshot before the promotion of the standby. */
 let published = 0;
 
 /** Publishing comes back after the restart that adds a standby, however slowly here. */
@@ -54,7 +54,7 @@ export const FAILOVER_FAULTS: Fault[] = [
     },
   },
   {
-    name: 'Postgres failed over to a standby that lost commits: it is not signed over',
+    name: 'Postgres failed over to a standby that lost commits: the publisher stops',
     isLast: true,
     inject: async (scene) => {
       const { database, publicUrl } = scene.world;

@@ -65,7 +65,7 @@ export const POSTGRES_FAULTS: Fault[] = [
     },
   },
   {
-    name: 'Postgres slow: 100 ms there and 100 ms back, for 3 s',
+    name: 'Postgres slow: 100 ms delay each way for 3 s',
     holdMs: 3_000,
     inject: (scene) => {
       for (const link of links(scene)) link.slow(100);
@@ -83,7 +83,7 @@ export const POSTGRES_FAULTS: Fault[] = [
     },
   })),
   {
-    name: 'Postgres partitioned: swallows everything for 5 s',
+    name: 'Postgres partitioned: packets dropped for 5 s',
     holdMs: 5_000,
     inject: (scene) => {
       for (const link of links(scene)) link.stall(true);
@@ -104,7 +104,7 @@ export const POSTGRES_FAULTS: Fault[] = [
     },
   },
   {
-    name: 'Postgres out of disk for its write-ahead log: it panics',
+    name: 'Postgres out of disk for its write-ahead log: the server panics',
     holdMs: 1_000,
     isFelt: true,
     needsDisks: true,
@@ -136,7 +136,7 @@ function requireDisks({ world: { disks } }: Scene) {
   return disks;
 }
 
-/** Others take every connection that there is for anybody but a superuser, until they are told to stop. */
+/** Takes every connection slot except those reserved for superusers, until the returned function is called. */
 async function takeAllConnections(database: Scene['world']['database']): Promise<Heal> {
   const hogs: postgres.Sql[] = [];
   const state = { isOver: false, refused: 0 };
@@ -170,7 +170,7 @@ async function takeAllConnections(database: Scene['world']['database']): Promise
   };
   try {
     while (state.refused === 0) await sleep(20);
-    // What the programs have is taken from them, and by others before they are back.
+    // Ends the connections of the programs; others take the slots before they reconnect.
     for (let time = 0; time < 5; time += 1) {
       await database.terminateAll('svc-%', own);
       await sleep(100);

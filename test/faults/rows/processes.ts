@@ -32,7 +32,7 @@ export const PROCESS_FAULTS: Fault[] = [
   stopped('verifier'),
   stopped('publisher'),
   {
-    name: 'engine killed in the middle of a batch that is sent',
+    name: 'engine killed while it receives a batch',
     isFelt: true,
     inject: async ({ world, client }) => {
       const batch = client.newBatch(500);

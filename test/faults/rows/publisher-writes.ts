@@ -23,7 +23,7 @@ const linesOf = async (file: string): Promise<string[]> =>
 /** Files of segments are named by their hashes. */
 const shortened = (path: string): string => path.replace(/([0-9a-f]{8})[0-9a-f]{56}/, '$1');
 
-/** What each row was killed at, in order, and what was wrong after one. */
+/** Writes at which each row killed the publisher, in order, and the problems after each. */
 const killedAt = new Map<string, string[]>();
 const wrong = new Map<string, string[]>();
 
@@ -34,7 +34,7 @@ async function killAtEach(scene: Scene, at: 'staged' | 'in-place'): Promise<void
   const [died, ticks] = [`${orders}.died`, `${orders}.ticks`];
   const found: string[] = [];
   wrong.set(at, found);
-  // Of the row before, where one comes again over the same stack.
+  // From an earlier row over the same stack.
   await rm(died, { force: true });
   await publisher.restartWith(['--import', builtFile('test/faults/dying-writes')], {
     DYING_WRITES_FILE: orders,
@@ -88,8 +88,8 @@ function verdictOn(at: string): string[] {
   return found;
 }
 
-const atEach = (at: 'staged' | 'in-place', said: string): Fault => ({
-  name: `publisher killed at each write of a tick in turn, the file ${said}`,
+const atEach = (at: 'staged' | 'in-place', position: string): Fault => ({
+  name: `publisher killed at each write of a publish cycle, the file ${position}`,
   injectMs: 180_000,
   inject: async (scene) => {
     await killAtEach(scene, at);
@@ -114,10 +114,10 @@ const atCheckpoint = (when: string, breaks: 'unsent' | 'unanswered'): Fault => (
   },
 });
 
-/** What is left at each write is looked at in depth by test/publisher/killed.test.ts. */
+/** test/publisher/killed.test.ts checks the files after each write in depth. */
 export const PUBLISHER_WRITE_FAULTS: Fault[] = [
-  atEach('staged', 'staged and not in its place'),
-  atEach('in-place', 'in its place'),
-  atCheckpoint('its checkpoint is signed and not stored', 'unsent'),
-  atCheckpoint('its checkpoint is stored, before it knows', 'unanswered'),
+  atEach('staged', 'staged and not yet renamed'),
+  atEach('in-place', 'renamed'),
+  atCheckpoint('checkpoint signed, before it is stored', 'unsent'),
+  atCheckpoint('checkpoint stored, before the answer arrives', 'unanswered'),
 ];

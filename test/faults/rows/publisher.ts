@@ -8,7 +8,7 @@ function snapshotDisk({ world: { disks } }: Scene) {
 
 export const PUBLISHER_FAULTS: Fault[] = [
   {
-    name: 'two publishers, and the one that leads is killed',
+    name: 'two publishers, the leader killed',
     holdMs: 1_000,
     inject: async ({ world }) => {
       const other = world.startAnother('publisher');
@@ -23,7 +23,7 @@ export const PUBLISHER_FAULTS: Fault[] = [
     expects: ({ world }) => world.stopOthers(),
   },
   {
-    name: 'two publishers, and the one that leads is stopped (SIGSTOP) for 10 s',
+    name: 'two publishers, the leader stopped (SIGSTOP) for 10 s',
     holdMs: 10_000,
     inject: async ({ world }) => {
       const other = world.startAnother('publisher');

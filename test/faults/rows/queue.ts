@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fromUuid } from '#sql/db/columns';
 import type { Fault, Scene } from '../fault.js';
 
-/** Of somebody who got at the queue, or of a queue that has gone mad. */
+/** Jobs of an intruder in the queue, or of a faulty queue. */
 const openQueue = ({ world }: Scene, name: 'admit' | 'batch'): Queue =>
   new Queue(name, {
     connection: { host: '127.0.0.1', port: world.redis.port },
@@ -26,7 +26,7 @@ const POISON: [name: string, data: unknown][] = [
 
 export const QUEUE_FAULTS: Fault[] = [
   {
-    name: 'queue: poisoned with garbage, a megabyte, and ids that there are not',
+    name: 'queue: poisoned with garbage, a megabyte, and unknown ids',
     inject: async (scene) => {
       for (const name of ['admit', 'batch'] as const) {
         const queue = openQueue(scene, name);
@@ -38,7 +38,7 @@ export const QUEUE_FAULTS: Fault[] = [
     },
   },
   {
-    name: 'queue: every job comes four times at once',
+    name: 'queue: every job delivered four times at once',
     inject: async (scene) => {
       const { sql } = scene.world.database;
       const holder = await sql.reserve();

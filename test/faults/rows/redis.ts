@@ -32,7 +32,7 @@ export const REDIS_FAULTS: Fault[] = [
     },
   },
   {
-    name: 'Redis partitioned: swallows everything for 5 s',
+    name: 'Redis partitioned: packets dropped for 5 s',
     holdMs: 5_000,
     inject: (scene) => {
       for (const link of queueLinks(scene)) link.stall(true);
@@ -60,7 +60,7 @@ export const REDIS_FAULTS: Fault[] = [
     },
   },
   {
-    name: 'Redis slow: 300 ms there and 300 ms back, for 3 s',
+    name: 'Redis slow: 300 ms delay each way for 3 s',
     holdMs: 3_000,
     inject: (scene) => {
       for (const link of queueLinks(scene)) link.slow(300);
@@ -70,7 +70,7 @@ export const REDIS_FAULTS: Fault[] = [
     },
   },
   {
-    name: 'Redis out of memory, refusing every write for 3 s',
+    name: 'Redis out of memory: every write rejected for 3 s',
     holdMs: 3_000,
     inject: async ({ world }) => {
       await world.redis.client.config('SET', 'maxmemory', '1');

@@ -11,7 +11,7 @@ const runs =
 /** From one to the next: what a worker has done for its job when it dies. */
 const STEPS: [when: string, trap: Pick<Trap, 'matches' | 'breaks'>][] = [
   [
-    'before it has loaded its job',
+    'before it loads its job',
     { matches: runs('from svc.intake_pending p join svc.intake i'), breaks: 'unsent' },
   ],
   [
@@ -20,7 +20,7 @@ const STEPS: [when: string, trap: Pick<Trap, 'matches' | 'breaks'>][] = [
   ],
   ['with the append lock', { matches: runs('svc.log_head for update'), breaks: 'unanswered' }],
   [
-    'what is pending claimed',
+    'pending admissions claimed',
     { matches: runs('delete from svc.intake_pending'), breaks: 'unanswered' },
   ],
   ['proofs written', { matches: runs('insert into svc.proof '), breaks: 'unanswered' }],
@@ -30,7 +30,7 @@ const STEPS: [when: string, trap: Pick<Trap, 'matches' | 'breaks'>][] = [
     { matches: commitOf('insert into svc.proof '), breaks: 'unsent' },
   ],
   [
-    'committed, before it knows',
+    'committed, before the answer arrives',
     { matches: commitOf('insert into svc.proof '), breaks: 'unanswered' },
   ],
 ];
@@ -65,7 +65,7 @@ export const WORKER_FAULTS: Fault[] = [
           },
         });
         if (state.isOver) return;
-        // It knows, and the queue cannot be told.
+        // The worker knows the commit, but cannot acknowledge the job.
         await sleep(100);
         world.programs[name].signal('SIGKILL');
       });

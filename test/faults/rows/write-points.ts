@@ -10,9 +10,9 @@ export interface WritePoint {
   of: (keyof World['links'])[];
   /** Below `sql/`: where its statements are. */
   files: string[];
-  /** What the transaction that is meant has in it, all of it; in lower case. */
+  /** Texts that the transaction contains, all of them, in lower case. */
   has: string[];
-  /** What else it writes, or may write, so that no statement of ours is in no row. */
+  /** Its other writes, so that every statement of the code belongs to a row. */
   also?: string[];
   /** How often it fails in a row; three times unless it says so. */
   times?: number;
@@ -34,14 +34,14 @@ const LOOKS = 12;
 
 export const WRITE_POINTS: WritePoint[] = [
   {
-    what: 'the engine takes in admissions',
+    what: 'the engine accepts admissions',
     files: ['admissions/accept.ts'],
     of: [...ENGINES],
     has: ['insert into svc.intake_pending (proof_id, accepted_at) '],
     also: ['insert into svc.intake ', 'insert into svc.idempotency_key '],
   },
   {
-    what: 'the engine takes in a batch',
+    what: 'the engine accepts a batch',
     files: ['batches/accept.ts'],
     of: [...ENGINES],
     has: ['insert into svc.batch_progress '],
@@ -59,21 +59,21 @@ export const WRITE_POINTS: WritePoint[] = [
     },
   },
   {
-    what: 'the engine takes in a revocation',
+    what: 'the engine accepts a revocation',
     files: ['lifecycle/revocations.ts'],
     of: [...ENGINES],
     has: ['insert into svc.revocation_request', 'insert into svc.revocation_pending'],
     provoke: act('revocation'),
   },
   {
-    what: 'the engine makes a share token',
+    what: 'the engine creates a share token',
     files: ['lifecycle/share-tokens.ts'],
     of: [...ENGINES],
     has: ['insert into svc.share_token '],
     provoke: act('token'),
   },
   {
-    what: 'the engine ends a share token',
+    what: 'the engine revokes a share token',
     files: ['lifecycle/share-tokens.ts'],
     of: [...ENGINES],
     has: ['insert into svc.share_revocation '],
@@ -83,7 +83,7 @@ export const WRITE_POINTS: WritePoint[] = [
     },
   },
   {
-    what: 'the engine makes a package',
+    what: 'the engine creates a package',
     files: ['lifecycle/packages.ts'],
     of: [...ENGINES],
     has: ['insert into svc.trust_package ', 'insert into svc.package_member '],
@@ -112,7 +112,7 @@ export const WRITE_POINTS: WritePoint[] = [
     provoke: act('revocation'),
   },
   {
-    what: 'a worker hands out the next part of a batch',
+    what: 'a worker leases the next chunk of a batch',
     files: ['batches/chunks.ts'],
     of: [...WORKERS],
     has: ['update svc.batch_turn t set handed_at = clock_timestamp() '],
@@ -121,7 +121,7 @@ export const WRITE_POINTS: WritePoint[] = [
     },
   },
   {
-    what: 'the sweeper finds parts of batches over',
+    what: 'a worker requeues expired chunk leases',
     files: ['batches/chunks.ts'],
     of: [...WORKERS],
     has: ['delete from svc.batch_turn '],
@@ -135,7 +135,7 @@ export const WRITE_POINTS: WritePoint[] = [
     also: ['insert into svc.expiry '],
   },
   {
-    what: 'the verifier takes note of an erasure',
+    what: 'the verifier records an erasure',
     files: ['erasure/due.ts', 'log/verdicts.ts'],
     of: ['verifier'],
     has: ['delete from svc.erasure_due ', 'insert into svc.verdict'],
@@ -143,7 +143,7 @@ export const WRITE_POINTS: WritePoint[] = [
     provoke: act('erasure'),
   },
   {
-    what: 'the verifier takes note of the end of a validity',
+    what: 'the verifier records the expiry of an artifact',
     files: ['log/verdicts.ts'],
     of: ['verifier'],
     has: ['delete from svc.expiry where (leaf_index, artifact_kind) ', 'insert into svc.verdict'],
@@ -162,7 +162,7 @@ export const WRITE_POINTS: WritePoint[] = [
     },
   },
   {
-    what: 'the verifier takes note of the end of a share token',
+    what: 'the verifier records the expiry of a share token',
     files: ['lifecycle/shares.ts'],
     of: ['verifier'],
     has: ['insert into svc.share_expiry '],
@@ -171,13 +171,13 @@ export const WRITE_POINTS: WritePoint[] = [
     provoke: act('token'),
   },
   {
-    what: 'the verifier notes when it looked',
+    what: 'the verifier records an expiry scan',
     files: ['log/verdicts.ts'],
     of: ['verifier'],
     has: ['update svc.upkeep '],
   },
   {
-    what: 'the scrubber notes where it is',
+    what: 'the scrubber stores its position',
     files: ['log/verdicts.ts'],
     of: ['verifier'],
     has: ['update svc.scrub set next_index = $1,'],
@@ -208,7 +208,7 @@ export const WRITE_POINTS: WritePoint[] = [
   },
 ];
 
-/** What is written and is in no row, and why it needs none. */
+/** Writes without a row, with the reason. */
 export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
     'erasure/tenant.ts',
@@ -247,7 +247,7 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
     'lifecycle/entries.ts',
     ['insert into svc.revocation_reason '],
-    'an operator who is told of no success looks and does it again: `admin revoke` and `admin aep-key` say what is there',
+    'an operator without a success message repeats the command: `admin revoke` and `admin aep-key` report the current state',
   ],
   [
     'tenants/api-keys.ts',
@@ -282,7 +282,7 @@ export const NO_ROWS: [file: string, statements: string[], why: string][] = [
   [
     'schema/migrate.ts',
     ['insert into public.svc_migration '],
-    'nobody is acknowledged anything: a migration that broke off begins anew',
+    'a migration acknowledges nothing: an interrupted one starts again',
   ],
 ];
 

@@ -40,7 +40,7 @@ async function failAt(scene: Scene, point: WritePoint, breaks: Trap['breaks']): 
 const rowOf = (point: WritePoint, breaks: 'unsent' | 'unanswered'): Fault => ({
   name:
     breaks === 'unsent'
-      ? `${point.what}: the commit is lost on its way`
+      ? `${point.what}: the commit is lost before it arrives`
       : `${point.what}: committed, and the answer is lost`,
   isBrief: true,
   inject: async (scene) => {
@@ -49,7 +49,7 @@ const rowOf = (point: WritePoint, breaks: 'unsent' | 'unanswered'): Fault => ({
   },
 });
 
-/** Each write that may have happened or not: whoever asked is told that it failed, either way. */
+/** Each write with an unknown outcome: the caller gets an error in both cases. */
 export const WRITE_FAULTS: Fault[] = WRITE_POINTS.flatMap((point) => [
   rowOf(point, 'unsent'),
   rowOf(point, 'unanswered'),
