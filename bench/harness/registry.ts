@@ -5,7 +5,12 @@ import { bootstrap } from '#programs/bootstrap';
 import type { ProgramRole } from '#programs/migrate-database';
 import { formatVkey } from '#protocol/note';
 import { LOCAL_ORIGIN, snapshotNameFor } from '#runtime/config';
-import { createSigningKey, loadSigningKey, nativeSha256, type SigningKey } from '#runtime/crypto/node';
+import {
+  createSigningKey,
+  loadSigningKey,
+  nativeSha256,
+  type SigningKey,
+} from '#runtime/crypto/node';
 import { startEmbeddedPostgres } from '#runtime/embedded/start';
 import { logger } from '#runtime/process/log';
 import { connect } from '#runtime/postgres/connect';

@@ -11,7 +11,14 @@ import {
   statusEntries,
   statusEntriesOf,
 } from '#sql/log/log';
-import { expiryScanDoneAt, lastVerdictId, verdictChangesSince, verdictHistories, verdictsForRange, verifiedPrefix } from '#sql/log/verdicts';
+import {
+  expiryScanDoneAt,
+  lastVerdictId,
+  verdictChangesSince,
+  verdictHistories,
+  verdictsForRange,
+  verifiedPrefix,
+} from '#sql/log/verdicts';
 import type { Leaf, RegistryView } from './registry-view.js';
 
 /** The registry in Postgres. */

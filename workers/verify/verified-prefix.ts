@@ -111,7 +111,10 @@ export async function extendVerifiedPrefix(context: VerifyContext, limit: number
     else {
       altered += 1;
       const failed = checks.filter((check) => check.result === 'fail');
-      context.log.error({ leaf_index: leaf.leafIndex, failed }, 'verifier: leaf failed verification');
+      context.log.error(
+        { leaf_index: leaf.leafIndex, failed },
+        'verifier: leaf failed verification',
+      );
     }
   }
   const failed = others.filter(({ outcome }) => outcome === 'fail').length;
