@@ -319,8 +319,8 @@ describe('several public API processes', () => {
       for (const pid of facade.pids()) process.kill(pid, 'SIGKILL');
       const thief = await takePort(Number(port));
       expect(await facade.exited).toBe(1);
-      expect(facade.text()).toMatch(/No process serves, and facade \d ended \d times in a row/);
-      expect(facade.text()).toContain('set PUBLIC_PORT to another one');
+      expect(facade.text()).toMatch(/No process serves, and facade \d exited \d times in a row/);
+      expect(facade.text()).toContain('set PUBLIC_PORT to another port');
       expect(facade.pids().filter(isAlive)).toEqual([]);
       await new Promise((resolve) => thief.close(resolve));
     },
@@ -334,7 +334,7 @@ describe('several public API processes', () => {
       const { port } = new URL(await urlOf(facade));
       const second = startFacade({ PUBLIC_PROCESSES: '2', PUBLIC_PORT: port });
       expect(await second.exited).toBe(1);
-      expect(second.text()).toContain('set PUBLIC_PORT to another one');
+      expect(second.text()).toContain('set PUBLIC_PORT to another port');
       expect(second.pids()).toEqual([]);
       expect(
         (await send(`http://127.0.0.1:${port}`, { method: 'GET', path: '/healthz' })).status,
