@@ -100,7 +100,7 @@ it('engine and worker logs > contain no admitted, denied or rejected content at 
   expect(await send({ action: 'DELETE_AUDIT_LOG' })).toBe(403);
   expect(await send({ action: `NO_TOKEN ${PAYLOAD}` })).toBe(400);
   expect([await engine.stop(), await worker.stop()]).toEqual([0, 0]);
-  expect(worker.stderr.join('\n')).toContain('"msg":"settled"');
+  expect(worker.stderr.join('\n')).toContain('"msg":"admissions committed"');
   expectClean([...engine.stderr, ...worker.stderr].join('\n'));
 }, 40_000);
 
