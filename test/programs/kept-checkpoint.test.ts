@@ -74,7 +74,7 @@ it('readKeptCheckpoint > stops reading an endless response', async () => {
 
 it.each([
   ['cannot be read', () => join(home, 'none')],
-  ['is no checkpoint of test.example/log', () => file],
+  ['is not a checkpoint of test.example/log', () => file],
 ])('a publisher does not start when it %s', (say, where) => {
   for (const name of ['log', 'snapshot']) {
     const key = join(home, `${name}-${say.length}.pem`);

@@ -64,7 +64,7 @@ describe('engine OpenAPI document', () => {
     expect(schemas['Time']).toMatchObject({ format: 'date-time' });
     expect(schemas['Aep']!['description']).toContain('`execution_id`: exec_ and the proof id.');
     expect(schemas['VerifyRequest']!['description']).toContain(
-      'roof_id alone, or aep and envelope',
+      'Either proof_id, or aep and envelope',
     );
   });
 });
