@@ -49,7 +49,9 @@ describe('a program fails fast on a stall', () => {
       SHUTDOWN_TIMEOUT: '500ms',
     });
     way.state.loses = 'answers';
-    await expect.poll(() => said(engine.stderr)).toContain('a statement has not gone on for 120 s');
+    await expect
+      .poll(() => said(engine.stderr))
+      .toContain('a statement made no progress for 120 s');
     way.state.loses = 'nothing';
     way.cut();
     expect(await engine.exited).toBe(1);
@@ -68,7 +70,7 @@ describe('a program fails fast on a stall', () => {
     await queue.close();
     await expect
       .poll(() => said(worker.stderr))
-      .toContain('the settling of a job has not gone on for 600 s');
+      .toContain('a worker job made no progress for 600 s');
     await holder.unsafe('rollback');
     holder.release();
     expect(await worker.exited).toBe(1);
