@@ -365,7 +365,9 @@ describe('policy show and policy diff', () => {
     expect(out).toMatch(
       /^- {3}resource == .*DELETE_AUDIT_LOG(?:.*\n-)*.*\n\+ {3}resource == .*PURGE_AUDIT_LOG/m,
     );
-    expect((await adminWith({}, true)('policy', 'diff', SHIPPED, SHIPPED)).out).toMatch(/identical/);
+    expect((await adminWith({}, true)('policy', 'diff', SHIPPED, SHIPPED)).out).toMatch(
+      /identical/,
+    );
   });
 
   it('policy diff > keeps common lines', () => {

@@ -114,7 +114,9 @@ describe('publisher with new keys', () => {
   it('never signs with a retired key and rejects its own key as retired', () => {
     expect(() => rotated({ retired: { log: [newLogVkey], snapshot: [] } })).toThrow(/duplicate/);
     const elsewhere = formatVkey(nativeSha256, 'elsewhere.example/log', testKey().publicKey);
-    expect(() => rotated({ retired: { log: [elsewhere], snapshot: [] } })).toThrow(/different names/);
+    expect(() => rotated({ retired: { log: [elsewhere], snapshot: [] } })).toThrow(
+      /different names/,
+    );
   });
 
   it('still proves that the log extends what the old key signed', async () => {

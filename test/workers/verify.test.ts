@@ -122,7 +122,9 @@ describe('verified prefix', () => {
     await registry.verifyAll();
     await tamper('update svc.log_head set tree_size = tree_size - 1', []);
     await expect(extendVerifiedPrefix(registry.verify, 1000)).rejects.toThrow(LogDamagedError);
-    await expect(extendVerifiedPrefix(registry.verify, 1000)).rejects.toThrow(/older than its verdicts/);
+    await expect(extendVerifiedPrefix(registry.verify, 1000)).rejects.toThrow(
+      /older than its verdicts/,
+    );
   });
 
   it('is not extended from a root that does not match its record', async () => {
